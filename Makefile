@@ -1,0 +1,85 @@
+# copyscope: `make help` lists the targets; V=1 shows the commands.
+
+OUTPUT := .output
+CLANG ?= clang
+CFLAGS ?= -O2 -g
+CFLAGS += -std=gnu11 -Wall -Wextra -Werror
+MULTIARCH_INCLUDE := $(addprefix -I,$(wildcard /usr/include/$(shell uname -m)-linux-gnu))
+PYTHON := .venv/bin/python3
+PYTEST := $(PYTHON) -P -m pytest
+
+IMPL ?= zerocopy
+PROFILE_ARGS ?=
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
+
+# Under sudo, what is built belongs to the invoking user; only what needs root runs as root.
+SUDO_HOME = $(shell getent passwd $(SUDO_UID) | cut -d: -f6)
+AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --init-groups env HOME=$(SUDO_HOME))
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all artifacts deps deps-test profile test check check-live lint format golden clean help
+
+all: ## Build everything (no root)
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
+
+artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/.ready
+
+include src/traffic/traffic.mk
+include src/collector/collector.mk
+
+$(OUTPUT):
+	$(Q)mkdir -p $@
+
+# Everything that runs is pinned with its hash; pip checks them.
+.venv/.ready: requirements.txt
+	$(call say,VENV,.venv)
+	$(Q)test -x $(PYTHON) || python3 -m venv .venv
+	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(Q)touch $@
+
+.venv/.ready-test: requirements-test.txt .venv/.ready
+	$(call say,VENV,tests)
+	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.txt
+	$(Q)touch $@
+
+deps: ## Install what is missing (apt or dnf; root), saying what first
+	$(Q)tools/deps.sh run
+
+deps-test:
+	$(Q)tools/deps.sh run test
+
+profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
+	$(Q)tools/profile.py --impl $(IMPL) $(PROFILE_ARGS)
+
+test: deps-test all ## Install, build, run all tests of this machine (root)
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory check
+	$(Q)$(MAKE) --no-print-directory check-live
+
+check: artifacts .venv/.ready-test $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
+	$(Q)$(OUTPUT)/tests/unit
+	$(Q)$(PYTEST) -q tests/pure
+
+check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on this kernel (root)
+	$(Q)$(PYTEST) -q tests/live
+
+lint: artifacts .venv/.ready-test ## ruff, mypy, shellcheck
+	$(Q)$(PYTHON) -P -m ruff check tools tests
+	$(Q)$(PYTHON) -P -m ruff format --check tools tests
+	$(Q)$(PYTHON) -P -m mypy
+	$(Q)shellcheck tools/deps.sh .ci/run
+
+format: .venv/.ready-test ## Format the Python files
+	$(Q)$(PYTHON) -P -m ruff format tools tests
+
+golden: artifacts .venv/.ready-test ## Record the golden files anew; look at the difference before you commit it
+	$(Q)COPYSCOPE_GOLDEN=1 $(PYTEST) -q tests/pure
+
+clean: ## Remove what was built (not results/)
+	$(Q)rm -rf $(OUTPUT) .venv
+
+help: ## This list
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * abi.h - what the BPF programs and the collector both see: map values and limits.
+ *
+ * Nothing else is shared. Fixed-width integers, no pointers, no bool, sizes asserted: the two sides are
+ * compiled by different compilers for different targets.
+ */
+#ifndef COPYSCOPE_ABI_H
+#define COPYSCOPE_ABI_H
+
+/* On the BPF side vmlinux.h has these types already. */
+#ifndef __VMLINUX_H__
+#include <linux/types.h>
+#endif
+
+#define ABI_VERSION 1
+
+/* Deepest kernel stack that perf keeps by default (/proc/sys/kernel/perf_event_max_stack). */
+#define STACK_DEPTH 127
+/* Distinct stacks of one segment; the collector drains the map between segments. */
+#define STACKS_MAX 16384
+/* Threads of both targets that may be inside a syscall at once. */
+#define TASKS_MAX 8192
+/* Syscall numbers of every supported architecture are below this. */
+#define SYSCALLS_MAX 512
+
+/* Who a sample or a call belongs to. SIDE_OTHER is any task that is not a target (ksoftirqd, idle, ...). */
+enum side {
+	SIDE_SENDER,
+	SIDE_RECEIVER,
+	SIDE_OTHER,
+};
+#define SIDE_TARGETS 2
+
+/* The syscalls that carry the traffic's payload. The collector gives each its number and name (names.c). */
+enum call {
+	CALL_NONE,
+	CALL_RECVFROM,
+	CALL_RECVMSG,
+	CALL_RECVMMSG,
+	CALL_SENDTO,
+	CALL_SENDMSG,
+	CALL_SENDMMSG,
+	CALL_CNT,
+};
+
+/* What the sampler counts; each is one perf event per CPU. */
+enum sample_event {
+	SAMPLE_CPU_CLOCK,
+	SAMPLE_CYCLES,
+	SAMPLE_LLC_LOAD_MISSES,
+	SAMPLE_L1D_LOAD_MISSES,
+	SAMPLE_CNT,
+};
+
+/* Programs that could not do their work say so here; every slot is read and printed. */
+enum loss {
+	LOSS_STACK_MAP_FULL,
+	LOSS_STACK_UNREADABLE,
+	LOSS_TASK_MAP_FULL,
+	LOSS_CNT,
+};
+
+/* Exact byte counters: one per hook and side. */
+enum byte_hook {
+	BYTES_SEND,
+	BYTES_RECEIVE,
+	BYTES_COPY_OUT,
+	BYTES_CNT,
+};
+
+struct byte_cell {
+	__u64 calls;
+	__u64 bytes;
+	__u64 zerocopy_calls;
+	__u64 zerocopy_bytes;
+};
+_Static_assert(sizeof(struct byte_cell) == 32, "byte_cell");
+
+/*
+ * Log-linear histogram of nanoseconds: HIST_SUB linear slots in each power of two, so a slot is at
+ * most 1/HIST_SUB = 25 % wide. 38 powers of two reach 274 s.
+ */
+#define HIST_SUB_BITS 2
+#define HIST_SUB (1 << HIST_SUB_BITS)
+#define HIST_SLOTS (38 * HIST_SUB)
+
+enum call_time {
+	TIME_ON_CPU,
+	TIME_SOFTIRQ,
+	TIME_BLOCKED,
+	TIME_CNT,
+};
+
+struct call_cell {
+	__u64 calls;
+	__u64 bytes;
+	__u64 timed;
+	__u64 total_ns[TIME_CNT];
+	__u32 histogram[TIME_CNT][HIST_SLOTS];
+};
+_Static_assert(sizeof(struct call_cell) == 48 + 4 * TIME_CNT * HIST_SLOTS, "call_cell");
+
+/* The clock of one task that is inside a syscall. */
+struct task_clock {
+	__u64 enter_ns;
+	__u64 off_cpu_since_ns;
+	__u64 softirq_since_ns;
+	__u64 spent_ns[TIME_CNT];
+	__u32 call;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct task_clock) == 56, "task_clock");
+
+struct stack_cell {
+	__u64 samples;
+	/* Sum of the sample periods, in the event's own unit (ns for cpu-clock). */
+	__u64 weight;
+	__u32 side;
+	__u32 event;
+	__u32 depth;
+	__u32 pad;
+	__u64 frames[STACK_DEPTH];
+};
+_Static_assert(sizeof(struct stack_cell) == 32 + 8 * STACK_DEPTH, "stack_cell");
+
+#endif

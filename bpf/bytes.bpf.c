@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * bytes.bpf.c - how many bytes passed the socket layer and the receive copy, to the byte.
+ *
+ * Cheap on purpose (a compare and four additions): it runs in the same segments as the sampler, and its
+ * cost is part of the observer effect that the ledger states.
+ */
+#include "target.bpf.h"
+
+#define MSG_ERRQUEUE 0x2000
+#define MSG_ZEROCOPY 0x4000000
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, BYTES_CNT * SIDE_TARGETS);
+	__type(key, __u32);
+	__type(value, struct byte_cell);
+} byte_cells SEC(".maps");
+
+static __always_inline void count_bytes(enum byte_hook hook, __u32 side, __s64 bytes, int zerocopy)
+{
+	__u32 index = hook * SIDE_TARGETS + side;
+	struct byte_cell *cell = bpf_map_lookup_elem(&byte_cells, &index);
+
+	if (!cell)
+		return;
+	cell->calls++;
+	cell->bytes += bytes;
+	if (zerocopy) {
+		cell->zerocopy_calls++;
+		cell->zerocopy_bytes += bytes;
+	}
+}
+
+struct socket_call {
+	long nr;
+	__u64 flags;
+};
+
+/* The syscall and its flags argument, as they still stand in the registers at sys_exit. */
+static __always_inline struct socket_call socket_call(struct pt_regs *regs)
+{
+	struct socket_call call = { .nr = -1 };
+
+#if defined(__TARGET_ARCH_x86)
+	call.nr = regs->orig_ax;
+	call.flags = call.nr == 44 || call.nr == 45 ? regs->r10 : regs->dx;
+#elif defined(__TARGET_ARCH_arm64)
+	call.nr = regs->syscallno;
+	call.flags = call.nr == 206 || call.nr == 207 ? regs->regs[3] : regs->regs[2];
+#endif
+	return call;
+}
+
+#if defined(__TARGET_ARCH_arm64)
+#define NR_SENDTO 206
+#define NR_RECVFROM 207
+#define NR_SENDMSG 211
+#define NR_RECVMSG 212
+#else
+#define NR_SENDTO 44
+#define NR_RECVFROM 45
+#define NR_SENDMSG 46
+#define NR_RECVMSG 47
+#endif
+
+/*
+ * The tracepoint's own flags argument is always 0 for sends (__sock_sendmsg(), net/socket.c), so the flags are those of
+ * the syscall; only zero-copy sockets pay for the look. Without SO_ZEROCOPY the flag is ignored and the bytes are copied.
+ */
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
+{
+	__u32 side = current_side();
+	int zerocopy = 0;
+
+	if (side == SIDE_OTHER || ret < 0)
+		return 0;
+	if (sk->__sk_common.skc_flags >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1) {
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+		zerocopy = !!(socket_call(regs).flags & MSG_ZEROCOPY);
+	}
+	count_bytes(BYTES_SEND, side, ret, zerocopy);
+	return 0;
+}
+
+/* Before 6.3 there is no sock_send_length: the return value of the syscall is what the socket layer took. */
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(on_send_bytes_at_exit, struct pt_regs *regs, long ret)
+{
+	__u32 side = current_side();
+	struct socket_call call;
+
+	if (side == SIDE_OTHER || ret < 0)
+		return 0;
+	call = socket_call(regs);
+	if (call.nr == NR_SENDTO || call.nr == NR_SENDMSG)
+		count_bytes(BYTES_SEND, side, ret, !!(call.flags & MSG_ZEROCOPY));
+	return 0;
+}
+
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(on_receive_bytes, struct sock *sk, int ret, int flags)
+{
+	__u32 side = current_side();
+
+	/* Reading a completion is not receiving payload. */
+	if (side == SIDE_OTHER || ret < 0 || (flags & MSG_ERRQUEUE))
+		return 0;
+	count_bytes(BYTES_RECEIVE, side, ret, 0);
+	return 0;
+}
+
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(on_receive_bytes_at_exit, struct pt_regs *regs, long ret)
+{
+	__u32 side = current_side();
+	struct socket_call call;
+
+	if (side == SIDE_OTHER || ret < 0)
+		return 0;
+	call = socket_call(regs);
+	if ((call.nr == NR_RECVFROM || call.nr == NR_RECVMSG) && !(call.flags & MSG_ERRQUEUE))
+		count_bytes(BYTES_RECEIVE, side, ret, 0);
+	return 0;
+}
+
+SEC("?tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(on_copy_out_bytes, const struct sk_buff *skb, int len)
+{
+	__u32 side = current_side();
+
+	if (side == SIDE_OTHER)
+		return 0;
+	count_bytes(BYTES_COPY_OUT, side, len, 0);
+	return 0;
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * calls.bpf.c - the kernel time of every send and receive syscall, split into on-CPU, softirq and blocked.
+ *
+ * A clock per task: started at sys_enter, frozen by sched_switch, stopped at sys_exit. Softirq work that
+ * runs inside the call (on veth and lo: the peer's protocol work and the deferred copy) is a time of its own.
+ * blocked includes the wait for a CPU after the wake-up.
+ */
+#include "target.bpf.h"
+
+/* nr -> enum call, filled by the collector for its own architecture. */
+const volatile __u8 call_of_nr[SYSCALLS_MAX];
+/* One call in so many is timed, chosen at random; all are counted. */
+const volatile __u32 time_one_in = 1;
+/* Calls that are being timed now: while there are none, the hooks that fire most often cost one load. */
+__u32 open_clocks;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TASKS_MAX);
+	__type(key, __u32);
+	__type(value, struct task_clock);
+} clocks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CALL_CNT * SIDE_TARGETS);
+	__type(key, __u32);
+	__type(value, struct call_cell);
+} call_cells SEC(".maps");
+
+static __always_inline __u32 log2_floor(__u64 value)
+{
+	__u32 shift, result;
+
+	result = (value > 0xffffffff) << 5;
+	value >>= result;
+	shift = (value > 0xffff) << 4;
+	value >>= shift;
+	result |= shift;
+	shift = (value > 0xff) << 3;
+	value >>= shift;
+	result |= shift;
+	shift = (value > 0xf) << 2;
+	value >>= shift;
+	result |= shift;
+	shift = (value > 0x3) << 1;
+	value >>= shift;
+	result |= shift;
+	return result | (value >> 1);
+}
+
+/* Slot s holds [(4 + s % 4) << (s / 4 - 2), ...): exact below 4 ns, then four slots per octave. */
+static __always_inline __u32 histogram_slot(__u64 ns)
+{
+	__u32 octave, slot;
+
+	if (ns < HIST_SUB)
+		return ns;
+	octave = log2_floor(ns);
+	slot = (octave - HIST_SUB_BITS + 1) * HIST_SUB + ((ns >> (octave - HIST_SUB_BITS)) & (HIST_SUB - 1));
+	return slot < HIST_SLOTS ? slot : HIST_SLOTS - 1;
+}
+
+static __always_inline void charge(struct call_cell *cell, __u32 what, __u64 ns)
+{
+	__u32 slot = histogram_slot(ns);
+
+	cell->total_ns[what] += ns;
+	if (slot < HIST_SLOTS)
+		cell->histogram[what][slot]++;
+}
+
+static __always_inline __u32 call_of(long nr)
+{
+	return nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+}
+
+static __always_inline long syscall_nr(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	return regs->orig_ax;
+#elif defined(__TARGET_ARCH_arm64)
+	return regs->syscallno;
+#else
+	return -1;
+#endif
+}
+
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct task_clock fresh = {}, *clock;
+	__u32 tid = pid_tgid;
+	__u32 call;
+
+	if (side_of(pid_tgid >> 32) == SIDE_OTHER)
+		return 0;
+	call = call_of(nr);
+	if (call == CALL_NONE || (time_one_in > 1 && bpf_get_prandom_u32() % time_one_in))
+		return 0;
+
+	clock = bpf_map_lookup_elem(&clocks, &tid);
+	if (!clock) {
+		if (bpf_map_update_elem(&clocks, &tid, &fresh, BPF_ANY)) {
+			count_loss(LOSS_TASK_MAP_FULL);
+			return 0;
+		}
+		clock = bpf_map_lookup_elem(&clocks, &tid);
+		if (!clock)
+			return 0;
+	}
+	clock->off_cpu_since_ns = 0;
+	clock->softirq_since_ns = 0;
+	clock->spent_ns[TIME_SOFTIRQ] = 0;
+	clock->spent_ns[TIME_BLOCKED] = 0;
+	clock->call = call;
+	__sync_fetch_and_add(&open_clocks, 1);
+	clock->enter_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u64 now = open_clocks ? bpf_ktime_get_ns() : 0;
+	__u32 side = side_of(pid_tgid >> 32);
+	struct task_clock *clock;
+	struct call_cell *cell;
+	__u32 tid = pid_tgid;
+	__u64 elapsed;
+	__u32 index;
+	__u32 call;
+
+	if (side == SIDE_OTHER)
+		return 0;
+	call = call_of(syscall_nr(regs));
+	if (call == CALL_NONE)
+		return 0;
+	index = side * CALL_CNT + call;
+	cell = bpf_map_lookup_elem(&call_cells, &index);
+	if (!cell)
+		return 0;
+	cell->calls++;
+	if (ret > 0)
+		cell->bytes += ret;
+
+	/* Not chosen, or entered before the programs were attached: counted, not timed. */
+	clock = now ? bpf_map_lookup_elem(&clocks, &tid) : NULL;
+	if (!clock || clock->call != call)
+		return 0;
+	clock->call = CALL_NONE;
+	__sync_fetch_and_add(&open_clocks, -1);
+	elapsed = now - clock->enter_ns;
+	cell->timed++;
+	charge(cell, TIME_SOFTIRQ, clock->spent_ns[TIME_SOFTIRQ]);
+	charge(cell, TIME_BLOCKED, clock->spent_ns[TIME_BLOCKED]);
+	charge(cell, TIME_ON_CPU, elapsed - clock->spent_ns[TIME_SOFTIRQ] - clock->spent_ns[TIME_BLOCKED]);
+	return 0;
+}
+
+static __always_inline struct task_clock *running_clock(__u32 tid)
+{
+	struct task_clock *clock = open_clocks ? bpf_map_lookup_elem(&clocks, &tid) : NULL;
+
+	return clock && clock->call != CALL_NONE ? clock : NULL;
+}
+
+SEC("?tp_btf/sched_switch")
+int BPF_PROG(on_task_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct task_clock *clock;
+
+	if (!open_clocks)
+		return 0;
+	if (side_of(prev->tgid) != SIDE_OTHER) {
+		clock = running_clock(prev->pid);
+		if (clock)
+			clock->off_cpu_since_ns = bpf_ktime_get_ns();
+	}
+	if (side_of(next->tgid) != SIDE_OTHER) {
+		clock = running_clock(next->pid);
+		if (clock && clock->off_cpu_since_ns) {
+			clock->spent_ns[TIME_BLOCKED] += bpf_ktime_get_ns() - clock->off_cpu_since_ns;
+			clock->off_cpu_since_ns = 0;
+		}
+	}
+	return 0;
+}
+
+SEC("?tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_enter, unsigned int vec)
+{
+	struct task_clock *clock;
+	__u64 pid_tgid;
+
+	if (!open_clocks)
+		return 0;
+	pid_tgid = bpf_get_current_pid_tgid();
+	if (side_of(pid_tgid >> 32) == SIDE_OTHER)
+		return 0;
+	clock = running_clock(pid_tgid);
+	if (clock)
+		clock->softirq_since_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("?tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_leave, unsigned int vec)
+{
+	struct task_clock *clock;
+	__u64 pid_tgid;
+
+	if (!open_clocks)
+		return 0;
+	pid_tgid = bpf_get_current_pid_tgid();
+	if (side_of(pid_tgid >> 32) == SIDE_OTHER)
+		return 0;
+	clock = running_clock(pid_tgid);
+	if (clock && clock->softirq_since_ns) {
+		clock->spent_ns[TIME_SOFTIRQ] += bpf_ktime_get_ns() - clock->softirq_since_ns;
+		clock->softirq_since_ns = 0;
+	}
+	return 0;
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * sampler.bpf.c - where the CPU time and the cache misses go: kernel stacks, counted in a map.
+ *
+ * Needs no BTF and no CO-RE relocation, so that it loads where nothing else does.
+ * Tasks that are not targets are sampled too: ksoftirqd and interrupts on an idle CPU do protocol work for
+ * both sides. User space drops what holds no softirq frame.
+ */
+#include "target.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, STACKS_MAX);
+	__type(key, __u64);
+	__type(value, struct stack_cell);
+} stacks SEC(".maps");
+
+/* Samples taken so far, so that the collector knows how many fell into one burst. */
+__u64 samples_of_side[SIDE_OTHER + 1];
+
+/* A stack does not fit on the BPF stack (512 bytes). */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SAMPLE_CNT);
+	__type(key, __u32);
+	__type(value, struct stack_cell);
+} scratch SEC(".maps");
+
+/* 64 bits: two of ten thousand stacks collide once in 10^11 runs, so equal hash means equal stack. */
+static __always_inline __u64 hash_stack(const struct stack_cell *cell)
+{
+	__u64 hash = ((__u64)cell->side << 32 | cell->event) ^ 0x9e3779b97f4a7c15ULL;
+
+	for (__u32 i = 0; i < STACK_DEPTH; i++) {
+		if (i >= cell->depth)
+			break;
+		hash = (hash ^ cell->frames[i]) * 0xff51afd7ed558ccdULL;
+		hash ^= hash >> 32;
+	}
+	return hash;
+}
+
+static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
+{
+	struct stack_cell *cell, *seen;
+	__u64 period = ctx->sample_period;
+	__u64 hash;
+	long bytes;
+
+	cell = bpf_map_lookup_elem(&scratch, &event);
+	if (!cell)
+		return 0;
+
+	/* In user mode there is no kernel stack: bpf_get_stack() says -EFAULT and the depth is 0. */
+	bytes = bpf_get_stack(ctx, cell->frames, sizeof(cell->frames), 0);
+	if (bytes < 0 && bytes != -14 /* EFAULT */) {
+		count_loss(LOSS_STACK_UNREADABLE);
+		return 0;
+	}
+	cell->depth = bytes < 0 ? 0 : bytes / sizeof(__u64);
+	cell->side = current_side();
+	if (cell->side <= SIDE_OTHER)
+		__sync_fetch_and_add(&samples_of_side[cell->side], 1);
+	cell->event = event;
+	cell->samples = 1;
+	cell->weight = period;
+
+	hash = hash_stack(cell);
+	seen = bpf_map_lookup_elem(&stacks, &hash);
+	if (!seen) {
+		if (!bpf_map_update_elem(&stacks, &hash, cell, BPF_NOEXIST))
+			return 0;
+		/* Another CPU may have been first. */
+		seen = bpf_map_lookup_elem(&stacks, &hash);
+		if (!seen) {
+			count_loss(LOSS_STACK_MAP_FULL);
+			return 0;
+		}
+	}
+	__sync_fetch_and_add(&seen->samples, 1);
+	__sync_fetch_and_add(&seen->weight, period);
+	return 0;
+}
+
+/* On the events of the targets' threads. */
+SEC("?perf_event")
+int on_cpu_clock(struct bpf_perf_event_data *ctx)
+{
+	return sample(ctx, SAMPLE_CPU_CLOCK);
+}
+
+/* On one event per CPU: everybody else. */
+SEC("?perf_event")
+int on_cpu_clock_elsewhere(struct bpf_perf_event_data *ctx)
+{
+	return current_side() == SIDE_OTHER ? sample(ctx, SAMPLE_CPU_CLOCK) : 0;
+}
+
+SEC("?perf_event")
+int on_cycles(struct bpf_perf_event_data *ctx)
+{
+	return sample(ctx, SAMPLE_CYCLES);
+}
+
+SEC("?perf_event")
+int on_llc_load_misses(struct bpf_perf_event_data *ctx)
+{
+	return sample(ctx, SAMPLE_LLC_LOAD_MISSES);
+}
+
+SEC("?perf_event")
+int on_l1d_load_misses(struct bpf_perf_event_data *ctx)
+{
+	return sample(ctx, SAMPLE_L1D_LOAD_MISSES);
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "bursts.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+/* Short, so that there are many: processes take turns for milliseconds, and one burst sees one turn. */
+#define BURST_NS 3000000ULL
+#define SIDES (SIDE_OTHER + 1)
+#define NSEC_PER_SEC 1000000000ULL
+
+struct bursts {
+	const struct events *events;
+	double duty;
+	pthread_t thread;
+	pthread_mutex_t mutex;
+	pthread_cond_t stopping;
+	bool running;
+	bool stop;
+	int err;
+	unsigned int seed;
+	uint64_t began_ns;
+	uint64_t enabled_ns;
+	uint64_t armed_ns;
+	const volatile __u64 *samples_of_side;
+	__u64 seen[SIDES];
+	struct burst_counts counts[SIDES];
+	unsigned int count;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
+}
+
+int bursts__new(struct bursts **result, const struct events *events, double duty,
+		const volatile __u64 *samples_of_side)
+{
+	struct bursts *bursts = calloc(1, sizeof(*bursts));
+	pthread_condattr_t attr;
+
+	if (!bursts)
+		return -ENOMEM;
+	bursts->events = events;
+	bursts->duty = duty;
+	bursts->samples_of_side = samples_of_side;
+	bursts->seed = now_ns();
+	pthread_mutex_init(&bursts->mutex, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&bursts->stopping, &attr);
+	pthread_condattr_destroy(&attr);
+	*result = bursts;
+	return 0;
+}
+
+/* Sleeps until then or until told to stop; the mutex is held. */
+static bool rest(struct bursts *bursts, uint64_t ns)
+{
+	uint64_t until_ns = now_ns() + ns;
+	struct timespec until = { until_ns / NSEC_PER_SEC, until_ns % NSEC_PER_SEC };
+
+	while (!bursts->stop)
+		if (pthread_cond_timedwait(&bursts->stopping, &bursts->mutex, &until) == ETIMEDOUT)
+			return true;
+	return false;
+}
+
+/* Uniform between 0 and twice the mean, so that bursts keep no step with anything. */
+static uint64_t random_rest_ns(struct bursts *bursts)
+{
+	double mean_ns = BURST_NS * (1 - bursts->duty) / bursts->duty;
+
+	return 2 * mean_ns * rand_r(&bursts->seed) / RAND_MAX;
+}
+
+static void count_burst(struct bursts *bursts)
+{
+	bursts->count++;
+	for (int side = 0; side < SIDES; side++) {
+		double samples = bursts->samples_of_side[side] - bursts->seen[side];
+
+		bursts->seen[side] = bursts->samples_of_side[side];
+		bursts->counts[side].sum += samples;
+		bursts->counts[side].sum_of_squares += samples * samples;
+	}
+}
+
+static void burst(struct bursts *bursts)
+{
+	uint64_t armed_ns = now_ns();
+	int err = events__switch(bursts->events, PERF_EVENT_IOC_ENABLE);
+
+	rest(bursts, BURST_NS);
+	/* Arming and disarming take the events in the same order: each is armed from its turn to its turn. */
+	bursts->armed_ns += now_ns() - armed_ns;
+	if (!err)
+		err = events__switch(bursts->events, PERF_EVENT_IOC_DISABLE);
+	count_burst(bursts);
+	if (err && !bursts->err)
+		bursts->err = err;
+}
+
+static void *run(void *argument)
+{
+	struct sched_param priority = { .sched_priority = 1 };
+	struct bursts *bursts = argument;
+
+	/* Half-armed is worse than not armed: nobody may come between two switches. Without the right, it may be. */
+	sched_setscheduler(0, SCHED_FIFO, &priority);
+	/* The default slack of 50 us would be 2 % of a burst. */
+	prctl(PR_SET_TIMERSLACK, 1);
+	pthread_mutex_lock(&bursts->mutex);
+	while (rest(bursts, random_rest_ns(bursts)))
+		burst(bursts);
+	pthread_mutex_unlock(&bursts->mutex);
+	return NULL;
+}
+
+int bursts__start(struct bursts *bursts)
+{
+	int err;
+
+	bursts->began_ns = now_ns();
+	if (bursts->duty >= 1)
+		return events__switch(bursts->events, PERF_EVENT_IOC_ENABLE);
+	bursts->stop = false;
+	err = -pthread_create(&bursts->thread, NULL, run, bursts);
+	bursts->running = !err;
+	return err;
+}
+
+int bursts__stop(struct bursts *bursts)
+{
+	uint64_t spent_ns;
+
+	if (bursts->running) {
+		pthread_mutex_lock(&bursts->mutex);
+		bursts->stop = true;
+		pthread_cond_signal(&bursts->stopping);
+		pthread_mutex_unlock(&bursts->mutex);
+		pthread_join(bursts->thread, NULL);
+		bursts->running = false;
+	} else {
+		bursts->err = events__switch(bursts->events, PERF_EVENT_IOC_DISABLE);
+	}
+	spent_ns = now_ns() - bursts->began_ns;
+	bursts->enabled_ns += spent_ns;
+	if (bursts->duty >= 1) {
+		bursts->armed_ns += spent_ns;
+		count_burst(bursts);
+	}
+	return bursts->err;
+}
+
+uint64_t bursts__enabled_ns(const struct bursts *bursts)
+{
+	return bursts->enabled_ns;
+}
+
+uint64_t bursts__armed_ns(const struct bursts *bursts)
+{
+	return bursts->armed_ns;
+}
+
+unsigned int bursts__count(const struct bursts *bursts)
+{
+	return bursts->count;
+}
+
+struct burst_counts bursts__counts(const struct bursts *bursts, enum side side)
+{
+	return bursts->counts[side];
+}
+
+void bursts__free(struct bursts *bursts)
+{
+	if (!bursts)
+		return;
+	if (bursts->running)
+		bursts__stop(bursts);
+	pthread_cond_destroy(&bursts->stopping);
+	pthread_mutex_destroy(&bursts->mutex);
+	free(bursts);
+}

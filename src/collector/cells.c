@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "cells.h"
+
+#include <stdlib.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <copyscope.skel.h>
+
+#include "names.h"
+
+json_t *cells__bytes_json(const struct copyscope *skel)
+{
+	int cpus = libbpf_num_possible_cpus();
+	struct byte_cell *cells = calloc(cpus, sizeof(*cells));
+	json_t *array = json_array();
+
+	for (__u32 index = 0; cells && index < BYTES_CNT * SIDE_TARGETS; index++) {
+		struct byte_cell sum = {};
+
+		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.byte_cells), &index, cells))
+			continue;
+		for (int cpu = 0; cpu < cpus; cpu++) {
+			sum.calls += cells[cpu].calls;
+			sum.bytes += cells[cpu].bytes;
+			sum.zerocopy_calls += cells[cpu].zerocopy_calls;
+			sum.zerocopy_bytes += cells[cpu].zerocopy_bytes;
+		}
+		json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}",
+						       "side", side_names[index % SIDE_TARGETS],
+						       "hook", byte_hook_names[index / SIDE_TARGETS],
+						       "calls", (json_int_t)sum.calls,
+						       "bytes", (json_int_t)sum.bytes,
+						       "zerocopy_calls", (json_int_t)sum.zerocopy_calls,
+						       "zerocopy_bytes", (json_int_t)sum.zerocopy_bytes));
+	}
+	free(cells);
+	return array;
+}
+
+/* The inverse of histogram_slot() in calls.bpf.c: the first ns of a slot. */
+static json_int_t slot_low_ns(int slot)
+{
+	int octave = slot / HIST_SUB;
+
+	if (octave == 0)
+		return slot;
+	return (json_int_t)(HIST_SUB + slot % HIST_SUB) << (octave - 1);
+}
+
+static json_t *histogram_json(const __u64 *slots)
+{
+	json_t *buckets = json_array();
+
+	for (int slot = 0; slot < HIST_SLOTS; slot++)
+		if (slots[slot])
+			json_array_append_new(buckets, json_pack("[I, I, I]", slot_low_ns(slot),
+								 slot_low_ns(slot + 1),
+								 (json_int_t)slots[slot]));
+	return json_pack("{s:s, s:o}", "unit", "ns", "buckets", buckets);
+}
+
+/* null when no call was timed: nothing is known of the others. */
+static json_t *total_json(const struct call_cell *sum, enum call_time what, double scale)
+{
+	return sum->timed ? json_integer(sum->total_ns[what] * scale + 0.5) : json_null();
+}
+
+static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
+{
+	__u64 histogram[TIME_CNT][HIST_SLOTS] = {};
+	struct call_cell sum = {};
+	double scale;
+
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		sum.calls += cells[cpu].calls;
+		sum.bytes += cells[cpu].bytes;
+		sum.timed += cells[cpu].timed;
+		for (int what = 0; what < TIME_CNT; what++) {
+			sum.total_ns[what] += cells[cpu].total_ns[what];
+			for (int slot = 0; slot < HIST_SLOTS; slot++)
+				histogram[what][slot] += cells[cpu].histogram[what][slot];
+		}
+	}
+	if (!sum.calls)
+		return NULL;
+	/* The timed calls are a random sample of all: totals stand for all. */
+	scale = sum.timed ? (double)sum.calls / sum.timed : 0;
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+			 "side", side_names[index / CALL_CNT],
+			 "syscall", call_names[index % CALL_CNT],
+			 "calls", (json_int_t)sum.calls,
+			 "bytes", (json_int_t)sum.bytes,
+			 "timed_calls", (json_int_t)sum.timed,
+			 "on_cpu_ns", total_json(&sum, TIME_ON_CPU, scale),
+			 "softirq_ns", total_json(&sum, TIME_SOFTIRQ, scale),
+			 "blocked_ns", total_json(&sum, TIME_BLOCKED, scale),
+			 "histogram", histogram_json(histogram[TIME_ON_CPU]),
+			 "softirq_histogram", histogram_json(histogram[TIME_SOFTIRQ]),
+			 "blocked_histogram", histogram_json(histogram[TIME_BLOCKED]));
+}
+
+json_t *cells__calls_json(const struct copyscope *skel)
+{
+	int cpus = libbpf_num_possible_cpus();
+	struct call_cell *cells = calloc(cpus, sizeof(*cells));
+	json_t *array = json_array();
+
+	for (__u32 index = 0; cells && index < CALL_CNT * SIDE_TARGETS; index++) {
+		json_t *call;
+
+		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.call_cells), &index, cells))
+			continue;
+		call = call_json(index, cells, cpus);
+		if (call)
+			json_array_append_new(array, call);
+	}
+	free(cells);
+	return array;
+}

@@ -1,0 +1,48 @@
+# The collector and its BPF programs. $(OUTPUT)/copyscope.bpf.o is linked from one object per instrument.
+
+BPF_ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(shell uname -m)))
+BPF_UNITS := target sampler bytes calls
+BPF_OBJECTS := $(BPF_UNITS:%=$(OUTPUT)/bpf/%.bpf.o)
+BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-parameter -D__TARGET_ARCH_$(BPF_ARCH)
+
+COLLECTOR_OBJECTS := $(patsubst src/collector/%.c,$(OUTPUT)/collector.d/%.o,$(wildcard src/collector/*.c))
+COLLECTOR_LIBS := -lbpf -ljansson -pthread
+
+VMLINUX_BTF ?= /sys/kernel/btf/vmlinux
+VMLINUX_H ?= $(OUTPUT)/vmlinux.h
+
+$(OUTPUT)/vmlinux.h: | $(OUTPUT)
+	@test -r $(VMLINUX_BTF) || { echo "$(VMLINUX_BTF): missing: this kernel has no BTF: build with VMLINUX_H=FILE," \
+		"a vmlinux.h made on a kernel of the same architecture" >&2; exit 1; }
+	$(call say,BTF,$@)
+	$(Q)bpftool btf dump file $(VMLINUX_BTF) format c > $@
+
+$(OUTPUT)/bpf/%.bpf.o: bpf/%.bpf.c $(VMLINUX_H) | $(OUTPUT)/bpf
+	$(call say,BPF,$@)
+	$(Q)$(CLANG) $(BPF_FLAGS) -I$(dir $(VMLINUX_H)) -Ibpf -MMD -MP -c $< -o $@
+
+$(OUTPUT)/copyscope.bpf.o: $(BPF_OBJECTS)
+	$(call say,LINK,$@)
+	$(Q)bpftool gen object $@ $^
+
+$(OUTPUT)/copyscope.skel.h: $(OUTPUT)/copyscope.bpf.o
+	$(call say,SKEL,$@)
+	$(Q)bpftool gen skeleton $< name copyscope > $@
+
+# UAPI headers only: it must attach on kernels without BTF too.
+$(OUTPUT)/xdp_pass.bpf.o: bpf/xdp_pass.bpf.c | $(OUTPUT)
+	$(call say,BPF,$@)
+	$(Q)$(CLANG) -g -O2 -target bpf -Wall -Werror $(MULTIARCH_INCLUDE) -c $< -o $@
+
+$(OUTPUT)/collector.d/%.o: src/collector/%.c $(OUTPUT)/copyscope.skel.h | $(OUTPUT)/collector.d
+	$(call say,CC,$@)
+	$(Q)$(CC) $(CFLAGS) -I$(OUTPUT) -Ibpf -MMD -MP -c $< -o $@
+
+$(OUTPUT)/collector: $(COLLECTOR_OBJECTS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $^ $(COLLECTOR_LIBS) -o $@
+
+$(OUTPUT)/bpf $(OUTPUT)/collector.d:
+	$(Q)mkdir -p $@
+
+-include $(wildcard $(OUTPUT)/bpf/*.d $(OUTPUT)/collector.d/*.d)

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "commands.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include <bpf/libbpf.h>
+#include <copyscope.skel.h>
+
+#include "cells.h"
+#include "ksyms.h"
+#include "message.h"
+#include "names.h"
+#include "probes.h"
+#include "sampler.h"
+#include "stacks.h"
+
+static json_int_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static int say(json_t *message)
+{
+	int err = message ? json_dumpf(message, stdout, JSON_COMPACT) : -1;
+
+	json_decref(message);
+	if (err || putchar('\n') == EOF || fflush(stdout)) {
+		complain("stdout", "%s", strerror(errno ? errno : ENOMEM));
+		return -EIO;
+	}
+	return 0;
+}
+
+static int refuse(const char *command, const char *reason)
+{
+	complain(command, "%s", reason);
+	return say(json_pack("{s:s, s:s, s:s}", "event", "error", "command", command, "message", reason));
+}
+
+static int do_target(struct collector *collector, const char *arguments)
+{
+	char side[16];
+	int pid;
+
+	if (sscanf(arguments, "%15s %d", side, &pid) != 2 || pid <= 0)
+		return refuse("target", "expected: sender|receiver PID");
+	for (int i = 0; i < SIDE_TARGETS; i++) {
+		if (strcmp(side, side_names[i]))
+			continue;
+		probes__target(collector->probes, i, pid);
+		collector->targets[i] = pid;
+		return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side, "pid", pid));
+	}
+	return refuse("target", "the side is sender or receiver");
+}
+
+static int do_symbols(struct collector *collector, const char *arguments)
+{
+	int err;
+
+	(void)arguments;
+	ksyms__free(collector->ksyms);
+	collector->ksyms = NULL;
+	err = ksyms__load(&collector->ksyms);
+	if (err == -EPERM)
+		return refuse("symbols", "/proc/kallsyms: no addresses: set kernel.kptr_restrict to 0 or 1 and run as root");
+	if (err)
+		return refuse("symbols", strerror(-err));
+	return say(json_pack("{s:s, s:i}", "event", "symbols", "count", ksyms__count(collector->ksyms)));
+}
+
+static int close_all(struct collector *collector)
+{
+	int err = 0;
+
+	if (collector->sampling) {
+		err = sampler__disable(collector->sampler);
+		collector->sampling = false;
+	}
+	return probes__detach(collector->probes) ?: err;
+}
+
+static int open_one(struct collector *collector, const char *instrument)
+{
+	struct copyscope *skel = probes__skeleton(collector->probes);
+	int err;
+
+	if (strcmp(instrument, "sampler"))
+		return probes__attach(collector->probes, instrument);
+	if (!collector->ksyms)
+		return -EAGAIN;
+	if (!collector->sampler) {
+		err = sampler__open(&collector->sampler, skel, collector->frequency_hz,
+				    collector->targets, SIDE_TARGETS);
+		if (err)
+			return err;
+	}
+	collector->sampling = true;
+	return sampler__enable(collector->sampler);
+}
+
+static int do_open(struct collector *collector, const char *arguments)
+{
+	char list[64], *save = NULL, *instrument;
+	json_int_t start = now_ns();
+	int err;
+
+	snprintf(list, sizeof(list), "%s", arguments);
+	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save)) {
+		err = open_one(collector, instrument);
+		if (err) {
+			close_all(collector);
+			return refuse(instrument, err == -EAGAIN ? "read the symbols first" : strerror(-err));
+		}
+	}
+	return say(json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", now_ns(), "took_ns",
+			     now_ns() - start));
+}
+
+static int do_close(struct collector *collector, const char *arguments)
+{
+	struct copyscope *skel = probes__skeleton(collector->probes);
+	json_int_t start = now_ns();
+	int samples = 0;
+	int err;
+
+	(void)arguments;
+	err = close_all(collector);
+	if (!err && collector->ksyms)
+		samples = stacks__drain(collector->stacks, bpf_map__fd(skel->maps.stacks), collector->ksyms);
+	if (err || samples < 0)
+		return refuse("close", strerror(-(err ?: samples)));
+	return say(json_pack("{s:s, s:I, s:I, s:i}", "event", "closed", "t_ns", now_ns(), "took_ns",
+			     now_ns() - start, "samples", samples));
+}
+
+static int do_report(struct collector *collector, const char *arguments)
+{
+	double scale = collector->sampler ? sampler__scale(collector->sampler) : 1;
+	json_t *samples = collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scale) :
+					     json_array();
+	json_t *sampler = collector->sampler ? sampler__json(collector->sampler) : json_null();
+	struct copyscope *skel = probes__skeleton(collector->probes);
+
+	(void)arguments;
+	return say(json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}",
+			     "event", "report", "abi_version", ABI_VERSION,
+			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
+			     "samples", samples, "bytes", cells__bytes_json(skel),
+			     "calls", cells__calls_json(skel),
+			     "loss", probes__loss_json(collector->probes)));
+}
+
+static const struct command {
+	const char *name;
+	int (*run)(struct collector *collector, const char *arguments);
+	bool last;
+} commands[] = {
+	{ "target", do_target, false },
+	{ "symbols", do_symbols, false },
+	{ "open", do_open, false },
+	{ "close", do_close, false },
+	{ "report", do_report, true },
+};
+
+static int obey(struct collector *collector, char *line, bool *done)
+{
+	size_t length = strcspn(line, " \n");
+	char *arguments = line + length + strspn(line + length, " ");
+
+	arguments[strcspn(arguments, "\n")] = '\0';
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+		const struct command *command = &commands[i];
+
+		if (strlen(command->name) != length || strncmp(command->name, line, length))
+			continue;
+		*done = command->last;
+		return command->run(collector, arguments);
+	}
+	line[length] = '\0';
+	return refuse(line, "no such command");
+}
+
+int commands__serve(struct collector *collector)
+{
+	bool done = false;
+	char *line = NULL;
+	size_t size = 0;
+	int err;
+
+	err = say(json_pack("{s:s, s:o}", "event", "ready", "hooks", probes__hooks_json(collector->probes)));
+	while (!err && !done && getline(&line, &size, stdin) >= 0)
+		err = obey(collector, line, &done);
+	free(line);
+	return err;
+}
+
+int commands__probe(struct collector *collector)
+{
+	int err = sampler__open(&collector->sampler, probes__skeleton(collector->probes), collector->frequency_hz,
+				collector->targets, SIDE_TARGETS);
+	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
+
+	probes__attach(collector->probes, "bytes");
+	probes__attach(collector->probes, "calls");
+	probes__detach(collector->probes);
+	return say(json_pack("{s:i, s:o, s:o}", "abi_version", ABI_VERSION,
+			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler));
+}

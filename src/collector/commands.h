@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* commands.h - what the collector does when it is told to: one row per command. */
+#ifndef COLLECTOR_COMMANDS_H
+#define COLLECTOR_COMMANDS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "abi.h"
+
+struct collector {
+	struct probes *probes;
+	struct sampler *sampler;
+	struct stacks *stacks;
+	struct ksyms *ksyms;
+	pid_t targets[SIDE_TARGETS];
+	unsigned int frequency_hz;
+	bool sampling;
+};
+
+/* Obeys stdin until `report` or its end. Returns 0 or -errno; a refused command is an answer, not an error. */
+int commands__serve(struct collector *collector);
+/* Attaches each instrument for a moment and prints what works: for `doctor`. */
+int commands__probe(struct collector *collector);
+
+#endif

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "ksyms.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* No kernel function is longer; an address further behind a symbol belongs to something unnamed. */
+#define FUNCTION_MAX (1UL << 20)
+
+struct ksym {
+	uint64_t address;
+	uint32_t name;
+};
+
+struct ksyms {
+	struct ksym *table;
+	uint32_t count;
+	uint32_t capacity;
+	char *names;
+	size_t names_size;
+	size_t names_capacity;
+};
+
+static int add_symbol(struct ksyms *ksyms, uint64_t address, const char *name)
+{
+	size_t length = strlen(name) + 1;
+
+	if (ksyms->count == ksyms->capacity) {
+		uint32_t capacity = ksyms->capacity ? 2 * ksyms->capacity : 1 << 16;
+		void *table = realloc(ksyms->table, capacity * sizeof(*ksyms->table));
+
+		if (!table)
+			return -ENOMEM;
+		ksyms->table = table;
+		ksyms->capacity = capacity;
+	}
+	if (ksyms->names_size + length > ksyms->names_capacity) {
+		size_t capacity = ksyms->names_capacity ? 2 * ksyms->names_capacity : 1 << 21;
+		void *names = realloc(ksyms->names, capacity);
+
+		if (!names)
+			return -ENOMEM;
+		ksyms->names = names;
+		ksyms->names_capacity = capacity;
+	}
+	memcpy(ksyms->names + ksyms->names_size, name, length);
+	ksyms->table[ksyms->count++] = (struct ksym){ .address = address, .name = ksyms->names_size };
+	ksyms->names_size += length;
+	return 0;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct ksym *x = a, *y = b;
+
+	return x->address < y->address ? -1 : x->address > y->address;
+}
+
+/* `ffffffff81000000 T _text` or `ffffffffc0001000 t veth_xmit	[veth]`. */
+static int parse_line(struct ksyms *ksyms, char *line)
+{
+	char *end, *name;
+	uint64_t address = strtoull(line, &end, 16);
+
+	if (end == line || end[0] != ' ' || !end[1] || end[2] != ' ')
+		return 0;
+	if (!strchr("tTwW", end[1]) || !address)
+		return 0;
+	name = end + 3;
+	name[strcspn(name, " \t\n")] = '\0';
+	return add_symbol(ksyms, address, name);
+}
+
+int ksyms__load(struct ksyms **result)
+{
+	struct ksyms *ksyms = calloc(1, sizeof(*ksyms));
+	char *line = NULL;
+	size_t size = 0;
+	FILE *file;
+	int err;
+
+	if (!ksyms)
+		return -ENOMEM;
+	file = fopen("/proc/kallsyms", "re");
+	if (!file) {
+		err = -errno;
+		goto cleanup;
+	}
+	err = add_symbol(ksyms, 0, "[unknown]");
+	while (!err && getline(&line, &size, file) >= 0)
+		err = parse_line(ksyms, line);
+	if (!err && ferror(file))
+		err = -EIO;
+	if (!err && ksyms->count == 1)
+		err = -EPERM;
+	if (err)
+		goto cleanup;
+	qsort(ksyms->table, ksyms->count, sizeof(*ksyms->table), by_address);
+	*result = ksyms;
+	ksyms = NULL;
+cleanup:
+	free(line);
+	if (file)
+		fclose(file);
+	ksyms__free(ksyms);
+	return err;
+}
+
+uint32_t ksyms__count(const struct ksyms *ksyms)
+{
+	return ksyms->count - 1;
+}
+
+uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address)
+{
+	uint32_t low = 0, high = ksyms->count;
+
+	/* The last symbol at or below the address: table[low]. */
+	while (high - low > 1) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (ksyms->table[middle].address <= address)
+			low = middle;
+		else
+			high = middle;
+	}
+	if (!low || address - ksyms->table[low].address > FUNCTION_MAX)
+		return KSYM_UNKNOWN;
+	/* Aliases share an address: always the first of them. */
+	while (low > 1 && ksyms->table[low - 1].address == ksyms->table[low].address)
+		low--;
+	return low;
+}
+
+const char *ksyms__name(const struct ksyms *ksyms, uint32_t id)
+{
+	return ksyms->names + ksyms->table[id].name;
+}
+
+void ksyms__free(struct ksyms *ksyms)
+{
+	if (!ksyms)
+		return;
+	free(ksyms->names);
+	free(ksyms->table);
+	free(ksyms);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* ksyms.h - kernel addresses to function names, from /proc/kallsyms. */
+#ifndef COLLECTOR_KSYMS_H
+#define COLLECTOR_KSYMS_H
+
+#include <stdint.h>
+
+struct ksyms;
+
+/* The symbol id of an address outside every function. */
+#define KSYM_UNKNOWN 0
+
+/*
+ * Reads the text symbols of /proc/kallsyms. Call it when the modules in question are loaded.
+ * Returns 0 or -errno; -EPERM when the kernel hides the addresses (kptr_restrict).
+ */
+int ksyms__load(struct ksyms **ksyms);
+/* Number of text symbols. */
+uint32_t ksyms__count(const struct ksyms *ksyms);
+/* The id of the function that holds the address; KSYM_UNKNOWN if there is none. */
+uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address);
+/* The name of an id ("[unknown]" for KSYM_UNKNOWN); lives as long as ksyms. */
+const char *ksyms__name(const struct ksyms *ksyms, uint32_t id);
+void ksyms__free(struct ksyms *ksyms);
+
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * collector - loads the BPF programs and switches them on and off, segment by segment.
+ *
+ * It does no statistics and knows no strategy: commands come as lines on stdin, answers leave as JSON lines on stdout.
+ * The end of stdin is the end of the master, and then of this process and of every program and link with it.
+ */
+#include <argp.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <bpf/libbpf.h>
+
+#include "commands.h"
+#include "ksyms.h"
+#include "message.h"
+#include "probes.h"
+#include "sampler.h"
+#include "stacks.h"
+
+#define DEFAULT_FREQUENCY_HZ 499
+#define DEFAULT_GATE 16
+
+static struct {
+	unsigned int frequency_hz;
+	unsigned int gate;
+	bool probe;
+	bool verbose;
+} env = {
+	.frequency_hz = DEFAULT_FREQUENCY_HZ,
+	.gate = DEFAULT_GATE,
+};
+
+static const struct argp_option options[] = {
+	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 499)", 0 },
+	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
+	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
+	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
+	{},
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	char *end;
+
+	switch (key) {
+	case 'F':
+		env.frequency_hz = strtoul(arg, &end, 10);
+		if (*end || env.frequency_hz < 1 || env.frequency_hz > 50000)
+			argp_error(state, "--frequency: %s: not between 1 and 50000 Hz", arg);
+		return 0;
+	case 'g':
+		env.gate = strtoul(arg, &end, 10);
+		if (*end || env.gate < 1 || env.gate > 1000000)
+			argp_error(state, "--gate: %s: not between 1 and 1000000", arg);
+		return 0;
+	case 'p':
+		env.probe = true;
+		return 0;
+	case 'v':
+		env.verbose = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp argp = {
+	.options = options,
+	.parser = parse_option,
+	.doc = "Loads and switches the BPF instruments of copyscope; driven by lines on standard input:\n\n"
+	       "  target sender|receiver PID   whose work is measured\n"
+	       "  symbols                      read /proc/kallsyms (after all modules are loaded)\n"
+	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler\n"
+	       "  close                        detach all, drain the samples\n"
+	       "  report                       print everything and exit\n"
+	       "\v"
+	       "EXAMPLE\n  collector --probe\n",
+};
+
+static int print_libbpf(enum libbpf_print_level level, const char *format, va_list args)
+{
+	(void)level;
+	/* A refused program is a result here, reported with its hook. */
+	return env.verbose ? vfprintf(stderr, format, args) : 0;
+}
+
+/* Kernels before 5.11 charge maps to RLIMIT_MEMLOCK; failing is fine where memcg accounts for them. */
+static void raise_memlock(void)
+{
+	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
+	struct rlimit limit;
+
+	if (!setrlimit(RLIMIT_MEMLOCK, &unlimited) || getrlimit(RLIMIT_MEMLOCK, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_MEMLOCK, &limit);
+}
+
+int main(int argc, char **argv)
+{
+	struct collector collector = {};
+	int err;
+
+	err = argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (err)
+		return 2;
+	collector.frequency_hz = env.frequency_hz;
+	libbpf_set_print(print_libbpf);
+	raise_memlock();
+	err = stacks__new(&collector.stacks);
+	if (!err)
+		err = probes__open(&collector.probes, env.gate);
+	if (err)
+		complain("bpf", "load: %s%s", strerror(-err),
+			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");
+	else
+		err = env.probe ? commands__probe(&collector) : commands__serve(&collector);
+
+	stacks__free(collector.stacks);
+	sampler__close(collector.sampler);
+	probes__close(collector.probes);
+	ksyms__free(collector.ksyms);
+	return err ? 1 : 0;
+}

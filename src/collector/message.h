@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* message.h - what the collector says to people: one line on stderr, `collector: object: reason`. */
+#ifndef COLLECTOR_MESSAGE_H
+#define COLLECTOR_MESSAGE_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define complain(object, fmt, ...) fprintf(stderr, "collector: %s: " fmt "\n", object, ##__VA_ARGS__)
+
+#endif

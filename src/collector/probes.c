@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "probes.h"
+
+#include <stdlib.h>
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <copyscope.skel.h>
+
+#include "hooks.h"
+#include "message.h"
+#include "names.h"
+
+enum need { REQUIRED, OPTIONAL, FALLBACK };
+
+enum hook_id {
+#define HOOK(id, instrument, tracepoint, need) HOOK_##id,
+	HOOKS(HOOK)
+#undef HOOK
+	HOOK_CNT,
+};
+
+static const struct hook_row {
+	const char *id;
+	const char *instrument;
+	const char *tracepoint;
+	enum need need;
+} hook_rows[HOOK_CNT] = {
+#define HOOK(id, instrument, tracepoint, need) { #id, #instrument, #tracepoint, need },
+	HOOKS(HOOK)
+#undef HOOK
+};
+
+enum hook_state { HOOK_UNUSED, HOOK_READY, HOOK_ATTACHED, HOOK_MISSING, HOOK_REFUSED };
+
+static const char *const state_names[] = {
+	[HOOK_UNUSED] = "unused",
+	[HOOK_READY] = "available",
+	[HOOK_ATTACHED] = "attached",
+	[HOOK_MISSING] = "missing",
+	[HOOK_REFUSED] = "refused",
+};
+
+struct hook {
+	enum hook_state state;
+	struct bpf_link *link;
+	char reason[160];
+};
+
+struct probes {
+	struct copyscope *skel;
+	struct hook hooks[HOOK_CNT];
+	unsigned int time_one_in;
+};
+
+static struct bpf_program *program_of(struct copyscope *skel, enum hook_id id)
+{
+	switch (id) {
+#define HOOK(id, instrument, tracepoint, need) \
+	case HOOK_##id:                        \
+		return skel->progs.on_##id;
+	HOOKS(HOOK)
+#undef HOOK
+	default:
+		return NULL;
+	}
+}
+
+/* Presence, from BTF. A FALLBACK row is wanted only where the row before it is missing. */
+static void find_tracepoints(struct probes *probes)
+{
+	struct btf *btf = btf__load_vmlinux_btf();
+	int err = btf ? 0 : -errno;
+
+	for (int i = 0; i < HOOK_CNT; i++) {
+		const struct hook_row *row = &hook_rows[i];
+		struct hook *hook = &probes->hooks[i];
+		char type[96];
+
+		if (!btf) {
+			hook->state = HOOK_MISSING;
+			snprintf(hook->reason, sizeof(hook->reason),
+				 "/sys/kernel/btf/vmlinux: %s: this kernel has no BTF; the sampler still works: "
+				 "--instruments sampler", strerror(-err));
+			continue;
+		}
+		if (row->need == FALLBACK && probes->hooks[i - 1].state == HOOK_READY) {
+			hook->state = HOOK_UNUSED;
+			snprintf(hook->reason, sizeof(hook->reason), "%s is better and present",
+				 hook_rows[i - 1].tracepoint);
+			continue;
+		}
+		snprintf(type, sizeof(type), "btf_trace_%s", row->tracepoint);
+		if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) > 0) {
+			hook->state = HOOK_READY;
+			continue;
+		}
+		hook->state = HOOK_MISSING;
+		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
+	}
+	btf__free(btf);
+}
+
+static void fill_call_numbers(struct copyscope *skel)
+{
+	for (int call = 1; call < CALL_CNT; call++)
+		if (call_numbers[call] >= 0 && call_numbers[call] < SYSCALLS_MAX)
+			skel->rodata->call_of_nr[call_numbers[call]] = call;
+}
+
+/* Opens and loads with the hooks that are READY, or with one only (only >= 0). */
+static int load(struct probes *probes, int only, bool sampler)
+{
+	struct copyscope *skel = copyscope__open();
+	int err;
+
+	if (!skel)
+		return -errno;
+	for (int i = 0; i < HOOK_CNT; i++)
+		bpf_program__set_autoload(program_of(skel, i), probes->hooks[i].state == HOOK_READY &&
+							       (only < 0 || only == i));
+	bpf_program__set_autoload(skel->progs.on_cpu_clock, sampler);
+	bpf_program__set_autoload(skel->progs.on_cpu_clock_elsewhere, sampler);
+	bpf_program__set_autoload(skel->progs.on_cycles, sampler);
+	bpf_program__set_autoload(skel->progs.on_llc_load_misses, sampler);
+	bpf_program__set_autoload(skel->progs.on_l1d_load_misses, sampler);
+	fill_call_numbers(skel);
+	skel->rodata->time_one_in = probes->time_one_in;
+	err = copyscope__load(skel);
+	if (err) {
+		copyscope__destroy(skel);
+		return err;
+	}
+	if (only >= 0)
+		copyscope__destroy(skel);
+	else
+		probes->skel = skel;
+	return 0;
+}
+
+int probes__open(struct probes **result, unsigned int time_one_in)
+{
+	struct probes *probes = calloc(1, sizeof(*probes));
+	int err;
+
+	if (!probes)
+		return -ENOMEM;
+	probes->time_one_in = time_one_in;
+	find_tracepoints(probes);
+	err = load(probes, -1, true);
+	if (err) {
+		/* Something was refused: find out what, one program at a time. */
+		for (int i = 0; i < HOOK_CNT; i++) {
+			struct hook *hook = &probes->hooks[i];
+			int refused;
+
+			if (hook->state != HOOK_READY)
+				continue;
+			refused = load(probes, i, false);
+			if (!refused)
+				continue;
+			hook->state = HOOK_REFUSED;
+			snprintf(hook->reason, sizeof(hook->reason), "load: %s", strerror(-refused));
+		}
+		err = load(probes, -1, true);
+	}
+	if (err) {
+		probes__close(probes);
+		return err;
+	}
+	*result = probes;
+	return 0;
+}
+
+struct copyscope *probes__skeleton(struct probes *probes)
+{
+	return probes->skel;
+}
+
+void probes__target(struct probes *probes, enum side side, pid_t tgid)
+{
+	probes->skel->bss->target_tgid[side] = tgid;
+}
+
+int probes__attach(struct probes *probes, const char *instrument)
+{
+	for (int i = 0; i < HOOK_CNT; i++) {
+		struct hook *hook = &probes->hooks[i];
+
+		if (strcmp(hook_rows[i].instrument, instrument))
+			continue;
+		if (hook->state == HOOK_READY || hook->state == HOOK_ATTACHED) {
+			hook->link = bpf_program__attach(program_of(probes->skel, i));
+			if (hook->link) {
+				hook->state = HOOK_ATTACHED;
+				continue;
+			}
+			hook->state = HOOK_REFUSED;
+			snprintf(hook->reason, sizeof(hook->reason), "attach: %s", strerror(errno));
+		}
+		if (hook_rows[i].need == REQUIRED) {
+			complain(hook_rows[i].tracepoint, "%s", hook->reason);
+			return -ENOENT;
+		}
+	}
+	return 0;
+}
+
+int probes__detach(struct probes *probes)
+{
+	struct task_clock clock;
+	__u32 tid;
+	int err = 0;
+
+	for (int i = 0; i < HOOK_CNT; i++) {
+		int failed = bpf_link__destroy(probes->hooks[i].link);
+
+		probes->hooks[i].link = NULL;
+		if (failed) {
+			complain(hook_rows[i].tracepoint, "detach: %s", strerror(-failed));
+			err = failed;
+		}
+	}
+	while (!bpf_map_get_next_key(bpf_map__fd(probes->skel->maps.clocks), NULL, &tid))
+		bpf_map_lookup_and_delete_elem(bpf_map__fd(probes->skel->maps.clocks), &tid, &clock);
+	probes->skel->bss->open_clocks = 0;
+	return err;
+}
+
+json_t *probes__hooks_json(const struct probes *probes)
+{
+	json_t *array = json_array();
+
+	for (int i = 0; i < HOOK_CNT; i++) {
+		const struct hook *hook = &probes->hooks[i];
+		bool works = hook->state == HOOK_READY || hook->state == HOOK_ATTACHED;
+
+		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
+						       "id", hook_rows[i].id,
+						       "instrument", hook_rows[i].instrument,
+						       "symbol", hook_rows[i].tracepoint,
+						       "state", state_names[hook->state],
+						       "how", works ? "tp_btf" : NULL,
+						       "reason", works ? NULL : hook->reason,
+						       "required", hook_rows[i].need == REQUIRED));
+	}
+	return array;
+}
+
+json_t *probes__loss_json(const struct probes *probes)
+{
+	json_t *loss = json_object();
+
+	for (int what = 0; what < LOSS_CNT; what++)
+		json_object_set_new(loss, loss_names[what],
+				    json_integer(probes->skel->bss->lost[what]));
+	for (int i = 0; i < HOOK_CNT; i++) {
+		struct bpf_prog_info info = {};
+		__u32 size = sizeof(info);
+		char name[64];
+		int fd = bpf_program__fd(program_of(probes->skel, i));
+
+		if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
+			continue;
+		snprintf(name, sizeof(name), "recursion_%s", hook_rows[i].id);
+		json_object_set_new(loss, name, json_integer(info.recursion_misses));
+	}
+	return loss;
+}
+
+void probes__close(struct probes *probes)
+{
+	if (!probes)
+		return;
+	for (int i = 0; i < HOOK_CNT; i++)
+		bpf_link__destroy(probes->hooks[i].link);
+	copyscope__destroy(probes->skel);
+	free(probes);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* probes.h - the tracepoint programs: load what works, attach and detach by instrument, read the cells. */
+#ifndef COLLECTOR_PROBES_H
+#define COLLECTOR_PROBES_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include <jansson.h>
+
+#include "abi.h"
+
+struct copyscope;
+struct probes;
+
+/*
+ * Loads the BPF object with every program that this kernel takes. A program that is refused is left
+ * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
+ * time_one_in: which share of the calls is timed (all are counted).
+ */
+int probes__open(struct probes **probes, unsigned int time_one_in);
+/* The skeleton, for the sampler and the cells. */
+struct copyscope *probes__skeleton(struct probes *probes);
+void probes__target(struct probes *probes, enum side side, pid_t tgid);
+/* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */
+int probes__attach(struct probes *probes, const char *instrument);
+/* Detaches all; clocks of calls that are still open are forgotten. */
+int probes__detach(struct probes *probes);
+/* The record's hooks[] and loss{}. */
+json_t *probes__hooks_json(const struct probes *probes);
+json_t *probes__loss_json(const struct probes *probes);
+void probes__close(struct probes *probes);
+
+#endif

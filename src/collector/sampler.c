@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "sampler.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include <bpf/libbpf.h>
+#include <copyscope.skel.h>
+
+#include "bursts.h"
+#include "events.h"
+#include "message.h"
+#include "names.h"
+#include "pmu.h"
+
+#define CACHE_MISS(cache) \
+	((cache) | (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
+
+/* The rate while the timers are armed. Each costs about 15 us in a virtual machine: 15 % for that moment. */
+#define BURST_HZ 10000
+
+static const struct {
+	__u32 type;
+	__u64 config;
+} event_rows[SAMPLE_CNT] = {
+	[SAMPLE_CPU_CLOCK] = { PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK },
+	[SAMPLE_CYCLES] = { PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES },
+	[SAMPLE_LLC_LOAD_MISSES] = { PERF_TYPE_HW_CACHE, CACHE_MISS(PERF_COUNT_HW_CACHE_LL) },
+	[SAMPLE_L1D_LOAD_MISSES] = { PERF_TYPE_HW_CACHE, CACHE_MISS(PERF_COUNT_HW_CACHE_L1D) },
+};
+
+struct sampler {
+	unsigned int frequency_hz;
+	__u64 period_ns;
+	struct events timers;
+	struct events counters;
+	struct bursts *bursts;
+	bool works[SAMPLE_CNT];
+	char reasons[SAMPLE_CNT][128];
+};
+
+static void refuse(struct sampler *sampler, int event, const char *what, int err)
+{
+	sampler->works[event] = false;
+	snprintf(sampler->reasons[event], sizeof(sampler->reasons[event]), "%s%s%s", what, err ? ": " : "",
+		 err ? strerror(-err) : "");
+}
+
+static struct bpf_program *counter_program(struct copyscope *skel, int event)
+{
+	switch (event) {
+	case SAMPLE_CYCLES:
+		return skel->progs.on_cycles;
+	case SAMPLE_LLC_LOAD_MISSES:
+		return skel->progs.on_llc_load_misses;
+	default:
+		return skel->progs.on_l1d_load_misses;
+	}
+}
+
+/* One per CPU, all or nothing. */
+static int open_counters(struct sampler *sampler, struct copyscope *skel, int event)
+{
+	struct perf_event_attr attr = {
+		.type = event_rows[event].type,
+		.freq = 1,
+		.sample_freq = sampler->frequency_hz,
+	};
+	int cpus = libbpf_num_possible_cpus();
+
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		int err;
+
+		attr.config = event_rows[event].config | pmu__extended_type(attr.type, cpu);
+		err = events__add(&sampler->counters, attr, counter_program(skel, event), -1, cpu);
+		if (err == -ENODEV) /* an offline CPU */
+			continue;
+		if (err == -ENOENT || err == -EOPNOTSUPP) {
+			refuse(sampler, event, "this machine has no such event (no PMU?)", 0);
+			return err;
+		}
+		if (err) {
+			refuse(sampler, event, "perf_event_open", err);
+			return err;
+		}
+	}
+	sampler->works[event] = true;
+	return 0;
+}
+
+static int open_thread_timers(struct sampler *sampler, struct copyscope *skel, struct perf_event_attr attr, pid_t pid)
+{
+	char path[32];
+	struct dirent *entry;
+	DIR *tasks;
+	int err = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	if (!tasks)
+		return -errno;
+	/* Threads that they start later are sampled as well. */
+	attr.inherit = 1;
+	while (!err && (entry = readdir(tasks))) {
+		pid_t tid = atoi(entry->d_name);
+
+		if (tid > 0)
+			err = events__add(&sampler->timers, attr, skel->progs.on_cpu_clock, tid, -1);
+		if (err == -ESRCH) /* it has ended meanwhile */
+			err = 0;
+	}
+	closedir(tasks);
+	return err;
+}
+
+static int open_timers(struct sampler *sampler, struct copyscope *skel, const pid_t *targets, int target_count)
+{
+	struct perf_event_attr attr = {
+		.type = event_rows[SAMPLE_CPU_CLOCK].type,
+		.config = event_rows[SAMPLE_CPU_CLOCK].config,
+		.sample_period = sampler->period_ns,
+	};
+	int cpus = libbpf_num_possible_cpus();
+	int err = 0;
+
+	for (int i = 0; i < target_count && !err; i++)
+		if (targets[i])
+			err = open_thread_timers(sampler, skel, attr, targets[i]);
+	for (int cpu = 0; cpu < cpus && !err; cpu++) {
+		err = events__add(&sampler->timers, attr, skel->progs.on_cpu_clock_elsewhere, -1, cpu);
+		if (err == -ENODEV)
+			err = 0;
+	}
+	if (err)
+		refuse(sampler, SAMPLE_CPU_CLOCK, "perf_event_open", err);
+	sampler->works[SAMPLE_CPU_CLOCK] = !err;
+	return err;
+}
+
+int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int frequency_hz,
+		  const pid_t *targets, int target_count)
+{
+	struct sampler *sampler = calloc(1, sizeof(*sampler));
+	double duty = frequency_hz < BURST_HZ ? (double)frequency_hz / BURST_HZ : 1;
+	int err;
+
+	if (!sampler)
+		return -ENOMEM;
+	sampler->frequency_hz = frequency_hz;
+	sampler->period_ns = 1000000000ULL / (frequency_hz < BURST_HZ ? BURST_HZ : frequency_hz);
+	err = open_counters(sampler, skel, SAMPLE_CYCLES);
+	if (err) {
+		err = open_timers(sampler, skel, targets, target_count);
+		if (!err)
+			err = bursts__new(&sampler->bursts, &sampler->timers, duty,
+					  skel->bss->samples_of_side);
+	} else {
+		refuse(sampler, SAMPLE_CPU_CLOCK, "cycles are sampled instead", 0);
+	}
+	if (err) {
+		complain("cpu-clock", "%s", sampler->reasons[SAMPLE_CPU_CLOCK]);
+		sampler__close(sampler);
+		return err;
+	}
+	/* Misses are a welcome addition, where they exist. */
+	open_counters(sampler, skel, SAMPLE_LLC_LOAD_MISSES);
+	open_counters(sampler, skel, SAMPLE_L1D_LOAD_MISSES);
+	*result = sampler;
+	return 0;
+}
+
+int sampler__enable(struct sampler *sampler)
+{
+	int err = events__switch(&sampler->counters, PERF_EVENT_IOC_ENABLE);
+
+	if (!err && sampler->bursts)
+		err = bursts__start(sampler->bursts);
+	return err;
+}
+
+int sampler__disable(struct sampler *sampler)
+{
+	int err = sampler->bursts ? bursts__stop(sampler->bursts) : 0;
+
+	return events__switch(&sampler->counters, PERF_EVENT_IOC_DISABLE) ?: err;
+}
+
+double sampler__scale(const struct sampler *sampler)
+{
+	if (!sampler->bursts || !bursts__armed_ns(sampler->bursts))
+		return 1;
+	return (double)bursts__enabled_ns(sampler->bursts) / bursts__armed_ns(sampler->bursts);
+}
+
+/* {"count", "sides": {side: {samples, sum_of_squares}}}; null where there are no timers. */
+static json_t *bursts_json(const struct bursts *bursts)
+{
+	json_t *sides = json_object();
+
+	if (!bursts) {
+		json_decref(sides);
+		return json_null();
+	}
+	for (int side = 0; side <= SIDE_OTHER; side++) {
+		struct burst_counts counts = bursts__counts(bursts, side);
+
+		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:I}",
+				    "samples", (json_int_t)counts.sum,
+				    "samples_squared", (json_int_t)counts.sum_of_squares));
+	}
+	return json_pack("{s:i, s:o}", "count", bursts__count(bursts), "sides", sides);
+}
+
+json_t *sampler__json(const struct sampler *sampler)
+{
+	json_t *events = json_array();
+
+	for (int i = 0; i < SAMPLE_CNT; i++)
+		json_array_append_new(events, json_pack("{s:s, s:s, s:o, s:s, s:s?}",
+			"name", sample_names[i], "unit", sample_units[i],
+			"period", i == SAMPLE_CPU_CLOCK ? json_integer(sampler->period_ns) : json_null(),
+			"status", sampler->works[i] ? "sampled" : "unsupported",
+			"reason", sampler->works[i] ? NULL : sampler->reasons[i]));
+	return json_pack("{s:i, s:I, s:I, s:o, s:o}", "frequency_hz", sampler->frequency_hz,
+			 "enabled_ns", (json_int_t)(sampler->bursts ? bursts__enabled_ns(sampler->bursts) : 0),
+			 "armed_ns", (json_int_t)(sampler->bursts ? bursts__armed_ns(sampler->bursts) : 0),
+			 "bursts", bursts_json(sampler->bursts), "events", events);
+}
+
+void sampler__close(struct sampler *sampler)
+{
+	if (!sampler)
+		return;
+	bursts__free(sampler->bursts);
+	events__close(&sampler->timers);
+	events__close(&sampler->counters);
+	free(sampler);
+}

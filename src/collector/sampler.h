@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * sampler.h - the perf events that drive the stack sampler.
+ *
+ * Where there is a PMU its events interrupt every CPU, all the time: they do not count in idle.
+ *
+ * Elsewhere cpu-clock does, a timer. Two things about timers shape this file (docs/METHOD.md has the measurements):
+ * - One per CPU misses a process that runs in short bursts: its interrupt comes after the burst. So each thread of a
+ *   target has its own event, which keeps the rest of its period across switches, and one per CPU covers everybody else.
+ * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So they are armed in bursts: 10 kHz for
+ *   3 ms, then a random rest such that the average is the frequency that was asked for.
+ */
+#ifndef COLLECTOR_SAMPLER_H
+#define COLLECTOR_SAMPLER_H
+
+#include <jansson.h>
+#include <sys/types.h>
+
+struct copyscope;
+struct sampler;
+
+/*
+ * Opens what this machine has, for the threads that the targets have now. An event that cannot be opened says why
+ * in the report. Nothing counts before sampler__enable(). Returns 0, or -errno when no event at all can be opened.
+ */
+int sampler__open(struct sampler **sampler, struct copyscope *skel, unsigned int frequency_hz,
+		  const pid_t *targets, int target_count);
+int sampler__enable(struct sampler *sampler);
+int sampler__disable(struct sampler *sampler);
+/* What one ns of sampled cpu-clock stands for: time enabled / time armed, over all segments so far. */
+double sampler__scale(const struct sampler *sampler);
+/* {"frequency_hz", "enabled_ns", "armed_ns", "bursts", "events": [{name, period, unit, status, reason}]} */
+json_t *sampler__json(const struct sampler *sampler);
+void sampler__close(struct sampler *sampler);
+
+#endif

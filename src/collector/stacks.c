@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "stacks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+
+#include "names.h"
+
+/* One batch of the map: 256 KiB of values. */
+#define BATCH 256
+
+struct row {
+	uint64_t samples;
+	uint64_t weight;
+	uint32_t *frames;
+	uint32_t depth;
+	uint32_t side;
+	uint32_t event;
+};
+
+struct stacks {
+	struct row *rows;
+	size_t count;
+	size_t capacity;
+	size_t merged;
+	struct stack_cell values[BATCH];
+	uint64_t keys[BATCH];
+};
+
+int stacks__new(struct stacks **stacks)
+{
+	*stacks = calloc(1, sizeof(**stacks));
+	return *stacks ? 0 : -ENOMEM;
+}
+
+static int by_stack(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+
+	if (x->event != y->event)
+		return x->event < y->event ? -1 : 1;
+	if (x->side != y->side)
+		return x->side < y->side ? -1 : 1;
+	if (x->depth != y->depth)
+		return x->depth < y->depth ? -1 : 1;
+	return memcmp(x->frames, y->frames, x->depth * sizeof(*x->frames));
+}
+
+static void merge(struct stacks *stacks)
+{
+	size_t last = 0;
+
+	if (!stacks->count)
+		return;
+	qsort(stacks->rows, stacks->count, sizeof(*stacks->rows), by_stack);
+	for (size_t i = 1; i < stacks->count; i++) {
+		struct row *into = &stacks->rows[last], *row = &stacks->rows[i];
+
+		if (by_stack(into, row)) {
+			stacks->rows[++last] = *row;
+			continue;
+		}
+		into->samples += row->samples;
+		into->weight += row->weight;
+		free(row->frames);
+	}
+	stacks->count = last + 1;
+	stacks->merged = stacks->count;
+}
+
+static int add_row(struct stacks *stacks, const struct stack_cell *cell, const struct ksyms *ksyms)
+{
+	uint32_t depth = cell->depth < STACK_DEPTH ? cell->depth : STACK_DEPTH;
+	struct row *row;
+
+	if (stacks->count == stacks->capacity) {
+		size_t capacity = stacks->capacity ? 2 * stacks->capacity : 4096;
+		void *rows = realloc(stacks->rows, capacity * sizeof(*stacks->rows));
+
+		if (!rows)
+			return -ENOMEM;
+		stacks->rows = rows;
+		stacks->capacity = capacity;
+	}
+	row = &stacks->rows[stacks->count];
+	*row = (struct row){ .samples = cell->samples, .weight = cell->weight, .depth = depth,
+			     .side = cell->side, .event = cell->event };
+	row->frames = malloc((depth + 1) * sizeof(*row->frames));
+	if (!row->frames)
+		return -ENOMEM;
+	/* All but the leaf are return addresses: one byte back is inside the call. */
+	for (uint32_t i = 0; i < depth; i++)
+		row->frames[i] = ksyms__find(ksyms, cell->frames[i] - (i > 0));
+	stacks->count++;
+	return 0;
+}
+
+int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
+{
+	uint64_t cursor_in, cursor_out;
+	void *cursor = NULL;
+	int samples = 0;
+	__u32 count;
+	int err;
+
+	do {
+		count = BATCH;
+		err = bpf_map_lookup_and_delete_batch(map_fd, cursor, &cursor_out, stacks->keys,
+						      stacks->values, &count, NULL);
+		if (err && err != -ENOENT)
+			return err;
+		for (__u32 i = 0; i < count; i++) {
+			int failed = add_row(stacks, &stacks->values[i], ksyms);
+
+			if (failed)
+				return failed;
+			samples += stacks->values[i].samples;
+		}
+		cursor_in = cursor_out;
+		cursor = &cursor_in;
+	} while (!err);
+
+	if (stacks->count > 2 * stacks->merged + 8192)
+		merge(stacks);
+	return samples;
+}
+
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, double scale)
+{
+	json_t *array = json_array();
+
+	merge(stacks);
+	for (size_t i = 0; array && i < stacks->count; i++) {
+		const struct row *row = &stacks->rows[i];
+		double weight = row->weight * (row->event == SAMPLE_CPU_CLOCK ? scale : 1);
+		json_t *frames = json_array();
+
+		for (uint32_t f = 0; f < row->depth; f++)
+			json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
+		json_array_append_new(array, json_pack("{s:s, s:s, s:o, s:I, s:I}",
+						       "side", side_names[row->side],
+						       "event", sample_names[row->event],
+						       "frames", frames,
+						       "samples", (json_int_t)row->samples,
+						       "weight", (json_int_t)(weight + 0.5)));
+	}
+	return array;
+}
+
+void stacks__free(struct stacks *stacks)
+{
+	if (!stacks)
+		return;
+	for (size_t i = 0; i < stacks->count; i++)
+		free(stacks->rows[i].frames);
+	free(stacks->rows);
+	free(stacks);
+}

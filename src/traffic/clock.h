@@ -1,0 +1,24 @@
+#ifndef TRAFFIC_CLOCK_H
+#define TRAFFIC_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define NSEC_PER_SEC 1000000000ull
+#define NSEC_PER_MSEC 1000000ull
+
+static inline uint64_t clock__read_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * NSEC_PER_SEC + (uint64_t)now.tv_nsec;
+}
+
+/* The clock of every time stamp that leaves the program: both sides of a run can be compared. */
+static inline uint64_t clock__now_ns(void)
+{
+	return clock__read_ns(CLOCK_MONOTONIC);
+}
+
+#endif

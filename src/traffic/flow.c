@@ -1,0 +1,91 @@
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "flow.h"
+
+int flow__send_failed(struct flow *flow, const char *call)
+{
+	struct pollfd writable = { .fd = flow->fd, .events = POLLOUT };
+	int err = -errno;
+
+	if (err == -EINTR)
+		return 0;
+	if (err == -EAGAIN) {
+		flow->counts.eagain++;
+		poll(&writable, 1, -1);
+		return 0;
+	}
+	if (err == -EPIPE || err == -ECONNRESET)
+		return failure__set(&flow->failure, err, "%s: connection: %s: the receiver closed it, "
+				    "see the receiver's messages", call, strerror(-err));
+	return failure__set(&flow->failure, err, "%s: connection: %s", call, strerror(-err));
+}
+
+int flow__send(struct flow *flow, const void *from, size_t length)
+{
+	const char *bytes = from;
+
+	for (;;) {
+		ssize_t sent = send(flow->fd, bytes, length, MSG_NOSIGNAL);
+		int err;
+
+		flow->counts.sendto_calls++;
+		if (sent >= 0) {
+			flow->counts.bytes += sent;
+			if ((size_t)sent == length)
+				return 0;
+			flow->counts.short_sends++;
+			bytes += sent;
+			length -= sent;
+			continue;
+		}
+		err = flow__send_failed(flow, "send");
+		if (err)
+			return err;
+	}
+}
+
+unsigned int flow__remainder(const struct iovec *fields, unsigned int count, size_t done,
+			     struct iovec *rest)
+{
+	unsigned int skipped = 0;
+
+	while (skipped < count && done >= fields[skipped].iov_len)
+		done -= fields[skipped++].iov_len;
+	if (skipped == count)
+		return 0;
+	memcpy(rest, fields + skipped, (count - skipped) * sizeof(*rest));
+	rest[0].iov_base = (char *)rest[0].iov_base + done;
+	rest[0].iov_len -= done;
+	return count - skipped;
+}
+
+int flow__sendmsg(struct flow *flow, const struct iovec *fields)
+{
+	struct msghdr header = {
+		.msg_iov = (struct iovec *)fields, .msg_iovlen = flow->shape.fields,
+	};
+	size_t done = 0;
+
+	for (;;) {
+		ssize_t sent = sendmsg(flow->fd, &header, MSG_NOSIGNAL);
+		int err;
+
+		flow->counts.sendmsg_calls++;
+		if (sent >= 0) {
+			flow->counts.bytes += sent;
+			done += sent;
+			if (done == flow->shape.size_bytes)
+				return 0;
+			flow->counts.short_sends++;
+			header.msg_iov = flow->rest;
+			header.msg_iovlen = flow__remainder(fields, flow->shape.fields, done,
+							    flow->rest);
+			continue;
+		}
+		err = flow__send_failed(flow, "sendmsg");
+		if (err)
+			return err;
+	}
+}

@@ -1,0 +1,53 @@
+#ifndef TRAFFIC_FLOW_H
+#define TRAFFIC_FLOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "failure.h"
+#include "histogram.h"
+#include "message.h"
+#include "zerocopy.h"
+
+/* What one thread has sent. Written by that thread only, read by others while it is parked. */
+struct send_counts {
+	uint64_t messages;
+	uint64_t bytes;			/* accepted by the socket */
+	uint64_t sendto_calls;		/* all that were made, also those that failed */
+	uint64_t sendmsg_calls;
+	uint64_t short_sends;
+	uint64_t eagain;
+	uint64_t gather_timed_messages;
+	uint64_t gather_timed_ns;
+	uint64_t gather_broken_messages;
+};
+
+/* One connection, and all that a strategy may use. */
+struct flow {
+	int fd;
+	bool timed;			/* this message is one of those that are timed */
+	bool expects_reply;		/* the receiver answers each message */
+	struct message_shape shape;
+	struct send_counts counts;
+	struct zerocopy zerocopy;	/* of asynchronous strategies */
+	struct histogram *completion_time;
+	uint64_t starved_ns;		/* since when ENOBUFS with nothing in flight; 0: not */
+	uint64_t starved_reaps;
+	struct iovec *rest;		/* room for the remainder of a message: shape.fields */
+	void *state;			/* the strategy's own, from open to close */
+	struct failure failure;
+};
+
+/* Send all of it; short sends are continued. 0 or -errno with the reason in flow->failure. */
+int flow__send(struct flow *flow, const void *from, size_t length);
+int flow__sendmsg(struct flow *flow, const struct iovec *fields);
+
+/* The fields from byte `done` on go to `rest`; their number is returned. */
+unsigned int flow__remainder(const struct iovec *fields, unsigned int count, size_t done,
+			     struct iovec *rest);
+
+/* After a failed send call: 0 when it may be repeated, else -errno with the reason. */
+int flow__send_failed(struct flow *flow, const char *call);
+
+#endif

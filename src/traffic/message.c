@@ -1,0 +1,164 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "message.h"
+#include "pattern.h"
+
+/* malloc() promises no more, and fields in an arena shall not be better aligned than on the heap. */
+#define HEAP_ALIGN_BYTES 16
+
+const char *const alignment_names[] = { [ALIGN_HEAP] = "heap", [ALIGN_PAGE] = "page" };
+const char *const page_kind_names[] = {
+	[PAGES_4K] = "4k", [PAGES_THP] = "thp", [PAGES_HUGETLB] = "hugetlb",
+};
+_Static_assert(sizeof(alignment_names) / sizeof(*alignment_names) == ALIGN_CNT, "a name each");
+_Static_assert(sizeof(page_kind_names) / sizeof(*page_kind_names) == PAGES_CNT, "a name each");
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t align_bytes(enum alignment align)
+{
+	return align == ALIGN_PAGE ? (size_t)sysconf(_SC_PAGESIZE) : HEAP_ALIGN_BYTES;
+}
+
+size_t message_shape__field_bytes(const struct message_shape *shape, unsigned int index)
+{
+	size_t share = shape->size_bytes / shape->fields;
+
+	return index + 1 < shape->fields ? share : shape->size_bytes - share * (shape->fields - 1);
+}
+
+size_t message_shape__bytes(const struct message_shape *shape)
+{
+	size_t align = align_bytes(shape->align);
+	size_t share = round_up(message_shape__field_bytes(shape, 0), align);
+	size_t last = round_up(message_shape__field_bytes(shape, shape->fields - 1), align);
+	size_t bytes = (share * (shape->fields - 1) + last) * shape->slots;
+
+	return shape->pages == PAGES_4K ? bytes : round_up(bytes, memory__huge_page_bytes());
+}
+
+int message_shape__check(const struct message_shape *shape, unsigned int rings,
+			 struct failure *failure)
+{
+	uint64_t needed = (uint64_t)message_shape__bytes(shape) * rings;
+	uint64_t available = memory__meminfo_bytes("MemAvailable");
+	uint64_t huge = memory__huge_page_bytes();
+
+	if (shape->pages == PAGES_HUGETLB) {
+		uint64_t free_pages = memory__huge_pages_free();
+
+		if (free_pages * huge < needed)
+			return failure__set(failure, -ENOMEM,
+				"pages: hugetlb: %llu pages of %llu KiB needed, %llu free: reserve with "
+				"`sysctl vm.nr_hugepages=N` as root, or use --pages thp",
+				(unsigned long long)(needed / huge), (unsigned long long)huge >> 10,
+				(unsigned long long)free_pages);
+		return 0;
+	}
+	if (shape->pages == PAGES_THP && memory__thp_never())
+		return failure__set(failure, -EINVAL,
+			"pages: thp: this machine never gives them: write madvise to "
+			"/sys/kernel/mm/transparent_hugepage/enabled as root, or use --pages 4k");
+	if (available && needed > available)
+		return failure__set(failure, -ENOMEM,
+			"working-set: %u messages of %zu bytes in %u threads: %llu MiB needed, %llu "
+			"available: lower --working-set", shape->slots, shape->size_bytes, rings,
+			(unsigned long long)needed >> 20, (unsigned long long)available >> 20);
+	return 0;
+}
+
+/* Fields on the heap: as in any program, one allocation each. */
+static int allocate_fields(struct ring *ring)
+{
+	const struct message_shape *shape = &ring->shape;
+
+	for (size_t i = 0; i < (size_t)shape->slots * shape->fields; i++) {
+		struct iovec *field = &ring->fields[i];
+
+		field->iov_len = message_shape__field_bytes(shape, i % shape->fields);
+		if (shape->align == ALIGN_HEAP)
+			field->iov_base = malloc(field->iov_len);
+		else if (posix_memalign(&field->iov_base, align_bytes(shape->align), field->iov_len))
+			field->iov_base = NULL;
+		if (!field->iov_base)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Fields on huge pages: laid out one after the other, there is no heap of huge pages to ask. */
+static int place_fields(struct ring *ring)
+{
+	const struct message_shape *shape = &ring->shape;
+	char *place;
+
+	ring->arena_bytes = message_shape__bytes(shape);
+	ring->arena = memory__map_huge(ring->arena_bytes, shape->pages == PAGES_HUGETLB);
+	if (!ring->arena)
+		return -ENOMEM;
+	place = ring->arena;
+	for (size_t i = 0; i < (size_t)shape->slots * shape->fields; i++) {
+		ring->fields[i].iov_base = place;
+		ring->fields[i].iov_len = message_shape__field_bytes(shape, i % shape->fields);
+		place += round_up(ring->fields[i].iov_len, align_bytes(shape->align));
+	}
+	return 0;
+}
+
+int ring__open(struct ring *ring, const struct message_shape *shape, struct failure *failure)
+{
+	int err = -ENOMEM;
+
+	memset(ring, 0, sizeof(*ring));
+	ring->shape = *shape;
+	ring->messages = calloc(shape->slots, sizeof(*ring->messages));
+	ring->fields = calloc((size_t)shape->slots * shape->fields, sizeof(*ring->fields));
+	if (ring->messages && ring->fields)
+		err = shape->pages == PAGES_4K ? allocate_fields(ring) : place_fields(ring);
+	if (err) {
+		ring__close(ring);
+		return failure__set(failure, err, "working-set: %u messages of %zu bytes: %s: "
+				    "lower --working-set or --size", shape->slots,
+				    shape->size_bytes, strerror(-err));
+	}
+	for (unsigned int i = 0; i < shape->slots; i++)
+		ring->messages[i].fields = &ring->fields[(size_t)i * shape->fields];
+	return 0;
+}
+
+void ring__close(struct ring *ring)
+{
+	if (ring->arena)
+		munmap(ring->arena, ring->arena_bytes);
+	else if (ring->fields)
+		for (size_t i = 0; i < (size_t)ring->shape.slots * ring->shape.fields; i++)
+			free(ring->fields[i].iov_base);
+	free(ring->fields);
+	free(ring->messages);
+	memset(ring, 0, sizeof(*ring));
+}
+
+void message__write_letters(struct message *message, unsigned int fields)
+{
+	for (unsigned int i = 0; i < fields; i++)
+		memset(message->fields[i].iov_base, 'A' + i % 26, message->fields[i].iov_len);
+}
+
+void message__write_pattern(struct message *message, unsigned int fields, uint64_t generation)
+{
+	size_t offset = 0;
+
+	for (unsigned int i = 0; i < fields; i++) {
+		pattern__write(message->fields[i].iov_base, message->fields[i].iov_len, generation,
+			       offset);
+		offset += message->fields[i].iov_len;
+	}
+}

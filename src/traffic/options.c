@@ -1,0 +1,253 @@
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "option_table.h"
+#include "options.h"
+#include "quantity.h"
+
+#define DEFAULT_SIZE_BYTES (64u << 10)
+#define DEFAULT_FIELDS 8
+#define DEFAULT_DURATION_S 10
+#define DEFAULT_TIME_EVERY 16
+#define DEFAULT_BUFFER_BYTES (128u << 10)
+#define DEFAULT_WORKING_SET_BYTES (1u << 20)
+#define DURATION_MAX_S 86400
+
+const char *const role_names[] = { [ROLE_SEND] = "send", [ROLE_RECV] = "recv" };
+const char *const mode_names[] = { [MODE_STREAM] = "stream", [MODE_RR] = "rr" };
+const char *const reading_names[] = {
+	[READING_READ] = "read", [READING_RECVMSG] = "recvmsg", [READING_TRUNC] = "trunc",
+};
+_Static_assert(sizeof(role_names) / sizeof(*role_names) == ROLE_CNT, "a name each");
+_Static_assert(sizeof(mode_names) / sizeof(*mode_names) == MODE_CNT, "a name each");
+_Static_assert(sizeof(reading_names) / sizeof(*reading_names) == READING_CNT, "a name each");
+
+static int parse_impl(struct options *options, const char *name, struct failure *failure)
+{
+	const char *nearest;
+	char names[160];
+
+	options->strategy = strategy__find(name);
+	if (options->strategy)
+		return 0;
+	nearest = strategy__suggest(name);
+	strategy__list_names(names, sizeof(names));
+	return failure__set(failure, -EINVAL, "impl: '%s': unknown strategy: %s%s%suse one of: %s", name,
+			    nearest ? "did you mean " : "", nearest ? nearest : "",
+			    nearest ? "? " : "", names);
+}
+
+static int parse_congestion(struct options *options, const char *name, struct failure *failure)
+{
+	if (!*name || strlen(name) >= sizeof(options->socket.congestion))
+		return failure__set(failure, -EINVAL, "congestion: '%s': not the name of a congestion "
+				    "control", name);
+	strcpy(options->socket.congestion, name);
+	return 0;
+}
+
+/* One argument. The whole numbers go through `number`, choices through `index`. */
+static int parse_value(struct options *o, int key, const char *arg, struct failure *failure)
+{
+	const unsigned int port_min = o->role == ROLE_RECV;
+	unsigned int index = 0;
+	uint64_t number = 0;
+	int err = 0;
+
+	switch (key) {
+	case OPT_IMPL:
+		return parse_impl(o, arg, failure);
+	case OPT_SIZE:
+		err = quantity__size("size", arg, 1, MESSAGE_BYTES_MAX, &number, failure);
+		o->shape.size_bytes = number;
+		return err;
+	case OPT_FIELDS:
+		err = quantity__count("fields", arg, 1, MESSAGE_FIELDS_MAX, &number, failure);
+		o->shape.fields = number;
+		return err;
+	case OPT_THREADS:
+		err = quantity__count("threads", arg, 1, THREADS_MAX, &number, failure);
+		o->threads = number;
+		return err;
+	case OPT_ADDRESS:
+		o->socket.address = arg;
+		return 0;
+	case OPT_PORT:
+		err = quantity__count("port", arg, port_min, UINT16_MAX, &number, failure);
+		o->socket.port = number;
+		return err;
+	case OPT_DURATION:
+		return quantity__seconds("duration", arg, DURATION_MAX_S, &o->duration_s, failure);
+	case OPT_MESSAGES:
+		return quantity__count("messages", arg, 1, 1ull << 48, &o->messages, failure);
+	case OPT_ALIGN:
+		err = quantity__choice("align", arg, alignment_names, ALIGN_CNT, &index, failure);
+		o->shape.align = index;
+		return err;
+	case OPT_PAGES:
+		err = quantity__choice("pages", arg, page_kind_names, PAGES_CNT, &index, failure);
+		o->shape.pages = index;
+		return err;
+	case OPT_WORKING_SET:
+		err = quantity__count("working-set", arg, 1, WORKING_SET_MAX, &number, failure);
+		o->shape.slots = number;
+		return err;
+	case OPT_TOUCH:
+		o->touch = true;
+		return 0;
+	case OPT_VERIFY:
+		o->verify = true;
+		return 0;
+	case OPT_MODE:
+		err = quantity__choice("mode", arg, mode_names, MODE_CNT, &index, failure);
+		o->mode = index;
+		return err;
+	case OPT_NODELAY:
+		return quantity__switch("nodelay", arg, &o->socket.nodelay, failure);
+	case OPT_CONGESTION:
+		return parse_congestion(o, arg, failure);
+	case OPT_SNDBUF:
+		err = quantity__size("sndbuf", arg, 1, INT32_MAX, &number, failure);
+		o->socket.sndbuf_bytes = number;
+		return err;
+	case OPT_RCVBUF:
+		err = quantity__size("rcvbuf", arg, 1, INT32_MAX, &number, failure);
+		o->socket.rcvbuf_bytes = number;
+		return err;
+	case OPT_CPUS:
+		return placement__parse(&o->placement, arg, failure);
+	case OPT_TIME_EVERY:
+		err = quantity__count("time-every", arg, 1, 1u << 30, &number, failure);
+		o->time_every = number;
+		return err;
+	case OPT_SEED:
+		return quantity__count("seed", arg, 0, INT64_MAX, &o->seed, failure);
+	case OPT_READING:
+		err = quantity__choice("receiver", arg, reading_names, READING_CNT, &index, failure);
+		o->reading = index;
+		return err;
+	case OPT_BUFFER:
+		return quantity__size("buffer", arg, 1, MESSAGE_BYTES_MAX, &o->buffer_bytes, failure);
+	case OPT_CHECK:
+		o->check = true;
+		return 0;
+	case OPT_CONTROL:
+		o->control = true;
+		return 0;
+	}
+	return -ENOENT;
+}
+
+/* What no single option can know. */
+static int check_together(const struct options *o, struct failure *failure)
+{
+	const struct message_shape *shape = &o->shape;
+
+	if (shape->size_bytes && shape->size_bytes < shape->fields)
+		return failure__set(failure, -EINVAL, "size: %zu: smaller than %u fields of one byte: raise "
+				    "--size or lower --fields", shape->size_bytes, shape->fields);
+	if (o->role == ROLE_SEND) {
+		if (!o->strategy)
+			return failure__set(failure, -EINVAL, "impl: missing: name a strategy: see "
+					    "`traffic list`");
+		if (o->messages && o->duration_s)
+			return failure__set(failure, -EINVAL, "duration: given with --messages: a run ends "
+					    "by one of them: drop the other");
+		return 0;
+	}
+	if (!o->socket.port)
+		return failure__set(failure, -EINVAL, "port: missing: give the port the sender printed");
+	if (!shape->size_bytes && (o->verify || o->mode == MODE_RR))
+		return failure__set(failure, -EINVAL, "size: missing: %s needs to know where a message ends",
+				    o->verify ? "--verify" : "--mode rr");
+	if (o->verify && o->reading == READING_TRUNC)
+		return failure__set(failure, -EINVAL, "verify: with --receiver trunc: there is nothing to "
+				    "look at: use read or recvmsg");
+	if (o->reading == READING_RECVMSG && o->buffer_bytes < shape->fields)
+		return failure__set(failure, -EINVAL, "buffer: %llu: smaller than %u fields",
+				    (unsigned long long)o->buffer_bytes, shape->fields);
+	return 0;
+}
+
+/* About 1 MiB of messages, the same for every strategy: else they would differ in cache misses. */
+static unsigned int default_working_set(size_t size_bytes)
+{
+	size_t slots = size_bytes ? DEFAULT_WORKING_SET_BYTES / size_bytes : 4;
+
+	return slots < 4 ? 4 : slots > 1024 ? 1024 : slots;
+}
+
+static void resolve_defaults(struct options *o)
+{
+	if (o->role == ROLE_SEND && !o->shape.size_bytes)
+		o->shape.size_bytes = DEFAULT_SIZE_BYTES;
+	if (!o->shape.slots)
+		o->shape.slots = default_working_set(o->shape.size_bytes);
+	if (!o->time_every)
+		o->time_every = o->messages ? 1 : DEFAULT_TIME_EVERY;
+}
+
+static _Noreturn void refuse(const struct options *options, const struct failure *failure)
+{
+	fprintf(stderr, "traffic %s: %s\n", role_names[options->role], failure->text);
+	exit(EXIT_USAGE);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	struct options *options = state->input;
+	struct failure failure = { "" };
+	int err;
+
+	if (key == ARGP_KEY_ARG) {
+		failure__set(&failure, -EINVAL, "argument: '%s': not an option: see --help", arg);
+		refuse(options, &failure);
+	}
+	if (key == OPT_HELP) {
+		argp_help(state->root_argp, stdout, ARGP_HELP_STD_HELP, state->name);
+		exit(0);
+	}
+	err = parse_value(options, key, arg, &failure);
+	if (err == -ENOENT)
+		return ARGP_ERR_UNKNOWN;
+	if (err)
+		refuse(options, &failure);
+	return 0;
+}
+
+void options__parse(struct options *options, enum role role, int argc, char **argv)
+{
+	struct argp_option rows[OPTION_ROWS_MAX];
+	struct argp argp = {
+		.options = rows, .parser = parse_option, .doc = option_table__doc(role),
+	};
+	struct failure failure = { "" };
+	char name[32];
+
+	memset(options, 0, sizeof(*options));
+	options->role = role;
+	options->threads = 1;
+	options->shape.fields = DEFAULT_FIELDS;
+	options->buffer_bytes = DEFAULT_BUFFER_BYTES;
+	options->socket.address = "127.0.0.1";
+	options->socket.nodelay = true;
+	option_table__select(role, rows);
+	snprintf(name, sizeof(name), "traffic %s", role_names[role]);
+	argv[0] = name;
+
+	/* argp explains a wrong option in two lines of its own; ours is one, and names the nearest. */
+	if (option_table__check_names(rows, argc, argv, &failure))
+		refuse(options, &failure);
+	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, options)) {
+		failure__set(&failure, -EINVAL, "%s: a value is missing or one too many: see --help",
+			     argv[argc - 1]);
+		refuse(options, &failure);
+	}
+	if (check_together(options, &failure))
+		refuse(options, &failure);
+	resolve_defaults(options);
+	if (role == ROLE_SEND && !options->messages && !options->duration_s && !options->control)
+		options->duration_s = DEFAULT_DURATION_S;
+}

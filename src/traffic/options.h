@@ -1,0 +1,53 @@
+#ifndef TRAFFIC_OPTIONS_H
+#define TRAFFIC_OPTIONS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "failure.h"
+#include "message.h"
+#include "placement.h"
+#include "socket.h"
+#include "strategy.h"
+
+enum role { ROLE_SEND, ROLE_RECV, ROLE_CNT };
+enum mode { MODE_STREAM, MODE_RR, MODE_CNT };
+enum reading { READING_READ, READING_RECVMSG, READING_TRUNC, READING_CNT };
+
+extern const char *const role_names[ROLE_CNT];
+extern const char *const mode_names[MODE_CNT];
+extern const char *const reading_names[READING_CNT];
+
+#define THREADS_MAX 1024
+#define EXIT_USAGE 2
+
+struct options {
+	enum role role;
+	const struct strategy *strategy;
+	struct message_shape shape;	/* size_bytes 0 (receiver only): unknown */
+	unsigned int threads;
+	double duration_s;		/* 0: by messages, or until told to stop */
+	uint64_t messages;		/* per thread; 0: by duration */
+	enum mode mode;
+	enum reading reading;
+	uint64_t buffer_bytes;
+	bool touch;
+	bool verify;
+	bool control;
+	bool check;
+	unsigned int time_every;
+	uint64_t seed;
+	struct socket_options socket;
+	struct placement placement;
+};
+
+/*
+ * Parse and check one subcommand's arguments. Wrong ones end the program with status 2 and one line
+ * on stderr; so does --help, with status 0.
+ */
+void options__parse(struct options *options, enum role role, int argc, char **argv);
+/* Everything as it was resolved, with the keys of a record's workload. */
+json_t *options__json(const struct options *options);
+
+#endif

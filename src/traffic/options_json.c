@@ -1,0 +1,62 @@
+#include "options.h"
+#include "report.h"
+
+static json_t *count_or_null(uint64_t count)
+{
+	return count ? json_integer((json_int_t)count) : json_null();
+}
+
+static json_t *cpus_json(const struct placement *placement)
+{
+	json_t *cpus = json_array();
+
+	for (unsigned int i = 0; i < placement->count; i++)
+		json_array_append_new(cpus, json_integer(placement->cpus[i]));
+	return cpus;
+}
+
+static void add_send_options(json_t *object, const struct options *o)
+{
+	json_object_set_new(object, "impl", json_string(o->strategy->name));
+	json_object_set_new(object, "duration_s", o->duration_s ? json_real(o->duration_s) : json_null());
+	json_object_set_new(object, "messages", count_or_null(o->messages));
+	json_object_set_new(object, "align", json_string(alignment_names[o->shape.align]));
+	json_object_set_new(object, "pages", json_string(page_kind_names[o->shape.pages]));
+	json_object_set_new(object, "sndbuf_bytes", count_or_null(o->socket.sndbuf_bytes));
+	report__set(object, "time_every", o->time_every);
+	report__set(object, "seed", o->seed);
+}
+
+static void add_recv_options(json_t *object, const struct options *o)
+{
+	json_object_set_new(object, "receiver", json_string(reading_names[o->reading]));
+	report__set(object, "buffer_bytes", o->buffer_bytes);
+	json_object_set_new(object, "rcvbuf_bytes", count_or_null(o->socket.rcvbuf_bytes));
+}
+
+json_t *options__json(const struct options *o)
+{
+	const char *used = *o->socket.congestion_used ? o->socket.congestion_used : o->socket.congestion;
+	json_t *object = json_object();
+
+	json_object_set_new(object, "size_bytes", count_or_null(o->shape.size_bytes));
+	report__set(object, "fields", o->shape.fields);
+	report__set(object, "threads", o->threads);
+	json_object_set_new(object, "mode", json_string(mode_names[o->mode]));
+	json_object_set_new(object, "address", json_string(o->socket.address));
+	report__set(object, "port", o->socket.port);
+	json_object_set_new(object, "nodelay", json_boolean(o->socket.nodelay));
+	/* Asked for, or what the first connection got; null: there was no connection. */
+	json_object_set_new(object, "congestion_control",
+			    *used ? json_string(used) : json_null());
+	report__set(object, "working_set_messages", o->shape.slots);
+	json_object_set_new(object, "touch", json_boolean(o->touch));
+	json_object_set_new(object, "verify", json_boolean(o->verify));
+	json_object_set_new(object, "cpus", cpus_json(&o->placement));
+	json_object_set_new(object, "control", json_boolean(o->control));
+	if (o->role == ROLE_SEND)
+		add_send_options(object, o);
+	else
+		add_recv_options(object, o);
+	return object;
+}

@@ -1,0 +1,70 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "preflight.h"
+
+/* stdin, stdout, stderr, the listener, the event and signal descriptors, files of /proc, spare. */
+#define OTHER_DESCRIPTORS 32
+
+static int check_descriptors(unsigned int threads, struct failure *failure)
+{
+	rlim_t needed = threads + OTHER_DESCRIPTORS;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= needed)
+		return 0;
+	if (limit.rlim_max < needed)
+		return failure__set(failure, -EMFILE, "threads: %u: needs %llu descriptors, the hard limit "
+				    "is %llu: raise ulimit -n", threads, (unsigned long long)needed,
+				    (unsigned long long)limit.rlim_max);
+	limit.rlim_cur = needed;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		return failure__set(failure, -errno, "threads: %u: descriptors: %s", threads,
+				    strerror(errno));
+	return 0;
+}
+
+static int try_strategy(const struct options *options, int fd, struct failure *failure)
+{
+	const struct strategy *strategy = options->strategy;
+	struct flow *flow;
+	int err = 0;
+
+	if (!strategy->open)
+		return 0;
+	flow = calloc(1, sizeof(*flow));
+	if (!flow)
+		return failure__set(failure, -ENOMEM, "strategy: %s", strerror(ENOMEM));
+	flow->fd = fd;
+	flow->shape = options->shape;
+	flow->expects_reply = options->mode == MODE_RR;
+	err = strategy->open(flow);
+	if (err)
+		failure__set(failure, err, "%s", flow->failure.text);
+	else if (strategy->close)
+		strategy->close(flow);
+	free(flow);
+	return err;
+}
+
+int preflight__check(const struct options *options, struct failure *failure)
+{
+	int err = check_descriptors(options->threads, failure);
+	int fd;
+
+	if (err)
+		return err;
+	fd = socket__probe(&options->socket, failure);
+	if (fd < 0)
+		return fd;
+	if (options->role == ROLE_SEND) {
+		err = message_shape__check(&options->shape, options->threads, failure);
+		if (!err)
+			err = try_strategy(options, fd, failure);
+	}
+	close(fd);
+	return err;
+}

@@ -1,0 +1,218 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "preflight.h"
+#include "receiver.h"
+
+#define SETTLE_LIMIT_NS (5 * NSEC_PER_SEC)
+#define SETTLE_POLL_NS 20000
+
+static uint64_t received_bytes(struct receiver *receiver)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; i < receiver->started; i++)
+		bytes += receiver_thread__bytes(&receiver->threads[i]);
+	return bytes;
+}
+
+/*
+ * The sender's pause has ended: all its bytes are in our kernel, so this is a matter of microseconds.
+ * Nobody wakes us for the last byte; the wait is short and watches for the master's death.
+ */
+static void command_settle(void *role, const char *argument)
+{
+	const struct timespec pause = { .tv_nsec = SETTLE_POLL_NS };
+	uint64_t deadline_ns = clock__now_ns() + SETTLE_LIMIT_NS;
+	struct receiver *receiver = role;
+	uint64_t expected, got;
+	json_t *mark;
+	char *end;
+
+	expected = strtoumax(argument, &end, 10);
+	if (end == argument || *end) {
+		control__error(&receiver->control, "control: settle: '%s': not a number of bytes",
+			       argument);
+		return;
+	}
+	while ((got = received_bytes(receiver)) < expected) {
+		struct pollfd master = { .fd = STDIN_FILENO, .events = 0 };
+
+		if (clock__now_ns() > deadline_ns)
+			break;
+		if (ppoll(&master, 1, &pause, NULL) > 0)
+			_exit(1);
+	}
+	if (got != expected) {
+		control__error(&receiver->control, "settle: %" PRIu64 " bytes: %" PRIu64 " received: %s",
+			       expected, got, got < expected ? "the rest did not come in time"
+							     : "more came than was sent");
+		return;
+	}
+	mark = control__event("mark");
+	receiver__add_totals(receiver, mark);
+	control__emit(mark);
+}
+
+static void command_stop(void *role, const char *argument)
+{
+	struct receiver *receiver = role;
+
+	(void)argument;
+	receiver->control.stopping = true;
+	receiver->asked_to_stop = true;
+}
+
+static const struct command commands[] = {
+	{ "settle", command_settle },
+	{ "stop", command_stop },
+};
+
+static void record_failure(struct receiver *receiver, const char *text)
+{
+	json_array_append_new(receiver->errors, json_string(text));
+	control__error(&receiver->control, "%s", text);
+}
+
+/* How many threads still read; the failures of those that ended are told once. */
+static unsigned int look_at_threads(struct receiver *receiver)
+{
+	unsigned int reading = 0;
+
+	for (unsigned int i = 0; i < receiver->started; i++) {
+		struct receiver_thread *thread = &receiver->threads[i];
+
+		if (!atomic_load_explicit(&thread->ended, memory_order_acquire)) {
+			reading++;
+		} else if (failure__happened(&thread->failure) && !thread->announced) {
+			thread->announced = true;
+			record_failure(receiver, thread->failure.text);
+		}
+	}
+	return reading;
+}
+
+static void interrupt(struct receiver *receiver)
+{
+	receiver->interrupted = true;
+	receiver->asked_to_stop = true;
+	atomic_store_explicit(&receiver->stopping, true, memory_order_relaxed);
+	for (unsigned int i = 0; i < receiver->started; i++)
+		shutdown(receiver->threads[i].fd, SHUT_RDWR);
+}
+
+/* Until every connection has ended, and the master (if any) wants the report. */
+static void run_threads(struct receiver *receiver)
+{
+	while (look_at_threads(receiver) ||
+	       (receiver->control.enabled && !receiver->asked_to_stop)) {
+		unsigned int woke = control__wait(&receiver->control, receiver->event_fd, 0);
+		eventfd_t ended;
+
+		if (woke & WOKE_EVENT)
+			eventfd_read(receiver->event_fd, &ended);
+		if (woke & WOKE_COMMAND)
+			control__dispatch(&receiver->control, commands,
+					  sizeof(commands) / sizeof(*commands), receiver);
+		if (woke & WOKE_SIGNAL)
+			interrupt(receiver);
+	}
+	for (unsigned int i = 0; i < receiver->started; i++)
+		receiver_thread__join(&receiver->threads[i]);
+}
+
+static int connect_all(struct receiver *receiver, struct failure *failure)
+{
+	const struct options *options = &receiver->options;
+	json_t *event;
+
+	for (unsigned int i = 0; i < options->threads; i++) {
+		int fd = socket__connect(&options->socket, failure);
+		int err;
+
+		if (fd < 0)
+			return fd;
+		if (!i)
+			socket__congestion(fd, receiver->options.socket.congestion_used);
+		err = receiver_thread__start(&receiver->threads[i], options, i, fd, receiver->event_fd,
+					     &receiver->stopping);
+		if (err) {
+			close(fd);
+			return failure__set(failure, err, "thread %u: %s: lower --threads", i,
+					    strerror(-err));
+		}
+		receiver->started++;
+	}
+	if (!receiver->control.enabled)
+		return 0;
+	event = control__event("connected");
+	report__set(event, "threads", receiver->started);
+	report__set(event, "pid", getpid());
+	control__emit(event);
+	return 0;
+}
+
+static int exit_status(struct receiver *receiver)
+{
+	return json_array_size(receiver->errors) || (receiver->interrupted && !received_bytes(receiver));
+}
+
+static void free_threads(struct receiver *receiver)
+{
+	for (unsigned int i = 0; i < receiver->started; i++)
+		receiver_thread__free(&receiver->threads[i]);
+	free(receiver->threads);
+}
+
+int receiver__run(const struct options *options)
+{
+	struct receiver receiver = { .options = *options, .event_fd = -1 };
+	struct failure failure = { "" };
+	int status = 1;
+	int err;
+
+	err = preflight__check(options, &failure);
+	if (err) {
+		fprintf(stderr, "traffic recv: %s\n", failure.text);
+		return EXIT_USAGE;
+	}
+	/* The waits of `settle` shall not be rounded up to 50 us. */
+	prctl(PR_SET_TIMERSLACK, 1);
+	placement__confine_process(&options->placement);
+	receiver.errors = json_array();
+	err = control__open(&receiver.control, options->control);
+	if (!err) {
+		receiver.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		err = receiver.event_fd < 0 ? -errno : 0;
+	}
+	receiver.threads = aligned_alloc(_Alignof(struct receiver_thread),
+					 options->threads * sizeof(*receiver.threads));
+	if (err || !receiver.threads) {
+		fprintf(stderr, "traffic recv: start: %s\n", strerror(err ? -err : ENOMEM));
+		goto cleanup;
+	}
+	if (connect_all(&receiver, &failure)) {
+		record_failure(&receiver, failure.text);
+		interrupt(&receiver);
+		receiver.interrupted = false;
+	}
+	run_threads(&receiver);
+	status = exit_status(&receiver);
+	control__emit(receiver__report(&receiver));
+cleanup:
+	free_threads(&receiver);
+	if (receiver.event_fd >= 0)
+		close(receiver.event_fd);
+	control__close(&receiver.control);
+	json_decref(receiver.errors);
+	return status;
+}

@@ -1,0 +1,94 @@
+#include "report.h"
+#include "receiver.h"
+
+static json_t *verify_json(const struct receiver *receiver)
+{
+	uint64_t checked = 0, wrong = 0;
+	json_t *object, *first = NULL;
+
+	if (!receiver->options.verify)
+		return json_null();
+	for (unsigned int i = 0; i < receiver->started; i++) {
+		const struct receive_counts *counts = &receiver->threads[i].counts;
+		uint64_t own = count__get(&counts->wrong_bytes);
+
+		checked += count__get(&counts->checked_bytes);
+		wrong += own;
+		/* In the stream of the first connection that has one. */
+		if (own && !first)
+			first = json_integer((json_int_t)count__get(&counts->first_wrong_offset));
+	}
+	object = json_object();
+	report__set(object, "checked_bytes", checked);
+	report__set(object, "wrong_bytes", wrong);
+	json_object_set_new(object, "first_wrong_offset", first ? first : json_null());
+	return object;
+}
+
+void receiver__add_totals(const struct receiver *receiver, json_t *totals)
+{
+	uint64_t bytes = 0, calls = 0, messages = 0, truncated = 0, replies = 0;
+	size_t size = receiver->options.shape.size_bytes;
+
+	for (unsigned int i = 0; i < receiver->started; i++) {
+		const struct receiver_thread *thread = &receiver->threads[i];
+		uint64_t own = receiver_thread__bytes(thread);
+
+		bytes += own;
+		messages += size ? own / size : 0;
+		calls += count__get(&thread->counts.calls);
+		truncated += count__get(&thread->counts.truncated_bytes);
+		replies += count__get(&thread->counts.replies);
+	}
+	report__add_usage(totals);
+	report__set(totals, "bytes", bytes);
+	json_object_set_new(totals, "messages", size ? json_integer((json_int_t)messages) : json_null());
+	report__set(totals, "calls", calls);
+	report__set(totals, "replies", replies);
+	report__set(totals, "truncated_bytes", truncated);
+	json_object_set_new(totals, "verify", verify_json(receiver));
+}
+
+static json_t *no_histograms(void)
+{
+	return json_pack("{s:n,s:n,s:n}", "send_time_ns", "completion_time_ns", "round_trip_ns");
+}
+
+json_t *receiver__report(struct receiver *receiver)
+{
+	json_t *report = control__event("report");
+	uint64_t first_ns = UINT64_MAX, last_ns = 0;
+	struct run_length length = { 0 };
+	json_t *threads = json_array();
+	struct slices slices = { 0 };
+	int err = 0;
+
+	for (unsigned int i = 0; i < receiver->started; i++) {
+		const struct receiver_thread *thread = &receiver->threads[i];
+		int buffer_bytes = thread->summary.rcvbuf_bytes;
+
+		length.bytes += thread->summary.bytes;
+		length.buffered_bytes += buffer_bytes > 0 ? buffer_bytes : 0;
+		if (thread->first_ns && thread->first_ns < first_ns)
+			first_ns = thread->first_ns;
+		if (thread->first_ns && thread->last_ns > last_ns)
+			last_ns = thread->last_ns;
+		json_array_append_new(threads, report__thread(&thread->summary));
+		if (!err)
+			err = slices__merge(&slices, &thread->slices);
+	}
+	if (err)
+		json_array_append_new(receiver->errors, json_string("slices: out of memory"));
+	if (last_ns > first_ns)
+		length.sending_ns = last_ns - first_ns;
+	receiver__add_totals(receiver, report);
+	json_object_set_new(report, "impl", json_null());
+	json_object_set_new(report, "claim", json_null());
+	json_object_set_new(report, "threads", threads);
+	json_object_set_new(report, "slices", err ? json_null() : report__slices(&slices));
+	json_object_set_new(report, "histograms", no_histograms());
+	report__add_run(report, &receiver->options, receiver->interrupted,
+			json_incref(receiver->errors), &length);
+	slices__close(&slices);
+	return report;
+}

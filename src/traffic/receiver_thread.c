@@ -1,0 +1,230 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "receiver_thread.h"
+
+#define BUFFER_ALIGN_BYTES 4096
+
+/* The read buffer and the pieces that recvmsg fills. */
+struct destination {
+	char *buffer;
+	struct iovec *pieces;
+	unsigned int count;
+};
+
+static int destination__open(struct destination *to, const struct options *options)
+{
+	/* One buffer cut into pieces: laid out like a message of that size. */
+	const struct message_shape shape = {
+		.size_bytes = options->buffer_bytes, .fields = options->shape.fields,
+	};
+	char *place;
+
+	to->count = shape.fields;
+	to->pieces = calloc(to->count, sizeof(*to->pieces));
+	if (posix_memalign((void **)&to->buffer, BUFFER_ALIGN_BYTES, options->buffer_bytes))
+		to->buffer = NULL;
+	if (!to->pieces || !to->buffer)
+		return -ENOMEM;
+	/* The first read shall not pay for the page faults. */
+	memset(to->buffer, 0, options->buffer_bytes);
+	place = to->buffer;
+	for (unsigned int i = 0; i < to->count; i++) {
+		to->pieces[i].iov_base = place;
+		to->pieces[i].iov_len = message_shape__field_bytes(&shape, i);
+		place += to->pieces[i].iov_len;
+	}
+	return 0;
+}
+
+static void destination__close(struct destination *to)
+{
+	free(to->buffer);
+	free(to->pieces);
+}
+
+static ssize_t read_read(int fd, const struct destination *to, size_t size)
+{
+	return recv(fd, to->buffer, size, 0);
+}
+
+static ssize_t read_recvmsg(int fd, const struct destination *to, size_t size)
+{
+	struct msghdr header = { .msg_iov = to->pieces, .msg_iovlen = to->count };
+
+	(void)size;
+	return recvmsg(fd, &header, 0);
+}
+
+static ssize_t read_trunc(int fd, const struct destination *to, size_t size)
+{
+	(void)to;
+	return recv(fd, NULL, size, MSG_TRUNC);
+}
+
+static ssize_t (*const readers[])(int fd, const struct destination *to, size_t size) = {
+	[READING_READ] = read_read, [READING_RECVMSG] = read_recvmsg, [READING_TRUNC] = read_trunc,
+};
+_Static_assert(sizeof(readers) / sizeof(*readers) == READING_CNT, "a reader each");
+
+/* The sender waits for it: at most one message is under way. */
+static int answer(struct receiver_thread *thread, uint64_t total)
+{
+	uint64_t replies = count__get(&thread->counts.replies);
+
+	if (total / thread->options->shape.size_bytes == replies)
+		return 0;
+	count__set(&thread->counts.replies, replies + 1);
+	if (send(thread->fd, "", 1, MSG_NOSIGNAL) == 1)
+		return 0;
+	return failure__set(&thread->failure, -errno, "send: reply: %s", strerror(errno));
+}
+
+static int account(struct receiver_thread *thread, const struct destination *to, size_t got)
+{
+	const struct options *options = thread->options;
+	struct receive_counts *counts = &thread->counts;
+	uint64_t total = count__get(&counts->bytes) + got;
+	int err = 0;
+
+	count__set(&counts->calls, count__get(&counts->calls) + 1);
+	if (options->reading == READING_TRUNC)
+		count__set(&counts->truncated_bytes, total);
+	if (options->verify) {
+		stream_check__feed(&thread->check, to->buffer, got);
+		count__set(&counts->checked_bytes, thread->check.checked_bytes);
+		count__set(&counts->wrong_bytes, thread->check.wrong_bytes);
+		count__set(&counts->first_wrong_offset, thread->check.first_wrong_offset);
+	}
+	/* As the sender does: see slices.h. */
+	if (total - thread->slices.placed >= SLICE_PLACE_BYTES ||
+	    ++thread->unplaced_calls == SLICE_PLACE_MESSAGES || !thread->first_ns) {
+		thread->last_ns = clock__now_ns();
+		if (!thread->first_ns)
+			thread->first_ns = thread->last_ns;
+		thread->unplaced_calls = 0;
+		err = slices__place(&thread->slices, total, thread->last_ns);
+	}
+	atomic_store_explicit(&counts->bytes, total, memory_order_release);
+	if (err)
+		return failure__set(&thread->failure, err, "slices: %s", strerror(-err));
+	return options->mode == MODE_RR ? answer(thread, total) : 0;
+}
+
+static int read_stream(struct receiver_thread *thread, const struct destination *to)
+{
+	ssize_t (*reader)(int, const struct destination *, size_t) = readers[thread->options->reading];
+	size_t size = thread->options->buffer_bytes;
+
+	while (!atomic_load_explicit(thread->stopping, memory_order_relaxed)) {
+		ssize_t got = reader(thread->fd, to, size);
+		int err;
+
+		if (!got)
+			return 0;
+		if (got < 0) {
+			if (errno == EINTR)
+				continue;
+			return failure__set(&thread->failure, -errno, "recv: connection %u: %s",
+					    thread->index, strerror(errno));
+		}
+		err = account(thread, to, got);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* The stream is over: was it whole, and was it right? */
+static void judge(struct receiver_thread *thread)
+{
+	const struct options *options = thread->options;
+	const struct stream_check *check = &thread->check;
+	uint64_t bytes = count__get(&thread->counts.bytes);
+
+	if (check->wrong_bytes)
+		failure__set(&thread->failure, -EBADMSG, "verify: connection %u: %llu of %llu bytes are "
+			     "wrong, the first at %llu: the sender changed a buffer too early, or --size, "
+			     "--working-set, --touch differ from the sender's", thread->index,
+			     (unsigned long long)check->wrong_bytes,
+			     (unsigned long long)check->checked_bytes,
+			     (unsigned long long)check->first_wrong_offset);
+	if ((options->verify || options->mode == MODE_RR) && bytes % options->shape.size_bytes &&
+	    !atomic_load_explicit(thread->stopping, memory_order_relaxed))
+		failure__set(&thread->failure, -EPIPE, "recv: connection %u: it ended %llu bytes into a "
+			     "message", thread->index,
+			     (unsigned long long)(bytes % options->shape.size_bytes));
+}
+
+static void summarise(struct receiver_thread *thread)
+{
+	struct thread_summary *summary = &thread->summary;
+	size_t size = thread->options->shape.size_bytes;
+
+	summary->cpu_ns = clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
+	summary->bytes = count__get(&thread->counts.bytes);
+	summary->messages = size ? (int64_t)(summary->bytes / size) : -1;
+	summary->calls = count__get(&thread->counts.calls);
+	summary->sndbuf_bytes = socket__buffer_bytes(thread->fd, SO_SNDBUF);
+	summary->rcvbuf_bytes = socket__buffer_bytes(thread->fd, SO_RCVBUF);
+	socket__congestion(thread->fd, summary->congestion);
+	tcp_state__read(&summary->tcp, thread->fd);
+}
+
+static void *run_thread(void *argument)
+{
+	struct receiver_thread *thread = argument;
+	struct destination to = { 0 };
+	int err;
+
+	thread->summary.tid = syscall(SYS_gettid);
+	err = placement__pin_thread(&thread->options->placement, thread->index, &thread->failure);
+	if (!err) {
+		err = destination__open(&to, thread->options);
+		if (err)
+			failure__set(&thread->failure, err, "buffer: %llu bytes: %s: lower --buffer",
+				     (unsigned long long)thread->options->buffer_bytes, strerror(-err));
+	}
+	if (!err)
+		err = read_stream(thread, &to);
+	thread->last_ns = clock__now_ns();
+	if (thread->first_ns)
+		slices__place(&thread->slices, receiver_thread__bytes(thread), thread->last_ns);
+	if (!err)
+		judge(thread);
+	summarise(thread);
+	destination__close(&to);
+	atomic_store_explicit(&thread->ended, true, memory_order_release);
+	eventfd_write(thread->event_fd, 1);
+	return NULL;
+}
+
+int receiver_thread__start(struct receiver_thread *thread, const struct options *options,
+			   unsigned int index, int fd, int event_fd, atomic_bool *stopping)
+{
+	memset(thread, 0, sizeof(*thread));
+	thread->fd = fd;
+	thread->options = options;
+	thread->index = index;
+	thread->event_fd = event_fd;
+	thread->stopping = stopping;
+	thread->check.size_bytes = options->shape.size_bytes;
+	thread->check.slots = options->touch ? 0 : options->shape.slots;
+	return -pthread_create(&thread->thread, NULL, run_thread, thread);
+}
+
+void receiver_thread__join(struct receiver_thread *thread)
+{
+	pthread_join(thread->thread, NULL);
+}
+
+void receiver_thread__free(struct receiver_thread *thread)
+{
+	close(thread->fd);
+	slices__close(&thread->slices);
+}

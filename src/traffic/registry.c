@@ -1,0 +1,93 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "strategy.h"
+
+/* strategies.inc is generated from the file names: one STRATEGY(name) per line, sorted. */
+#define STRATEGY(name) extern const struct strategy strategy_##name;
+#include "strategies.inc"
+#undef STRATEGY
+
+const struct strategy *const strategies[] = {
+#define STRATEGY(name) &strategy_##name,
+#include "strategies.inc"
+#undef STRATEGY
+	NULL
+};
+
+#define NAME_BYTES_MAX 31
+/* More wrong letters than this are another word, not a slip. */
+#define SUGGEST_DISTANCE_MAX 3
+
+const struct strategy *strategy__find(const char *name)
+{
+	for (const struct strategy *const *strategy = strategies; *strategy; strategy++) {
+		if (!strcmp((*strategy)->name, name))
+			return *strategy;
+		for (const char *const *alias = (*strategy)->aliases; alias && *alias; alias++)
+			if (!strcmp(*alias, name))
+				return *strategy;
+	}
+	return NULL;
+}
+
+/* Levenshtein distance, one row at a time. */
+static unsigned int distance(const char *a, const char *b)
+{
+	unsigned int row[NAME_BYTES_MAX + 1];
+	size_t width = strlen(b);
+
+	if (strlen(a) > NAME_BYTES_MAX || width > NAME_BYTES_MAX)
+		return SUGGEST_DISTANCE_MAX + 1;
+	for (size_t j = 0; j <= width; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		unsigned int diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= width; j++) {
+			unsigned int best = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			row[j] = best;
+		}
+	}
+	return row[width];
+}
+
+const char *strategy__suggest(const char *name)
+{
+	unsigned int best = SUGGEST_DISTANCE_MAX + 1;
+	const char *nearest = NULL;
+
+	for (const struct strategy *const *strategy = strategies; *strategy; strategy++) {
+		const char *const *alias = (*strategy)->aliases;
+		const char *candidate = (*strategy)->name;
+
+		while (candidate) {
+			unsigned int found = distance(name, candidate);
+
+			/* a1 and a2 are one letter from anything short */
+			if (found < best && found < strlen(candidate)) {
+				best = found;
+				nearest = candidate;
+			}
+			candidate = alias && *alias ? *alias++ : NULL;
+		}
+	}
+	return nearest;
+}
+
+void strategy__list_names(char *text, size_t size)
+{
+	size_t length = 0;
+
+	text[0] = '\0';
+	for (const struct strategy *const *strategy = strategies; *strategy && length < size; strategy++)
+		length += snprintf(text + length, size - length, "%s%s", length ? ", " : "",
+				   (*strategy)->name);
+}

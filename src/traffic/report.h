@@ -1,0 +1,52 @@
+#ifndef TRAFFIC_REPORT_H
+#define TRAFFIC_REPORT_H
+
+#include <jansson.h>
+
+#include "flow.h"
+#include "histogram.h"
+#include "options.h"
+#include "slices.h"
+#include "tcp_state.h"
+
+/* The pieces that marks and reports of both sides are made of. Totals are cumulative. */
+
+/* Time stamp, CPU time and context switches of this process. */
+void report__add_usage(json_t *totals);
+/* What the sending threads did; `zerocopy` is NULL for strategies that are not asynchronous. */
+void report__add_sent(json_t *totals, const struct send_counts *counts,
+		      const struct zerocopy_counts *zerocopy);
+
+/* Why a run says nothing about the network: it fits into the buffers, or is over too soon. */
+struct run_length {
+	uint64_t bytes;
+	uint64_t buffered_bytes;	/* what the socket buffers of both ends can hold */
+	uint64_t sending_ns;
+};
+
+/* role, impl, options, limits, errors (taken), interrupted, too_short */
+void report__add_run(json_t *report, const struct options *options, bool interrupted, json_t *errors,
+		     const struct run_length *length);
+
+struct thread_summary {
+	long tid;
+	uint64_t cpu_ns;
+	uint64_t bytes;
+	int64_t messages;		/* -1: unknown */
+	uint64_t calls;
+	int sndbuf_bytes;
+	int rcvbuf_bytes;
+	char congestion[CONGESTION_NAME_BYTES];
+	struct tcp_state tcp;
+};
+
+json_t *report__thread(const struct thread_summary *thread);
+json_t *report__histogram(const struct histogram *histogram);	/* NULL: null */
+json_t *report__slices(const struct slices *slices);
+
+static inline void report__set(json_t *object, const char *key, uint64_t value)
+{
+	json_object_set_new(object, key, json_integer((json_int_t)value));
+}
+
+#endif

@@ -1,0 +1,136 @@
+#include <stdlib.h>
+
+#include "report.h"
+#include "sender.h"
+
+static void add_counts(struct send_counts *sum, const struct send_counts *counts)
+{
+	sum->messages += counts->messages;
+	sum->bytes += counts->bytes;
+	sum->sendto_calls += counts->sendto_calls;
+	sum->sendmsg_calls += counts->sendmsg_calls;
+	sum->short_sends += counts->short_sends;
+	sum->eagain += counts->eagain;
+	sum->gather_timed_messages += counts->gather_timed_messages;
+	sum->gather_timed_ns += counts->gather_timed_ns;
+	sum->gather_broken_messages += counts->gather_broken_messages;
+}
+
+static void add_zerocopy(struct zerocopy_counts *sum, const struct zerocopy_counts *counts)
+{
+	sum->sends += counts->sends;
+	sum->bytes_sent += counts->bytes_sent;
+	sum->completions += counts->completions;
+	sum->copied += counts->copied;
+	sum->bytes_copied += counts->bytes_copied;
+	sum->notifications += counts->notifications;
+	sum->enobufs += counts->enobufs;
+	sum->errqueue_reads += counts->errqueue_reads;
+	sum->in_flight += counts->in_flight;
+	/* Of one connection: each has its own numbers and its own ring. */
+	if (counts->max_in_flight > sum->max_in_flight)
+		sum->max_in_flight = counts->max_in_flight;
+}
+
+void sender__add_totals(const struct sender *sender, json_t *totals)
+{
+	struct zerocopy_counts zerocopy = { 0 };
+	struct send_counts counts = { 0 };
+
+	for (unsigned int i = 0; i < sender->started; i++) {
+		add_counts(&counts, &sender->threads[i].flow.counts);
+		add_zerocopy(&zerocopy, &sender->threads[i].flow.zerocopy.counts);
+	}
+	report__add_usage(totals);
+	report__add_sent(totals, &counts, sender->options.strategy->reap ? &zerocopy : NULL);
+}
+
+static json_t *claim_json(const struct strategy_claim *claim)
+{
+	json_t *object = json_object();
+
+	report__set(object, "user_copies", claim->user_copies);
+	report__set(object, "kernel_copies", claim->kernel_copies);
+	json_object_set_new(object, "what", json_string(claim->what));
+	return object;
+}
+
+/* The messages in memory: huge pages that were asked for are not always given. */
+static json_t *ring_json(const struct sender *sender)
+{
+	json_t *object = json_object();
+
+	report__set(object, "bytes", message_shape__bytes(&sender->options.shape) * sender->started);
+	json_object_set_new(object, "huge_bytes", sender->huge_bytes < 0 ? json_null()
+							: json_integer(sender->huge_bytes));
+	return object;
+}
+
+static void add_histograms(const struct sender *sender, json_t *report)
+{
+	struct histogram *merged = calloc(3, sizeof(*merged));
+	const struct options *options = &sender->options;
+	json_t *histograms = json_object();
+
+	if (!merged) {
+		json_array_append_new(sender->errors, json_string("histograms: out of memory"));
+		json_object_set_new(report, "histograms", json_null());
+		json_decref(histograms);
+		return;
+	}
+	for (unsigned int i = 0; i < sender->started; i++) {
+		histogram__merge(&merged[0], &sender->threads[i].send_time);
+		histogram__merge(&merged[1], &sender->threads[i].completion_time);
+		histogram__merge(&merged[2], &sender->threads[i].round_trip);
+	}
+	json_object_set_new(histograms, "send_time_ns", report__histogram(&merged[0]));
+	json_object_set_new(histograms, "completion_time_ns",
+			    report__histogram(options->strategy->reap ? &merged[1] : NULL));
+	json_object_set_new(histograms, "round_trip_ns",
+			    report__histogram(options->mode == MODE_RR ? &merged[2] : NULL));
+	json_object_set_new(report, "histograms", histograms);
+	free(merged);
+}
+
+static uint64_t buffered_bytes(const struct thread_summary *summary)
+{
+	int64_t window = tcp_state__peer_window_bytes(&summary->tcp);
+	int64_t own = summary->sndbuf_bytes;
+
+	if (own < 0)
+		return 0;
+	/* Before Linux 5.4 the window is not told; receive buffers are about as large as send buffers. */
+	return own + (window < 0 ? own : window);
+}
+
+json_t *sender__report(struct sender *sender)
+{
+	json_t *report = control__event("report");
+	struct run_length length = { .sending_ns = sender->sending_ns };
+	json_t *threads = json_array();
+	struct slices slices = { 0 };
+	int err = 0;
+
+	for (unsigned int i = 0; i < sender->started; i++) {
+		const struct thread_summary *summary = &sender->threads[i].summary;
+
+		length.bytes += summary->bytes;
+		length.buffered_bytes += buffered_bytes(summary);
+		json_array_append_new(threads, report__thread(summary));
+		if (!err)
+			err = slices__merge(&slices, &sender->threads[i].slices);
+	}
+	if (err)
+		json_array_append_new(sender->errors, json_string("slices: out of memory"));
+	sender__add_totals(sender, report);
+	json_object_set_new(report, "impl", json_string(sender->options.strategy->name));
+	json_object_set_new(report, "claim", claim_json(&sender->options.strategy->claim));
+	json_object_set_new(report, "ring", ring_json(sender));
+	json_object_set_new(report, "threads", threads);
+	json_object_set_new(report, "slices", err ? json_null() : report__slices(&slices));
+	add_histograms(sender, report);
+	report__add_run(report, &sender->options, sender->interrupted, json_incref(sender->errors),
+			&length);
+	slices__close(&slices);
+	return report;
+}

@@ -1,0 +1,243 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "sender_thread.h"
+
+/*
+ * Which message of each window of time_every is timed is random: a fixed distance could fall in step
+ * with something periodic (the ring, the receiver's reads) and see only one side of it.
+ */
+static void choose_timed(struct sender_thread *thread)
+{
+	uint64_t window = thread->options->time_every;
+	uint64_t place;
+
+	/* xorshift64 */
+	thread->random ^= thread->random << 13;
+	thread->random ^= thread->random >> 7;
+	thread->random ^= thread->random << 17;
+	place = thread->random % window;
+	thread->until_timed = thread->window_left + place + 1;
+	thread->window_left = window - 1 - place;
+}
+
+static int read_reply(struct flow *flow)
+{
+	char reply;
+
+	for (;;) {
+		ssize_t got = recv(flow->fd, &reply, 1, 0);
+
+		if (got == 1)
+			return 0;
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (!got)
+			return failure__set(&flow->failure, -ECONNRESET,
+					    "recv: reply: the receiver closed the connection");
+		return failure__set(&flow->failure, -errno, "recv: reply: %s", strerror(errno));
+	}
+}
+
+static int place_slice(struct sender_thread *thread, uint64_t now_ns)
+{
+	int err = slices__place(&thread->slices, thread->flow.counts.bytes, now_ns);
+
+	if (err)
+		return failure__set(&thread->flow.failure, err, "slices: %s", strerror(-err));
+	return 0;
+}
+
+static int send_timed(struct sender_thread *thread, struct message *message)
+{
+	struct flow *flow = &thread->flow;
+	uint64_t begin_ns, end_ns;
+	int err;
+
+	flow->timed = true;
+	begin_ns = clock__now_ns();
+	err = thread->options->strategy->send(flow, message);
+	end_ns = clock__now_ns();
+	flow->timed = false;
+	if (err)
+		return err;
+	histogram__add(&thread->send_time, end_ns - begin_ns);
+	if (flow->expects_reply) {
+		err = read_reply(flow);
+		if (err)
+			return err;
+		end_ns = clock__now_ns();
+		histogram__add(&thread->round_trip, end_ns - begin_ns);
+	}
+	choose_timed(thread);
+	return place_slice(thread, end_ns);
+}
+
+static int send_untimed(struct sender_thread *thread, struct message *message)
+{
+	struct flow *flow = &thread->flow;
+	int err = thread->options->strategy->send(flow, message);
+
+	if (!err && flow->expects_reply)
+		err = read_reply(flow);
+	if (!err && (flow->counts.bytes - thread->slices.placed >= SLICE_PLACE_BYTES ||
+		     flow->counts.messages % SLICE_PLACE_MESSAGES == 0))
+		err = place_slice(thread, clock__now_ns());
+	return err;
+}
+
+static int send_next(struct sender_thread *thread)
+{
+	const struct options *options = thread->options;
+	struct message *message = ring__next(&thread->ring);
+	int err = 0;
+
+	while (message->pending && !err)
+		err = options->strategy->reap(&thread->flow, false);
+	if (err)
+		return err;
+	if (options->touch) {
+		if (options->verify)
+			message__write_pattern(message, options->shape.fields,
+					       thread->flow.counts.messages);
+		else
+			message__write_letters(message, options->shape.fields);
+	}
+	err = --thread->until_timed ? send_untimed(thread, message) : send_timed(thread, message);
+	if (err)
+		return err;
+	thread->flow.counts.messages++;
+	thread->messages_left--;
+	return 0;
+}
+
+static int prepare(struct sender_thread *thread)
+{
+	const struct options *options = thread->options;
+	struct flow *flow = &thread->flow;
+	int err;
+
+	thread->summary.tid = syscall(SYS_gettid);
+	/* The short waits of a pause shall not be rounded up to 50 us. */
+	prctl(PR_SET_TIMERSLACK, 1);
+	/* Pinned before the memory is touched: it then lies on this CPU's node. */
+	err = placement__pin_thread(&options->placement, thread->index, &flow->failure);
+	if (err)
+		return err;
+	err = ring__open(&thread->ring, &options->shape, &flow->failure);
+	if (err)
+		return err;
+	for (unsigned int i = 0; i < options->shape.slots; i++)
+		if (options->verify)
+			message__write_pattern(&thread->ring.messages[i], options->shape.fields, i);
+		else
+			message__write_letters(&thread->ring.messages[i], options->shape.fields);
+	flow->rest = calloc(options->shape.fields, sizeof(*flow->rest));
+	if (!flow->rest)
+		return failure__set(&flow->failure, -ENOMEM, "thread: %s", strerror(ENOMEM));
+	return options->strategy->open ? options->strategy->open(flow) : 0;
+}
+
+/* Nothing unsent, nothing in flight, all accounts up to date. */
+static int come_to_rest(struct sender_thread *thread)
+{
+	const struct strategy *strategy = thread->options->strategy;
+	struct flow *flow = &thread->flow;
+	int err = place_slice(thread, clock__now_ns());
+
+	if (!err && strategy->reap)
+		err = strategy->reap(flow, true);
+	return err ? err : socket__drain(flow->fd, &flow->failure);
+}
+
+static void summarise(struct sender_thread *thread)
+{
+	struct thread_summary *summary = &thread->summary;
+	const struct send_counts *counts = &thread->flow.counts;
+
+	summary->cpu_ns = clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
+	summary->bytes = counts->bytes;
+	summary->messages = counts->messages;
+	summary->calls = counts->sendto_calls + counts->sendmsg_calls;
+	summary->sndbuf_bytes = socket__buffer_bytes(thread->flow.fd, SO_SNDBUF);
+	summary->rcvbuf_bytes = socket__buffer_bytes(thread->flow.fd, SO_RCVBUF);
+	socket__congestion(thread->flow.fd, summary->congestion);
+	tcp_state__read(&summary->tcp, thread->flow.fd);
+}
+
+/*
+ * A connection that failed is reset: the kernel may still refer to buffers that are freed next, and
+ * must not send what comes to lie there.
+ */
+static void close_connection(int fd, bool reset)
+{
+	const struct linger now = { .l_onoff = 1 };
+
+	if (reset)
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	close(fd);
+}
+
+static void *run_thread(void *argument)
+{
+	struct sender_thread *thread = argument;
+	const struct strategy *strategy = thread->options->strategy;
+	int prepared = prepare(thread);
+	bool going = false;
+	int err = prepared;
+
+	do {
+		while (!err && thread->messages_left && gate__is_open(thread->gate))
+			err = send_next(thread);
+		if (!err && going)
+			err = come_to_rest(thread);
+		going = true;
+		/* A broken connection gives its buffers back, too; the first failure stays the reason. */
+		if (err && !prepared && strategy->reap)
+			strategy->reap(&thread->flow, true);
+		if (err)
+			atomic_store_explicit(&thread->failed, true, memory_order_release);
+	} while (gate__park(thread->gate, err || !thread->messages_left));
+	summarise(thread);
+	if (strategy->close && !prepared)
+		strategy->close(&thread->flow);
+	close_connection(thread->flow.fd, err);
+	ring__close(&thread->ring);
+	free(thread->flow.rest);
+	return NULL;
+}
+
+int sender_thread__start(struct sender_thread *thread, const struct options *options,
+			 struct gate *gate, unsigned int index, int fd)
+{
+	memset(thread, 0, sizeof(*thread));
+	thread->options = options;
+	thread->gate = gate;
+	thread->index = index;
+	thread->messages_left = options->messages ? options->messages : UINT64_MAX;
+	/* xorshift must not start at 0; odd multiples keep the threads apart. */
+	thread->random = (options->seed + 1) * 0x9e3779b97f4a7c15ull + 2 * index + 1;
+	choose_timed(thread);
+	thread->flow = (struct flow){
+		.fd = fd,
+		.expects_reply = options->mode == MODE_RR,
+		.shape = options->shape,
+		.completion_time = &thread->completion_time,
+	};
+	return -pthread_create(&thread->thread, NULL, run_thread, thread);
+}
+
+void sender_thread__join(struct sender_thread *thread)
+{
+	pthread_join(thread->thread, NULL);
+}
+
+void sender_thread__free(struct sender_thread *thread)
+{
+	slices__close(&thread->slices);
+}

@@ -1,0 +1,226 @@
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <linux/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "socket.h"
+
+#define DEFAULT_CONGESTION "cubic"
+#define CONNECT_TIMEOUT_S 10
+/* Between two looks at the send queue: the kernel wakes nobody when the last byte is acknowledged. */
+#define DRAIN_POLL_NS 50000
+
+static void read_line(const char *path, char *line, int size)
+{
+	FILE *file = fopen(path, "re");
+
+	if (!file || !fgets(line, size, file))
+		snprintf(line, size, "unknown");
+	line[strcspn(line, "\n")] = '\0';
+	if (file)
+		fclose(file);
+}
+
+static int set_congestion(int fd, const struct socket_options *options, struct failure *failure)
+{
+	const char *name = options->congestion;
+	char available[256];
+
+	if (!*name) {
+		/* Where cubic is missing or forbidden, the host's default stays; the report names it. */
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, DEFAULT_CONGESTION,
+			   strlen(DEFAULT_CONGESTION));
+		return 0;
+	}
+	if (!setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, strlen(name)))
+		return 0;
+	if (errno == EPERM) {
+		read_line("/proc/sys/net/ipv4/tcp_allowed_congestion_control", available,
+			  sizeof(available));
+		return failure__set(failure, -EPERM, "congestion: %s: only root may use it here: choose "
+				    "one of: %s", name, available);
+	}
+	read_line("/proc/sys/net/ipv4/tcp_available_congestion_control", available, sizeof(available));
+	return failure__set(failure, -errno, "congestion: %s: the kernel does not have it: choose one "
+			    "of: %s", name, available);
+}
+
+static int set_options(int fd, const struct socket_options *options, struct failure *failure)
+{
+	int nodelay = options->nodelay;
+
+	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof(nodelay)) ||
+	    (options->sndbuf_bytes && setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &options->sndbuf_bytes,
+						 sizeof(options->sndbuf_bytes))) ||
+	    (options->rcvbuf_bytes && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &options->rcvbuf_bytes,
+						 sizeof(options->rcvbuf_bytes))))
+		return failure__set(failure, -errno, "setsockopt: TCP socket: %s", strerror(errno));
+	return set_congestion(fd, options, failure);
+}
+
+/* A socket with all options, of the family of the address. */
+static int open_socket(const struct socket_options *options, struct addrinfo **found,
+		       struct failure *failure)
+{
+	struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+	};
+	char service[8];
+	int err, fd;
+
+	snprintf(service, sizeof(service), "%u", options->port);
+	err = getaddrinfo(options->address, service, &hints, found);
+	if (err)
+		return failure__set(failure, -EINVAL, "address: %s: %s: give an IPv4 or IPv6 address",
+				    options->address, gai_strerror(err));
+	fd = socket((*found)->ai_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+	if (fd < 0) {
+		err = failure__set(failure, -errno, "socket: TCP: %s", strerror(errno));
+		goto cleanup;
+	}
+	err = set_options(fd, options, failure);
+	if (!err)
+		return fd;
+	close(fd);
+cleanup:
+	freeaddrinfo(*found);
+	*found = NULL;
+	return err;
+}
+
+int socket__probe(const struct socket_options *options, struct failure *failure)
+{
+	struct addrinfo *found = NULL;
+	int fd = open_socket(options, &found, failure);
+
+	if (found)
+		freeaddrinfo(found);
+	return fd;
+}
+
+int socket__listen(const struct socket_options *options, unsigned int backlog,
+		   struct failure *failure)
+{
+	struct addrinfo *found = NULL;
+	int fd = open_socket(options, &found, failure);
+	int on = 1, err = 0;
+
+	if (fd < 0)
+		return fd;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, backlog) ||
+	    ioctl(fd, FIONBIO, &on)) {
+		err = failure__set(failure, -errno, "listen: %s:%u: %s: choose another --listen or "
+				   "--port", options->address, options->port, strerror(errno));
+		close(fd);
+	}
+	freeaddrinfo(found);
+	return err ? err : fd;
+}
+
+int socket__connect(const struct socket_options *options, struct failure *failure)
+{
+	struct timeval limit = { .tv_sec = CONNECT_TIMEOUT_S }, none = { 0 };
+	struct addrinfo *found = NULL;
+	int fd = open_socket(options, &found, failure);
+	int err = 0;
+
+	if (fd < 0)
+		return fd;
+	/* connect() obeys the send timeout; afterwards a send may take as long as it likes. */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	if (connect(fd, found->ai_addr, found->ai_addrlen)) {
+		err = errno == EINPROGRESS ? -ETIMEDOUT : -errno;
+		err = failure__set(failure, err, "connect: %s:%u: %s: is `traffic send` listening there?",
+				   options->address, options->port, strerror(-err));
+		close(fd);
+	} else {
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none));
+	}
+	freeaddrinfo(found);
+	return err ? err : fd;
+}
+
+int socket__accept(int listener, struct failure *failure)
+{
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd >= 0)
+		return fd;
+	/* A connection that was reset before it was accepted is no connection. */
+	if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
+		return -EAGAIN;
+	return failure__set(failure, -errno, "accept: listening socket: %s", strerror(errno));
+}
+
+void socket__describe(int fd, char *text, size_t size)
+{
+	struct sockaddr_storage own;
+	socklen_t length = sizeof(own);
+	char host[64], port[8];
+
+	if (getsockname(fd, (struct sockaddr *)&own, &length) ||
+	    getnameinfo((struct sockaddr *)&own, length, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV))
+		snprintf(text, size, "unknown");
+	else
+		snprintf(text, size, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+uint16_t socket__port(int fd)
+{
+	struct sockaddr_in6 own;	/* the port is at the same place for IPv4 */
+	socklen_t length = sizeof(own);
+
+	if (getsockname(fd, (struct sockaddr *)&own, &length))
+		return 0;
+	return ntohs(own.sin6_port);
+}
+
+int socket__buffer_bytes(int fd, int option)
+{
+	int bytes = -1;
+	socklen_t length = sizeof(bytes);
+
+	return getsockopt(fd, SOL_SOCKET, option, &bytes, &length) ? -1 : bytes;
+}
+
+void socket__congestion(int fd, char name[CONGESTION_NAME_BYTES])
+{
+	socklen_t length = CONGESTION_NAME_BYTES;
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length))
+		snprintf(name, CONGESTION_NAME_BYTES, "unknown");
+	name[CONGESTION_NAME_BYTES - 1] = '\0';
+}
+
+int socket__drain(int fd, struct failure *failure)
+{
+	const struct timespec pause = { .tv_nsec = DRAIN_POLL_NS };
+
+	for (;;) {
+		struct pollfd broken = { .fd = fd, .events = 0 };
+		int error = 0, queued;
+		socklen_t length = sizeof(error);
+
+		if (ioctl(fd, SIOCOUTQ, &queued))
+			return failure__set(failure, -errno, "SIOCOUTQ: connection: %s", strerror(errno));
+		if (!queued)
+			return 0;
+		/* The waiting is done here: asked for nothing, poll reports a broken connection only. */
+		if (ppoll(&broken, 1, &pause, NULL) <= 0)
+			continue;
+		getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+		return failure__set(failure, error ? -error : -ECONNRESET,
+				    "drain: connection: %s: %d bytes were not acknowledged",
+				    strerror(error ? error : ECONNRESET), queued);
+	}
+}

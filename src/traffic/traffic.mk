@@ -1,0 +1,72 @@
+# The traffic room: .output/traffic, and for the tests .output/tests/traffic-drill and
+# .output/tests/unit. Included by the root Makefile; `make -f src/traffic/traffic.mk` works too.
+
+OUTPUT ?= .output
+# Flags of a special build, for instance: make OUTPUT=/tmp/tsan SANITIZE=-fsanitize=thread traffic
+SANITIZE ?=
+UNIT_SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
+
+CFLAGS ?= -O2 -g -std=gnu11 -Wall -Wextra -Werror
+TRAFFIC_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -pthread -Isrc/traffic \
+	$(shell pkg-config --cflags jansson)
+TRAFFIC_LIBS := $(shell pkg-config --libs jansson) -lm -pthread
+
+TRAFFIC_CORE := $(sort $(wildcard src/traffic/*.c))
+TRAFFIC_STRATEGIES := $(sort $(wildcard src/traffic/strategies/*.c))
+# The drill breaks the rules on purpose: it is a strategy of the test binary only.
+DRILL_STRATEGIES := $(sort $(TRAFFIC_STRATEGIES) $(wildcard tests/traffic/strategies/*.c))
+UNIT_TESTS := $(sort $(wildcard tests/c/*.c))
+
+# objects of $(1) = sources, in $(2) = directory
+traffic_objects = $(patsubst %.c,$(2)/%.o,$(1))
+
+TRAFFIC_DIR := $(OUTPUT)/obj/traffic
+DRILL_DIR := $(OUTPUT)/obj/traffic-drill
+UNIT_DIR := $(OUTPUT)/obj/unit
+TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
+DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
+UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS)
+UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))
+
+.DELETE_ON_ERROR:
+.PHONY: traffic traffic-tests FORCE
+traffic: $(OUTPUT)/traffic
+traffic-tests: $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/unit
+
+# One STRATEGY(name) line per file; written anew only when the list of files has changed.
+define strategy_list
+$(1)/strategies.inc: FORCE
+	@mkdir -p $$(@D)
+	@printf 'STRATEGY(%s)\n' $(basename $(notdir $(2))) > $$@.new
+	@cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
+endef
+$(eval $(call strategy_list,$(TRAFFIC_DIR),$(TRAFFIC_STRATEGIES)))
+$(eval $(call strategy_list,$(DRILL_DIR),$(DRILL_STRATEGIES)))
+$(eval $(call strategy_list,$(UNIT_DIR),$(TRAFFIC_STRATEGIES)))
+
+define traffic_compile
+$(1)/%.o: %.c | $(1)/strategies.inc
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$@)
+	$$(Q)$(CC) $(TRAFFIC_CFLAGS) $(2) -I$(1) -MMD -MP -c -o $$@ $$<
+$(1)/src/traffic/registry.o: $(1)/strategies.inc
+endef
+$(eval $(call traffic_compile,$(TRAFFIC_DIR),$$(SANITIZE)))
+$(eval $(call traffic_compile,$(DRILL_DIR),$$(SANITIZE)))
+$(eval $(call traffic_compile,$(UNIT_DIR),$$(UNIT_SANITIZE)))
+
+$(OUTPUT)/traffic: $(TRAFFIC_OBJECTS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SANITIZE) -o $@ $^ $(TRAFFIC_LIBS)
+
+$(OUTPUT)/tests/traffic-drill: $(DRILL_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SANITIZE) -o $@ $^ $(TRAFFIC_LIBS)
+
+$(OUTPUT)/tests/unit: $(UNIT_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(UNIT_SANITIZE) -o $@ $^ $(TRAFFIC_LIBS)
+
+-include $(TRAFFIC_OBJECTS:.o=.d) $(DRILL_OBJECTS:.o=.d) $(UNIT_OBJECTS:.o=.d)

@@ -1,0 +1,29 @@
+#include <stddef.h>
+
+#include "check.h"
+
+bool check_failed;
+
+static const struct test *const files[] = {
+	histogram_tests, zerocopy_tests, quantity_tests, message_tests, pattern_tests,
+	flow_tests, slices_tests, registry_tests, gate_tests,
+};
+
+int main(void)
+{
+	unsigned int passed = 0, failed = 0;
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+		for (const struct test *test = files[i]; test->name; test++) {
+			check_failed = false;
+			test->run();
+			if (!check_failed) {
+				passed++;
+				continue;
+			}
+			failed++;
+			printf("FAIL %s\n", test->name);
+		}
+	printf("%u passed, %u failed\n", passed, failed);
+	return failed != 0;
+}

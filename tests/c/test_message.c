@@ -1,0 +1,128 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "memory.h"
+#include "message.h"
+#include "pattern.h"
+
+static void reassemble(const struct message *message, unsigned int fields, unsigned char *to)
+{
+	for (unsigned int i = 0; i < fields; i++) {
+		memcpy(to, message->fields[i].iov_base, message->fields[i].iov_len);
+		to += message->fields[i].iov_len;
+	}
+}
+
+static void the_last_field_takes_the_remainder(void)
+{
+	uint64_t state = 5;
+
+	for (int round = 0; round < 2000; round++) {
+		struct message_shape shape = { .fields = 1 + next_random(&state) % 1024, .slots = 1 };
+		size_t sum = 0;
+
+		shape.size_bytes = shape.fields + next_random(&state) % 100000;
+		for (unsigned int i = 0; i < shape.fields; i++) {
+			size_t bytes = message_shape__field_bytes(&shape, i);
+
+			CHECK(bytes >= shape.size_bytes / shape.fields);
+			CHECK(i + 1 == shape.fields || bytes == shape.size_bytes / shape.fields);
+			sum += bytes;
+		}
+		CHECK_EQUAL(sum, shape.size_bytes);
+	}
+}
+
+/* Letters, then the pattern over the field borders, in every slot of a ring. */
+static void check_shape(const struct message_shape *shape, unsigned char *stream)
+{
+	struct failure failure = { "" };
+	struct ring ring;
+	size_t first;
+
+	CHECK_EQUAL(ring__open(&ring, shape, &failure), 0);
+	for (unsigned int slot = 0; slot < shape->slots; slot++) {
+		message__write_letters(&ring.messages[slot], shape->fields);
+		for (unsigned int i = 0; i < shape->fields; i++) {
+			const struct iovec *field = &ring.messages[slot].fields[i];
+			const unsigned char *bytes = field->iov_base;
+
+			CHECK(bytes[0] == 'A' + i % 26 && bytes[field->iov_len - 1] == 'A' + i % 26);
+			CHECK(shape->align == ALIGN_HEAP || (uintptr_t)bytes % 4096 == 0);
+		}
+	}
+	for (unsigned int slot = 0; slot < shape->slots; slot++)
+		message__write_pattern(&ring.messages[slot], shape->fields, slot + 100);
+	for (unsigned int slot = 0; slot < shape->slots; slot++) {
+		struct message *message = ring__next(&ring);
+
+		CHECK(message == &ring.messages[slot]);
+		CHECK_EQUAL(message->pending, 0);
+		reassemble(message, shape->fields, stream);
+		CHECK_EQUAL(pattern__count_wrong(stream, shape->size_bytes, slot + 100, 0, &first), 0);
+	}
+	CHECK(ring__next(&ring) == &ring.messages[0]);
+	ring__close(&ring);
+}
+
+static void every_kind_of_memory_holds_messages(void)
+{
+	static unsigned char stream[100003];
+	static const struct { size_t size_bytes; unsigned int fields, slots; } sizes[] = {
+		{ 1, 1, 1 }, { 8, 8, 3 }, { 1001, 7, 4 }, { 1024, 1024, 2 }, { 100003, 8, 5 },
+	};
+
+	for (unsigned int pages = 0; pages < PAGES_CNT; pages++) {
+		/* No test reserves huge pages: that would change the machine. */
+		if (pages == PAGES_HUGETLB && memory__huge_pages_free() < 1)
+			continue;
+		for (unsigned int align = 0; align < ALIGN_CNT; align++)
+			for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+				const struct message_shape shape = {
+					.size_bytes = sizes[i].size_bytes, .fields = sizes[i].fields,
+					.slots = sizes[i].slots, .align = align, .pages = pages,
+				};
+
+				check_shape(&shape, stream);
+				if (check_failed)
+					return;
+			}
+	}
+}
+
+static void hugetlb_without_pages_says_how_to_reserve(void)
+{
+	const struct message_shape shape = {
+		.size_bytes = 1 << 30, .fields = 8, .slots = 1024, .pages = PAGES_HUGETLB,
+	};
+	struct failure failure = { "" };
+
+	CHECK(message_shape__check(&shape, 1, &failure) < 0);
+	CHECK(strstr(failure.text, "vm.nr_hugepages"));
+}
+
+static void memory_that_is_not_there_is_refused(void)
+{
+	const struct message_shape shape = { .size_bytes = 1 << 30, .fields = 8, .slots = 65536 };
+	struct failure failure = { "" };
+
+	CHECK(message_shape__check(&shape, 1024, &failure) < 0);
+	CHECK(strstr(failure.text, "--working-set"));
+}
+
+static void a_send_accounts_two_pages_more(void)
+{
+	CHECK_EQUAL(memlock__send_bytes(1 << 20), (256 + 2) * 4096);
+	CHECK_EQUAL(memlock__send_bytes(1), 2 * 4096);
+}
+
+const struct test message_tests[] = {
+	{ "message: the last field takes the remainder", the_last_field_takes_the_remainder },
+	{ "message: every kind of memory holds messages", every_kind_of_memory_holds_messages },
+	{ "message: hugetlb without pages says how to reserve",
+	  hugetlb_without_pages_says_how_to_reserve },
+	{ "message: memory that is not there is refused", memory_that_is_not_there_is_refused },
+	{ "memlock: a send accounts two pages more", a_send_accounts_two_pages_more },
+	{ NULL, NULL },
+};

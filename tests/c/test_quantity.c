@@ -1,0 +1,88 @@
+#include <stddef.h>
+#include <string.h>
+
+#include "check.h"
+#include "quantity.h"
+
+static bool size_is(const char *text, uint64_t expected)
+{
+	struct failure failure = { "" };
+	uint64_t bytes = 0;
+
+	return !quantity__size("size", text, 1, 1ull << 30, &bytes, &failure) && bytes == expected &&
+	       !failure__happened(&failure);
+}
+
+static bool size_is_refused(const char *text, const char *reason)
+{
+	struct failure failure = { "" };
+	uint64_t bytes;
+
+	return quantity__size("size", text, 1, 1ull << 30, &bytes, &failure) < 0 &&
+	       strstr(failure.text, reason) && !strchr(failure.text, '\n');
+}
+
+static void sizes_are_read(void)
+{
+	CHECK(size_is("1", 1));
+	CHECK(size_is("1500", 1500));
+	CHECK(size_is("64K", 65536));
+	CHECK(size_is("64k", 65536));
+	CHECK(size_is("64KiB", 65536));
+	CHECK(size_is("2M", 2 << 20));
+	CHECK(size_is("1G", 1 << 30));
+}
+
+static void wrong_sizes_are_refused(void)
+{
+	CHECK(size_is_refused("0", "out of range"));
+	CHECK(size_is_refused("2G", "out of range"));
+	CHECK(size_is_refused("18446744073709551615", "out of range"));
+	CHECK(size_is_refused("99999999999999999999999", "out of range"));
+	CHECK(size_is_refused("64KX", "unknown suffix"));
+	CHECK(size_is_refused("64KB", "unknown suffix"));
+	CHECK(size_is_refused("1.5M", "unknown suffix"));
+	CHECK(size_is_refused("", "not a size"));
+	CHECK(size_is_refused("K", "not a size"));
+	CHECK(size_is_refused("-1", "not a size"));
+	CHECK(size_is_refused(" 1", "not a size"));
+}
+
+static void counts_and_seconds(void)
+{
+	struct failure failure = { "" };
+	double seconds;
+	uint64_t count;
+
+	CHECK_EQUAL(quantity__count("threads", "1024", 1, 1024, &count, &failure), 0);
+	CHECK_EQUAL(count, 1024);
+	CHECK(quantity__count("threads", "0", 1, 1024, &count, &failure) < 0);
+	CHECK(quantity__count("threads", "10000", 1, 1024, &count, &failure) < 0);
+	CHECK(quantity__count("threads", "2x", 1, 1024, &count, &failure) < 0);
+	CHECK(quantity__count("threads", "+2", 1, 1024, &count, &failure) < 0);
+	CHECK_EQUAL(quantity__seconds("duration", "0.5", 60, &seconds, &failure), 0);
+	CHECK(seconds == 0.5);
+	CHECK(quantity__seconds("duration", "0", 60, &seconds, &failure) < 0);
+	CHECK(quantity__seconds("duration", "-1", 60, &seconds, &failure) < 0);
+	CHECK(quantity__seconds("duration", "nan", 60, &seconds, &failure) < 0);
+	CHECK(quantity__seconds("duration", "inf", 60, &seconds, &failure) < 0);
+	CHECK(quantity__seconds("duration", "1s", 60, &seconds, &failure) < 0);
+	CHECK(quantity__seconds("duration", "", 60, &seconds, &failure) < 0);
+}
+
+static void the_first_cause_is_kept(void)
+{
+	struct failure failure = { "" };
+
+	CHECK_EQUAL(failure__set(&failure, -5, "first: %d", 1), (uint64_t)-5);
+	CHECK_EQUAL(failure__set(&failure, -6, "second"), (uint64_t)-6);
+	CHECK(!strcmp(failure.text, "first: 1"));
+}
+
+const struct test quantity_tests[] = {
+	{ "quantity: sizes are read", sizes_are_read },
+	{ "quantity: wrong sizes are refused", wrong_sizes_are_refused },
+	{ "quantity: counts and seconds", counts_and_seconds },
+	{ "failure: the first cause is kept", the_first_cause_is_kept },
+	{ NULL, NULL },
+};

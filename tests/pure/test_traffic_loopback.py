@@ -1,0 +1,523 @@
+"""The traffic programs against each other over loopback: no root, no namespaces, no BPF."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+OUTPUT = Path(os.environ.get("COPYSCOPE_OUTPUT", Path(__file__).resolve().parents[2] / ".output"))
+TRAFFIC = OUTPUT / "traffic"
+DRILL = OUTPUT / "tests" / "traffic-drill"
+
+STRATEGIES = ["null", "per_field", "two_copy", "one_copy", "zero_copy"]
+SENDING = STRATEGIES[1:]
+SECONDS_MAX = 30.0
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    report: Json
+    stderr: str
+
+
+def start(*arguments: str, binary: Path = TRAFFIC) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(binary), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def running(*arguments: str, binary: Path = TRAFFIC) -> Iterator[subprocess.Popen[str]]:
+    """A program that is killed with the test, if it has not ended by itself."""
+    with start(*arguments, binary=binary) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline()
+
+
+def event(process: subprocess.Popen[str]) -> Json:
+    answer: Json = json.loads(line(process.stdout))
+    return answer
+
+
+def tell(process: subprocess.Popen[str], command: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(command + "\n")
+    process.stdin.flush()
+
+
+def listening_port(sender: subprocess.Popen[str]) -> str:
+    match = re.fullmatch(r"listening on 127\.0\.0\.1:(\d+)\n", line(sender.stderr))
+    assert match is not None
+    return match[1]
+
+
+def end(process: subprocess.Popen[str]) -> Ended:
+    stdout, stderr = process.communicate(timeout=SECONDS_MAX)
+    assert stdout.count("\n") == 1, stdout
+    return Ended(process.returncode, json.loads(stdout), stderr)
+
+
+def run_pair(send: list[str], recv: list[str], binary: Path = TRAFFIC) -> tuple[Ended, Ended]:
+    with running("send", *send, binary=binary) as sender:
+        port = listening_port(sender)
+        with running("recv", "--port", port, *recv, binary=binary) as receiver:
+            received = end(receiver)
+        return end(sender), received
+
+
+@pytest.mark.parametrize("impl", STRATEGIES)
+@pytest.mark.parametrize("size", [8, 1001, 65536])
+def test_23_messages_are_counted_23(impl: str, size: int) -> None:
+    sent, received = run_pair(
+        ["--impl", impl, "--messages", "23", "--size", str(size), "--verify", "--touch"],
+        ["--size", str(size), "--verify", "--touch"],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    total = 0 if impl == "null" else 23 * size
+    calls = {"null": 0, "per_field": 23 * 8}.get(impl, 23)
+    assert sent.report["messages"] == 23
+    assert sent.report["bytes"] == received.report["bytes"] == total
+    assert sent.report["calls"] == calls == sum(sent.report["send_syscalls"].values())
+    assert received.report["verify"] == {
+        "checked_bytes": total,
+        "wrong_bytes": 0,
+        "first_wrong_offset": None,
+    }
+    assert sent.report["too_short"] is True
+    assert sent.report["histograms"]["send_time_ns"]["count"] == 23
+    assert sum(count for _, count in sent.report["slices"]) == total
+    assert sum(count for _, count in received.report["slices"]) == total
+    assert all(start_ns % 100_000_000 == 0 for start_ns, _ in sent.report["slices"])
+    assert sent.report["errors"] == received.report["errors"] == []
+
+
+def test_zero_copy_completes_every_send_and_loopback_copies_them_all() -> None:
+    sent, _ = run_pair(["--impl", "zero_copy", "--messages", "500", "--size", "16K"], [])
+    account = sent.report["zerocopy"]
+    assert account["sends"] == account["completions"] == account["copied"] == 500
+    assert account["bytes_sent"] == account["bytes_copied"] == 500 * 16384
+    assert account["in_flight"] == 0
+    assert 1 <= account["max_in_flight"] <= sent.report["options"]["working_set_messages"]
+    assert sent.report["calls"] == account["sends"] + account["enobufs"]
+    assert sent.report["histograms"]["completion_time_ns"]["count"] == 500
+
+
+def test_only_asynchronous_strategies_have_a_completion_account() -> None:
+    sent, _ = run_pair(["--impl", "one_copy", "--messages", "3"], [])
+    assert sent.report["zerocopy"] is None
+    assert sent.report["histograms"]["completion_time_ns"] is None
+    assert sent.report["histograms"]["round_trip_ns"] is None
+
+
+def test_two_copy_times_its_gathering() -> None:
+    sent, _ = run_pair(["--impl", "two_copy", "--messages", "40", "--time-every", "4", "--size", "1M"], [])
+    assert sent.report["gather_timed_messages"] == 10
+    assert sent.report["gather_timed_ns"] > 0
+
+
+@pytest.mark.parametrize(
+    ("align", "pages"), [("heap", "4k"), ("page", "4k"), ("heap", "thp"), ("page", "thp")]
+)
+def test_verified_from_every_memory(align: str, pages: str) -> None:
+    sent, received = run_pair(
+        [
+            *("--impl", "zerocopy", "--messages", "50", "--size", "100003", "--fields", "7", "--verify"),
+            *("--align", align, "--pages", pages, "--threads", "2"),
+        ],
+        ["--size", "100003", "--verify", "--threads", "2"],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert received.report["verify"]["checked_bytes"] == 2 * 50 * 100003
+    assert [thread["messages"] for thread in sent.report["threads"]] == [50, 50]
+
+
+@pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc"])
+def test_every_receiver_gets_every_byte(receiver: str) -> None:
+    size = [] if receiver == "trunc" else ["--verify"]
+    sent, received = run_pair(
+        ["--impl", "one_copy", "--messages", "200", "--size", "4K", "--verify"],
+        ["--receiver", receiver, "--size", "4K", "--buffer", "10000", "--fields", "3", *size],
+    )
+    assert (sent.status, received.status) == (0, 0), received.stderr
+    assert received.report["bytes"] == 200 * 4096
+    assert received.report["truncated_bytes"] == (200 * 4096 if receiver == "trunc" else 0)
+
+
+def test_the_drill_corrupts_and_the_receiver_sees_it() -> None:
+    """Buffers rewritten before their completion: what --verify is for."""
+    sent, received = run_pair(
+        ["--impl", "drill", "--messages", "2000", "--size", "256K", "--verify", "--touch"],
+        ["--size", "256K", "--verify", "--touch"],
+        binary=DRILL,
+    )
+    assert sent.status == 0, sent.stderr
+    assert received.status == 1
+    verify = received.report["verify"]
+    assert verify["wrong_bytes"] > 0
+    assert verify["checked_bytes"] == 2000 * 262144 > verify["first_wrong_offset"]
+    assert "verify: connection 0:" in received.stderr
+    assert received.report["errors"] == [received.stderr.strip().removeprefix("traffic: ")]
+
+
+def test_the_wrong_generation_is_seen() -> None:
+    """The receiver is told a wrong ring length: the content of the second lap is not what it expects."""
+    _, received = run_pair(
+        ["--impl", "one_copy", "--messages", "8", "--size", "4K", "--verify", "--working-set", "4"],
+        ["--size", "4K", "--verify", "--working-set", "5"],
+    )
+    assert received.status == 1
+    assert received.report["verify"]["first_wrong_offset"] // 4096 == 4
+
+
+@pytest.mark.parametrize("impl", SENDING)
+def test_request_response(impl: str) -> None:
+    sent, received = run_pair(
+        ["--impl", impl, "--messages", "100", "--size", "10000", "--mode", "rr"],
+        ["--size", "10000", "--mode", "rr"],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    round_trip = sent.report["histograms"]["round_trip_ns"]
+    assert round_trip["count"] == 100 == received.report["replies"]
+    assert round_trip["min"] >= sent.report["histograms"]["send_time_ns"]["min"]
+    assert round_trip["min"] <= round_trip["p50"] <= round_trip["p99"] <= round_trip["max"]
+
+
+TOTALS = {"t_ns", "bytes", "messages", "calls", "process_cpu_ns", "user_ns", "system_ns"} | {
+    "voluntary_switches",
+    "involuntary_switches",
+}
+
+
+@pytest.mark.parametrize("impl", SENDING)
+def test_every_mark_is_exact_on_both_sides(impl: str) -> None:
+    with running(
+        "send", "--impl", impl, "--size", "20000", "--threads", "2", "--control", "--verify"
+    ) as sender:
+        port = str(event(sender)["port"])
+        with running(
+            *("recv", "--port", port, "--threads", "2", "--control", "--size", "20000", "--verify")
+        ) as receiver:
+            assert event(receiver)["event"] == "connected"
+            assert event(sender) == {"event": "connected", "threads": 2}
+            tell(sender, "go")
+            before = event(sender)["t_ns"]
+            last = 0
+            for _ in range(20):
+                time.sleep(0.005)  # of traffic
+                tell(sender, "pause")
+                mark = event(sender)
+                assert mark["event"] == "mark"
+                assert mark.keys() >= TOTALS
+                assert mark["t_ns"] > before
+                tell(receiver, f"settle {mark['bytes']}")
+                other = event(receiver)
+                assert other["event"] == "mark", other
+                assert other.keys() >= TOTALS
+                assert mark["bytes"] == other["bytes"] == 20000 * mark["messages"] >= last
+                assert other["verify"] == {
+                    "checked_bytes": mark["bytes"],
+                    "wrong_bytes": 0,
+                    "first_wrong_offset": None,
+                }
+                if mark["zerocopy"] is not None:
+                    assert mark["zerocopy"]["in_flight"] == 0
+                    assert mark["zerocopy"]["bytes_sent"] == mark["bytes"]
+                last = mark["bytes"]
+                tell(sender, "resume")
+                resumed = event(sender)
+                assert resumed["event"] == "resumed"
+                before = resumed["t_ns"]
+            tell(sender, "stop")
+            tell(receiver, "stop")
+            sent, received = end(sender), end(receiver)
+    assert (sent.status, received.status) == (0, 0)
+    assert sent.report["bytes"] == received.report["bytes"] >= last > 0
+    assert sent.report["event"] == received.report["event"] == "report"
+
+
+def test_messages_finish_by_themselves() -> None:
+    with running("send", "--impl", "zero_copy", "--messages", "23", "--control") as sender:
+        port = str(event(sender)["port"])
+        with running("recv", "--port", port, "--control") as receiver:
+            assert event(receiver)["event"] == event(sender)["event"] == "connected"
+            tell(sender, "pause")
+            assert event(sender)["bytes"] == 0
+            tell(sender, "go")
+            assert event(sender)["event"] == "going"
+            finished = event(sender)
+            assert (finished["event"], finished["bytes"]) == ("finished", 23 * 65536)
+            tell(receiver, f"settle {finished['bytes']}")
+            mark = event(receiver)
+            assert mark["bytes"] == finished["bytes"]
+            assert mark["messages"] is None
+            tell(sender, "stop")
+            tell(receiver, "stop")
+            assert end(sender).report["messages"] == 23
+            assert end(receiver).status == 0
+
+
+def test_wrong_commands_are_answered_and_survived() -> None:
+    with running("send", "--impl", "null", "--control") as sender:
+        port = str(event(sender)["port"])
+        for command in ("pause", "resume", "go", "dance"):
+            tell(sender, command)
+            assert event(sender)["event"] == "error"
+        with running("recv", "--port", port, "--control") as receiver:
+            assert event(receiver)["event"] == "connected"
+            tell(receiver, "settle many")
+            assert event(receiver)["event"] == "error"
+            assert event(sender)["event"] == "connected"
+            tell(sender, "stop")
+            tell(receiver, "stop")
+            assert end(sender).status == end(receiver).status == 0
+
+
+def test_the_death_of_the_master_ends_both() -> None:
+    with running("send", "--impl", "one_copy", "--control") as sender:
+        port = str(event(sender)["port"])
+        with running("recv", "--port", port, "--control") as receiver:
+            event(receiver)
+            event(sender)
+            tell(sender, "go")
+            event(sender)
+            for process in (sender, receiver):
+                assert process.stdin is not None
+                process.stdin.close()
+                assert process.wait(SECONDS_MAX) == 1
+
+
+def test_a_killed_receiver_is_reported() -> None:
+    with running("send", "--impl", "zero_copy", "--control", "--size", "100000") as sender:
+        port = str(event(sender)["port"])
+        with running("recv", "--port", port) as receiver:
+            event(sender)
+            tell(sender, "go")
+            assert event(sender)["event"] == "going"
+            receiver.kill()
+            failed = event(sender)
+            assert failed["event"] == "error"
+            tell(sender, "stop")
+            sent = end(sender)
+    assert sent.status == 1
+    assert sent.report["errors"] == [failed["message"]]
+    assert "connection" in failed["message"]
+    assert sent.report["zerocopy"]["in_flight"] == 0
+
+
+def test_a_killed_sender_is_reported() -> None:
+    with running("send", "--impl", "one_copy", "--size", "3000000", "--verify") as sender:
+        port = listening_port(sender)
+        with running("recv", "--port", port, "--size", "3000000", "--verify", "--control") as receiver:
+            assert event(receiver)["event"] == "connected"
+            sender.kill()
+            # killed in the middle of a message, unless it was killed before the first
+            tell(receiver, "stop")
+            stdout, _ = receiver.communicate(timeout=SECONDS_MAX)
+            report = json.loads(stdout.splitlines()[-1])
+    assert report["event"] == "report"
+    assert receiver.returncode == (1 if report["errors"] else 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_still_reports(number: signal.Signals) -> None:
+    with running("send", "--impl", "zero_copy") as sender:
+        port = listening_port(sender)
+        with running("recv", "--port", port) as receiver:
+            with pytest.raises(subprocess.TimeoutExpired):
+                sender.wait(0.3)
+            sender.send_signal(number)
+            sent, received = end(sender), end(receiver)
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert sent.report["interrupted"] is True
+    assert received.report["interrupted"] is False
+    assert sent.report["bytes"] == received.report["bytes"] > 0
+    assert sent.report["too_short"] is False
+    assert sent.report["zerocopy"]["completions"] == sent.report["zerocopy"]["sends"]
+
+
+def test_a_report_says_what_limited_the_run() -> None:
+    sent, received = run_pair(
+        ["--impl", "one_copy", "--duration", "0.3", "--threads", "2"], ["--threads", "2"]
+    )
+    assert sent.report["too_short"] is False
+    assert sent.report["sending_ns"] >= 300_000_000
+    assert sent.report["options"]["congestion_control"] == sent.report["threads"][0]["congestion_control"]
+    for thread in sent.report["threads"]:
+        info = thread["tcp_info"]
+        assert info["bytes_acked"] >= thread["bytes"]
+        assert {
+            "busy_time_us",
+            "rwnd_limited_us",
+            "sndbuf_limited_us",
+            "total_retrans",
+            "rtt_us",
+            "snd_cwnd",
+        } <= set(info)
+    assert sum(thread["bytes"] for thread in received.report["threads"]) == sent.report["bytes"]
+    assert sent.report["limits"].keys() >= {"memlock_bytes", "optmem_max_bytes"}
+
+
+def test_the_list() -> None:
+    done = subprocess.run([TRAFFIC, "list"], capture_output=True, text=True, check=True)
+    listed = json.loads(done.stdout)
+    assert [strategy["name"] for strategy in listed] == sorted(STRATEGIES)
+    aliases = {strategy["name"]: strategy["aliases"] for strategy in listed}
+    assert aliases["zero_copy"] == ["zerocopy", "a3"]
+    assert all(strategy["claim"].keys() == {"user_copies", "kernel_copies"} for strategy in listed)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["send", "--help"], ["recv", "-h"]])
+def test_help_shows_examples(arguments: list[str]) -> None:
+    done = subprocess.run([TRAFFIC, *arguments], capture_output=True, text=True, check=True)
+    assert "traffic recv --port 7000" in done.stdout or "traffic send --impl" in done.stdout
+    assert done.stderr == ""
+
+
+def test_check_resolves_without_running() -> None:
+    command = [str(TRAFFIC), "send", "--impl", "a3", "--size", "16K", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    options = json.loads(done.stdout)
+    assert (options["impl"], options["size_bytes"]) == ("zero_copy", 16384)
+    assert (options["working_set_messages"], options["time_every"], options["duration_s"]) == (64, 16, 10.0)
+
+
+def huge_pages_free() -> bool:
+    return bool(re.search(r"HugePages_Free: +[1-9]", Path("/proc/meminfo").read_text()))
+
+
+SEND = ["send", "--impl", "one_copy"]
+RECV = ["recv", "--port", "1"]
+WRONG = [
+    ([], "subcommand"),
+    (["sent"], "subcommand"),
+    (["list", "all"], "takes no argument"),
+    (["send"], "impl"),
+    (["send", "--impl", "zerocpy"], "did you mean zerocopy"),
+    (["send", "--impl", "splice"], "one of: null, one_copy, per_field, two_copy, zero_copy"),
+    ([*SEND, "--size", "0"], "out of range"),
+    ([*SEND, "--size", "7"], "smaller than 8 fields"),
+    ([*SEND, "--size", "2G"], "out of range"),
+    ([*SEND, "--size", "64KX"], "unknown suffix 'KX'"),
+    ([*SEND, "--size", "-5"], "not a size"),
+    ([*SEND, "--fields", "0"], "out of range"),
+    ([*SEND, "--fields", "1025"], "out of range"),
+    ([*SEND, "--threads", "0"], "out of range"),
+    ([*SEND, "--threads", "10000"], "out of range"),
+    ([*SEND, "--port", "65536"], "out of range"),
+    ([*SEND, "--listen", "nowhere"], "nowhere"),
+    ([*SEND, "--duration", "0"], "not a time"),
+    ([*SEND, "--duration", "1", "--messages", "1"], "drop the other"),
+    ([*SEND, "--cpus", "9999"], "does not exist"),
+    ([*SEND, "--cpus", "0,x"], "not a list"),
+    ([*SEND, "--congestion", "nosuch"], "cubic"),
+    ([*SEND, "--pages", "64k"], "4k, thp, hugetlb"),
+    ([*SEND, "--mode", "rrr"], "stream, rr"),
+    ([*SEND, "--nodelay", "yes"], "off, on"),
+    ([*SEND, "--time-every", "0"], "out of range"),
+    ([*SEND, "--working-set", "0"], "out of range"),
+    ([*SEND, "--size", "1G", "--working-set", "65536"], "lower --working-set"),
+    (["send", "--impl", "null", "--mode", "rr"], "no answer"),
+    ([*SEND, "--sise", "1"], "--sise: unknown"),
+    ([*SEND, "--s", "1"], "stands for several"),
+    ([*SEND, "--size"], "value is missing"),
+    ([*SEND, "extra"], "'extra'"),
+    (["recv"], "port"),
+    (["recv", "--port", "0"], "out of range"),
+    ([*RECV, "--receiver", "mmap"], "read, recvmsg, trunc"),
+    ([*RECV, "--verify"], "size: missing"),
+    ([*RECV, "--mode", "rr"], "size: missing"),
+    ([*RECV, "--verify", "--size", "1K", "--receiver", "trunc"], "nothing to look at"),
+    ([*RECV, "--impl", "one_copy"], "--impl: unknown"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "reason"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+def test_wrong_usage_is_one_line(arguments: list[str], reason: str) -> None:
+    done = subprocess.run(
+        [TRAFFIC, *arguments], capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("traffic")
+    assert reason in done.stderr
+
+
+@pytest.mark.skipif(huge_pages_free(), reason="huge pages are reserved on this machine")
+def test_hugetlb_says_how_to_reserve() -> None:
+    done = subprocess.run([TRAFFIC, *SEND, "--pages", "hugetlb"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "vm.nr_hugepages" in done.stderr
+
+
+def unprivileged(limit_kib: int) -> list[str]:
+    """A shell command prefix with a memlock limit and without CAP_IPC_LOCK."""
+    drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    return [*drop, "sh", "-c", f'ulimit -l {limit_kib} && exec "$0" "$@"', str(TRAFFIC)]
+
+
+def test_a_message_above_the_memlock_limit_is_refused_with_the_arithmetic() -> None:
+    command = [*unprivileged(64), "send", "--impl", "zero_copy", "--size", "1M"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "256 + 2 pages = 1032 KiB, the limit is 64 KiB" in done.stderr
+
+
+def test_a_tight_memlock_budget_is_waited_for_and_counted() -> None:
+    """Room for one message at a time, two threads: each must wait for the other, none may starve."""
+    command = [*unprivileged(100), "send", "--impl", "zero_copy", "--size", "64K", "--messages", "300"]
+    command += ["--threads", "2", "--verify"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sender:
+        try:
+            port = listening_port(sender)
+            with running("recv", "--port", port, "--threads", "2", "--size", "64K", "--verify") as receiver:
+                received = end(receiver)
+            sent = end(sender)
+        finally:
+            sender.kill()
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    account = sent.report["zerocopy"]
+    assert account["enobufs"] > 0
+    assert account["sends"] == account["completions"] == 600
+    assert sent.report["calls"] == account["sends"] + account["enobufs"]
+    assert received.report["verify"]["wrong_bytes"] == 0
+
+
+def test_nobody_listening_is_a_failed_run() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        done = subprocess.run(
+            [TRAFFIC, "recv", "--port", str(port)],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "refused" in done.stderr
+    assert "refused" in json.loads(done.stdout)["errors"][0]
