@@ -1,0 +1,292 @@
+"""Complete, valid raw records without a kernel: one per scenario, the same bytes on every machine.
+
+    raw_record("zero_copy")                        zero-copy over veth: every send copied after all
+    raw_record("zero_copy", kind="veth-xdp")       the completion flag says zero-copy, the driver copies
+    raw_record("one_copy", pmu=True)               with hardware counters and event samples
+    raw_record("one_copy", fixed_messages=23)      a fixed message count: one segment, no control
+    raw_record("one_copy", arms=("unprobed", "calls"))          some of the instruments only
+    raw_record("one_copy", died=("sender", "collector"))        programs that were gone at the end
+    raw_record("one_copy", stopped_after=2)                     Ctrl-C in the third segment
+
+The numbers are invented, of the size of a two-CPU virtual machine's, and balance to the byte.
+`ledger.derive(raw_record(...))` is the complete record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.assemble import side_report
+
+from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
+from .parts import machine, sampled, sampler, tcp_info, topology, zero_copy_totals
+
+Record = dict[str, Any]
+
+SEGMENT_NS = 300_000_000
+# what one sample stands for: a timer of 10 kHz that is armed for 40 % of the time
+PERIOD_NS = 250_000
+GATE = 16
+BLOCKS = 3
+ARMS = ("unprobed", "ledger", "calls")
+# what the instruments cost in these records: goodput of an arm over the unprobed one, per block
+ARM_RATIO = {"unprobed": (1.0, 1.0, 1.0), "ledger": (0.97, 0.96, 0.98), "calls": (0.90, 0.91, 0.89)}
+
+# impl -> per unprobed segment: messages, CPU ns of sender and receiver; user copies, calls per message
+RATES: dict[str, tuple[int, int, int, int, int]] = {
+    "one_copy": (10_000, 285_000_000, 180_000_000, 0, 1),
+    "two_copy": (8_500, 290_000_000, 160_000_000, 1, 1),
+    "zero_copy": (8_000, 292_000_000, 150_000_000, 0, 1),
+    "per_field": (7_000, 295_000_000, 210_000_000, 0, 8),
+    "null": (5_000_000, 298_000_000, 1_000_000, 0, 0),
+}
+GATHER_NS_PER_MESSAGE = 6_100
+
+
+def raw_record(
+    impl: str = "one_copy",
+    *,
+    kind: str = "veth",
+    size_bytes: int = 65_536,
+    threads: int = 1,
+    receiver: str = "read",
+    blocks: int = BLOCKS,
+    fixed_messages: int | None = None,
+    pmu: bool = False,
+    packet_sockets: list[dict[str, Any]] | None = None,
+    scatter_gather: bool = True,
+    arms: tuple[str, ...] = ARMS,
+    died: tuple[str, ...] = (),
+    stopped_after: int | None = None,
+) -> Record:
+    """The raw sections of a record (no ledger, no verdict), ready for `ledger.derive`.
+
+    `impl` is one of RATES; `kind` veth, veth-xdp, loopback or nics; `blocks` blocks of three arms, or
+    with `fixed_messages` one single segment of the arm `ledger+calls`. `died` names programs (sender,
+    receiver, collector) that gave no report; `stopped_after` is how many segments were complete when the
+    run was interrupted.
+    """
+    segments = _segments(impl, kind, size_bytes, receiver, blocks=blocks, fixed=fixed_messages, arms=arms)
+    if stopped_after is not None:
+        segments = segments[: stopped_after + 1]  # and the warm-up
+    ledger_segments = [s for s in segments if "ledger" in s["arm"]]
+    events = ["cycles", "L1-dcache-load-misses", "LLC-load-misses"] if pmu else ["cpu-clock"]
+    cpu_ns = {
+        side: sum(s[side]["process_cpu_ns"] for s in ledger_segments) for side in ("sender", "receiver")
+    }
+    return {
+        "schema": 1,
+        "copyscope": {"version": "0.1.0", "git": "0123456789ab", "dirty": False},
+        "run": {
+            "id": f"profile-{impl}-0",
+            "experiment": None,
+            "repeat": 0,
+            "order": 0,
+            "seed": 42,
+            "started": "2025-01-01T00:00:00Z",
+            "wall_s": 4.1,
+            "interrupted": stopped_after is not None,
+            "errors": _errors(died, stopped_after is not None),
+            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != "warmup") / 1e9,
+            "segments": segments,
+        },
+        "workload": {
+            "impl": impl,
+            "size_bytes": size_bytes,
+            "fields": 8,
+            "threads": threads,
+            "duration_s": None if fixed_messages else 3.0,
+            "messages": fixed_messages,
+            "mode": "stream",
+            "receiver": receiver,
+            "align": "heap",
+            "pages": "4k",
+            "working_set_messages": 16,
+            "touch": False,
+            "verify": False,
+            "nodelay": True,
+            "congestion_control": "cubic",
+            "sndbuf_bytes": None,
+            "rcvbuf_bytes": None,
+            "placement": "split",
+            "time_every": 1 if fixed_messages else 16,
+        },
+        "topology": topology(kind, packet_sockets or [], scatter_gather),
+        "machine": machine(pmu),
+        "traffic": {
+            side: _last_words(side, segments) if side in died else _report(side, impl, threads, segments)
+            for side in ("sender", "receiver")
+        },
+        "counters": counters(cpu_ns, pmu),
+        **_collected(
+            impl,
+            kind,
+            segments,
+            receiver=receiver,
+            cpu_ns=cpu_ns,
+            events=events,
+            gate=1 if fixed_messages else GATE,
+        ),
+        **(COLLECTOR_DIED if "collector" in died else {}),
+    }
+
+
+# of a run without samples, and of a collector that gave no report
+NO_SAMPLER: Record = {
+    "events": [],
+    "frequency_hz": 4000,
+    "enabled_ns": 0,
+    "armed_ns": 0,
+    "bursts": None,
+    "taxonomy_version": "1",
+}
+COLLECTOR_DIED: Record = {
+    "bytes": [],
+    "calls": [],
+    "hooks": [],
+    "sampler": NO_SAMPLER,
+    "samples": [],
+    "loss": {},
+}
+
+
+def _collected(
+    impl: str,
+    kind: str,
+    segments: list[Record],
+    *,
+    receiver: str,
+    cpu_ns: dict[str, int],
+    events: list[str],
+    gate: int,
+) -> Record:
+    """The sections that the collector reports."""
+    probed = [s for s in segments if "ledger" in s["arm"]]
+    timed = [s for s in segments if "calls" in s["arm"]]
+    samples = sampled(impl, kind, cpu_ns, events, PERIOD_NS) if probed else []
+    losses = ("samples_stack_map_full", "samples_stack_unreadable", "calls_task_map_full")
+    working = [row["id"] for row in hooks() if row["state"] == "attached"]
+    return {
+        "bytes": kernel_bytes(impl, receiver, probed),
+        "calls": kernel_calls(timed, gate),
+        "hooks": hooks(),
+        "sampler": sampler(events, sum(s["end_ns"] - s["begin_ns"] for s in probed), samples, PERIOD_NS)
+        if probed
+        else NO_SAMPLER,
+        "samples": samples,
+        "loss": dict.fromkeys([*losses, *(f"recursion_{name}" for name in working)], 0),
+    }
+
+
+def _errors(died: tuple[str, ...], interrupted: bool) -> list[str]:
+    stopped = ["interrupted: the run was stopped before its end"] if interrupted else []
+    return [*stopped, *(f"{name}: ended by SIGKILL" for name in died)]
+
+
+def _last_words(side: str, segments: list[Record]) -> Record:
+    """What is left of a side that died: the totals of its last mark, warm-up included."""
+    totals = summed([s[side] for s in segments])
+    mark = {**totals, "event": "mark", "role": side, "pid": 4711, "t_ns": segments[-1]["end_ns"]}
+    return side_report(None, [{"after": {side: mark}}], side)
+
+
+def hook_of(record: Record, name: str) -> Record:
+    """One row of `hooks`."""
+    return next(row for row in record["hooks"] if row["id"] == name)
+
+
+def without_task_clock(record: Record) -> Record:
+    """The same record of a run without `counters`: CPU time is then that of the process CPU clock."""
+    for events in record["counters"].values():
+        events.pop("task-clock")
+    return record
+
+
+def _segments(
+    impl: str, kind: str, size: int, receiver: str, *, blocks: int, fixed: int | None, arms: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    plan = [(-1, "warmup"), *((b, arm) for b in range(blocks) for arm in _turned(arms, b))]
+    if fixed:
+        plan = [(0, "ledger+calls")]
+    segments, now_ns = [], 1_000_000_000_000
+    for index, (block, arm) in enumerate(plan, start=0 if fixed else -1):
+        rate, sender_ns, receiver_ns, user_copies, calls_per_message = RATES[impl]
+        ratio = ARM_RATIO.get(arm, (1.0,))[block % len(ARM_RATIO.get(arm, (1.0,)))]
+        messages = fixed if fixed is not None else int(rate * ratio)
+        calls = messages * calls_per_message
+        sent_bytes = messages * size if calls else 0
+        sender = _totals(sent_bytes, messages, calls, sender_ns)
+        every = 1 if fixed else 16
+        timed = messages // every if user_copies else 0
+        sender |= {
+            "short_sends": 0,
+            "eagain": 0,
+            "gather_timed_messages": timed,
+            "gather_timed_ns": timed * GATHER_NS_PER_MESSAGE,
+            "gather_broken_messages": 0,
+            "send_syscalls": {"sendmsg" if impl in ("one_copy", "zero_copy") else "send": calls},
+            "zerocopy": zero_copy_totals(kind, calls, size) if impl == "zero_copy" else None,
+        }
+        reader = _totals(
+            sent_bytes, messages if calls else 0, sent_bytes // 131_072 + 1 if calls else 0, receiver_ns
+        )
+        reader |= {"verify": None, "truncated_bytes": sent_bytes if receiver == "trunc" else 0}
+        segments.append(
+            {
+                "index": index,
+                "block": block,
+                "arm": arm,
+                "begin_ns": now_ns,
+                "end_ns": now_ns + SEGMENT_NS,
+                "sender": sender,
+                "receiver": reader,
+            }
+        )
+        now_ns += SEGMENT_NS + 5_000_000
+    return segments
+
+
+def _turned(arms: tuple[str, ...], by: int) -> tuple[str, ...]:
+    return arms[by % len(arms) :] + arms[: by % len(arms)]
+
+
+def _totals(bytes_: int, messages: int, calls: int, cpu_ns: int) -> dict[str, Any]:
+    return {
+        "bytes": bytes_,
+        "messages": messages,
+        "calls": calls,
+        "process_cpu_ns": cpu_ns,
+        "user_ns": cpu_ns // 10,
+        "system_ns": cpu_ns - cpu_ns // 10,
+        "voluntary_switches": 900,
+        "involuntary_switches": 12,
+    }
+
+
+def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) -> dict[str, Any]:
+    totals = summed([s[side] for s in segments]) if segments else {}
+    report = {
+        "t_ns": segments[-1]["end_ns"] if segments else 0,
+        **totals,
+        "role": side,
+        "impl": impl,
+        "pid": 4711 if side == "sender" else 4712,
+        "options": {"threads": threads},
+        "claim": {"user_copies": RATES[impl][3], "kernel_copies": 0 if impl == "zero_copy" else 1},
+        "threads": [
+            {
+                "tid": 5000 + i,
+                "cpu_ns": totals.get("process_cpu_ns", 0) // threads,
+                **{key: totals.get(key, 0) // threads for key in ("bytes", "messages", "calls")},
+                "tcp_info": tcp_info(),
+            }
+            for i in range(threads)
+        ],
+        "histograms": {"send_time_ns": None, "completion_time_ns": None, "round_trip_ns": None},
+        "slices": [[s["begin_ns"], s[side]["bytes"]] for s in segments],
+        "limits": {"memlock_bytes": 8_388_608, "optmem_max_bytes": 131_072},
+        "errors": [],
+    }
+    if side == "receiver":
+        report["verify"] = None
+    return report

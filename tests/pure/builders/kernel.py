@@ -1,0 +1,149 @@
+"""What the kernel counted in an invented record: the programs' numbers, seen from the other side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def summed(deltas: list[dict[str, Any]]) -> dict[str, Any]:
+    """Totals of the whole run, as a program prints them: marks added up (maxima and gauges stay)."""
+    first = deltas[0]
+    total: dict[str, Any] = {}
+    for key, value in first.items():
+        if isinstance(value, dict):
+            total[key] = summed([d[key] for d in deltas])
+        elif isinstance(value, int) and not isinstance(value, bool):
+            numbers = [d[key] for d in deltas]
+            total[key] = max(numbers) if key in ("in_flight", "max_in_flight") else sum(numbers)
+        else:
+            total[key] = value
+    return total
+
+
+def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The `bytes` section: what the byte hooks counted in the ledger segments."""
+    if not segments:
+        return []
+    sent = summed([s["sender"] for s in segments])
+    received = summed([s["receiver"] for s in segments])
+    zero_copy = impl == "zero_copy"
+    copied_out = 0 if receiver == "trunc" else received["bytes"]
+
+    def row(side: str, hook: str, calls: int, bytes_: int, zerocopy: bool) -> dict[str, Any]:
+        return {
+            "side": side,
+            "hook": hook,
+            "calls": calls,
+            "bytes": bytes_,
+            "zerocopy_calls": calls if zerocopy else 0,
+            "zerocopy_bytes": bytes_ if zerocopy else 0,
+        }
+
+    return [
+        row("sender", "send_bytes", sent["calls"], sent["bytes"], zero_copy),
+        row("receiver", "receive_bytes", received["calls"], received["bytes"], False),
+        row("receiver", "copy_out_bytes", copied_out // 32_768, copied_out, False),
+    ]
+
+
+def kernel_calls(segments: list[dict[str, Any]], gate: int) -> list[dict[str, Any]]:
+    """The `calls` section: what the call timer counted in the calls segments, one call in `gate` timed."""
+    rows: list[dict[str, Any]] = []
+    for side, default in (("sender", "sendmsg"), ("receiver", "recvfrom")) if segments else ():
+        totals = summed([s[side] for s in segments])
+        if totals["calls"] == 0:
+            continue
+        name = next(iter(totals["send_syscalls"])) if side == "sender" else default
+        name = {"send": "sendto"}.get(name, name)
+        cpu_ns, timed = totals["system_ns"], -(-totals["calls"] // gate)
+        on_cpu, softirq, blocked = cpu_ns * 6 // 10, cpu_ns * 4 // 10, 9_000_000
+        rows.append(
+            {
+                "side": side,
+                "syscall": name,
+                "calls": totals["calls"],
+                "bytes": totals["bytes"],
+                "on_cpu_ns": on_cpu,
+                "softirq_ns": softirq,
+                "blocked_ns": blocked,
+                "timed_calls": timed,
+                "arm": segments[0]["arm"],
+                "histogram": _histogram(on_cpu / totals["calls"], timed),
+                "softirq_histogram": _histogram(softirq / totals["calls"], timed),
+                "blocked_histogram": _histogram(blocked / totals["calls"], timed),
+            }
+        )
+    return rows
+
+
+def _histogram(mean_ns: float, count: int) -> dict[str, Any]:
+    """Three buckets around a mean: half of the values in its own, the rest beside it."""
+    octave = 1 << max(2, int(mean_ns).bit_length() - 1)
+    step = octave // 4
+    low = octave + (int(mean_ns) - octave) // step * step if mean_ns >= octave else int(mean_ns)
+    beside = count // 4
+    counts = (beside, count - 2 * beside, beside)
+    lows = (low - step, low, low + step)
+    rows = [[first, first + step, n] for first, n in zip(lows, counts, strict=True) if n and first >= 0]
+    return {"unit": "ns", "buckets": rows}
+
+
+# id, instrument, tracepoint and whether it is required, as in bpf/hooks.h
+HOOKS = (
+    ("send_bytes", "bytes", "sock_send_length", False),
+    ("send_bytes_at_exit", "bytes", "sys_exit", False),
+    ("receive_bytes", "bytes", "sock_recv_length", False),
+    ("receive_bytes_at_exit", "bytes", "sys_exit", False),
+    ("copy_out_bytes", "bytes", "skb_copy_datagram_iovec", True),
+    ("syscall_enter", "calls", "sys_enter", True),
+    ("syscall_exit", "calls", "sys_exit", True),
+    ("task_switch", "calls", "sched_switch", True),
+    ("softirq_enter", "calls", "softirq_entry", True),
+    ("softirq_leave", "calls", "softirq_exit", True),
+)
+
+
+def hooks() -> list[dict[str, Any]]:
+    """The `hooks` section of a kernel that has all of them: fallbacks are not used."""
+    rows = []
+    for index, (name, instrument, symbol, required) in enumerate(HOOKS):
+        unused = name.endswith("_at_exit")
+        rows.append(
+            {
+                "id": name,
+                "instrument": instrument,
+                "symbol": symbol,
+                "state": "unused" if unused else "attached",
+                "how": None if unused else "tp_btf",
+                "reason": f"{HOOKS[index - 1][2]} is better and present" if unused else None,
+                "required": required,
+            }
+        )
+    return rows
+
+
+def counters(cpu_ns: dict[str, int], pmu: bool) -> dict[str, Any]:
+    """The `counters` section: software events, and hardware events where there is a PMU."""
+
+    def counter(value: int | None, unit: str, reason: str | None = None) -> dict[str, Any]:
+        status = "unsupported" if value is None else "measured"
+        return {
+            "value": value,
+            "unit": unit,
+            "status": status,
+            "running": None if value is None else 1.0,
+            "reason": reason,
+            "parts": None,
+        }
+
+    sides: dict[str, Any] = {}
+    for side, spent_ns in cpu_ns.items():
+        sides[side] = {"task-clock": counter(spent_ns, "ns"), "context-switches": counter(2_736, "switches")}
+        per_ns = {"cycles": 3.0, "instructions": 2.4, "L1-dcache-load-misses": 0.05, "LLC-load-misses": 0.002}
+        for event, rate in per_ns.items():
+            sides[side][event] = (
+                counter(int(spent_ns * rate), event)
+                if pmu
+                else counter(None, event, f"{event}: not supported: this machine has no PMU")
+            )
+    return sides

@@ -1,0 +1,119 @@
+"""Which clock a side's CPU time is read from, and when the sampler is held against it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import builders
+import pytest
+from copyscope import ledger
+from copyscope.attribution import side_times
+from copyscope.cpu_time import cpu_time, excludes_softirq
+from copyscope.time_identities import burst_spread, sampled_share, sampled_time
+
+Record = dict[str, Any]
+
+COUNTED_NS = 855_000_000  # task-clock of the sender in these records
+CLOCK_NS = 900_000_000  # its CPU clock, which bills the wake-ups, too
+
+
+def two_clocks() -> Record:
+    """A record in which the CPU clock says more than task-clock."""
+    raw = builders.raw_record("one_copy")
+    for segment in raw["run"]["segments"]:
+        if segment["arm"] == "ledger":
+            segment["sender"]["process_cpu_ns"] = CLOCK_NS // 3
+    return raw
+
+
+def sleeping(switches: int, seen: float) -> Record:
+    """A receiver that sleeps so often, and of whose time the sampler saw a part."""
+    raw = builders.raw_record("one_copy")
+    for segment in raw["run"]["segments"]:
+        segment["receiver"]["voluntary_switches"] = switches
+    for row in raw["samples"]:
+        if row["side"] == "receiver":
+            row["samples"] = round(row["samples"] * seen)
+            row["weight"] = row["samples"] * builders.PERIOD_NS
+    return raw
+
+
+def receiver_time(raw: Record) -> Record:
+    return sampled_time(raw, "receiver", side_times(raw)["receiver"])
+
+
+def test_task_clock_where_it_was_counted() -> None:
+    raw = two_clocks()
+    spent = cpu_time(raw, "sender")
+    assert (spent.ns, spent.source, spent.switches) == (COUNTED_NS, "task-clock", 2_700)
+    full = ledger.derive(raw)
+    assert full["sides"]["sender"]["cpu_ns"] == COUNTED_NS
+    assert full["sides"]["sender"]["cpu_source"] == "task-clock"
+    assert full["sides"]["sender"]["on_cpu_share_of_wall"] == pytest.approx(0.95)
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+
+
+@pytest.mark.parametrize("how", ["not opened", "not supported"])
+def test_the_cpu_clock_where_it_was_not(how: str) -> None:
+    raw = two_clocks()
+    if how == "not opened":
+        builders.without_task_clock(raw)
+    else:
+        refused = {"value": None, "status": "unsupported", "reason": "perf: not installed"}
+        raw["counters"]["sender"]["task-clock"] |= refused
+    assert (cpu_time(raw, "sender").ns, cpu_time(raw, "sender").source) == (CLOCK_NS, "CPU clock")
+    assert ledger.derive(raw)["sides"]["sender"]["cpu_source"] == "CPU clock"
+
+
+def test_task_clock_has_softirq_in_it_whatever_the_kernel_does_with_its_own() -> None:
+    raw = builders.raw_record("one_copy")
+    raw["machine"]["irq_time_accounting"] = True
+    assert not excludes_softirq(raw, "sender")
+    assert excludes_softirq(builders.without_task_clock(raw), "sender")
+
+
+def test_a_burst_is_the_time_between_two_sleeps() -> None:
+    raw = sleeping(20_000, 1.0)
+    assert cpu_time(raw, "receiver").burst_ns == pytest.approx(540_000_000 / 60_000)
+    assert ledger.derive(raw)["sides"]["receiver"]["burst_ns"] == 9_000
+
+
+def test_too_little_seen_of_short_bursts_is_not_judged_and_says_how_much() -> None:
+    raw = sleeping(20_000, 0.48)
+    found = receiver_time(raw)
+    assert found["holds"] is None
+    assert "bursts of 9.0 us" in found["reason"] and "48% of its time was seen" in found["reason"]
+    full = ledger.derive(raw)
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+    assert full["sides"]["receiver"]["sampled_share"] == pytest.approx(0.48, abs=0.01)
+
+
+def test_too_little_seen_of_long_bursts_is_broken() -> None:
+    assert receiver_time(sleeping(900, 0.48))["holds"] is False
+
+
+@pytest.mark.parametrize("switches", [900, 20_000])
+def test_more_seen_than_there_was_is_broken_however_short_the_bursts(switches: int) -> None:
+    assert receiver_time(sleeping(switches, 1.6))["holds"] is False
+
+
+@pytest.mark.parametrize("switches", [900, 20_000])
+def test_all_seen_holds(switches: int) -> None:
+    raw = sleeping(switches, 1.0)
+    assert receiver_time(raw)["holds"] is True
+    assert sampled_share(raw, "receiver", side_times(raw)["receiver"]) == pytest.approx(1, abs=0.01)
+
+
+def test_bursts_that_differ_widen_the_tolerance() -> None:
+    """900 samples of ten bursts: 90 in each is chance, 180 in every second one is a spread of 300."""
+    raw = builders.raw_record("one_copy")
+    steady = receiver_time(raw)["tolerance"]
+    sides = raw["sampler"]["bursts"]["sides"]
+    raw["sampler"]["bursts"]["count"] = 10
+    sides["receiver"] = {"samples": 900, "samples_squared": 10 * 90**2}
+    assert burst_spread(raw, "receiver") == 0
+    sides["receiver"] = {"samples": 900, "samples_squared": 5 * 180**2}
+    assert burst_spread(raw, "receiver") == pytest.approx(300)
+    assert receiver_time(raw)["tolerance"] > 2 * steady
+    raw["sampler"]["bursts"] = None
+    assert burst_spread(raw, "receiver") == 0

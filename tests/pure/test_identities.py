@@ -1,0 +1,217 @@
+"""Each identity can fail, and no single wrong number gets past all of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import builders
+import pytest
+from copyscope import ledger
+from copyscope.attribution import side_times
+from copyscope.call_identities import call_identities
+from copyscope.identities import byte_identities
+from copyscope.time_identities import time_identities
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+Record = dict[str, Any]
+Path = tuple[str | int, ...]
+
+RAW = {impl: builders.raw_record(impl) for impl in ("one_copy", "two_copy", "zero_copy", "per_field")}
+FULL = {impl: ledger.derive(raw) for impl, raw in RAW.items()}
+
+
+def broken(record: Record) -> set[str]:
+    """Identities that do not hold on a record derived afresh."""
+    return {i["name"] for i in ledger.derive(record)["identities"] if i["holds"] is False}
+
+
+def at(record: Record, path: Path) -> tuple[Any, str | int]:
+    owner: Any = record
+    for key in path[:-1]:
+        owner = owner[key]
+    return owner, path[-1]
+
+
+def change(record: Record, path: Path, by: int) -> Record:
+    changed = copy.deepcopy(record)
+    owner, key = at(changed, path)
+    owner[key] += by
+    return changed
+
+
+def first_segment(arm: str) -> int:
+    return next(i for i, s in enumerate(RAW["one_copy"]["run"]["segments"]) if s["arm"] == arm)
+
+
+LEDGER, CALLS = first_segment("ledger"), first_segment("calls")
+SEND, RECEIVE, COPY_OUT = 0, 1, 2  # rows of `bytes`
+
+
+def segment(side: str, *keys: str, index: int = LEDGER) -> Path:
+    return ("run", "segments", index, side, *keys)
+
+
+# what is changed by how much -> the identities that must say so
+TAMPERED: list[tuple[str, Path, int, set[str]]] = [
+    ("one_copy", segment("sender", "bytes"), 1, {"sent_bytes", "sent_split", "delivered", "message_bytes"}),
+    (
+        "one_copy",
+        segment("sender", "messages"),
+        1,
+        {"message_bytes", "received_messages", "sender_messages_of_run"},
+    ),
+    ("one_copy", segment("sender", "calls"), 1, {"sent_calls", "sender_calls_of_run"}),
+    ("one_copy", segment("sender", "eagain"), 1, {"sent_calls"}),
+    ("one_copy", segment("receiver", "bytes"), -1, {"received_bytes", "received_split", "delivered"}),
+    ("one_copy", segment("receiver", "messages"), 1, {"received_messages", "receiver_messages_of_run"}),
+    ("one_copy", segment("receiver", "calls"), 1, {"received_calls", "receiver_calls_of_run"}),
+    ("one_copy", segment("receiver", "truncated_bytes"), 1, {"received_split"}),
+    (
+        "one_copy",
+        segment("sender", "bytes", index=CALLS),
+        1,
+        {"delivered", "message_bytes", "sender_bytes_of_run"},
+    ),
+    ("one_copy", segment("sender", "send_syscalls", "sendmsg", index=CALLS), 1, {"timed_calls"}),
+    ("one_copy", ("calls", 0, "calls"), 1, {"timed_calls"}),
+    ("one_copy", ("bytes", SEND, "bytes"), 1, {"sent_bytes", "sent_split"}),
+    ("one_copy", ("bytes", SEND, "calls"), 1, {"sent_calls"}),
+    ("one_copy", ("bytes", RECEIVE, "bytes"), 1, {"received_bytes"}),
+    ("one_copy", ("bytes", RECEIVE, "calls"), 1, {"received_calls"}),
+    ("one_copy", ("bytes", COPY_OUT, "bytes"), 1, {"received_split"}),
+    ("one_copy", ("bytes", SEND, "zerocopy_bytes"), 4096, {"sent_split"}),
+    ("one_copy", ("workload", "size_bytes"), 1, {"message_bytes"}),
+    ("one_copy", ("traffic", "sender", "bytes"), 1, {"sender_bytes_of_run"}),
+    ("one_copy", ("traffic", "receiver", "calls"), 1, {"receiver_calls_of_run"}),
+    ("one_copy", ("counters", "sender", "task-clock", "value"), 100_000_000, {"sender_time"}),
+    ("one_copy", ("counters", "receiver", "task-clock", "value"), -90_000_000, {"receiver_time"}),
+    ("two_copy", segment("sender", "gather_timed_ns"), 20_000_000, {"gather_fits", "sender_rows"}),
+    ("zero_copy", segment("sender", "zerocopy", "sends"), 1, {"completions", "zerocopy_calls"}),
+    ("zero_copy", segment("sender", "zerocopy", "completions"), -1, {"completions"}),
+    ("zero_copy", segment("sender", "zerocopy", "copied"), -1, {"copied_bytes"}),
+    ("zero_copy", segment("sender", "zerocopy", "bytes_sent"), 1, {"sent_split", "referenced_split"}),
+    ("zero_copy", segment("sender", "zerocopy", "bytes_copied"), 1, {"copied_bytes", "referenced_split"}),
+    ("zero_copy", segment("sender", "zerocopy", "bytes_copied"), -1, {"copied_bytes"}),
+    ("zero_copy", segment("sender", "zerocopy", "enobufs"), 1, {"sent_calls"}),
+    ("zero_copy", ("bytes", SEND, "zerocopy_bytes"), -1, {"sent_split", "referenced_split"}),
+    ("zero_copy", ("bytes", SEND, "zerocopy_calls"), -1, {"zerocopy_calls"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("impl", "path", "by", "names"),
+    TAMPERED,
+    ids=lambda v: ".".join(map(str, v)) if isinstance(v, tuple) else str(v) if isinstance(v, str) else "",
+)
+def test_names_what_was_tampered_with(impl: str, path: Path, by: int, names: set[str]) -> None:
+    assert names <= broken(change(RAW[impl], path, by))
+
+
+def test_no_identity_is_without_a_number_that_breaks_it() -> None:
+    """A check that cannot fail is a defect; the last two are broken by samples below."""
+    breakable = set().union(*(names for *_, names in TAMPERED)) | {"sender_attributed", "receiver_attributed"}
+    breakable |= {"receiver_rows", "receiver_bytes_of_run"}
+    assert {i["name"] for full in FULL.values() for i in full["identities"]} == breakable
+
+
+@pytest.mark.parametrize("side", ["sender", "receiver"])
+def test_too_much_without_a_name(side: str) -> None:
+    raw = copy.deepcopy(RAW["one_copy"])
+    for row in raw["samples"]:
+        if row["side"] == side and row["category"] == "tcp_ip":
+            row |= {"category": "unattributed", "symbol": "renamed_in_the_next_kernel"}
+    assert f"{side}_attributed" in broken(raw)
+
+
+@pytest.mark.parametrize("category", ["copy_out", "tcp_ip"])
+def test_a_row_that_was_lost(category: str) -> None:
+    """Rows are checked as they are printed: one that is dropped or changed afterwards is missed."""
+    full = copy.deepcopy(FULL["one_copy"])
+    for section, key in (("ledger", "account"), ("stages", "stage")):
+        full[section] = [r for r in full[section] if (r["side"], r[key]) != ("receiver", category)]
+    times = side_times(full)
+    names = {i["name"] for i in time_identities(full, times, 0) if i["holds"] is False}
+    assert "receiver_rows" in names
+
+
+def test_samples_that_were_lost() -> None:
+    raw = copy.deepcopy(RAW["one_copy"])
+    raw["samples"] = [row for row in raw["samples"] if row["category"] != "copy_out"]
+    assert "receiver_time" in broken(raw)
+
+
+def test_segments_that_do_not_cover_the_run_are_not_compared() -> None:
+    raw = copy.deepcopy(RAW["one_copy"])
+    raw["traffic"]["sender"]["slices"].append([raw["run"]["segments"][-1]["end_ns"] + 10**9, 4096])
+    raw["traffic"]["sender"]["bytes"] += 4096
+    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    assert found["sender_bytes_of_run"]["holds"] is None
+    assert "outside of every segment" in found["sender_bytes_of_run"]["reason"]
+
+
+def test_short_sends_leave_copied_bytes_unchecked() -> None:
+    raw = change(RAW["zero_copy"], segment("sender", "short_sends"), 1)
+    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    assert found["copied_bytes"]["holds"] is None
+
+
+def test_an_arm_that_did_not_run_is_not_checked() -> None:
+    raw = copy.deepcopy(RAW["one_copy"])
+    raw["run"]["segments"] = [s for s in raw["run"]["segments"] if s["arm"] != "calls"]
+    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    assert found["timed_calls"]["holds"] is None
+
+
+def test_cycles_are_checked_against_their_counter() -> None:
+    raw = builders.raw_record("one_copy", pmu=True)
+    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    assert (found["sender_time"]["unit"], found["sender_time"]["holds"]) == ("cycles", True)
+    assert "sender_time" in broken(change(raw, ("counters", "sender", "cycles", "value"), 10**9))
+    raw["counters"]["sender"]["cycles"] |= {
+        "value": None,
+        "reason": "multiplexed away",
+        "status": "unsupported",
+    }
+    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    assert found["sender_time"]["holds"] is None
+
+
+EXACT = [
+    (impl, path)
+    for impl, path, _, _ in TAMPERED
+    if "task-clock" not in path and "gather_timed_ns" not in path
+]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.sampled_from(EXACT), st.integers(1, 10**9), st.booleans())
+def test_no_wrong_count_gets_past(case: tuple[str, Path], size: int, more: bool) -> None:
+    impl, path = case
+    raw = RAW[impl]
+    owner, key = at(raw, path)
+    by = size if more else -min(size, owner[key])
+    if by == 0:
+        return
+    assert broken(change(raw, path, by))
+
+
+CELLS = [
+    ("ledger", i, key)
+    for i, row in enumerate(FULL["zero_copy"]["ledger"])
+    for key in ("bytes", "cpu_ns")
+    if row[key] and row["side"] != "other" and row["account"] != "completion"
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(CELLS), st.floats(0.5, 4))
+def test_no_changed_cell_of_the_ledger_gets_past(path: Path, factor: float) -> None:
+    """The identities look at the rows as they stand in the record, not at where they came from."""
+    full = copy.deepcopy(FULL["zero_copy"])
+    owner, key = at(full, path)
+    by = max(round(owner[key] * factor), 20_000_000)
+    owner[key] += by
+    found = byte_identities(full) + call_identities(full) + time_identities(full, side_times(full), 0)
+    assert any(i["holds"] is False for i in found)

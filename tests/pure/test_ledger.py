@@ -1,0 +1,282 @@
+"""The ledger: where bytes, time and events go, on invented records whose truth is known.
+
+Goldens in data/ledger are whole derived records; COPYSCOPE_GOLDEN=1 records them anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+from copyscope import ledger, record
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+GOLDENS = Path(__file__).parent / "data" / "ledger"
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "one_copy_veth": {"impl": "one_copy"},
+    "two_copy_veth": {"impl": "two_copy"},
+    "zero_copy_veth": {"impl": "zero_copy"},
+    "zero_copy_veth_xdp": {"impl": "zero_copy", "kind": "veth-xdp"},
+    "zero_copy_nics_pmu": {"impl": "zero_copy", "kind": "nics", "pmu": True},
+    "per_field_loopback": {"impl": "per_field", "kind": "loopback"},
+    "null_veth": {"impl": "null"},
+    "one_copy_fixed": {"impl": "one_copy", "fixed_messages": 23},
+}
+Record = dict[str, Any]
+
+
+def derived(impl: str, **options: Any) -> Record:
+    return ledger.derive(builders.raw_record(impl, **options))
+
+
+def rows(full: Record, account: str) -> list[Record]:
+    return [row for row in full["ledger"] if row["account"] == account]
+
+
+def home(full: Record, account: str) -> Record:
+    """The row on which an account's bytes stand."""
+    return next(
+        row for row in rows(full, account) if row["bytes_method"] is not None or row["bytes"] is not None
+    )
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_golden(name: str) -> None:
+    path = GOLDENS / f"{name}.json"
+    data = record.serialise(derived(**SCENARIOS[name]))
+    if os.environ.get("COPYSCOPE_GOLDEN"):
+        path.write_bytes(data)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_derives_the_same_again_and_touches_nothing_raw(name: str) -> None:
+    raw = builders.raw_record(**SCENARIOS[name])
+    before = copy.deepcopy(raw)
+    full = ledger.derive(raw)
+    assert raw == before
+    assert record.serialise(ledger.derive(full)) == record.serialise(full)
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_all_holds_on_a_true_record(name: str) -> None:
+    full = derived(**SCENARIOS[name])
+    assert [i for i in full["identities"] if i["holds"] is not True] == []
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+    assert record.validate(full) == []
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_shares_of_a_side_sum_to_one(name: str) -> None:
+    full = derived(**SCENARIOS[name])
+    for side in ("sender", "receiver"):
+        shares = [row["share"] for row in [*full["ledger"], *full["stages"]] if row["side"] == side]
+        assert sum(shares) == pytest.approx(1, abs=1e-4)
+
+
+def test_bytes_of_a_copied_send() -> None:
+    full = derived("one_copy")
+    sent = 29_100 * 65_536  # messages of the three ledger segments
+    assert home(full, "copy_in")["bytes"] == sent
+    assert home(full, "copy_in")["bytes_method"] == "exact"
+    assert home(full, "copy_out")["bytes"] == sent
+    assert [home(full, a)["bytes"] for a in ("gather", "pin", "deferred", "silent", "completion")] == [0] * 5
+
+
+def test_bytes_of_a_zero_copy_send_that_was_copied_later() -> None:
+    full = derived("zero_copy")
+    sent = home(full, "pin")["bytes"]
+    assert sent == home(full, "copy_out")["bytes"] > 0
+    assert (home(full, "deferred")["bytes"], home(full, "deferred")["bytes_method"]) == (sent, "reported")
+    assert home(full, "copy_in")["bytes"] == 0
+    assert full["zerocopy"]["bytes_zero_copy"] == 0
+    assert home(full, "completion")["calls"] == home(full, "pin")["calls"] == home(full, "deferred")["calls"]
+
+
+def test_bytes_that_the_driver_copied_silently() -> None:
+    full = derived("zero_copy", kind="veth-xdp")
+    assert home(full, "silent")["bytes"] == home(full, "pin")["bytes"] > 0
+    assert home(full, "silent")["bytes_method"] == "derived"
+    assert home(full, "deferred")["bytes"] == 0
+    assert full["zerocopy"]["bytes_zero_copy"] == 0
+    assert full["zerocopy"]["cause"]["code"] == "xdp_native"
+
+
+def test_bytes_that_nothing_copied() -> None:
+    full = derived("zero_copy", kind="nics")
+    # its invented samples hold a deferred copy, but no completion reports one: bytes follow the report
+    assert home(full, "deferred")["bytes"] == home(full, "silent")["bytes"] == 0
+    assert full["zerocopy"]["bytes_zero_copy"] == home(full, "pin")["bytes"]
+    assert full["zerocopy"]["cause"] is None
+
+
+@pytest.mark.parametrize(("silent_samples", "copied"), [(2, False), (900, True)])
+def test_a_stray_sample_does_not_make_all_bytes_silently_copied(silent_samples: int, copied: bool) -> None:
+    """No core copies faster than 100 bytes per ns: two samples cannot have moved 1.5 GB, 900 can."""
+    raw = builders.raw_record("zero_copy", kind="nics")
+    spare = next(row for row in raw["samples"] if row["category"] == "deferred")
+    period = builders.PERIOD_NS
+    spare["samples"] -= silent_samples
+    spare["weight"] -= silent_samples * period
+    raw["samples"].append(
+        {
+            **spare,
+            "category": "silent",
+            "symbol": "skb_copy_bits",
+            "samples": silent_samples,
+            "weight": silent_samples * period,
+        }
+    )
+    full = ledger.derive(raw)
+    assert (home(full, "silent")["bytes"] > 0) is copied
+    assert (full["zerocopy"]["bytes_zero_copy"] == 0) is copied
+
+
+def test_bytes_without_scatter_gather_are_copied_at_the_call() -> None:
+    full = derived("zero_copy", scatter_gather=False)
+    assert home(full, "copy_in")["bytes"] == home(full, "copy_out")["bytes"] > 0
+    assert home(full, "copy_in")["bytes_method"] == "reported"
+    assert home(full, "pin")["bytes"] == home(full, "deferred")["bytes"] == 0
+    assert full["zerocopy"]["cause"]["code"] == "no_scatter_gather"
+    assert all(i["holds"] is not False for i in full["identities"])
+
+
+def test_truncated_bytes_are_not_copied_out() -> None:
+    full = derived("one_copy", receiver="trunc")
+    assert home(full, "copy_out")["bytes"] == 0
+    assert full["verdict"]["valid"]
+
+
+def test_time_is_the_share_of_samples_times_the_exact_clock() -> None:
+    full = derived("one_copy")
+    row = home(full, "copy_in")
+    assert full["sides"]["sender"]["cpu_ns"] == 3 * 285_000_000
+    assert row["cpu_ns"] == pytest.approx(
+        row["samples"] / full["sides"]["sender"]["samples"] * 855_000_000, abs=1
+    )
+    assert row["ci"]["low_ns"] < row["cpu_ns"] < row["ci"]["high_ns"]
+    assert row["ns_per_kib"] == pytest.approx(row["cpu_ns"] / (29_100 * 64), abs=0.001)
+    assert row["method"] == "sampled"
+
+
+def test_gather_is_the_strategys_timer_and_leaves_the_user_row() -> None:
+    full = derived("two_copy")
+    gather = home(full, "gather")
+    assert gather["cpu_ns"] == gather["calls"] * builders.GATHER_NS_PER_MESSAGE
+    assert gather["method"] == "exact 1/16"
+    assert gather["bytes"] == gather["calls"] * 65_536
+    user = next(row for row in full["stages"] if (row["stage"], row["side"]) == ("user", "sender"))
+    sampled = sum(r["weight"] for r in full["samples"] if (r["category"], r["side"]) == ("user", "sender"))
+    assert user["method"] == "derived"
+    assert user["cpu_ns"] + gather["cpu_ns"] == pytest.approx(sampled, rel=0.01)
+    assert user["cycles"] is None and "PMU" in user["reasons"]["cycles"]
+
+
+def test_other_side_counts_in_its_own_weight() -> None:
+    full = derived("one_copy")
+    weight = sum(row["weight"] for row in full["samples"] if row["side"] == "other")
+    assert full["sides"]["other"]["cpu_ns"] == weight
+    assert {row["context"] for row in full["stages"] if row["side"] == "other"} == {"softirq"}
+
+
+def test_events_follow_their_own_samples() -> None:
+    full = derived("one_copy", pmu=True)
+    row = home(full, "copy_in")
+    for column, event in (
+        ("cycles", "cycles"),
+        ("l1d_misses", "L1-dcache-load-misses"),
+        ("llc_misses", "LLC-load-misses"),
+    ):
+        total = full["counters"]["sender"][event]["value"]
+        assert row[column] == pytest.approx(row["share"] * total, rel=0.01)
+    assert row["instructions"] is None
+    assert "not sampled" in row["reasons"]["instructions"]
+
+
+def test_no_pmu_is_null_with_the_reason_and_never_zero() -> None:
+    row = home(derived("one_copy"), "copy_in")
+    for column in ("cycles", "instructions", "l1d_misses", "llc_misses"):
+        assert row[column] is None
+        assert "no PMU" in row["reasons"][column]
+
+
+def test_without_samples_time_is_null_with_the_samplers_reason() -> None:
+    raw = builders.raw_record("one_copy")
+    raw["samples"] = []
+    raw["sampler"]["events"][0] |= {"status": "unsupported", "reason": "perf_event_open: EACCES"}
+    full = ledger.derive(raw)
+    row = home(full, "copy_in")
+    assert row["cpu_ns"] is None and "EACCES" in row["reasons"]["cpu_ns"]
+    assert row["bytes"] == 29_100 * 65_536
+    assert record.validate(full) == []
+    assert {i["holds"] for i in full["identities"] if i["unit"] == "ns" or i["unit"] == "share"} == {None}
+
+
+def test_a_hook_that_is_missing_leaves_its_reason() -> None:
+    raw = builders.raw_record("one_copy")
+    missing = {"state": "missing", "how": None, "reason": "no such tracepoint"}
+    builders.hook_of(raw, "copy_out_bytes").update(missing)
+    full = ledger.derive(raw)
+    row = next(r for r in rows(full, "copy_out") if r["context"] == "process")
+    assert row["bytes"] is None and "no such tracepoint" in row["reasons"]["bytes"]
+    assert next(i for i in full["identities"] if i["name"] == "received_split")["holds"] is None
+    assert record.validate(full) == []
+
+
+def test_a_hook_blind_for_zero_copy_takes_the_programs_count() -> None:
+    raw = builders.raw_record("zero_copy")
+    for row in raw["bytes"]:
+        row |= {"zerocopy_calls": None, "zerocopy_bytes": None}
+    full = ledger.derive(raw)
+    assert home(full, "copy_in")["bytes"] == 0
+    assert home(full, "copy_in")["bytes_method"] == "derived"
+    blind = {i["name"] for i in full["identities"] if i["holds"] is None}
+    assert blind == {"referenced_split", "zerocopy_calls"}
+    assert record.validate(full) == []
+
+
+def test_interrupt_time_outside_of_the_process_clock() -> None:
+    """With CONFIG_IRQ_TIME_ACCOUNTING the CPU clock leaves softirq out; nothing else may move by that."""
+    raw = builders.raw_record("one_copy")
+    softirq = sum(r["weight"] for r in raw["samples"] if (r["side"], r["context"]) == ("sender", "softirq"))
+    for segment in raw["run"]["segments"]:
+        if segment["arm"] == "ledger":
+            segment["sender"]["process_cpu_ns"] -= softirq // 3
+    builders.without_task_clock(raw)
+    assert not all(i["holds"] for i in ledger.derive(raw)["identities"] if i["name"] == "sender_time")
+    raw["machine"]["irq_time_accounting"] = True
+    full = ledger.derive(raw)
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+    assert home(full, "copy_in")["cpu_ns"] == pytest.approx(
+        home(derived("one_copy"), "copy_in")["cpu_ns"], rel=0.01
+    )
+
+
+@pytest.mark.parametrize("path", sorted(GOLDENS.glob("*.json")), ids=lambda p: p.stem)
+def test_committed_records_read_and_derive_again(path: Path) -> None:
+    read = record.read(path)
+    assert record.serialise(ledger.derive(read)) == path.read_bytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_samples_share_out_all_of_the_time(data: st.DataObject) -> None:
+    """However the samples fall, the rows of a side add up to its CPU clock and each lies in its interval."""
+    raw = builders.raw_record("one_copy")
+    for row in raw["samples"]:
+        row["samples"] = data.draw(st.integers(1, 5000))
+        row["weight"] = row["samples"] * builders.PERIOD_NS
+    full = ledger.derive(raw)
+    for side, spent_ns in (("sender", 855_000_000), ("receiver", 540_000_000)):
+        found = [row for row in [*full["ledger"], *full["stages"]] if row["side"] == side]
+        assert sum(row["cpu_ns"] for row in found) == pytest.approx(spent_ns, abs=len(found))
+        assert sum(row["share"] for row in found) == pytest.approx(1, abs=1e-4)
+        for row in found:
+            if row["ci"] is not None:
+                assert row["ci"]["low_ns"] - 1 <= row["cpu_ns"] <= row["ci"]["high_ns"] + 1
+    assert record.serialise(ledger.derive(full)) == record.serialise(full)

@@ -1,0 +1,145 @@
+"""Runs that were cut short or used a part of the instruments: what is known is kept, the rest says why."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import builders
+import pytest
+from copyscope import ledger, record
+from copyscope.render import terminal
+from rich.console import Console
+
+Record = dict[str, Any]
+
+RUNS: dict[str, dict[str, Any]] = {
+    "sender died": {"died": ("sender",)},
+    "receiver died": {"died": ("receiver",)},
+    "collector died": {"died": ("collector",)},
+    "all died": {"died": ("sender", "receiver", "collector")},
+    "interrupted after two segments": {"stopped_after": 2},
+    "interrupted after one segment": {"stopped_after": 1},
+    "nothing was measured": {"stopped_after": 0},
+    "nothing was measured, nobody is left": {"stopped_after": 0, "died": ("sender", "receiver", "collector")},
+    "calls only": {"arms": ("unprobed", "calls")},
+    "ledger only": {"arms": ("unprobed", "ledger")},
+    "no instrument": {"arms": ("unprobed",)},
+}
+IMPLS = ("one_copy", "two_copy", "zero_copy", "null")
+
+
+def derived(impl: str, run: str) -> Record:
+    return ledger.derive(builders.raw_record(impl, **RUNS[run]))
+
+
+def identity(full: Record, name: str) -> Record:
+    return next(found for found in full["identities"] if found["name"] == name)
+
+
+def report(full: Record, *, verbose: bool = True) -> str:
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    terminal.render(full, verbose=verbose, explain=verbose, console=console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("impl", IMPLS)
+def test_derives_renders_and_accuses_nobody(impl: str, run: str) -> None:
+    full = derived(impl, run)
+    assert [i for i in full["identities"] if i["holds"] is False] == []
+    assert all(i["reason"] for i in full["identities"] if i["holds"] is None)
+    text = report(full)
+    assert text.isascii() and "None" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert record.serialise(ledger.derive(full)) == record.serialise(full)
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("impl", IMPLS)
+def test_every_null_has_its_reason(impl: str, run: str) -> None:
+    assert record.validate(derived(impl, run)) == []
+
+
+@pytest.mark.parametrize(
+    "run", [name for name, run in RUNS.items() if run.keys() & {"died", "stopped_after"}]
+)
+def test_every_error_of_the_run_is_a_reason_and_comes_first(run: str) -> None:
+    full = derived("one_copy", run)
+    errors = full["run"]["errors"]
+    assert errors and not full["verdict"]["valid"]
+    assert full["verdict"]["reasons"][: len(errors)] == [f"run: {error}" for error in errors]
+    assert report(full, verbose=False).startswith("INVALID RUN")
+
+
+def test_errors_stand_before_a_broken_identity() -> None:
+    raw = builders.raw_record("one_copy", died=("receiver",))
+    raw["run"]["segments"][1]["sender"]["bytes"] += 1
+    reasons = ledger.derive(raw)["verdict"]["reasons"]
+    assert reasons[0] == "run: receiver: ended by SIGKILL"
+    assert any(reason.startswith("identity delivered") for reason in reasons[1:])
+
+
+@pytest.mark.parametrize("run", ["calls only", "ledger only"])
+@pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
+def test_a_part_of_the_instruments_makes_a_valid_run(impl: str, run: str) -> None:
+    full = derived(impl, run)
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+    assert identity(full, "delivered")["holds"]
+
+
+def test_without_the_ledger_nothing_of_it_is_zero() -> None:
+    full = derived("zero_copy", "calls only")
+    absent = "no segment of the arm ledger in this run"
+    for row in full["ledger"]:
+        if row["account"] != "gather":
+            assert row["bytes"] is None and row["cpu_ns"] is None
+            assert row["reasons"]["bytes"] == row["reasons"]["cpu_ns"] == absent
+    for name in ("sent_bytes", "sent_split", "received_bytes", "received_split", "sent_calls", "sender_time"):
+        assert (identity(full, name)["holds"], identity(full, name)["reason"]) == (None, absent)
+    assert identity(full, "timed_calls")["holds"]
+    assert (
+        full["sides"]["sender"]["cpu_ns"] is None and full["sides"]["sender"]["reasons"]["cpu_ns"] == absent
+    )
+    assert full["zerocopy"]["bytes_silent"] is None
+    assert absent in full["verdict"]["sentence"]
+    assert "no copy on the way" not in full["verdict"]["sentence"]
+    assert full["overhead"]["reason"] == "no segment of this arm in this run"
+    assert full["overhead"]["arms"]["calls"]["ratio"] is not None
+
+
+def test_without_a_sender_the_gather_copy_is_known_by_its_timer_or_not_at_all() -> None:
+    gather = next(row for row in derived("two_copy", "sender died")["ledger"] if row["account"] == "gather")
+    assert gather["bytes"] > 0 and gather["cpu_ns"] > 0
+    gather = next(row for row in derived("one_copy", "sender died")["ledger"] if row["account"] == "gather")
+    assert gather["bytes"] is None and "gave no report" in gather["reasons"]["bytes"]
+
+
+def test_totals_of_a_last_mark_are_not_compared_with_segments() -> None:
+    """They include the warm-up."""
+    full = derived("one_copy", "receiver died")
+    assert full["traffic"]["receiver"]["bytes"] > full["rx_bytes"]
+    assert identity(full, "receiver_bytes_of_run")["reason"] == "the receiver gave no report"
+    assert identity(full, "sender_bytes_of_run")["holds"]
+
+
+def test_without_a_collector_bytes_come_from_the_program() -> None:
+    full = derived("one_copy", "collector died")
+    copy_in = next(row for row in full["ledger"] if row["account"] == "copy_in")
+    assert (copy_in["bytes"], copy_in["bytes_method"]) == (29_100 * 65_536, "derived")
+    assert identity(full, "sent_bytes")["reason"] == "the collector gave no report"
+    assert identity(full, "timed_calls")["holds"] is None
+
+
+def test_a_segment_that_was_cut_off_is_in_the_kernels_counts_only() -> None:
+    raw = builders.raw_record("one_copy", stopped_after=4)
+    whole = copy.deepcopy(raw)
+    for row in raw["bytes"]:
+        row["bytes"] += 4_096
+    found = identity(ledger.derive(raw), "sent_bytes")
+    assert found["holds"] is None and "ended inside a segment" in found["reason"]
+    assert identity(ledger.derive(whole), "sent_bytes")["holds"]
+    raw["run"] |= {"interrupted": False, "errors": []}
+    assert identity(ledger.derive(raw), "sent_bytes")["holds"] is False

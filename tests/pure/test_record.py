@@ -1,0 +1,205 @@
+"""The record on disk: written whole or not at all, read back the same, refused in one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+from copyscope import ledger, record
+from copyscope.record import RecordError
+from copyscope.record_keys import DERIVED, RAW, Each, Maybe
+from copyscope.record_shape import names_unit
+from hypothesis import given
+from hypothesis import strategies as st
+
+FULL = ledger.derive(builders.raw_record("zero_copy"))
+
+
+@pytest.mark.parametrize("impl", sorted(builders.RATES))
+@pytest.mark.parametrize("kind", ["veth", "veth-xdp", "loopback", "nics"])
+def test_builders_are_valid(impl: str, kind: str) -> None:
+    raw = builders.raw_record(impl, kind=kind)
+    assert record.validate(raw, raw=True) == []
+    assert record.validate(ledger.derive(raw)) == []
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    record.write(FULL, path)
+    assert record.read(path) == FULL
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_one_row_is_one_line() -> None:
+    lines = record.serialise(FULL).decode().splitlines()
+    assert sum(line.startswith('{"account"') for line in lines) == len(FULL["ledger"])
+    assert lines[0] == "{" and lines[-1] == "}"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), json_values, max_size=6))
+def test_any_json_survives(value: dict[str, Any]) -> None:
+    data = record.serialise(value)
+    assert json.loads(data) == value
+    assert record.serialise(_reordered(value)) == data
+
+
+def _reordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _reordered(value[key]) for key in reversed(list(value))}
+    return [_reordered(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_refuses_to_write_what_is_no_number(number: float, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    record.write(FULL, path)
+    before = path.read_bytes()
+    with pytest.raises(RecordError, match=FULL["run"]["id"]):
+        record.write({**FULL, "tx_bytes": number}, path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
+    assert any("not a finite number" in p for p in record.validate({**FULL, "wall": {"x_ns": number}}))
+
+
+def test_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"gone/run\.json: cannot be written"):
+        record.write(FULL, tmp_path / "gone" / "run.json")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "truncated at line 1"),
+        (record.serialise(FULL)[:-40], "truncated"),
+        (b'{"schema": 1,}', "invalid JSON at line 1"),
+        (b'{"schema": 1, "x": NaN}', "NaN is not a number"),
+        (b"[1]", "a list at the top"),
+        (b'{"schema": "1"}', "no schema number"),
+        (b'{"schema": true}', "no schema number"),
+        (b'{"a": 1}', "no schema number"),
+        (b'{"schema": 2}', "schema 2, this copyscope reads up to 1"),
+        (b'{"schema": 0}', "schema 0: no way up to 1"),
+        (b"\xff\xfe", "not UTF-8 at byte 0"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_refuses_in_one_line_that_names_the_file(data: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(data)
+    with pytest.raises(RecordError) as caught:
+        record.read(path)
+    text = str(caught.value)
+    assert str(path) in text and message in text and "\n" not in text
+
+
+@given(st.integers(0, len(record.serialise(FULL)) - 3))
+def test_refuses_every_truncation(length: int) -> None:
+    data = record.serialise(FULL)[:length]
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(data)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"gone\.json: cannot be read"):
+        record.read(tmp_path / "gone.json")
+
+
+def test_upgrades_through_every_step() -> None:
+    steps = {
+        0: lambda r: {**r, "path": ["0"]},
+        1: lambda r: {**r, "path": [*r["path"], "1"]},
+    }
+    old = {"schema": 0, "kept": 1}
+    assert record.upgrade(old, "x", steps, schema=2) == {"schema": 2, "kept": 1, "path": ["0", "1"]}
+    assert old == {"schema": 0, "kept": 1}
+
+
+def test_run_id_depends_on_factors_only() -> None:
+    first = record.run_id("sizes", {"impl": "one_copy", "size_bytes": 4096}, 3)
+    assert first == record.run_id("sizes", {"size_bytes": 4096, "impl": "one_copy"}, 3)
+    assert first != record.run_id("sizes", {"impl": "one_copy", "size_bytes": 8192}, 3)
+    assert first.startswith("sizes-") and first.endswith("-3")
+    assert record.run_id(None, {}, 0).startswith("profile-")
+
+
+def _required() -> list[tuple[Any, ...]]:
+    """Every path of the derived sections that the shape demands; rows are looked at in their first one."""
+    found: list[tuple[Any, ...]] = []
+
+    def walk(shape: Any, value: Any, where: tuple[Any, ...]) -> None:
+        if isinstance(shape, Maybe):
+            walk(shape.shape, value, where)
+        elif isinstance(shape, dict) and isinstance(value, dict):
+            for key in shape:
+                found.append((*where, key))
+                walk(shape[key], value[key], (*where, key))
+        elif isinstance(shape, list) and value:
+            walk(shape[0], value[0], (*where, 0))
+        elif isinstance(shape, Each) and value:
+            key = next(iter(value))
+            walk(shape.shape, value[key], (*where, key))
+
+    walk({**RAW, **DERIVED}, FULL, ())
+    return found
+
+
+@pytest.mark.parametrize("path", _required(), ids=lambda p: ".".join(map(str, p)))
+def test_misses_every_key(path: tuple[Any, ...]) -> None:
+    broken = copy.deepcopy(FULL)
+    owner = broken
+    for key in path[:-1]:
+        owner = owner[key]
+    del owner[path[-1]]
+    assert any(
+        problem.endswith(": missing") and str(path[-1]) in problem for problem in record.validate(broken)
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "problem"),
+    [
+        ("workload", {"size_bytes": "64K"}, "workload.size_bytes: str: expected int"),
+        ("workload", {"touch": 1}, "workload.touch: int: expected bool"),
+        ("workload", {"depth": 3}, "workload.depth: a number whose name does not say its unit"),
+        ("throughput_gbps", {"unprobed": None}, "throughput_gbps.unprobed: null without a reason"),
+        ("run", {"segments": {}}, "run.segments: dict: expected a list"),
+        ("overhead", {"ratio": None}, "overhead.ratio: null without a reason"),
+    ],
+)
+def test_names_what_is_wrong(section: str, change: dict[str, Any], problem: str) -> None:
+    assert problem in record.validate({**FULL, section: {**FULL[section], **change}})
+
+
+def test_null_in_a_row_needs_its_reason() -> None:
+    row = {**FULL["ledger"][0], "cpu_ns": None, "reasons": {}}
+    assert "ledger[0].cpu_ns: null without a reason" in record.validate({**FULL, "ledger": [row]})
+
+
+def test_schema_itself_is_checked() -> None:
+    assert "schema: 9: expected 1" in record.validate({**FULL, "schema": 9})
+
+
+def test_every_number_of_the_shape_names_its_unit() -> None:
+    def walk(shape: Any, key: str) -> list[str]:
+        if isinstance(shape, str):
+            return [] if shape.removesuffix("?") not in ("int", "num") or names_unit(key) else [key]
+        if isinstance(shape, dict):
+            return [bad for name, inner in shape.items() for bad in walk(inner, name)]
+        if isinstance(shape, list):
+            return walk(shape[0], key)
+        return walk(shape.shape, "count" if isinstance(shape, Each) else key)
+
+    assert walk({**RAW, **DERIVED}, "") == []

@@ -1,0 +1,256 @@
+"""What a run is called: valid or not and why, why it was copied, who was the limit, and the one sentence."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import builders
+import pytest
+from copyscope import ledger
+from hypothesis import given
+from hypothesis import strategies as st
+
+Record = dict[str, Any]
+
+
+def derived(impl: str, **options: Any) -> Record:
+    return ledger.derive(builders.raw_record(impl, **options))
+
+
+def spoiled(change: str) -> Record:
+    """A true record with one thing wrong."""
+    raw = copy.deepcopy(builders.raw_record("zero_copy"))
+    sender, receiver = raw["traffic"]["sender"], raw["traffic"]["receiver"]
+    if change == "identity":
+        raw["bytes"][0]["bytes"] += 1
+    elif change == "loss":
+        raw["loss"]["samples_stack_map_full"] = 400
+    elif change == "loss of an unknown whole":
+        raw["loss"]["ring_dropped"] = 1
+    elif change == "error":
+        sender["errors"] = ["send: connection: reset by peer"]
+    elif change == "wrong bytes":
+        receiver["verify"] = {"checked_bytes": 4096, "wrong_bytes": 2, "first_wrong_offset": 17}
+    elif change == "undrained":
+        sender["zerocopy"]["in_flight"] = 3
+    elif change == "too short":
+        for segment in raw["run"]["segments"]:
+            segment["end_ns"] = segment["begin_ns"] + 1_000_000
+    elif change == "too short by the sender":
+        sender["too_short_reason"] = "run: 3.0 ms of traffic"
+    elif change == "required hook":
+        builders.hook_of(raw, "copy_out_bytes").update({"state": "refused", "how": None, "reason": "EPERM"})
+    elif change == "interrupted":
+        raw["run"]["interrupted"] = True
+    elif change == "run error":
+        raw["run"]["errors"] = ["collector: ended early"]
+    return ledger.derive(raw)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("identity", "identity sent_bytes: bytes sent by the program = bytes into the socket: 1,5"),
+        ("loss", "loss: samples_stack_map_full: 400 of"),
+        ("loss of an unknown whole", "loss: ring_dropped: 1 of an unknown number"),
+        ("error", "sender: send: connection: reset by peer"),
+        ("wrong bytes", "receiver: 2 wrong bytes of 4,096 checked, the first at offset 17"),
+        ("undrained", "sender: 3 zero-copy sends were never completed"),
+        ("too short", "too short: 3.0 ms with instruments"),
+        ("too short by the sender", "too short: run: 3.0 ms of traffic"),
+        ("required hook", "hook copy_out_bytes: refused: EPERM"),
+        ("interrupted", "interrupted before its end"),
+        ("run error", "run: collector: ended early"),
+    ],
+)
+def test_one_thing_wrong_makes_a_run_invalid(change: str, reason: str) -> None:
+    verdict = spoiled(change)["verdict"]
+    assert not verdict["valid"]
+    assert any(found.startswith(reason) for found in verdict["reasons"]), verdict["reasons"]
+    assert verdict["sentence"].startswith(f"not valid: {verdict['reasons'][0]}")
+
+
+def test_small_loss_is_told_and_forgiven() -> None:
+    raw = builders.raw_record("one_copy")
+    raw["loss"] = {"samples_stack_map_full": 1, "recursion_send_bytes": 2, "ring_dropped": 0}
+    full = ledger.derive(raw)
+    assert full["loss"]["samples_stack_map_full"] == {"count": 1, "of": 5650, "share": 1 / 5650}
+    assert full["loss"]["recursion_send_bytes"]["of"] > 2
+    assert full["loss"]["ring_dropped"] == {"count": 0, "of": None, "share": 0.0}
+    assert full["verdict"]["valid"]
+
+
+TAP = {"side": "sender", "device": "eth0", "protocol": "ETH_P_ALL", "pid": 812, "comm": "lldpd"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ({"kind": "veth"}, "local_delivery", "local delivery over veth; this path cannot show a gain"),
+        ({"kind": "loopback"}, "local_delivery", "local delivery over loopback"),
+        ({"kind": "veth-xdp"}, "xdp_native", "native XDP"),
+        ({"kind": "veth-xdp", "packet_sockets": [TAP]}, "xdp_native", "native XDP"),
+        ({"kind": "veth", "packet_sockets": [TAP]}, "packet_socket", "eth0 (lldpd, pid 812)"),
+        (
+            {"kind": "veth", "packet_sockets": [{**TAP, "pid": None, "comm": None, "device": None}]},
+            "packet_socket",
+            "every device (owner not visible)",
+        ),
+        ({"kind": "veth", "packet_sockets": [{**TAP, "protocol": "ETH_P_ARP"}]}, "local_delivery", "local"),
+        ({"kind": "veth", "scatter_gather": False}, "no_scatter_gather", "cs-s0 cannot gather"),
+    ],
+)
+def test_names_the_cause(options: dict[str, Any], code: str, words: str) -> None:
+    full = derived("zero_copy", **options)
+    assert full["zerocopy"]["cause"]["code"] == code
+    assert words in full["zerocopy"]["cause"]["sentence"]
+    assert full["zerocopy"]["cause"]["sentence"] in full["verdict"]["sentence"]
+
+
+def copied_on_nics(sockets: list[dict[str, Any]]) -> Record:
+    """Real interfaces whose completions say copied."""
+    raw = builders.raw_record("zero_copy", packet_sockets=sockets)
+    return ledger.derive(
+        {**raw, "topology": builders.raw_record("zero_copy", kind="nics", packet_sockets=sockets)["topology"]}
+    )
+
+
+def test_a_tap_on_the_far_end_of_a_wire_is_not_to_blame() -> None:
+    assert copied_on_nics([TAP])["zerocopy"]["cause"]["code"] == "packet_socket"
+    assert copied_on_nics([{**TAP, "side": "receiver"}])["zerocopy"]["cause"]["code"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("impl", "options", "words"),
+    [
+        ("one_copy", {}, "one_copy over veth: the copy into the kernel takes 23 %"),
+        ("two_copy", {}, "the program's gather copy takes 11 %, the copy into the kernel takes 14 %"),
+        (
+            "zero_copy",
+            {},
+            "the copy was made anyway, later and in softirq (skb_copy_ubufs), 19 % of all CPU time",
+        ),
+        (
+            "zero_copy",
+            {"kind": "veth-xdp"},
+            "completions say zero-copy, yet the bytes were copied on the way (skb_pp_",
+        ),
+        ("zero_copy", {"kind": "nics"}, "no copy on the way"),
+        ("zero_copy", {"scatter_gather": False}, "the copy was made anyway, at the send call"),
+        (
+            "null",
+            {},
+            "nothing was sent: this is the price of the loop and the clock, 61 ns of CPU time per message",
+        ),
+    ],
+)
+def test_says_what_happened(impl: str, options: dict[str, Any], words: str) -> None:
+    assert words in derived(impl, **options)["verdict"]["sentence"]
+
+
+def test_a_part_that_was_copied_is_counted() -> None:
+    raw = copy.deepcopy(builders.raw_record("zero_copy", kind="nics"))
+    for owner in [*(s["sender"] for s in raw["run"]["segments"]), raw["traffic"]["sender"]]:
+        owner["zerocopy"] |= {"copied": 10, "bytes_copied": 10 * 65_536}
+    raw["traffic"]["sender"]["zerocopy"] |= {"copied": 90, "bytes_copied": 90 * 65_536}
+    assert "90 of 68,880 sends were copied after all" in ledger.derive(raw)["verdict"]["sentence"]
+
+
+def test_says_when_watching_changed_more_than_it_shows() -> None:
+    raw = copy.deepcopy(builders.raw_record("one_copy"))
+    for segment in raw["run"]["segments"]:
+        if segment["arm"] == "ledger":
+            for side in ("sender", "receiver"):
+                segment[side]["bytes"] //= 2
+    sentence = ledger.derive(raw)["verdict"]["sentence"]
+    assert "watching changed goodput by 52 %, more than this finding" in sentence
+    assert "watching" not in derived("one_copy")["verdict"]["sentence"]
+
+
+def limited(
+    sender: float, receiver: float, window: float = 0.1, buffer: float = 0.1, threads: int = 1
+) -> Record:
+    """A record in which the sides were on CPU for these shares and the connections waited for those."""
+    raw = builders.without_task_clock(builders.raw_record("one_copy", threads=threads))
+    for segment in raw["run"]["segments"]:
+        for side, share in (("sender", sender), ("receiver", receiver)):
+            segment[side]["process_cpu_ns"] = round(share * builders.SEGMENT_NS * threads)
+    for thread in raw["traffic"]["sender"]["threads"]:
+        thread["tcp_info"] = {
+            "busy_us": 10**6,
+            "rwnd_limited_us": round(window * 10**6),
+            "sndbuf_limited_us": round(buffer * 10**6),
+        }
+    limit: Record = ledger.derive(raw)["verdict"]["limit"]
+    return limit
+
+
+@pytest.mark.parametrize(
+    ("shares", "who", "words"),
+    [
+        ((0.97, 0.5), "sender", "sender 97 %, receiver 50 %"),
+        ((0.5, 0.97), "receiver", "sender 50 %"),
+        ((0.93, 0.96), "receiver", "receiver 96 %"),
+        ((0.5, 0.4, 0.8, 0.1), "receiver", "80 % waited for the receiver's window"),
+        ((0.5, 0.4, 0.1, 0.7), "path", "70 % for the send buffer"),
+        ((0.5, 0.4, 0.1, 0.1), "unknown", "no one cause"),
+        ((0.3, 0.2, 0.1, 0.1, 4), "sender", "all 2 CPUs were 100 % busy"),
+    ],
+)
+def test_names_the_limit(shares: tuple[Any, ...], who: str, words: str) -> None:
+    limit = limited(*shares)
+    assert limit["who"] == who
+    assert words in limit["evidence"]
+
+
+def test_no_tcp_info_is_no_guess() -> None:
+    raw = builders.without_task_clock(builders.raw_record("one_copy"))
+    for segment in raw["run"]["segments"]:
+        segment["sender"]["process_cpu_ns"] //= 3
+    raw["traffic"]["sender"]["threads"][0]["tcp_info"] = None
+    limit = ledger.derive(raw)["verdict"]["limit"]
+    assert limit["who"] == "unknown" and "reported no busy time" in limit["evidence"]
+
+
+def test_observer_effect_is_paired_by_block() -> None:
+    overhead = derived("one_copy")["overhead"]
+    assert overhead["ratio"] == pytest.approx(0.97, abs=1e-4)
+    assert overhead["low"] == pytest.approx(0.96, abs=1e-4)
+    assert overhead["high"] == pytest.approx(0.98, abs=1e-4)
+    assert overhead["level"] == 0.75
+    assert overhead["arms"]["calls"]["effect"] == pytest.approx(0.10, abs=1e-4)
+    assert overhead["segments"] == {"unprobed": 3, "ledger": 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"impl": "one_copy", "blocks": 2}, "2 pairs of segments: at least 3"),
+        ({"impl": "one_copy", "fixed_messages": 23}, "a fixed number of messages"),
+        ({"impl": "null"}, "nothing was sent"),
+    ],
+)
+def test_observer_effect_that_is_not_known_says_why(options: dict[str, Any], reason: str) -> None:
+    overhead = derived(**options)["overhead"]
+    assert overhead["ratio"] is None
+    assert reason in overhead["reason"]
+
+
+def test_throughput_comes_from_the_unprobed_segments() -> None:
+    full = derived("one_copy")
+    assert full["throughput_gbps"]["unprobed"] == pytest.approx(30_000 * 65_536 * 8 / 0.9e9)
+    assert full["throughput_gbps"]["probed"] == pytest.approx(29_100 * 65_536 * 8 / 0.9e9)
+    fixed = derived("one_copy", fixed_messages=23)
+    assert fixed["throughput_gbps"]["unprobed"] is None
+    assert "no segment of the arm unprobed" in fixed["throughput_gbps"]["reasons"]["unprobed"]
+    assert (fixed["tx_bytes"], fixed["messages"]) == (23 * 65_536, 23)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_loss_beyond_a_thousandth_is_never_valid(lost: int, unknown: int) -> None:
+    raw = builders.raw_record("one_copy")
+    raw["loss"] = {"samples_lost": lost, "mystery": unknown}
+    seen = sum(row["samples"] for row in raw["samples"])
+    valid = lost / (seen + lost) <= 0.001 and unknown == 0
+    assert ledger.derive(raw)["verdict"]["valid"] is valid

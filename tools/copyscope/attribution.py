@@ -1,0 +1,173 @@
+"""From samples to time: what share of a side's samples a category has, times the CPU time of that side.
+
+The time of a process is known exactly (its CPU clock, read at both ends of each segment); samples only say
+how it divides. So no error of the sampling rate enters, and the identity between both remains a real check.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from copyscope import stats
+from copyscope.cpu_time import cpu_time, excludes_softirq
+from copyscope.segments import PROCESSES, Record, why_no_ledger
+
+SIDES = ("sender", "receiver", "other")
+# the columns of a row that come from hardware events: key of the row -> names that perf gives the event
+EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
+    "cycles": ("cycles", "cpu-cycles"),
+    "instructions": ("instructions",),
+    "l1d_misses": ("L1-dcache-load-misses",),
+    "llc_misses": ("LLC-load-misses",),
+}
+# events whose shares are shares of time, best first: cycles interrupt even code that has interrupts off,
+# cpu-clock is charged to where they come on again
+TIME_EVENTS = (EVENT_COLUMNS["cycles"], ("cpu-clock", "task-clock"))
+
+Key = tuple[str, str, str]  # kind, category, context
+
+
+def event_name(name: str) -> str:
+    """`cpu_core/cycles/u` and `cycles:k` are both `cycles`: without the counting unit and the modifiers."""
+    inner = re.fullmatch(r"[\w.-]+/([^/]+)/\w*", name)
+    return (inner.group(1) if inner else name).split(":")[0]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Samples and weight (in the event's unit) of one event on one side, by kind, category and context."""
+
+    samples: dict[Key, int]
+    weight: dict[Key, float]
+
+    @property
+    def all_samples(self) -> int:
+        return sum(self.samples.values())
+
+    @property
+    def all_weight(self) -> float:
+        return sum(self.weight.values())
+
+
+@dataclass(frozen=True)
+class SideTime:
+    """How the samples of one side become nanoseconds: `scale_ns` per unit of weight, or why not."""
+
+    weights: Weights
+    event: str | None
+    scale_ns: float | None
+    reason: str | None
+
+    @property
+    def cpu_ns(self) -> float | None:
+        """CPU time that the side's samples stand for (with it the softirq time that ran on top)."""
+        return None if self.scale_ns is None else self.weights.all_weight * self.scale_ns
+
+
+def weights_of(record: Record, side: str, names: tuple[str, ...]) -> Weights:
+    """The samples of one side whose event has one of the names, added up."""
+    samples: dict[Key, int] = defaultdict(int)
+    weight: dict[Key, float] = defaultdict(float)
+    for row in record["samples"]:
+        if row["side"] == side and event_name(row["event"]) in names:
+            key = (row["kind"], row["category"], row["context"])
+            samples[key] += int(row["samples"])
+            weight[key] += float(row["weight"])
+    return Weights(dict(samples), dict(weight))
+
+
+def time_event(record: Record) -> tuple[str, ...] | None:
+    """The names of the event that divides time in this record; None when nothing was sampled."""
+    sampled = {event_name(row["event"]) for row in record["samples"]}
+    return next((names for names in TIME_EVENTS if sampled & set(names)), None)
+
+
+def clocked(weights: Weights, record: Record, side: str) -> float:
+    """The part of the weight that the side's CPU time covers."""
+    if not excludes_softirq(record, side):
+        return weights.all_weight
+    return sum(weight for (_, _, context), weight in weights.weight.items() if context != "softirq")
+
+
+def side_times(record: Record) -> dict[str, SideTime]:
+    """The three sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
+    names = time_event(record)
+    if names is None:
+        reason = why_unsampled(record)
+        empty = Weights({}, {})
+        return {side: SideTime(empty, None, None, reason) for side in SIDES}
+    times: dict[str, SideTime] = {}
+    covered, exact = 0.0, 0.0
+    for side in PROCESSES:
+        weights = weights_of(record, side, names)
+        cpu_ns = cpu_time(record, side).ns
+        base = clocked(weights, record, side)
+        if base <= 0:
+            reason = f"{names[0]}: no sample of the {side}: run longer or sample more often"
+            times[side] = SideTime(weights, names[0], None, reason)
+            continue
+        times[side] = SideTime(weights, names[0], cpu_ns / base, None)
+        covered, exact = covered + base, exact + cpu_ns
+    weights = weights_of(record, "other", names)
+    if "cpu-clock" in names:
+        times["other"] = SideTime(weights, names[0], 1.0, None)
+    elif covered > 0:
+        times["other"] = SideTime(weights, names[0], exact / covered, None)
+    else:
+        times["other"] = SideTime(
+            weights, names[0], None, f"{names[0]}: no process was sampled to scale it by"
+        )
+    return times
+
+
+def why_unsampled(record: Record) -> str:
+    """Why there is no sample at all, in the sampler's own words where it has any."""
+    absent = why_no_ledger(record)
+    if absent:
+        return absent
+    if not record["sampler"]["events"]:
+        return "the sampler was not used, or the collector gave no report"
+    if any(event["status"] == "sampled" for event in record["sampler"]["events"]):
+        return "the sampler took no sample: run longer or sample more often"
+    for event in record["sampler"]["events"]:
+        if event["reason"]:
+            return f"{event['name']}: {event['status']}: {event['reason']}"
+    return "the sampler took no sample: run longer or sample more often"
+
+
+def interval(time: SideTime, side: str, samples: int) -> dict[str, Any] | None:
+    """95 % interval of a row's CPU time in ns: Wilson on its share of the side's samples.
+
+    The `other` side has no known total, its rows are plain counts (Poisson).
+    """
+    all_samples = time.weights.all_samples
+    if time.cpu_ns is None or all_samples == 0:
+        return None
+    if side == "other":
+        found = stats.poisson(samples).scaled(time.cpu_ns / all_samples)
+    else:
+        found = stats.wilson(samples, all_samples).scaled(time.cpu_ns)
+    return {"low_ns": round(found.low), "high_ns": round(found.high), "level": found.level}
+
+
+def event_value(record: Record, side: str, column: str, key: Key) -> tuple[float | None, str | None]:
+    """Hardware events of one row: its share of that event's samples times the counter, or (None, why).
+
+    Only a process has a counter; rows of `other` have none.
+    """
+    names = EVENT_COLUMNS[column]
+    if side == "other":
+        return None, "no process to count on: ksoftirqd and interrupts of idle"
+    counters = {event_name(name): value for name, value in record["counters"][side].items()}
+    counter = next((counters[name] for name in names if name in counters), None)
+    if counter is None:
+        return None, f"{names[0]}: not counted in this run"
+    if counter["value"] is None:
+        return None, counter["reason"] or f"{names[0]}: {counter['status']}"
+    weights = weights_of(record, side, names)
+    if weights.all_weight <= 0:
+        return None, f"{names[0]}: counted for the {side} as a whole, not sampled: it cannot be divided"
+    return round(weights.weight.get(key, 0.0) / weights.all_weight * counter["value"]), None

@@ -1,0 +1,115 @@
+"""Identities of calls, completions and totals: what the program counted against what the kernel counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from copyscope import payload
+from copyscope.identities import Identity, compare, unchecked, why_blind
+from copyscope.segments import Record, measured, reported, select, total, zerocopy_total
+
+
+def sent_calls(record: Record) -> Identity:
+    """Send calls that the program made and that took something against those that the kernel counted."""
+    name, what = "sent_calls", "send calls made, less those refused = send calls counted"
+    kernel = payload.counted(record, "sender", payload.SEND_HOOK)
+    if kernel is None:
+        return unchecked(name, what, "calls", payload.why_uncounted(record, payload.SEND_HOOK))
+    segments = select(record, "ledger")
+    refused = total(segments, "sender", "eagain") + (zerocopy_total(segments, "enobufs") or 0)
+    return compare(name, what, total(segments, "sender", "calls") - refused, kernel.calls, "calls")
+
+
+def received_calls(record: Record) -> Identity:
+    """Receive calls that the program made against those that the kernel counted."""
+    name, what = "received_calls", "receive calls made = receive calls counted"
+    kernel = payload.counted(record, "receiver", payload.RECEIVE_HOOK)
+    if kernel is None:
+        return unchecked(name, what, "calls", payload.why_uncounted(record, payload.RECEIVE_HOOK))
+    return compare(name, what, total(select(record, "ledger"), "receiver", "calls"), kernel.calls, "calls")
+
+
+def timed_calls(record: Record) -> Identity:
+    """Send calls in the segments with the call timer: it times one in so many, and counts all."""
+    name, what = "timed_calls", "send calls made = send calls seen by the call timer (calls segments)"
+    segments = select(record, "calls")
+    if not segments:
+        return unchecked(name, what, "calls", "no segment timed the system calls")
+    made: dict[str, int] = {}
+    for segment in segments:
+        for syscall, calls in segment["sender"]["send_syscalls"].items():
+            made[_kernel_name(syscall)] = made.get(_kernel_name(syscall), 0) + int(calls)
+    if not any(row["side"] == "sender" for row in record["calls"]) and any(made.values()):
+        return unchecked(name, what, "calls", "the sender's calls were not counted: see the hooks")
+    timed = sum(
+        int(row["calls"])
+        for row in record["calls"]
+        if row["side"] == "sender" and _kernel_name(row["syscall"]) in made
+    )
+    return compare(name, what, sum(made.values()), timed, "calls")
+
+
+def kernel_zerocopy_calls(record: Record) -> Identity | None:
+    """Zero-copy sends that the kernel counted against those that the program made."""
+    name, what = "zerocopy_calls", "zero-copy sends made = zero-copy sends counted"
+    made = zerocopy_total(select(record, "ledger"), "sends")
+    if made is None:
+        return None
+    kernel = payload.counted(record, "sender", payload.SEND_HOOK)
+    if kernel is None or kernel.zerocopy_calls is None:
+        return unchecked(name, what, "calls", why_blind(record, kernel))
+    return compare(name, what, made, kernel.zerocopy_calls, "calls")
+
+
+def completions(record: Record) -> Identity | None:
+    """Every zero-copy send is completed once: a segment ends drained."""
+    segments = measured(record)
+    sends, completed = zerocopy_total(segments, "sends"), zerocopy_total(segments, "completions")
+    if sends is None or completed is None:
+        return None
+    return compare("completions", "zero-copy sends = completions", sends, completed, "sends")
+
+
+def report_totals(record: Record, side: str, key: str) -> Identity:
+    """The marks at the segments' ends against the final report, when the segments cover the whole run."""
+    unit = key if key in ("bytes", "calls", "messages") else "ns"
+    name, what = f"{side}_{key}_of_run", f"{side}: {key} of all segments = {key} of its report"
+    segments = record["run"]["segments"]
+    report = record["traffic"][side]
+    if not reported(record, side):
+        return unchecked(name, what, unit, f"the {side} gave no report")
+    if report.get(key) is None:
+        return unchecked(name, what, unit, f"the {side} did not report its {key}")
+    outside = [t for t, moved in report["slices"] if moved and not _covered(t, segments)]
+    if outside:
+        return unchecked(name, what, unit, f"{len(outside)} slices of 100 ms lie outside of every segment")
+    return compare(name, what, total(segments, side, key), int(report[key]), unit)
+
+
+def _covered(slice_ns: int, segments: list[dict[str, Any]]) -> bool:
+    return any(slice_ns < s["end_ns"] and slice_ns + 100_000_000 > s["begin_ns"] for s in segments)
+
+
+def _kernel_name(syscall: str) -> str:
+    """The C library's send() and recv() are the system calls sendto and recvfrom."""
+    return {"send": "sendto", "recv": "recvfrom"}.get(syscall, syscall)
+
+
+IDENTITIES: tuple[Callable[[Record], Identity | None], ...] = (
+    sent_calls,
+    received_calls,
+    timed_calls,
+    kernel_zerocopy_calls,
+    completions,
+)
+
+
+def call_identities(record: Record) -> list[Identity]:
+    """All identities of calls that this strategy has, and the totals of both reports."""
+    found = [identity(record) for identity in IDENTITIES]
+    return [identity for identity in found if identity is not None] + [
+        report_totals(record, side, key)
+        for side in ("sender", "receiver")
+        for key in ("bytes", "messages", "calls")
+    ]

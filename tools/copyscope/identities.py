@@ -1,0 +1,207 @@
+"""Double entry: sums that must agree because they count the same thing in two places.
+
+Each identity is a pure function of a record whose ledger and stages are filled in. A missing input makes it
+`holds: null` with the reason, never true; one that makes no sense for a strategy is left out (None). Nothing
+is adjusted to make one hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from copyscope import payload
+from copyscope.segments import Record, cut_short, measured, select, total, why_no_ledger, zerocopy_total
+from copyscope.zerocopy_cause import device_without_gather
+
+Identity = dict[str, Any]
+
+
+def compare(name: str, what: str, left: float, right: float, unit: str, *, tolerance: float = 0) -> Identity:
+    """An identity with both sides known; the tolerance is absolute, in the same unit."""
+    return {
+        "name": name,
+        "what": what,
+        "left": left,
+        "right": right,
+        "unit": unit,
+        "tolerance": tolerance,
+        "holds": abs(left - right) <= tolerance,
+        "reason": None,
+    }
+
+
+def unchecked(name: str, what: str, unit: str, reason: str) -> Identity:
+    """An identity one side of which is unknown in this run."""
+    return {
+        "name": name,
+        "what": what,
+        "left": None,
+        "right": None,
+        "unit": unit,
+        "tolerance": 0,
+        "holds": None,
+        "reason": reason,
+    }
+
+
+# compared with what the instruments or a report counted; the others compare segments with segments
+AGAINST_OTHERS = frozenset(
+    (
+        *("sent_bytes", "sent_split", "referenced_split", "received_bytes", "received_split", "sent_calls"),
+        *("received_calls", "timed_calls", "zerocopy_calls", "sender_time", "receiver_time"),
+        *(f"{s}_{k}_of_run" for s in ("sender", "receiver") for k in ("bytes", "messages", "calls")),
+    )
+)
+
+
+def excused(record: Record, identity: Identity) -> Identity:
+    """The identity; unchecked where a run that ended inside a segment cannot be expected to balance."""
+    if identity["holds"] is not False or not cut_short(record) or identity["name"] not in AGAINST_OTHERS:
+        return identity
+    reason = "the run ended inside a segment, of which the instruments saw a part that no segment here holds"
+    return unchecked(identity["name"], identity["what"], identity["unit"], reason)
+
+
+def cell(record: Record, account: str, key: str) -> int | None:
+    """Sum of an account's known bytes or calls over its rows; None when its home row does not know."""
+    values = [row[key] for row in record["ledger"] if row["account"] == account and row[key] is not None]
+    return sum(values) if values else None
+
+
+def sent_bytes(record: Record) -> Identity:
+    """The program's send return values against the kernel's count at the socket."""
+    name, what = "sent_bytes", "bytes sent by the program = bytes into the socket"
+    kernel = payload.counted(record, "sender", payload.SEND_HOOK)
+    if kernel is None:
+        return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.SEND_HOOK))
+    return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), kernel.bytes, "bytes")
+
+
+def received_bytes(record: Record) -> Identity:
+    """The receiver's return values against the kernel's count at the socket."""
+    name, what = "received_bytes", "bytes received by the program = bytes out of the socket"
+    kernel = payload.counted(record, "receiver", payload.RECEIVE_HOOK)
+    if kernel is None:
+        return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.RECEIVE_HOOK))
+    return compare(name, what, total(select(record, "ledger"), "receiver", "bytes"), kernel.bytes, "bytes")
+
+
+def sent_split(record: Record) -> Identity:
+    """Each byte sent was copied in or referenced; the kernel counts the one, the program the other."""
+    name, what = "sent_split", "bytes sent by the program = copy_in + referenced (pin)"
+    absent = why_no_ledger(record)
+    if absent:
+        return unchecked(name, what, "bytes", absent)
+    copied, pinned = cell(record, "copy_in", "bytes"), cell(record, "pin", "bytes")
+    if copied is None or pinned is None:
+        return unchecked(name, what, "bytes", "copy_in or pin: bytes not known, see the ledger")
+    return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), copied + pinned, "bytes")
+
+
+def referenced_split(record: Record) -> Identity | None:
+    """Every byte that the kernel saw sent by reference ended in one of three ways, say the completions."""
+    name, what = "referenced_split", "bytes sent by reference = deferred + silent + zero-copy"
+    if zerocopy_total(select(record, "ledger"), "sends") is None:
+        return None
+    kernel = payload.counted(record, "sender", payload.SEND_HOOK)
+    if kernel is None or kernel.zerocopy_bytes is None:
+        return unchecked(name, what, "bytes", why_blind(record, kernel))
+    deferred, silent = cell(record, "deferred", "bytes"), cell(record, "silent", "bytes")
+    if deferred is None or silent is None:
+        return unchecked(name, what, "bytes", "deferred or silent: bytes not known, see the ledger")
+    at_call = 0
+    if device_without_gather(record) is not None:
+        at_call = zerocopy_total(select(record, "ledger"), "bytes_copied") or 0
+    ended = deferred + silent + payload.zero_copy_bytes(record, silent)
+    return compare(name, what, kernel.zerocopy_bytes - at_call, ended, "bytes")
+
+
+def received_split(record: Record) -> Identity:
+    """Every byte received was copied out or, with MSG_TRUNC, thrown away."""
+    name, what = "received_split", "bytes received by the program = copy_out + truncated"
+    copied = cell(record, "copy_out", "bytes")
+    if copied is None:
+        return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.COPY_OUT_HOOK))
+    segments = select(record, "ledger")
+    out = copied + total(segments, "receiver", "truncated_bytes")
+    return compare(name, what, total(segments, "receiver", "bytes"), out, "bytes")
+
+
+def delivered(record: Record) -> Identity:
+    """What one program sent the other received, in all measured segments."""
+    segments = measured(record)
+    return compare(
+        "delivered",
+        "bytes sent = bytes received, all measured segments",
+        total(segments, "sender", "bytes"),
+        total(segments, "receiver", "bytes"),
+        "bytes",
+    )
+
+
+def message_bytes(record: Record) -> Identity | None:
+    """Segments end between messages, so bytes are a whole number of them."""
+    name, what = "message_bytes", "messages x message size = bytes sent"
+    if sends_nothing(record):
+        return None
+    segments = measured(record)
+    messages = total(segments, "sender", "messages") * int(record["workload"]["size_bytes"])
+    return compare(name, what, messages, total(segments, "sender", "bytes"), "bytes")
+
+
+def received_messages(record: Record) -> Identity | None:
+    """The receiver counts messages by their size, the sender by its calls."""
+    name, what = "received_messages", "messages sent = messages received"
+    if sends_nothing(record):
+        return None
+    segments = measured(record)
+    if any(s["receiver"]["messages"] is None for s in segments):
+        return unchecked(name, what, "messages", "the receiver was not told the size of a message")
+    received = total(segments, "receiver", "messages")
+    return compare(name, what, total(segments, "sender", "messages"), received, "messages")
+
+
+def copied_bytes(record: Record) -> Identity | None:
+    """Copied completions and copied bytes are counted apart; with whole messages they must agree."""
+    name, what = "copied_bytes", "copied sends x message size = bytes of copied sends"
+    segments = measured(record)
+    copied, bytes_copied = zerocopy_total(segments, "copied"), zerocopy_total(segments, "bytes_copied")
+    if copied is None or bytes_copied is None:
+        return None
+    if total(segments, "sender", "short_sends") or zerocopy_total(segments, "sends") != total(
+        segments, "sender", "messages"
+    ):
+        return unchecked(name, what, "bytes", "some sends carried only a part of a message")
+    return compare(name, what, copied * int(record["workload"]["size_bytes"]), bytes_copied, "bytes")
+
+
+def sends_nothing(record: Record) -> bool:
+    """Whether the strategy makes no send call at all: messages then count turns of its loop."""
+    return not any(s["sender"]["calls"] for s in record["run"]["segments"])
+
+
+def why_blind(record: Record, kernel: payload.Counted | None) -> str:
+    """Why the kernel's count of zero-copy sends is not known."""
+    if kernel is None:
+        return payload.why_uncounted(record, payload.SEND_HOOK)
+    return "the hook on the send path does not see which calls are zero-copy"
+
+
+IDENTITIES: tuple[Callable[[Record], Identity | None], ...] = (
+    sent_bytes,
+    sent_split,
+    referenced_split,
+    received_bytes,
+    received_split,
+    delivered,
+    message_bytes,
+    received_messages,
+    copied_bytes,
+)
+
+
+def byte_identities(record: Record) -> list[Identity]:
+    """All identities of bytes that this strategy has."""
+    found = [identity(record) for identity in IDENTITIES]
+    return [identity for identity in found if identity is not None]

@@ -1,0 +1,77 @@
+"""The observer effect: goodput with instruments on over goodput with them off, paired by block.
+
+Pairing takes drift out: the two arms of a block ran within the same second.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope import stats
+from copyscope.segments import Record, goodput_gbps, select
+
+FEWEST_PAIRS = 3
+ARMS = ("ledger", "calls")
+
+
+def overhead(record: Record) -> dict[str, Any]:
+    """The overhead section: the ledger arm at the top (its goodput is the probed one), every arm below."""
+    arms = {arm: arm_effect(record, arm) for arm in ARMS}
+    ledger = arms["ledger"]
+    return {key: ledger[key] for key in ("ratio", "low", "high", "level", "reason", "segments")} | {
+        "arms": arms
+    }
+
+
+def arm_effect(record: Record, arm: str) -> dict[str, Any]:
+    """Ratio arm/unprobed with its interval; `effect` is the loss (1 - ratio). Null below 3 pairs."""
+    control = select(record, "unprobed")
+    probed = select(record, arm)
+    counts = {"unprobed": len(control), arm: len(probed)}
+    pairs = block_pairs(record, arm)
+    empty: dict[str, Any] = {
+        "ratio": None,
+        "low": None,
+        "high": None,
+        "level": None,
+        "effect": None,
+        "pairs": len(pairs),
+        "segments": counts,
+    }
+    if len(pairs) < FEWEST_PAIRS:
+        return empty | {"reason": _why_unpaired(record, len(pairs), counts)}
+    found = stats.paired_ratio(pairs, seed=int(record["run"]["seed"]))
+    return empty | {
+        "ratio": found.value,
+        "low": found.interval.low,
+        "high": found.interval.high,
+        "level": found.interval.level,
+        "effect": 1 - found.value,
+        "reason": None,
+    }
+
+
+def block_pairs(record: Record, arm: str) -> list[tuple[float, float]]:
+    """(goodput of the arm, goodput of the unprobed) in Gbit/s for each block that has both, above zero."""
+    blocks = sorted(
+        {s["block"] for s in select(record, arm)} & {s["block"] for s in select(record, "unprobed")}
+    )
+    pairs = []
+    for block in blocks:
+        probed = goodput_gbps([s for s in select(record, arm) if s["block"] == block])
+        control = goodput_gbps([s for s in select(record, "unprobed") if s["block"] == block])
+        if probed and control:
+            pairs.append((probed, control))
+    return pairs
+
+
+def _why_unpaired(record: Record, pairs: int, counts: dict[str, int]) -> str:
+    if counts["unprobed"] == 0:
+        if record["workload"]["messages"] is not None:
+            return "a fixed number of messages runs in one segment, without a control"
+        return "no segment ran without instruments: there is no control"
+    if 0 in counts.values():
+        return "no segment of this arm in this run"
+    if not any(s["receiver"]["bytes"] for s in record["run"]["segments"]):
+        return "nothing was sent: goodput cannot be compared"
+    return f"{pairs} pairs of segments: at least {FEWEST_PAIRS} are needed for an interval: run longer"

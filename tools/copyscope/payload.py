@@ -1,0 +1,193 @@
+"""How many bytes and calls each account moved in the ledger segments, and who says so.
+
+Kernel counts come from the collector's hooks, the program's own from its totals. Each account takes its
+bytes from one source only, so that the identities compare sources and not a number with itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from copyscope.segments import Record, select, total, why_no_ledger, zerocopy_total
+from copyscope.zerocopy_cause import device_without_gather
+
+# what counts bytes, by the names of the collector's `bytes` rows; a hook whose id begins so fills the row
+SEND_HOOK = "send_bytes"
+RECEIVE_HOOK = "receive_bytes"
+COPY_OUT_HOOK = "copy_out_bytes"
+# a hook is attached in its own segments and available in the pauses between them
+WORKING = ("attached", "available")
+
+# No core copies faster than this (first-level cache bandwidth of current CPUs, bytes per ns). Samples of a
+# silent copy that would need more speed belong to headers and strays, not to the payload.
+FASTEST_COPY_BYTES_PER_NS = 100.0
+NO_CLAIM = "the sender gave no report: whether it gathers is not known"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What passed through an account: bytes and calls, each with a method or a reason why it is unknown."""
+
+    bytes: int | None = None
+    bytes_method: str | None = None
+    calls: int | None = None
+    bytes_reason: str | None = None
+    calls_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the kernel counted at one place; zero-copy is None where the hook cannot see the flag."""
+
+    calls: int
+    bytes: int
+    zerocopy_calls: int | None
+    zerocopy_bytes: int | None
+
+
+def counted(record: Record, side: str, hook: str) -> Counted | None:
+    """The kernel's count at a hook; None when no hook for it worked: then the row's zeros mean nothing.
+
+    A working hook without a row saw nothing: that is a true zero. The hooks are attached in ledger segments.
+    """
+    if why_no_ledger(record):
+        return None
+    if not any(h["id"].startswith(hook) and h["state"] in WORKING for h in record["hooks"]):
+        return None
+    rows = [r for r in record["bytes"] if r["side"] == side and r["hook"] == hook]
+    blind = any(r["zerocopy_bytes"] is None for r in rows)
+    return Counted(
+        sum(int(r["calls"]) for r in rows),
+        sum(int(r["bytes"]) for r in rows),
+        None if blind else sum(int(r["zerocopy_calls"]) for r in rows),
+        None if blind else sum(int(r["zerocopy_bytes"]) for r in rows),
+    )
+
+
+def why_uncounted(record: Record, hook: str) -> str:
+    """Why the kernel counted nothing there, in the collector's words where it has any."""
+    absent = why_no_ledger(record)
+    if absent:
+        return absent
+    if not record["hooks"]:
+        return "the collector gave no report"
+    for row in record["hooks"]:
+        if row["id"].startswith(hook):
+            return f"{row['symbol']}: {row['state']}: {row['reason'] or 'no reason given'}"
+    return f"{hook}: not among the hooks of this run"
+
+
+def gathers(record: Record) -> bool | None:
+    """Whether the strategy copies in the program first; None when it could not say so any more."""
+    claim: dict[str, Any] | None = record["traffic"]["sender"]["claim"]
+    if claim is not None:
+        return bool(claim.get("user_copies"))
+    return True if total(select(record, "ledger"), "sender", "gather_timed_messages") else None
+
+
+def referenced_bytes(record: Record) -> int:
+    """Bytes that the program sent with zero-copy and the kernel took by reference (else 0)."""
+    segments = select(record, "ledger")
+    sent = zerocopy_total(segments, "bytes_sent") or 0
+    if device_without_gather(record) is not None:
+        return sent - (zerocopy_total(segments, "bytes_copied") or 0)
+    return sent
+
+
+def deferred_bytes(record: Record) -> int:
+    """Bytes of zero-copy sends that the kernel reported as copied later than the call."""
+    if device_without_gather(record) is not None:
+        return 0
+    return zerocopy_total(select(record, "ledger"), "bytes_copied") or 0
+
+
+def silent_bytes(record: Record, silent_high_ns: float) -> int:
+    """Bytes of zero-copy sends that were copied although their completion says they were not.
+
+    Certain on a path with native XDP (the driver moves every packet into its own page); elsewhere only when
+    the time sampled in silent copies, at most `silent_high_ns`, could have moved that many bytes.
+    """
+    uncopied = referenced_bytes(record) - deferred_bytes(record)
+    if uncopied <= 0:
+        return 0
+    plausible = silent_high_ns * FASTEST_COPY_BYTES_PER_NS >= uncopied
+    return uncopied if record["topology"]["xdp"] == "native" or plausible else 0
+
+
+def zero_copy_bytes(record: Record, silent: int) -> int:
+    """Bytes that were referenced and never copied on the way that this record sees."""
+    return max(0, referenced_bytes(record) - deferred_bytes(record) - silent)
+
+
+def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
+    """Bytes and calls of the seven accounts in the ledger segments."""
+    segments = select(record, "ledger")
+    absent = why_no_ledger(record)
+    if absent:
+        unknown = Flow(bytes_reason=absent, calls_reason=absent)
+        accounts = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out")
+        none = Flow(0, "exact", 0) if gathers(record) is False else unknown
+        return {"gather": none} | dict.fromkeys(accounts, unknown)
+    completions = zerocopy_total(segments, "completions")
+    return {
+        "gather": _gather(record),
+        "copy_in": _copy_in(record),
+        "pin": Flow(referenced_bytes(record), "exact", zerocopy_total(segments, "sends") or 0),
+        "deferred": Flow(
+            deferred_bytes(record),
+            "reported",
+            0 if device_without_gather(record) else zerocopy_total(segments, "copied") or 0,
+        ),
+        "silent": _silent(record, silent_high_ns),
+        # completions move no payload; their number is what they cost
+        "completion": Flow(0, "exact", completions or 0),
+        "copy_out": _copy_out(record),
+    }
+
+
+def _gather(record: Record) -> Flow:
+    segments = select(record, "ledger")
+    copies = gathers(record)
+    if copies is None:
+        return Flow(bytes_reason=NO_CLAIM, calls_reason=NO_CLAIM)
+    if not copies:
+        return Flow(0, "exact", 0)
+    messages = total(segments, "sender", "messages")
+    return Flow(messages * int(record["workload"]["size_bytes"]), "exact", messages)
+
+
+def _copy_in(record: Record) -> Flow:
+    segments = select(record, "ledger")
+    at_call = 0
+    if device_without_gather(record) is not None:
+        at_call = zerocopy_total(segments, "bytes_copied") or 0
+    kernel = counted(record, "sender", SEND_HOOK)
+    if kernel is None or kernel.zerocopy_bytes is None or kernel.zerocopy_calls is None:
+        # the return values of the send calls, as the program added them up
+        sent = total(segments, "sender", "bytes") - (zerocopy_total(segments, "bytes_sent") or 0)
+        blind = "the hook does not see which calls are zero-copy"
+        return Flow(
+            sent + at_call,
+            "derived",
+            calls_reason=why_uncounted(record, SEND_HOOK) if kernel is None else blind,
+        )
+    copied = kernel.bytes - kernel.zerocopy_bytes
+    return Flow(copied + at_call, "reported" if at_call else "exact", kernel.calls - kernel.zerocopy_calls)
+
+
+def _silent(record: Record, silent_high_ns: float) -> Flow:
+    no_calls = "no hook counts these copies; their time is sampled"
+    if zerocopy_total(select(record, "ledger"), "sends"):
+        return Flow(silent_bytes(record, silent_high_ns), "derived", calls_reason=no_calls)
+    if silent_high_ns == 0:
+        return Flow(0, "derived", 0)
+    return Flow(bytes_reason=no_calls, calls_reason=no_calls)
+
+
+def _copy_out(record: Record) -> Flow:
+    kernel = counted(record, "receiver", COPY_OUT_HOOK)
+    if kernel is None:
+        reason = why_uncounted(record, COPY_OUT_HOOK)
+        return Flow(bytes_reason=reason, calls_reason=reason)
+    return Flow(kernel.bytes, "exact", kernel.calls)

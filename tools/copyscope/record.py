@@ -1,0 +1,195 @@
+"""The record: one run as one JSON file. Everything after it reads files only.
+
+History of the format, newest last; why each changed:
+
+  schema 1   first. Raw sections (run, workload, topology, machine, traffic, counters, bytes, calls, hooks,
+             sampler, samples, loss) and derived ones (throughput, ledger, stages, sides, zerocopy,
+             identities, overhead, verdict). Samples are kept as shares per symbol, not as stacks: a record
+             is committed.
+
+A newer schema is refused, an older one is upgraded step by step (UPGRADES). The keys are in record_keys.py,
+explained in docs/RECORD.md.
+
+On disk: UTF-8, object keys sorted, one top-level key per line, rows of a top-level list one per line. The
+same record is the same bytes whatever the order in which it was put together, and a changed row is a
+one-line diff.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from copyscope.record_keys import DERIVED, RAW
+from copyscope.record_shape import find_problems
+
+SCHEMA = 1
+
+Record = dict[str, Any]
+Upgrade = Callable[[Record], Record]
+
+# schema N -> the step that makes it N + 1
+UPGRADES: dict[int, Upgrade] = {}
+
+
+class RecordError(Exception):
+    """A record cannot be read, written or upgraded; the message is one line that names the file."""
+
+
+def run_id(experiment: str | None, factors: Mapping[str, Any], repeat: int) -> str:
+    """`<experiment>-<factor digest>-<repeat>`; a run outside an experiment is called `profile`.
+
+    The digest depends on the factors' names and values, not on their order.
+    """
+    canonical = json.dumps(
+        dict(factors), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    digest = hashlib.sha256(canonical.encode()).hexdigest()[:10]
+    return f"{experiment or 'profile'}-{digest}-{repeat}"
+
+
+def serialise(record: Record) -> bytes:
+    """The bytes of a record. Raises RecordError for what JSON cannot hold (NaN, infinity, objects)."""
+    lines = []
+    try:
+        for key in sorted(record):
+            lines.append(f"{_compact(key)}:{_section(record[key])}")
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"record: {_name(record)}: not JSON: {error}") from error
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _section(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(_compact(row) for row in value) + "\n]"
+    if isinstance(value, dict) and value and any(isinstance(v, (dict, list)) for v in value.values()):
+        return "{\n" + ",\n".join(f"{_compact(k)}:{_compact(value[k])}" for k in sorted(value)) + "\n}"
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def write(record: Record, path: Path) -> None:
+    """Write a record so that a reader sees the old file, the new file, or none: never half of one."""
+    data = serialise(record)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            # mkstemp makes the file private; a result is for everyone who may read its directory
+            os.fchmod(stream.fileno(), 0o644)
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
+
+
+def _sync_directory(directory: Path) -> None:
+    """The rename itself reaches the disk only with its directory."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> Record:
+    """The record in a file, upgraded to this schema. Raises RecordError, one line that names the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"record: {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(
+            f"record: {path}: not UTF-8 at byte {error.start}: not a record, or damaged"
+        ) from error
+    try:
+        record = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+        cause = "truncated" if cut else "invalid JSON"
+        raise RecordError(
+            f"record: {path}: {cause} at line {error.lineno}: {error.msg}: run it again"
+        ) from error
+    except ValueError as error:
+        raise RecordError(f"record: {path}: {error}: run it again") from error
+    except RecursionError as error:
+        raise RecordError(f"record: {path}: nested too deeply: not a record") from error
+    return upgrade(record, str(path))
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number that JSON has")
+
+
+def upgrade(
+    record: Any, source: str, steps: Mapping[int, Upgrade] | None = None, schema: int = SCHEMA
+) -> Record:
+    """The record in `schema`, one step per version. Raises RecordError naming `source` and both versions."""
+    if not isinstance(record, dict):
+        raise RecordError(
+            f"record: {source}: a {type(record).__name__} at the top, not an object: not a record"
+        )
+    found = record.get("schema")
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise RecordError(f"record: {source}: no schema number: not a record of copyscope")
+    if found > schema:
+        raise RecordError(
+            f"record: {source}: schema {found}, this copyscope reads up to {schema}: update copyscope"
+        )
+    known = UPGRADES if steps is None else steps
+    current: Record = record
+    while found < schema:
+        if found not in known:
+            raise RecordError(f"record: {source}: schema {found}: no way up to {schema}: run it again")
+        current = known[found]({**current})
+        found += 1
+        current["schema"] = found
+    return current
+
+
+def validate(record: Record, *, raw: bool = False) -> list[str]:
+    """What is wrong with a record, one line per problem (empty: nothing).
+
+    Checks that every key is there with its type, that numbers carry their unit in the name and are finite,
+    and that each null of a derived row has a reason. With `raw` only what exists before `ledger.derive`.
+    """
+    shape = RAW if raw else {**RAW, **DERIVED}
+    problems = find_problems(record, shape)
+    problems += [
+        f"{where}: {value}: not a finite number"
+        for where, value in _numbers(record, "")
+        if not math.isfinite(value)
+    ]
+    if record.get("schema") != SCHEMA:
+        problems.append(f"schema: {record.get('schema')!r}: expected {SCHEMA}")
+    return problems
+
+
+def _numbers(value: Any, where: str) -> list[tuple[str, float]]:
+    if isinstance(value, float):
+        return [(where, value)]
+    if isinstance(value, dict):
+        return [n for key, item in value.items() for n in _numbers(item, f"{where}.{key}".lstrip("."))]
+    if isinstance(value, list):
+        return [n for index, item in enumerate(value) for n in _numbers(item, f"{where}[{index}]")]
+    return []
+
+
+def _name(record: Record) -> str:
+    run = record.get("run")
+    return str(run.get("id", "?")) if isinstance(run, dict) else "?"

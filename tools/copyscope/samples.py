@@ -1,0 +1,86 @@
+"""The collector's stacks as rows of the record, and as text for flame graphs. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from copyscope.attribution import TIME_EVENTS
+from copyscope.taxonomy import USER_SYMBOL, Taxonomy
+
+# one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight
+Sample = Mapping[str, Any]
+
+
+def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, Any]]:
+    """The record's `samples`: added up per side, context, event and deciding symbol, without the stacks.
+
+    A sample of the side `other` counts only in softirq: there ksoftirqd and interrupts do protocol work for
+    both sides. Anything else that ran on the machine is not part of this run (`count_foreign` says how
+    many).
+    """
+    sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for sample in samples:
+        found = taxonomy.classify(sample["frames"])
+        if sample["side"] == "other" and found.context != "softirq":
+            continue
+        key = (sample["side"], found.context, sample["event"], found.kind, found.category, found.symbol)
+        sums[key][0] += int(sample["samples"])
+        sums[key][1] += int(sample["weight"])
+    names = ("side", "context", "event", "kind", "category", "symbol")
+    return [
+        dict(zip(names, key, strict=True)) | {"samples": count, "weight": weight}
+        for key, (count, weight) in sorted(sums.items())
+    ]
+
+
+def count_foreign(samples: Iterable[Sample], taxonomy: Taxonomy) -> int:
+    """How many samples `to_record` leaves out: other tasks and idle CPUs outside of softirq."""
+    return sum(
+        int(s["samples"])
+        for s in samples
+        if s["side"] == "other" and taxonomy.classify(s["frames"]).context != "softirq"
+    )
+
+
+def folded_stacks(samples: Sequence[Sample], event: str | None = None) -> str:
+    """Stacks of one event as folded text: `side;root;...;leaf weight`, one line per stack, sorted.
+
+    Without an event the one that shows time: cycles, else cpu-clock. Weights are in the event's unit; events
+    are never mixed, since cycles and misses do not add up.
+    """
+    if event is None:
+        sampled = {sample["event"] for sample in samples}
+        event = next((name for names in TIME_EVENTS for name in names if name in sampled), None)
+    lines: dict[str, int] = defaultdict(int)
+    for sample in samples:
+        if sample["event"] == event:
+            frames = list(sample["frames"]) or [USER_SYMBOL]
+            lines[";".join([sample["side"], *reversed(frames)])] += int(sample["weight"])
+    return "".join(f"{stack} {weight}\n" for stack, weight in sorted(lines.items()))
+
+
+def from_folded(text: str, event: str, period: int) -> list[dict[str, Any]]:
+    """Folded text with counts of samples back to rows of the collector; the first frame of a line is the
+    side.
+
+    Raises ValueError for a line without a count.
+    """
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        stack, _, count = line.rpartition(" ")
+        if not stack or not count.isdecimal():
+            raise ValueError(f"folded stacks: line {number}: no count at its end: not folded text")
+        side, *frames = stack.split(";")
+        kernel = [] if frames == [USER_SYMBOL] else frames[::-1]
+        rows.append(
+            {
+                "side": side,
+                "event": event,
+                "frames": kernel,
+                "samples": int(count),
+                "weight": int(count) * period,
+            }
+        )
+    return rows

@@ -1,0 +1,71 @@
+"""Reading the run section: which segments belong to an arm, and what they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+Record = dict[str, Any]
+Segment = dict[str, Any]
+Side = Literal["sender", "receiver"]
+
+PROCESSES: tuple[Side, ...] = ("sender", "receiver")
+# segments that only warm connections and caches up: recorded, never measured
+WARM_UP = "warmup"
+
+
+def select(record: Record, arm: str) -> list[Segment]:
+    """The segments of an arm. A fixed number of messages runs in one segment of two: `ledger+calls`."""
+    return [s for s in record["run"]["segments"] if arm in s["arm"].split("+")]
+
+
+def measured(record: Record) -> list[Segment]:
+    """Every segment but the warm-up."""
+    return [s for s in record["run"]["segments"] if s["arm"] != WARM_UP]
+
+
+def why_no_ledger(record: Record) -> str | None:
+    """Why nothing of the ledger is known, when no segment had its instruments; None when one had."""
+    return None if select(record, "ledger") else "no segment of the arm ledger in this run"
+
+
+def cut_short(record: Record) -> bool:
+    """Whether the run ended inside a segment: the instruments then counted what no segment here holds."""
+    return bool(record["run"].get("interrupted") or record["run"].get("errors"))
+
+
+def reported(record: Record, side: str) -> bool:
+    """Whether a side's program gave its report; of one that had died only its last totals are known.
+
+    A report always says with which options the program ran.
+    """
+    return bool(record["traffic"][side]["options"])
+
+
+def total(segments: Sequence[Segment], side: str, key: str) -> int:
+    """Sum of one of a side's totals over segments, in the unit of the key."""
+    return sum(int(s[side][key]) for s in segments)
+
+
+def zerocopy_total(segments: Sequence[Segment], key: str) -> int | None:
+    """Sum of one of the sender's zero-copy totals; None when the strategy has none."""
+    parts = [s["sender"]["zerocopy"] for s in segments]
+    if not parts or any(part is None for part in parts):
+        return None
+    return sum(int(part[key]) for part in parts)
+
+
+def wall_ns(segments: Sequence[Segment]) -> int:
+    """Elapsed time of segments, pauses between them left out."""
+    return sum(int(s["end_ns"]) - int(s["begin_ns"]) for s in segments)
+
+
+def goodput_gbps(segments: Sequence[Segment]) -> float | None:
+    """Payload that arrived over the time it took: bits per nanosecond are Gbit/s. None without time."""
+    elapsed_ns = wall_ns(segments)
+    return total(segments, "receiver", "bytes") * 8 / elapsed_ns if elapsed_ns > 0 else None
+
+
+def topology_name(record: Record) -> str:
+    """The kind of path as the user named it: veth, loopback, veth-xdp, nics."""
+    return str(record["topology"]["kind"])

@@ -1,0 +1,208 @@
+"""From a kernel stack to a copy or a stage, by the rules in taxonomy.tsv (its head says how they are read).
+
+Pure but for `Taxonomy.load`, which reads that file. A symbol that no rule names stays `unattributed` and
+keeps its name: time is never given to a neighbour because it happened to be called from there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from copyscope.errors import UsageError
+
+Context = Literal["process", "softirq", "user"]
+RuleKind = Literal["inclusive", "interrupt", "softirq", "leaf", "transparent"]
+
+FILE = Path(__file__).with_name("taxonomy.tsv")
+ACCOUNTS = frozenset(("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out"))
+STAGES = frozenset(
+    (
+        "syscall",
+        "skb_alloc",
+        "tcp_ip",
+        "device",
+        "softirq",
+        "wakeup_sched",
+        "lock",
+        "memory",
+        "irq",
+        "user",
+        "instruments",
+        "unattributed",
+    )
+)
+KINDS: tuple[RuleKind, ...] = ("inclusive", "interrupt", "softirq", "leaf", "transparent")
+KERNELS = re.compile(r"all|\d+\.\d+(-(\d+\.\d+)?)?|-\d+\.\d+")
+COMPILER_SUFFIX = re.compile(r"\.(cold|isra|constprop|part|llvm|lto_priv)(\.\d+)*\b.*")
+USER_SYMBOL = "[user]"
+
+
+class TaxonomyError(UsageError):
+    """A line of the taxonomy is wrong; the message names file, line and what."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the taxonomy; `order` is its place in the file."""
+
+    kind: RuleKind
+    pattern: str
+    category: str
+    kernels: str
+    note: str
+    order: int
+
+
+@dataclass(frozen=True)
+class Classification:
+    """What a stack was doing: account or stage, its category, the frame that decided, where it ran."""
+
+    kind: Literal["account", "stage"]
+    category: str
+    symbol: str
+    context: Context
+
+
+@dataclass
+class Taxonomy:
+    """The rules, with an index: exact names by hash, globs in file order, each symbol looked up once."""
+
+    version: str
+    rules: Sequence[Rule]
+    _exact: dict[str, Rule] = field(init=False, repr=False)
+    _globs: list[tuple[re.Pattern[str], Rule]] = field(init=False, repr=False)
+    _known: dict[str, tuple[str, Rule | None]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._exact = {rule.pattern: rule for rule in self.rules if not is_glob(rule.pattern)}
+        self._globs = [
+            (re.compile(translate(rule.pattern)), rule) for rule in self.rules if is_glob(rule.pattern)
+        ]
+
+    @classmethod
+    def load(cls, path: Path = FILE) -> Taxonomy:
+        """The taxonomy in a file; the project's own without an argument. Raises TaxonomyError."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise TaxonomyError(f"taxonomy: {path}: cannot be read: {error.strerror}") from error
+        return parse(text, str(path))
+
+    def find(self, frame: str) -> tuple[str, Rule | None]:
+        """A frame's symbol without compiler suffix, and the first rule that matches it."""
+        known = self._known.get(frame)
+        if known is None:
+            symbol = strip_suffix(frame)
+            known = self._known[frame] = (symbol, self._match(symbol))
+        return known
+
+    def _match(self, symbol: str) -> Rule | None:
+        exact = self._exact.get(symbol)
+        for pattern, rule in self._globs:
+            if exact is not None and exact.order < rule.order:
+                break
+            if pattern.match(symbol):
+                return rule
+        return exact
+
+    def classify(self, frames: Sequence[str]) -> Classification:
+        """The category of a kernel stack, leaf first. No frames at all means user mode."""
+        if not frames:
+            return Classification("stage", "user", USER_SYMBOL, "user")
+        found = [self.find(frame) for frame in frames]
+        context: Context = "process"
+        if any(rule is not None and rule.kind == "softirq" for _, rule in found):
+            context = "softirq"
+        symbol, category = decide(found)
+        return Classification("account" if category in ACCOUNTS else "stage", category, symbol, context)
+
+
+def decide(found: Sequence[tuple[str, Rule | None]]) -> tuple[str, str]:
+    """(deciding symbol, category) of a stack, leaf first; see the head of taxonomy.tsv."""
+    leaf: tuple[str, str] | None = None
+    for symbol, rule in found:
+        if rule is None or rule.kind == "transparent":
+            continue
+        if rule.kind in ("inclusive", "interrupt"):
+            return symbol, rule.category
+        if leaf is None:
+            leaf = symbol, rule.category
+        if rule.kind == "softirq":
+            break
+    return leaf or (found[0][0], "unattributed")
+
+
+def parse(text: str, source: str) -> Taxonomy:
+    """The taxonomy in a text. Raises TaxonomyError for an unknown kind or category, a pattern that comes
+    twice, a bad kernels field, a missing column or version; `source` is named in the message.
+    """
+    version: str | None = None
+    rules: list[Rule] = []
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        columns = line.split("\t")
+        if columns[0] == "version" and version is None and len(columns) == 2 and columns[1]:
+            version = columns[1]
+            continue
+        rule = parse_rule(columns, len(rules), f"taxonomy: {source}:{number}")
+        if rule.pattern in lines:
+            raise TaxonomyError(
+                f"taxonomy: {source}:{number}: pattern {rule.pattern!r} is on line "
+                f"{lines[rule.pattern]} already: the second could never match"
+            )
+        lines[rule.pattern] = number
+        rules.append(rule)
+    if version is None:
+        raise TaxonomyError(f"taxonomy: {source}: no version line: add `version<tab>N` before the first rule")
+    return Taxonomy(version, rules)
+
+
+def parse_rule(columns: list[str], order: int, where: str) -> Rule:
+    """One row; `where` begins each message."""
+    if len(columns) not in (4, 5):
+        raise TaxonomyError(
+            f"{where}: {len(columns)} columns: expected kind, pattern, category, kernels, note"
+        )
+    kind, pattern, category, kernels = columns[:4]
+    known = next((k for k in KINDS if k == kind), None)
+    if known is None:
+        raise TaxonomyError(f"{where}: unknown kind {kind!r}: one of {', '.join(KINDS)}")
+    if not pattern or pattern != pattern.strip() or pattern.strip("*?") == "":
+        raise TaxonomyError(
+            f"{where}: pattern {pattern!r} is empty, padded or matches everything: name a symbol"
+        )
+    if known == "transparent" and category != "-":
+        raise TaxonomyError(
+            f"{where}: category {category!r} of a transparent rule: write - (its caller decides)"
+        )
+    if known != "transparent" and category not in ACCOUNTS | STAGES:
+        raise TaxonomyError(f"{where}: unknown category {category!r}: an account or a stage of the ledger")
+    if not KERNELS.fullmatch(kernels) or not _ascending(kernels):
+        raise TaxonomyError(f"{where}: kernels {kernels!r}: write all, 6.1, 5.10-, -6.4 or 6.1-6.16")
+    return Rule(known, pattern, category, kernels, columns[4] if len(columns) == 5 else "", order)
+
+
+def _ascending(kernels: str) -> bool:
+    ends = [
+        tuple(int(part) for part in end.split(".")) for end in kernels.split("-") if end not in ("", "all")
+    ]
+    return ends == sorted(ends)
+
+
+def is_glob(pattern: str) -> bool:
+    """Whether a pattern stands for more than one name."""
+    return any(character in pattern for character in "*?[")
+
+
+@lru_cache(maxsize=65536)
+def strip_suffix(symbol: str) -> str:
+    """The name in the source: `__netif_receive_skb_core.constprop.0` is `__netif_receive_skb_core`."""
+    return COMPILER_SUFFIX.sub("", symbol)

@@ -1,0 +1,172 @@
+"""Identities of time: the sampler against the CPU clock, and the rows of a side against its CPU time."""
+
+from __future__ import annotations
+
+import math
+
+from copyscope import stats
+from copyscope.attribution import SideTime, clocked, event_name
+from copyscope.cpu_time import cpu_time, excludes_softirq
+from copyscope.identities import Identity, compare, unchecked
+from copyscope.segments import PROCESSES, Record
+
+# beyond chance: start and end of a segment, clock ticks that virtual machines lose
+SAMPLING_TOLERANCE = 0.03
+ROUNDING_TOLERANCE = 0.001
+# A broken identity makes a run worthless, so chance alone must not break one: once in a thousand.
+VALIDITY_LEVEL = 0.999
+MOST_UNATTRIBUTED = 0.05
+# A context switch runs with interrupts off; a timer that expires in it is charged to whoever comes next.
+SWITCH_NS = 2_000
+# Timer interrupts come up to tens of microseconds late in virtual machines (they wait for the next exit).
+SHORT_BURST_NS = 50_000
+
+
+def time_identities(record: Record, times: dict[str, SideTime], gather_ns: float | None) -> list[Identity]:
+    """All identities of time, for both processes."""
+    found = []
+    for side in PROCESSES:
+        found += [
+            sampled_time(record, side, times[side]),
+            rows_sum(record, side, times[side]),
+            attributed(record, side, times[side]),
+        ]
+    fits = gather_fits(times["sender"], gather_ns)
+    return found if fits is None else [*found, fits]
+
+
+def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
+    """Samples x period against an exact reading: task-clock or the CPU clock in ns, or the cycle counter.
+
+    The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
+    switch with interrupts off. Too few samples of a process that runs in short bursts are not judged: there
+    the interrupt of the sampling timer comes after the burst, and the share that was seen is printed instead
+    (sampled_share).
+    """
+    name = f"{side}_time"
+    if time.event is None:
+        what = f"{side}: samples x period = CPU time"
+        return unchecked(name, what, "ns", time.reason or "not sampled")
+    exact, seen, unit, clock = _readings(record, side, time)
+    what = f"{side}: samples x period = {clock}"
+    if exact is None:
+        return unchecked(name, what, unit, "cycles: sampled, but not counted")
+    spent = cpu_time(record, side)
+    samples = max(1, time.weights.all_samples)
+    # with few samples their own number says little: what the clock expects counts as well
+    weight = time.weights.all_weight / samples if time.weights.all_samples else _period(record, time.event)
+    expected = max(float(samples), exact / weight if weight else 0.0)
+    chance = max(math.sqrt(expected), burst_spread(record, side))
+    tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
+    if unit == "ns":
+        tolerance += spent.switches * SWITCH_NS
+    if unit == "ns" and seen < exact - tolerance and spent.burst_ns < SHORT_BURST_NS:
+        reason = (
+            f"it ran in bursts of {spent.burst_ns / 1000:.1f} us, shorter than the timer interrupt may be "
+            f"late: {seen / exact:.0%} of its time was seen"
+        )
+        return unchecked(name, what, unit, reason)
+    return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
+
+
+def burst_spread(record: Record, side: str) -> float:
+    """Standard deviation of the number of samples of a side, from its spread over bursts; 0 without bursts.
+
+    Samples of one burst are neighbours: processes that take turns make their counts vary more than chance
+    alone.
+    """
+    bursts = record["sampler"].get("bursts")
+    if not bursts or bursts["count"] < 2:
+        return 0.0
+    count, side_counts = bursts["count"], bursts["sides"][side]
+    variance = (side_counts["samples_squared"] - side_counts["samples"] ** 2 / count) / (count - 1)
+    return math.sqrt(max(0.0, variance) * count)
+
+
+def sampled_share(record: Record, side: str, time: SideTime) -> float | None:
+    """Which part of a side's CPU time the samples stand for; 1.0 when the sampler saw all of it."""
+    if time.event is None:
+        return None
+    exact, seen, _, _ = _readings(record, side, time)
+    return round(seen / exact, 4) if exact else None
+
+
+def _readings(record: Record, side: str, time: SideTime) -> tuple[float | None, float, str, str]:
+    """(exact, seen, unit, which clock) of a side."""
+    if time.event is not None and "cycles" in time.event:
+        # the counter counts whatever ran on top of the process, softirq too, whatever the CPU clock says
+        counters = {event_name(n): c for n, c in record["counters"][side].items()}
+        return counters.get("cycles", {}).get("value"), time.weights.all_weight, "cycles", "cycle counter"
+    spent = cpu_time(record, side)
+    clock = spent.source + (", without softirq" if excludes_softirq(record, side) else "")
+    return float(spent.ns), clocked(time.weights, record, side), "ns", clock
+
+
+def _period(record: Record, event: str) -> float:
+    """What one sample stands for: the period, and more where timers were armed a part of the time only."""
+    sampler = record["sampler"]
+    armed = sampler.get("armed_ns") or 0
+    scale = sampler["enabled_ns"] / armed if armed else 1.0
+    return next(
+        (float(e["period"] or 0) * scale for e in sampler["events"] if event_name(e["name"]) == event), 0.0
+    )
+
+
+def rows_sum(record: Record, side: str, time: SideTime) -> Identity:
+    """Accounts + stages + unattributed, as they are printed, against the CPU time of the side."""
+    name, what = f"{side}_rows", f"{side}: accounts + stages + unattributed = CPU time"
+    rows = [row for row in [*record["ledger"], *record["stages"]] if row["side"] == side]
+    unknown = [str(row.get("account") or row.get("stage")) for row in rows if row["cpu_ns"] is None]
+    if time.cpu_ns is None or unknown:
+        return unchecked(name, what, "ns", time.reason or f"{', '.join(unknown)}: time not known")
+    exact = cpu_time(record, side).ns
+    softirq_ns = (time.weights.all_weight - clocked(time.weights, record, side)) * (time.scale_ns or 0.0)
+    known = exact + softirq_ns
+    # one rounded nanosecond per row, and the sampling error of the user time that the gather timer is taken
+    # from
+    tolerance = ROUNDING_TOLERANCE * known + len(rows) + _user_half_width(record, side)
+    return compare(
+        name, what, sum(row["cpu_ns"] for row in rows), round(known), "ns", tolerance=round(tolerance)
+    )
+
+
+def _user_half_width(record: Record, side: str) -> float:
+    for row in record["stages"]:
+        if row["side"] == side and row["stage"] == "user" and row["method"] == "derived" and row["ci"]:
+            wider = stats.normal_quantile(VALIDITY_LEVEL) / stats.normal_quantile(row["ci"]["level"])
+            return float(row["ci"]["high_ns"] - row["ci"]["low_ns"]) / 2 * wider
+    return 0.0
+
+
+def attributed(record: Record, side: str, time: SideTime) -> Identity:
+    """Not more than 5 % of a side's time may be without a name."""
+    name, what = f"{side}_attributed", f"{side}: share without a name is 0, give or take 0.05"
+    if not time.cpu_ns:
+        return unchecked(name, what, "share", time.reason or "no CPU time was sampled")
+    nameless = [row for row in record["stages"] if row["side"] == side and row["stage"] == "unattributed"]
+    share = sum(row["cpu_ns"] or 0 for row in nameless) / time.cpu_ns
+    return compare(name, what, round(share, 6), 0, "share", tolerance=MOST_UNATTRIBUTED)
+
+
+def gather_fits(time: SideTime, gather_ns: float | None) -> Identity | None:
+    """The gather copy runs in user mode: the timer cannot say more than all of the sampled user time.
+
+    None for a strategy without a gather copy.
+    """
+    name, what = "gather_fits", "gather copy by its timer = the part of it within the sampled user time"
+    if gather_ns == 0:
+        return None
+    if gather_ns is None:
+        return unchecked(name, what, "ns", "no message was timed")
+    if time.cpu_ns is None or not time.weights.all_samples:
+        return unchecked(name, what, "ns", time.reason or "not sampled")
+    user = sum(n for (_, category, _), n in time.weights.samples.items() if category == "user")
+    most = stats.wilson(user, time.weights.all_samples, VALIDITY_LEVEL).high * time.cpu_ns
+    return compare(
+        name,
+        what,
+        round(gather_ns),
+        round(min(gather_ns, most)),
+        "ns",
+        tolerance=round(SAMPLING_TOLERANCE * gather_ns),
+    )
