@@ -1,0 +1,140 @@
+"""perf stat beside real processes: only the enabled time is counted, and failures are reasons."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from copyscope.perf_stat import PerfStat
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to count another process"),
+]
+
+BUSY = "while True: pass"
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", BUSY])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def run_for(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Let a stopped process run for a while and stop it again; how long it was on a CPU, exactly.
+
+    The clock of another process is brought up to date only when it is switched out (up to 10 ms late), so it
+    is read while the process is stopped.
+    """
+    clock = ~process.pid << 3 | 2  # clock_getcpuclockid(3): CPUCLOCK_SCHED of the whole process
+    before = time.clock_gettime_ns(clock)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(seconds)
+    stop(process)
+    return time.clock_gettime_ns(clock) - before
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
+def test_only_enabled_time_is_counted(busy: subprocess.Popen[bytes]) -> None:
+    with PerfStat(busy.pid) as counting:
+        counting.start()
+        counting.wait_ready()
+        assert counting.failure is None
+        stop(busy)
+        enabled_ns = 0
+        for _ in range(4):
+            run_for(busy, 0.05)
+            counting.enable()
+            enabled_ns += run_for(busy, 0.1)
+            counting.disable()
+        counters = counting.finish()
+    clock = counters["task-clock"]
+    assert (clock.status, clock.unit, clock.running) == ("measured", "ns", 1.0)
+    assert clock.value == pytest.approx(enabled_ns, rel=0.10)
+    cycles = counters["cycles"]
+    assert (cycles.value is None) == (cycles.status == "unsupported") == (cycles.reason is not None)
+    if cycles.value is not None:
+        assert cycles.value > 0
+
+
+def test_never_enabled_counts_nothing(busy: subprocess.Popen[bytes]) -> None:
+    with PerfStat(busy.pid) as counting:
+        counting.start()
+        counting.wait_ready()
+        time.sleep(0.05)
+        clock = counting.finish()["task-clock"]
+    assert clock.value is None and clock.reason is not None  # `<not counted>`, and no zero is invented
+
+
+def test_thousands_of_switches_do_not_block(busy: subprocess.Popen[bytes]) -> None:
+    """perf says a line per switch; a pipe of 64 KiB would be full after about 4000."""
+    with PerfStat(busy.pid) as counting:
+        counting.start()
+        counting.wait_ready()
+        for _ in range(3000):
+            counting.enable()
+            counting.disable()
+        assert counting.failure is None
+        assert counting.finish()["task-clock"].status == "measured"
+
+
+def test_process_that_ends_while_counting(busy: subprocess.Popen[bytes]) -> None:
+    with PerfStat(busy.pid) as counting:
+        counting.start()
+        counting.wait_ready()
+        counting.enable()
+        time.sleep(0.1)
+        busy.kill()
+        busy.wait()
+        clock = counting.finish()["task-clock"]
+    assert clock.value is not None and clock.value > 1_000_000
+
+
+def test_process_that_is_gone() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with PerfStat(gone.pid) as counting:
+        counting.start()
+        counting.wait_ready()
+        counting.enable()
+        counters = counting.finish()
+    assert {counter.reason for counter in counters.values()} == {
+        "perf: the process had ended before counting began"
+    }
+
+
+def test_perf_dies_with_us(busy: subprocess.Popen[bytes]) -> None:
+    owner_code = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); import conftest\n"
+        "from copyscope.perf_stat import PerfStat\n"
+        "counting = PerfStat(int(sys.argv[2])); counting.start(); counting.wait_ready()\n"
+        "print(counting._process.pid, flush=True); time.sleep(60)\n"
+    )
+    argv = [sys.executable, "-P", "-c", owner_code, str(Path(__file__).parent.parent), str(busy.pid)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        perf = Path(f"/proc/{int(owner.stdout.readline())}")
+        assert (perf / "comm").read_text().strip() == "perf"
+        owner.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 2
+    while _alive(perf) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _alive(perf)
+
+
+def _alive(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

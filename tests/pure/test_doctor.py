@@ -1,0 +1,286 @@
+"""Doctor's rows from made-up facts, and the table that shows them."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import doctor, doctor_machine, doctor_network, paths
+from copyscope.commands import doctor as command
+from copyscope.counters import Counter, Part
+from copyscope.doctor import check_counters, check_programs, check_user, read_probe
+from copyscope.findings import Diagnosis, Finding
+from copyscope.render.doctor import render
+from copyscope.render.terminal import make_console
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOOK = {"id": "copy_out", "symbol": "skb_copy", "instrument": "bytes", "how": None, "reason": None}
+MACHINE: dict[str, Any] = {
+    "pmu": ["cpu"],
+    "hybrid": None,
+    "governor": "performance",
+    "turbo": False,
+    "smt": False,
+    "cpus_online": 8,
+    "hypervisor": None,
+    "transparent_hugepages": "madvise",
+    "clocksource": "tsc",
+    "kptr_restrict": 0,
+    "perf_event_paranoid": 2,
+    "lockdown": None,
+    "limits": {"memlock_bytes": 8 << 20},
+    "sysctls": {
+        "net.core.bpf_jit_enable": "1",
+        "net.core.optmem_max": "131072",
+        "net.ipv4.tcp_congestion_control": "cubic",
+        "kernel.nmi_watchdog": "0",
+    },
+}
+
+
+def probe(*hooks: dict[str, Any], events: list[dict[str, Any]] | None = None) -> list[Finding]:
+    sampled = [{"name": "cpu-clock", "period": 500250, "unit": "ns", "status": "sampled", "reason": None}]
+    return read_probe(
+        json.dumps({"hooks": hooks, "sampler": {"events": sampled if events is None else events}})
+    )
+
+
+def by_name(findings: Any) -> dict[str, Finding]:
+    return {row.name: row for row in findings}
+
+
+def plant(root: Path, **files: str) -> Path:
+    for path, text in files.items():
+        target = root / path.replace("__", "/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return root
+
+
+def test_hooks_and_sampler() -> None:
+    rows = by_name(
+        probe(
+            {**HOOK, "state": "attached", "how": "tp_btf", "required": True},
+            {**HOOK, "id": "spare", "state": "unused", "reason": "another is better", "required": False},
+            {**HOOK, "id": "nice", "state": "missing", "reason": "not in this kernel", "required": False},
+            {**HOOK, "id": "must", "state": "refused", "reason": "EPERM", "required": True},
+        )
+    )
+    assert (rows["copy_out (skb_copy)"].status, rows["copy_out (skb_copy)"].fact) == (
+        "ok",
+        "attaches by tp_btf",
+    )
+    assert rows["spare (skb_copy)"].status == "ok"
+    assert rows["nice (skb_copy)"].status == "limited" and not rows["nice (skb_copy)"].essential
+    must = rows["must (skb_copy)"]
+    assert (must.status, must.fact, must.essential) == ("missing", "refused: EPERM", True)
+    assert rows["cpu-clock"].fact == "one sample per 500250 ns"
+
+
+def test_sampler_without_any_event_stops_the_job() -> None:
+    none = [{"name": "cycles", "period": None, "unit": "cycles", "status": "unsupported", "reason": "no PMU"}]
+    rows = by_name(probe(events=none))
+    assert rows["cycles"].status == "limited" and rows["samples"].status == "missing"
+    assert not Diagnosis(tuple(rows.values())).works
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '{"hooks": 3}', '{"hooks": [{}], "sampler": {"events": []}}']
+)
+def test_an_unreadable_probe_is_one_row(text: str) -> None:
+    (row,) = read_probe(text, "libbpf: no such\nprogram")
+    assert row.status == "missing" and row.essential and row.fact == "libbpf: no such program"
+
+
+@given(st.text())
+def test_probe_never_crashes(text: str) -> None:
+    assert read_probe(text)
+
+
+def test_programs_that_are_not_built_say_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    for name in ("TRAFFIC", "COLLECTOR", "XDP_OBJECT"):
+        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+    rows = list(check_programs())
+    assert {row.advice for row in rows} == {"run `make`"}
+    assert [row.essential for row in rows] == [True, True, False]
+    assert list(doctor.check_collector(root=True)) == []
+
+
+def test_counters() -> None:
+    part = Part("cpu_core", 5, 1.0, 1.0)
+    rows = by_name(
+        check_counters(
+            {
+                "cycles": Counter(5, "cycles", "measured", 1.0, None, (part, part)),
+                "instructions": Counter(5, "instructions", "scaled", 0.4, None),
+                "LLC-load-misses": Counter(None, "misses", "unsupported", None, "not supported: no PMU"),
+                "task-clock": Counter(None, "ns", "unsupported", None, "perf: not installed: x"),
+            }
+        )
+    )
+    assert rows["cycles"].fact == "counts, on cpu_core, cpu_core"
+    assert rows["instructions"].fact == "multiplexed: 40% of the time"
+    assert "PMU" in str(rows["LLC-load-misses"].advice)
+    assert "reason" in str(rows["task-clock"].advice)
+    assert list(check_counters(None)) == []
+
+
+def test_zero_copy_arithmetic() -> None:
+    # (size >> 12) + 2 pages: 64 KiB needs 18 pages, 1 MiB needs 258.
+    assert doctor_network.sends_in_flight(8 << 20, 64 << 10) == 2048 // 18
+    assert doctor_network.sends_in_flight(64 << 10, 1 << 20) == 0
+    small = doctor_network.memlock_finding(64 << 10)
+    assert small.status == "limited" and "from 64 KiB on fail" in str(small.advice)
+    assert "5 of 4 KiB, 0 of 64 KiB" in small.fact
+    assert doctor_network.memlock_finding(8 << 20).status == "ok"
+    assert doctor_network.memlock_finding(1100 << 10).status == "limited"
+    assert doctor_network.memlock_finding(None).fact == "unlimited"
+
+
+def test_option_memory_and_congestion_control() -> None:
+    assert doctor_network.optmem_finding("20480").status == "limited"
+    assert doctor_network.optmem_finding("131072").status == "ok"
+    assert doctor_network.optmem_finding(None).status == "ok"
+    paced = doctor_network.congestion_finding({"net.ipv4.tcp_congestion_control": "bbr"})
+    assert paced.status == "confounder" and "paces" in paced.fact
+    assert doctor_network.congestion_finding({"net.ipv4.tcp_congestion_control": "cubic"}).status == "ok"
+
+
+def test_packet_sockets_name_their_owner(tmp_path: Path) -> None:
+    packet = "sk RefCnt Type Proto Iface R Rmem User Inode\n1 3 3 0003 2 1 0 0 21758\n1 3 3 0003 0 1 0 0 9\n"
+    plant(tmp_path, proc__net__packet=packet, proc__77__comm="lldpd\n", sys__class__net__eth0__ifindex="2\n")
+    (tmp_path / "proc/77/fd").mkdir()
+    (tmp_path / "proc/77/fd/5").symlink_to("socket:[21758]")
+    first, second = doctor_network.packet_socket_findings(tmp_path)
+    assert (
+        first.fact == "lldpd (pid 77) taps every packet of device eth0: zero-copy sends there become copies"
+    )
+    assert second.fact.startswith("a process that cannot be seen taps every packet of all devices")
+    (quiet,) = doctor_network.packet_socket_findings(tmp_path / "empty")
+    assert quiet.status == "ok"
+
+
+def test_live_socket_checks_answer() -> None:
+    rows = by_name(doctor_network.check_zero_copy(MACHINE))
+    assert set(rows) == {"MSG_ZEROCOPY", "locked memory", "option memory", "io_uring"}
+
+
+def test_kernel_rows(tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        sys__kernel__btf__vmlinux="x",
+        proc__kallsyms="ffffffff81000000 T _text\n",
+        proc__self__status=f"CapEff:\t{1 << 21 | 1 << 12:016x}\n",
+    )
+    rows = by_name(doctor_machine.check_kernel(MACHINE, tmp_path))
+    assert {row.status for name, row in rows.items() if name != "CAP_SYS_RESOURCE"} == {"ok"}
+    assert rows["CAP_BPF"].fact == "loading BPF programs: through CAP_SYS_ADMIN"
+    assert rows["CAP_SYS_RESOURCE"].status == "limited"
+
+
+def test_kernel_rows_where_nothing_is_allowed(tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        proc__kallsyms="0000000000000000 T _text\n",
+        proc__self__status="CapEff:\t0000000000000000\n",
+    )
+    closed = {**MACHINE, "pmu": [], "lockdown": "confidentiality", "perf_event_paranoid": None}
+    closed["sysctls"] = {"net.core.bpf_jit_enable": "0"}
+    rows = by_name(doctor_machine.check_kernel(closed, tmp_path))
+    assert rows["BTF"].status == rows["symbols"].status == rows["CAP_BPF"].status == "missing"
+    assert rows["perf events"].status == "missing"
+    assert rows["BPF JIT"].status == rows["lockdown"].status == rows["PMU"].status == "limited"
+    assert all(row.advice for row in rows.values() if row.status != "ok")
+
+
+def test_quiet_and_noisy_machines(tmp_path: Path) -> None:
+    plant(tmp_path, proc__loadavg="0.10 0.1 0.1 1/2 3", proc__sys__vm__nr_hugepages="64\n")
+    assert {row.status for row in doctor_machine.check_disturbances(MACHINE, 0.0, tmp_path)} == {"ok"}
+    noisy = {
+        **MACHINE,
+        "governor": "powersave",
+        "turbo": True,
+        "smt": True,
+        "hybrid": {"cpu_core": "0-7", "cpu_atom": "8-11"},
+        "cpus_online": 1,
+        "hypervisor": "KVM",
+        "transparent_hugepages": "always",
+        "clocksource": "hpet",
+        "sysctls": {"kernel.nmi_watchdog": "1"},
+    }
+    plant(tmp_path, proc__loadavg="3.10 0.1 0.1 1/2 3", proc__sys__vm__nr_hugepages="0\n")
+    rows = by_name(doctor_machine.check_disturbances(noisy, 7.25, tmp_path))
+    confounders = [name for name, row in rows.items() if row.status == "confounder"]
+    assert len(confounders) == 10 and all(rows[name].advice for name in confounders)
+    assert "stole 7.2 % of the CPU time" in rows["hypervisor"].fact
+    assert rows["huge pages (reserved)"].status == "limited"
+
+
+def test_tools(tmp_path: Path) -> None:
+    (tmp_path / "perf").write_text("")
+    (tmp_path / "perf").chmod(0o755)
+    rows = by_name(doctor_machine.check_tools({"perf": None}, str(tmp_path)))
+    assert rows["perf"].status == "limited" and rows["perf"].fact.startswith("does not run")
+    assert (rows["ip"].status, rows["ip"].essential) == ("missing", True)
+    assert (rows["clang"].status, rows["clang"].essential) == ("limited", False)
+
+
+def diagnosis() -> Diagnosis:
+    pmu = (
+        "counters",
+        "not supported: no PMU of this machine (or virtual machine) counts it",
+        "use another " * 12,
+    )
+    return Diagnosis(
+        (
+            Finding("programs", "user", "ok", "root", essential=True),
+            *(Finding(pmu[0], name, "limited", pmu[1], pmu[2]) for name in ("cycles", "instructions")),
+            Finding("counters", "task-clock", "ok", "counts"),
+            Finding("confounders", "load", "confounder", "3.00 runnable tasks", "wait"),
+        )
+    )
+
+
+def shown(found: Diagnosis, *, verbose: bool = False) -> str:
+    out = io.StringIO()
+    render(found, verbose=verbose, console=make_console(out))
+    return out.getvalue()
+
+
+def test_table_fits_and_folds() -> None:
+    text = shown(diagnosis())
+    assert max(map(len, text.splitlines())) <= 100
+    assert "\x1b" not in text  # not a terminal: no escape codes
+    assert "cycles, instructions" in text and text.count("not supported") == 1
+    assert "1 of 3" in text and "root" not in text
+    assert "root" in shown(diagnosis(), verbose=True)
+
+
+def test_sentences_and_json() -> None:
+    works = diagnosis()
+    assert works.works and works.sentence == (
+        "profiling works here: limits in counters; things that may disturb the numbers: 1"
+    )
+    stopped = Diagnosis((*works.findings, *check_user(root=False)))
+    assert not stopped.works and stopped.sentence.startswith(
+        "cannot profile here: user: not root: run it with sudo"
+    )
+    data = json.loads(json.dumps(stopped.as_json()))
+    assert data["works"] is False and data["findings"][0]["name"] == "user"
+
+
+def test_command_writes_json_and_says_whether_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "diagnose", diagnosis)
+    assert command.main(["--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["works"] is True
+    assert command.main(["--json", str(tmp_path / "out.json"), "-v"]) == 0
+    assert json.loads((tmp_path / "out.json").read_text()) == diagnosis().as_json()
+    assert command.main(["--json", str(tmp_path / "no" / "out.json")]) == 1
+    assert "No such file" in capsys.readouterr().err
+    monkeypatch.setattr(command, "diagnose", lambda: Diagnosis(tuple(check_user(root=False))))
+    assert command.main([]) == 1

@@ -1,0 +1,196 @@
+"""The fingerprint on made-up machines: a hybrid laptop, cloud machines, an ARM server, one that is silent."""
+
+import gzip
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from copyscope import machine, tool_versions
+from copyscope.machine import CpuTimes
+from copyscope.machine_cpu import parse_cpu_list
+
+LAPTOP = {
+    "proc/sys/kernel/osrelease": "6.8.0-40-generic",
+    "proc/sys/kernel/hostname": "lap",
+    "proc/sys/kernel/perf_event_paranoid": "4",
+    "proc/sys/kernel/kptr_restrict": "1",
+    "proc/sys/net/ipv4/tcp_wmem": "4096\t16384\t4194304",
+    "proc/sys/net/core/optmem_max": "131072",
+    "proc/cpuinfo": "processor\t: 0\nmodel name\t: 12th Gen Intel(R) Core(TM) i7\nmicrocode\t: 0x430\n"
+    "flags\t\t: fpu vme\n\nprocessor\t: 1\nmodel name\t: other\n",
+    "proc/meminfo": "MemTotal:       16000000 kB\nMemFree: 1 kB\n",
+    "proc/self/limits": "Limit   Soft   Hard   Units\nMax locked memory  8388608   8388608   bytes\n",
+    "boot/config-6.8.0-40-generic": "CONFIG_X=y\nCONFIG_IRQ_TIME_ACCOUNTING=y\n",
+    "proc/cmdline": "quiet splash",
+    "sys/devices/system/cpu/online": "0-11",
+    "sys/devices/cpu_core/cpus": "0-7",
+    "sys/devices/cpu_atom/cpus": "8-11",
+    "sys/bus/event_source/devices/cpu_core/cpus": "0-7",
+    "sys/bus/event_source/devices/cpu_atom/cpus": "8-11",
+    "sys/bus/event_source/devices/software/type": "1",
+    "sys/bus/event_source/devices/uncore_imc_0/cpumask": "0",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave",
+    "sys/devices/system/cpu/cpu8/cpufreq/scaling_governor": "performance",
+    "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
+    "sys/devices/system/cpu/smt/active": "1",
+    "sys/devices/system/cpu/vulnerabilities/meltdown": "Not affected",
+    "sys/devices/system/cpu/vulnerabilities/spectre_v2": "Mitigation: Enhanced IBRS",
+    "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc",
+    "sys/kernel/security/lockdown": "none [integrity] confidentiality",
+    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+    "sys/class/dmi/id/sys_vendor": "LENOVO",
+    "sys/devices/system/cpu/cpu0/cache/index0/level": "1",
+    "sys/devices/system/cpu/cpu0/cache/index0/type": "Data",
+    "sys/devices/system/cpu/cpu0/cache/index0/size": "48K",
+    "sys/devices/system/cpu/cpu0/cache/index3/level": "3",
+    "sys/devices/system/cpu/cpu0/cache/index3/type": "Unified",
+    "sys/devices/system/cpu/cpu0/cache/index3/size": "24M",
+    "sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list": "0-11",
+}
+
+
+def plant(root: Path, files: Mapping[str, str]) -> Path:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text + "\n")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "read_tool_versions", dict)
+
+
+def test_hybrid_laptop(tmp_path: Path) -> None:
+    seen = machine.describe(root=plant(tmp_path, LAPTOP))
+    assert seen["cpu_model"] == "12th Gen Intel(R) Core(TM) i7"
+    assert seen["cpus_online"] == 12
+    assert seen["pmu"] == ["cpu_atom", "cpu_core"]
+    assert seen["hybrid"] == {"cpu_core": "0-7", "cpu_atom": "8-11"}
+    assert seen["governor"] == "performance, powersave"
+    assert seen["turbo"] is True and seen["smt"] is True
+    assert seen["mitigations"] == {"spectre_v2": "Mitigation: Enhanced IBRS"}
+    assert seen["hypervisor"] is None and "hypervisor" in seen["reasons"]
+    assert (seen["lockdown"], seen["transparent_hugepages"]) == ("integrity", "madvise")
+    assert seen["irq_time_accounting"] is True
+    assert seen["limits"] == {"memlock_bytes": 8388608}
+    assert seen["memory_bytes"] == 16_384_000_000
+    assert seen["caches"] == {"l1d_bytes": 49152, "l3_bytes": 25165824, "last_level_shared_by_cpus": "0-11"}
+    assert seen["sysctls"]["net.ipv4.tcp_wmem"] == "4096 16384 4194304"
+    assert seen["sysctls"]["net.core.max_skb_frags"] is None
+    json.dumps(seen)
+
+
+def test_every_null_has_its_reason(tmp_path: Path) -> None:
+    seen = machine.describe(root=tmp_path)
+    nulls = {key for key, value in seen.items() if value is None}
+    assert nulls == {key for key in seen["reasons"] if "." not in key}
+    assert seen["reasons"]["limits.memlock_bytes"] == "unlimited"
+    assert seen["cpu_model"] == "unknown" and seen["pmu"] == [] and seen["cpus_online"] == 1
+
+
+def test_cloud_machines(tmp_path: Path) -> None:
+    flags = {"proc/cpuinfo": "model name : Xeon\nflags : fpu hypervisor\n"}
+    named = {
+        **flags,
+        "sys/class/dmi/id/sys_vendor": "Amazon EC2",
+        "sys/class/dmi/id/product_name": "c5.large",
+    }
+    metal = {
+        "proc/cpuinfo": "flags : fpu",
+        "sys/class/dmi/id/sys_vendor": "Amazon EC2",
+        "sys/class/dmi/id/product_name": "c5.metal",
+    }
+    assert machine.describe(root=plant(tmp_path / "a", flags))["hypervisor"] == "not named by its firmware"
+    assert machine.describe(root=plant(tmp_path / "b", named))["hypervisor"] == "Amazon EC2 c5.large"
+    assert machine.describe(root=plant(tmp_path / "c", metal))["hypervisor"] is None
+    assert machine.describe(root=plant(tmp_path / "d", {"sys/hypervisor/type": "xen"}))["hypervisor"] == "xen"
+
+
+def test_arm_server(tmp_path: Path) -> None:
+    files = {
+        "proc/cpuinfo": "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd0c\n",
+        "sys/bus/event_source/devices/armv8_pmuv3_0/cpus": "0-63",
+        "sys/devices/system/cpu/cpufreq/boost": "0",
+    }
+    seen = machine.describe(root=plant(tmp_path, files))
+    assert seen["cpu_model"] == "ARM implementer 0x41 part 0xd0c"
+    assert seen["pmu"] == ["armv8_pmuv3_0"] and seen["turbo"] is False
+
+
+def test_irq_time_accounting_out_of_proc_config(tmp_path: Path) -> None:
+    plant(tmp_path, {"proc/sys/kernel/osrelease": "6.1.0", "proc/cmdline": "tsc=noirqtime"})
+    (tmp_path / "proc/config.gz").write_bytes(gzip.compress(b"CONFIG_IRQ_TIME_ACCOUNTING=y\n"))
+    assert machine.describe(root=tmp_path)["irq_time_accounting"] is False  # switched off at boot
+    (tmp_path / "proc/cmdline").write_text("quiet")
+    assert machine.describe(root=tmp_path)["irq_time_accounting"] is True
+
+
+def test_sysctls_of_the_namespace_win(tmp_path: Path) -> None:
+    class Inside:
+        def sysctls(self, side: str, names: Sequence[str]) -> dict[str, str | None]:
+            assert side == "sender"
+            return {**dict.fromkeys(names), "net.core.optmem_max": "20480"}
+
+    seen = machine.describe(Inside(), root=plant(tmp_path, LAPTOP))["sysctls"]
+    assert seen["net.core.optmem_max"] == "20480"
+    assert seen["net.ipv4.tcp_wmem"] == "4096 16384 4194304"
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("0", [0]), ("0-3,8", [0, 1, 2, 3, 8]), ("", []), ("2,5-6", [2, 5, 6])]
+)
+def test_cpu_lists(text: str, cpus: list[int]) -> None:
+    assert parse_cpu_list(text) == cpus
+
+
+def test_steal(tmp_path: Path) -> None:
+    plant(tmp_path, {"proc/stat": "cpu  100 0 50 800 10 0 5 35 7 0\ncpu0 1 2 3"})
+    before = machine.cpu_times(tmp_path)
+    assert before == CpuTimes(total=1000, steal=35)  # guest time is not added twice
+    assert machine.steal_percent(before, CpuTimes(total=1200, steal=45)) == pytest.approx(5.0)
+    assert machine.steal_percent(before, before) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        ("perf version 6.1.192\n", "6.1.192"),
+        ("perf version 6.8.12-g1234\n", "6.8.12-g1234"),
+        ("ip utility, iproute2-6.1.0, libbpf 1.1.2\n", "6.1.0"),
+        ("ip utility, iproute2-ss200127\n", None),
+        ("Debian clang version 14.0.6\nTarget: x86_64-pc-linux-gnu\n", "14.0.6"),
+        ("bpftool v7.1.0\nusing libbpf v1.1\n", "7.1.0"),
+        ("setpriv from util-linux 2.38.1\n", "2.38.1"),
+    ],
+)
+def test_versions(answer: str, version: str | None) -> None:
+    assert tool_versions.parse_version(answer) == version
+
+
+def test_versions_are_asked_once(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    count = tmp_path / "asked"
+    perf = tools / "perf"
+    perf.write_text(f"#!/bin/sh\necho x >>{count}\necho perf version 9.9.1\n")
+    perf.chmod(0o755)
+    memory = tmp_path / "memory.json"
+    for _ in range(3):
+        versions = tool_versions.read_tool_versions(memory, str(tools))
+        assert versions["perf"] == "9.9.1" and versions["clang"] is None
+    assert count.read_text() == "x\n"
+    os.utime(perf, ns=(1, 1))  # another version was installed
+    tool_versions.read_tool_versions(memory, str(tools))
+    assert count.read_text() == "x\nx\n"
+    memory.write_text("{damaged")
+    assert tool_versions.read_tool_versions(memory, str(tools))["perf"] == "9.9.1"
+
+
+def test_a_tool_that_fails_has_no_version(tmp_path: Path) -> None:
+    perf = tmp_path / "perf"
+    perf.write_text("#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0-1021\nexit 2\n")
+    perf.chmod(0o755)
+    assert tool_versions.read_tool_versions(tmp_path / "m", str(tmp_path))["perf"] is None

@@ -1,0 +1,97 @@
+"""Starting perf where perf is odd: stand-ins on PATH that behave like old, wrapped or broken ones."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from copyscope import perf_stat
+from copyscope.perf_stat import PerfStat
+
+pytestmark = pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+
+# Answers like perf: acknowledges each command on the descriptors of --control, prints to --log-fd on SIGINT.
+STAND_IN = """#!/usr/bin/env python3
+import os, signal, sys
+arguments = sys.argv[1:]
+if "-j" in arguments and {old}:
+    sys.exit("  Error: unknown switch `j'")
+control, ack = map(int, arguments[arguments.index("--control") + 1].removeprefix("fd:").split(","))
+log = int(arguments[arguments.index("--log-fd") + 1])
+def finish(*_):
+    os.write(log, {counts!r})
+    os._exit(0)
+signal.signal(signal.SIGINT, finish)
+while os.read(control, 64):
+    os.write(ack, b"ack\\n\\0")
+"""
+
+
+def place(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    perf = folder / "perf"
+    perf.write_text(text)
+    perf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def count() -> tuple[int | None, str | None]:
+    with PerfStat(os.getpid()) as counting:
+        counting.start()
+        counting.wait_ready()
+        counting.enable()
+        counting.disable()
+        cycles = counting.finish()["cycles"]
+    return cycles.value, cycles.reason
+
+
+def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = (
+        b'{"counter-value" : "7.000000", "unit" : "", "event" : "cycles",'
+        b' "event-runtime" : 5, "pcnt-running" : 100.00}\n'
+    )
+    place(tmp_path, monkeypatch, STAND_IN.format(old=False, counts=line))
+    assert count() == (7, None)
+
+
+def test_perf_without_json_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(tmp_path, monkeypatch, STAND_IN.format(old=True, counts=b"7,,cycles,5,100.00,,\n"))
+    assert count() == (7, None)
+
+
+def test_wrapper_without_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perf_stat, "OTHER_BUILDS", (f"{tmp_path}/tools/*/perf",))
+    place(tmp_path, monkeypatch, "#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0 >&2\nexit 2\n")
+    value, reason = count()
+    assert value is None and reason is not None and "linux-tools-$(uname -r)" in reason
+    other = tmp_path / "tools" / "6.8.0-40-generic"
+    other.mkdir(parents=True)
+    (other / "perf").write_text(STAND_IN.format(old=False, counts=b"8,,cycles,5,100.00,,\n"))
+    (other / "perf").chmod(0o755)
+    assert count() == (8, None)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\nexit 0\n", "without a word"),
+        ('#!/bin/sh\necho "  Error: unknown option \\`control\'" >&2; exit 129\n', "too old"),
+        (STAND_IN.format(old=False, counts=b""), "without a word"),
+        (STAND_IN.format(old=False, counts=b"garbage\n"), "garbage"),
+        (
+            STAND_IN.replace("while os.read(control, 64):", "os.read(control, 64)\nif True:"),
+            "did not acknowledge",
+        ),
+    ],
+)
+def test_broken_ones_become_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+) -> None:
+    monkeypatch.setattr(perf_stat, "ACK_TIMEOUT_S", 0.2)
+    place(tmp_path, monkeypatch, script.replace("{old}", "False").replace("{counts!r}", "b''"))
+    value, reason = count()
+    assert value is None and reason is not None and words in reason and "\n" not in reason
+
+
+def test_no_perf_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert count() == (None, "setpriv: not installed: run tools/deps.sh run")

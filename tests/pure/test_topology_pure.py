@@ -1,0 +1,119 @@
+"""Parsers and messages of the topology, on text that the tools printed."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from copyscope.topology import KINDS, LinkSettings, TopologyError, invoking_user, open_topology
+from copyscope.topology.inspection import (
+    find_socket_owners,
+    parse_features,
+    parse_links,
+    parse_packet_sockets,
+)
+from copyscope.topology.shell import Command, describe_failure, run, run_together
+from copyscope.topology.workload_user import find_privileges
+
+DATA = Path(__file__).parent / "data" / "topology"
+
+
+def test_links() -> None:
+    lo, veth, xdp = parse_links((DATA / "links.json").read_text())
+    assert (lo.name, lo.driver, lo.mtu_bytes, lo.xdp) == ("lo", "loopback", 65536, None)
+    assert (veth.name, veth.driver, veth.mtu_bytes, veth.qdisc) == ("sender0", "veth", 9000, "noqueue")
+    assert (xdp.name, xdp.xdp, xdp.up, xdp.gso_max_bytes) == ("receiver0", "native", True, 65536)
+    assert parse_links("[{}]") == [] and parse_links("") == []
+
+
+def test_features() -> None:
+    features = parse_features((DATA / "features-veth.txt").read_text())
+    assert features == {
+        "rx_checksum": True,
+        "tx_checksum": True,
+        "scatter_gather": True,
+        "tso": True,
+        "gso": True,
+        "gro": False,
+        "lro": False,
+        "highdma": True,
+        "tx_nocache_copy": False,
+    }
+    assert set(parse_features("").values()) == {None}
+
+
+def test_packet_sockets() -> None:
+    sockets = parse_packet_sockets((DATA / "packet.txt").read_text())
+    assert [(row.interface_index, row.inode) for row in sockets] == [(0, 21756), (2, 21758)]
+    assert parse_packet_sockets("sk  RefCnt Type Proto  Iface R Rmem   User   Inode\n") == []
+
+
+def test_socket_owner_is_found() -> None:
+    with socket.socket() as mine:
+        inode = os.fstat(mine.fileno()).st_ino
+        pid, comm = find_socket_owners([inode])[inode]
+    assert (pid, comm) == (os.getpid(), Path("/proc/self/comm").read_text().strip())
+    assert find_socket_owners([inode]) == {} and find_socket_owners([]) == {}
+
+
+def test_privileges() -> None:
+    bare = "".join(f"Cap{name}:\t0000000000000000\n" for name in ("Inh", "Prm", "Eff", "Bnd", "Amb"))
+    assert find_privileges(bare + "NoNewPrivs:\t1\n") == []
+    assert find_privileges(bare) == ["NoNewPrivs=0"]
+    left = find_privileges(bare.replace("CapBnd:\t0000000000000000", "CapBnd:\t0000000000004000"))
+    assert left == ["CapBnd=0000000000004000", "NoNewPrivs=0"]
+    assert find_privileges("NoNewPrivs:\t1\n") != []  # silence is not innocence
+
+
+def test_invoking_user() -> None:
+    known = invoking_user({"SUDO_UID": "0", "SUDO_GID": "0"})
+    assert known.known and "--init-groups" in known.argv()
+    unknown = invoking_user({"SUDO_UID": "4242424", "SUDO_GID": "4242424"})
+    assert "--clear-groups" in unknown.argv() and "--reuid=4242424" in unknown.argv()
+    assert invoking_user({"SUDO_UID": "1000"}).uid == os.getuid()  # half of a sudo is none
+    assert {"--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"} <= set(unknown.argv())
+
+
+def test_a_failed_batch_names_its_line() -> None:
+    command = Command(("ip", "-batch", "-"), "choose another MTU", "link set lo up\nlink set x mtu 9\n")
+    line = describe_failure(command, 1, "Error: mtu less than device minimum.\nCommand failed -:2\n")
+    assert line == (
+        "topology: ip -batch - (link set x mtu 9): Error: mtu less than device minimum.: choose another MTU"
+    )
+
+
+def test_failures_are_one_line_with_the_next_step() -> None:
+    with pytest.raises(TopologyError, match=r"^topology: sh -c 'echo no >&2; exit 3': no: do it$"):
+        run(Command(("sh", "-c", "echo no >&2; exit 3"), "do it"))
+    with pytest.raises(TopologyError, match="exit status 3: do it"):
+        run(Command(("sh", "-c", "exit 3"), "do it"))
+    with pytest.raises(TopologyError, match=r"no-such-program: .+: install"):
+        run_together([Command(("true",), ""), Command(("no-such-program",), "")])
+    lost = describe_failure(Command(("nsenter", "x"), ""), 127, "nsenter: failed to execute ip: No such file")
+    assert lost == "topology: ip: not found: install iproute2 (tools/deps.sh run)"
+
+
+def test_commands_run_at_the_same_time_and_answer_in_order() -> None:
+    first = Command(("sh", "-c", "sleep 0.1; cat"), "", "slow")
+    assert run_together([first, Command(("cat",), "", "fast")]) == ["slow", "fast"]
+
+
+def test_kinds_describe_themselves() -> None:
+    assert list(KINDS) == ["veth", "loopback", "veth-xdp"]
+    for kind, made in KINDS.items():
+        assert (
+            made.kind == kind
+            and made.what
+            and set(made.addresses) == set(made.devices) == {"sender", "receiver"}
+        )
+    with pytest.raises(TopologyError, match="no such kind: one of veth, loopback, veth-xdp"):
+        open_topology("moon", LinkSettings(), Path("x"))
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with (
+        pytest.raises(TopologyError, match="run it with sudo"),
+        open_topology("veth", LinkSettings(), Path("x")),
+    ):
+        pass

@@ -1,0 +1,26 @@
+"""Where a run takes place: anonymous network namespaces and the link between them.
+
+with open_topology("veth", LinkSettings(mtu_bytes=9000), xdp_object) as topology:
+    argv = [*topology.command("sender"), ".output/traffic", "send", ...]
+    record["topology"] = topology.describe()
+"""
+
+from copyscope.topology.kinds import KINDS, open_topology
+from copyscope.topology.namespace import Namespace
+from copyscope.topology.place import SIDES, Kept, LinkSettings, Side, Topology
+from copyscope.topology.shell import TopologyError
+from copyscope.topology.workload_user import WorkloadUser, invoking_user
+
+__all__ = [
+    "KINDS",
+    "SIDES",
+    "Kept",
+    "LinkSettings",
+    "Namespace",
+    "Side",
+    "Topology",
+    "TopologyError",
+    "WorkloadUser",
+    "invoking_user",
+    "open_topology",
+]

@@ -1,0 +1,128 @@
+"""What the kernel made of a topology: pure parsers of `ip -j -d link`, `ethtool -k` and /proc/net/packet."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ETH_P_ALL = 0x0003  # linux/if_ether.h: a tap of every packet, which makes zero-copy sends copy
+
+# The record's name of a feature -> its line in `ethtool -k`.
+FEATURES = {
+    "rx_checksum": "rx-checksumming",
+    "tx_checksum": "tx-checksumming",
+    "scatter_gather": "scatter-gather",
+    "tso": "tcp-segmentation-offload",
+    "gso": "generic-segmentation-offload",
+    "gro": "generic-receive-offload",
+    "lro": "large-receive-offload",
+    "highdma": "highdma",
+    "tx_nocache_copy": "tx-nocache-copy",
+}
+XDP_MODES = {1: "native", 2: "generic", 3: "offloaded"}  # XDP_ATTACHED_* in linux/if_link.h
+
+
+@dataclass(frozen=True)
+class Link:
+    """One device as `ip -j -d link` shows it."""
+
+    index: int
+    name: str
+    driver: str
+    mtu_bytes: int
+    qdisc: str | None
+    gso_max_bytes: int | None
+    xdp: str | None
+    up: bool
+
+
+@dataclass(frozen=True)
+class PacketSocket:
+    """One AF_PACKET socket that taps every protocol; device None means every device of its namespace."""
+
+    interface_index: int
+    inode: int
+
+
+def parse_links(text: str) -> list[Link]:
+    """The links in the output of `ip -j -d link`. Raises ValueError when it is not what ip prints."""
+    links: list[Link] = []
+    for row in json.loads(text or "[]"):
+        if not row:  # ip prints {} for a device that a filter dropped
+            continue
+        kind = row.get("linkinfo", {}).get("info_kind")
+        links.append(
+            Link(
+                index=int(row["ifindex"]),
+                name=str(row["ifname"]),
+                driver=str(kind or row.get("link_type", "unknown")),
+                mtu_bytes=int(row["mtu"]),
+                qdisc=row.get("qdisc"),
+                gso_max_bytes=row.get("gso_max_size"),
+                xdp=_xdp_mode(row),
+                up="UP" in row.get("flags", []),
+            )
+        )
+    return links
+
+
+def _xdp_mode(row: dict[str, Any]) -> str | None:
+    attached = row.get("xdp")
+    if not attached:
+        return None
+    return XDP_MODES.get(int(attached.get("mode", 0)), f"mode {attached.get('mode')}")
+
+
+def parse_features(text: str) -> dict[str, bool | None]:
+    """The record's features out of `ethtool -k DEVICE`; None for one that this ethtool does not print."""
+    printed: dict[str, bool] = {}
+    for line in text.splitlines():
+        name, colon, value = line.strip().partition(":")
+        if colon and value.split()[:1] in (["on"], ["off"]):
+            printed[name] = value.split()[0] == "on"
+    return {feature: printed.get(line) for feature, line in FEATURES.items()}
+
+
+def parse_packet_sockets(text: str) -> list[PacketSocket]:
+    """The ETH_P_ALL sockets in /proc/PID/net/packet (from packet_seq_show(), net/packet/af_packet.c)."""
+    sockets: list[PacketSocket] = []
+    for line in text.splitlines()[1:]:
+        columns = line.split()  # sk RefCnt Type Proto Iface R Rmem User Inode
+        if len(columns) >= 9 and int(columns[3], 16) == ETH_P_ALL:
+            sockets.append(PacketSocket(interface_index=int(columns[4]), inode=int(columns[8])))
+    return sockets
+
+
+def find_socket_owners(inodes: Iterable[int], proc: Path = Path("/proc")) -> dict[int, tuple[int, str]]:
+    """Socket inode -> (pid, comm) of a process that has it open; one that nobody shows has no entry."""
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    owners: dict[int, tuple[int, str]] = {}
+    if not wanted:
+        return owners
+    for process in sorted((entry for entry in proc.iterdir() if entry.name.isdecimal()), key=_pid):
+        for target in _open_files(process):
+            if target in wanted and wanted[target] not in owners:
+                owners[wanted[target]] = (_pid(process), _comm(process))
+    return owners
+
+
+def _pid(process: Path) -> int:
+    return int(process.name)
+
+
+def _open_files(process: Path) -> list[str]:
+    targets: list[str] = []
+    try:
+        for descriptor in (process / "fd").iterdir():
+            targets.append(str(descriptor.readlink()))
+    except OSError:  # the process ended, or it is not ours to look at: it then owns nothing we can name
+        return targets
+    return targets
+
+
+def _comm(process: Path) -> str:
+    try:
+        return (process / "comm").read_text().strip()
+    except OSError:
+        return "?"

@@ -1,0 +1,101 @@
+"""The kinds of topology: one class and one row in KINDS each."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from copyscope.topology.inspection import parse_links
+from copyscope.topology.place import SIDES, LinkSettings, Side, Topology
+from copyscope.topology.shell import Command, TopologyError, run, run_together
+
+
+class Veth(Topology):
+    """Two namespaces joined by a pair of virtual Ethernet devices.
+
+    The receiving device hands each skb to the stack through skb_orphan_frags_rx(), so a zero-copy send is
+    always copied after all (Documentation/networking/msg_zerocopy.rst, "Loopback").
+    """
+
+    kind: ClassVar[str] = "veth"
+    what: ClassVar[str] = "two network namespaces, one veth pair; zero-copy sends are always copied here"
+    default_mtu_bytes: ClassVar[int] = 1500
+    # The benchmarking range of RFC 2544; visible inside the anonymous namespaces only.
+    addresses: ClassVar[dict[Side, str]] = {"sender": "198.18.0.1", "receiver": "198.18.0.2"}
+    devices: ClassVar[dict[Side, str]] = {"sender": "sender0", "receiver": "receiver0"}
+    routes: ClassVar[dict[Side, str]] = {
+        "sender": "198.18.0.0/24 dev sender0 proto kernel scope link src 198.18.0.1",
+        "receiver": "198.18.0.0/24 dev receiver0 proto kernel scope link src 198.18.0.2",
+    }
+
+    def _build(self) -> None:
+        sender, receiver = self._hold(2)
+        self.namespaces = {"sender": sender, "receiver": receiver}
+        # The pair is created from inside the sender's namespace: no device ever appears on the host.
+        pair = (
+            f"link add {self.devices['sender']} mtu {self.mtu_bytes} type veth"
+            f" peer name {self.devices['receiver']} mtu {self.mtu_bytes} netns {receiver.pid}\n"
+        )
+        run(self._batch("sender", pair))
+        run_together([self._batch(side, self._bring_up(side)) for side in SIDES])
+
+    def _bring_up(self, side: Side) -> str:
+        device = self.devices[side]
+        return f"link set lo up\naddr add {self.addresses[side]}/24 dev {device}\nlink set {device} up\n"
+
+    def _batch(self, side: Side, lines: str) -> Command:
+        return self._inside(side, ("ip", "-batch", "-"), "choose an MTU of 68 to 65535 bytes", lines)
+
+
+class VethXdp(Veth):
+    """As veth, with a native XDP program on the receiving device that passes every packet.
+
+    XDP needs linear writable packets, so the driver copies each skb (veth_convert_skb_to_xdp_buff()) before
+    the stack sees it: the sender's completions say "zero copy" although each byte was copied, silently.
+    The sender's own device needs no program: veth polls (NAPI) on the end that has one.
+    """
+
+    kind: ClassVar[str] = "veth-xdp"
+    what: ClassVar[str] = (
+        "a veth pair with a pass-all native XDP program; its driver copies, completions hide it"
+    )
+
+    def _build(self) -> None:
+        super()._build()
+        if not self.xdp_object.is_file():
+            raise TopologyError(f"topology: {self.kind}: {self.xdp_object}: not there: run `make` first")
+        device = self.devices["receiver"]
+        attach = ("ip", "link", "set", "dev", device, "xdpdrv", "obj", str(self.xdp_object), "sec", "xdp")
+        # veth_xdp_set() refuses when a packet of the peer's MTU does not fit in one page with its headroom.
+        run(self._inside("receiver", attach, "use an MTU of at most 3506 bytes (4 KiB pages), or kind veth"))
+        show = ("ip", "-j", "-d", "link", "show", "dev", device)
+        link = parse_links(run(self._inside("receiver", show, "update iproute2")))[0]
+        if link.xdp != "native":
+            raise TopologyError(f"topology: {self.kind}: {device}: XDP mode is {link.xdp}: use kind veth")
+
+
+class Loopback(Topology):
+    """One namespace; both ends talk over lo."""
+
+    kind: ClassVar[str] = "loopback"
+    what: ClassVar[str] = "one network namespace, its loopback device; zero-copy sends are always copied here"
+    default_mtu_bytes: ClassVar[int] = 65536
+    addresses: ClassVar[dict[Side, str]] = {"sender": "127.0.0.1", "receiver": "127.0.0.1"}
+    devices: ClassVar[dict[Side, str]] = {"sender": "lo", "receiver": "lo"}
+    routes: ClassVar[dict[Side, str]] = dict.fromkeys(
+        SIDES, "local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1"
+    )
+
+    def _build(self) -> None:
+        (shared,) = self._hold(1)
+        self.namespaces = {"sender": shared, "receiver": shared}
+        line = ("ip", "link", "set", "lo", "mtu", str(self.mtu_bytes), "up")
+        run(self._inside("sender", line, "choose an MTU of 68 to 65536 bytes"))
+
+
+KINDS: dict[str, type[Topology]] = {kind.kind: kind for kind in (Veth, Loopback, VethXdp)}
+
+
+def open_topology(kind: str, settings: LinkSettings, xdp_object: Path) -> Topology:
+    """A topology to be entered with `with`; raises TopologyError for a kind that does not exist."""
+    if kind not in KINDS:
+        raise TopologyError(f"topology: {kind}: no such kind: one of {', '.join(KINDS)}")
+    return KINDS[kind](settings, xdp_object)

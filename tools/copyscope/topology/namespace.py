@@ -1,0 +1,81 @@
+"""An anonymous network namespace that lives exactly as long as this process.
+
+A holder process sits in the namespace and reads a pipe whose only write end is ours. When we end, by SIGKILL
+too, the kernel closes the pipe, the holder reads end-of-file and exits, and the kernel removes the namespace
+with its links. Nothing is written under /run. The pipe is close-on-exec, so children started the ordinary way
+(subprocess) do not prolong it; a bare os.fork() would.
+"""
+
+import subprocess
+from types import TracebackType
+from typing import Self
+
+from copyscope.topology.shell import TopologyError, describe_missing
+
+# IPv6 is switched off in the namespace (not on the host): its neighbour and multicast chatter would be
+# counted beside the measured bytes. A kernel without IPv6 has no such file.
+HOLDER_SCRIPT = """
+for file in /proc/sys/net/ipv6/conf/all/disable_ipv6 /proc/sys/net/ipv6/conf/default/disable_ipv6; do
+    if [ -w "$file" ]; then echo 1 >"$file"; fi
+done
+echo ready
+exec cat
+"""
+HOLDER_ARGV = ("unshare", "--net", "sh", "-c", HOLDER_SCRIPT)
+EXIT_TIMEOUT_S = 2.0
+
+
+class Namespace:
+    """One held namespace; `pid` is the holder's, and /proc/PID/ns/net is the namespace."""
+
+    def __init__(self) -> None:
+        """Start the holder; call wait_ready() before using the namespace (several start at the same time)."""
+        try:
+            self._holder = subprocess.Popen(
+                HOLDER_ARGV,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                process_group=0,  # Ctrl-C must not take the link away while the traffic is still draining
+            )
+        except OSError as error:
+            raise TopologyError(describe_missing(HOLDER_ARGV[0], error)) from None
+        self.pid = self._holder.pid
+
+    def wait_ready(self) -> None:
+        """Block until the holder is in its namespace; raises TopologyError when it could not make one."""
+        assert self._holder.stdout is not None and self._holder.stderr is not None
+        if self._holder.stdout.readline() != "ready\n":
+            reason = self._holder.stderr.read().strip().replace("\n", "; ") or "the holder process ended"
+            raise TopologyError(
+                f"topology: unshare --net: {reason}: run as root with CAP_SYS_ADMIN and CAP_NET_ADMIN"
+                " (in a container: --privileged)"
+            )
+
+    @property
+    def path(self) -> str:
+        return f"/proc/{self.pid}/ns/net"
+
+    def enter(self) -> tuple[str, ...]:
+        """The argv prefix that runs a program inside, as the current user."""
+        return ("nsenter", f"--net={self.path}", "--")
+
+    def close(self) -> None:
+        """End the holder; the kernel then removes the namespace, unless another process is still in it."""
+        for pipe in (self._holder.stdin, self._holder.stdout, self._holder.stderr):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._holder.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:  # stopped or traced: end our own child by force
+            self._holder.kill()
+            self._holder.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

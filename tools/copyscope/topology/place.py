@@ -1,0 +1,281 @@
+"""What every kind of topology shares: sides, devices, the traffic's user, its section of the record."""
+
+import os
+import re
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self
+
+from copyscope.topology.inspection import (
+    Link,
+    PacketSocket,
+    find_socket_owners,
+    parse_features,
+    parse_links,
+    parse_packet_sockets,
+)
+from copyscope.topology.namespace import Namespace
+from copyscope.topology.shell import Command, TopologyError, run, run_together
+from copyscope.topology.workload_user import WorkloadUser, find_privileges, invoking_user
+
+Side = Literal["sender", "receiver"]
+SIDES: tuple[Side, Side] = ("sender", "receiver")
+OFFLOADS = ("tso", "gso", "gro")
+
+
+@dataclass(frozen=True)
+class LinkSettings:
+    """What may be chosen about a link; None leaves the kernel's (or the kind's) default.
+
+    congestion is set on the route, which decides for every connection over it, whatever the programs ask for.
+    So an unprivileged program gets one that net.ipv4.tcp_allowed_congestion_control keeps from it (cubic, if
+    the host's default is another), and nothing is changed on the host.
+    """
+
+    mtu_bytes: int | None = None
+    tso: bool | None = None
+    gso: bool | None = None
+    gro: bool | None = None
+    congestion: str | None = None
+
+    def offloads(self) -> dict[str, bool]:
+        return {name: value for name in OFFLOADS if (value := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Namespaces that outlive us, and the commands to look around in them and to delete them."""
+
+    names: tuple[str, ...]
+    look: tuple[str, ...]
+    delete: tuple[str, ...]
+
+
+class Topology(ABC):
+    """A context manager: made on entry, gone on exit. One subclass per kind."""
+
+    kind: ClassVar[str]
+    what: ClassVar[str]
+    default_mtu_bytes: ClassVar[int]
+    addresses: ClassVar[dict[Side, str]]
+    devices: ClassVar[dict[Side, str]]
+    routes: ClassVar[dict[Side, str]]  # the route to the other side, as `ip route` shows it
+    local_delivery: ClassVar[bool] = True  # both ends are sockets of this kernel
+
+    def __init__(self, settings: LinkSettings, xdp_object: Path) -> None:
+        self.settings = settings
+        self.xdp_object = xdp_object
+        self.mtu_bytes = self.default_mtu_bytes if settings.mtu_bytes is None else settings.mtu_bytes
+        self.user: WorkloadUser = invoking_user()
+        self.namespaces: dict[Side, Namespace] = {}
+        self._held = ExitStack()
+
+    @abstractmethod
+    def _build(self) -> None:
+        """Make namespaces (through _hold) and links."""
+
+    def __enter__(self) -> Self:
+        if os.geteuid() != 0:
+            raise TopologyError(
+                f"topology: {self.kind}: only root can make network namespaces: run it with sudo"
+            )
+        try:
+            self._build()
+            self._set_congestion()
+            self._set_offloads()
+            self._check_workload_user()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove everything that was made; safe to call twice. Programs inside must have ended before."""
+        self._held.close()
+        self.namespaces.clear()
+
+    def command(self, side: Side, argv: Sequence[str] = ()) -> list[str]:
+        """The argv that runs a program on a side as the invoking user, without capabilities."""
+        return [*self.namespaces[side].enter(), *self.user.argv(), *argv]
+
+    def root_command(self, side: Side, argv: Sequence[str] = ()) -> list[str]:
+        """The argv that runs a program on a side as root (inspection, tools)."""
+        return [*self.namespaces[side].enter(), *argv]
+
+    def keep(self, name: str) -> Kept:
+        """Name the namespaces, so that they survive this process, until the returned commands delete them."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+            raise TopologyError(f"topology: keep: {name!r}: not a namespace name: use letters, digits, - _ .")
+        sides = self._distinct_sides()
+        names = [f"{name}-{side}" if len(sides) > 1 else name for side in sides]
+        done: list[str] = []
+        try:
+            for side, kept in zip(sides, names, strict=True):
+                argv = ("ip", "netns", "attach", kept, str(self.namespaces[side].pid))
+                run(Command(argv, f"choose another name, or `ip netns delete {kept}` if it is an old one"))
+                done.append(kept)
+        except TopologyError:
+            for kept in done:  # all or nothing: half of a kept pair would be litter
+                run(Command(("ip", "netns", "delete", kept), "delete it by hand"))
+            raise
+        return Kept(
+            names=tuple(names),
+            look=tuple(f"sudo ip netns exec {shlex.quote(kept)} ip -d addr" for kept in names),
+            delete=tuple(f"sudo ip netns delete {shlex.quote(kept)}" for kept in names),
+        )
+
+    def sysctls(self, side: Side, names: Sequence[str]) -> dict[str, str | None]:
+        """Network sysctls as they are on that side (most are per namespace); None when absent."""
+        paths = {f"/proc/sys/{name.replace('.', '/')}": name for name in names}
+        # grep ends with 2 when one file is missing, which is an answer here and not a failure.
+        script = 'grep -sH "" "$@"; [ $? -le 2 ]'
+        argv = (*self.namespaces[side].enter(), "sh", "-c", script, "sh", *paths)
+        values: dict[str, str | None] = dict.fromkeys(names)
+        for line in run(Command(argv, "check that /proc/sys is mounted")).splitlines():
+            path, _, value = line.partition(":")
+            if path in paths:
+                values[paths[path]] = " ".join(value.split())
+        return values
+
+    def describe(self) -> dict[str, Any]:
+        """The record's `topology` section, read back from the kernel and not from what was asked.
+
+        tso and gso are the sending device's, gro the receiving device's: the ones the payload goes through.
+        """
+        links, features = self._read_devices()
+        rows = [self._device_row(side, links[side], features[side]) for side in SIDES]
+        return {
+            "kind": self.kind,
+            "what": self.what,
+            "mtu_bytes": links["sender"].mtu_bytes,
+            "offloads": {
+                "tso": features["sender"]["tso"],
+                "gso": features["sender"]["gso"],
+                "gro": features["receiver"]["gro"],
+            },
+            "local_delivery": self.local_delivery,
+            "xdp": links["receiver"].xdp,
+            "devices": rows,
+            "packet_sockets": self.packet_sockets(links),
+            "addresses": dict(self.addresses),
+            "route_congestion_control": self.settings.congestion,
+        }
+
+    def packet_sockets(self, links: dict[Side, Link] | None = None) -> list[dict[str, Any]]:
+        """Who taps every packet here (AF_PACKET, ETH_P_ALL): each makes a zero-copy send a copy."""
+        found: list[tuple[Side, PacketSocket]] = [
+            (side, socket)
+            for side in self._distinct_sides()
+            for socket in parse_packet_sockets(
+                Path(f"/proc/{self.namespaces[side].pid}/net/packet").read_text(encoding="ascii")
+            )
+        ]
+        if not found:
+            return []
+        links = links or self._read_devices()[0]
+        owners = find_socket_owners(socket.inode for _, socket in found)
+        rows: list[dict[str, Any]] = []
+        for side, socket in found:
+            pid, comm = owners.get(socket.inode, (None, None))
+            bound = {0: "any", links[side].index: links[side].name}
+            device = bound.get(socket.interface_index, f"index {socket.interface_index}")
+            rows.append({"side": side, "device": device, "protocol": "ETH_P_ALL", "pid": pid, "comm": comm})
+        return rows
+
+    def _device_row(self, side: Side, link: Link, features: dict[str, bool | None]) -> dict[str, Any]:
+        row = asdict(link)
+        del row["index"], row["up"], row["xdp"]
+        return {"side": side, **row, "features": features}
+
+    def _distinct_sides(self) -> list[Side]:
+        """One side per namespace: both for a pair, the sender for a shared one."""
+        shared = self.namespaces["sender"] is self.namespaces["receiver"]
+        return ["sender"] if shared else list(SIDES)
+
+    def _hold(self, count: int) -> list[Namespace]:
+        """New namespaces, held until close(); they are made at the same time."""
+        namespaces = [self._held.enter_context(Namespace()) for _ in range(count)]
+        for namespace in namespaces:
+            namespace.wait_ready()
+        return namespaces
+
+    def _inside(self, side: Side, argv: Sequence[str], next_step: str, stdin: str = "") -> Command:
+        return Command((*self.namespaces[side].enter(), *argv), next_step, stdin)
+
+    def _read_devices(self) -> tuple[dict[Side, Link], dict[Side, dict[str, bool | None]]]:
+        commands: list[Command] = []
+        for side in SIDES:
+            device = self.devices[side]
+            commands.append(
+                self._inside(side, ("ip", "-j", "-d", "link", "show", "dev", device), "update iproute2")
+            )
+            commands.append(self._inside(side, ("ethtool", "-k", device), "update ethtool"))
+        answers = run_together(commands)
+        links = {side: parse_links(answers[2 * at])[0] for at, side in enumerate(SIDES)}
+        features = {side: parse_features(answers[2 * at + 1]) for at, side in enumerate(SIDES)}
+        return links, features
+
+    def _set_congestion(self) -> None:
+        if self.settings.congestion is None:
+            return
+        choose = "choose one of net.ipv4.tcp_available_congestion_control"
+        run_together(
+            [
+                self._inside(
+                    side,
+                    (
+                        "ip",
+                        "route",
+                        "replace",
+                        *self.routes[side].split(),
+                        "congctl",
+                        self.settings.congestion,
+                    ),
+                    choose,
+                )
+                for side in self._distinct_sides()
+            ]
+        )
+
+    def _set_offloads(self) -> None:
+        asked = self.settings.offloads()
+        if not asked:
+            return
+        words = [word for name, value in asked.items() for word in (name, "on" if value else "off")]
+        ends = {(self.namespaces[side].pid, self.devices[side]): side for side in SIDES}
+        run_together(
+            [
+                self._inside(
+                    side, ("ethtool", "-K", self.devices[side], *words), "leave that offload as it is"
+                )
+                for side in ends.values()
+            ]
+        )
+        # ethtool -K succeeds although a feature stays as it was ("Actual changes: off [requested on]").
+        _, features = self._read_devices()
+        for side in ends.values():
+            for name, value in asked.items():
+                if features[side][name] != value:
+                    raise TopologyError(
+                        f"topology: {self.kind}: {self.devices[side]}: {name} stays"
+                        f" {'off' if value else 'on'} (another offload or XDP decides it): do not set {name}"
+                    )
+
+    def _check_workload_user(self) -> None:
+        """Refuse a workload that kept privileges: it would not meet the limits that real programs meet."""
+        command = Command(tuple(self.command("sender", ("cat", "/proc/self/status"))), "update util-linux")
+        left = find_privileges(run(command))
+        if left:
+            raise TopologyError(
+                f"topology: setpriv: the workload would keep {' '.join(left)}: update util-linux"
+            )

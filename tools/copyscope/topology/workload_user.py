@@ -1,0 +1,58 @@
+"""As whom the traffic runs: the invoking user, without any capability.
+
+Root would hide the limit that makes real programs fail: the kernel does not account pinned zero-copy pages
+against RLIMIT_MEMLOCK for a task with CAP_IPC_LOCK (mm_account_pinned_pages() in net/core/skbuff.c).
+"""
+
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+@dataclass(frozen=True)
+class WorkloadUser:
+    uid: int
+    gid: int
+    known: bool  # the user has a passwd entry, so its supplementary groups can be looked up
+
+    def argv(self) -> tuple[str, ...]:
+        """The argv prefix that becomes this user for good: no capabilities, no set-uid way back."""
+        return (
+            "setpriv",
+            f"--reuid={self.uid}",
+            f"--regid={self.gid}",
+            "--init-groups" if self.known else "--clear-groups",
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+            "--no-new-privs",
+            "--",
+        )
+
+
+def invoking_user(environment: Mapping[str, str] | None = None) -> WorkloadUser:
+    """Who called sudo (SUDO_UID, SUDO_GID); without sudo the current user, still stripped of capabilities."""
+    environment = os.environ if environment is None else environment
+    uid_text, gid_text = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
+    by_sudo = uid_text.isdecimal() and gid_text.isdecimal()
+    uid, gid = (int(uid_text), int(gid_text)) if by_sudo else (os.getuid(), os.getgid())
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return WorkloadUser(uid, gid, known=False)
+    return WorkloadUser(uid, gid, known=True)
+
+
+def find_privileges(status: str) -> list[str]:
+    """What is left of root in the text of /proc/PID/status: one entry per non-empty capability set."""
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    left = [
+        f"{name}={fields.get(name, '?').strip()}"
+        for name in CAPABILITY_SETS
+        if fields.get(name, "?").strip().strip("0")  # an absent line counts as a privilege: never assume
+    ]
+    if fields.get("NoNewPrivs", "").strip() != "1":
+        left.append("NoNewPrivs=0")
+    return left
