@@ -1,0 +1,183 @@
+"""docs/RECORD.md against records: every key is explained, and nothing is explained that does not exist.
+
+COPYSCOPE_RECORD=run.json checks the record of a real run, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import raw_record
+from copyscope.ledger import derive
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+RECORD_MD = (DOCS / "RECORD.md").read_text()
+
+HISTOGRAM = {
+    **{key: 1 for key in ("count", "min", "max", "mean", "p50", "p90", "p99", "p999")},
+    "buckets": [[0, 1, 1]],
+}
+PART = {"pmu": "cpu_core", "value": 1, "running": 1.0, "share": 1.0}
+
+
+def rows() -> list[list[str]]:
+    """The tables' rows: key, type, unit, null when, meaning. A pipe stands in no cell."""
+    lines = [line for line in RECORD_MD.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def documented_keys() -> list[str]:
+    """The first cell of each row, with {a,b} written out."""
+    return [key for row in rows() for key in expand(row[0].strip("`"))]
+
+
+def expand(cell: str) -> list[str]:
+    """`x.{a,b}.y` as `x.a.y` and `x.b.y`."""
+    choices = [part.split(",") for part in re.findall(r"\{([^}]*)\}", cell)]
+    frame = re.split(r"\{[^}]*\}", cell)
+    return [
+        "".join(itertools.chain(*itertools.zip_longest(frame, chosen, fillvalue="")))
+        for chosen in itertools.product(*choices)
+    ]
+
+
+def paths(value: Any, where: str = "") -> Iterator[str]:
+    """Every key of a record as a path: objects by name, lists as []. Containers have a path too."""
+    if where:
+        yield where
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from paths(item, f"{where}.{key}" if where else key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from paths(item, f"{where}[]")
+
+
+def add_what_programs_say(raw: dict[str, Any]) -> None:
+    """The keys that a real run has beyond those that the builders need."""
+    raw["topology"]["what"] = "a pair of virtual devices"
+    for device in raw["topology"]["devices"]:
+        device |= {"mtu_bytes": 1500, "qdisc": "noqueue", "gso_max_bytes": 65_536, "gso_max_segments": 65_535}
+        device |= {"rx_queues": 1, "tx_queues": 1}
+    absent = ("microcode", "numa_nodes", "idle_driver", "transparent_hugepages")
+    raw["machine"] |= {name: None for name in absent} | {"reasons": {name: "not shown" for name in absent}}
+    raw["machine"]["hybrid"] = {"cpu_core": "0-7"}
+    for side, report in raw["traffic"].items():
+        report |= {"clock_cost_ns": 40, "sending_ns": 1, "too_short": False, "too_short_reason": None}
+        report |= {"interrupted": False, "errors": ["peer: 10.0.0.1: reset"]}
+        report["limits"]["memlock_enforced"] = True
+        report["claim"]["what"] = "one sendmsg() over the fields"
+        report["options"]["cpus"] = [0]
+        report["histograms"] |= {"send_time_ns": HISTOGRAM}
+        for thread in report["threads"]:
+            thread |= {"sndbuf_bytes": 1, "rcvbuf_bytes": 1, "congestion_control": "cubic"}
+        for counter in raw["counters"][side].values():
+            counter["parts"] = [PART]
+    raw["topology"]["route_congestion_control"] = "cubic"
+    raw["traffic"]["sender"]["ring"] = {"bytes": 1_048_576, "huge_bytes": None}
+    raw["traffic"]["receiver"] |= {"replies": 0, "impl": None}
+    verify = {"checked_bytes": 1, "wrong_bytes": 0, "first_wrong_offset": None}
+    raw["traffic"]["receiver"]["verify"] = verify
+    raw["run"]["segments"][0]["receiver"] |= {"verify": verify, "replies": 0}
+
+
+def full_records() -> list[dict[str, Any]]:
+    """Records that together have every optional part."""
+    tap = {"side": "sender", "device": None, "protocol": "ETH_P_ALL", "pid": 812, "comm": "lldpd"}
+    raws = [
+        raw_record("zero_copy", packet_sockets=[tap]),
+        raw_record("two_copy", pmu=True),
+        raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
+    ]
+    for raw in raws:
+        add_what_programs_say(raw)
+    raws[2]["samples"] = []
+    calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
+    return [derive(raw) for raw in [*raws, calls_only, *real_records()]]
+
+
+def real_records() -> list[dict[str, Any]]:
+    """Records of real runs, where somebody names them: COPYSCOPE_RECORD=run.json[:run.json...]."""
+    names = [name for name in os.environ.get("COPYSCOPE_RECORD", "").split(":") if name]
+    return [json.loads(Path(name).read_text()) for name in names]
+
+
+def pattern(key: str) -> re.Pattern[str]:
+    """A documented key as a regular expression: <name> is any key, <dotted> one that may have dots."""
+    plain = re.escape(key).replace("<dotted>", r"[^\[\]]+")
+    return re.compile(re.sub(r"<\w+>", r"[^.\[\]]+", plain))
+
+
+RECORDS = full_records()
+BUILT = {path for record in RECORDS for path in paths(record)}
+DOCUMENTED = documented_keys()
+
+
+def test_every_row_has_five_cells() -> None:
+    assert [row for row in rows() if len(row) != 5] == []
+
+
+def test_no_key_is_documented_twice() -> None:
+    assert sorted(DOCUMENTED) == sorted(set(DOCUMENTED))
+
+
+def test_every_key_of_a_record_is_documented() -> None:
+    patterns = [pattern(key) for key in DOCUMENTED]
+    parents = {parent for key in DOCUMENTED for parent in parents_of(key)}
+    missing = [
+        path
+        for path in sorted(BUILT)
+        if not any(known.fullmatch(path) for known in patterns)
+        and not any(pattern(parent).fullmatch(path) for parent in parents)
+    ]
+    assert missing == []
+
+
+def parents_of(key: str) -> set[str]:
+    """The containers on the way to a key: they need no row of their own."""
+    found: set[str] = set()
+    while "." in key or key.endswith("[]"):
+        key = key[:-2] if key.endswith("[]") else key.rpartition(".")[0]
+        found.add(key)
+    return found
+
+
+@pytest.mark.parametrize("key", DOCUMENTED)
+def test_every_documented_key_exists(key: str) -> None:
+    known = pattern(key)
+    assert any(known.fullmatch(path) for path in BUILT)
+
+
+def test_every_key_that_was_null_says_when() -> None:
+    nullable = [key for row in rows() if row[3] for key in expand(row[0].strip("`"))]
+    unexplained = {
+        path
+        for record in RECORDS
+        for path in null_paths(record)
+        if not any(pattern(key).fullmatch(path) for key in nullable)
+    }
+    assert unexplained == set()
+
+
+def null_paths(value: Any, where: str = "") -> Iterator[str]:
+    if value is None:
+        yield where
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from null_paths(item, f"{where}.{key}" if where else key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from null_paths(item, f"{where}[]")
+
+
+@pytest.mark.parametrize("name", ["RECORD.md", "METHOD.md"])
+def test_links_between_the_documents_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", (DOCS / name).read_text()):
+        assert (DOCS / target).exists(), target

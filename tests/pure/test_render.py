@@ -1,0 +1,384 @@
+"""The terminal report: golden texts, widths, and what must never be printed.
+
+COPYSCOPE_GOLDEN=1 writes the golden files anew; read the difference before it is kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import raw_record
+from copyscope.ledger import derive
+from copyscope.render import evidence, terminal, units
+from copyscope.render.layout import Column, Table, wrap
+from copyscope.render.progress import Steps
+from copyscope.render.summary import render_summary
+from rich.console import Console
+
+GOLDEN = Path(__file__).parent / "data" / "render"
+RENEW = bool(os.environ.get("COPYSCOPE_GOLDEN"))
+
+Record = dict[str, Any]
+
+
+def broken_record() -> Record:
+    """The kernel saw one byte less than the program sent, and one stack found no room."""
+    raw = raw_record("one_copy")
+    raw["bytes"][0]["bytes"] -= 1
+    raw["loss"] = {"samples_stack_map_full": {"count": 1, "of": 2_000, "share": 0.0005}}
+    return derive(raw)
+
+
+def unknown_record() -> Record:
+    """A kernel that gives nothing: no hook, no sampler, no counter, no control."""
+    raw = raw_record("zero_copy", fixed_messages=23)
+    for hook in raw["hooks"]:
+        hook |= {"state": "refused", "how": None, "reason": "tp_btf: EPERM at load: run as root"}
+    for event in raw["sampler"]["events"]:
+        event |= {"status": "unsupported", "reason": "perf_event_open: EACCES: perf_event_paranoid is 3"}
+    raw |= {"samples": [], "bytes": [], "calls": [], "counters": {"sender": {}, "receiver": {}}}
+    return derive(raw)
+
+
+RECORDS: dict[str, Callable[[], Record]] = {
+    "one_copy": lambda: derive(raw_record("one_copy")),
+    "one_copy_pmu": lambda: derive(raw_record("one_copy", pmu=True)),
+    "two_copy": lambda: derive(raw_record("two_copy")),
+    "zero_copy": lambda: derive(raw_record("zero_copy")),
+    "zero_copy_xdp": lambda: derive(raw_record("zero_copy", kind="veth-xdp")),
+    "null": lambda: derive(raw_record("null")),
+    "trunc": lambda: derive(raw_record("one_copy", receiver="trunc")),
+    "invalid": broken_record,
+    "unknown": unknown_record,
+}
+# golden file -> record, verbose, explain
+CASES: dict[str, tuple[str, bool, bool]] = {
+    **{name: (name, False, False) for name in RECORDS},
+    "zero_copy_verbose": ("zero_copy", True, False),
+    "zero_copy_explain": ("zero_copy", False, True),
+    "two_copy_explain": ("two_copy", False, True),
+    "zero_copy_xdp_explain": ("zero_copy_xdp", False, True),
+    "unknown_explain": ("unknown", False, True),
+}
+
+
+def plain_console(width: int) -> Console:
+    return Console(file=io.StringIO(), width=width, color_system=None)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def report(record: Record, *, width: int = 100, verbose: bool = False, explain: bool = False) -> str:
+    console = plain_console(width)
+    terminal.render(record, verbose=verbose, explain=explain, console=console)
+    return printed(console)
+
+
+def check_golden(name: str, text: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if RENEW:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text(), f"{path.name}: differs: COPYSCOPE_GOLDEN=1 writes it anew"
+
+
+def broken_counts() -> Record:
+    """Two loss counters above zero, one of them of an unknown whole."""
+    raw = raw_record("one_copy")
+    raw["loss"] |= {"samples_stack_map_full": 3, "recursion_send_bytes": 2}
+    return derive(raw)
+
+
+def half_seen_record() -> Record:
+    """A receiver that sleeps every 9 us, of which the sampler saw half."""
+    raw = raw_record("one_copy")
+    for segment in raw["run"]["segments"]:
+        segment["receiver"]["voluntary_switches"] = 20_000
+    for row in raw["samples"]:
+        if row["side"] == "receiver":
+            row |= {"samples": row["samples"] // 2, "weight": row["weight"] // 2}
+    return derive(raw)
+
+
+def lines_of(text: str, label: str) -> list[str]:
+    """A labelled finding with the lines that hang under it."""
+    lines = text.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith(label))
+    rest = lines[first + 1 :]
+    hanging = next((number for number, line in enumerate(rest) if not line.startswith(" " * 14)), len(rest))
+    return lines[first : first + 1 + hanging]
+
+
+def test_losses_are_one_line_unless_there_are_some() -> None:
+    quiet = lines_of(report(RECORDS["one_copy"]()), "losses")
+    assert quiet == ["losses        none; 11 loss counters read, all zero"]
+    verbose = lines_of(report(RECORDS["one_copy"](), verbose=True), "losses")
+    assert verbose[0] == quiet[0] and len(verbose) <= 4
+    assert "recursion_{send_bytes, receive_bytes, copy_out_bytes" in " ".join(verbose)
+    assert "0.0 %" not in " ".join(verbose)
+    lost = " ".join(" ".join(lines_of(report(broken_counts()), "losses")).split())
+    assert "samples_stack_map_full 3 of " in lost and "recursion_send_bytes 2 of " in lost
+    assert "calls_task_map_full" not in lost
+
+
+def test_each_observer_line_fits_a_hundred_columns() -> None:
+    lines = [line for line in report(RECORDS["one_copy"]()).splitlines() if line.startswith("observer")]
+    assert lines == [
+        "observer      ledger: goodput -3.0 % (75 % interval -4.0 % to -2.0 %, 3 pairs): effect seen",
+        "observer      calls: goodput -10.0 % (75 % interval -11.0 % to -9.0 %, 3 pairs): effect seen",
+    ]
+
+
+def test_a_reason_is_said_once_for_all_its_events() -> None:
+    text = " ".join(" ".join(lines_of(report(RECORDS["one_copy"]()), "instruments")).split())
+    assert text.count("this machine has no such event") == 1
+    assert "cpu-clock every 100,000 ns; cycles, LLC-load-misses, L1-dcache-load-misses unsupported: " in text
+
+
+def test_says_how_much_of_a_side_the_sampler_saw() -> None:
+    text = " ".join(report(half_seen_record()).split())
+    receiver = text[text.index("receiver: rows add up to") :]
+    seen = "1,079 samples; the sampler saw 50 % of it: bursts of 9.00 us"
+    assert receiver.startswith(f"receiver: rows add up to 540 ms of 540 ms CPU time, {seen}")
+    assert "the sampler saw" not in report(RECORDS["one_copy"]())
+
+
+@pytest.mark.parametrize("name", ["one_copy", "two_copy", "null"])
+def test_what_one_call_costs_lies_in_its_histogram(name: str) -> None:
+    """Half of the calls are below p50, and the mean lies between the means of the buckets' edges."""
+    for call in RECORDS[name]()["calls"]:
+        for key, of in (("on_cpu_ns", "histogram"), ("softirq_ns", "softirq_histogram")):
+            buckets = call[of]["buckets"]
+            timed = sum(count for _, _, count in buckets)
+            assert timed == call["timed_calls"]
+            low, high = (sum(b[edge] * b[2] for b in buckets) / timed for edge in (0, 1))
+            assert low <= call[key] / call["calls"] <= high
+
+
+@pytest.mark.parametrize(
+    ("buckets", "p50", "p99"),
+    [
+        ([], None, None),
+        ([[0, 1, 10]], "1 ns", "1 ns"),
+        ([[4_096, 5_120, 50], [8_192, 10_240, 50]], "5.12 us", "10.2 us"),
+        ([[4_096, 5_120, 49], [8_192, 10_240, 51]], "10.2 us", "10.2 us"),
+        ([[4_096, 5_120, 99], [1 << 20, 1_310_720, 1]], "5.12 us", "5.12 us"),
+        ([[4_096, 5_120, 98], [1 << 20, 1_310_720, 2]], "5.12 us", "1.31 ms"),
+    ],
+)
+def test_a_quantile_is_the_upper_edge_of_its_bucket(
+    buckets: list[list[int]], p50: str | None, p99: str | None
+) -> None:
+    histogram = {"unit": "ns", "buckets": buckets}
+    assert [evidence.quantile(histogram, share) for share in (0.50, 0.99)] == [p50, p99]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_report_is_the_golden_text(name: str) -> None:
+    record, verbose, explain = CASES[name]
+    check_golden(name, report(RECORDS[record](), verbose=verbose, explain=explain))
+
+
+@pytest.mark.parametrize("width", [80, 100, 132])
+@pytest.mark.parametrize("name", RECORDS)
+def test_no_line_is_wider_than_the_console(name: str, width: int) -> None:
+    text = report(RECORDS[name](), width=width, verbose=True, explain=True)
+    assert max(map(len, text.splitlines())) <= min(width, terminal.REPORT_WIDTH)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_narrow_console_shows_the_same_numbers(name: str) -> None:
+    record = RECORDS[name]()
+    numbers = {width: set(re.findall(r"\d[\d,.]*", report(record, width=width))) for width in (80, 100)}
+    assert numbers[100] <= numbers[80]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_nothing_is_cut_short_and_everything_is_ascii(name: str) -> None:
+    text = report(RECORDS[name](), width=80, verbose=True, explain=True)
+    assert text.isascii()
+    assert "..." not in text
+    assert "None" not in text
+    assert " nan" not in text
+
+
+def test_rendering_changes_nothing_in_the_record() -> None:
+    record = RECORDS["zero_copy"]()
+    before = copy.deepcopy(record)
+    report(record, verbose=True, explain=True)
+    assert record == before
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_no_color_leaves_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TERM", "xterm-256color"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    record = RECORDS["invalid"]()
+    coloured = Terminal()
+    terminal.render(
+        RECORDS["invalid"](), verbose=False, explain=False, console=terminal.make_console(coloured)
+    )
+    assert "\x1b[" in coloured.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Terminal()
+    terminal.render(record, verbose=True, explain=True, console=terminal.make_console(plain))
+    assert "\x1b" not in plain.getvalue()
+
+
+def test_a_pipe_gets_a_hundred_columns_and_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    pipe = io.StringIO()
+    terminal.render(RECORDS["one_copy"](), verbose=False, explain=False, console=terminal.make_console(pipe))
+    assert pipe.getvalue() == report(RECORDS["one_copy"]())
+
+
+def test_an_invalid_run_says_so_first() -> None:
+    lines = report(RECORDS["invalid"]()).splitlines()
+    assert lines[0].startswith("INVALID")
+    assert "sent_bytes" in "\n".join(lines)
+
+
+def test_the_shares_of_a_side_visibly_add_up() -> None:
+    line = next(line for line in report(RECORDS["one_copy"]()).splitlines() if line.startswith("sum "))
+    assert line.count("100.0 %") == 2
+
+
+def test_only_accounts_of_this_run_have_a_row() -> None:
+    text = report(RECORDS["one_copy"]())
+    assert re.search(r"^copy_in +sender", text, re.MULTILINE)
+    assert not re.search(r"^deferred ", text, re.MULTILINE)
+    assert re.search(r"not seen in this run: .*deferred", text)
+
+
+def test_unknown_is_never_a_zero() -> None:
+    text = report(RECORDS["unknown"]())
+    assert "n/a" in text
+    assert "0.0 %" not in text
+
+
+def test_summary_names_invalid_runs_and_leaves_them_out() -> None:
+    records = []
+    for repeat, rate in enumerate((20.0, 22.0, 99.0)):
+        record = RECORDS["zero_copy"]()
+        record["run"]["id"] = f"profile-zero_copy-{repeat}"
+        record["throughput_gbps"]["unprobed"] = rate
+        records.append(record)
+    records[2]["verdict"] |= {"valid": False, "reasons": ["sent_bytes: broken"]}
+    console = plain_console(100)
+    render_summary(records, console)
+    check_golden("summary", printed(console))
+    assert "median 21.0 Gb/s, 20.0 Gb/s .. 22.0 Gb/s (2 runs)" in printed(console)
+
+
+def test_summary_without_a_valid_run_says_so() -> None:
+    record = RECORDS["invalid"]()
+    console = plain_console(80)
+    render_summary([record], console)
+    assert "n/a: no valid run" in printed(console)
+
+
+def test_a_table_that_is_too_wide_continues_under_its_keys() -> None:
+    table = Table(
+        [Column("name", right=False, key=True), Column("first"), Column("second"), Column("", optional=True)]
+    )
+    table.add("a", "1" * 8, "2" * 8, "###")
+    table.add("b", None, "3", "")
+    assert [line.plain for line in table.lines(40)] == [
+        "name     first    second",
+        "a     11111111  22222222  ###",
+        "b          n/a         3",
+    ]
+    assert [line.plain for line in table.lines(16)] == [
+        "name     first",
+        "a     11111111",
+        "b          n/a",
+        "",
+        "name    second",
+        "a     22222222",
+        "b            3",
+    ]
+
+
+def test_a_column_without_any_value_is_left_out() -> None:
+    table = Table([Column("name", right=False, key=True), Column("known"), Column("unknown")])
+    table.add("a", "1", None)
+    assert table.unknown_columns() == ["unknown"]
+    assert [line.plain for line in table.lines(80)] == ["name  known", "a         1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (units.format_bytes(65_536), "64 KiB"),
+        (units.format_bytes(1_000), "1000 B"),
+        (units.format_bytes(1_253_638_144), "1.17 GiB"),
+        (units.format_bytes(1_253_638_144, exact=True), "1,253,638,144 B"),
+        (units.format_bytes(None), "n/a"),
+        (units.format_ns(999), "999 ns"),
+        (units.format_ns(1_234_567), "1.23 ms"),
+        (units.format_gbps(0.27), "0.27 Gb/s"),
+        (units.format_gbps(123.4), "123 Gb/s"),
+        (units.format_tenths(0.0), "0.0"),
+        (units.format_tenths(0.01), "<0.1"),
+        (units.format_percent(0.5), "50.0 %"),
+        (units.format_percent(None), None),
+        (units.format_interval(1.0, None), None),
+        (units.format_bar(0.5, 0.5, 10), "#" * 10),
+        (units.format_bar(None, 0.5, 10), ""),
+    ],
+)
+def test_numbers(text: str | None, expected: str | None) -> None:
+    assert text == expected
+
+
+def test_prose_wraps_with_a_hanging_indent() -> None:
+    assert [line.plain for line in wrap("one two three", 9, indent=2)] == ["one two", "  three"]
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    assert [line.plain for line in wrap("took 15 ms", 8)] == ["took", "15 ms"]
+
+
+def test_progress_in_a_log_is_sparse() -> None:
+    seconds = iter((0.0, 3.0, 11.0))
+    log = io.StringIO()
+    with Steps("run", 3, stream=log, clock=lambda: next(seconds)) as steps:
+        for arm in ("ledger", "calls", "unprobed"):
+            steps.begin(arm)
+            steps.done()
+    assert log.getvalue() == "run: 1 of 3: ledger\nrun: 3 of 3: unprobed\n"
+
+
+def test_quiet_progress_says_nothing() -> None:
+    for stream in (io.StringIO(), Terminal()):
+        with Steps("run", 1, quiet=True, stream=stream) as steps:
+            steps.begin("ledger")
+            steps.done()
+        assert stream.getvalue() == ""
+
+
+def test_progress_on_a_terminal_is_drawn_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with Steps("run", 2, stream=stream) as steps:
+        steps.begin("ledger")
+        steps.done()
+    assert "ledger" in stream.getvalue()
+    assert "1/2" in stream.getvalue()

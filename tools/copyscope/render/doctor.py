@@ -1,0 +1,63 @@
+"""Doctor's findings as a table: what is not simply fine, with what to do about it; everything with -v."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from copyscope.findings import Diagnosis, Finding
+from copyscope.render.terminal import REPORT_WIDTH
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red", "confounder": "cyan"}
+
+
+def render(diagnosis: Diagnosis, *, verbose: bool, console: Console) -> None:
+    """Print one block per area, at most 100 columns wide."""
+    width = min(console.width, REPORT_WIDTH)
+    console.print(Text(diagnosis.sentence, style="bold"), width=width)
+    for area, rows in group_by_area(diagnosis.findings).items():
+        console.print()
+        console.print(Text(area.upper(), style="bold"))
+        console.print(_table(rows, verbose), width=width)
+    if not verbose:
+        console.print()
+        console.print("every fact: -v; as data: --json -", width=width)
+
+
+def group_by_area(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    areas: dict[str, list[Finding]] = {}
+    for row in findings:
+        areas.setdefault(row.area, []).append(row)
+    return areas
+
+
+def _table(rows: Sequence[Finding], verbose: bool) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(min_width=12, max_width=34)
+    table.add_column()
+    fine = [row for row in rows if row.status == "ok"]
+    for alike in _fold(rows if verbose else [row for row in rows if row.status != "ok"]):
+        first = alike[0]
+        names = ", ".join(row.name for row in alike)
+        table.add_row(Text(first.status, STYLES[first.status]), Text(names), _explain(first))
+    if fine and not verbose:
+        table.add_row(Text("ok", STYLES["ok"]), Text(f"{len(fine)} of {len(rows)}"), Text(_names(fine)))
+    return table
+
+
+def _fold(rows: Sequence[Finding]) -> list[list[Finding]]:
+    """Neighbours that say the same, together: a machine without a PMU lacks six counters for one reason."""
+    return [list(alike) for _, alike in groupby(rows, key=lambda row: (row.status, row.fact, row.advice))]
+
+
+def _explain(row: Finding) -> Text:
+    text = Text(row.fact)
+    if row.advice is not None:
+        text.append(f"\n→ {row.advice}", style="dim")
+    return text
+
+
+def _names(rows: Sequence[Finding]) -> str:
+    return ", ".join(row.name.partition(" (")[0] for row in rows)

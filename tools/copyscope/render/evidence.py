@@ -1,0 +1,255 @@
+"""The findings around the ledger: the limit, the system calls, the counters, and how far to trust it all."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from copyscope.render import units
+from copyscope.render.layout import Column, Table, heading, labelled, wrap
+from copyscope.render.ledger_table import plain_reason
+from rich.text import Text
+
+Record = Mapping[str, Any]
+
+
+def limit_lines(record: Record, width: int) -> list[Text]:
+    """Who was the limit, and the evidence that says so."""
+    limit = record["verdict"]["limit"]
+    return labelled("limit", f"{limit['who']}: {limit['evidence']}", width)
+
+
+def call_lines(record: Record, width: int) -> list[Text]:
+    """One row per side and system call: what one call costs, and what else ran inside it."""
+    calls = record["calls"]
+    lines = heading(
+        "SYSTEM CALLS", "calls segments; CPU time of one call without the softirq work inside it", width
+    )
+    if not calls:
+        ran = any("calls" in segment["arm"] for segment in record["run"]["segments"])
+        why = "the collector counted none" if ran else "no segment timed the system calls"
+        return lines + wrap(f"n/a: {why}", width, indent=2, style="dim")
+    table = Table(
+        [
+            Column("call", right=False, key=True),
+            Column("side", right=False, key=True),
+            Column("calls"),
+            Column("bytes"),
+            Column("p50 <="),
+            Column("p99 <="),
+            Column("mean"),
+            Column("+ softirq"),
+            Column("+ blocked"),
+        ]
+    )
+    for call in calls:
+        count = call["calls"]
+        table.add(
+            call["syscall"],
+            call["side"],
+            units.format_count(count),
+            units.format_bytes(call["bytes"]),
+            quantile(call["histogram"], 0.50),
+            quantile(call["histogram"], 0.99),
+            *(_per_call(call[key], count) for key in ("on_cpu_ns", "softirq_ns", "blocked_ns")),
+        )
+    lines += table.lines(width)
+    counted, timed = (sum(call[key] for call in calls) for key in ("calls", "timed_calls"))
+    if timed < counted:
+        text = (
+            f"{units.format_count(timed)} of {units.format_count(counted)} calls were timed, chosen at random"
+        )
+        lines += wrap(text, width, indent=2, style="dim")
+    return lines
+
+
+def _per_call(total_ns: float | None, calls: int) -> str | None:
+    return None if total_ns is None or not calls else units.format_ns(total_ns / calls)
+
+
+def quantile(histogram: Mapping[str, Any] | None, share: float) -> str | None:
+    """Upper edge of the bucket that holds the quantile: true as "at most", whatever the bucket's width."""
+    if histogram is None:
+        return None
+    buckets = histogram["buckets"]
+    wanted = share * sum(count for _, _, count in buckets)
+    seen = 0
+    for _, high, count in buckets:
+        seen += count
+        if count and seen >= wanted:
+            return units.format_ns(high)
+    return None
+
+
+def counter_lines(record: Record, width: int) -> list[Text]:
+    """The totals of each side's counters with their status; then the unknown ones, each reason once."""
+    lines: list[Text] = []
+    unknown: dict[tuple[str, str], list[str]] = defaultdict(list)  # event, reason -> sides
+    for side, events in record["counters"].items():
+        known = []
+        for name, event in events.items():
+            if event["value"] is None:
+                unknown[name, plain_reason(event["reason"] or event["status"])].append(side)
+            else:
+                known.append(f"{name} {_counter_value(event)}{_counter_status(event)}")
+        text = ", ".join(known) if known else "n/a" if events else "n/a: no counter was opened"
+        lines += labelled("counters", f"{side}: {text}", width)
+    by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)  # sides, reason -> events
+    for (name, reason), sides in unknown.items():
+        by_reason[" and ".join(sides), reason].append(name)
+    for (of_sides, reason), names in by_reason.items():
+        lines += labelled("", f"n/a ({of_sides}): {', '.join(names)}: {reason}", width, style="dim")
+    return lines
+
+
+def _counter_value(event: Mapping[str, Any]) -> str:
+    if event["unit"] == "ns":
+        return units.format_ns(event["value"])
+    return units.format_count(event["value"])
+
+
+def _counter_status(event: Mapping[str, Any]) -> str:
+    if event["status"] == "measured":
+        return ""
+    running = event["running"]
+    return f" ({event['status']})" if running is None else f" ({event['status']}, ran {running * 100:.0f} %)"
+
+
+def observer_lines(record: Record, width: int) -> list[Text]:
+    """The observer effect: goodput with the instruments on, as a ratio of goodput with them off."""
+    by_text: dict[str, list[str]] = defaultdict(list)
+    for name, arm in record["overhead"]["arms"].items():
+        by_text[_arm_text(arm)].append(name)
+    lines: list[Text] = []
+    for text, names in by_text.items():
+        lines += labelled("observer", f"{', '.join(names)}: {text}", width)
+    return lines
+
+
+def _arm_text(arm: Mapping[str, Any]) -> str:
+    if arm["ratio"] is None:
+        return f"n/a: {arm['reason']}"
+    text = f"goodput {_change(arm['ratio'])}"
+    if arm["low"] is None or arm["high"] is None:
+        return f"{text}, no interval ({arm['pairs']} pairs): {arm['reason']}"
+    seen = "no effect found" if arm["low"] <= 1 <= arm["high"] else "effect seen"
+    interval = f"{arm['level'] * 100:.0f} % interval {_change(arm['low'])} to {_change(arm['high'])}"
+    return f"{text} ({interval}, {arm['pairs']} pairs): {seen}"
+
+
+def _change(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:+.1f} %"
+
+
+def loss_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
+    """What the instruments lost: each nonzero counter; under verbose the names of those at zero, too."""
+    loss = record["loss"]
+    if not loss:
+        return labelled("losses", "n/a: no loss counter was read", width)
+    lost = {name: entry for name, entry in loss.items() if entry["count"]}
+    zero = [name for name in loss if name not in lost]
+    counters = f"{len(zero)} {'other ' if lost else ''}loss counter{'' if len(zero) == 1 else 's'} read"
+    parts = []
+    for name, entry in lost.items():
+        part = f"{name} {units.format_count(entry['count'])}"
+        if entry["of"] is not None:
+            part += f" of {units.format_count(entry['of'])}"
+        if entry["share"] is not None:
+            part += f" ({units.format_percent(entry['share'])})"
+        parts.append(part)
+    text = ", ".join(parts) or "none"
+    if zero and (verbose or not lost):
+        text += f"; {counters}, {'all ' if len(zero) > 1 else ''}zero"
+    lines = labelled("losses", text, width, style="red" if lost else "")
+    return lines + (labelled("", _compact_names(zero), width, style="dim") if verbose and zero else [])
+
+
+def _compact_names(names: Iterable[str]) -> str:
+    """Names with a common first word in one: recursion_{a,b}."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        first, _, rest = name.partition("_")
+        groups[first].append(rest)
+    return ", ".join(
+        f"{first}_{{{', '.join(rests)}}}" if len(rests) > 1 else "_".join(filter(None, (first, rests[0])))
+        for first, rests in groups.items()
+    )
+
+
+def identity_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
+    """How many of the checked identities hold; every broken one in full, under verbose all."""
+    identities = record["identities"]
+    held = [identity for identity in identities if identity["holds"]]
+    broken = [identity for identity in identities if identity["holds"] is False]
+    unchecked = [identity for identity in identities if identity["holds"] is None]
+    text = f"{len(held)} of {len(held) + len(broken)} hold"
+    if unchecked:
+        text += f"; {len(unchecked)} not checked in this run" + ("" if verbose else " (-v says why)")
+    lines = labelled("identities", text, width, style="red" if broken else "")
+    for label, group in (("  BROKEN", broken), ("  holds", held), ("  unchecked", unchecked)):
+        for identity in group if verbose or group is broken else []:
+            lines += labelled(label, _identity_text(identity), width, style="red" if group is broken else "")
+    return lines
+
+
+def _identity_text(identity: Mapping[str, Any]) -> str:
+    text = f"{identity['name']}: {identity['what']}"
+    if identity["holds"] is not None:
+        text += f": {_amount(identity['left'])} against {_amount(identity['right'])} {identity['unit']}"
+        if identity["tolerance"]:
+            text += f", tolerance {_amount(identity['tolerance'])}"
+    return text + (f": {identity['reason']}" if identity["reason"] else "")
+
+
+def _amount(value: float | None) -> str:
+    """A count in full; a share or another small fraction with its digits."""
+    return f"{value:g}" if isinstance(value, float) and abs(value) < 1 else units.format_count(value)
+
+
+def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
+    """How the instruments were attached; hooks that failed are named, under verbose all are."""
+    hooks = record["hooks"]
+    states = Counter(hook["state"] for hook in hooks)
+    text = ", ".join(f"{count} {state}" for state, count in states.items()) or "n/a: none was tried"
+    events = _sampler_events(record["sampler"]["events"])
+    lines = labelled("instruments", f"hooks: {text}; sampler: {events or 'n/a'}", width)
+    if verbose:
+        return lines + _hook_table(hooks, width)
+    for hook in hooks:
+        if hook["state"] in ("missing", "refused") and hook["required"]:
+            lines += labelled("", f"{hook['symbol']} {hook['state']}: {hook['reason']}", width, style="red")
+    return lines
+
+
+def _sampler_events(events: Iterable[Mapping[str, Any]]) -> str:
+    """What was sampled, then what was not: each reason once, with its events."""
+    sampled = []
+    refused: dict[str, list[str]] = defaultdict(list)  # status and reason -> events
+    for event in events:
+        if event["reason"]:
+            refused[f"{event['status']}: {event['reason']}"].append(event["name"])
+        elif event["period"] is None:
+            sampled.append(event["name"])
+        else:
+            sampled.append(f"{event['name']} every {units.format_count(event['period'])} {event['unit']}")
+    texts = [", ".join(sampled)] if sampled else []
+    return "; ".join([*texts, *(f"{', '.join(names)} {why}" for why, names in refused.items())])
+
+
+def _hook_table(hooks: Iterable[Mapping[str, Any]], width: int) -> list[Text]:
+    table = Table(
+        [
+            Column("hook", right=False, key=True),
+            Column("instrument", right=False),
+            Column("symbol", right=False),
+            Column("state", right=False),
+            Column("how", right=False),
+        ]
+    )
+    reasons: list[Text] = []
+    for hook in hooks:
+        table.add(hook["id"], hook["instrument"], hook["symbol"], hook["state"], hook["how"] or "-")
+        if hook["reason"]:
+            reasons += wrap(f"{hook['id']} {hook['state']}: {hook['reason']}", width, indent=2, style="dim")
+    return heading("HOOKS", "what was attached to what, and how", width) + table.lines(width) + reasons

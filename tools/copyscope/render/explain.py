@@ -1,0 +1,114 @@
+"""What each row means, for somebody who reads such a table for the first time.
+
+The texts say what a row is; which kernel function did the work, and where, comes from the samples
+of the record at hand, so that the explanation is true for the kernel that was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from copyscope.render import units
+from copyscope.render.layout import heading, wrap
+from copyscope.render.ledger_table import deciding_symbols, occurring
+from copyscope.rows import ACCOUNTS, CONTEXTS
+from rich.text import Text
+
+Record = Mapping[str, Any]
+
+ACCOUNT_MEANING = {
+    "gather": "The program itself copies the fields of a message into one buffer before it sends. "
+    "Copy number one of a two-copy send; the kernel knows nothing of it. The program times it.",
+    "copy_in": "The kernel copies the bytes from the program's memory into its own socket buffer, inside "
+    "the send call. After it the program may reuse its buffer at once.",
+    "pin": "No copy: the kernel takes references on the program's pages and puts them into the packet. "
+    "It must find and hold every page and keep account of them, and that is what this row costs.",
+    "deferred": "The copy that zero-copy avoided, made after all: the packet is about to reach a receiver "
+    "on the same machine, which could hold it for ever, so the kernel copies it into pages of its own.",
+    "silent": "A copy that the completion flag does not tell: the kernel needed the packet in another "
+    "form (for XDP, or in one piece) and copied it without saying so to the program.",
+    "completion": "The price of knowing when a buffer is free again: the kernel drops its references and "
+    "queues a notification, the program reads it from the socket's error queue.",
+    "copy_out": "The kernel copies the bytes from the socket buffer into the receiver's memory, inside "
+    "the receive call. No send strategy can avoid it.",
+}
+
+STAGE_MEANING = {
+    "syscall": "The way into the kernel and back: entry, file descriptor, security checks, exit.",
+    "skb_alloc": "Allocating, cloning and freeing packet buffers (sk_buff).",
+    "tcp_ip": "TCP and IP proper: segments, acknowledgements, windows, timers, routing. In softirq it is "
+    "mostly the receiver's half, executed on the sender's time when both share a machine.",
+    "device": "Handing the packet to the device and taking it from it (veth, lo or a driver).",
+    "softirq": "Dispatching deferred kernel work, not the work itself.",
+    "wakeup_sched": "Waking the other side, and the scheduler choosing what runs.",
+    "lock": "Waiting for and taking locks.",
+    "memory": "The page allocator: pages for socket buffers and copies, and giving them back.",
+    "irq": "Interrupts and timers that happened to strike here.",
+    "user": "The program's own code outside the kernel (less the gather copy, which has its own row).",
+    "instruments": "The profiler's own programs: what watching cost on this side.",
+    "unattributed": "Time in functions that no rule of the taxonomy names. It is shown, never "
+    "distributed over the other rows; the more of it, the less the rest is worth.",
+}
+
+WHERE_MEANING = {
+    "user": "in the program itself",
+    "process": "in the kernel, inside a system call of that side",
+    "softirq": "in the kernel, as deferred work that ran on top of whoever was there",
+}
+
+LINE_MEANING = {
+    "where": "user is the program itself, process the kernel working for it inside a system call, softirq "
+    "kernel work that was put off and ran on top of whatever task was there. It is billed to that task.",
+    "ns/KiB": "CPU time per 1024 bytes of payload that arrived. Lower is cheaper; sender and receiver can be "
+    "added. It is not latency: no message waits this long, and two sides work at the same time.",
+    "95 % interval": "Sampled rows are estimates from counting stacks. If the same run were repeated with "
+    "other sampling moments, about 95 of 100 such intervals would cover the true share.",
+    "method": "`exact` counts or times every event (`exact 1/16`: one in sixteen), `sampled` estimates from "
+    "stacks, `derived` is arithmetic on such numbers, `reported` is what the program says of itself. n/a is "
+    "unknown, and never means zero.",
+    "system calls": "How long one call worked: half of the calls at most p50, all but one in a hundred at "
+    "most p99. Softirq work inside a call and the time it was blocked come on top, as means per call.",
+    "observer": "The traffic runs with the instruments switched on and off in turn. Goodput in the headline "
+    "comes from the segments without them; this line says what the others lost.",
+    "identities": "Sums that must agree because they count the same bytes in two places. If one does not, "
+    "the run is invalid, and nothing is corrected to make it fit.",
+}
+
+
+def explain_lines(record: Record, width: int) -> list[Text]:
+    """Meaning, doer and place of every row that this run shows."""
+    lines = heading("WHAT THE ROWS MEAN", "only those of this run, copies in the order of the path", width)
+    rows = occurring(record["ledger"])
+    for account in ACCOUNTS:
+        here = [row for row in rows if row["account"] == account]
+        if here:
+            contexts = [name for name in CONTEXTS if any(row["context"] == name for row in here)]
+            places = "; ".join(WHERE_MEANING[name] for name in contexts)
+            text = f"{ACCOUNT_MEANING[account]} Ran {places}.{_doers(record, account)}"
+            lines += _entry(account, text, width)
+    stages = {row["stage"] for row in record["stages"] if row["samples"] or row["cpu_ns"]}
+    for stage, meaning in STAGE_MEANING.items():
+        if stage in stages:
+            lines += _entry(stage, meaning + _doers(record, stage), width)
+    for name, meaning in LINE_MEANING.items():
+        lines += _entry(name, meaning, width)
+    return lines
+
+
+def _entry(name: str, text: str, width: int) -> list[Text]:
+    lines = wrap(f"{name}: {text}", width, indent=4)
+    lines[0].stylize("bold", 0, len(name))
+    return lines
+
+
+def _doers(record: Record, category: str) -> str:
+    """The functions in which most samples of this row were taken, with their share of it."""
+    symbols = deciding_symbols(record, category)
+    total = symbols.total()
+    if not total:
+        return ""
+    names = ", ".join(
+        f"{symbol} ({units.format_percent(count / total)})" for symbol, count in symbols.most_common(3)
+    )
+    return f" Seen in: {names}."

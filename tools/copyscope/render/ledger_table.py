@@ -1,0 +1,195 @@
+"""The copy ledger as a table: one row per account, side and context."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from copyscope.attribution import EVENT_COLUMNS, SIDES, event_name, time_event
+from copyscope.render import units
+from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.rows import ACCOUNTS, CONTEXTS
+from rich.text import Text
+
+Row = Mapping[str, Any]
+
+EVENT_NAMES = frozenset(name for names in EVENT_COLUMNS.values() for name in names)
+
+# keys of a row that may be unknown -> the column that shows them
+COLUMN_OF_KEY = {
+    "ns_per_kib": "ns/KiB",
+    "ci": "95 % interval",
+    "share": "share",
+    "bytes": "bytes",
+    "calls": "calls",
+    "cycles": "cycles/B",
+    "instructions": "instr/B",
+    "l1d_misses": "L1D miss/KiB",
+    "llc_misses": "LLC miss/KiB",
+}
+VERBOSE_COLUMN_OF_KEY = {"cpu_ns": "CPU time", "samples": "samples", "bytes_method": "bytes by"}
+
+
+def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
+    """One row per account, side and context, in the order in which a byte meets them."""
+    rows = occurring(record["ledger"])
+    lines = heading(
+        "COPY LEDGER", "ledger segments; share = of that side's CPU time; KiB = 1024 B delivered", width
+    )
+    if not rows:
+        lines += wrap("no copy was seen: nothing was sent, or nothing could be attributed", width)
+    elif all(row["cpu_ns"] is None and row["bytes"] is None for row in rows):
+        reasons = dict.fromkeys(
+            plain_reason(row["reasons"][key]) for row in rows for key in ("cpu_ns", "bytes")
+        )
+        return lines + wrap(f"n/a: {'; '.join(reasons)}", width, indent=2, style="dim")
+    table = Table(
+        [
+            Column("account", right=False, key=True),
+            Column("side", right=False, key=True),
+            Column("where", right=False, key=True),
+            Column("ns/KiB"),
+            Column("95 % interval"),
+            Column("share"),
+            Column("bytes"),
+            Column("calls"),
+            Column("method", right=False),
+            Column("cycles/B"),
+            Column("instr/B"),
+            Column("L1D miss/KiB"),
+            Column("LLC miss/KiB"),
+            Column("CPU time"),
+            *([Column("samples"), Column("bytes by", right=False)] if verbose else []),
+        ]
+    )
+    per_kib = kib_factor(record)
+    for row in sorted(rows, key=_flow_order):
+        table.add(*_account_cells(row, per_kib, verbose=verbose))
+    lines += table.lines(width)
+    lines += _unknown_lines(rows, width, verbose=verbose)
+    absent = [name for name in ACCOUNTS if name not in {row["account"] for row in rows}]
+    if absent:
+        lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
+    return lines
+
+
+def occurring(rows: Iterable[Row]) -> list[Row]:
+    """Rows of accounts that happened, or of which nothing is known; a counted or sampled zero is left out."""
+    measures = ("bytes", "calls", "cpu_ns", "samples")
+    return [
+        row
+        for row in rows
+        if any(row[key] for key in measures) or (row["cpu_ns"] is None and row["bytes"] is None)
+    ]
+
+
+def kib_factor(record: Row) -> float | None:
+    """KiB of payload per nanosecond-per-KiB: turns a row's total into its value per KiB.
+
+    Taken from a row that carries both, so that totals and rates can never use different payloads.
+    """
+    for row in [*record["ledger"], *record["stages"]]:
+        if row["cpu_ns"] and row["ns_per_kib"]:
+            return float(row["ns_per_kib"]) / float(row["cpu_ns"])
+    return None
+
+
+def time_samples(record: Row) -> list[Row]:
+    """The samples of the event that divides time in this record, so that none is counted twice."""
+    names = time_event(dict(record)) or ()
+    return [row for row in record["samples"] if event_name(row["event"]) in names]
+
+
+def deciding_symbols(
+    record: Row, category: str, side: str | None = None, context: str | None = None
+) -> Counter[str]:
+    """Function -> samples of an account or stage; of one side and context only where they are given."""
+    symbols: Counter[str] = Counter()
+    for row in time_samples(record):
+        here = side in (None, row["side"]) and context in (None, row["context"])
+        if row["category"] == category and here:
+            symbols[row["symbol"]] += row["samples"]
+    return symbols
+
+
+def _flow_order(row: Row) -> tuple[int, int, int]:
+    return (
+        position(ACCOUNTS, row["account"]),
+        position(SIDES, row["side"]),
+        position(CONTEXTS, row["context"]),
+    )
+
+
+def position(names: tuple[str, ...], name: str) -> int:
+    return names.index(name) if name in names else len(names)
+
+
+def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[str | None]:
+    # the total is said where asked for, and where there is no payload to divide it by
+    total_ns = row["cpu_ns"] if verbose or per_kib is None else None
+    cells = [
+        row["account"],
+        row["side"],
+        row["context"],
+        units.format_tenths(row["ns_per_kib"]),
+        interval_per_kib(row["ci"], per_kib),
+        units.format_percent(row["share"]),
+        None if row["bytes"] is None else units.format_bytes(row["bytes"], exact=verbose),
+        None if row["calls"] is None else units.format_count(row["calls"]),
+        row["method"],
+        _per_byte(row["cycles"], per_kib),
+        _per_byte(row["instructions"], per_kib),
+        _per_kib(row["l1d_misses"], per_kib),
+        _per_kib(row["llc_misses"], per_kib),
+        None if total_ns is None else units.format_ns(total_ns),
+    ]
+    if verbose:
+        cells += [
+            None if row["samples"] is None else units.format_count(row["samples"]),
+            row["bytes_method"],
+        ]
+    return cells
+
+
+def interval_per_kib(interval: Row | None, per_kib: float | None) -> str | None:
+    if interval is None or per_kib is None:
+        return None
+    return units.format_interval(interval["low_ns"] * per_kib, interval["high_ns"] * per_kib)
+
+
+def _per_kib(total: float | None, per_kib: float | None) -> str | None:
+    return None if total is None or per_kib is None else units.format_hundredths(total * per_kib)
+
+
+def _per_byte(total: float | None, per_kib: float | None) -> str | None:
+    return None if total is None or per_kib is None else units.format_hundredths(total * per_kib / 1024)
+
+
+def _unknown_lines(rows: list[Row], width: int, *, verbose: bool) -> list[Text]:
+    """Why a cell or a whole column is n/a: one line per reason, never one per cell.
+
+    A column without any value is not shown and has one line: the reason of most of its rows.
+    """
+    titles = COLUMN_OF_KEY | (VERBOSE_COLUMN_OF_KEY if verbose else {})
+    where: dict[tuple[str, str], list[str]] = defaultdict(list)  # reason, accounts -> column titles
+    for key, title in titles.items():
+        by_reason: dict[str, list[str]] = defaultdict(list)
+        for row in rows:
+            if row[key] is None:
+                by_reason[plain_reason(row["reasons"][key])].append(row["account"])
+        if sum(map(len, by_reason.values())) == len(rows) > 0:
+            where[max(by_reason, key=lambda reason: len(by_reason[reason])), ""].append(title)
+        else:
+            for reason, accounts in by_reason.items():
+                where[reason, f" of {', '.join(dict.fromkeys(accounts))}"].append(title)
+    lines: list[Text] = []
+    for (reason, of_accounts), columns in where.items():
+        lines += wrap(f"n/a: {', '.join(columns)}{of_accounts}: {reason}", width, indent=2, style="dim")
+    return lines
+
+
+def plain_reason(reason: str) -> str:
+    """A reason without the name of the event in front: the same for each event, so that it is said once."""
+    event, _, rest = reason.partition(": ")
+    return rest if rest and event_name(event) in EVENT_NAMES else reason

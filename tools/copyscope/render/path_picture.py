@@ -1,0 +1,111 @@
+"""An ASCII picture of the way of one byte, with a box for every copy and its measured price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from copyscope.attribution import SIDES
+from copyscope.render import units
+from copyscope.render.layout import heading, wrap
+from copyscope.render.ledger_table import deciding_symbols, occurring
+from copyscope.rows import CONTEXTS
+from rich.text import Text
+
+Record = Mapping[str, Any]
+
+BOX_WIDTH = 76
+MARGIN = "   "
+
+# What an account does to the byte, as the caption of its box.
+CAPTIONS = {
+    "gather": "COPY  gather: fields -> one buffer",
+    "copy_in": "COPY  copy_in: user -> socket buffer",
+    "pin": "no copy  pin: the packet refers to user pages",
+    "deferred": "COPY  deferred: user pages -> kernel pages",
+    "silent": "COPY  silent: packet -> another packet",
+    "copy_out": "COPY  copy_out: socket buffer -> user",
+    "completion": "no copy  completion: the buffer is free again",
+}
+
+
+def path_lines(record: Record, width: int) -> list[Text]:
+    """The path from the sender's fields to the receiver's buffer, top to bottom."""
+    lines = heading("THE PATH OF A BYTE", "measured CPU time of each step, per KiB delivered", width)
+    if not record["rx_bytes"]:
+        return lines + wrap("nothing was sent: there is no path", width, indent=2)
+    if width < BOX_WIDTH + len(MARGIN):
+        return lines + wrap("the terminal is too narrow for the picture", width, indent=2)
+    return lines + [Text(line) for line in _picture(record)]
+
+
+def _picture(record: Record) -> Iterable[str]:
+    rows = occurring(record["ledger"])
+    present = {row["account"] for row in rows}
+    workload, topology = record["workload"], record["topology"]
+    yield from _place(f"sender's memory: {workload['fields']} fields, one message")
+    if "gather" in present:
+        yield from _step(record, rows, "gather")
+        yield from _place("sender's memory: one buffer")
+    yield _boundary("send call")
+    for account in ("copy_in", "pin"):
+        if account in present:
+            yield from _step(record, rows, account)
+    yield from _place(f"sender's socket, then {topology['kind']}")
+    crossing = [account for account in ("deferred", "silent") if account in present]
+    for account in crossing:
+        yield from _step(record, rows, account)
+    if not crossing:
+        by = "by reference: the same pages" if topology["local_delivery"] else "by the devices (DMA)"
+        yield f"{MARGIN}      |  no copy by the CPU: {by}"
+        yield f"{MARGIN}      v"
+    yield from _place("receiver's socket")
+    if "copy_out" in present:
+        yield from _step(record, rows, "copy_out")
+    yield _boundary("receive call")
+    yield from _place("receiver's memory" if "copy_out" in present else "thrown away without a copy")
+    if "completion" in present:
+        yield MARGIN + "and back to the sender, later:"
+        yield from _box(record, rows, "completion")
+
+
+def _place(text: str) -> Iterable[str]:
+    yield f"{MARGIN}[ {text} ]"
+
+
+def _boundary(text: str) -> str:
+    return f"{MARGIN}{f'---- {text} '.ljust(BOX_WIDTH, '-')}"
+
+
+def _step(record: Record, rows: Iterable[Mapping[str, Any]], account: str) -> Iterable[str]:
+    yield f"{MARGIN}      |"
+    yield from _box(record, rows, account)
+    yield f"{MARGIN}      v"
+
+
+def _box(record: Record, rows: Iterable[Mapping[str, Any]], account: str) -> Iterable[str]:
+    edge = "=" if CAPTIONS[account].startswith("COPY") else "-"
+    rim = f"{MARGIN}+{edge * (BOX_WIDTH - 2)}+"
+    yield rim
+    yield _inside(CAPTIONS[account])
+    mine = [row for row in rows if row["account"] == account]
+    for row in sorted(mine, key=lambda row: (SIDES.index(row["side"]), CONTEXTS.index(row["context"]))):
+        price = units.format_tenths(row["ns_per_kib"]) or units.NOT_AVAILABLE
+        place = f"{row['side']}, {row['context']}"
+        cost, doer = f"{price:>10} ns/KiB   {place:<18}", _doer(record, row)
+        if len(cost) + len(doer) > BOX_WIDTH - 6:
+            yield _inside(cost)
+            yield _inside(doer.rjust(BOX_WIDTH - 4))
+        else:
+            yield _inside(f"{cost}  {doer}")
+    yield rim
+
+
+def _doer(record: Record, row: Mapping[str, Any]) -> str:
+    """The function in which most samples of the row fell; nothing for a row that was not sampled."""
+    symbols = deciding_symbols(record, row["account"], row["side"], row["context"])
+    return symbols.most_common(1)[0][0] if symbols else ""
+
+
+def _inside(text: str) -> str:
+    return f"{MARGIN}| {text.ljust(BOX_WIDTH - 4)} |"

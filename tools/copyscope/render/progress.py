@@ -1,0 +1,92 @@
+"""Progress of anything that takes longer than two seconds, on stderr: a bar on a terminal, lines elsewhere.
+
+stdout is for results. A log gets the first step and then at most one line every ten seconds, so that nobody
+looks at a silent program and no log is filled by one.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+LINE_EVERY_S = 10.0
+
+
+class Steps:
+    """A job of `total` steps, used as a context manager.
+
+    with Steps("zero_copy over veth", 9) as steps:
+        steps.begin("segment 1: ledger")     before each step; says what runs now
+        steps.done()                         after it
+    """
+
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is printed when `quiet`; `stream` is stderr unless given; `clock` counts seconds."""
+        self._title = title
+        self._total = total
+        self._stream = sys.stderr if stream is None else stream
+        self._quiet = quiet
+        self._clock = clock
+        self._finished = 0
+        self._said_s: float | None = None
+        self._bar = self._open_bar() if self._stream.isatty() and not quiet else None
+        self._task = None if self._bar is None else self._bar.add_task(title, total=total, step="")
+
+    def _open_bar(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[step]}"),
+            console=Console(file=self._stream),
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, step: str) -> None:
+        """Say what runs now."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, step=step)
+        elif not self._quiet and self._may_speak():
+            place = f"{self._finished + 1} of {self._total}"
+            print(f"{self._title}: {place}: {step}", file=self._stream, flush=True)
+
+    def done(self, steps: int = 1) -> None:
+        """Count finished steps."""
+        self._finished += steps
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, steps)
+
+    def _may_speak(self) -> bool:
+        now_s = self._clock()
+        if self._said_s is not None and now_s - self._said_s < LINE_EVERY_S:
+            return False
+        self._said_s = now_s
+        return True

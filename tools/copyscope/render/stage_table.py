@@ -1,0 +1,179 @@
+"""Where all CPU time of both sides went: copies, every stage, unattributed, and their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from copyscope.attribution import SIDES
+from copyscope.render import units
+from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples
+from copyscope.segments import PROCESSES
+from rich.text import Text
+
+BAR_WIDTH = 10
+WELL_SEEN = 0.95  # from this share of a side's time on, nothing is said about the rest
+LEDGER_ROW = "copy ledger"  # the rows of the table above, in one
+
+Row = Mapping[str, Any]
+Sums = dict[str, float | None]
+
+
+def stage_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
+    """Sender and receiver side by side: the copy ledger, every stage, unattributed, and their sum."""
+    note = "ledger segments; share of each side, part of it in softirq, ns/KiB; bars by share"
+    lines = heading("ALL CPU TIME", note, width)
+    totals = _stage_totals(record)
+    if not any(sums["share"] for stages in totals.values() for sums in stages.values()):
+        lines += wrap(f"n/a: {_why_unknown(record)}", width, indent=2, style="dim")
+        return lines + _side_lines(record, totals, width)
+    lines += _balance_table(record, totals).lines(width)
+    lines += _side_lines(record, totals, width)
+    if verbose:
+        lines += _stage_detail_lines(record, width)
+        lines += _symbol_lines(record, width)
+    return lines
+
+
+def _why_unknown(record: Row) -> str:
+    reasons = (row["reasons"].get("share") for row in record["stages"])
+    return next((reason for reason in reasons if reason), "no CPU time was sampled")
+
+
+def _balance_table(record: Row, totals: Mapping[str, Mapping[str, Sums]]) -> Table:
+    # without payload there is nothing to divide by: the time itself stands in its place
+    price = "ns/KiB" if kib_factor(record) is not None else "CPU time"
+    columns = [Column("stage", right=False, key=True)]
+    for side in PROCESSES:
+        columns += [Column(side), Column("softirq"), Column(price), Column("", right=False, optional=True)]
+    table = Table(columns)
+    longest = max(sums["share"] or 0 for side in PROCESSES for sums in totals[side].values())
+    for stage in _stage_order(totals):
+        cells: list[str | None] = [stage]
+        for side in PROCESSES:
+            sums = totals[side].get(stage)
+            cells += ["-", "-", "-", ""] if sums is None else _cells(sums, price, longest)
+        table.add(*cells, strong=stage in (LEDGER_ROW, "unattributed"))
+    cells = ["sum"]
+    for side in PROCESSES:
+        cells += _cells(_added(totals[side].values()), price, 0)
+    table.add(*cells, strong=True)
+    return table
+
+
+def _cells(sums: Sums, price: str, longest: float) -> list[str | None]:
+    cost = units.format_tenths(sums["ns_per_kib"]) if price == "ns/KiB" else units.format_ns(sums["cpu_ns"])
+    return [
+        units.format_percent(sums["share"]),
+        units.format_percent(sums["softirq"]) if sums["softirq"] else "-",
+        cost,
+        units.format_bar(sums["share"], longest, BAR_WIDTH),
+    ]
+
+
+def _stage_totals(record: Row) -> dict[str, dict[str, Sums]]:
+    """side -> stage -> sums over the contexts, with the softirq part kept apart."""
+    parts: dict[str, dict[str, list[Sums]]] = {side: {} for side in SIDES}
+    for row in [*record["ledger"], *record["stages"]]:
+        sums = {key: row[key] for key in ("share", "ns_per_kib", "cpu_ns")}
+        sums["softirq"] = row["share"] if row["context"] == "softirq" else 0.0
+        parts[row["side"]].setdefault(row.get("stage", LEDGER_ROW), []).append(sums)
+    return {side: {stage: _added(rows) for stage, rows in stages.items()} for side, stages in parts.items()}
+
+
+def _added(rows: Iterable[Sums]) -> Sums:
+    """Sums of each key; what is unknown in one row is unknown in the sum."""
+    rows = list(rows)
+    added: Sums = {}
+    for key in ("share", "ns_per_kib", "cpu_ns", "softirq"):
+        values = [row[key] for row in rows]
+        known = [value for value in values if value is not None]
+        added[key] = sum(known) if len(known) == len(values) else None
+    return added
+
+
+def _stage_order(totals: Mapping[str, Mapping[str, Sums]]) -> list[str]:
+    """copies first, unattributed last and always there, the rest by the larger of its shares."""
+    weight: dict[str, float] = {}
+    for side in SIDES[:2]:
+        for stage, sums in totals[side].items():
+            weight[stage] = max(weight.get(stage, 0.0), sums["share"] or 0.0)
+    middle = [stage for stage in weight if stage not in (LEDGER_ROW, "unattributed") and weight[stage] > 0]
+    return [LEDGER_ROW, *sorted(middle, key=lambda stage: (-weight[stage], stage)), "unattributed"]
+
+
+def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: int) -> list[Text]:
+    """The balance in nanoseconds: what the rows add up to, and the CPU time that they should."""
+    lines: list[Text] = []
+    for side in SIDES:
+        values = record["sides"].get(side)
+        if not values or (side == "other" and not values["cpu_ns"] and not values["samples"]):
+            continue
+        added = units.format_ns(_added(totals[side].values())["cpu_ns"])
+        text = f"{side}: rows add up to {added} of {units.format_ns(values['cpu_ns'])} CPU time"
+        if values["samples"]:
+            text += f", {units.format_count(values['samples'])} samples"
+        text += _unseen(values)
+        if side == "other":
+            text += " (softirq work beside both processes)"
+        lines += wrap(text, width, indent=2, style="dim")
+    return lines
+
+
+def _unseen(values: Row) -> str:
+    """That the sampler missed a part of a side's time, and how long that side runs before it sleeps."""
+    share = values.get("sampled_share")
+    if share is None or share >= WELL_SEEN:
+        return ""
+    bursts = f": bursts of {units.format_ns(values['burst_ns'])}" if values["burst_ns"] else ""
+    return f"; the sampler saw {share * 100:.0f} % of it{bursts}"
+
+
+def _stage_detail_lines(record: Row, width: int) -> list[Text]:
+    lines = heading("STAGES IN DETAIL", "one row per stage, side and context", width)
+    per_kib = kib_factor(record)
+    table = Table(
+        [
+            Column("stage", right=False, key=True),
+            Column("side", right=False, key=True),
+            Column("where", right=False, key=True),
+            Column("CPU time"),
+            Column("ns/KiB"),
+            Column("95 % interval"),
+            Column("share"),
+            Column("samples"),
+            Column("method", right=False),
+        ]
+    )
+    order = sorted(record["stages"], key=lambda row: (position(SIDES, row["side"]), -(row["share"] or 0)))
+    for row in order:
+        table.add(
+            row["stage"],
+            row["side"],
+            row["context"],
+            None if row["cpu_ns"] is None else units.format_ns(row["cpu_ns"]),
+            units.format_tenths(row["ns_per_kib"]),
+            interval_per_kib(row["ci"], per_kib),
+            units.format_percent(row["share"]),
+            None if row["samples"] is None else units.format_count(row["samples"]),
+            row["method"],
+        )
+    return lines + table.lines(width)
+
+
+def _symbol_lines(record: Row, width: int) -> list[Text]:
+    """The unattributed samples by leaf symbol: what a taxonomy rule is still missing for."""
+    lines = heading("UNATTRIBUTED", "by the kernel function that was running", width)
+    table = Table(
+        [
+            Column("symbol", right=False, key=True),
+            Column("side", right=False),
+            Column("where", right=False),
+            Column("samples"),
+        ]
+    )
+    samples = [row for row in time_samples(record) if row["category"] == "unattributed"]
+    for row in sorted(samples, key=lambda row: (-row["samples"], row["symbol"])):
+        table.add(row["symbol"], row["side"], row["context"], units.format_count(row["samples"]))
+    return lines + (table.lines(width) or wrap("none: every sample has an account or a stage", width))

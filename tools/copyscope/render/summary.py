@@ -1,0 +1,103 @@
+"""Several runs of one workload: every run in its own row, invalid ones named and left out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from copyscope.attribution import SIDES
+from copyscope.render import units
+from copyscope.render.layout import Column, Table, heading, labelled, wrap
+from copyscope.render.ledger_table import occurring
+from copyscope.render.terminal import print_lines, report_width
+from copyscope.rows import ACCOUNTS, CONTEXTS
+from rich.console import Console
+from rich.text import Text
+
+Record = Mapping[str, Any]
+Key = tuple[str, str, str]  # account, side, context
+
+
+def render_summary(records: Sequence[Record], console: Console) -> None:
+    """Goodput of every run, then each account as the median over the valid runs with its range."""
+    width = report_width(console)
+    valid = [record for record in records if record["verdict"]["valid"]]
+    lines = _run_lines(records, width)
+    lines += _goodput_lines(valid, width)
+    lines += _account_lines(valid, width)
+    print_lines(lines, console)
+
+
+def _run_lines(records: Sequence[Record], width: int) -> list[Text]:
+    lines = heading("RUNS", "goodput of the segments without instruments", width)
+    table = Table(
+        [
+            Column("run", right=False, key=True),
+            Column("goodput"),
+            Column("messages"),
+            Column("verdict", right=False),
+        ]
+    )
+    reasons: list[Text] = []
+    for record in records:
+        verdict = record["verdict"]
+        goodput = record["throughput_gbps"]["unprobed"]
+        table.add(
+            record["run"]["id"],
+            None if goodput is None else units.format_gbps(goodput),
+            units.format_count(record["messages"]),
+            "valid" if verdict["valid"] else "INVALID, left out",
+        )
+        for reason in verdict["reasons"] if not verdict["valid"] else []:
+            reasons += wrap(f"{record['run']['id']}: {reason}", width, indent=2, style="red")
+    return lines + table.lines(width) + reasons
+
+
+def _goodput_lines(valid: Sequence[Record], width: int) -> list[Text]:
+    values = [g for record in valid if (g := record["throughput_gbps"]["unprobed"]) is not None]
+    lines = [Text()]
+    if not values:
+        return lines + labelled("goodput", "n/a: no valid run with an unprobed segment", width)
+    text = f"median {units.format_gbps(median(values))}, {units.format_gbps(min(values))} .. "
+    return lines + labelled(
+        "goodput", f"{text}{units.format_gbps(max(values))} ({_runs(len(values))})", width
+    )
+
+
+def _account_lines(valid: Sequence[Record], width: int) -> list[Text]:
+    lines = heading("COPIES", "ns/KiB: median and range (not an interval) over the valid runs", width)
+    values: dict[Key, list[float]] = defaultdict(list)
+    for record in valid:
+        for row in occurring(record["ledger"]):
+            if row["ns_per_kib"] is not None:
+                values[row["account"], row["side"], row["context"]].append(row["ns_per_kib"])
+    table = Table(
+        [
+            Column("account", right=False, key=True),
+            Column("side", right=False, key=True),
+            Column("where", right=False, key=True),
+            Column("median"),
+            Column("min..max"),
+            Column("runs"),
+        ]
+    )
+    for key in sorted(values, key=_flow_order):
+        numbers = values[key]
+        table.add(
+            *key,
+            units.format_tenths(median(numbers)),
+            units.format_interval(min(numbers), max(numbers)),
+            f"{len(numbers)} of {len(valid)}",
+        )
+    return lines + (table.lines(width) or wrap("n/a: no valid run attributes a copy", width, indent=2))
+
+
+def _flow_order(key: Key) -> tuple[int, int, int]:
+    account, side, context = key
+    return ACCOUNTS.index(account), SIDES.index(side), CONTEXTS.index(context)
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"

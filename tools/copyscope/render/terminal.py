@@ -1,0 +1,116 @@
+"""The report of one run on a terminal, or in a log: formatting only, every number is the record's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from copyscope.render import units
+from copyscope.render.evidence import (
+    call_lines,
+    counter_lines,
+    hook_lines,
+    identity_lines,
+    limit_lines,
+    loss_lines,
+    observer_lines,
+)
+from copyscope.render.explain import explain_lines
+from copyscope.render.layout import labelled, wrap
+from copyscope.render.ledger_table import account_lines
+from copyscope.render.path_picture import path_lines
+from copyscope.render.stage_table import stage_lines
+from copyscope.render.zerocopy import zerocopy_lines
+from rich.console import Console
+from rich.text import Text
+
+Record = Mapping[str, Any]
+
+REPORT_WIDTH = 100  # the widest line of a report, also where nobody says how wide the output is
+
+
+def make_console(stream: TextIO | None = None) -> Console:
+    """A console for reports: as wide as the terminal up to 100, and 100 into a file or a pipe.
+
+    With NO_COLOR set (no-color.org) there is no escape code at all, bold type included.
+    """
+    out = sys.stdout if stream is None else stream
+    width = None if out.isatty() else REPORT_WIDTH
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(file=out, width=width, highlight=False, color_system=None if plain else "auto")
+
+
+def render(record: Record, *, verbose: bool, explain: bool, console: Console) -> None:
+    """Print the report of one derived record. Nothing is computed here but the form of a number."""
+    width = report_width(console)
+    lines = headline_lines(record, width)
+    lines += account_lines(record, width, verbose=verbose)
+    lines += stage_lines(record, width, verbose=verbose)
+    lines += call_lines(record, width)
+    lines.append(Text())
+    lines += zerocopy_lines(record, width, verbose=verbose)
+    lines += limit_lines(record, width)
+    lines += counter_lines(record, width)
+    lines += observer_lines(record, width)
+    lines += loss_lines(record, width, verbose=verbose)
+    lines += identity_lines(record, width, verbose=verbose)
+    lines += hook_lines(record, width, verbose=verbose)
+    if explain:
+        lines += path_lines(record, width)
+        lines += explain_lines(record, width)
+    print_lines(lines, console)
+
+
+def report_width(console: Console) -> int:
+    """Columns to use on this console: its width, at most 100."""
+    return min(console.width, REPORT_WIDTH)
+
+
+def print_lines(lines: list[Text], console: Console) -> None:
+    """Print finished lines as they are: no second wrapping, no cropping."""
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def headline_lines(record: Record, width: int) -> list[Text]:
+    """What was run, how fast it was without instruments, and the verdict; INVALID stands above all."""
+    verdict = record["verdict"]
+    lines: list[Text] = []
+    if not verdict["valid"]:
+        lines += wrap("INVALID RUN: do not use these numbers", width, style="bold red")
+        for reason in verdict["reasons"]:
+            lines += wrap(f"  - {reason}", width, indent=4, style="red")
+    lines += wrap(_workload_text(record), width, indent=2, style="bold")
+    lines += labelled("goodput", _goodput_text(record), width)
+    return lines + labelled("verdict", verdict["sentence"], width)
+
+
+def _workload_text(record: Record) -> str:
+    workload, topology, machine = record["workload"], record["topology"], record["machine"]
+    threads = workload["threads"]
+    parts = [
+        f"{units.format_bytes(workload['size_bytes'])} in {workload['fields']} fields",
+        f"{threads} thread{'' if threads == 1 else 's'}",
+        topology["kind"] + ("" if topology["mtu_bytes"] is None else f" (MTU {topology['mtu_bytes']})"),
+        f"{units.format_seconds(record['run']['measured_s'])} measured",
+        f"Linux {machine['kernel']}",
+    ]
+    if workload["mode"] != "stream":
+        parts.insert(2, workload["mode"])
+    if workload["receiver"] != "read":
+        parts.insert(2, f"receiver {workload['receiver']}")
+    return f"{workload['impl']}: {', '.join(parts)}"
+
+
+def _goodput_text(record: Record) -> str:
+    goodput = record["throughput_gbps"]
+    if goodput["unprobed"] is not None:
+        text = f"{units.format_gbps(goodput['unprobed'])} with no instrument attached"
+    else:
+        text = f"n/a without instruments ({goodput['reasons'].get('unprobed', 'reason not recorded')})"
+        if goodput["probed"] is not None:
+            text += f"; {units.format_gbps(goodput['probed'])} with them"
+    messages = units.format_count(record["messages"])
+    return f"{text}; {messages} messages, {units.format_bytes(record['rx_bytes'])} delivered"

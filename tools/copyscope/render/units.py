@@ -1,0 +1,96 @@
+"""Numbers as text: the only place where a unit is chosen, rounded and spelled.
+
+Plain ASCII on purpose: the same bytes must read well in a terminal, a log file and a mail.
+A positive value is never shown as zero ("<0.1"), an unknown one never as a number ("n/a").
+"""
+
+from __future__ import annotations
+
+NOT_AVAILABLE = "n/a"
+
+_BINARY_STEPS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_TIME_STEPS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits without an exponent: 1.23, 12.3, 123, 1,230."""
+    magnitude = abs(value)
+    if magnitude >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
+
+
+def format_count(value: float | None) -> str:
+    """An exact integer with thousands separators; a fractional (scaled) count is rounded."""
+    return NOT_AVAILABLE if value is None else f"{value:,.0f}"
+
+
+def format_bytes(value: float | None, *, exact: bool = False) -> str:
+    """Bytes in binary units; `exact` spells every byte. Whole multiples lose no digits: 64 KiB."""
+    if value is None:
+        return NOT_AVAILABLE
+    if exact:
+        return f"{value:,.0f} B"
+    for unit, step in _BINARY_STEPS:
+        if value >= step:
+            whole, rest = divmod(value, step)
+            return f"{whole:,.0f} {unit}" if rest == 0 else f"{_three_digits(value / step)} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_ns(value: float | None) -> str:
+    """A duration given in nanoseconds, in the unit a reader would say it in."""
+    if value is None:
+        return NOT_AVAILABLE
+    for unit, step in _TIME_STEPS:
+        if abs(value) >= step:
+            return f"{_three_digits(value / step)} {unit}"
+    return f"{value:.0f} ns"
+
+
+def format_seconds(value: float | None) -> str:
+    """Seconds with two digits after the point: 3.00 s."""
+    return NOT_AVAILABLE if value is None else f"{value:.2f} s"
+
+
+def format_gbps(value: float | None) -> str:
+    """Goodput in gigabits (10^9 bit) of payload per second."""
+    return NOT_AVAILABLE if value is None else f"{_three_digits(value)} Gb/s"
+
+
+def format_tenths(value: float | None) -> str | None:
+    """One digit after the point, so that a column lines up; None stays None (the table decides)."""
+    if value is None:
+        return None
+    if 0 < value < 0.05:
+        return "<0.1"
+    return f"{value:,.1f}"
+
+
+def format_hundredths(value: float | None) -> str | None:
+    """Two digits after the point, for cycles per byte and misses per KiB."""
+    if value is None:
+        return None
+    if 0 < value < 0.005:
+        return "<0.01"
+    return f"{value:,.2f}"
+
+
+def format_percent(share: float | None) -> str | None:
+    """A share (0..1) as a percentage with one digit after the point."""
+    if share is None:
+        return None
+    tenths = format_tenths(share * 100)
+    return f"{tenths} %"
+
+
+def format_interval(low: float | None, high: float | None) -> str | None:
+    """low..high with one digit after the point each; unknown when either end is."""
+    if low is None or high is None:
+        return None
+    return f"{low:,.1f}..{high:,.1f}"
+
+
+def format_bar(share: float | None, longest: float, width: int) -> str:
+    """A bar of '#' that needs no colour; `longest` is the share that fills `width`."""
+    return "#" * round(share / longest * width) if share and longest else ""
