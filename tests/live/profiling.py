@@ -1,0 +1,116 @@
+"""Running tools/profile.py from a test, and knowing what it must leave behind: nothing."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from copyscope import paths
+
+PROFILE = paths.ROOT / "tools" / "profile.py"
+LAUNCH = [sys.executable, str(PROFILE)]
+
+
+def profile(*options: str, check: int | None = 0, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run it; `check` is the exit status that must come out (None: any)."""
+    argv = [*LAUNCH, "--quiet", *options]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=timeout_s)
+    if check is not None:
+        assert done.returncode == check, (
+            f"{argv}: status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr}"
+        )
+    return done
+
+
+def record_of(*options: str, check: int | None = 0) -> dict[str, Any]:
+    """The record of one run."""
+    made: dict[str, Any] = json.loads(profile("--json", "-", *options, check=check).stdout)
+    return made
+
+
+def broken_identities(record: dict[str, Any]) -> list[str]:
+    """One line for each identity that does not hold."""
+    return [
+        f"{row['name']}: {row['left']} is not {row['right']} {row['unit']}"
+        for row in record["identities"]
+        if row["holds"] is False
+    ]
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a run could leave behind on this machine."""
+
+    namespaces: frozenset[int]
+    links: frozenset[str]
+    programs: frozenset[int]
+    processes: frozenset[int]
+
+
+def traces() -> Traces:
+    """Everything of ours that exists now: network namespaces in use, links, BPF programs, processes."""
+    namespaces: set[int] = set()
+    processes: set[int] = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            namespaces.add((entry / "ns" / "net").stat().st_ino)
+            if str(paths.OUTPUT) in (entry / "cmdline").read_text(errors="replace"):
+                processes.add(int(entry.name))
+        except OSError:  # it ended meanwhile
+            continue
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["bpftool", "--json", "prog", "show"], capture_output=True, text=True, check=True
+    ).stdout
+    programs = {row["id"] for row in json.loads(shown) if row.get("name", "").startswith("on_")}
+    return Traces(
+        frozenset(namespaces),
+        frozenset(line.split(":")[1].strip() for line in links.splitlines()),
+        frozenset(programs),
+        frozenset(processes),
+    )
+
+
+def new_since(before: Traces) -> list[str]:
+    """What is there now and was not before, one line each."""
+    now = traces()
+    rows: Sequence[tuple[str, frozenset[Any], frozenset[Any]]] = (
+        ("network namespace", now.namespaces, before.namespaces),
+        ("link", now.links, before.links),
+        ("BPF program", now.programs, before.programs),
+        ("process", now.processes, before.processes),
+    )
+    return [f"{what} {item}" for what, after, earlier in rows for item in sorted(after - earlier)]
+
+
+def left_after_a_second(before: Traces) -> list[str]:
+    """What is still there one second later: the kernel frees programs and namespaces after a grace period."""
+    deadline = time.monotonic() + 1.0
+    while (left := new_since(before)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def child_named(parent_pid: int, word: str) -> int | None:
+    """The pid of a descendant whose command line has the word in it."""
+    waiting = [parent_pid]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if pid != parent_pid and word.encode() in words and words[0].endswith(b"/traffic"):
+            return pid
+        waiting += [int(child) for child in children]
+    return None
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0

@@ -1,0 +1,88 @@
+"""A second opinion on the sampler: perf record of the same run, put through the same taxonomy."""
+
+import json
+import math
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope.taxonomy import Taxonomy
+from profiling import LAUNCH, child_named, is_root
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+# Standard errors; perf's samples are spread over the run, ours come in bursts: neighbours are alike.
+SIGMAS = 3.5
+DESIGN_EFFECT = 2.0
+# What the kernel needs to take a sample of perf's, and ours: not the same code, so not compared.
+NOT_COMPARED = {"instruments"}
+
+
+def perf_stacks(data: Path) -> list[list[str]]:
+    """The kernel frames of each sample, leaf first; empty for a sample in user mode."""
+    argv = ["perf", "script", "-i", str(data), "-F", "ip,sym", "--no-inline"]
+    shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    stacks = []
+    for block in shown.split("\n\n"):
+        lines = [line.split(None, 1) for line in block.splitlines() if line.strip()]
+        if lines:
+            stacks.append([words[1].split("+")[0] for words in lines if words[0].startswith("ffff")])
+    return stacks
+
+
+def shares(counts: Counter[str]) -> dict[str, float]:
+    compared = {name: n for name, n in counts.items() if name not in NOT_COMPARED}
+    return {name: n / sum(compared.values()) for name, n in compared.items()}
+
+
+def ours(record: dict[str, Any]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row in record["samples"]:
+        if row["side"] == "sender":
+            found[row["category"]] += row["samples"]
+    return found
+
+
+@pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
+def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
+    out = tmp_path / "record.json"
+    argv = [*LAUNCH, "--quiet", "--impl", impl, "--duration", "5", "--instruments", "counters,sampler"]
+    run = subprocess.Popen([*argv, "--frequency", "1000", "--json", str(out)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 10
+    while (sender := child_named(run.pid, "send")) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(1.0)
+    data = tmp_path / "perf.data"
+    perf = [
+        "perf",
+        "record",
+        "-q",
+        "-g",
+        "-e",
+        "cpu-clock",
+        "-c",
+        "1000000",
+        "-p",
+        str(sender),
+        "-o",
+        str(data),
+    ]
+    subprocess.run([*perf, "--", "sleep", "3.5"], check=True, capture_output=True)
+    assert run.wait(timeout=30) in (0, 1)
+    record = json.loads(out.read_text())
+
+    taxonomy = Taxonomy.load()
+    theirs = Counter(taxonomy.classify(stack).category for stack in perf_stacks(data))
+    mine = ours(record)
+    assert sum(theirs.values()) > 1000 and sum(mine.values()) > 1000
+    left, right = shares(mine), shares(theirs)
+    for category in set(left) | set(right):
+        a, b = left.get(category, 0.0), right.get(category, 0.0)
+        pooled = (a + b) / 2
+        error = math.sqrt(
+            DESIGN_EFFECT * pooled * (1 - pooled) * (1 / sum(mine.values()) + 1 / sum(theirs.values()))
+        )
+        assert abs(a - b) <= SIGMAS * error + 0.01, f"{category}: {a:.3f} here, {b:.3f} by perf record"

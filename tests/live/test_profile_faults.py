@@ -1,0 +1,118 @@
+"""What can go wrong in the middle: everything ends, nothing stays, what was measured is kept."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from copyscope import record as records
+from profiling import LAUNCH, child_named, is_root, left_after_a_second, profile, traces
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    argv = [*LAUNCH, "--quiet", "--impl", "zerocopy", *options]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_child(parent: subprocess.Popen[str], role: str) -> int:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        pid = child_named(parent.pid, role)
+        if pid is not None:
+            return pid
+        time.sleep(0.02)
+    raise AssertionError(f"no {role} was started")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sigkill_at_any_moment_leaves_nothing(seed: int) -> None:
+    before = traces()
+    run = start("--duration", "3")
+    time.sleep(random.Random(seed).uniform(0.05, 2.5))
+    run.kill()
+    run.communicate(timeout=10)
+    assert left_after_a_second(before) == []
+
+
+@pytest.mark.parametrize("role", ["send", "recv"])
+def test_a_side_that_dies_is_named_and_the_rest_is_kept(role: str, tmp_path: Path) -> None:
+    before = traces()
+    run = start("--duration", "4", "--out", str(tmp_path))
+    victim = wait_for_child(run, role)
+    time.sleep(2.0)
+    os.kill(victim, signal.SIGKILL)
+    shown, _ = run.communicate(timeout=30)
+    assert run.returncode == 1
+    assert "INVALID" in shown
+    (path,) = tmp_path.glob("*.json")
+    kept = records.read(path)
+    assert kept["run"]["segments"] and not kept["verdict"]["valid"]
+    assert any(
+        "SIGKILL" in reason or "reset" in reason or "closed" in reason for reason in kept["run"]["errors"]
+    )
+    assert left_after_a_second(before) == []
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    before = traces()
+    run = start("--duration", "20", "--out", str(tmp_path))
+    wait_for_child(run, "recv")
+    time.sleep(2.5)
+    run.send_signal(signal.SIGINT)
+    shown, _ = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "interrupted" in shown and "Traceback" not in shown
+    (path,) = tmp_path.glob("*.json")
+    kept = records.read(path)
+    assert kept["run"]["interrupted"] and kept["run"]["segments"]
+    assert left_after_a_second(before) == []
+
+
+def test_two_profiles_at_once() -> None:
+    before = traces()
+    runs = [start("--messages", "50") for _ in range(2)]
+    for run in runs:
+        shown, said = run.communicate(timeout=60)
+        assert "zero_copy" in shown, said
+    assert left_after_a_second(before) == []
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(tmp_path)], check=True)
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_costs_the_file_but_not_the_table(tiny_disk: Path) -> None:
+    done = profile("--impl", "one_copy", "--messages", "23", "--out", str(tiny_disk), check=None)
+    assert "copy_in" in done.stdout
+    assert "No space left on device" in done.stderr
+    assert list(tiny_disk.glob("*")) == []
+
+
+def test_an_out_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = profile("--out", str(tmp_path / "file" / "below"), check=1)
+    assert done.stderr.count("\n") == 1 and "--out" in done.stderr
+
+
+def test_without_root_it_says_what_to_type() -> None:
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *LAUNCH, "--impl", "one_copy"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    if done.returncode != 1 or "sudo tools/profile.py --impl one_copy" not in done.stderr:
+        # The tree may be out of reach for that user (under /root): then the launcher itself cannot be read.
+        assert "ermission denied" in done.stderr
+
+
+def test_memlock_too_low_says_the_arithmetic() -> None:
+    argv = ["prlimit", "--memlock=65536:65536", *LAUNCH, "--impl", "zerocopy", "--size", "1M"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert "256 + 2 pages = 1032 KiB, the limit is 64 KiB" in done.stderr and done.stderr.count("\n") == 1

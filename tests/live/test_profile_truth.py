@@ -1,0 +1,91 @@
+"""Known work, exact ledger: what was sent is what is counted, to the call and to the byte."""
+
+from typing import Any
+
+import pytest
+from profiling import broken_identities, is_root, profile, record_of
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+Record = dict[str, Any]
+
+SIZE = 40_000
+MESSAGES = 23
+CALLS = {"per_field": 8, "two_copy": 1, "one_copy": 1, "zero_copy": 1}
+
+
+def hook(record: Record, name: str) -> Record:
+    side = "sender" if name == "send_bytes" else "receiver"
+    rows: list[Record] = record["bytes"]
+    return next(row for row in rows if row["hook"] == name and row["side"] == side)
+
+
+@pytest.mark.parametrize("impl", CALLS)
+def test_send_23_count_23(impl: str) -> None:
+    record = record_of("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE), check=None)
+    assert broken_identities(record) == []
+    sent = hook(record, "send_bytes")
+    assert (sent["calls"], sent["bytes"]) == (MESSAGES * CALLS[impl], MESSAGES * SIZE)
+    assert sent["zerocopy_bytes"] == (MESSAGES * SIZE if impl == "zero_copy" else 0)
+    assert (
+        hook(record, "receive_bytes")["bytes"] == hook(record, "copy_out_bytes")["bytes"] == MESSAGES * SIZE
+    )
+    timed = [
+        row for row in record["calls"] if row["side"] == "sender" and row["syscall"] in ("sendto", "sendmsg")
+    ]
+    assert sum(row["calls"] for row in timed) == MESSAGES * CALLS[impl]
+    assert sum(row["bytes"] for row in timed) == MESSAGES * SIZE
+    assert record["overhead"]["ratio"] is None and record["overhead"]["reason"]
+
+
+def rows(record: Record, account: str) -> list[Record]:
+    return [row for row in record["ledger"] if row["account"] == account]
+
+
+def bytes_of(record: Record, account: str) -> int:
+    return sum(row["bytes"] or 0 for row in rows(record, account))
+
+
+@pytest.mark.parametrize("kind", ["veth", "loopback"])
+def test_zero_copy_over_a_local_path_is_copied_after_all(kind: str) -> None:
+    record = record_of("--impl", "zerocopy", "--topology", kind, "--duration", "1")
+    zerocopy = record["zerocopy"]
+    assert zerocopy["copied"] == zerocopy["sends"] == zerocopy["completions"] > 100
+    assert bytes_of(record, "deferred") == bytes_of(record, "pin") > 0
+    assert bytes_of(record, "copy_in") == bytes_of(record, "silent") == 0
+    assert zerocopy["cause"]["code"] == "local_delivery"
+    assert any(row["samples"] for row in record["samples"] if row["category"] == "deferred")
+
+
+def test_veth_with_xdp_copies_silently() -> None:
+    record = record_of("--impl", "zerocopy", "--topology", "veth-xdp", "--duration", "1.5")
+    assert record["zerocopy"]["copied"] == 0
+    assert bytes_of(record, "silent") == bytes_of(record, "pin") > 0
+    assert bytes_of(record, "deferred") == 0
+    assert any(row["samples"] for row in record["samples"] if row["category"] == "silent")
+
+
+@pytest.mark.parametrize("impl", ["one_copy", "two_copy", "per_field", "null"])
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_identities_hold(impl: str, threads: str) -> None:
+    record = record_of("--impl", impl, "--threads", threads, "--size", "16K", "--duration", "1")
+    assert broken_identities(record) == []
+    if impl != "null":
+        assert bytes_of(record, "copy_in") == bytes_of(record, "copy_out") > 0
+    if impl == "two_copy":
+        assert rows(record, "gather")[0]["cpu_ns"] > 0
+
+
+def test_touched_and_verified_bytes_arrive_right() -> None:
+    record = record_of(
+        "--impl", "zerocopy", "--size", "8K", "--working-set", "64", "--verify", "--touch", "--duration", "2"
+    )
+    verify = record["traffic"]["receiver"]["verify"]
+    assert verify["wrong_bytes"] == 0 and verify["checked_bytes"] >= record["rx_bytes"] > 1 << 24
+
+
+def test_the_table_is_for_people() -> None:
+    done = profile("--impl", "one_copy", "--duration", "1", "--explain")
+    assert "copy_in" in done.stdout and "copy_out" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 100
+    assert "\x1b" not in done.stdout

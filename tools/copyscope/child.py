@@ -1,0 +1,142 @@
+"""A program of ours that is driven by lines on its stdin and answers with JSON lines on its stdout.
+
+It lives as long as we hold its stdin: when we die, by whatever signal, it reads the end of file and ends.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from copyscope.errors import RunError, UsageError
+
+Message = dict[str, Any]
+
+ANSWER_S = 10.0
+
+
+class Child:
+    """One such program; a context is not needed: end() is safe at any time."""
+
+    def __init__(self, name: str, argv: Sequence[str]) -> None:
+        self.name = name
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end())
+        self._pending = b""
+        try:
+            # A session of its own: Ctrl-C is for us, and we then end it in order.
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise RunError(f"{name}: {argv[0]}: {error.strerror}: build it with make") from error
+        assert self.process.stdin and self.process.stdout
+        self._stdin = self.process.stdin
+        self._stdout = self.process.stdout
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def has_message(self) -> bool:
+        """A whole message was read already: select() will not tell of it."""
+        return b"\n" in self._pending
+
+    def fileno(self) -> int:
+        return self._stdout.fileno()
+
+    def send(self, line: str) -> None:
+        try:
+            self._stdin.write(line.encode() + b"\n")
+        except OSError:
+            self._fail(time.monotonic() + 1.0)
+
+    def ask(self, line: str, event: str, timeout_s: float = ANSWER_S) -> Message:
+        """Send a command and wait for its answer."""
+        self.send(line)
+        return self.expect(event, timeout_s)
+
+    def expect(self, event: str, timeout_s: float = ANSWER_S) -> Message:
+        """The next message, which must be this event; an error event raises RunError with its text."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            message = self._read(deadline)
+            if message["event"] == event:
+                return message
+            if message["event"] == "error":
+                raise RunError(f"{self.name}: {message['message']}")
+            if message["event"] != "finished":  # a fixed count may be reached at any moment
+                raise RunError(f"{self.name}: unexpected answer {message['event']!r} instead of {event!r}")
+
+    def errors(self) -> str:
+        """What it wrote to stderr so far."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace").strip()
+
+    def _read(self, deadline: float) -> Message:
+        while b"\n" not in self._pending:
+            ready, _, _ = select.select([self._stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise RunError(f"{self.name}: no answer in time: {self.errors() or 'it is still running'}")
+            chunk = os.read(self._stdout.fileno(), 1 << 20)
+            if not chunk:
+                self._fail(deadline)
+            self._pending += chunk
+        line, self._pending = self._pending.split(b"\n", 1)
+        message: Message = json.loads(line)
+        return message
+
+    def _fail(self, deadline: float) -> None:
+        """It is gone: say how, in its own words where there are any."""
+        try:
+            status = self.process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            status = None
+        said = self.errors().splitlines()
+        if status == 2 and said:
+            raise UsageError(said[0])
+        how = "closed its output" if status is None else _describe_status(status)
+        raise RunError(f"{self.name}: {how}" + (f": {said[-1]}" if said else ""))
+
+    def end(self, timeout_s: float = 1.0) -> None:
+        """Close its stdin, wait, and kill it (by its pid) if it does not go."""
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._stdout.close()
+        self._errors.close()
+
+
+def watch(children: Iterable[Child], seconds: float | None) -> None:
+    """Let time pass, or with None wait until each says `finished`; raise at once when one fails or dies."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    waiting = list(children)
+    while waiting:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return
+        ready = [child for child in waiting if child.has_message] or select.select(waiting, [], [], left)[0]
+        for child in ready:
+            child.expect("finished")
+            waiting.remove(child)
+
+
+def _describe_status(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    return f"was killed by {signal.Signals(-status).name}"

@@ -1,0 +1,1 @@
+"""The commands: arguments and exit status, no logic."""

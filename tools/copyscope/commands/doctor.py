@@ -1,0 +1,62 @@
+"""tools/doctor.py: what works on this machine, what does not, and what to do about it."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from copyscope.doctor import diagnose
+from copyscope.findings import Diagnosis
+from copyscope.render.doctor import render
+from copyscope.render.terminal import make_console
+from copyscope.topology import TopologyError
+
+EXAMPLES = """\
+examples:
+  sudo tools/doctor.py                 what is limited here, and why
+  sudo tools/doctor.py -v              every fact
+  sudo tools/doctor.py --json -        the same as data
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="doctor.py",
+        description="Tries every instrument here and says what works, what does not, what to do about it,"
+        " and what may disturb the numbers. Changes nothing. Exit status: 0 profiling works, 1 it does not.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--json", metavar="FILE", help="write the findings as JSON to FILE (- for stdout)")
+    made.add_argument("-v", "--verbose", action="store_true", help="show what is fine, too")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 the main job works, 1 it does not, 2 usage, 130 interrupted."""
+    arguments = parser().parse_args(argv)
+    try:
+        diagnosis = diagnose()
+        if arguments.json != "-":
+            render(diagnosis, verbose=arguments.verbose, console=make_console())
+        if arguments.json is not None:
+            _write(diagnosis, arguments.json)
+    except (TopologyError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader of our output has gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        print(f"doctor: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("doctor: interrupted", file=sys.stderr)
+        return 130
+    return 0 if diagnosis.works else 1
+
+
+def _write(diagnosis: Diagnosis, target: str) -> None:
+    text = json.dumps(diagnosis.as_json(), indent=1, ensure_ascii=False) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text, encoding="utf-8")

@@ -1,0 +1,127 @@
+"""The options of tools/profile.py, as people see them; options.py says what they become."""
+
+import argparse
+from typing import Any
+
+from copyscope.errors import UsageError
+from copyscope.plan import PLACEMENTS
+from copyscope.topology import KINDS
+
+SWITCH = ("on", "off")
+EXAMPLES = """\
+examples:
+  sudo tools/profile.py --impl zerocopy                      one profile over a veth pair, one ledger
+  sudo tools/profile.py --impl one_copy --size 1M --threads 4
+  sudo tools/profile.py --impl zerocopy --topology veth-xdp --explain
+  sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
+  sudo tools/profile.py --impl zerocopy --json - | jq .verdict
+
+exit status: 0 a valid run, 1 a failed or invalid run, 2 wrong usage, 130 interrupted
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but wrong usage is one line and an exception."""
+
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{message} (profile --help lists the options)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options of tools/profile.py. Those of the traffic are checked by the traffic program itself."""
+    made = _Parser(
+        prog="profile",
+        description="Run a TCP send strategy over a path made for it; print its copies and what they cost.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    work = made.add_argument_group("workload")
+    work.add_argument(
+        "--impl",
+        default="zero_copy",
+        metavar="NAME",
+        help="strategy: null, per_field, two_copy, one_copy, zero_copy (and aliases); default zero_copy",
+    )
+    work.add_argument(
+        "--size", default="64K", metavar="BYTES", help="message size, suffixes K M G; default 64K"
+    )
+    work.add_argument("--fields", default="8", metavar="N", help="buffers per message, 1..1024; default 8")
+    work.add_argument(
+        "--threads", default="1", metavar="N", help="connections, one thread on each side; default 1"
+    )
+    work.add_argument(
+        "--duration", type=float, default=3.0, metavar="S", help="measuring time in seconds; default 3"
+    )
+    work.add_argument(
+        "--messages",
+        type=int,
+        metavar="N",
+        help="a fixed count per thread instead (no control segments then)",
+    )
+    work.add_argument(
+        "--mode", default="stream", help="stream (default) or rr (request/response: real latency)"
+    )
+    work.add_argument(
+        "--receiver", default="read", help="read (default), recvmsg or trunc (MSG_TRUNC: no copy)"
+    )
+    work.add_argument("--align", default="heap", help="heap (default) or page")
+    work.add_argument("--pages", default="4k", help="4k (default), thp or hugetlb")
+    work.add_argument("--working-set", metavar="N", help="messages in the ring; default 1 MiB worth, 4..1024")
+    work.add_argument(
+        "--touch", action="store_true", help="the application rewrites each message before it sends it"
+    )
+    work.add_argument("--verify", action="store_true", help="the receiver checks every byte")
+    work.add_argument("--time-every", metavar="N", help="time one message in N; default 16")
+    path = made.add_argument_group("path")
+    path.add_argument("--topology", default="veth", metavar="KIND", help=f"{', '.join(KINDS)}; default veth")
+    path.add_argument("--mtu", type=int, metavar="BYTES")
+    for name, what in (
+        ("tso", "sender's segmentation offload"),
+        ("gso", "software segmentation"),
+        ("gro", "receive coalescing"),
+    ):
+        path.add_argument(f"--{name}", choices=SWITCH, help=what)
+    path.add_argument("--nodelay", choices=SWITCH, default="on", help="TCP_NODELAY; default on")
+    path.add_argument("--congestion", metavar="NAME", help="default cubic where available")
+    path.add_argument("--sndbuf", metavar="BYTES", help="SO_SNDBUF; default autotuning")
+    path.add_argument("--rcvbuf", metavar="BYTES", help="SO_RCVBUF; default autotuning")
+    path.add_argument("--buffer", default="128K", metavar="BYTES", help="the receiver's buffer; default 128K")
+    path.add_argument(
+        "--placement", choices=PLACEMENTS, default="split", help="processors of the two sides; default split"
+    )
+    path.add_argument("--sender-cpus", metavar="LIST", help="such as 0,2-3; overrides --placement")
+    path.add_argument("--receiver-cpus", metavar="LIST")
+    path.add_argument("--keep", metavar="NAME", help="keep the namespaces under this name to look around in")
+    tool = made.add_argument_group("instruments")
+    tool.add_argument(
+        "--instruments", default="auto", metavar="LIST", help="auto, or some of counters,calls,sampler"
+    )
+    tool.add_argument(
+        "--frequency",
+        type=int,
+        default=499,
+        metavar="HZ",
+        help="samples per second and processor; default 499",
+    )
+    tool.add_argument(
+        "--gate", type=int, metavar="N", help="time one syscall in N; default 16, and 1 with --messages"
+    )
+    tool.add_argument(
+        "--warmup", type=float, default=0.3, metavar="S", help="traffic before the first segment; default 0.3"
+    )
+    tool.add_argument(
+        "--repeat", type=int, default=1, metavar="N", help="runs; with more than one a summary follows"
+    )
+    tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
+    out = made.add_argument_group("output")
+    out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
+    out.add_argument(
+        "--out", metavar="DIR", help="keep each run's record (and its folded stacks) in this directory"
+    )
+    out.add_argument("--explain", action="store_true", help="say what each line means")
+    out.add_argument(
+        "-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, unattributed symbols"
+    )
+    out.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    return made

@@ -1,0 +1,191 @@
+"""What the options of `profile` become: traffic, a workload, a path, a plan."""
+
+import argparse
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from copyscope import paths
+from copyscope.conductor import RunPlan
+from copyscope.errors import RunError, UsageError
+from copyscope.plan import (
+    Segment,
+    arm_probes,
+    parse_cpus,
+    parse_instruments,
+    place,
+    schedule_segments,
+)
+from copyscope.topology import KINDS, LinkSettings, invoking_user
+
+DEFAULT_GATE = 16
+# The keys of the record's workload that the traffic program resolves.
+FROM_TRAFFIC = (
+    *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
+    *("verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
+)
+AVAILABLE_CONGESTION = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The traffic's own options, and what it made of them."""
+
+    send: tuple[str, ...]
+    receive: tuple[str, ...]
+    resolved: dict[str, Any]
+
+
+def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
+    """What can be refused without running anything. Returns the instruments."""
+    instruments = parse_instruments(args.instruments)
+    if args.topology not in KINDS:
+        raise UsageError(f"--topology: {args.topology}: no such kind: one of {', '.join(KINDS)}")
+    if args.repeat < 1:
+        raise UsageError(f"--repeat: {args.repeat}: at least 1")
+    if not 1 <= args.frequency <= 50_000:
+        raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
+    if args.gate is not None and not 1 <= args.gate <= 1_000_000:
+        raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
+    if not 0 <= args.warmup <= 60:
+        raise UsageError(f"--warmup: {args.warmup:g}: not between 0 and 60 s")
+    if args.messages is not None and args.messages < 1:
+        raise UsageError(f"--messages: {args.messages}: at least 1")
+    if not args.duration <= 3600:
+        raise UsageError(f"--duration: {args.duration:g}: at most 3600 s")
+    return instruments
+
+
+def resolve_traffic(args: argparse.Namespace) -> Traffic:
+    """Let the traffic program check its options (it is the only one that knows their limits)."""
+    allowed = sorted(os.sched_getaffinity(0))
+    sender_cpus, receiver_cpus = place(args.placement, allowed)
+    if args.sender_cpus:
+        sender_cpus = parse_cpus(args.sender_cpus, "--sender-cpus")
+    if args.receiver_cpus:
+        receiver_cpus = parse_cpus(args.receiver_cpus, "--receiver-cpus")
+    # What both ends must agree on.
+    common = [
+        "--size",
+        args.size,
+        "--fields",
+        args.fields,
+        "--threads",
+        args.threads,
+        "--mode",
+        args.mode,
+        "--nodelay",
+        args.nodelay,
+    ]
+    common += _given("--working-set", args.working_set)
+    common += ["--verify"] * args.verify + ["--touch"] * args.touch
+    send = ["--impl", args.impl, *common, "--align", args.align, "--pages", args.pages]
+    send += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
+    if args.messages is not None:
+        send += ["--messages", str(args.messages)]
+    receive = [
+        *common,
+        "--receiver",
+        args.receiver,
+        "--buffer",
+        args.buffer,
+        *_given("--rcvbuf", args.rcvbuf),
+        *_cpus(receiver_cpus),
+    ]
+    resolved = _ask_traffic(["send", *send, "--check"])
+    _ask_traffic(["recv", *receive, "--port", "1", "--check"])
+    return Traffic(tuple(send), tuple(receive), resolved)
+
+
+def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
+    """The plan of one run. Raises UsageError for a duration that is too short."""
+    arms = arm_probes(instruments)
+    segments: list[Segment] = []
+    probes: dict[str, tuple[str, ...]] = dict(arms.items())
+    if args.messages is None:
+        segments = schedule_segments(args.duration, tuple(arms), seed)
+    else:
+        # One segment, every instrument at once, and so no control to compare with.
+        name = "+".join(arm for arm in arms if arm != "unprobed")
+        probes = {name: tuple(dict.fromkeys(probe for arm in arms.values() for probe in arm))}
+    return RunPlan(
+        kind=args.topology,
+        link=LinkSettings(
+            mtu_bytes=args.mtu,
+            tso=_switch(args.tso),
+            gso=_switch(args.gso),
+            gro=_switch(args.gro),
+            congestion=choose_congestion(args.congestion),
+        ),
+        send_options=traffic.send,
+        receive_options=traffic.receive,
+        segments=tuple(segments),
+        probes=probes,
+        messages=args.messages,
+        warmup_s=args.warmup,
+        frequency_hz=args.frequency,
+        gate=args.gate or (1 if args.messages is not None else DEFAULT_GATE),
+        counters="counters" in instruments,
+        keep=args.keep,
+    )
+
+
+def choose_congestion(asked: str | None, sysctl: Path = AVAILABLE_CONGESTION) -> str | None:
+    """What the route is to use: what was asked for, else cubic; None leaves the host's default.
+
+    On the route and not on the sockets: an unprivileged program may only choose from
+    tcp_allowed_congestion_control, which often lacks cubic where the host's default is bbr. bbr paces, which
+    changes results by a factor, so the host's default is not used silently.
+    """
+    try:
+        available = sysctl.read_text(encoding="ascii").split()
+    except OSError:
+        return asked
+    if asked is None:
+        return "cubic" if "cubic" in available else None
+    if asked not in available:
+        raise UsageError(f"--congestion: {asked}: not available here: one of {', '.join(available)}")
+    return asked
+
+
+def workload_section(args: argparse.Namespace, resolved: dict[str, Any]) -> dict[str, Any]:
+    """The record's `workload`, from the options as the traffic program resolved them."""
+    section = {key: resolved[key] for key in FROM_TRAFFIC}
+    section["receiver"] = args.receiver
+    section["rcvbuf_bytes"] = resolved.get("rcvbuf_bytes")
+    section["duration_s"] = None if args.messages is not None else args.duration
+    section["messages"] = args.messages
+    section["placement"] = "chosen" if args.sender_cpus or args.receiver_cpus else args.placement
+    return section
+
+
+def _ask_traffic(argv: list[str]) -> dict[str, Any]:
+    try:
+        # As the user that it will run as: the memlock limit binds that one, not root.
+        as_user = invoking_user().argv() if os.geteuid() == 0 else []
+        result = subprocess.run(
+            [*as_user, str(paths.TRAFFIC), *argv], capture_output=True, text=True, check=False, timeout=10
+        )
+    except OSError as error:
+        raise RunError(f"{paths.TRAFFIC}: {error.strerror}: build it with make") from error
+    if result.returncode != 0:
+        said = result.stderr.strip().splitlines()
+        line = said[0] if said else f"ended with status {result.returncode}"
+        raise UsageError(line) if result.returncode == 2 else RunError(line)
+    options: dict[str, Any] = json.loads(result.stdout)
+    return options
+
+
+def _given(option: str, value: str | None) -> list[str]:
+    return [] if value is None else [option, value]
+
+
+def _cpus(cpus: list[int] | None) -> list[str]:
+    return [] if cpus is None else ["--cpus", ",".join(map(str, cpus))]
+
+
+def _switch(value: str | None) -> bool | None:
+    return None if value is None else value == "on"

@@ -1,0 +1,106 @@
+"""What a run will do, before anything is done: arms, segments and processors. Pure."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from copyscope.errors import UsageError
+
+Arm = Literal["unprobed", "ledger", "calls"]
+Placement = Literal["split", "same", "none"]
+
+INSTRUMENTS = ("counters", "calls", "sampler")
+PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
+
+# Share of the measuring time. The ledger needs samples, the control needs steadiness, the calls are
+# counted one by one and need little.
+ARM_WEIGHTS: dict[Arm, float] = {"unprobed": 0.30, "ledger": 0.60, "calls": 0.10}
+# Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
+BLOCK_MAX_S = 2.0
+BLOCKS_WANTED = 6
+BLOCKS_MIN = 3
+DURATION_MIN_S = 0.5
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of traffic with one set of programs attached."""
+
+    index: int
+    block: int
+    arm: Arm
+    length_s: float
+
+
+def parse_instruments(text: str) -> tuple[str, ...]:
+    """`auto` or a comma list. Raises UsageError naming the unknown one."""
+    if text == "auto":
+        return INSTRUMENTS
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in INSTRUMENTS:
+            known = ", ".join(INSTRUMENTS)
+            raise UsageError(
+                f"--instruments: {name or 'nothing'}: not an instrument: auto, or some of {known}"
+            )
+    return tuple(name for name in INSTRUMENTS if name in names)
+
+
+def arm_probes(instruments: Sequence[str]) -> dict[Arm, tuple[str, ...]]:
+    """Which BPF instruments each arm attaches."""
+    arms: dict[Arm, tuple[str, ...]] = {"unprobed": ()}
+    if "sampler" in instruments or "counters" in instruments:
+        arms["ledger"] = ("bytes", "sampler") if "sampler" in instruments else ("bytes",)
+    if "calls" in instruments:
+        arms["calls"] = ("calls",)
+    return arms
+
+
+def schedule_segments(duration_s: float, arms: Sequence[Arm], seed: int) -> list[Segment]:
+    """A randomised block design: each block holds every arm once, in seeded order.
+
+    duration_s is the sum of all segments; the pauses between them come on top.
+    """
+    if duration_s < DURATION_MIN_S:
+        raise UsageError(
+            f"--duration: {duration_s:g} s: too short to leave the socket buffers and to compare segments: "
+            f"at least {DURATION_MIN_S:g} s, or --messages N for a fixed count"
+        )
+    block_s = min(BLOCK_MAX_S, duration_s / BLOCKS_WANTED)
+    blocks = max(BLOCKS_MIN, round(duration_s / block_s))
+    total_weight = sum(ARM_WEIGHTS[arm] for arm in arms)
+    shuffler = random.Random(seed)
+    segments: list[Segment] = []
+    for block in range(blocks):
+        order = list(arms)
+        shuffler.shuffle(order)
+        for arm in order:
+            length_s = duration_s / blocks * ARM_WEIGHTS[arm] / total_weight
+            segments.append(Segment(len(segments), block, arm, length_s))
+    return segments
+
+
+def parse_cpus(text: str, option: str) -> list[int]:
+    """`0,2-3` -> [0, 2, 3]."""
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"{option}: {text}: not a list of processors such as 0,2-3")
+        cpus.extend(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def place(placement: Placement, cpus: Sequence[int]) -> tuple[list[int] | None, list[int] | None]:
+    """The processors of the sender and of the receiver; None leaves them to the scheduler.
+
+    split: the first half and the second half of what we may use; same: both on the first.
+    """
+    if placement == "none" or len(cpus) < 2:
+        return None, None
+    ordered = sorted(cpus)
+    if placement == "same":
+        return ordered[:1], ordered[:1]
+    half = len(ordered) // 2
+    return ordered[:half], ordered[half:]
