@@ -6,7 +6,7 @@ CFLAGS ?= -O2 -g
 CFLAGS += -std=gnu11 -Wall -Wextra -Werror
 MULTIARCH_INCLUDE := $(addprefix -I,$(wildcard /usr/include/$(shell uname -m)-linux-gnu))
 PYTHON := .venv/bin/python3
-PYTEST := $(PYTHON) -P -m pytest
+PYTEST := $(PYTHON) -P -B -m pytest -p no:cacheprovider
 
 IMPL ?= zerocopy
 PROFILE_ARGS ?=
@@ -26,7 +26,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
 
-artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/.ready
+artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/.ready $(OUTPUT)/.bytecode
 
 include src/traffic/traffic.mk
 include src/collector/collector.mk
@@ -44,6 +44,11 @@ $(OUTPUT):
 .venv/.ready-test: requirements-test.txt .venv/.ready
 	$(call say,VENV,tests)
 	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.txt
+	$(Q)touch $@
+
+# Root does not write bytecode into the user's tree (__main__.py), so it is made here.
+$(OUTPUT)/.bytecode: .venv/.ready $(shell find tools/copyscope -name '*.py')
+	$(Q)$(PYTHON) -P -m compileall -q tools/copyscope
 	$(Q)touch $@
 
 deps: ## Install what is missing (apt or dnf; root), saying what first

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -21,6 +22,8 @@ def load_package() -> None:
 
 
 if __name__ == "__main__":
+    # Under sudo the tree is the invoking user's: nothing of root's is left in it. make has compiled it.
+    sys.dont_write_bytecode = "SUDO_UID" in os.environ
     load_package()
     command = sys.argv[1]
     sys.exit(importlib.import_module(f"copyscope.commands.{command}").main(sys.argv[2:]))

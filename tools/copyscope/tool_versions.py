@@ -95,4 +95,6 @@ def _remember(memory: Path, known: dict[str, str | None]) -> None:
     temporary = memory.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         temporary.write_text(json.dumps(known, indent=1, sort_keys=True))
+        owner = memory.parent.stat()  # under sudo the tree is the invoking user's
+        os.chown(temporary, owner.st_uid, owner.st_gid)
         temporary.replace(memory)
