@@ -16,7 +16,7 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # Under sudo, what is built belongs to the invoking user; only what needs root runs as root.
 SUDO_HOME = $(shell getent passwd $(SUDO_UID) | cut -d: -f6)
-AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --init-groups env HOME=$(SUDO_HOME))
+AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --init-groups env HOME=$(SUDO_HOME) USER=$(SUDO_USER) LOGNAME=$(SUDO_USER))
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
