@@ -11,12 +11,19 @@
 
 /* Short, so that there are many: processes take turns for milliseconds, and one burst sees one turn. */
 #define BURST_NS 3000000ULL
-#define SIDES (SIDE_OTHER + 1)
 #define NSEC_PER_SEC 1000000000ULL
+
+/* Bursts of one side in a round: whoever is no target does little of the work, and its timers cost the most. */
+static const unsigned int turns[SIDES] = {
+	[SIDE_SENDER] = 4,
+	[SIDE_RECEIVER] = 4,
+	[SIDE_OTHER] = 1,
+};
+#define TURNS 9
 
 struct bursts {
 	const struct events *events;
-	double duty;
+	double total_duty;
 	pthread_t thread;
 	pthread_mutex_t mutex;
 	pthread_cond_t stopping;
@@ -26,11 +33,8 @@ struct bursts {
 	unsigned int seed;
 	uint64_t began_ns;
 	uint64_t enabled_ns;
-	uint64_t armed_ns;
 	const volatile __u64 *samples_of_side;
-	__u64 seen[SIDES];
-	struct burst_counts counts[SIDES];
-	unsigned int count;
+	struct burst_totals totals[SIDES];
 };
 
 static uint64_t now_ns(void)
@@ -41,7 +45,7 @@ static uint64_t now_ns(void)
 	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
 }
 
-int bursts__new(struct bursts **result, const struct events *events, double duty,
+int bursts__new(struct bursts **result, const struct events events[SIDES], double duty,
 		const volatile __u64 *samples_of_side)
 {
 	struct bursts *bursts = calloc(1, sizeof(*bursts));
@@ -50,7 +54,7 @@ int bursts__new(struct bursts **result, const struct events *events, double duty
 	if (!bursts)
 		return -ENOMEM;
 	bursts->events = events;
-	bursts->duty = duty;
+	bursts->total_duty = duty * TURNS / turns[SIDE_SENDER];
 	bursts->samples_of_side = samples_of_side;
 	bursts->seed = now_ns();
 	pthread_mutex_init(&bursts->mutex, NULL);
@@ -77,34 +81,43 @@ static bool rest(struct bursts *bursts, uint64_t ns)
 /* Uniform between 0 and twice the mean, so that bursts keep no step with anything. */
 static uint64_t random_rest_ns(struct bursts *bursts)
 {
-	double mean_ns = BURST_NS * (1 - bursts->duty) / bursts->duty;
+	double mean_ns = BURST_NS * (1 - bursts->total_duty) / bursts->total_duty;
 
 	return 2 * mean_ns * rand_r(&bursts->seed) / RAND_MAX;
 }
 
-static void count_burst(struct bursts *bursts)
+static enum side random_side(struct bursts *bursts)
 {
-	bursts->count++;
-	for (int side = 0; side < SIDES; side++) {
-		double samples = bursts->samples_of_side[side] - bursts->seen[side];
+	unsigned int turn = rand_r(&bursts->seed) % TURNS;
+	enum side side = SIDE_SENDER;
 
-		bursts->seen[side] = bursts->samples_of_side[side];
-		bursts->counts[side].sum += samples;
-		bursts->counts[side].sum_of_squares += samples * samples;
-	}
+	while (turn >= turns[side])
+		turn -= turns[side++];
+	return side;
 }
 
-static void burst(struct bursts *bursts)
+static void count_burst(struct bursts *bursts, enum side side, uint64_t armed_ns, double samples)
 {
+	struct burst_totals *totals = &bursts->totals[side];
+
+	totals->armed_ns += armed_ns;
+	totals->count++;
+	totals->samples += samples;
+	totals->samples_squared += samples * samples;
+}
+
+static void burst(struct bursts *bursts, enum side side)
+{
+	__u64 samples = bursts->samples_of_side[side];
 	uint64_t armed_ns = now_ns();
-	int err = events__switch(bursts->events, PERF_EVENT_IOC_ENABLE);
+	int err = events__switch(&bursts->events[side], PERF_EVENT_IOC_ENABLE);
 
 	rest(bursts, BURST_NS);
-	/* Arming and disarming take the events in the same order: each is armed from its turn to its turn. */
-	bursts->armed_ns += now_ns() - armed_ns;
+	/* Arming and disarming take the timers in the same order: each is armed from its turn to its turn. */
+	armed_ns = now_ns() - armed_ns;
 	if (!err)
-		err = events__switch(bursts->events, PERF_EVENT_IOC_DISABLE);
-	count_burst(bursts);
+		err = events__switch(&bursts->events[side], PERF_EVENT_IOC_DISABLE);
+	count_burst(bursts, side, armed_ns, bursts->samples_of_side[side] - samples);
 	if (err && !bursts->err)
 		bursts->err = err;
 }
@@ -120,9 +133,18 @@ static void *run(void *argument)
 	prctl(PR_SET_TIMERSLACK, 1);
 	pthread_mutex_lock(&bursts->mutex);
 	while (rest(bursts, random_rest_ns(bursts)))
-		burst(bursts);
+		burst(bursts, random_side(bursts));
 	pthread_mutex_unlock(&bursts->mutex);
 	return NULL;
+}
+
+static int switch_all(struct bursts *bursts, unsigned long request)
+{
+	int err = 0;
+
+	for (int side = 0; side < SIDES; side++)
+		err = events__switch(&bursts->events[side], request) ?: err;
+	return err;
 }
 
 int bursts__start(struct bursts *bursts)
@@ -130,8 +152,8 @@ int bursts__start(struct bursts *bursts)
 	int err;
 
 	bursts->began_ns = now_ns();
-	if (bursts->duty >= 1)
-		return events__switch(bursts->events, PERF_EVENT_IOC_ENABLE);
+	if (bursts->total_duty >= 1)
+		return switch_all(bursts, PERF_EVENT_IOC_ENABLE);
 	bursts->stop = false;
 	err = -pthread_create(&bursts->thread, NULL, run, bursts);
 	bursts->running = !err;
@@ -150,14 +172,13 @@ int bursts__stop(struct bursts *bursts)
 		pthread_join(bursts->thread, NULL);
 		bursts->running = false;
 	} else {
-		bursts->err = events__switch(bursts->events, PERF_EVENT_IOC_DISABLE);
+		bursts->err = switch_all(bursts, PERF_EVENT_IOC_DISABLE);
 	}
 	spent_ns = now_ns() - bursts->began_ns;
 	bursts->enabled_ns += spent_ns;
-	if (bursts->duty >= 1) {
-		bursts->armed_ns += spent_ns;
-		count_burst(bursts);
-	}
+	for (int side = 0; side < SIDES && bursts->total_duty >= 1; side++)
+		count_burst(bursts, side, spent_ns,
+			    bursts->samples_of_side[side] - bursts->totals[side].samples);
 	return bursts->err;
 }
 
@@ -166,19 +187,9 @@ uint64_t bursts__enabled_ns(const struct bursts *bursts)
 	return bursts->enabled_ns;
 }
 
-uint64_t bursts__armed_ns(const struct bursts *bursts)
+struct burst_totals bursts__totals(const struct bursts *bursts, enum side side)
 {
-	return bursts->armed_ns;
-}
-
-unsigned int bursts__count(const struct bursts *bursts)
-{
-	return bursts->count;
-}
-
-struct burst_counts bursts__counts(const struct bursts *bursts, enum side side)
-{
-	return bursts->counts[side];
+	return bursts->totals[side];
 }
 
 void bursts__free(struct bursts *bursts)

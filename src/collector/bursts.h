@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* bursts.h - arms a set of events in short bursts at random times, from a thread of its own. */
+/*
+ * bursts.h - arms timers in short bursts at random times, one side at a time, from a thread of its own.
+ *
+ * One side at a time, because an armed timer changes what the other side does: it makes each sleep and wake-up of its
+ * own side dearer, which the other pays for in wake-ups.
+ */
 #ifndef COLLECTOR_BURSTS_H
 #define COLLECTOR_BURSTS_H
 
@@ -8,27 +13,30 @@
 #include "abi.h"
 #include "events.h"
 
+#define SIDES (SIDE_OTHER + 1)
+
 struct bursts;
 
-/* How many samples of one side fell into a burst: their spread says what the total is worth. */
-struct burst_counts {
-	double sum;
-	double sum_of_squares;
+/* What the bursts of one side amount to so far. */
+struct burst_totals {
+	uint64_t armed_ns;
+	unsigned int count;
+	/* Samples in a burst: the spread over bursts says what the total is worth. */
+	double samples;
+	double samples_squared;
 };
 
 /*
- * duty: the share of time that the events are armed, 0 < duty <= 1; with 1 they stay armed, which is one burst.
- * samples_of_side: counts of the sampler's program, read after each burst.
+ * duty: the share of time that the timers of a target are armed, 0 < duty; where that leaves no rest they all stay
+ * armed, which is one burst. samples_of_side: counts of the sampler's program, read after each burst.
  */
-int bursts__new(struct bursts **bursts, const struct events *events, double duty,
+int bursts__new(struct bursts **bursts, const struct events events[SIDES], double duty,
 		const volatile __u64 *samples_of_side);
 int bursts__start(struct bursts *bursts);
 /* Disarms and waits for the thread. Returns 0 or the first -errno that arming met. */
 int bursts__stop(struct bursts *bursts);
 uint64_t bursts__enabled_ns(const struct bursts *bursts);
-uint64_t bursts__armed_ns(const struct bursts *bursts);
-unsigned int bursts__count(const struct bursts *bursts);
-struct burst_counts bursts__counts(const struct bursts *bursts, enum side side);
+struct burst_totals bursts__totals(const struct bursts *bursts, enum side side);
 void bursts__free(struct bursts *bursts);
 
 #endif

@@ -7,6 +7,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "bursts.h"
 #include "cells.h"
 #include "ksyms.h"
 #include "message.h"
@@ -95,7 +96,7 @@ static int open_one(struct collector *collector, const char *instrument)
 		return -EAGAIN;
 	if (!collector->sampler) {
 		err = sampler__open(&collector->sampler, skel, collector->frequency_hz,
-				    collector->targets, SIDE_TARGETS);
+				    collector->targets);
 		if (err)
 			return err;
 	}
@@ -140,13 +141,15 @@ static int do_close(struct collector *collector, const char *arguments)
 
 static int do_report(struct collector *collector, const char *arguments)
 {
-	double scale = collector->sampler ? sampler__scale(collector->sampler) : 1;
-	json_t *samples = collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scale) :
-					     json_array();
+	double scales[SIDES] = {};
+	json_t *samples;
 	json_t *sampler = collector->sampler ? sampler__json(collector->sampler) : json_null();
 	struct copyscope *skel = probes__skeleton(collector->probes);
 
 	(void)arguments;
+	for (int side = 0; collector->sampler && side < SIDES; side++)
+		scales[side] = sampler__scale(collector->sampler, side);
+	samples = collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
 	return say(json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}",
 			     "event", "report", "abi_version", ABI_VERSION,
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
@@ -202,7 +205,7 @@ int commands__serve(struct collector *collector)
 int commands__probe(struct collector *collector)
 {
 	int err = sampler__open(&collector->sampler, probes__skeleton(collector->probes), collector->frequency_hz,
-				collector->targets, SIDE_TARGETS);
+				collector->targets);
 	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
 
 	probes__attach(collector->probes, "bytes");

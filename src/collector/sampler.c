@@ -33,7 +33,7 @@ static const struct {
 struct sampler {
 	unsigned int frequency_hz;
 	__u64 period_ns;
-	struct events timers;
+	struct events timers[SIDES];
 	struct events counters;
 	struct bursts *bursts;
 	bool works[SAMPLE_CNT];
@@ -89,7 +89,7 @@ static int open_counters(struct sampler *sampler, struct copyscope *skel, int ev
 	return 0;
 }
 
-static int open_thread_timers(struct sampler *sampler, struct copyscope *skel, struct perf_event_attr attr, pid_t pid)
+static int open_thread_timers(struct events *timers, struct copyscope *skel, struct perf_event_attr attr, pid_t pid)
 {
 	char path[32];
 	struct dirent *entry;
@@ -106,7 +106,7 @@ static int open_thread_timers(struct sampler *sampler, struct copyscope *skel, s
 		pid_t tid = atoi(entry->d_name);
 
 		if (tid > 0)
-			err = events__add(&sampler->timers, attr, skel->progs.on_cpu_clock, tid, -1);
+			err = events__add(timers, attr, skel->progs.on_cpu_clock, tid, -1);
 		if (err == -ESRCH) /* it has ended meanwhile */
 			err = 0;
 	}
@@ -114,7 +114,7 @@ static int open_thread_timers(struct sampler *sampler, struct copyscope *skel, s
 	return err;
 }
 
-static int open_timers(struct sampler *sampler, struct copyscope *skel, const pid_t *targets, int target_count)
+static int open_timers(struct sampler *sampler, struct copyscope *skel, const pid_t targets[SIDE_TARGETS])
 {
 	struct perf_event_attr attr = {
 		.type = event_rows[SAMPLE_CPU_CLOCK].type,
@@ -124,11 +124,12 @@ static int open_timers(struct sampler *sampler, struct copyscope *skel, const pi
 	int cpus = libbpf_num_possible_cpus();
 	int err = 0;
 
-	for (int i = 0; i < target_count && !err; i++)
+	for (int i = 0; i < SIDE_TARGETS && !err; i++)
 		if (targets[i])
-			err = open_thread_timers(sampler, skel, attr, targets[i]);
+			err = open_thread_timers(&sampler->timers[i], skel, attr, targets[i]);
 	for (int cpu = 0; cpu < cpus && !err; cpu++) {
-		err = events__add(&sampler->timers, attr, skel->progs.on_cpu_clock_elsewhere, -1, cpu);
+		err = events__add(&sampler->timers[SIDE_OTHER], attr, skel->progs.on_cpu_clock_elsewhere, -1,
+				  cpu);
 		if (err == -ENODEV)
 			err = 0;
 	}
@@ -139,7 +140,7 @@ static int open_timers(struct sampler *sampler, struct copyscope *skel, const pi
 }
 
 int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int frequency_hz,
-		  const pid_t *targets, int target_count)
+		  const pid_t targets[SIDE_TARGETS])
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
 	double duty = frequency_hz < BURST_HZ ? (double)frequency_hz / BURST_HZ : 1;
@@ -151,9 +152,9 @@ int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int 
 	sampler->period_ns = 1000000000ULL / (frequency_hz < BURST_HZ ? BURST_HZ : frequency_hz);
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
-		err = open_timers(sampler, skel, targets, target_count);
+		err = open_timers(sampler, skel, targets);
 		if (!err)
-			err = bursts__new(&sampler->bursts, &sampler->timers, duty,
+			err = bursts__new(&sampler->bursts, sampler->timers, duty,
 					  skel->bss->samples_of_side);
 	} else {
 		refuse(sampler, SAMPLE_CPU_CLOCK, "cycles are sampled instead", 0);
@@ -186,30 +187,30 @@ int sampler__disable(struct sampler *sampler)
 	return events__switch(&sampler->counters, PERF_EVENT_IOC_DISABLE) ?: err;
 }
 
-double sampler__scale(const struct sampler *sampler)
+double sampler__scale(const struct sampler *sampler, enum side side)
 {
-	if (!sampler->bursts || !bursts__armed_ns(sampler->bursts))
-		return 1;
-	return (double)bursts__enabled_ns(sampler->bursts) / bursts__armed_ns(sampler->bursts);
+	uint64_t armed_ns = sampler->bursts ? bursts__totals(sampler->bursts, side).armed_ns : 0;
+
+	return armed_ns ? (double)bursts__enabled_ns(sampler->bursts) / armed_ns : 1;
 }
 
-/* {"count", "sides": {side: {samples, sum_of_squares}}}; null where there are no timers. */
+/* {side: {"armed_ns", "count", "samples", "samples_squared"}}; null where there are no timers. */
 static json_t *bursts_json(const struct bursts *bursts)
 {
-	json_t *sides = json_object();
+	json_t *sides;
 
-	if (!bursts) {
-		json_decref(sides);
+	if (!bursts)
 		return json_null();
-	}
-	for (int side = 0; side <= SIDE_OTHER; side++) {
-		struct burst_counts counts = bursts__counts(bursts, side);
+	sides = json_object();
+	for (int side = 0; side < SIDES; side++) {
+		struct burst_totals totals = bursts__totals(bursts, side);
 
-		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:I}",
-				    "samples", (json_int_t)counts.sum,
-				    "samples_squared", (json_int_t)counts.sum_of_squares));
+		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:i, s:I, s:I}",
+				    "armed_ns", (json_int_t)totals.armed_ns, "count", totals.count,
+				    "samples", (json_int_t)totals.samples,
+				    "samples_squared", (json_int_t)totals.samples_squared));
 	}
-	return json_pack("{s:i, s:o}", "count", bursts__count(bursts), "sides", sides);
+	return sides;
 }
 
 json_t *sampler__json(const struct sampler *sampler)
@@ -222,9 +223,8 @@ json_t *sampler__json(const struct sampler *sampler)
 			"period", i == SAMPLE_CPU_CLOCK ? json_integer(sampler->period_ns) : json_null(),
 			"status", sampler->works[i] ? "sampled" : "unsupported",
 			"reason", sampler->works[i] ? NULL : sampler->reasons[i]));
-	return json_pack("{s:i, s:I, s:I, s:o, s:o}", "frequency_hz", sampler->frequency_hz,
+	return json_pack("{s:i, s:I, s:o, s:o}", "frequency_hz", sampler->frequency_hz,
 			 "enabled_ns", (json_int_t)(sampler->bursts ? bursts__enabled_ns(sampler->bursts) : 0),
-			 "armed_ns", (json_int_t)(sampler->bursts ? bursts__armed_ns(sampler->bursts) : 0),
 			 "bursts", bursts_json(sampler->bursts), "events", events);
 }
 
@@ -233,7 +233,8 @@ void sampler__close(struct sampler *sampler)
 	if (!sampler)
 		return;
 	bursts__free(sampler->bursts);
-	events__close(&sampler->timers);
+	for (int side = 0; side < SIDES; side++)
+		events__close(&sampler->timers[side]);
 	events__close(&sampler->counters);
 	free(sampler);
 }

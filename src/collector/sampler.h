@@ -7,14 +7,16 @@
  * Elsewhere cpu-clock does, a timer. Two things about timers shape this file (docs/METHOD.md has the measurements):
  * - One per CPU misses a process that runs in short bursts: its interrupt comes after the burst. So each thread of a
  *   target has its own event, which keeps the rest of its period across switches, and one per CPU covers everybody else.
- * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So they are armed in bursts: 10 kHz for
- *   3 ms, then a random rest such that the average is the frequency that was asked for.
+ * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So they are armed in bursts (bursts.h):
+ *   10 kHz for 3 ms, then a random rest such that the average is the frequency that was asked for.
  */
 #ifndef COLLECTOR_SAMPLER_H
 #define COLLECTOR_SAMPLER_H
 
 #include <jansson.h>
 #include <sys/types.h>
+
+#include "abi.h"
 
 struct copyscope;
 struct sampler;
@@ -24,12 +26,12 @@ struct sampler;
  * in the report. Nothing counts before sampler__enable(). Returns 0, or -errno when no event at all can be opened.
  */
 int sampler__open(struct sampler **sampler, struct copyscope *skel, unsigned int frequency_hz,
-		  const pid_t *targets, int target_count);
+		  const pid_t targets[SIDE_TARGETS]);
 int sampler__enable(struct sampler *sampler);
 int sampler__disable(struct sampler *sampler);
-/* What one ns of sampled cpu-clock stands for: time enabled / time armed, over all segments so far. */
-double sampler__scale(const struct sampler *sampler);
-/* {"frequency_hz", "enabled_ns", "armed_ns", "bursts", "events": [{name, period, unit, status, reason}]} */
+/* What one ns of a side's sampled cpu-clock stands for: time enabled / time armed, over all segments so far. */
+double sampler__scale(const struct sampler *sampler, enum side side);
+/* {"frequency_hz", "enabled_ns", "bursts", "events": [{name, period, unit, status, reason}]} */
 json_t *sampler__json(const struct sampler *sampler);
 void sampler__close(struct sampler *sampler);
 

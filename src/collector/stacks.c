@@ -128,14 +128,14 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 	return samples;
 }
 
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, double scale)
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales)
 {
 	json_t *array = json_array();
 
 	merge(stacks);
 	for (size_t i = 0; array && i < stacks->count; i++) {
 		const struct row *row = &stacks->rows[i];
-		double weight = row->weight * (row->event == SAMPLE_CPU_CLOCK ? scale : 1);
+		double weight = row->weight * (row->event == SAMPLE_CPU_CLOCK ? scales[row->side] : 1);
 		json_t *frames = json_array();
 
 		for (uint32_t f = 0; f < row->depth; f++)

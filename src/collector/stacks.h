@@ -18,9 +18,9 @@ int stacks__new(struct stacks **stacks);
 int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms);
 /*
  * [{side, event, frames[leaf..root], samples, weight}], in a fixed order. The weight of cpu-clock samples is multiplied
- * by scale (see sampler__scale()). NULL: out of memory.
+ * by the scale of their side (see sampler__scale()). NULL: out of memory.
  */
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, double scale);
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales);
 void stacks__free(struct stacks *stacks);
 
 #endif

@@ -72,7 +72,7 @@ def side_report(
 
 def no_sampler(frequency_hz: int) -> dict[str, Any]:
     """The sampler section of a run that did not sample."""
-    return {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0, "armed_ns": 0, "bursts": None}
+    return {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0, "bursts": None}
 
 
 def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_hz: int) -> dict[str, Any]:

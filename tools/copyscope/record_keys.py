@@ -116,8 +116,8 @@ RAW: dict[str, Shape] = {
     }],
     "sampler": {
         "events": [{"name": "str", "period": "num?", "unit": "str", "status": "str", "reason": "str?"}],
-        "frequency_hz": "num", "taxonomy_version": "str", "enabled_ns": "int", "armed_ns": "int",
-        "bursts": Maybe({"count": "int", "sides": Each({"samples": "int", "samples_squared": "int"})}),
+        "frequency_hz": "num", "taxonomy_version": "str", "enabled_ns": "int",
+        "bursts": Maybe(Each({"armed_ns": "int", "count": "int", "samples": "int", "samples_squared": "int"})),
     },
     "samples": [{
         "side": "str", "context": "str", "event": "str", "kind": "str", "category": "str", "symbol": "str",

@@ -136,7 +136,6 @@ NO_SAMPLER: Record = {
     "events": [],
     "frequency_hz": 4000,
     "enabled_ns": 0,
-    "armed_ns": 0,
     "bursts": None,
     "taxonomy_version": "1",
 }

@@ -120,7 +120,12 @@ def sampler(
     for side in ("sender", "receiver", "other"):
         taken = sum(row["samples"] for row in samples if row["side"] == side)
         # as many in each burst, give or take chance
-        sides[side] = {"samples": taken, "samples_squared": taken * taken // count + taken}
+        sides[side] = {
+            "armed_ns": armed_ns,
+            "count": count,
+            "samples": taken,
+            "samples_squared": taken * taken // count + taken,
+        }
     rows = []
     for name, unit in EVENTS:
         works = name in events
@@ -140,8 +145,7 @@ def sampler(
         "events": rows,
         "frequency_hz": 4000,
         "enabled_ns": enabled_ns if timers else 0,
-        "armed_ns": armed_ns if timers else 0,
-        "bursts": {"count": count, "sides": sides} if timers and enabled_ns else None,
+        "bursts": sides if timers and enabled_ns else None,
         "taxonomy_version": "1",
     }
 

@@ -13,7 +13,7 @@ from copyscope.segments import PROCESSES
 from rich.text import Text
 
 BAR_WIDTH = 10
-WELL_SEEN = 0.95  # from this share of a side's time on, nothing is said about the rest
+WELL_SEEN = 0.90  # within 10 % nothing is said: that is what chance does
 LEDGER_ROW = "copy ledger"  # the rows of the table above, in one
 
 Row = Mapping[str, Any]
@@ -122,9 +122,9 @@ def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: in
 
 
 def _unseen(values: Row) -> str:
-    """That the sampler missed a part of a side's time, and how long that side runs before it sleeps."""
+    """That the sampler missed a part of a side's time or added to it, and how long it runs before it sleeps."""
     share = values.get("sampled_share")
-    if share is None or share >= WELL_SEEN:
+    if share is None or WELL_SEEN <= share <= 2 - WELL_SEEN:
         return ""
     bursts = f": bursts of {units.format_ns(values['burst_ns'])}" if values["burst_ns"] else ""
     return f"; the sampler saw {share * 100:.0f} % of it{bursts}"
