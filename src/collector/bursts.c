@@ -10,19 +10,13 @@
 #include <time.h>
 
 /* Short, so that there are many: processes take turns for milliseconds, and one burst sees one turn. */
-#define BURST_NS 3000000ULL
+#define BURST_NS 5000000ULL
 #define NSEC_PER_SEC 1000000000ULL
-
-/* Bursts of one side in a round: whoever is no target does little of the work, and its timers cost the most. */
-static const unsigned int turns[SIDES] = {
-	[SIDE_SENDER] = 4,
-	[SIDE_RECEIVER] = 4,
-	[SIDE_OTHER] = 1,
-};
-#define TURNS 9
 
 struct bursts {
 	const struct events *events;
+	double duties[SIDES];
+	/* Of the sides that take turns. */
 	double total_duty;
 	pthread_t thread;
 	pthread_mutex_t mutex;
@@ -34,6 +28,7 @@ struct bursts {
 	uint64_t began_ns;
 	uint64_t enabled_ns;
 	const volatile __u64 *samples_of_side;
+	__u64 samples_before[SIDES];
 	struct burst_totals totals[SIDES];
 };
 
@@ -45,7 +40,7 @@ static uint64_t now_ns(void)
 	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
 }
 
-int bursts__new(struct bursts **result, const struct events events[SIDES], double duty,
+int bursts__new(struct bursts **result, const struct events events[SIDES], const double duties[SIDES],
 		const volatile __u64 *samples_of_side)
 {
 	struct bursts *bursts = calloc(1, sizeof(*bursts));
@@ -54,7 +49,11 @@ int bursts__new(struct bursts **result, const struct events events[SIDES], doubl
 	if (!bursts)
 		return -ENOMEM;
 	bursts->events = events;
-	bursts->total_duty = duty * TURNS / turns[SIDE_SENDER];
+	for (int side = 0; side < SIDES; side++) {
+		bursts->duties[side] = duties[side];
+		if (duties[side] < 1)
+			bursts->total_duty += duties[side];
+	}
 	bursts->samples_of_side = samples_of_side;
 	bursts->seed = now_ns();
 	pthread_mutex_init(&bursts->mutex, NULL);
@@ -88,12 +87,18 @@ static uint64_t random_rest_ns(struct bursts *bursts)
 
 static enum side random_side(struct bursts *bursts)
 {
-	unsigned int turn = rand_r(&bursts->seed) % TURNS;
-	enum side side = SIDE_SENDER;
+	double draw = bursts->total_duty * rand_r(&bursts->seed) / RAND_MAX;
+	enum side chosen = SIDE_OTHER;
 
-	while (turn >= turns[side])
-		turn -= turns[side++];
-	return side;
+	for (int side = 0; side < SIDES; side++) {
+		if (bursts->duties[side] >= 1)
+			continue;
+		chosen = side;
+		if (draw < bursts->duties[side])
+			break;
+		draw -= bursts->duties[side];
+	}
+	return chosen;
 }
 
 static void count_burst(struct bursts *bursts, enum side side, uint64_t armed_ns, double samples)
@@ -138,12 +143,14 @@ static void *run(void *argument)
 	return NULL;
 }
 
-static int switch_all(struct bursts *bursts, unsigned long request)
+/* The sides that do not take turns. */
+static int switch_steady(struct bursts *bursts, unsigned long request)
 {
 	int err = 0;
 
 	for (int side = 0; side < SIDES; side++)
-		err = events__switch(&bursts->events[side], request) ?: err;
+		if (bursts->duties[side] >= 1)
+			err = events__switch(&bursts->events[side], request) ?: err;
 	return err;
 }
 
@@ -152,8 +159,11 @@ int bursts__start(struct bursts *bursts)
 	int err;
 
 	bursts->began_ns = now_ns();
-	if (bursts->total_duty >= 1)
-		return switch_all(bursts, PERF_EVENT_IOC_ENABLE);
+	for (int side = 0; side < SIDES; side++)
+		bursts->samples_before[side] = bursts->samples_of_side[side];
+	err = switch_steady(bursts, PERF_EVENT_IOC_ENABLE);
+	if (err || !bursts->total_duty)
+		return err;
 	bursts->stop = false;
 	err = -pthread_create(&bursts->thread, NULL, run, bursts);
 	bursts->running = !err;
@@ -162,8 +172,14 @@ int bursts__start(struct bursts *bursts)
 
 int bursts__stop(struct bursts *bursts)
 {
-	uint64_t spent_ns;
+	uint64_t spent_ns = now_ns() - bursts->began_ns;
+	int err = switch_steady(bursts, PERF_EVENT_IOC_DISABLE);
 
+	for (int side = 0; side < SIDES; side++)
+		if (bursts->duties[side] >= 1)
+			count_burst(bursts, side, spent_ns,
+				    bursts->samples_of_side[side] - bursts->samples_before[side]);
+	bursts->enabled_ns += spent_ns;
 	if (bursts->running) {
 		pthread_mutex_lock(&bursts->mutex);
 		bursts->stop = true;
@@ -171,15 +187,8 @@ int bursts__stop(struct bursts *bursts)
 		pthread_mutex_unlock(&bursts->mutex);
 		pthread_join(bursts->thread, NULL);
 		bursts->running = false;
-	} else {
-		bursts->err = switch_all(bursts, PERF_EVENT_IOC_DISABLE);
 	}
-	spent_ns = now_ns() - bursts->began_ns;
-	bursts->enabled_ns += spent_ns;
-	for (int side = 0; side < SIDES && bursts->total_duty >= 1; side++)
-		count_burst(bursts, side, spent_ns,
-			    bursts->samples_of_side[side] - bursts->totals[side].samples);
-	return bursts->err;
+	return err ?: bursts->err;
 }
 
 uint64_t bursts__enabled_ns(const struct bursts *bursts)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * bursts.h - arms timers in short bursts at random times, one side at a time, from a thread of its own.
+ * bursts.h - arms timers: of some sides all the time, of the others in short bursts, from a thread of its own.
  *
- * One side at a time, because an armed timer changes what the other side does: it makes each sleep and wake-up of its
- * own side dearer, which the other pays for in wake-ups.
+ * In bursts only one side at a time, because an armed timer changes what the other side does: it makes each sleep and
+ * wake-up of its own side dearer, which the other pays for in wake-ups.
  */
 #ifndef COLLECTOR_BURSTS_H
 #define COLLECTOR_BURSTS_H
@@ -27,10 +27,10 @@ struct burst_totals {
 };
 
 /*
- * duty: the share of time that the timers of a target are armed, 0 < duty; where that leaves no rest they all stay
- * armed, which is one burst. samples_of_side: counts of the sampler's program, read after each burst.
+ * duties: the share of time that the timers of each side are armed; 1 is all the time, which counts as one burst.
+ * samples_of_side: counts of the sampler's program, read after each burst.
  */
-int bursts__new(struct bursts **bursts, const struct events events[SIDES], double duty,
+int bursts__new(struct bursts **bursts, const struct events events[SIDES], const double duties[SIDES],
 		const volatile __u64 *samples_of_side);
 int bursts__start(struct bursts *bursts);
 /* Disarms and waits for the thread. Returns 0 or the first -errno that arming met. */

@@ -18,7 +18,7 @@
 #include "sampler.h"
 #include "stacks.h"
 
-#define DEFAULT_FREQUENCY_HZ 499
+#define DEFAULT_FREQUENCY_HZ 199
 #define DEFAULT_GATE 16
 
 static struct {
@@ -32,7 +32,7 @@ static struct {
 };
 
 static const struct argp_option options[] = {
-	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 499)", 0 },
+	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
 	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
 	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },

@@ -17,8 +17,13 @@
 #define CACHE_MISS(cache) \
 	((cache) | (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
 
-/* The rate while the timers are armed. Each costs about 15 us in a virtual machine: 15 % for that moment. */
+/*
+ * A process that runs for long is sampled all the time. One that sleeps all the time pays for the armed timer at each
+ * sleep, so its timers are armed in bursts, few and dense. Whoever is no target does little of the work.
+ */
 #define BURST_HZ 10000
+#define OTHER_SHARE 4
+#define SHORT_SLICE_NS 100000
 
 static const struct {
 	__u32 type;
@@ -32,7 +37,7 @@ static const struct {
 
 struct sampler {
 	unsigned int frequency_hz;
-	__u64 period_ns;
+	__u64 periods_ns[SIDES];
 	struct events timers[SIDES];
 	struct events counters;
 	struct bursts *bursts;
@@ -114,19 +119,64 @@ static int open_thread_timers(struct events *timers, struct copyscope *skel, str
 	return err;
 }
 
-static int open_timers(struct sampler *sampler, struct copyscope *skel, const pid_t targets[SIDE_TARGETS])
+/* How long a process runs, on average, before it leaves the CPU; 0 when that is unknown. */
+static __u64 mean_slice_ns(pid_t pid)
+{
+	unsigned long long ran_ns, waited_ns, slices, total_ns = 0, total_slices = 0;
+	char path[64];
+	struct dirent *entry;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	while (tasks && (entry = readdir(tasks))) {
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/schedstat", pid, entry->d_name);
+		file = fopen(path, "re");
+		if (file && fscanf(file, "%llu %llu %llu", &ran_ns, &waited_ns, &slices) == 3) {
+			total_ns += ran_ns;
+			total_slices += slices;
+		}
+		if (file)
+			fclose(file);
+	}
+	if (tasks)
+		closedir(tasks);
+	return total_slices ? total_ns / total_slices : 0;
+}
+
+static unsigned int burst_hz(pid_t pid, unsigned int frequency_hz)
+{
+	bool sleeps = mean_slice_ns(pid) < SHORT_SLICE_NS;
+
+	return sleeps && BURST_HZ > frequency_hz ? BURST_HZ : frequency_hz;
+}
+
+static int open_timers(struct sampler *sampler, struct copyscope *skel, const pid_t targets[SIDE_TARGETS],
+		       double duties[SIDES])
 {
 	struct perf_event_attr attr = {
 		.type = event_rows[SAMPLE_CPU_CLOCK].type,
 		.config = event_rows[SAMPLE_CPU_CLOCK].config,
-		.sample_period = sampler->period_ns,
 	};
 	int cpus = libbpf_num_possible_cpus();
 	int err = 0;
 
-	for (int i = 0; i < SIDE_TARGETS && !err; i++)
+	for (int side = 0; side < SIDES; side++) {
+		unsigned int hz = burst_hz(side < SIDE_TARGETS ? targets[side] : 0, sampler->frequency_hz);
+
+		sampler->periods_ns[side] = 1000000000ULL / hz;
+		duties[side] = (double)sampler->frequency_hz / hz;
+		if (side == SIDE_OTHER && duties[side] < 1)
+			duties[side] /= OTHER_SHARE;
+	}
+	for (int i = 0; i < SIDE_TARGETS && !err; i++) {
+		attr.sample_period = sampler->periods_ns[i];
 		if (targets[i])
 			err = open_thread_timers(&sampler->timers[i], skel, attr, targets[i]);
+	}
+	attr.sample_period = sampler->periods_ns[SIDE_OTHER];
 	for (int cpu = 0; cpu < cpus && !err; cpu++) {
 		err = events__add(&sampler->timers[SIDE_OTHER], attr, skel->progs.on_cpu_clock_elsewhere, -1,
 				  cpu);
@@ -143,18 +193,17 @@ int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int 
 		  const pid_t targets[SIDE_TARGETS])
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
-	double duty = frequency_hz < BURST_HZ ? (double)frequency_hz / BURST_HZ : 1;
+	double duties[SIDES];
 	int err;
 
 	if (!sampler)
 		return -ENOMEM;
 	sampler->frequency_hz = frequency_hz;
-	sampler->period_ns = 1000000000ULL / (frequency_hz < BURST_HZ ? BURST_HZ : frequency_hz);
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
-		err = open_timers(sampler, skel, targets);
+		err = open_timers(sampler, skel, targets, duties);
 		if (!err)
-			err = bursts__new(&sampler->bursts, sampler->timers, duty,
+			err = bursts__new(&sampler->bursts, sampler->timers, duties,
 					  skel->bss->samples_of_side);
 	} else {
 		refuse(sampler, SAMPLE_CPU_CLOCK, "cycles are sampled instead", 0);
@@ -194,18 +243,19 @@ double sampler__scale(const struct sampler *sampler, enum side side)
 	return armed_ns ? (double)bursts__enabled_ns(sampler->bursts) / armed_ns : 1;
 }
 
-/* {side: {"armed_ns", "count", "samples", "samples_squared"}}; null where there are no timers. */
-static json_t *bursts_json(const struct bursts *bursts)
+/* {side: {"period_ns", "armed_ns", "count", "samples", "samples_squared"}}; null where there are no timers. */
+static json_t *bursts_json(const struct sampler *sampler)
 {
 	json_t *sides;
 
-	if (!bursts)
+	if (!sampler->bursts)
 		return json_null();
 	sides = json_object();
 	for (int side = 0; side < SIDES; side++) {
-		struct burst_totals totals = bursts__totals(bursts, side);
+		struct burst_totals totals = bursts__totals(sampler->bursts, side);
 
-		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:i, s:I, s:I}",
+		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:I, s:i, s:I, s:I}",
+				    "period_ns", (json_int_t)sampler->periods_ns[side],
 				    "armed_ns", (json_int_t)totals.armed_ns, "count", totals.count,
 				    "samples", (json_int_t)totals.samples,
 				    "samples_squared", (json_int_t)totals.samples_squared));
@@ -218,14 +268,13 @@ json_t *sampler__json(const struct sampler *sampler)
 	json_t *events = json_array();
 
 	for (int i = 0; i < SAMPLE_CNT; i++)
-		json_array_append_new(events, json_pack("{s:s, s:s, s:o, s:s, s:s?}",
+		json_array_append_new(events, json_pack("{s:s, s:s, s:s, s:s?}",
 			"name", sample_names[i], "unit", sample_units[i],
-			"period", i == SAMPLE_CPU_CLOCK ? json_integer(sampler->period_ns) : json_null(),
 			"status", sampler->works[i] ? "sampled" : "unsupported",
 			"reason", sampler->works[i] ? NULL : sampler->reasons[i]));
 	return json_pack("{s:i, s:I, s:o, s:o}", "frequency_hz", sampler->frequency_hz,
 			 "enabled_ns", (json_int_t)(sampler->bursts ? bursts__enabled_ns(sampler->bursts) : 0),
-			 "bursts", bursts_json(sampler->bursts), "events", events);
+			 "bursts", bursts_json(sampler), "events", events);
 }
 
 void sampler__close(struct sampler *sampler)

@@ -7,8 +7,9 @@
  * Elsewhere cpu-clock does, a timer. Two things about timers shape this file (docs/METHOD.md has the measurements):
  * - One per CPU misses a process that runs in short bursts: its interrupt comes after the burst. So each thread of a
  *   target has its own event, which keeps the rest of its period across switches, and one per CPU covers everybody else.
- * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So they are armed in bursts (bursts.h):
- *   10 kHz for 3 ms, then a random rest such that the average is the frequency that was asked for.
+ * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So the timers of a process that sleeps
+ *   often are armed in bursts (bursts.h): 10 kHz for 5 ms, then a random rest such that the average is the frequency that
+ *   was asked for.
  */
 #ifndef COLLECTOR_SAMPLER_H
 #define COLLECTOR_SAMPLER_H
@@ -31,7 +32,7 @@ int sampler__enable(struct sampler *sampler);
 int sampler__disable(struct sampler *sampler);
 /* What one ns of a side's sampled cpu-clock stands for: time enabled / time armed, over all segments so far. */
 double sampler__scale(const struct sampler *sampler, enum side side);
-/* {"frequency_hz", "enabled_ns", "bursts", "events": [{name, period, unit, status, reason}]} */
+/* {"frequency_hz", "enabled_ns", "bursts", "events": [{name, unit, status, reason}]} */
 json_t *sampler__json(const struct sampler *sampler);
 void sampler__close(struct sampler *sampler);
 

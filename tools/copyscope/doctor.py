@@ -125,7 +125,7 @@ def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:
     usable = [event["name"] for event in events if event["status"] == "sampled"]
     for event in events:
         if event["name"] in usable:
-            yield Finding("sampler", event["name"], "ok", f"one sample per {event['period']} {event['unit']}")
+            yield Finding("sampler", event["name"], "ok", f"can be sampled, in {event['unit']}")
         else:
             why = str(event.get("reason") or event["status"])
             yield Finding("sampler", event["name"], "limited", why, _pmu_advice(usable))

@@ -54,7 +54,7 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     spent = cpu_time(record, side)
     samples = max(1, time.weights.all_samples)
     # with few samples their own number says little: what the clock expects counts as well
-    weight = time.weights.all_weight / samples if time.weights.all_samples else _period(record, side, time.event)
+    weight = time.weights.all_weight / samples if time.weights.all_samples else _period(record, side)
     expected = max(float(samples), exact / weight if weight else 0.0)
     chance = max(math.sqrt(expected), burst_spread(record, side))
     tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
@@ -106,14 +106,14 @@ def _readings(record: Record, side: str, time: SideTime) -> tuple[float | None, 
     return float(spent.ns), clocked(time.weights, record, side), "ns", clock
 
 
-def _period(record: Record, side: str, event: str) -> float:
-    """What one sample stands for: the period, and more where timers were armed a part of the time only."""
+def _period(record: Record, side: str) -> float:
+    """What one sample of a timer stands for: its period, and more where it was armed a part of the time only."""
     sampler = record["sampler"]
-    armed = (sampler.get("bursts") or {}).get(side, {}).get("armed_ns") or 0
-    scale = sampler["enabled_ns"] / armed if armed else 1.0
-    return next(
-        (float(e["period"] or 0) * scale for e in sampler["events"] if event_name(e["name"]) == event), 0.0
-    )
+    bursts = (sampler.get("bursts") or {}).get(side)
+    if not bursts:
+        return 0.0
+    scale = sampler["enabled_ns"] / bursts["armed_ns"] if bursts["armed_ns"] else 1.0
+    return float(bursts["period_ns"]) * scale
 
 
 def rows_sum(record: Record, side: str, time: SideTime) -> Identity:

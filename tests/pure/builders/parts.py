@@ -121,6 +121,7 @@ def sampler(
         taken = sum(row["samples"] for row in samples if row["side"] == side)
         # as many in each burst, give or take chance
         sides[side] = {
+            "period_ns": TIMER_NS,
             "armed_ns": armed_ns,
             "count": count,
             "samples": taken,
@@ -135,7 +136,6 @@ def sampler(
         rows.append(
             {
                 "name": name,
-                "period": TIMER_NS if name == "cpu-clock" else None,
                 "unit": unit,
                 "status": "sampled" if works else "unsupported",
                 "reason": None if works else why_not,

@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         "--threads", default="1", metavar="N", help="connections, one thread on each side; default 1"
     )
     work.add_argument(
-        "--duration", type=float, default=3.0, metavar="S", help="measuring time in seconds; default 3"
+        "--duration", type=float, default=5.0, metavar="S", help="measuring time in seconds; default 5"
     )
     work.add_argument(
         "--messages",
@@ -100,9 +100,9 @@ def parser() -> argparse.ArgumentParser:
     tool.add_argument(
         "--frequency",
         type=int,
-        default=499,
+        default=199,
         metavar="HZ",
-        help="samples per second and processor; default 499",
+        help="samples per second of CPU time; default 199",
     )
     tool.add_argument(
         "--gate", type=int, metavar="N", help="time one syscall in N; default 16, and 1 with --messages"

@@ -212,7 +212,7 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     hooks = record["hooks"]
     states = Counter(hook["state"] for hook in hooks)
     text = ", ".join(f"{count} {state}" for state, count in states.items()) or "n/a: none was tried"
-    events = _sampler_events(record["sampler"]["events"])
+    events = _sampler_events(record["sampler"])
     lines = labelled("instruments", f"hooks: {text}; sampler: {events or 'n/a'}", width)
     if verbose:
         return lines + _hook_table(hooks, width)
@@ -222,18 +222,16 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     return lines
 
 
-def _sampler_events(events: Iterable[Mapping[str, Any]]) -> str:
+def _sampler_events(sampler: Mapping[str, Any]) -> str:
     """What was sampled, then what was not: each reason once, with its events."""
     sampled = []
     refused: dict[str, list[str]] = defaultdict(list)  # status and reason -> events
-    for event in events:
+    for event in sampler["events"]:
         if event["reason"]:
             refused[f"{event['status']}: {event['reason']}"].append(event["name"])
-        elif event["period"] is None:
-            sampled.append(event["name"])
         else:
-            sampled.append(f"{event['name']} every {units.format_count(event['period'])} {event['unit']}")
-    texts = [", ".join(sampled)] if sampled else []
+            sampled.append(event["name"])
+    texts = [f"{', '.join(sampled)} at {sampler['frequency_hz']:,} Hz on average"] if sampled else []
     return "; ".join([*texts, *(f"{', '.join(names)} {why}" for why, names in refused.items())])
 
 
