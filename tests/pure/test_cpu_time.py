@@ -93,7 +93,7 @@ def test_too_little_seen_of_long_bursts_is_broken() -> None:
 
 
 def test_more_seen_than_there_was() -> None:
-    """Arming the timer may cost as much as a short burst, and not more; it costs nothing beside a long one."""
+    """Arming the timer may cost as much as a short burst, not more, and nothing beside a long one."""
     assert receiver_time(sleeping(900, 1.6))["holds"] is False
     dear = receiver_time(sleeping(20_000, 1.6))
     assert dear["holds"] is None and "arming the timer costs" in dear["reason"]

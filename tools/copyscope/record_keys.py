@@ -117,7 +117,9 @@ RAW: dict[str, Shape] = {
     "sampler": {
         "events": [{"name": "str", "unit": "str", "status": "str", "reason": "str?"}],
         "frequency_hz": "num", "taxonomy_version": "str", "enabled_ns": "int",
-        "bursts": Maybe(Each({"period_ns": "int", "armed_ns": "int", "count": "int", "samples": "int", "samples_squared": "int"})),
+        "bursts": Maybe(Each({
+            "period_ns": "int", "armed_ns": "int", "count": "int", "samples": "int", "samples_squared": "int"
+        })),
     },
     "samples": [{
         "side": "str", "context": "str", "event": "str", "kind": "str", "category": "str", "symbol": "str",

@@ -107,7 +107,7 @@ def _readings(record: Record, side: str, time: SideTime) -> tuple[float | None, 
 
 
 def _period(record: Record, side: str) -> float:
-    """What one sample of a timer stands for: its period, and more where it was armed a part of the time only."""
+    """What one sample of a timer stands for: its period, and more where it was armed a part of the time."""
     sampler = record["sampler"]
     bursts = (sampler.get("bursts") or {}).get(side)
     if not bursts:

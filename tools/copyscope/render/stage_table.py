@@ -122,7 +122,7 @@ def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: in
 
 
 def _unseen(values: Row) -> str:
-    """That the sampler missed a part of a side's time or added to it, and how long it runs before it sleeps."""
+    """That the sampler missed a part of a side's time or added to it; how long it runs before it sleeps."""
     share = values.get("sampled_share")
     if share is None or WELL_SEEN <= share <= 2 - WELL_SEEN:
         return ""
