@@ -13,6 +13,7 @@
 #include "message.h"
 #include "names.h"
 #include "pmu.h"
+#include "timer_rate.h"
 
 #define CACHE_MISS(cache) \
 	((cache) | (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
@@ -146,11 +147,11 @@ static __u64 mean_slice_ns(pid_t pid)
 	return total_slices ? total_ns / total_slices : 0;
 }
 
-static unsigned int burst_hz(pid_t pid, unsigned int frequency_hz)
+static unsigned int timer_hz(pid_t pid, unsigned int frequency_hz, unsigned int burst_hz)
 {
 	bool sleeps = mean_slice_ns(pid) < SHORT_SLICE_NS;
 
-	return sleeps && BURST_HZ > frequency_hz ? BURST_HZ : frequency_hz;
+	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }
 
 static int open_timers(struct sampler *sampler, struct copyscope *skel, const pid_t targets[SIDE_TARGETS],
@@ -160,11 +161,13 @@ static int open_timers(struct sampler *sampler, struct copyscope *skel, const pi
 		.type = event_rows[SAMPLE_CPU_CLOCK].type,
 		.config = event_rows[SAMPLE_CPU_CLOCK].config,
 	};
+	unsigned int burst_hz = timer_rate__find(skel, BURST_HZ);
 	int cpus = libbpf_num_possible_cpus();
 	int err = 0;
 
 	for (int side = 0; side < SIDES; side++) {
-		unsigned int hz = burst_hz(side < SIDE_TARGETS ? targets[side] : 0, sampler->frequency_hz);
+		unsigned int hz = timer_hz(side < SIDE_TARGETS ? targets[side] : 0, sampler->frequency_hz,
+					   burst_hz);
 
 		sampler->periods_ns[side] = 1000000000ULL / hz;
 		duties[side] = (double)sampler->frequency_hz / hz;

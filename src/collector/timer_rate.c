@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "timer_rate.h"
+
+#include <time.h>
+
+#include <bpf/libbpf.h>
+#include <copyscope.skel.h>
+
+#include "abi.h"
+#include "events.h"
+
+#define TRIAL_NS 10000000L
+#define SLOWEST_HZ 500
+#define NSEC_PER_SEC 1000000000ULL
+
+static unsigned long long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
+}
+
+/* Samples that arrived, as a share of those that were due; negative when the timer cannot be opened. */
+static double arrived(struct copyscope *skel, unsigned int hz)
+{
+	const volatile __u64 *samples = &skel->bss->samples_of_side[SIDE_OTHER];
+	const struct timespec trial = { .tv_nsec = TRIAL_NS };
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE,
+		.config = PERF_COUNT_SW_CPU_CLOCK,
+		.sample_period = NSEC_PER_SEC / hz,
+	};
+	struct events timer = {};
+	unsigned long long began_ns, took_ns;
+	__u64 before = *samples;
+	int err;
+
+	err = events__add(&timer, attr, skel->progs.on_cpu_clock_elsewhere, -1, 0);
+	if (!err) {
+		began_ns = now_ns();
+		events__switch(&timer, PERF_EVENT_IOC_ENABLE);
+		nanosleep(&trial, NULL);
+		events__switch(&timer, PERF_EVENT_IOC_DISABLE);
+		took_ns = now_ns() - began_ns;
+	}
+	events__close(&timer);
+	return err ? -1 : (double)(*samples - before) * NSEC_PER_SEC / ((double)took_ns * hz);
+}
+
+unsigned int timer_rate__find(struct copyscope *skel, unsigned int wanted_hz)
+{
+	unsigned int hz = wanted_hz;
+	double share;
+
+	for (share = arrived(skel, hz); share >= 0 && share < 0.9 && hz / 2 >= SLOWEST_HZ; share = arrived(skel, hz))
+		hz /= 2;
+	return hz;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* timer_rate.h - how often this machine can really be interrupted by a timer. */
+#ifndef COLLECTOR_TIMER_RATE_H
+#define COLLECTOR_TIMER_RATE_H
+
+struct copyscope;
+
+/*
+ * Tries wanted_hz on one CPU for a few milliseconds, then half of it, and so on; the first rate at which nearly all
+ * samples arrive. 10 kHz is no trouble for a processor, and too much for one that is emulated.
+ */
+unsigned int timer_rate__find(struct copyscope *skel, unsigned int wanted_hz);
+
+#endif
