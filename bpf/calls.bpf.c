@@ -190,18 +190,22 @@ int BPF_PROG(on_task_switch, bool preempt, struct task_struct *prev, struct task
 	return 0;
 }
 
-SEC("?tp_btf/softirq_entry")
-int BPF_PROG(on_softirq_enter, unsigned int vec)
+/* The clock that softirq time on this CPU goes to; NULL unless a timed call of a target was interrupted. */
+static __always_inline struct task_clock *interrupted_clock(void)
 {
-	struct task_clock *clock;
 	__u64 pid_tgid;
 
 	if (!open_clocks)
-		return 0;
+		return NULL;
 	pid_tgid = bpf_get_current_pid_tgid();
-	if (side_of(pid_tgid >> 32) == SIDE_OTHER)
-		return 0;
-	clock = running_clock(pid_tgid);
+	return side_of(pid_tgid >> 32) != SIDE_OTHER ? running_clock(pid_tgid) : NULL;
+}
+
+SEC("?tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_enter, unsigned int vec)
+{
+	struct task_clock *clock = interrupted_clock();
+
 	if (clock)
 		clock->softirq_since_ns = bpf_ktime_get_ns();
 	return 0;
@@ -210,15 +214,8 @@ int BPF_PROG(on_softirq_enter, unsigned int vec)
 SEC("?tp_btf/softirq_exit")
 int BPF_PROG(on_softirq_leave, unsigned int vec)
 {
-	struct task_clock *clock;
-	__u64 pid_tgid;
+	struct task_clock *clock = interrupted_clock();
 
-	if (!open_clocks)
-		return 0;
-	pid_tgid = bpf_get_current_pid_tgid();
-	if (side_of(pid_tgid >> 32) == SIDE_OTHER)
-		return 0;
-	clock = running_clock(pid_tgid);
 	if (clock && clock->softirq_since_ns) {
 		clock->spent_ns[TIME_SOFTIRQ] += bpf_ktime_get_ns() - clock->softirq_since_ns;
 		clock->softirq_since_ns = 0;

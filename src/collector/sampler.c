@@ -13,6 +13,7 @@
 #include "message.h"
 #include "names.h"
 #include "pmu.h"
+#include "slices.h"
 #include "timer_rate.h"
 
 #define CACHE_MISS(cache) \
@@ -120,36 +121,9 @@ static int open_thread_timers(struct events *timers, struct copyscope *skel, str
 	return err;
 }
 
-/* How long a process runs, on average, before it leaves the CPU; 0 when that is unknown. */
-static __u64 mean_slice_ns(pid_t pid)
-{
-	unsigned long long ran_ns, waited_ns, slices, total_ns = 0, total_slices = 0;
-	char path[64];
-	struct dirent *entry;
-	DIR *tasks;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	tasks = opendir(path);
-	while (tasks && (entry = readdir(tasks))) {
-		FILE *file;
-
-		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/schedstat", pid, entry->d_name);
-		file = fopen(path, "re");
-		if (file && fscanf(file, "%llu %llu %llu", &ran_ns, &waited_ns, &slices) == 3) {
-			total_ns += ran_ns;
-			total_slices += slices;
-		}
-		if (file)
-			fclose(file);
-	}
-	if (tasks)
-		closedir(tasks);
-	return total_slices ? total_ns / total_slices : 0;
-}
-
 static unsigned int timer_hz(pid_t pid, unsigned int frequency_hz, unsigned int burst_hz)
 {
-	bool sleeps = mean_slice_ns(pid) < SHORT_SLICE_NS;
+	bool sleeps = slices__mean_ns(pid) < SHORT_SLICE_NS;
 
 	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }

@@ -1,5 +1,5 @@
 #include "options.h"
-#include "report.h"
+#include "report_set.h"
 
 static json_t *count_or_null(uint64_t count)
 {

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 
+#include "report_set.h"
 #include "flow.h"
 #include "histogram.h"
 #include "options.h"
@@ -43,10 +44,5 @@ struct thread_summary {
 json_t *report__thread(const struct thread_summary *thread);
 json_t *report__histogram(const struct histogram *histogram);	/* NULL: null */
 json_t *report__slices(const struct slices *slices);
-
-static inline void report__set(json_t *object, const char *key, uint64_t value)
-{
-	json_object_set_new(object, key, json_integer((json_int_t)value));
-}
 
 #endif

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import record as records
-from profiling import LAUNCH, child_named, is_root, left_after_a_second, profile, traces
+from profiling import LAUNCH, SLOW, child_named, is_root, left_after_a_second, profile, traces
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -21,7 +21,7 @@ def start(*options: str) -> subprocess.Popen[str]:
 
 
 def wait_for_child(parent: subprocess.Popen[str], role: str) -> int:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 10 * SLOW
     while time.monotonic() < deadline:
         pid = child_named(parent.pid, role)
         if pid is not None:
@@ -34,9 +34,9 @@ def wait_for_child(parent: subprocess.Popen[str], role: str) -> int:
 def test_sigkill_at_any_moment_leaves_nothing(seed: int) -> None:
     before = traces()
     run = start("--duration", "3")
-    time.sleep(random.Random(seed).uniform(0.05, 2.5))
+    time.sleep(random.Random(seed).uniform(0.05, 2.5) * SLOW)
     run.kill()
-    run.communicate(timeout=10)
+    run.communicate(timeout=10 * SLOW)
     assert left_after_a_second(before) == []
 
 
@@ -45,9 +45,9 @@ def test_a_side_that_dies_is_named_and_the_rest_is_kept(role: str, tmp_path: Pat
     before = traces()
     run = start("--duration", "4", "--out", str(tmp_path))
     victim = wait_for_child(run, role)
-    time.sleep(2.0)
+    time.sleep(2.0 * SLOW)
     os.kill(victim, signal.SIGKILL)
-    shown, _ = run.communicate(timeout=30)
+    shown, _ = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 1
     assert "INVALID" in shown
     (path,) = tmp_path.glob("*.json")
@@ -63,9 +63,9 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     before = traces()
     run = start("--duration", "20", "--out", str(tmp_path))
     wait_for_child(run, "recv")
-    time.sleep(2.5)
+    time.sleep(2.5 * SLOW)
     run.send_signal(signal.SIGINT)
-    shown, _ = run.communicate(timeout=30)
+    shown, _ = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 130
     assert "interrupted" in shown and "Traceback" not in shown
     (path,) = tmp_path.glob("*.json")
@@ -78,7 +78,7 @@ def test_two_profiles_at_once() -> None:
     before = traces()
     runs = [start("--messages", "50") for _ in range(2)]
     for run in runs:
-        shown, said = run.communicate(timeout=60)
+        shown, said = run.communicate(timeout=60 * SLOW)
         assert "zero_copy" in shown, said
     assert left_after_a_second(before) == []
 
@@ -105,7 +105,7 @@ def test_an_out_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_without_root_it_says_what_to_type() -> None:
     argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *LAUNCH, "--impl", "one_copy"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30 * SLOW)
     if done.returncode != 1 or "sudo tools/profile.py --impl one_copy" not in done.stderr:
         # The tree may be out of reach for that user (under /root): then the launcher itself cannot be read.
         assert "ermission denied" in done.stderr
@@ -113,6 +113,6 @@ def test_without_root_it_says_what_to_type() -> None:
 
 def test_memlock_too_low_says_the_arithmetic() -> None:
     argv = ["prlimit", "--memlock=65536:65536", *LAUNCH, "--impl", "zerocopy", "--size", "1M"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30 * SLOW)
     assert done.returncode == 2
     assert "256 + 2 pages = 1032 KiB, the limit is 64 KiB" in done.stderr and done.stderr.count("\n") == 1

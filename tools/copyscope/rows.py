@@ -7,24 +7,10 @@ from typing import Any
 from copyscope.attribution import EVENT_COLUMNS, SIDES, Key, SideTime, event_value, interval
 from copyscope.payload import NO_CLAIM, Flow, flows, gathers
 from copyscope.segments import Record, select, total, why_no_ledger
+from copyscope.taxonomy import ACCOUNTS, STAGES
 
 Row = dict[str, Any]
 
-ACCOUNTS = ("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out")
-STAGES = (
-    "syscall",
-    "skb_alloc",
-    "tcp_ip",
-    "device",
-    "softirq",
-    "wakeup_sched",
-    "lock",
-    "memory",
-    "irq",
-    "user",
-    "instruments",
-    "unattributed",
-)
 CONTEXTS = ("user", "process", "softirq")
 
 # Where an account belongs. Its bytes stand on this row, once; the row is there even when nothing was sampled.

@@ -20,22 +20,21 @@ Context = Literal["process", "softirq", "user"]
 RuleKind = Literal["inclusive", "interrupt", "softirq", "leaf", "transparent"]
 
 FILE = Path(__file__).with_name("taxonomy.tsv")
-ACCOUNTS = frozenset(("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out"))
-STAGES = frozenset(
-    (
-        "syscall",
-        "skb_alloc",
-        "tcp_ip",
-        "device",
-        "softirq",
-        "wakeup_sched",
-        "lock",
-        "memory",
-        "irq",
-        "user",
-        "instruments",
-        "unattributed",
-    )
+# in the order in which they are printed
+ACCOUNTS = ("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out")
+STAGES = (
+    "syscall",
+    "skb_alloc",
+    "tcp_ip",
+    "device",
+    "softirq",
+    "wakeup_sched",
+    "lock",
+    "memory",
+    "irq",
+    "user",
+    "instruments",
+    "unattributed",
 )
 KINDS: tuple[RuleKind, ...] = ("inclusive", "interrupt", "softirq", "leaf", "transparent")
 KERNELS = re.compile(r"all|\d+\.\d+(-(\d+\.\d+)?)?|-\d+\.\d+")
@@ -183,7 +182,7 @@ def parse_rule(columns: list[str], order: int, where: str) -> Rule:
         raise TaxonomyError(
             f"{where}: category {category!r} of a transparent rule: write - (its caller decides)"
         )
-    if known != "transparent" and category not in ACCOUNTS | STAGES:
+    if known != "transparent" and category not in {*ACCOUNTS, *STAGES}:
         raise TaxonomyError(f"{where}: unknown category {category!r}: an account or a stage of the ledger")
     if not KERNELS.fullmatch(kernels) or not _ascending(kernels):
         raise TaxonomyError(f"{where}: kernels {kernels!r}: write all, 6.1, 5.10-, -6.4 or 6.1-6.16")

@@ -12,7 +12,8 @@ from typing import Any
 from copyscope.render import units
 from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, occurring
-from copyscope.rows import ACCOUNTS, CONTEXTS
+from copyscope.rows import CONTEXTS
+from copyscope.taxonomy import ACCOUNTS
 from rich.text import Text
 
 Record = Mapping[str, Any]

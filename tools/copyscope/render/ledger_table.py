@@ -9,7 +9,8 @@ from typing import Any
 from copyscope.attribution import EVENT_COLUMNS, SIDES, event_name, time_event
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
-from copyscope.rows import ACCOUNTS, CONTEXTS
+from copyscope.rows import CONTEXTS
+from copyscope.taxonomy import ACCOUNTS
 from rich.text import Text
 
 Row = Mapping[str, Any]

@@ -12,7 +12,8 @@ from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import occurring
 from copyscope.render.terminal import print_lines, report_width
-from copyscope.rows import ACCOUNTS, CONTEXTS
+from copyscope.rows import CONTEXTS
+from copyscope.taxonomy import ACCOUNTS
 from rich.console import Console
 from rich.text import Text
 
