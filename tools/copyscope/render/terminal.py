@@ -20,6 +20,7 @@ from copyscope.render.evidence import (
 from copyscope.render.explain import explain_lines
 from copyscope.render.layout import labelled, wrap
 from copyscope.render.ledger_table import account_lines
+from copyscope.render.message_times import message_time_lines
 from copyscope.render.path_picture import path_lines
 from copyscope.render.stage_table import stage_lines
 from copyscope.render.zerocopy import zerocopy_lines
@@ -50,6 +51,7 @@ def render(record: Record, *, verbose: bool, explain: bool, console: Console) ->
     lines += stage_lines(record, width, verbose=verbose)
     lines += call_lines(record, width)
     lines.append(Text())
+    lines += message_time_lines(record, width)
     lines += zerocopy_lines(record, width, verbose=verbose)
     lines += limit_lines(record, width)
     lines += counter_lines(record, width)
