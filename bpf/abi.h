@@ -53,11 +53,52 @@ enum sample_event {
 	SAMPLE_CNT,
 };
 
+/* What the time inside a send, a receive or a softirq is charged to: the innermost hooked function decides. */
+enum category {
+	CATEGORY_NONE,
+	CATEGORY_SEND,
+	CATEGORY_RECEIVE,
+	CATEGORY_COPY_IN,
+	CATEGORY_PIN,
+	CATEGORY_DEFERRED,
+	CATEGORY_COMPLETION,
+	CATEGORY_COPY_OUT,
+	CATEGORY_TRANSMIT,
+	CATEGORY_SKB,
+	CATEGORY_MEMORY,
+	CATEGORY_SOFTIRQ,
+	CATEGORY_CNT,
+};
+
+/* How a hooked function is followed. */
+enum hook_kind {
+	/* Its time is its own, inside a root. */
+	KIND_SPAN,
+	/* As a span, and time is followed from here on. */
+	KIND_ROOT,
+	/* As a span, and the bytes that the bracket announced were not copied after all. */
+	KIND_REFERENCE,
+	/* Its return is the beginning of a copy that no hook can see; the next event is its end. */
+	KIND_BRACKET,
+	/* Its entry ends a bracket. */
+	KIND_MARK,
+};
+
+/* Where a hooked function's bytes are. */
+enum hook_bytes {
+	BYTES_NONE,
+	BYTES_RETURNED,
+	BYTES_SKB_DATA_LEN,
+};
+
 /* Programs that could not do their work say so here; every slot is read and printed. */
 enum loss {
 	LOSS_STACK_MAP_FULL,
 	LOSS_STACK_UNREADABLE,
 	LOSS_TASK_MAP_FULL,
+	LOSS_SHADOW_MAP_FULL,
+	LOSS_SHADOW_OVERFLOW,
+	LOSS_SHADOW_BROKEN,
 	LOSS_CNT,
 };
 
@@ -111,6 +152,50 @@ struct task_clock {
 	__u32 pad;
 };
 _Static_assert(sizeof(struct task_clock) == 56, "task_clock");
+
+/* Functions nested in each other at once; deeper ones are charged to the last that fits. */
+#define SHADOW_DEPTH 16
+#define SHADOWS_MAX 4096
+
+struct shadow_frame {
+	__u64 bytes;
+	__u32 category;
+	__u32 bracket;
+};
+
+/* The functions that one task is in, and its clock. */
+struct shadow {
+	/* Since when the time of the innermost frame has not been charged; 0 while the task is off its CPU. */
+	__u64 since_ns;
+	__u64 root_ns;
+	__u64 off_cpu_since_ns;
+	__u64 off_cpu_ns;
+	/* off_cpu_ns when the program that works on this began: a preempted program must not count that time. */
+	__u64 off_cpu_before_ns;
+	__u32 depth;
+	__u32 softirqs;
+	__u32 busy;
+	__u32 pad;
+	struct shadow_frame frames[SHADOW_DEPTH];
+};
+_Static_assert(sizeof(struct shadow) == 56 + 16 * SHADOW_DEPTH, "shadow");
+
+/* One per side, context (process, softirq) and category. */
+struct function_cell {
+	__u64 calls;
+	__u64 bytes;
+	__u64 self_ns;
+};
+_Static_assert(sizeof(struct function_cell) == 24, "function_cell");
+#define CONTEXTS 2
+#define FUNCTION_CELLS ((SIDE_OTHER + 1) * CONTEXTS * CATEGORY_CNT)
+
+/* The roots of a side: entry to exit on the CPU, measured apart from the self times that must add up to it. */
+struct root_cell {
+	__u64 calls;
+	__u64 inclusive_ns;
+};
+_Static_assert(sizeof(struct root_cell) == 16, "root_cell");
 
 struct stack_cell {
 	__u64 samples;

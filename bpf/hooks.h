@@ -5,7 +5,7 @@
  * HOOK(id, instrument, tracepoint, need)
  *
  * id          the BPF program is on_<id>; the record calls the hook by this name
- * instrument  bytes | calls: switched together, segment by segment
+ * instrument  bytes | calls | functions: switched together, segment by segment
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
  *             OPTIONAL  without it a column is missing, and says so
@@ -27,6 +27,45 @@
 	HOOK(syscall_exit, calls, sys_exit, REQUIRED) \
 	HOOK(task_switch, calls, sched_switch, REQUIRED) \
 	HOOK(softirq_enter, calls, softirq_entry, REQUIRED) \
-	HOOK(softirq_leave, calls, softirq_exit, REQUIRED)
+	HOOK(softirq_leave, calls, softirq_exit, REQUIRED) \
+	HOOK(shadow_switch, functions, sched_switch, REQUIRED) \
+	HOOK(shadow_softirq_enter, functions, softirq_entry, REQUIRED) \
+	HOOK(shadow_softirq_leave, functions, softirq_exit, REQUIRED)
+
+/*
+ * FUNCTION(id, symbols, category, kind, bytes) - one row per kernel function, hooked with fentry and fexit
+ *
+ * symbols   candidates in order, separated by |: the first that BTF has is used; no row is required, a missing one
+ *           leaves its time with the function around it
+ * category  what its self time is charged to
+ * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK (abi.h)
+ * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument)
+ *
+ * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel: lib/ is built without. It is
+ * bracketed: tcp_wmem_schedule() returns the number of bytes that are copied (or pinned) next (6.1 and newer), and
+ * whichever hooked function comes next is its end.
+ */
+#define FUNCTIONS(FUNCTION) \
+	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE) \
+	FUNCTION(send_locked, "tcp_sendmsg_locked", SEND, SPAN, RETURNED) \
+	FUNCTION(receive, "tcp_recvmsg", RECEIVE, ROOT, NONE) \
+	FUNCTION(copy_in, "tcp_wmem_schedule", COPY_IN, BRACKET, RETURNED) \
+	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED) \
+	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED) \
+	FUNCTION(deferred, "skb_copy_ubufs", DEFERRED, SPAN, SKB_DATA_LEN) \
+	FUNCTION(completion, "msg_zerocopy_complete|msg_zerocopy_callback", COMPLETION, SPAN, NONE) \
+	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE) \
+	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, ROOT, RETURNED) \
+	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE) \
+	FUNCTION(skb_alloc, "tcp_stream_alloc_skb|sk_stream_alloc_skb", SKB, SPAN, NONE) \
+	FUNCTION(skb_free, "__kfree_skb", SKB, SPAN, NONE) \
+	FUNCTION(page_frag, "sk_page_frag_refill", MEMORY, SPAN, NONE) \
+	FUNCTION(push, "tcp_push", NONE, MARK, NONE) \
+	FUNCTION(push_one, "tcp_push_one", NONE, MARK, NONE) \
+	FUNCTION(push_pending, "__tcp_push_pending_frames", NONE, MARK, NONE) \
+	FUNCTION(flush_backlog, "__sk_flush_backlog", NONE, MARK, NONE) \
+	FUNCTION(wait_memory, "sk_stream_wait_memory", NONE, MARK, NONE) \
+	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE) \
+	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE)
 
 #endif

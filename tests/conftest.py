@@ -7,6 +7,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "tools" / "copyscope"
 
@@ -22,3 +24,7 @@ def _load() -> None:
 
 
 _load()
+
+# How long a property takes says nothing on a busy or emulated machine.
+settings.register_profile("copyscope", deadline=None)
+settings.load_profile("copyscope")

@@ -9,6 +9,7 @@
 
 #include "bursts.h"
 #include "cells.h"
+#include "functions.h"
 #include "ksyms.h"
 #include "message.h"
 #include "names.h"
@@ -150,11 +151,12 @@ static int do_report(struct collector *collector, const char *arguments)
 	for (int side = 0; collector->sampler && side < SIDES; side++)
 		scales[side] = sampler__scale(collector->sampler, side);
 	samples = collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
-	return say(json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}",
+	return say(json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
 			     "event", "report", "abi_version", ABI_VERSION,
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
 			     "samples", samples, "bytes", cells__bytes_json(skel),
 			     "calls", cells__calls_json(skel),
+			     "functions", functions__json(skel),
 			     "loss", probes__loss_json(collector->probes)));
 }
 
@@ -210,6 +212,7 @@ int commands__probe(struct collector *collector)
 
 	probes__attach(collector->probes, "bytes");
 	probes__attach(collector->probes, "calls");
+	probes__attach(collector->probes, "functions");
 	probes__detach(collector->probes);
 	return say(json_pack("{s:i, s:o, s:o}", "abi_version", ABI_VERSION,
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler));

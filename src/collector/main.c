@@ -24,6 +24,7 @@
 static struct {
 	unsigned int frequency_hz;
 	unsigned int gate;
+	bool functions;
 	bool probe;
 	bool verbose;
 } env = {
@@ -34,6 +35,7 @@ static struct {
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
 	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
+	{ "functions", 'f', NULL, 0, "Load the function hooks, too", 0 },
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
 	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
 	{},
@@ -53,6 +55,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		env.gate = strtoul(arg, &end, 10);
 		if (*end || env.gate < 1 || env.gate > 1000000)
 			argp_error(state, "--gate: %s: not between 1 and 1000000", arg);
+		return 0;
+	case 'f':
+		env.functions = true;
 		return 0;
 	case 'p':
 		env.probe = true;
@@ -74,7 +79,7 @@ static const struct argp argp = {
 	.doc = "Loads and switches the BPF instruments of copyscope; driven by lines on standard input:\n\n"
 	       "  target sender|receiver PID   whose work is measured\n"
 	       "  symbols                      read /proc/kallsyms (after all modules are loaded)\n"
-	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler\n"
+	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler, functions\n"
 	       "  close                        detach all, drain the samples\n"
 	       "  report                       print everything and exit\n"
 	       "\v"
@@ -113,7 +118,7 @@ int main(int argc, char **argv)
 	raise_memlock();
 	err = stacks__new(&collector.stacks);
 	if (!err)
-		err = probes__open(&collector.probes, env.gate);
+		err = probes__open(&collector.probes, env.gate, env.functions);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err),
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");

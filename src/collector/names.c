@@ -34,6 +34,24 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_STACK_MAP_FULL] = "samples_stack_map_full",
 	[LOSS_STACK_UNREADABLE] = "samples_stack_unreadable",
 	[LOSS_TASK_MAP_FULL] = "calls_task_map_full",
+	[LOSS_SHADOW_MAP_FULL] = "functions_task_map_full",
+	[LOSS_SHADOW_OVERFLOW] = "functions_too_deep",
+	[LOSS_SHADOW_BROKEN] = "functions_broken",
+};
+
+const char *const category_names[CATEGORY_CNT] = {
+	[CATEGORY_NONE] = "none",
+	[CATEGORY_SEND] = "send",
+	[CATEGORY_RECEIVE] = "receive",
+	[CATEGORY_COPY_IN] = "copy_in",
+	[CATEGORY_PIN] = "pin",
+	[CATEGORY_DEFERRED] = "deferred",
+	[CATEGORY_COMPLETION] = "completion",
+	[CATEGORY_COPY_OUT] = "copy_out",
+	[CATEGORY_TRANSMIT] = "transmit",
+	[CATEGORY_SKB] = "skb_alloc",
+	[CATEGORY_MEMORY] = "memory",
+	[CATEGORY_SOFTIRQ] = "softirq",
 };
 
 #define CALL(id, name) [CALL_##id] = name

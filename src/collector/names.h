@@ -11,6 +11,7 @@ extern const char *const sample_names[SAMPLE_CNT];
 extern const char *const sample_units[SAMPLE_CNT];
 extern const char *const byte_hook_names[BYTES_CNT];
 extern const char *const loss_names[LOSS_CNT];
+extern const char *const category_names[CATEGORY_CNT];
 /* Syscall numbers of the architecture that this is compiled for; -1 where it has no such syscall. */
 extern const int call_numbers[CALL_CNT];
 

@@ -8,6 +8,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "functions.h"
 #include "hooks.h"
 #include "message.h"
 #include "names.h"
@@ -51,6 +52,7 @@ struct hook {
 struct probes {
 	struct copyscope *skel;
 	struct hook hooks[HOOK_CNT];
+	struct functions *functions;
 	unsigned int time_one_in;
 };
 
@@ -68,11 +70,8 @@ static struct bpf_program *program_of(struct copyscope *skel, enum hook_id id)
 }
 
 /* Presence, from BTF. A FALLBACK row is wanted only where the row before it is missing. */
-static void find_tracepoints(struct probes *probes)
+static void find_tracepoints(struct probes *probes, const struct btf *btf, int err, bool functions)
 {
-	struct btf *btf = btf__load_vmlinux_btf();
-	int err = btf ? 0 : -errno;
-
 	for (int i = 0; i < HOOK_CNT; i++) {
 		const struct hook_row *row = &hook_rows[i];
 		struct hook *hook = &probes->hooks[i];
@@ -83,6 +82,11 @@ static void find_tracepoints(struct probes *probes)
 			snprintf(hook->reason, sizeof(hook->reason),
 				 "/sys/kernel/btf/vmlinux: %s: this kernel has no BTF; the sampler still works: "
 				 "--instruments sampler", strerror(-err));
+			continue;
+		}
+		if (!functions && !strcmp(row->instrument, "functions")) {
+			hook->state = HOOK_UNUSED;
+			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
 			continue;
 		}
 		if (row->need == FALLBACK && probes->hooks[i - 1].state == HOOK_READY) {
@@ -99,7 +103,6 @@ static void find_tracepoints(struct probes *probes)
 		hook->state = HOOK_MISSING;
 		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
 	}
-	btf__free(btf);
 }
 
 static void fill_call_numbers(struct copyscope *skel)
@@ -109,8 +112,11 @@ static void fill_call_numbers(struct copyscope *skel)
 			skel->rodata->call_of_nr[call_numbers[call]] = call;
 }
 
-/* Opens and loads with the hooks that are READY, or with one only (only >= 0). */
-static int load(struct probes *probes, int only, bool sampler)
+/* What to load: everything that is READY, or one hook, or one function. */
+#define ALL -1
+#define NOTHING -2
+
+static int load(struct probes *probes, int only, int only_function, bool sampler)
 {
 	struct copyscope *skel = copyscope__open();
 	int err;
@@ -119,7 +125,8 @@ static int load(struct probes *probes, int only, bool sampler)
 		return -errno;
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_program__set_autoload(program_of(skel, i), probes->hooks[i].state == HOOK_READY &&
-							       (only < 0 || only == i));
+							       (only == ALL || only == i));
+	functions__prepare(probes->functions, skel, only_function);
 	bpf_program__set_autoload(skel->progs.on_cpu_clock, sampler);
 	bpf_program__set_autoload(skel->progs.on_cpu_clock_elsewhere, sampler);
 	bpf_program__set_autoload(skel->progs.on_cycles, sampler);
@@ -132,38 +139,61 @@ static int load(struct probes *probes, int only, bool sampler)
 		copyscope__destroy(skel);
 		return err;
 	}
-	if (only >= 0)
+	if (only != ALL)
 		copyscope__destroy(skel);
 	else
 		probes->skel = skel;
 	return 0;
 }
 
-int probes__open(struct probes **result, unsigned int time_one_in)
+/* Something was refused: find out what, one program at a time. */
+static void find_refused(struct probes *probes)
+{
+	bool functions = true;
+
+	for (int i = 0; i < HOOK_CNT; i++) {
+		struct hook *hook = &probes->hooks[i];
+		int err;
+
+		if (hook->state != HOOK_READY)
+			continue;
+		err = load(probes, i, NOTHING, false);
+		if (!err)
+			continue;
+		hook->state = HOOK_REFUSED;
+		snprintf(hook->reason, sizeof(hook->reason), "load: %s", strerror(-err));
+	}
+	for (int row = 0; row < functions__count(); row++) {
+		int err;
+
+		if (!functions__is_ready(probes->functions, row))
+			continue;
+		err = functions ? load(probes, NOTHING, row, false) : -EPERM;
+		if (err)
+			functions__refuse(probes->functions, row, err);
+		/* A policy refuses them all: no need to ask twenty times. */
+		functions = functions && err != -EPERM;
+	}
+}
+
+int probes__open(struct probes **result, unsigned int time_one_in, bool functions)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
+	struct btf *btf;
 	int err;
 
 	if (!probes)
 		return -ENOMEM;
 	probes->time_one_in = time_one_in;
-	find_tracepoints(probes);
-	err = load(probes, -1, true);
-	if (err) {
-		/* Something was refused: find out what, one program at a time. */
-		for (int i = 0; i < HOOK_CNT; i++) {
-			struct hook *hook = &probes->hooks[i];
-			int refused;
-
-			if (hook->state != HOOK_READY)
-				continue;
-			refused = load(probes, i, false);
-			if (!refused)
-				continue;
-			hook->state = HOOK_REFUSED;
-			snprintf(hook->reason, sizeof(hook->reason), "load: %s", strerror(-refused));
-		}
-		err = load(probes, -1, true);
+	btf = btf__load_vmlinux_btf();
+	find_tracepoints(probes, btf, btf ? 0 : -errno, functions);
+	err = functions__new(&probes->functions, btf, functions);
+	btf__free(btf);
+	if (!err)
+		err = load(probes, ALL, ALL, true);
+	if (err && err != -ENOMEM) {
+		find_refused(probes);
+		err = load(probes, ALL, ALL, true);
 	}
 	if (err) {
 		probes__close(probes);
@@ -185,6 +215,10 @@ void probes__target(struct probes *probes, enum side side, pid_t tgid)
 
 int probes__attach(struct probes *probes, const char *instrument)
 {
+	int err = strcmp(instrument, "functions") ? 0 : functions__attach(probes->functions, probes->skel);
+
+	if (err)
+		return err;
 	for (int i = 0; i < HOOK_CNT; i++) {
 		struct hook *hook = &probes->hooks[i];
 
@@ -225,7 +259,7 @@ int probes__detach(struct probes *probes)
 	while (!bpf_map_get_next_key(bpf_map__fd(probes->skel->maps.clocks), NULL, &tid))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(probes->skel->maps.clocks), &tid, &clock);
 	probes->skel->bss->open_clocks = 0;
-	return err;
+	return functions__detach(probes->functions, probes->skel) ?: err;
 }
 
 json_t *probes__hooks_json(const struct probes *probes)
@@ -245,6 +279,7 @@ json_t *probes__hooks_json(const struct probes *probes)
 						       "reason", works ? NULL : hook->reason,
 						       "required", hook_rows[i].need == REQUIRED));
 	}
+	functions__add_hooks(probes->functions, array);
 	return array;
 }
 
@@ -275,6 +310,7 @@ void probes__close(struct probes *probes)
 		return;
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_link__destroy(probes->hooks[i].link);
+	functions__free(probes->functions);
 	copyscope__destroy(probes->skel);
 	free(probes);
 }

@@ -16,9 +16,9 @@ struct probes;
 /*
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
- * time_one_in: which share of the calls is timed (all are counted).
+ * time_one_in: which share of the calls is timed (all are counted). functions: whether to load function hooks, too.
  */
-int probes__open(struct probes **probes, unsigned int time_one_in);
+int probes__open(struct probes **probes, unsigned int time_one_in, bool functions);
 /* The skeleton, for the sampler and the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);
 void probes__target(struct probes *probes, enum side side, pid_t tgid);

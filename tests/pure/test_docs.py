@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.exact import with_functions
 from copyscope.ledger import derive
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -63,6 +64,7 @@ def paths(value: Any, where: str = "") -> Iterator[str]:
 def add_what_programs_say(raw: dict[str, Any]) -> None:
     """The keys that a real run has beyond those that the builders need."""
     raw["topology"]["what"] = "a pair of virtual devices"
+    raw["topology"]["notes"] = ["eth1 was in use here (192.0.2.1/24; routes of others, not given back: 0)"]
     for device in raw["topology"]["devices"]:
         device |= {"mtu_bytes": 1500, "qdisc": "noqueue", "gso_max_bytes": 65_536, "gso_max_segments": 65_535}
         device |= {"rx_queues": 1, "tx_queues": 1}
@@ -94,6 +96,7 @@ def full_records() -> list[dict[str, Any]]:
     raws = [
         raw_record("zero_copy", packet_sockets=[tap]),
         raw_record("two_copy", pmu=True),
+        with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions"))),
         raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
     ]
     for raw in raws:

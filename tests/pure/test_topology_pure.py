@@ -99,15 +99,23 @@ def test_commands_run_at_the_same_time_and_answer_in_order() -> None:
 
 
 def test_kinds_describe_themselves() -> None:
-    assert list(KINDS) == ["veth", "loopback", "veth-xdp"]
+    assert list(KINDS) == ["veth", "loopback", "veth-xdp", "nics"]
     for kind, made in KINDS.items():
-        assert (
-            made.kind == kind
-            and made.what
-            and set(made.addresses) == set(made.devices) == {"sender", "receiver"}
-        )
-    with pytest.raises(TopologyError, match="no such kind: one of veth, loopback, veth-xdp"):
-        open_topology("moon", LinkSettings(), Path("x"))
+        assert made.kind == kind and made.what and set(made.addresses) == {"sender", "receiver"}
+        opened = open_topology(f"{kind}:eth1,eth2" if made.parameters else kind, LinkSettings(), Path("x"))
+        assert set(opened.devices) == set(opened.routes) == {"sender", "receiver"}
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("moon", "no such kind: one of veth, loopback, veth-xdp, nics:IFA,IFB"),
+        ("veth:eth1", "write veth, without more"),
+    ],
+)
+def test_what_is_no_kind_is_one_line(written: str, words: str) -> None:
+    with pytest.raises(TopologyError, match=words):
+        open_topology(written, LinkSettings(), Path("x"))
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

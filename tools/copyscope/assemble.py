@@ -112,6 +112,7 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
         "counters": {side: raw.counters.get(side, {}) for side in ("sender", "receiver")},
         "bytes": collector.get("bytes", []),
         "calls": [{**call, "arm": arm_of_calls} for call in collector.get("calls", [])],
+        "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
         "hooks": collector.get("hooks", []),
         "sampler": {**sampler, "taxonomy_version": taxonomy.version},
         "samples": to_record(collector.get("samples", []), taxonomy),

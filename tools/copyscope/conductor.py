@@ -117,12 +117,15 @@ class Conductor:
         plan = self.plan
         steal_before = machine.cpu_times()
         argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
-        collector = self._spawn("collector", argv)
+        functions = any("functions" in probes for probes in plan.probes.values())
+        collector = self._spawn("collector", [*argv, "--functions"] if functions else argv)
         topology = self._exit.enter_context(open_topology(plan.kind, plan.link, paths.XDP_OBJECT))
         if plan.keep is not None:
             self.raw.kept = topology.keep(plan.keep)
         self._start_traffic(topology)
-        collector.expect("ready", START_S)
+        ready = collector.expect("ready", START_S)
+        if functions:
+            require_functions(ready["hooks"])
         for side in SIDES:
             collector.ask(f"target {side} {self._children[side].pid}", "target")
             if plan.counters:
@@ -263,3 +266,13 @@ class Conductor:
             if str(error) not in self.raw.errors:
                 self.raw.errors.append(str(error))
             return None
+
+
+def require_functions(hooks: list[dict[str, Any]]) -> None:
+    """Function hooks were asked for by name: without the roots there is nothing to measure."""
+    for hook in hooks:
+        if hook["instrument"] == "functions" and hook["id"] == "send" and hook["state"] != "available":
+            raise RunError(
+                f"functions: {hook['symbol']}: {hook['reason']}: this kernel takes no function hooks; "
+                "use --instruments auto"
+            )

@@ -12,6 +12,7 @@ from copyscope import payload
 from copyscope.attribution import SIDES, SideTime, clocked, side_times
 from copyscope.call_identities import call_identities
 from copyscope.cpu_time import cpu_time, excludes_softirq
+from copyscope.functions import exact_rows, function_identities
 from copyscope.identities import byte_identities, cell, excused
 from copyscope.limit import on_cpu_share
 from copyscope.losses import losses
@@ -50,7 +51,9 @@ def derive(record: Record) -> Record:
     full["zerocopy"] = zerocopy(full)
     full["loss"] = losses(record)
     full["overhead"] = overhead(record)
+    full["exact"] = exact_rows(full)
     found = byte_identities(full) + call_identities(full) + time_identities(full, times, gather_ns)
+    found += function_identities(full)
     full["identities"] = [excused(full, identity) for identity in found]
     full["verdict"] = find_verdict(full)
     return full

@@ -7,15 +7,17 @@ from typing import Literal
 
 from copyscope.errors import UsageError
 
-Arm = Literal["unprobed", "ledger", "calls"]
+Arm = Literal["unprobed", "ledger", "calls", "functions"]
 Placement = Literal["split", "same", "none"]
 
-INSTRUMENTS = ("counters", "calls", "sampler")
+INSTRUMENTS = ("counters", "calls", "sampler", "functions")
+# Without function hooks, which few machines allow: they are asked for by name.
+AUTO = ("counters", "calls", "sampler")
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
 # Share of the measuring time. The ledger needs samples, the control needs steadiness, the calls are
 # counted one by one and need little.
-ARM_WEIGHTS: dict[Arm, float] = {"unprobed": 0.30, "ledger": 0.60, "calls": 0.10}
+ARM_WEIGHTS: dict[Arm, float] = {"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "functions": 0.20}
 # Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
 BLOCK_MAX_S = 2.0
 BLOCKS_WANTED = 6
@@ -36,7 +38,7 @@ class Segment:
 def parse_instruments(text: str) -> tuple[str, ...]:
     """`auto` or a comma list. Raises UsageError naming the unknown one."""
     if text == "auto":
-        return INSTRUMENTS
+        return AUTO
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in INSTRUMENTS:
@@ -54,6 +56,8 @@ def arm_probes(instruments: Sequence[str]) -> dict[Arm, tuple[str, ...]]:
         arms["ledger"] = ("bytes", "sampler") if "sampler" in instruments else ("bytes",)
     if "calls" in instruments:
         arms["calls"] = ("calls",)
+    if "functions" in instruments:
+        arms["functions"] = ("functions",)
     return arms
 
 

@@ -110,6 +110,13 @@ RAW: dict[str, Shape] = {
         "softirq_ns": "int?", "blocked_ns": "int?", "timed_calls": "int", "histogram": "object?",
         "arm": "str",
     }],
+    "functions": Maybe({
+        "cells": [{
+            "side": "str", "context": "str", "category": "str", "calls": "int", "bytes": "int",
+            "self_ns": "int",
+        }],
+        "roots": [{"side": "str", "calls": "int", "inclusive_ns": "int"}],
+    }),
     "hooks": [{
         "id": "str", "instrument": "str", "symbol": "str", "state": "str", "how": "str?", "reason": "str?",
         "required": "bool",
@@ -150,6 +157,11 @@ DERIVED: dict[str, Shape] = {
     "loss": Each({"count": "int", "of": "int?", "share": "num?"}),
     "ledger": [{"account": "str", "bytes": "int?", "bytes_method": "str?", "calls": "int?", **_COST}],
     "stages": [{"stage": "str", **_COST}],
+    "exact": [{
+        "side": "str", "context": "str", "category": "str", "ledger_name": "str", "calls": "int",
+        "bytes": "int", "self_ns": "int", "ns_per_kib": "num?", "share": "num?", "method": "str",
+        "reasons": Each("str"),
+    }],
     "sides": {
         "sender": _SIDE, "receiver": _SIDE,
         "other": {"cpu_ns": "num?", "samples": "int?", "reasons": Each("str")},

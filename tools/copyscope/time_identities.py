@@ -143,13 +143,15 @@ def _user_half_width(record: Record, side: str) -> float:
 
 
 def attributed(record: Record, side: str, time: SideTime) -> Identity:
-    """Not more than 5 % of a side's time may be without a name."""
+    """Not more than 5 % of a side's time may be without a name, and what chance adds to few samples."""
     name, what = f"{side}_attributed", f"{side}: share without a name is 0, give or take 0.05"
     if not time.cpu_ns:
         return unchecked(name, what, "share", time.reason or "no CPU time was sampled")
     nameless = [row for row in record["stages"] if row["side"] == side and row["stage"] == "unattributed"]
     share = sum(row["cpu_ns"] or 0 for row in nameless) / time.cpu_ns
-    return compare(name, what, round(share, 6), 0, "share", tolerance=MOST_UNATTRIBUTED)
+    hits = sum(n for (_, category, _), n in time.weights.samples.items() if category == "unattributed")
+    chance = share - stats.wilson(hits, time.weights.all_samples, VALIDITY_LEVEL).low if hits else 0.0
+    return compare(name, what, round(share, 6), 0, "share", tolerance=round(MOST_UNATTRIBUTED + chance, 6))
 
 
 def gather_fits(time: SideTime, gather_ns: float | None) -> Identity | None:

@@ -142,6 +142,7 @@ NO_SAMPLER: Record = {
 COLLECTOR_DIED: Record = {
     "bytes": [],
     "calls": [],
+    "functions": None,
     "hooks": [],
     "sampler": NO_SAMPLER,
     "samples": [],
@@ -168,6 +169,7 @@ def _collected(
     return {
         "bytes": kernel_bytes(impl, receiver, probed),
         "calls": kernel_calls(timed, gate),
+        "functions": None,
         "hooks": hooks(),
         "sampler": sampler(events, sum(s["end_ns"] - s["begin_ns"] for s in probed), samples, PERIOD_NS)
         if probed

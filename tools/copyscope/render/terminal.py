@@ -17,6 +17,7 @@ from copyscope.render.evidence import (
     loss_lines,
     observer_lines,
 )
+from copyscope.render.exact_table import exact_lines
 from copyscope.render.explain import explain_lines
 from copyscope.render.layout import labelled, wrap
 from copyscope.render.ledger_table import account_lines
@@ -50,6 +51,7 @@ def render(record: Record, *, verbose: bool, explain: bool, console: Console) ->
     lines += account_lines(record, width, verbose=verbose)
     lines += stage_lines(record, width, verbose=verbose)
     lines += call_lines(record, width)
+    lines += exact_lines(record, width)
     lines.append(Text())
     lines += message_time_lines(record, width)
     lines += zerocopy_lines(record, width, verbose=verbose)

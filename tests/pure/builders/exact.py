@@ -1,0 +1,55 @@
+"""A record with function hooks: a functions section that balances with the segments of its arm."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+Record = dict[str, Any]
+
+HOOKED = ("send", "receive", "copy_in", "pin", "deferred", "copy_out")
+SEND_NS = 1_000_000
+
+
+def with_functions(raw: Record) -> Record:
+    """The raw record (arms must include `functions`) as a collector with function hooks would report it."""
+    record = copy.deepcopy(raw)
+    segments = [s for s in record["run"]["segments"] if "functions" in s["arm"]]
+    sent = sum(s["sender"]["bytes"] for s in segments)
+    calls = sum(s["sender"]["calls"] for s in segments)
+    zerocopy = [s["sender"]["zerocopy"] or {"bytes_sent": 0, "bytes_copied": 0} for s in segments]
+    referenced = sum(z["bytes_sent"] for z in zerocopy)
+    copied = sum(z["bytes_copied"] for z in zerocopy)
+    received = sum(s["receiver"]["bytes"] - s["receiver"]["truncated_bytes"] for s in segments)
+
+    def cell(side: str, context: str, category: str, bytes_: int, self_ns: int) -> Record:
+        row = {"side": side, "context": context, "category": category, "calls": calls, "bytes": bytes_}
+        return {**row, "self_ns": self_ns}
+
+    record["functions"] = {
+        "cells": [
+            cell("sender", "process", "send", sent, SEND_NS),
+            cell("sender", "process", "copy_in", sent - referenced, 2 * SEND_NS),
+            cell("sender", "process", "pin", referenced, SEND_NS),
+            cell("sender", "softirq", "deferred", copied, 3 * SEND_NS),
+            cell("receiver", "process", "copy_out", received, 4 * SEND_NS),
+        ],
+        "roots": [
+            {"side": "sender", "calls": calls, "inclusive_ns": 7 * SEND_NS},
+            {"side": "receiver", "calls": calls, "inclusive_ns": 4 * SEND_NS},
+            {"side": "other", "calls": 0, "inclusive_ns": 0},
+        ],
+    }
+    record["hooks"] += [
+        {
+            "id": name,
+            "instrument": "functions",
+            "symbol": name,
+            "state": "attached",
+            "how": "fentry",
+            "reason": None,
+            "required": False,
+        }
+        for name in HOOKED
+    ]
+    return record
