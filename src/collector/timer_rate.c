@@ -10,7 +10,7 @@
 #include "events.h"
 
 #define TRIAL_NS 10000000L
-#define SLOWEST_HZ 500
+#define SAFE_HZ 1250
 #define NSEC_PER_SEC 1000000000ULL
 
 static unsigned long long now_ns(void)
@@ -50,10 +50,10 @@ static double arrived(struct copyscope *skel, unsigned int hz)
 
 unsigned int timer_rate__find(struct copyscope *skel, unsigned int wanted_hz)
 {
-	unsigned int hz = wanted_hz;
-	double share;
+	unsigned int hz = SAFE_HZ < wanted_hz ? SAFE_HZ : wanted_hz;
 
-	for (share = arrived(skel, hz); share >= 0 && share < 0.9 && hz / 2 >= SLOWEST_HZ; share = arrived(skel, hz))
-		hz /= 2;
+	/* Upwards: a timer that is faster than its own interrupt would never let go of the CPU. */
+	while (2 * hz <= wanted_hz && arrived(skel, 2 * hz) >= 0.9)
+		hz *= 2;
 	return hz;
 }

@@ -6,8 +6,8 @@
 struct copyscope;
 
 /*
- * Tries wanted_hz on one CPU for a few milliseconds, then half of it, and so on; the first rate at which nearly all
- * samples arrive. 10 kHz is no trouble for a processor, and too much for one that is emulated.
+ * Doubles a modest rate, up to wanted_hz, as long as nearly all samples of a few milliseconds arrive on one CPU.
+ * 10 kHz is no trouble for a processor, and too much for one that is emulated.
  */
 unsigned int timer_rate__find(struct copyscope *skel, unsigned int wanted_hz);
 

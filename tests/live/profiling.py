@@ -15,8 +15,8 @@ from copyscope import paths
 PROFILE = paths.ROOT / "tools" / "profile.py"
 LAUNCH = [sys.executable, str(PROFILE)]
 
-# How many times slower than a machine this one is: an emulated guest (make check-kernels) says so. It stretches what
-# tests wait for, never what they assert about results.
+# How many times slower than a machine this one is: an emulated guest (make check-kernels) says so. It
+# stretches what tests wait for, never what they assert about results.
 SLOW = float(os.environ.get("COPYSCOPE_SLOW", "1"))
 
 

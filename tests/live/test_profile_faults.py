@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs 
 
 
 def start(*options: str) -> subprocess.Popen[str]:
-    argv = [*LAUNCH, "--quiet", "--impl", "zerocopy", *options]
+    argv = [*LAUNCH, "--impl", "zerocopy", *options]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -28,6 +28,12 @@ def wait_for_child(parent: subprocess.Popen[str], role: str) -> int:
             return pid
         time.sleep(0.02)
     raise AssertionError(f"no {role} was started")
+
+
+def wait_until_it_measures(run: subprocess.Popen[str]) -> None:
+    """Progress says so, in a log with one line when the first segment begins."""
+    assert run.stderr is not None
+    assert any(": 1 of " in line for line in run.stderr), "ended before the first segment"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -44,9 +50,9 @@ def test_sigkill_at_any_moment_leaves_nothing(seed: int) -> None:
 def test_a_side_that_dies_is_named_and_the_rest_is_kept(role: str, tmp_path: Path) -> None:
     before = traces()
     run = start("--duration", "4", "--out", str(tmp_path))
-    victim = wait_for_child(run, role)
-    time.sleep(2.0 * SLOW)
-    os.kill(victim, signal.SIGKILL)
+    wait_until_it_measures(run)
+    time.sleep(2.0)
+    os.kill(wait_for_child(run, role), signal.SIGKILL)
     shown, _ = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 1
     assert "INVALID" in shown
@@ -62,8 +68,8 @@ def test_a_side_that_dies_is_named_and_the_rest_is_kept(role: str, tmp_path: Pat
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     before = traces()
     run = start("--duration", "20", "--out", str(tmp_path))
-    wait_for_child(run, "recv")
-    time.sleep(2.5 * SLOW)
+    wait_until_it_measures(run)
+    time.sleep(2.5)
     run.send_signal(signal.SIGINT)
     shown, _ = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 130

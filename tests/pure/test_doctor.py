@@ -172,7 +172,7 @@ def test_kernel_rows(tmp_path: Path) -> None:
     plant(
         tmp_path,
         sys__kernel__btf__vmlinux="x",
-        proc__kallsyms="ffffffff81000000 T _text\n",
+        proc__kallsyms="0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n",
         proc__self__status=f"CapEff:\t{1 << 21 | 1 << 12:016x}\n",
     )
     rows = by_name(doctor_machine.check_kernel(MACHINE, tmp_path))

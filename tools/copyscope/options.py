@@ -19,7 +19,7 @@ from copyscope.plan import (
     place,
     schedule_segments,
 )
-from copyscope.topology import KINDS, LinkSettings, invoking_user
+from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
 DEFAULT_GATE = 16
 # The keys of the record's workload that the traffic program resolves.
@@ -42,8 +42,10 @@ class Traffic:
 def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
     """What can be refused without running anything. Returns the instruments."""
     instruments = parse_instruments(args.instruments)
-    if args.topology not in KINDS:
-        raise UsageError(f"--topology: {args.topology}: no such kind: one of {', '.join(KINDS)}")
+    try:
+        open_topology(args.topology, LinkSettings(), paths.XDP_OBJECT)
+    except TopologyError as error:
+        raise UsageError(f"--{error}") from None
     if args.repeat < 1:
         raise UsageError(f"--repeat: {args.repeat}: at least 1")
     if not 1 <= args.frequency <= 50_000:

@@ -5,7 +5,7 @@ from typing import Any
 
 from copyscope.errors import UsageError
 from copyscope.plan import PLACEMENTS
-from copyscope.topology import KINDS
+from copyscope.topology import WRITTEN
 
 SWITCH = ("on", "off")
 EXAMPLES = """\
@@ -13,6 +13,7 @@ examples:
   sudo tools/profile.py --impl zerocopy                      one profile over a veth pair, one ledger
   sudo tools/profile.py --impl one_copy --size 1M --threads 4
   sudo tools/profile.py --impl zerocopy --topology veth-xdp --explain
+  sudo tools/profile.py --impl zerocopy --topology nics:eth1,eth2
   sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
   sudo tools/profile.py --impl zerocopy --json - | jq .verdict
 
@@ -74,7 +75,12 @@ def parser() -> argparse.ArgumentParser:
     work.add_argument("--verify", action="store_true", help="the receiver checks every byte")
     work.add_argument("--time-every", metavar="N", help="time one message in N; default 16")
     path = made.add_argument_group("path")
-    path.add_argument("--topology", default="veth", metavar="KIND", help=f"{', '.join(KINDS)}; default veth")
+    path.add_argument(
+        "--topology",
+        default="veth",
+        metavar="KIND",
+        help=f"{', '.join(WRITTEN)} (two interfaces with a cable between them); default veth",
+    )
     path.add_argument("--mtu", type=int, metavar="BYTES")
     for name, what in (
         ("tso", "sender's segmentation offload"),

@@ -5,7 +5,7 @@ with open_topology("veth", LinkSettings(mtu_bytes=9000), xdp_object) as topology
     record["topology"] = topology.describe()
 """
 
-from copyscope.topology.kinds import KINDS, open_topology
+from copyscope.topology.kinds import KINDS, WRITTEN, open_topology
 from copyscope.topology.namespace import Namespace
 from copyscope.topology.place import SIDES, Kept, LinkSettings, Side, Topology
 from copyscope.topology.shell import TopologyError
@@ -14,6 +14,7 @@ from copyscope.topology.workload_user import WorkloadUser, invoking_user
 __all__ = [
     "KINDS",
     "SIDES",
+    "WRITTEN",
     "Kept",
     "LinkSettings",
     "Namespace",

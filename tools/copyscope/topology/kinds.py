@@ -1,9 +1,11 @@
 """The kinds of topology: one class and one row in KINDS each."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
 from copyscope.topology.inspection import parse_links
+from copyscope.topology.nics import Nics
 from copyscope.topology.place import SIDES, LinkSettings, Side, Topology
 from copyscope.topology.shell import Command, TopologyError, run, run_together
 
@@ -19,9 +21,9 @@ class Veth(Topology):
     what: ClassVar[str] = "two network namespaces, one veth pair; zero-copy sends are always copied here"
     default_mtu_bytes: ClassVar[int] = 1500
     # The benchmarking range of RFC 2544; visible inside the anonymous namespaces only.
-    addresses: ClassVar[dict[Side, str]] = {"sender": "198.18.0.1", "receiver": "198.18.0.2"}
-    devices: ClassVar[dict[Side, str]] = {"sender": "sender0", "receiver": "receiver0"}
-    routes: ClassVar[dict[Side, str]] = {
+    addresses: Mapping[Side, str] = {"sender": "198.18.0.1", "receiver": "198.18.0.2"}
+    devices: Mapping[Side, str] = {"sender": "sender0", "receiver": "receiver0"}
+    routes: Mapping[Side, str] = {
         "sender": "198.18.0.0/24 dev sender0 proto kernel scope link src 198.18.0.1",
         "receiver": "198.18.0.0/24 dev receiver0 proto kernel scope link src 198.18.0.2",
     }
@@ -78,9 +80,9 @@ class Loopback(Topology):
     kind: ClassVar[str] = "loopback"
     what: ClassVar[str] = "one network namespace, its loopback device; zero-copy sends are always copied here"
     default_mtu_bytes: ClassVar[int] = 65536
-    addresses: ClassVar[dict[Side, str]] = {"sender": "127.0.0.1", "receiver": "127.0.0.1"}
-    devices: ClassVar[dict[Side, str]] = {"sender": "lo", "receiver": "lo"}
-    routes: ClassVar[dict[Side, str]] = dict.fromkeys(
+    addresses: Mapping[Side, str] = {"sender": "127.0.0.1", "receiver": "127.0.0.1"}
+    devices: Mapping[Side, str] = {"sender": "lo", "receiver": "lo"}
+    routes: Mapping[Side, str] = dict.fromkeys(
         SIDES, "local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1"
     )
 
@@ -91,11 +93,19 @@ class Loopback(Topology):
         run(self._inside("sender", line, "choose an MTU of 68 to 65536 bytes"))
 
 
-KINDS: dict[str, type[Topology]] = {kind.kind: kind for kind in (Veth, Loopback, VethXdp)}
+KINDS: dict[str, type[Topology]] = {kind.kind: kind for kind in (Veth, Loopback, VethXdp, Nics)}
+# As they are written on the command line.
+WRITTEN = tuple(f"{kind.kind}:{kind.parameters}" if kind.parameters else kind.kind for kind in KINDS.values())
 
 
-def open_topology(kind: str, settings: LinkSettings, xdp_object: Path) -> Topology:
-    """A topology to be entered with `with`; raises TopologyError for a kind that does not exist."""
+def open_topology(written: str, settings: LinkSettings, xdp_object: Path) -> Topology:
+    """A topology to be entered with `with`, from `kind` or `kind:parameters`; nothing is touched before.
+
+    Raises TopologyError for a kind that does not exist and for parameters that cannot be meant.
+    """
+    kind, _, parameters = written.partition(":")
     if kind not in KINDS:
-        raise TopologyError(f"topology: {kind}: no such kind: one of {', '.join(KINDS)}")
-    return KINDS[kind](settings, xdp_object)
+        raise TopologyError(f"topology: {kind}: no such kind: one of {', '.join(WRITTEN)}")
+    made = KINDS[kind](settings, xdp_object)
+    made.take(parameters)
+    return made

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,20 +60,27 @@ class Topology(ABC):
     """A context manager: made on entry, gone on exit. One subclass per kind."""
 
     kind: ClassVar[str]
+    parameters: ClassVar[str] = ""  # what is written behind `kind:`; empty: nothing
     what: ClassVar[str]
-    default_mtu_bytes: ClassVar[int]
-    addresses: ClassVar[dict[Side, str]]
-    devices: ClassVar[dict[Side, str]]
-    routes: ClassVar[dict[Side, str]]  # the route to the other side, as `ip route` shows it
-    local_delivery: ClassVar[bool] = True  # both ends are sockets of this kernel
+    default_mtu_bytes: ClassVar[int | None]  # None: what the devices have
+    local_delivery: ClassVar[bool] = True  # the receiving socket gets the sender's packets themselves
+    addresses: Mapping[Side, str]
+    devices: Mapping[Side, str]
+    routes: Mapping[Side, str]  # the route to the other side, as `ip route` shows it
 
     def __init__(self, settings: LinkSettings, xdp_object: Path) -> None:
         self.settings = settings
         self.xdp_object = xdp_object
+        self.notes: list[str] = []  # what a reader of the record should know about this path
         self.mtu_bytes = self.default_mtu_bytes if settings.mtu_bytes is None else settings.mtu_bytes
         self.user: WorkloadUser = invoking_user()
         self.namespaces: dict[Side, Namespace] = {}
         self._held = ExitStack()
+
+    def take(self, parameters: str) -> None:
+        """What was written behind `kind:`; raises TopologyError for what cannot be meant."""
+        if parameters:
+            raise TopologyError(f"topology: {self.kind}:{parameters}: write {self.kind}, without more")
 
     @abstractmethod
     def _build(self) -> None:
@@ -169,6 +176,7 @@ class Topology(ABC):
             "packet_sockets": self.packet_sockets(links),
             "addresses": dict(self.addresses),
             "route_congestion_control": self.settings.congestion,
+            "notes": list(self.notes),
         }
 
     def packet_sockets(self, links: dict[Side, Link] | None = None) -> list[dict[str, Any]]:
