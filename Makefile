@@ -10,6 +10,7 @@ PYTEST := $(PYTHON) -P -B -m pytest -p no:cacheprovider
 
 IMPL ?= zerocopy
 PROFILE_ARGS ?=
+KERNELS ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -21,7 +22,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test profile test check check-live lint format golden clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile test check check-live check-kernels lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -57,6 +58,9 @@ deps: ## Install what is missing (apt or dnf; root), saying what first
 deps-test:
 	$(Q)tools/deps.sh run test
 
+deps-kernels:
+	$(Q)tools/deps.sh run test kernels
+
 profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
 	$(Q)tools/profile.py --impl $(IMPL) $(PROFILE_ARGS)
 
@@ -71,11 +75,15 @@ check: artifacts .venv/.ready-test $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-
 check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on this kernel (root)
 	$(Q)$(PYTEST) -q tests/live
 
+# The guests see this tree read-only, so everything must be built before.
+check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" (root, network)
+	$(Q)$(PYTHON) -P -B tests/kernels/matrix.py $(KERNELS)
+
 lint: artifacts .venv/.ready-test ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh .ci/run
+	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests
@@ -87,4 +95,4 @@ clean: ## Remove what was built (not results/)
 	$(Q)rm -rf $(OUTPUT) .venv
 
 help: ## This list
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'

@@ -31,18 +31,27 @@ run     | Python environments               | !have_venv           | python3-ven
 test    | checking shell scripts            | shellcheck           | shellcheck       | ShellCheck
 test    | formatting C                      | clang-format         | clang-format     | clang-tools-extra
 test    | memory errors in C                | !have_sanitizers     | libc6-dev gcc    | libasan libubsan
+kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
+kernels | first program of a guest          | /bin/busybox         | busybox-static   | busybox
+kernels | modules of the guests             | depmod               | kmod             | kmod
+kernels | first file system of a guest      | cpio                 | cpio             | cpio
+kernels | compressed modules                | xz                   | xz-utils         | xz
+kernels | packages of Debian                | dpkg                 | dpkg             | dpkg
+kernels | package lists of Debian           | apt-get              | apt              | apt
+kernels | signatures of Debian              | !have_debian_keys    | debian-archive-keyring | debian-keyring
 '
 PATH=$PATH:/usr/sbin:/sbin
 export DEBIAN_FRONTEND=noninteractive
 
 usage() {
 	cat <<-'END'
-		usage: tools/deps.sh [--dry-run] [run] [test]
+		usage: tools/deps.sh [--dry-run] [run] [test] [kernels]
 
 		Installs missing packages with apt-get or dnf (as root).
 
 		  run        what building and profiling need (the default)
 		  test       what the tests need besides
+		  kernels    what tests on other kernels need besides (make check-kernels)
 		  --dry-run  only say what is missing
 
 		example: sudo tools/deps.sh run test
@@ -82,6 +91,10 @@ have_perf() { # a build for another kernel is enough: copyscope finds it behind 
 
 have_sanitizers() { # gcc prints a path only for a library that it has
 	[[ $(gcc -print-file-name=libasan.so) == */* && $(gcc -print-file-name=libubsan.so) == */* ]]
+}
+
+have_debian_keys() {
+	[[ -r /usr/share/keyrings/debian-archive-keyring.gpg ]]
 }
 
 found() {
@@ -149,7 +162,7 @@ groups=()
 dry_run=
 for argument in "$@"; do
 	case $argument in
-	run | test) groups+=("$argument") ;;
+	run | test | kernels) groups+=("$argument") ;;
 	--dry-run) dry_run=yes ;;
 	-h | --help) usage && exit 0 ;;
 	*) usage >&2 && exit 2 ;;

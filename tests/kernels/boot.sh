@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# boot.sh ROOT COMMAND [QEMU ARGS...]: runs COMMAND in a guest with the kernel of ROOT (see fetch.sh) on this machine's own
+# tree, which it sees read-only through an overlay in memory. Ends with COMMAND's status; 98 when the guest never came up.
+#
+# No network reaches the guest. tsc=reliable: a busy host makes the watchdog fall back to the HPET, which takes
+# microseconds to read (5.10). TCG unless COPYSCOPE_ACCEL=kvm: that /dev/kvm exists does not mean that it works.
+# A boot that did not reach its marker is tried once more (text patching races under emulation, one in a hundred); a
+# command that ran never is.
+set -euo pipefail
+
+root=$1 command=$2
+shift 2
+memory=${COPYSCOPE_GUEST_MEMORY:-2G}
+limit_s=${COPYSCOPE_GUEST_TIMEOUT_S:-600}
+here=$(cd "$(dirname "$0")" && pwd)
+version=$(basename "$(find "$root/lib/modules/" -mindepth 1 -maxdepth 1 -type d | head -1)")
+
+[ -x /bin/busybox ] || { echo "boot: /bin/busybox: missing: apt-get install busybox-static" >&2; exit 98; }
+
+initrd=$root/initrd.gz
+if [ ! -e "$initrd" ] || [ "$here/init" -nt "$initrd" ]; then
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	mkdir -p "$work"/{bin,dev,proc,sys,modules}
+	cp /bin/busybox "$work/bin/"
+	install -m 755 "$here/init" "$work/init"
+	number=10
+	# In the order that they need each other; builtin ones have no file.
+	for module in virtio_pci 9pnet_virtio 9p overlay; do
+		while read -r verb file _; do
+			[ "$verb" = insmod ] || continue
+			name=$(basename "${file%.ko*}")
+			[ -z "$(find "$work/modules" -name "*-$name.ko")" ] || continue
+			case $file in
+			*.xz) xz -dc "$file" ;;
+			*) cat "$file" ;;
+			esac > "$work/modules/$number-$name.ko"
+			number=$((number + 1))
+		done < <(modprobe --dirname "$root" --set-version "$version" --show-depends "$module")
+	done
+	(cd "$work" && find . | cpio -o -H newc --quiet | gzip -1) > "$initrd.part"
+	mv "$initrd.part" "$initrd"
+fi
+
+case ${COPYSCOPE_ACCEL:-tcg} in
+kvm) accel=(-accel kvm -cpu host) ;;
+*) accel=(-accel "tcg,thread=multi" -cpu max) ;;
+esac
+
+share() { echo "-fsdev local,id=$1,path=$2,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=$1,mount_tag=$1"; }
+
+encoded=$(printf %s "$command" | base64 -w0)
+log=$(mktemp)
+for attempt in 1 2; do
+	# shellcheck disable=SC2046
+	timeout --foreground "$limit_s" qemu-system-x86_64 "${accel[@]}" -smp 2 -m "$memory" \
+		-kernel "$root/vmlinuz" -initrd "$initrd" -nic none -display none -monitor none -serial stdio -no-reboot \
+		-append "console=ttyS0 panic=-1 quiet tsc=reliable cwd=$PWD modules=$version command=$encoded ${COPYSCOPE_GUEST_APPEND:-}" \
+		$(share host /) $(share modules "$root/lib/modules") "$@" < /dev/null 2>&1 | sed -u 's/\r//g' | tee "$log" || true
+	if grep -q '^@@BOOTED' "$log"; then
+		break
+	fi
+	echo "boot: $version: the guest did not come up (attempt $attempt)" >&2
+done
+status=$(sed -n 's/^@@EXIT //p' "$log" | tail -1)
+rm -f "$log"
+exit "${status:-98}"

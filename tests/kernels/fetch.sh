@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# fetch.sh SUITE ARCH: downloads the newest Debian kernel of a suite and prints where it is.
+#
+# Prints one directory that holds vmlinuz and lib/modules/VERSION (with modules.dep). Nothing of the machine's own apt
+# is changed: state, lists and sources are private. What was downloaded is kept in the cache, outside the tree, for a week.
+set -euo pipefail
+
+suite=$1 arch=$2
+cache=${COPYSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/copyscope}/kernels
+here=$cache/$suite-$arch
+mirror=${COPYSCOPE_MIRROR:-http://deb.debian.org/debian}
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+if [ -e "$here/ready" ] && [ -n "$(find "$here/ready" -mtime -7)" ]; then
+	cat "$here/ready"
+	exit 0
+fi
+
+die() { echo "fetch: $suite-$arch: $*" >&2; exit 1; }
+
+[ -r "$keyring" ] || die "$keyring: missing: install debian-archive-keyring"
+mkdir -p "$here/lists/partial" "$here/debs"
+free_kib=$(df --output=avail -k "$here" | tail -1)
+[ "$free_kib" -gt 1500000 ] || die "$here: less than 1.5 GB free"
+
+printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$mirror" "$suite" > "$here/sources.list"
+apt=(apt-get -qq -o "Dir::Etc::SourceList=$here/sources.list" -o Dir::Etc::SourceParts=/dev/null
+	-o "Dir::State::Lists=$here/lists" -o Dir::State::status=/dev/null -o "Dir::Cache=$here"
+	-o "APT::Architecture=$arch" -o "APT::Architectures=$arch" -o APT::Sandbox::User=root
+	-o Acquire::Languages=none -o Acquire::Check-Valid-Until=false)
+cache_of=(apt-cache "${apt[@]:2}")
+
+"${apt[@]}" update || die "$mirror: no package lists"
+meta=linux-image-$arch
+[ "$arch" = amd64 ] || [ "$arch" = arm64 ] || [ "$arch" = riscv64 ] || die "no such architecture"
+
+depends() { "${cache_of[@]}" depends --no-recommends --no-suggests "$1" | sed -n 's/^ *Depends: //p'; }
+
+# The meta package depends on the image; from 7.x on the image depends on linux-binary and linux-modules.
+image=$(depends "$meta" | grep '^linux-image-[0-9]' | head -1)
+[ -n "$image" ] || die "$meta: names no image"
+packages=("$image")
+for part in $(depends "$image" | grep -E '^linux-(binary|modules)-[0-9]' || true); do
+	packages+=("$part")
+done
+rm -rf "$here/root" && mkdir "$here/root"
+(cd "$here/debs" && rm -f ./*.deb && "${apt[@]}" download "${packages[@]}") >&2 || die "${packages[*]}: cannot be downloaded"
+for deb in "$here"/debs/*.deb; do dpkg -x "$deb" "$here/root"; done
+rm -f "$here"/debs/*.deb
+
+# A merged-/usr image has its modules in usr/lib/modules.
+[ -d "$here/root/lib/modules" ] || { mkdir -p "$here/root/lib" && ln -s ../usr/lib/modules "$here/root/lib/modules"; }
+version=$(basename "$(find "$here/root/lib/modules/" -mindepth 1 -maxdepth 1 -type d | head -1)")
+kernel=$(find "$here/root" -name "vmlinu[xz]*" -size +1M -not -path '*/debug/*' | head -1)
+[ -n "$kernel" ] || die "$image: holds no kernel image"
+cp "$kernel" "$here/root/vmlinuz"
+depmod -b "$here/root" "$version" || die "$version: depmod failed"
+echo "$here/root" > "$here/ready"
+cat "$here/ready"
