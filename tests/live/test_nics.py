@@ -137,7 +137,7 @@ from profiling import child_named
 libc = ctypes.CDLL(None, use_errno=True)
 print("ready", flush=True)
 profiler = int(sys.stdin.readline())
-while not (pid := child_named(profiler, "send")):
+while not (pid := child_named(profiler, "--listen")):
     pass
 if libc.setns(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY), 0x40000000):
     sys.exit(os.strerror(ctypes.get_errno()))
@@ -163,13 +163,13 @@ def started(*options: str) -> Iterator[subprocess.Popen[str]]:
             run.kill()
 
 
-def wait_for_child(parent: subprocess.Popen[str], role: str) -> int:
+def wait_for_child(parent: subprocess.Popen[str], word: str) -> int:
     deadline = time.monotonic() + 20 * SLOW
     while time.monotonic() < deadline:
-        if pid := child_named(parent.pid, role):
+        if pid := child_named(parent.pid, word):
             return pid
         time.sleep(0.02)
-    raise AssertionError(f"no {role} was started")
+    raise AssertionError(f"no traffic with {word} was started")
 
 
 def test_a_listener_turns_sends_into_copies_and_is_named() -> None:
@@ -201,7 +201,7 @@ def test_a_listener_turns_sends_into_copies_and_is_named() -> None:
 def test_sigkill_brings_them_home() -> None:
     mac = [row[3] for row in state()]
     with started("--impl", "zero_copy", "--duration", "60") as run:
-        wait_for_child(run, "recv")
+        wait_for_child(run, "--connect")
         time.sleep(1.0 * SLOW)
         assert at_home() == []
         run.kill()
@@ -218,7 +218,7 @@ def test_sigkill_brings_them_home() -> None:
 
 def test_ctrl_c_brings_them_home() -> None:
     with started("--impl", "one_copy", "--duration", "60") as run:
-        wait_for_child(run, "recv")
+        wait_for_child(run, "--connect")
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=30 * SLOW)
     assert at_home() == names()
