@@ -22,7 +22,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile test check check-live check-kernels lint format golden clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile test check check-live check-kernels lint format golden cookbook clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -83,13 +83,17 @@ lint: artifacts .venv/.ready-test ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside
+	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests
 
 golden: artifacts .venv/.ready-test ## Record the golden files anew; look at the difference before you commit it
 	$(Q)COPYSCOPE_GOLDEN=1 $(PYTEST) -q tests/pure
+
+# Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
+cookbook: all .venv/.ready-test ## docs/BPFTRACE.md anew, from real runs of every script (root, QEMU)
+	$(Q)tests/bench/cookbook.sh
 
 clean: ## Remove what was built (not results/)
 	$(Q)rm -rf $(OUTPUT) .venv

@@ -21,8 +21,8 @@ SENT_BYTES = MESSAGES * SIZE_BYTES
 # In a mount namespace of its own: many machines have no tracefs mounted, and it is not ours to mount.
 IN_TRACEFS = [
     *("unshare", "--mount", "sh", "-c"),
-    "{ mount -t tracefs tracefs /sys/kernel/tracing; mount -t debugfs debugfs /sys/kernel/debug; } 2>/dev/null;"
-    'exec "$@"',
+    "exec 3>&2 2>/dev/null; mount -t tracefs tracefs /sys/kernel/tracing;"
+    'mount -t debugfs debugfs /sys/kernel/debug; exec 2>&3 3>&-; exec "$@"',
     "sh",
 ]
 
