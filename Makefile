@@ -22,7 +22,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile test check check-live check-kernels lint format golden cookbook clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile test check check-live check-kernels lint format golden cookbook bench clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -94,6 +94,12 @@ golden: artifacts .venv/.ready-test ## Record the golden files anew; look at the
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
 cookbook: all .venv/.ready-test ## docs/BPFTRACE.md anew, from real runs of every script (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
+
+$(OUTPUT)/tests/bare: tests/bench/bare.c | $(OUTPUT)/tests
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
+
+bench: deps-test all .venv/.ready-test $(OUTPUT)/tests/bare ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
+	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
 
 clean: ## Remove what was built (not results/)
 	$(Q)rm -rf $(OUTPUT) .venv
