@@ -9,7 +9,6 @@ WHAT = {
     "sender_cpu_ns_per_kib": "sender's CPU time per KiB",
     "receiver_cpu_ns_per_kib": "receiver's CPU time per KiB",
 }
-UNITS = {"gbps": "Gb/s", "sender_cpu_ns_per_kib": "ns/KiB", "receiver_cpu_ns_per_kib": "ns/KiB"}
 
 
 def size(count: int) -> str:
@@ -30,12 +29,28 @@ def table(paths: list[Path]) -> str:
         parts.append(f"## {path.stem}\n")
         where = f"{machine['cpu_model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}"
         parts.append(where + (f", under {machine['hypervisor']}" if machine["hypervisor"] else "") + "\n")
-        parts.append("| size | connections | quantity | ours | peer | ours | peer | ratio | interval |")
-        parts.append("|---|---|---|---|---|---|---|---|---|")
-        parts += [row(comparison) for comparison in result["comparisons"]]
+        parts += grid(result["comparisons"])
         parts += losses(result["comparisons"])
         parts.append("")
     return "\n".join(parts)
+
+
+def grid(comparisons: list[dict[str, Any]]) -> list[str]:
+    """One line for each size, number of connections and pair; a column for each quantity."""
+    quantities = list(dict.fromkeys(made["quantity"] for made in comparisons))
+    lines: dict[tuple[Any, ...], dict[str, str]] = {}
+    for made in comparisons:
+        factors = made["factors"]
+        key = (size(factors["size_bytes"]), factors.get("connections", 1), made["ours"], made["peer"])
+        text = f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})"
+        if made["quantity"] == "gbps":
+            text += f": {made['ours_median']:.3g} against {made['peer_median']:.3g} Gb/s"
+        lines.setdefault(key, {})[made["quantity"]] = text
+    head = ["size", "connections", "ours", "peer", *(WHAT[quantity] for quantity in quantities)]
+    rows = [
+        [*map(str, key), *(line.get(quantity, "") for quantity in quantities)] for key, line in lines.items()
+    ]
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
 # Ours, and the peers that give the same information.
@@ -72,14 +87,3 @@ def losses(comparisons: list[dict[str, Any]]) -> list[str]:
 def percent(made: dict[str, Any]) -> str:
     loss, low, high = (100 * (1 - made[key]) for key in ("ratio", "high", "low"))
     return f"{loss:.1f} % ({low:.1f} to {high:.1f})"
-
-
-def row(made: dict[str, Any]) -> str:
-    quantity, factors = made["quantity"], made["factors"]
-    unit = UNITS[quantity]
-    return (
-        f"| {size(factors['size_bytes'])} | {factors.get('connections', 1)} | {WHAT[quantity]} "
-        f"| {made['ours']} | {made['peer']} "
-        f"| {made['ours_median']:.4g} {unit} | {made['peer_median']:.4g} {unit} "
-        f"| {made['ratio']:.3f} | {made['low']:.3f} to {made['high']:.3f} |"
-    )

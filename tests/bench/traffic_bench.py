@@ -59,6 +59,8 @@ class Contest:
         address = self.topology.addresses["sender"]
         send = ["send", "--impl", impl, "--listen", address, "--messages", str(messages), "--fields", "1"]
         send += ["--time-every", "1024"]
+        # The peers send the same memory again and again; a zero-copy sender must not.
+        send += ["--working-set", "1"] if impl == "one_copy" else []
         sender = self._start("sender", [str(paths.TRAFFIC), *send, *common])
         port = sender.ready(r"listening on \S+:(\d+)")[1]
         receive = ["recv", "--connect", address, "--port", port, "--buffer", self.size]
