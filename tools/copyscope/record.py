@@ -126,7 +126,9 @@ def read(path: Path) -> Record:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
     except EOFError as error:
-        raise RecordError(f"record: {path}: truncated: the compressed data end early: run it again") from error
+        raise RecordError(
+            f"record: {path}: truncated: the compressed data end early: run it again"
+        ) from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise RecordError(f"record: {path}: damaged, or not compressed: {error}: run it again") from error
     except OSError as error:
