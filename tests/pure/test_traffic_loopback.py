@@ -170,8 +170,9 @@ def test_every_receiver_gets_every_byte(receiver: str) -> None:
 def test_the_drill_corrupts_and_the_receiver_sees_it() -> None:
     """Buffers rewritten before their completion: what --verify is for.
 
-    The window is far smaller than a message, so most of each still waits in the send queue, as a reference to the
-    memory, when sendmsg() returns and the drill rewrites it: with a window that fits, lo may have copied all of it.
+    The window is far smaller than a message, so most of each still waits in the send queue, as a reference
+    to the memory, when sendmsg() returns and the drill rewrites it: with a window that fits, lo may have
+    copied all of it.
     """
     sent, received = run_pair(
         ["--impl", "drill", "--messages", "500", "--size", "256K", "--verify", "--touch", "--sndbuf", "4M"],
@@ -476,6 +477,13 @@ def test_hugetlb_says_how_to_reserve() -> None:
     done = subprocess.run([TRAFFIC, *SEND, "--pages", "hugetlb"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "vm.nr_hugepages" in done.stderr
+
+
+@pytest.mark.skipif(huge_pages_free(), reason="huge pages are reserved on this machine")
+def test_a_check_tells_nonsense_from_what_this_machine_cannot_do() -> None:
+    for options, status in ((["--pages", "hugetlb"], 3), (["--size", "4"], 2), (["--pages", "2k"], 2)):
+        check = [str(TRAFFIC), *SEND, *options, "--check"]
+        assert subprocess.run(check, capture_output=True, check=False).returncode == status, options
 
 
 def unprivileged(limit_kib: int) -> list[str]:
