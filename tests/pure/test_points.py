@@ -125,7 +125,8 @@ def test_estimate_is_a_median_with_interval() -> None:
 def test_ratio_is_paired_by_repeat() -> None:
     """The machine halves its speed between repeats; both strategies feel it, and the ratio does not."""
     base = derived()
-    ours, theirs = [], []
+    ours: list[Record] = []
+    theirs: list[Record] = []
     for repeat, drift in enumerate((1.0, 0.5, 0.8)):
         for runs, factor in ((ours, 1.2 * drift), (theirs, drift)):
             run = faster(base, factor)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from copyscope import record
-from copyscope.errors import UsageError
 from copyscope.experiment_file import (
     BYTES,
     Scalar,
@@ -154,6 +153,11 @@ def run_s(experiment: Experiment) -> float:
     return experiment.duration_s + warmup_s + OVERHEAD_S
 
 
+def identify(factors: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
+    """The same for the same point, in whatever order a record names its factors."""
+    return tuple(sorted(factors.items()))
+
+
 def describe(factors: Mapping[str, Scalar]) -> str:
     """A point for people: `impl=zero_copy size=64K threads=4`."""
     return " ".join(f"{key}={_shown(key, value)}" for key, value in factors.items())
@@ -180,19 +184,3 @@ def difference(kept: Experiment, asked: Experiment) -> str | None:
             return f"{key}.{names[0]}" if names else f"{key} (their order)"
         return key
     return None
-
-
-__all__ = [
-    "Experiment",
-    "Factors",
-    "Point",
-    "UsageError",
-    "arguments",
-    "block",
-    "combinations",
-    "describe",
-    "difference",
-    "expand",
-    "load",
-    "run_s",
-]

@@ -56,12 +56,21 @@ def sample(record: Mapping[str, Any]) -> Sample:
 
 def find_unsteady(samples: Iterable[Sample]) -> list[Unsteady]:
     """Points outside a gate, in the order in which they first come. Invalid runs say nothing about noise."""
+    judged = (_judge(of_point) for of_point in _by_point(samples))
+    return [found for found in judged if found is not None]
+
+
+def count_judged(samples: Iterable[Sample]) -> int:
+    """Points with at least two valid runs: one alone says nothing about noise."""
+    return sum(len(of_point) > 1 for of_point in _by_point(samples))
+
+
+def _by_point(samples: Iterable[Sample]) -> list[list[Sample]]:
     points: dict[tuple[tuple[str, Any], ...], list[Sample]] = {}
     for one in samples:
         if one.valid:
             points.setdefault(tuple(sorted(one.factors.items())), []).append(one)
-    judged = (_judge(of_point) for of_point in points.values())
-    return [found for found in judged if found is not None]
+    return list(points.values())
 
 
 def _judge(samples: list[Sample]) -> Unsteady | None:

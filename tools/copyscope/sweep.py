@@ -17,9 +17,10 @@ from copyscope.experiment import (
     combinations,
     describe,
     expand,
+    identify,
     run_s,
 )
-from copyscope.noise import Sample, Unsteady, find_unsteady, sample
+from copyscope.noise import Sample, Unsteady, count_judged, find_unsteady, sample
 from copyscope.sweep_directory import StopError, SweepDirectory, open_directory
 from copyscope.topology import TopologyError
 
@@ -49,6 +50,7 @@ class Outcome:
     failed: list[str]  # planned runs without a record, each with its reason
     left: int  # planned runs that were not reached
     noisy: list[str]  # points outside a gate, each with its reason
+    judged: int  # points with enough valid runs to be called noisy or not
     invalid: list[str]  # records that must not be averaged, each with its first reason
     ran: int  # runs of this call
     extra: int  # records beyond the planned repeats
@@ -110,11 +112,11 @@ class _Sweep:
         """A block of what is worth repeating; each noisy point with those that it is compared to, so that
         comparisons stay paired by block."""
         wanted = [_without_impl(one.factors) for one in self.unsteady() if one.wants_more]
-        measured = [dict(one.factors) for one in self.samples.values()]
+        measured = {identify(one.factors) for one in self.samples.values()}
         again = [
             factors
             for factors in combinations(self.experiment)
-            if factors in measured and _without_impl(factors) in wanted
+            if identify(factors) in measured and _without_impl(factors) in wanted
         ]
         latest = max((one.repeat for one in self.samples.values()), default=0)
         repeat = max(latest + 1, self.experiment.repeats)
@@ -125,7 +127,9 @@ class _Sweep:
         return sum(one.repeat >= self.experiment.repeats for one in self.samples.values())
 
     def unsteady(self) -> list[Unsteady]:
-        return find_unsteady(self.samples.values())
+        """In the order of the experiment's file."""
+        place = {identify(factors): at for at, factors in enumerate(combinations(self.experiment))}
+        return sorted(find_unsteady(self.samples.values()), key=lambda one: place[identify(one.factors)])
 
 
 def perform(
@@ -172,6 +176,7 @@ def perform(
             failed=list(state.failed.values()),
             left=len(left),
             noisy=[f"{describe(one.factors)}: {one.reason}" for one in state.unsteady()],
+            judged=count_judged(state.samples.values()),
             invalid=list(state.invalid.values()),
             ran=state.ran,
             extra=state.extra(),

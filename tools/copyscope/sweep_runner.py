@@ -12,7 +12,7 @@ from copyscope.assemble import Identity, assemble
 from copyscope.build import git_revision
 from copyscope.conductor import Conductor
 from copyscope.errors import MachineError, UsageError
-from copyscope.experiment import Experiment, Factors, Point, arguments, describe
+from copyscope.experiment import Experiment, Factors, Point, arguments, describe, identify
 from copyscope.options import Traffic, check_usage, make_plan, resolve_traffic, workload_section
 
 Record = dict[str, Any]
@@ -49,7 +49,7 @@ class Runner:
         Raises UsageError for what makes no sense anywhere.
         """
         for factors in points:
-            self._prepared[_key(factors)] = self._prepare(factors)
+            self._prepared[identify(factors)] = self._prepare(factors)
         return [
             f"{describe(dict(key))}: {found}"
             for key, found in self._prepared.items()
@@ -69,7 +69,7 @@ class Runner:
 
     def __call__(self, point: Point) -> Record:
         """The record of a run. Raises KeyboardInterrupt for one that was stopped: half a run is no run."""
-        prepared = self._prepared[_key(point.factors)]
+        prepared = self._prepared[identify(point.factors)]
         if isinstance(prepared, MachineError):
             raise prepared
         args = prepared.args
@@ -89,7 +89,3 @@ class Runner:
         )
         workload = workload_section(args, prepared.traffic.resolved)
         return ledger.derive(assemble(raw, workload, identity, args.frequency))
-
-
-def _key(factors: Factors) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(factors.items()))

@@ -137,8 +137,10 @@ def outcome_lines(name: str, planned: int, outcome: Mapping[str, Any], verbose: 
     lines += _listed("failed (all attempts: failures.jsonl)", outcome["failed"], verbose)
     lines += _listed("invalid: kept, never averaged", outcome["invalid"], verbose)
     lines += _listed("noisy: --budget 20m repeats what more repeats can help", outcome["noisy"], verbose)
-    if not outcome["noisy"] and outcome["done"]:
-        lines.append("noise: no point varies by more than its gate")
+    if not outcome["noisy"]:
+        judged = outcome["judged"]
+        steady = f"none of {judged} points is noisy" if judged else "no point has two valid runs to compare"
+        lines.append(f"noise: {steady}")
     if outcome["stopped"]:
         lines.append(f"stopped: {outcome['stopped']}; then run the same command again")
     elif outcome["interrupted"]:
