@@ -11,6 +11,8 @@ PYTEST := $(PYTHON) -P -B -m pytest -p no:cacheprovider
 IMPL ?= zerocopy
 PROFILE_ARGS ?=
 KERNELS ?=
+EXP ?= published
+SWEEP_ARGS ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -22,7 +24,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile test check check-live check-kernels lint format golden cookbook bench clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile sweep bench cookbook test check check-live check-kernels lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -63,6 +65,9 @@ deps-kernels:
 
 profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
 	$(Q)tools/profile.py --impl $(IMPL) $(PROFILE_ARGS)
+
+sweep: deps all ## Install, build, run an experiment: EXP=quick SWEEP_ARGS="--budget 20m" (root)
+	$(Q)tools/sweep.py $(EXP) $(SWEEP_ARGS)
 
 test: deps-test all ## Install, build, run all tests of this machine (root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check

@@ -10,8 +10,9 @@ PACKAGE = paths.ROOT / "tools" / "copyscope"
 
 # Rooms from the top down; a module may import its own room and the rooms named for it.
 ROOMS = {
-    "commands": {"plan", "effects", "conductor", "record", "ledger", "render", "ground"},
-    "plan": {"effects", "conductor", "ground"},
+    "commands": {"sweep", "plan", "effects", "conductor", "record", "ledger", "render", "ground"},
+    "sweep": {"plan", "effects", "conductor", "record", "ledger", "ground"},
+    "plan": {"effects", "conductor", "record", "ground"},
     "conductor": {"effects", "plan", "record", "ground"},
     "effects": {"ground"},
     "record": {"ledger", "ground"},
@@ -20,8 +21,15 @@ ROOMS = {
     "ground": set(),
 }
 ROOM_OF = {
+    "sweep": "sweep",
+    "sweep_directory": "sweep",
+    "sweep_runner": "sweep",
     "plan": "plan",
     "options": "plan",
+    "profile_arguments": "plan",
+    "experiment": "plan",
+    "experiment_file": "plan",
+    "toml_lines": "ground",
     "conductor": "conductor",
     "build": "effects",
     "child": "effects",

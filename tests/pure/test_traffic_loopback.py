@@ -479,6 +479,13 @@ def test_hugetlb_says_how_to_reserve() -> None:
     assert "vm.nr_hugepages" in done.stderr
 
 
+@pytest.mark.skipif(huge_pages_free(), reason="huge pages are reserved on this machine")
+def test_a_check_tells_nonsense_from_what_this_machine_cannot_do() -> None:
+    for options, status in ((["--pages", "hugetlb"], 3), (["--size", "4"], 2), (["--pages", "2k"], 2)):
+        check = [str(TRAFFIC), *SEND, *options, "--check"]
+        assert subprocess.run(check, capture_output=True, check=False).returncode == status, options
+
+
 def unprivileged(limit_kib: int) -> list[str]:
     """A shell command prefix with a memlock limit and without CAP_IPC_LOCK."""
     # Still uid 0, without capabilities: the checkout may lie where nobody else may look (/root).

@@ -10,7 +10,7 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.conductor import RunPlan
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.plan import (
     Segment,
     arm_probes,
@@ -22,6 +22,8 @@ from copyscope.plan import (
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
 DEFAULT_GATE = 16
+# Exit statuses of `traffic --check` (src/traffic/options.h).
+TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
 FROM_TRAFFIC = (
     *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
@@ -176,7 +178,7 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
     if result.returncode != 0:
         said = result.stderr.strip().splitlines()
         line = said[0] if said else f"ended with status {result.returncode}"
-        raise UsageError(line) if result.returncode == 2 else RunError(line)
+        raise TRAFFIC_REFUSALS.get(result.returncode, RunError)(line)
     options: dict[str, Any] = json.loads(result.stdout)
     return options
 

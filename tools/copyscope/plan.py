@@ -1,6 +1,7 @@
 """What a run will do, before anything is done: arms, segments and processors. Pure."""
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -94,6 +95,14 @@ def parse_cpus(text: str, option: str) -> list[int]:
             raise UsageError(f"{option}: {text}: not a list of processors such as 0,2-3")
         cpus.extend(range(int(first), int(last or first) + 1))
     return cpus
+
+
+def parse_time_s(text: str, option: str) -> float:
+    """`90s`, `20m` or `1.5h` -> seconds. Raises UsageError naming the option."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
+    if not found or float(found[1]) == 0:
+        raise UsageError(f"{option}: {text or 'nothing'}: not a time such as 90s, 20m or 1h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def place(placement: Placement, cpus: Sequence[int]) -> tuple[list[int] | None, list[int] | None]:
