@@ -31,6 +31,7 @@ run     | Python environments               | !have_venv           | python3-ven
 test    | checking shell scripts            | shellcheck           | shellcheck       | ShellCheck
 test    | formatting C                      | clang-format         | clang-format     | clang-tools-extra
 test    | the bpftrace cookbook             | bpftrace             | bpftrace         | bpftrace
+test    | second opinion                    | /usr/sbin/syscount   | libbpf-tools     | libbpf-tools
 test    | memory errors in C                | !have_sanitizers     | libc6-dev gcc    | libasan libubsan
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | first program of a guest          | /bin/busybox         | busybox-static   | busybox

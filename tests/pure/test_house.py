@@ -10,7 +10,10 @@ PACKAGE = paths.ROOT / "tools" / "copyscope"
 
 # Rooms from the top down; a module may import its own room and the rooms named for it.
 ROOMS = {
-    "commands": {"sweep", "plan", "effects", "conductor", "record", "ledger", "render", "ground"},
+    "crosscheck": {"plan", "effects", "conductor", "ledger", "ground"},
+    "commands": {
+        *("crosscheck", "sweep", "plan", "effects", "conductor", "record", "ledger", "render", "ground"),
+    },
     "sweep": {"plan", "effects", "conductor", "record", "ledger", "ground"},
     "plan": {"effects", "conductor", "record", "ground"},
     "conductor": {"effects", "plan", "record", "ground"},
@@ -22,6 +25,7 @@ ROOMS = {
 }
 ROOM_OF = {
     "sweep": "sweep",
+    "crosscheck": "crosscheck",
     "sweep_directory": "sweep",
     "sweep_runner": "sweep",
     "plan": "plan",
