@@ -115,8 +115,8 @@ static __always_inline __s64 returned_value(void *ctx, __u32 row)
 	__u64 value = 0;
 
 	if (function_probed[row])
-		value = PT_REGS_RC((struct pt_regs *)ctx);
-	else switch (function_arguments[row]) {
+		return (__s32)PT_REGS_RC((struct pt_regs *)ctx);
+	switch (function_arguments[row]) {
 	case 1: value = CTX_SLOT(ctx, 1); break;
 	case 2: value = CTX_SLOT(ctx, 2); break;
 	case 3: value = CTX_SLOT(ctx, 3); break;

@@ -82,7 +82,8 @@ void attach__find(struct attach *attach, const char *candidates, const struct at
 	if (wish == ATTACH_KPROBE && sources->no_kprobes)
 		snprintf(attach->reason, sizeof(attach->reason), "%s", sources->no_kprobes);
 	else
-		snprintf(attach->reason, sizeof(attach->reason), "inlined or absent in this kernel");
+		snprintf(attach->reason, sizeof(attach->reason), "%s",
+			 sources->btf ? "inlined or absent in this kernel" : "this kernel has no BTF");
 }
 
 const char *attach__how(const struct attach *attach)

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ MESSAGES = 23
 TRACING = Path("/sys/kernel/tracing")
 
 
+@cache
 def why_not(kind: str = "any") -> str | None:
     """Why this kernel takes no function hook (of this kind); None when it does."""
     argv = [str(paths.COLLECTOR), "--probe", "--functions", "--attach", kind]
