@@ -89,6 +89,7 @@ enum hook_bytes {
 	BYTES_NONE,
 	BYTES_RETURNED,
 	BYTES_SKB_DATA_LEN,
+	BYTES_CHECKED,
 };
 
 /* Programs that could not do their work say so here; every slot is read and printed. */
@@ -160,7 +161,8 @@ _Static_assert(sizeof(struct task_clock) == 56, "task_clock");
 struct shadow_frame {
 	__u64 bytes;
 	__u32 category;
-	__u32 bracket;
+	/* enum function_row */
+	__u32 row;
 };
 
 /* The functions that one task is in, and its clock. */

@@ -7,6 +7,7 @@
  */
 #include <argp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include <bpf/libbpf.h>
@@ -25,17 +26,20 @@ static struct {
 	unsigned int frequency_hz;
 	unsigned int gate;
 	bool functions;
+	enum attach_wish attach;
 	bool probe;
 	bool verbose;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
 	.gate = DEFAULT_GATE,
+	.attach = ATTACH_ANY,
 };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
 	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
 	{ "functions", 'f', NULL, 0, "Load the function hooks, too", 0 },
+	{ "attach", 'a', "KIND", 0, "Hook functions by fentry or kprobe only (default any: kprobe where fentry is refused)", 0 },
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
 	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
 	{},
@@ -58,6 +62,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'f':
 		env.functions = true;
+		return 0;
+	case 'a':
+		env.attach = !strcmp(arg, "any") ? ATTACH_ANY : !strcmp(arg, "fentry") ? ATTACH_FENTRY :
+			     !strcmp(arg, "kprobe") ? ATTACH_KPROBE : ATTACH_NOTHING;
+		if (env.attach == ATTACH_NOTHING)
+			argp_error(state, "--attach: %s: one of any, fentry, kprobe", arg);
 		return 0;
 	case 'p':
 		env.probe = true;
@@ -118,7 +128,7 @@ int main(int argc, char **argv)
 	raise_memlock();
 	err = stacks__new(&collector.stacks);
 	if (!err)
-		err = probes__open(&collector.probes, env.gate, env.functions);
+		err = probes__open(&collector.probes, env.gate, env.functions ? env.attach : ATTACH_NOTHING);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err),
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");

@@ -3,12 +3,12 @@
 #ifndef COLLECTOR_PROBES_H
 #define COLLECTOR_PROBES_H
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include <jansson.h>
 
 #include "abi.h"
+#include "attach.h"
 
 struct copyscope;
 struct probes;
@@ -16,9 +16,9 @@ struct probes;
 /*
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
- * time_one_in: which share of the calls is timed (all are counted). functions: whether to load function hooks, too.
+ * time_one_in: which share of the calls is timed (all are counted). functions: how to hook functions.
  */
-int probes__open(struct probes **probes, unsigned int time_one_in, bool functions);
+int probes__open(struct probes **probes, unsigned int time_one_in, enum attach_wish functions);
 /* The skeleton, for the sampler and the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);
 void probes__target(struct probes *probes, enum side side, pid_t tgid);

@@ -53,6 +53,7 @@ ROOM_OF = {
     "__init__": "ground",
     "__main__": "ground",
     "counters": "ground",
+    "tier": "ground",
     "findings": "ground",
     "doctor": "effects",
     "doctor_machine": "effects",

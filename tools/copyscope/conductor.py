@@ -18,10 +18,13 @@ from copyscope.errors import RunError, UsageError
 from copyscope.perf_stat import PerfStat
 from copyscope.plan import Segment
 from copyscope.segments import WARM_UP
+from copyscope.tier import Tier, choose_tier
 from copyscope.topology import LinkSettings, Topology, TopologyError, open_topology
 
 SIDES = ("sender", "receiver")
 START_S = 15.0
+# Trying every function hook takes seconds on an old kernel under emulation.
+LOAD_S = 60.0
 # A pause ends when every byte has been read at the other end; a receiver that cannot keep up needs a while.
 DRAIN_S = 30.0
 # What a program that is asked to stop may take before its report is given up.
@@ -34,6 +37,8 @@ class Steps(Protocol):
     def begin(self, step: str) -> None: ...
 
     def done(self) -> None: ...
+
+    def expect(self, total: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,15 @@ class RunPlan:
     frequency_hz: int
     gate: int
     counters: bool
+    attach: str = "any"
     keep: str | None = None
+    # What to do on a kernel that takes no function hooks; None: such a kernel is an error.
+    otherwise: "RunPlan | None" = None
+
+    @property
+    def functions(self) -> bool:
+        """Whether any arm hooks functions."""
+        return any("functions" in probes for probes in self.probes.values())
 
 
 @dataclass
@@ -62,6 +75,7 @@ class Raw:
     segments: list[dict[str, Any]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     interrupted: bool = False
+    tier: Tier | None = None
     topology: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
     kept: Any = None
@@ -117,15 +131,19 @@ class Conductor:
         plan = self.plan
         steal_before = machine.cpu_times()
         argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
-        functions = any("functions" in probes for probes in plan.probes.values())
-        collector = self._spawn("collector", [*argv, "--functions"] if functions else argv)
+        argv += ["--functions", "--attach", plan.attach] if plan.functions else []
+        collector = self._spawn("collector", argv)
         topology = self._exit.enter_context(open_topology(plan.kind, plan.link, paths.XDP_OBJECT))
         if plan.keep is not None:
             self.raw.kept = topology.keep(plan.keep)
         self._start_traffic(topology)
-        ready = collector.expect("ready", START_S)
-        if functions:
-            require_functions(ready["hooks"])
+        ready = collector.expect("ready", LOAD_S)
+        self.raw.tier = choose_tier(plan.functions, ready["hooks"])
+        if plan.functions and not self.raw.tier.exact:
+            if plan.otherwise is None:
+                raise RunError(f"{self.raw.tier.reason}; use --instruments auto")
+            self.plan = plan = plan.otherwise
+            self.steps.expect(len(plan.segments))
         for side in SIDES:
             collector.ask(f"target {side} {self._children[side].pid}", "target")
             if plan.counters:
@@ -266,13 +284,3 @@ class Conductor:
             if str(error) not in self.raw.errors:
                 self.raw.errors.append(str(error))
             return None
-
-
-def require_functions(hooks: list[dict[str, Any]]) -> None:
-    """Function hooks were asked for by name: without the roots there is nothing to measure."""
-    for hook in hooks:
-        if hook["instrument"] == "functions" and hook["id"] == "send" and hook["state"] != "available":
-            raise RunError(
-                f"functions: {hook['symbol']}: {hook['reason']}: this kernel takes no function hooks; "
-                "use --instruments auto"
-            )

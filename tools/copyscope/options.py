@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from copyscope import paths
 from copyscope.conductor import RunPlan
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.plan import (
+    SAMPLED,
     Segment,
     arm_probes,
     parse_cpus,
@@ -106,6 +107,15 @@ def resolve_traffic(args: argparse.Namespace) -> Traffic:
 
 def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
     """The plan of one run. Raises UsageError for a duration that is too short."""
+    plan = _plan_with(args, instruments, traffic, seed)
+    if args.instruments != "auto":
+        return plan
+    return replace(plan, otherwise=_plan_with(args, SAMPLED, traffic, seed))
+
+
+def _plan_with(
+    args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int
+) -> RunPlan:
     arms = arm_probes(instruments)
     segments: list[Segment] = []
     probes: dict[str, tuple[str, ...]] = dict(arms.items())
@@ -133,6 +143,7 @@ def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: T
         frequency_hz=args.frequency,
         gate=args.gate or (1 if args.messages is not None else DEFAULT_GATE),
         counters="counters" in instruments,
+        attach=args.attach,
         keep=args.keep,
     )
 

@@ -12,8 +12,8 @@ Arm = Literal["unprobed", "ledger", "calls", "functions"]
 Placement = Literal["split", "same", "none"]
 
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
-# Without function hooks, which few machines allow: they are asked for by name.
-AUTO = ("counters", "calls", "sampler")
+# What `auto` takes where the kernel allows no function hooks; where it does, these and functions.
+SAMPLED = ("counters", "calls", "sampler")
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
 # Share of the measuring time. The ledger needs samples, the control needs steadiness, the calls are
@@ -39,7 +39,7 @@ class Segment:
 def parse_instruments(text: str) -> tuple[str, ...]:
     """`auto` or a comma list. Raises UsageError naming the unknown one."""
     if text == "auto":
-        return AUTO
+        return INSTRUMENTS
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in INSTRUMENTS:

@@ -40,6 +40,7 @@ def with_functions(raw: Record) -> Record:
             {"side": "other", "calls": 0, "inclusive_ns": 0},
         ],
     }
+    record["run"] |= {"tier": "exact", "tier_reason": f"function hooks: {len(HOOKED)} by fentry"}
     record["hooks"] += [
         {
             "id": name,
