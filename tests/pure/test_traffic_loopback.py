@@ -170,8 +170,9 @@ def test_every_receiver_gets_every_byte(receiver: str) -> None:
 def test_the_drill_corrupts_and_the_receiver_sees_it() -> None:
     """Buffers rewritten before their completion: what --verify is for.
 
-    The window is far smaller than a message, so most of each still waits in the send queue, as a reference to the
-    memory, when sendmsg() returns and the drill rewrites it: with a window that fits, lo may have copied all of it.
+    The window is far smaller than a message, so most of each still waits in the send queue, as a reference to
+    the memory, when sendmsg() returns and the drill rewrites it: with a window that fits, lo may have copied
+    all of it.
     """
     sent, received = run_pair(
         ["--impl", "drill", "--messages", "500", "--size", "256K", "--verify", "--touch", "--sndbuf", "4M"],
