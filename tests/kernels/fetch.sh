@@ -32,7 +32,7 @@ printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$mirror" "$suite" > "$here/
 apt=(apt-get -qq -o "Dir::Etc::SourceList=$here/sources.list" -o Dir::Etc::SourceParts=/dev/null
 	-o "Dir::State::Lists=$here/lists" -o Dir::State::status=/dev/null -o "Dir::Cache=$here"
 	-o "APT::Architecture=$arch" -o "APT::Architectures=$arch" -o APT::Sandbox::User=root
-	-o Acquire::Languages=none -o Acquire::Check-Valid-Until=false)
+	-o Acquire::Languages=none -o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false)
 cache_of=(apt-cache "${apt[@]:2}")
 
 "${apt[@]}" update || die "$mirror: no package lists"

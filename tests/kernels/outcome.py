@@ -30,7 +30,7 @@ class Outcome:
     unattributed: dict[str, float] = field(default_factory=dict)
     unknown_symbols: dict[str, int] = field(default_factory=dict)
     tests: list[dict[str, Any]] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     boots: int = 0
     seconds: float = 0.0
@@ -76,6 +76,8 @@ def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool) -> None:
             read((kept / name).read_text(errors="replace"), outcome)
         except (OSError, ValueError, KeyError) as error:
             outcome.problems.append(f"{kept.name}: {name}: nothing to read: {error}")
+    if (kept / "figures.json").exists():
+        outcome.figures |= json.loads((kept / "figures.json").read_text())
     for path in sorted(kept.glob("ledger-*.json")):
         read_ledger(path.stem.removeprefix("ledger-"), json.loads(path.read_text()), outcome)
 
