@@ -13,6 +13,7 @@ PROFILE_ARGS ?=
 KERNELS ?=
 EXP ?= published
 SWEEP_ARGS ?=
+MATRIX ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -81,14 +82,14 @@ check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live te
 	$(Q)$(PYTEST) -q tests/live
 
 # The guests see this tree read-only, so everything must be built before.
-check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" (root, network)
-	$(Q)$(PYTHON) -P -B tests/kernels/matrix.py $(KERNELS)
+check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief (root, network)
+	$(Q)PYTHONPATH=tests/kernels $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
 lint: artifacts .venv/.ready-test ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/bench/cookbook.sh
+	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/arm64/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests
