@@ -2,16 +2,16 @@
 
 The difference between two strategies in ns per KiB of payload, split by what the ledger knows: the copy that
 was saved, what stands for it (pinning, the deferred or silent copy, completions), the work per packet (which
-grows when referenced pages make smaller packets: at most 17 fragments each, net/core/skbuff.h MAX_SKB_FRAGS),
-and the rest. The parts of each repeat add up to its difference; medians of parts do so only nearly, so the
-last part is what the others leave of the whole.
+grows when referenced pages make smaller packets: MAX_SKB_FRAGS of include/linux/skbuff.h is 17 by default),
+and the rest. Each whole is the median over the repeats that both have, each part
+its mean share of it, so that the steps add up (sheet.composition says why medians of parts would not).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from copyscope import stats
 from copyscope.points import Estimate, Missing, Point, from_median, row_costs
@@ -73,28 +73,34 @@ def waterfall(before: Row, after: Row) -> Waterfall | Missing:
     pairs = list(_pairs(before.point, after.point))
     if not before.valid or not after.valid or not pairs:
         return Missing("no repeat in which both were valid and sampled")
-    differences = [(_parts(a), _parts(b)) for a, b in pairs]
+    ours, theirs = ([_parts(pair[index]) for pair in pairs] for index in (0, 1))
+    start, end = (median(sum(parts.values()) for parts in side) for side in (ours, theirs))
     steps = []
-    for name in PARTS:
-        changes = [b.get(name, 0.0) - a.get(name, 0.0) for a, b in differences]
+    for name in (*PARTS, REST):
+        changes = [b.get(name, 0.0) - a.get(name, 0.0) for a, b in zip(ours, theirs, strict=True)]
         if any(changes):
-            steps.append(Step(name, from_median(stats.median_of(changes))))
-    start = median(sum(a.values()) for a, _ in differences)
-    end = median(sum(b.values()) for _, b in differences)
-    rests = [b.get(REST, 0.0) - a.get(REST, 0.0) for a, b in differences]
-    spread = from_median(stats.median_of(rests))
-    left = end - start - sum(step.change.value for step in steps)
-    moved = left - spread.value  # the interval stays where its centre goes
-    low, high = (None if end is None else end + moved for end in (spread.low, spread.high))
-    steps.append(Step(REST, Estimate(left, low, high, spread.level, spread.samples)))
+            value = _mean_share(theirs, name) * end - _mean_share(ours, name) * start
+            steps.append(Step(name, _centred(from_median(stats.median_of(changes)), fmean(changes), value)))
     return Waterfall(before, after, start, end, tuple(steps))
+
+
+def _mean_share(runs: Sequence[Mapping[str, float]], name: str) -> float:
+    return fmean(parts.get(name, 0.0) / sum(parts.values()) for parts in runs)
+
+
+def _centred(spread: Estimate, middle: float, value: float) -> Estimate:
+    """`value` with the interval that paired differences have around their mean."""
+    if spread.low is None or spread.high is None:
+        return Estimate(value, None, None, spread.level, spread.samples)
+    low, high = (min(0.0, spread.low - middle), max(0.0, spread.high - middle))
+    return Estimate(value, value + low, value + high, spread.level, spread.samples)
 
 
 def _pairs(a: Point, b: Point) -> Iterable[tuple[Record, Record]]:
     """The repeats that both points have with sampled rows."""
-    theirs = {r["run"]["repeat"]: r for r in b.records if row_costs(r)}
+    theirs = {r["run"]["repeat"]: r for r in b.records if any(row_costs(r).values())}
     for record in a.records:
-        if record["run"]["repeat"] in theirs and row_costs(record):
+        if record["run"]["repeat"] in theirs and any(row_costs(record).values()):
             yield record, theirs[record["run"]["repeat"]]
 
 

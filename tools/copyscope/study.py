@@ -88,7 +88,7 @@ def examine(
 def caption(records: Sequence[Record], rows: Sequence[Row]) -> str:
     """Where and how it was measured, in one line: it stands under every plot."""
     machine = records[0]["machine"]
-    guest = f" ({machine['hypervisor']} guest)" if machine["hypervisor"] else ""
+    guest = f", virtual machine (hypervisor {machine['hypervisor']})" if machine["hypervisor"] else ""
     where = f"{machine['cpu_model']}, {machine['cpus_online']} CPUs{guest}, Linux {machine['kernel']}"
     paths = sorted({spell_path(record["topology"]) for record in records})
     path = paths[0] if len(paths) == 1 else f"{len(paths)} paths"
