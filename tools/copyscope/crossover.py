@@ -280,10 +280,11 @@ def size_text(size_bytes: float | None) -> str:
     """A size as people say it: 14.2 KiB, 64 KiB, 1 MiB; `outside` for an end that was not reached."""
     if size_bytes is None:
         return "outside"
-    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size_bytes >= scale * 0.9995:
-            return f"{size_bytes / scale:.3g} {unit}"
-    return f"{size_bytes:.3g} B"
+            value = size_bytes / scale
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
 
 
 def as_json(found: Crossover) -> dict[str, Any]:
