@@ -10,8 +10,9 @@ PACKAGE = paths.ROOT / "tools" / "copyscope"
 
 # Rooms from the top down; a module may import its own room and the rooms named for it.
 ROOMS = {
-    "commands": {"sweep", "plan", "effects", "conductor", "record", "ledger", "render", "ground"},
+    "commands": {"sweep", "results", "plan", "effects", "conductor", "record", "ledger", "render", "ground"},
     "sweep": {"plan", "effects", "conductor", "record", "ledger", "ground"},
+    "results": {"plan", "record", "ledger", "ground"},
     "plan": {"effects", "conductor", "record", "ground"},
     "conductor": {"effects", "plan", "record", "ground"},
     "effects": {"ground"},
@@ -24,6 +25,7 @@ ROOM_OF = {
     "sweep": "sweep",
     "sweep_directory": "sweep",
     "sweep_runner": "sweep",
+    "results": "results",
     "plan": "plan",
     "options": "plan",
     "profile_arguments": "plan",
