@@ -161,13 +161,22 @@ def _claim(row: Any, where: str) -> Claim:
     )
 
 
-def as_json(found: Sequence[Judgement]) -> dict[str, Any]:
+def as_json(found: Sequence[Judgement], records: Sequence[Record]) -> dict[str, Any]:
     """claims.json (docs/VERDICTS.md explains each key)."""
     rows = [
         {key: getattr(one, key) for key in ("id", "claim", "source", "verdict", "evidence", "rows")}
         for one in found
     ]
-    tally = {
-        verdict: sum(one.verdict == verdict for one in found) for verdict in (HOLDS, REFUTED, UNDETERMINED)
+    verdicts = (HOLDS, REFUTED, UNDETERMINED)
+    first = records[0] if records else None
+    machine = {} if first is None else {k: first["machine"][k] for k in ("hostname", "kernel", "cpu_model")}
+    return {
+        "schema": SCHEMA,
+        "kind": "claims",
+        "machine": machine,
+        "experiments": sorted({str(record["run"]["experiment"]) for record in records}),
+        "runs": len(records),
+        "valid_runs": sum(1 for record in records if record["verdict"]["valid"]),
+        "tally": {verdict: sum(one.verdict == verdict for one in found) for verdict in verdicts},
+        "claims": rows,
     }
-    return {"schema": SCHEMA, "kind": "claims", "tally": tally, "claims": rows}

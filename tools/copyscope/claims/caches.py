@@ -68,9 +68,7 @@ def zero_is_real(runs: Runs) -> Finding:
     counted = [row for row in rows if row["value"] is not None]
     if not counted:
         text = f"all {len(rows)} readings are of events that nothing counts here ({rows[0]['reason']})"
-        return Finding(
-            REFUTED, f"{text}: a zero in a table of this machine would be an unsupported event", rows
-        )
+        return Finding(REFUTED, f"{text}: a zero in a table of this machine is an unsupported event", rows)
     zeros = [row for row in counted if row["value"] == 0]
     said = f"{len(counted)} of {len(rows)} readings were counted, {len(zeros)} of them are zero"
     if zeros:

@@ -58,21 +58,22 @@ def thread_text(threads: int) -> str:
 def compare(runs: Runs, first: str, second: str, metric: str, wanted: str) -> list[Comparison]:
     """first / second of a metric wherever both were measured."""
     return [
-        make(f"{first} / {second}", threads, size, (point_a, point_b), metric, wanted)
+        make(f"{first} / {second}", (threads, size), (point_a, point_b), metric, wanted)
         for threads, size, point_a, point_b in runs.pairs(first, second)
     ]
 
 
 def make(
     what: str,
-    threads: int,
-    size: int,
+    at: tuple[int, int],
     pair: tuple[Point, Point],
     metric: str,
     wanted: str,
+    *,
     bound: float = 1.0,
 ) -> Comparison:
-    """One comparison of two points."""
+    """One comparison of two points; `at`: threads and size in bytes."""
+    threads, size = at
     found = points.ratio(pair[0], pair[1], metric)
     row = estimate_row(
         f"{metric}: {what}", found, [*pair[0].records, *pair[1].records], size_bytes=size, threads=threads
