@@ -163,4 +163,4 @@ def crossovers_table(crossings: Sequence[Crossover]) -> Table:
 def claims_table(study: Study) -> Table:
     """Each published claim with what the mechanism measured here says of it."""
     rows = [[j.id, j.claim, j.source, j.verdict, j.evidence] for j in study.judgements]
-    return Table(["id", "claim", "in", "verdict", "evidence"], rows, frozenset(), (), "Published claims")
+    return Table(["id", "claim", "in", "verdict", "evidence"], rows, title="Claims, judged by this sweep")
