@@ -4,17 +4,18 @@ The difference between two strategies in ns per KiB of payload, split by what th
 was saved, what stands for it (pinning, the deferred or silent copy, completions), the work per packet (which
 grows when referenced pages make smaller packets: MAX_SKB_FRAGS of include/linux/skbuff.h is 17 by default),
 and the rest. Each whole is the median over the repeats that both have, each part
-its mean share of it, so that the steps add up (sheet.composition says why medians of parts would not).
+its mean share of it, so that the steps add up (composition.py says why medians of parts would not).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 
 from copyscope import stats
-from copyscope.points import Estimate, Missing, Point, from_median, row_costs
+from copyscope.composition import Parts, parts_of, typical, unsampled, whole_of
+from copyscope.points import Estimate, Missing, from_median
 from copyscope.segments import Record
 from copyscope.sheet import Row
 
@@ -28,6 +29,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "work per packet": ("skb_alloc", "tcp_ip", "device", "softirq"),
     "copy out": ("copy_out",),
     "wakeups": ("wakeup_sched",),
+    "unattributed": ("unattributed",),
 }
 REST = "rest"
 
@@ -69,46 +71,50 @@ def _setting(row: Row) -> tuple[tuple[str, str], ...]:
 
 
 def waterfall(before: Row, after: Row) -> Waterfall | Missing:
-    """The steps from one point to the other, paired by repeat."""
-    pairs = list(_pairs(before.point, after.point))
-    if not before.valid or not after.valid or not pairs:
-        return Missing("no repeat in which both were valid and sampled")
-    ours, theirs = ([_parts(pair[index]) for pair in pairs] for index in (0, 1))
-    start, end = (median(sum(parts.values()) for parts in side) for side in (ours, theirs))
+    """The steps from one point to the other, of the repeats that both have."""
+    if not before.valid or not after.valid:
+        return Missing("no repeat in which both were valid")
+    ours, theirs = _shared(before.point.records, after.point.records)
+    start, end = whole_of(ours), whole_of(theirs)
+    if start is None or end is None:
+        return Missing("no repeat that both have with its CPU time")
+    usual, unusual = _grouped(typical(ours)), _grouped(typical(theirs))
     steps = []
     for name in (*PARTS, REST):
-        changes = [b.get(name, 0.0) - a.get(name, 0.0) for a, b in zip(ours, theirs, strict=True)]
+        changes = [
+            _grouped(b).get(name, 0.0) - _grouped(a).get(name, 0.0) for a, b in zip(ours, theirs, strict=True)
+        ]
         if any(changes):
-            value = _mean_share(theirs, name) * end - _mean_share(ours, name) * start
+            value = unusual.get(name, 0.0) - usual.get(name, 0.0)
             steps.append(Step(name, _centred(from_median(stats.median_of(changes)), fmean(changes), value)))
     return Waterfall(before, after, start, end, tuple(steps))
 
 
-def _mean_share(runs: Sequence[Mapping[str, float]], name: str) -> float:
-    return fmean(parts.get(name, 0.0) / sum(parts.values()) for parts in runs)
+def _shared(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[list[Parts], list[Parts]]:
+    """The parts of the runs of both points, of the repeats that both have, in the same order."""
+    # time that one of them cannot divide is not divided in the other: else it would look like a saving
+    blind = [*unsampled(ours), *unsampled(theirs)]
+    tables = [
+        {r["run"]["repeat"]: parts for r, parts in zip(runs, parts_of(runs, blind), strict=True) if parts}
+        for runs in (ours, theirs)
+    ]
+    repeats = [repeat for repeat in tables[0] if repeat in tables[1]]
+    return [tables[0][repeat] for repeat in repeats], [tables[1][repeat] for repeat in repeats]
 
 
 def _centred(spread: Estimate, middle: float, value: float) -> Estimate:
     """`value` with the interval that paired differences have around their mean."""
     if spread.low is None or spread.high is None:
         return Estimate(value, None, None, spread.level, spread.samples)
-    low, high = (min(0.0, spread.low - middle), max(0.0, spread.high - middle))
+    low, high = min(0.0, spread.low - middle), max(0.0, spread.high - middle)
     return Estimate(value, value + low, value + high, spread.level, spread.samples)
 
 
-def _pairs(a: Point, b: Point) -> Iterable[tuple[Record, Record]]:
-    """The repeats that both points have with sampled rows."""
-    theirs = {r["run"]["repeat"]: r for r in b.records if any(row_costs(r).values())}
-    for record in a.records:
-        if record["run"]["repeat"] in theirs and any(row_costs(record).values()):
-            yield record, theirs[record["run"]["repeat"]]
-
-
-def _parts(record: Record) -> dict[str, float]:
-    """ns per KiB of each part of one run, all sides and contexts."""
+def _grouped(parts: Parts) -> dict[str, float]:
+    """Accounts and stages as the steps of a waterfall."""
     part_of = {category: part for part, categories in PARTS.items() for category in categories}
     found: dict[str, float] = {}
-    for (category, _, _), cost in row_costs(record).items():
+    for category, cost in parts.items():
         part = part_of.get(category, REST)
         found[part] = found.get(part, 0.0) + cost
     return found

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope import points
+from copyscope.composition import parts_of, typical
 from copyscope.metrics import METRICS
-from copyscope.points import Estimate, Missing, Point, row_costs
+from copyscope.points import Estimate, Missing, Point
 
 Record = dict[str, Any]
 Key = tuple[str, str, str]  # account or stage, side, context
@@ -28,7 +29,7 @@ class Row:
     invalid: int
     values: Mapping[str, Estimate | Missing]
     accounts: Mapping[Key, Estimate]
-    parts: Mapping[str, float]  # composition()
+    parts: Mapping[str, float]  # composition.typical()
     point: Point
 
     @property
@@ -65,30 +66,8 @@ def _row(point: Point, good: Point | None) -> Row:
     else:
         values = {name: points.estimate(good, name) for name in METRICS}
     accounts = points.account_estimates(good) if good else {}
-    parts = composition(good, values["system_cpu_ns_per_kib"]) if good else {}
+    parts = typical(parts_of(good.records)) if good else {}
     return Row(factors, count, len(point.records) - count, values, accounts, parts, good or point)
-
-
-def composition(point: Point, whole: Estimate | Missing) -> dict[str, float]:
-    """Account or stage -> its part of the whole cost, ns per KiB, all sides and contexts; the parts add up.
-
-    Medians of rows do not: a row with a few samples has a median of zero and a mean above it. So each part is
-    the mean share over the runs, of the median cost.
-    """
-    tables = [table for record in point.records if sum((table := row_costs(record)).values()) > 0]
-    if isinstance(whole, Missing) or not tables:
-        return {}
-    return {name: share * whole.value for name, share in mean_shares(tables).items()}
-
-
-def mean_shares(tables: Sequence[Mapping[Key, float]]) -> dict[str, float]:
-    """Account or stage -> the mean over runs of its part of all rows (0..1)."""
-    found: dict[str, float] = {}
-    for table in tables:
-        whole = sum(table.values())
-        for (category, _, _), cost in table.items():
-            found[category] = found.get(category, 0.0) + cost / whole / len(tables)
-    return found
 
 
 def order(row: Row) -> tuple[Any, ...]:

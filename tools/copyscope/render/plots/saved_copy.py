@@ -60,7 +60,9 @@ def _draw(axes: Axes, one: Waterfall) -> None:
     for place, height in ((0, one.start), (last, one.end)):
         axes.bar(place, height, 0.86, color=WHOLE, edgecolor=INK, linewidth=0.5)
         _number(axes, place, height, "")
-    axes.set_ylim(min(0.0, *levels), max(levels) * 1.4)
+    # an interval far above the steps leaves the panel; the topmost fifth is for the numbers
+    ends = [at + (step.change.high or 0.0) for at, step in zip(levels, one.steps, strict=False)]
+    axes.set_ylim(min(0.0, *levels), min(max(*levels, *ends), 1.5 * max(levels)) * 1.28)
     axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7.5)
     axes.grid(False, axis="x")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
