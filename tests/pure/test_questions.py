@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 from builders.sweep import sweep
-from copyscope import points, questions, saved_copy, sheet
+from copyscope import composition, metrics, points, questions, saved_copy, sheet
 from copyscope.crossover import crossovers
 from copyscope.points import Missing
 from copyscope.questions import Answer
@@ -97,6 +98,39 @@ def test_the_steps_of_a_waterfall_lead_from_one_cost_to_the_other(without_pmu: l
         for step in one.steps:
             if step.change.low is not None and step.change.high is not None:
                 assert step.change.low <= step.change.value <= step.change.high
+
+
+def test_a_side_that_was_not_sampled_still_costs_what_it_costs(without_pmu: list[Record]) -> None:
+    """A short run may miss a side: its time is then divided as in the other runs, and never lost."""
+    runs = [r for r in without_pmu if r["run"]["factors"] == {"impl": "one_copy", "size": 4096, "threads": 1}]
+    blind = copy.deepcopy(runs)
+    for row in [*blind[0]["ledger"], *blind[0]["stages"]]:
+        if row["side"] == "receiver":
+            row["ns_per_kib"] = None
+    for records in (runs, blind):
+        for record, parts in zip(records, composition.parts_of(records), strict=True):
+            whole = metrics.read(record, "system_cpu_ns_per_kib").value
+            assert sum(parts.values()) == pytest.approx(whole)
+            assert parts["copy_out"] > 0
+    for record in blind:
+        for row in [*record["ledger"], *record["stages"]]:
+            row["ns_per_kib"] = None
+    (parts, *_) = composition.parts_of(blind)
+    assert list(parts) == ["unattributed"]
+
+
+def test_a_side_that_one_of_two_did_not_sample_is_no_saving(without_pmu: list[Record]) -> None:
+    blind = copy.deepcopy([r for r in without_pmu if r["workload"]["size_bytes"] == 4096])
+    for record in blind:
+        for row in [*record["ledger"], *record["stages"]]:
+            if record["workload"]["impl"] == "zero_copy" and row["side"] == "receiver":
+                row["ns_per_kib"] = None
+    found = saved_copy.waterfalls(sheet.fill(blind))[0]
+    assert isinstance(found, Waterfall)
+    change = {step.name: step.change.value for step in found.steps}
+    assert "copy out" not in change
+    assert change["unattributed"] > 0
+    assert found.start + sum(change.values()) == pytest.approx(found.end)
 
 
 def test_a_pair_without_a_shared_repeat_has_no_waterfall(without_pmu: list[Record]) -> None:

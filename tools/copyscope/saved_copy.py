@@ -2,19 +2,20 @@
 
 The difference between two strategies in ns per KiB of payload, split by what the ledger knows: the copy that
 was saved, what stands for it (pinning, the deferred or silent copy, completions), the work per packet (which
-grows when referenced pages make smaller packets: at most 17 fragments each, net/core/skbuff.h MAX_SKB_FRAGS),
-and the rest. The parts of each repeat add up to its difference; medians of parts do so only nearly, so the
-last part is what the others leave of the whole.
+grows when referenced pages make smaller packets: MAX_SKB_FRAGS of include/linux/skbuff.h is 17 by default),
+and the rest. Each whole is the median over the repeats that both have, each part
+its mean share of it, so that the steps add up (composition.py says why medians of parts would not).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean
 
 from copyscope import stats
-from copyscope.points import Estimate, Missing, Point, from_median, row_costs
+from copyscope.composition import Parts, parts_of, typical, unsampled, whole_of
+from copyscope.points import Estimate, Missing, from_median
 from copyscope.segments import Record
 from copyscope.sheet import Row
 
@@ -28,6 +29,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "work per packet": ("skb_alloc", "tcp_ip", "device", "softirq"),
     "copy out": ("copy_out",),
     "wakeups": ("wakeup_sched",),
+    "unattributed": ("unattributed",),
 }
 REST = "rest"
 
@@ -69,40 +71,50 @@ def _setting(row: Row) -> tuple[tuple[str, str], ...]:
 
 
 def waterfall(before: Row, after: Row) -> Waterfall | Missing:
-    """The steps from one point to the other, paired by repeat."""
-    pairs = list(_pairs(before.point, after.point))
-    if not before.valid or not after.valid or not pairs:
-        return Missing("no repeat in which both were valid and sampled")
-    differences = [(_parts(a), _parts(b)) for a, b in pairs]
+    """The steps from one point to the other, of the repeats that both have."""
+    if not before.valid or not after.valid:
+        return Missing("no repeat in which both were valid")
+    ours, theirs = _shared(before.point.records, after.point.records)
+    start, end = whole_of(ours), whole_of(theirs)
+    if start is None or end is None:
+        return Missing("no repeat that both have with its CPU time")
+    usual, unusual = _grouped(typical(ours)), _grouped(typical(theirs))
     steps = []
-    for name in PARTS:
-        changes = [b.get(name, 0.0) - a.get(name, 0.0) for a, b in differences]
+    for name in (*PARTS, REST):
+        changes = [
+            _grouped(b).get(name, 0.0) - _grouped(a).get(name, 0.0) for a, b in zip(ours, theirs, strict=True)
+        ]
         if any(changes):
-            steps.append(Step(name, from_median(stats.median_of(changes))))
-    start = median(sum(a.values()) for a, _ in differences)
-    end = median(sum(b.values()) for _, b in differences)
-    rests = [b.get(REST, 0.0) - a.get(REST, 0.0) for a, b in differences]
-    spread = from_median(stats.median_of(rests))
-    left = end - start - sum(step.change.value for step in steps)
-    moved = left - spread.value  # the interval stays where its centre goes
-    low, high = (None if end is None else end + moved for end in (spread.low, spread.high))
-    steps.append(Step(REST, Estimate(left, low, high, spread.level, spread.samples)))
+            value = unusual.get(name, 0.0) - usual.get(name, 0.0)
+            steps.append(Step(name, _centred(from_median(stats.median_of(changes)), fmean(changes), value)))
     return Waterfall(before, after, start, end, tuple(steps))
 
 
-def _pairs(a: Point, b: Point) -> Iterable[tuple[Record, Record]]:
-    """The repeats that both points have with sampled rows."""
-    theirs = {r["run"]["repeat"]: r for r in b.records if row_costs(r)}
-    for record in a.records:
-        if record["run"]["repeat"] in theirs and row_costs(record):
-            yield record, theirs[record["run"]["repeat"]]
+def _shared(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[list[Parts], list[Parts]]:
+    """The parts of the runs of both points, of the repeats that both have, in the same order."""
+    # time that one of them cannot divide is not divided in the other: else it would look like a saving
+    blind = [*unsampled(ours), *unsampled(theirs)]
+    tables = [
+        {r["run"]["repeat"]: parts for r, parts in zip(runs, parts_of(runs, blind), strict=True) if parts}
+        for runs in (ours, theirs)
+    ]
+    repeats = [repeat for repeat in tables[0] if repeat in tables[1]]
+    return [tables[0][repeat] for repeat in repeats], [tables[1][repeat] for repeat in repeats]
 
 
-def _parts(record: Record) -> dict[str, float]:
-    """ns per KiB of each part of one run, all sides and contexts."""
+def _centred(spread: Estimate, middle: float, value: float) -> Estimate:
+    """`value` with the interval that paired differences have around their mean."""
+    if spread.low is None or spread.high is None:
+        return Estimate(value, None, None, spread.level, spread.samples)
+    low, high = min(0.0, spread.low - middle), max(0.0, spread.high - middle)
+    return Estimate(value, value + low, value + high, spread.level, spread.samples)
+
+
+def _grouped(parts: Parts) -> dict[str, float]:
+    """Accounts and stages as the steps of a waterfall."""
     part_of = {category: part for part, categories in PARTS.items() for category in categories}
     found: dict[str, float] = {}
-    for (category, _, _), cost in row_costs(record).items():
+    for category, cost in parts.items():
         part = part_of.get(category, REST)
         found[part] = found.get(part, 0.0) + cost
     return found

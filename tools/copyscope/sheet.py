@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope import points
+from copyscope.composition import parts_of, typical
 from copyscope.metrics import METRICS
 from copyscope.points import Estimate, Missing, Point
 
@@ -28,6 +29,7 @@ class Row:
     invalid: int
     values: Mapping[str, Estimate | Missing]
     accounts: Mapping[Key, Estimate]
+    parts: Mapping[str, float]  # composition.typical()
     point: Point
 
     @property
@@ -64,7 +66,8 @@ def _row(point: Point, good: Point | None) -> Row:
     else:
         values = {name: points.estimate(good, name) for name in METRICS}
     accounts = points.account_estimates(good) if good else {}
-    return Row(factors, count, len(point.records) - count, values, accounts, good or point)
+    parts = typical(parts_of(good.records)) if good else {}
+    return Row(factors, count, len(point.records) - count, values, accounts, parts, good or point)
 
 
 def order(row: Row) -> tuple[Any, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
+from copyscope.claims import Judgement
 from copyscope.crossover import Crossover, costs, crossovers
 from copyscope.points import Missing
 from copyscope.published import spell_path
@@ -16,21 +17,6 @@ from copyscope.sheet import Row
 from copyscope.strategy_costs import Costs
 
 Record = dict[str, Any]
-
-
-class Judgement(Protocol):
-    """What was found of a published claim."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def claim(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def evidence(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -47,6 +33,7 @@ class Study:
     saved: Sequence[Waterfall | Missing]
     answers: Sequence[Answer]
     judgements: Sequence[Judgement]
+    elsewhere: int  # claims that this sweep has no run for
 
     @property
     def machine(self) -> Record:
@@ -67,6 +54,7 @@ def examine(
     *,
     left_out: Sequence[tuple[str, str]],
     judgements: Sequence[Judgement],
+    elsewhere: int,
 ) -> Study:
     """The study of some records, in the order in which they ran; `rows` is their sheet."""
     crossings = crossovers(records)
@@ -82,13 +70,14 @@ def examine(
         waterfalls(rows),
         found,
         judgements,
+        elsewhere,
     )
 
 
 def caption(records: Sequence[Record], rows: Sequence[Row]) -> str:
     """Where and how it was measured, in one line: it stands under every plot."""
     machine = records[0]["machine"]
-    guest = f" ({machine['hypervisor']} guest)" if machine["hypervisor"] else ""
+    guest = f", virtual machine (hypervisor {machine['hypervisor']})" if machine["hypervisor"] else ""
     where = f"{machine['cpu_model']}, {machine['cpus_online']} CPUs{guest}, Linux {machine['kernel']}"
     paths = sorted({spell_path(record["topology"]) for record in records})
     path = paths[0] if len(paths) == 1 else f"{len(paths)} paths"

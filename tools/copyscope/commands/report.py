@@ -1,13 +1,14 @@
 """tools/report.py: plots, tables and a report from the records of a sweep. Needs no root."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from copyscope import crossover_verdict, paths, results, sheet
+from copyscope import claims, crossover_verdict, paths, results, sheet
+from copyscope.claims.model import select
+from copyscope.commands import reading
 from copyscope.errors import UsageError
 from copyscope.render import export
 from copyscope.render.plots.draw import Drawing, drawing
@@ -68,9 +69,7 @@ def main(argv: list[str]) -> int:
 
 def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its raw/ into `out`."""
-    found = results.load(directory)
-    for entry in found.left_out:
-        print(f"report: left out: {entry.path.name}: {entry.reason}", file=sys.stderr)
+    (found,) = reading.load([directory], "report")
     (out / "plots").mkdir(parents=True, exist_ok=True)
     rows = sheet.fill(found.records)
     with drawing(rows, caption(found.records, rows)) as promised:
@@ -83,11 +82,19 @@ def make(directory: Path, out: Path) -> None:
 
 
 def _examine(found: Results, rows: Sequence[Row]) -> Study:
-    known = found.experiment
-    name = known.name if known else str(found.records[0]["run"]["experiment"] or found.directory.name)
-    left_out = [(entry.path.name, entry.reason) for entry in found.left_out]
-    question = known.question if known else None
-    return examine(name, question, found.records, rows, left_out=left_out, judgements=())
+    experiment, records = found.experiment, found.records
+    # one sweep has the runs of some claims only; tools/claims.py judges all sweeps of a host together
+    known = claims.read()
+    judged = [claims.judge_one(claim, records) for claim in known if select(records, claim)]
+    return examine(
+        experiment.name if experiment else str(records[0]["run"]["experiment"] or found.directory.name),
+        experiment.question if experiment else None,
+        records,
+        rows,
+        left_out=[(entry.path.name, entry.reason) for entry in found.left_out],
+        judgements=judged,
+        elsewhere=len(known) - len(judged),
+    )
 
 
 def _write_tables(study: Study, out: Path) -> None:
@@ -98,8 +105,7 @@ def _write_tables(study: Study, out: Path) -> None:
         (out / f"{name}.csv").write_bytes(export.as_csv(table))
         export.write_parquet(table, out / f"{name}.parquet")
     found = crossover_verdict.document(study.records, study.crossings, study.costs)
-    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-    (out / "crossover.json").write_text(text, encoding="utf-8")
+    reading.write_json(found, out / "crossover.json")
 
 
 def _write_report(study: Study, drawings: Mapping[str, Drawing], out: Path) -> None:

@@ -93,18 +93,18 @@ def _draw_panel(
             (_position(row, axis), impl) for row in line if isinstance(row.values[quantity.metric], Missing)
         ]
         _draw_line(axes, drawn, mark_of(impl, impls))
-    if not _known([panel], quantity):
+    if not _estimates([panel], quantity):
         say_not_available(axes, _single_reason([(quantity, panel)]) or "")
         return
-    _scale_upwards(axes, _known(shared, quantity), floor=bool(missing))
+    _scale_upwards(axes, _estimates(shared, quantity), floor=bool(missing))
     _scale_across(axes, places, axis)
     _note_missing(axes, missing)
 
 
-def _known(panels: Sequence[Panel], quantity: Quantity) -> list[float]:
-    """Every value of a quantity in some panels."""
+def _estimates(panels: Sequence[Panel], quantity: Quantity) -> list[Estimate]:
+    """Every estimate of a quantity in some panels."""
     rows = [row for panel in panels for line in panel.lines.values() for row in line]
-    return [v.value for row in rows if isinstance(v := row.values[quantity.metric], Estimate)]
+    return [v for row in rows if isinstance(v := row.values[quantity.metric], Estimate)]
 
 
 def _position(row: Row, axis: Axis) -> float:
@@ -134,18 +134,20 @@ def _draw_line(axes: Axes, drawn: Sequence[tuple[float, Estimate]], mark: Mark) 
     )
 
 
-def _scale_upwards(axes: Axes, known: Sequence[float], *, floor: bool) -> None:
+def _scale_upwards(axes: Axes, known: Sequence[Estimate], *, floor: bool) -> None:
     """A scale made by the values: a wide interval of a noisy point leaves the panel rather than ruin it.
 
     With `floor` the lowest quarter stays free for what is not available.
     """
-    low, high = min(known), max(known)
+    low, high = min(e.value for e in known), max(e.value for e in known)
     if low > 0 and high / low > WIDE:
         axes.set_yscale("log")
-        bottom, top = low / 1.8, high * 1.8
+        lowest = min(e.value if e.low is None else e.low for e in known)
+        highest = max(e.value if e.high is None else e.high for e in known)
+        bottom, top = max(lowest / 1.2, low / 4), min(highest * 1.2, high * 4)
         axes.set_ylim(bottom / (top / bottom) ** (1 / 3) if floor else bottom, top)
     else:
-        bottom, top = min(0.0, low * 1.1), high * 1.25 if high > 0 else 1.0
+        bottom, top = min(0.0, low * 1.1), high * 1.4 if high > 0 else 1.0
         axes.set_ylim(bottom - (top - bottom) / 3 if floor else bottom, top)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     axes.yaxis.set_minor_locator(NullLocator())  # a third of the time of drawing, for marks without a label

@@ -34,7 +34,7 @@ def plot(rows: Sequence[Row], caption: str) -> Figure:
             key=lambda row: row.factors[axis.factor],
         )
     ]
-    seen = [name for name in CATEGORIES if any(key[0] == name for row in rows for key in row.accounts)]
+    seen = [name for name in CATEGORIES if any(row.parts.get(name) for row in rows)]
     widest = max(len(members) for _, members in panels)
     lines = -(-len(seen) // LEGEND_COLUMNS)
     note = (
@@ -66,7 +66,7 @@ def _patch(category: str) -> Patch:
 
 
 def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> None:
-    if not any(row.accounts for row in members):
+    if not any(row.parts for row in members):
         reasons = [v.reason for row in members if isinstance(v := _whole(row), Missing)]
         say_not_available(axes, reasons[0] if reasons else "no sample was taken")
         return
@@ -96,7 +96,7 @@ def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> Non
     axes.set_xticks(places, labels, rotation=90, fontsize=7.5)
     axes.set_xlim(-0.8, place - GAP - 0.2)
     axes.grid(False, axis="x")
-    axes.set_ylim(0, highest * 1.25)
+    axes.set_ylim(0, highest * 1.3)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
 
 
@@ -106,13 +106,13 @@ def _whole(row: Row) -> Estimate | Missing:
 
 def _stack(axes: Axes, row: Row, place: float, shapes: dict[str, list[list[tuple[float, float]]]]) -> None:
     """The boxes of one bar, and the interval of its whole."""
-    if not row.accounts:
+    if not row.parts:
         axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), rotation=90, fontsize=7,
                   ha="center", va="bottom", color=FAINT)  # fmt: skip
         return
     base = 0.0
     for category in CATEGORIES:
-        top = base + sum(cost.value for key, cost in row.accounts.items() if key[0] == category)
+        top = base + row.parts.get(category, 0.0)
         if top > base:
             left, right = place - 0.43, place + 0.43
             shapes[category].append([(left, base), (right, base), (right, top), (left, top)])

@@ -33,7 +33,7 @@ def plot(rows: Sequence[Row], caption: str) -> Figure:
         return grid.figure
     swept = varied([one.after for one in drawn], without=("impl", "threads"))
     count = f"{fewest} thread{'s' if fewest != 1 else ''}"
-    note = f"All sides together, {count}; steps are medians of paired repeats."
+    note = f"All sides together, {count}; steps of paired repeats."
     grid = Grid(TITLE, f"{note} {caption}", len(drawn), panel_in=2.5, below_in=1.1, down_in=1.45)
     with look():
         for index, (axes, one) in enumerate(zip(grid.axes, drawn, strict=True)):
@@ -59,8 +59,10 @@ def _draw(axes: Axes, one: Waterfall) -> None:
     axes.plot([last - 1.43, last + 0.43], [level, level], color=FAINT, linewidth=0.6)
     for place, height in ((0, one.start), (last, one.end)):
         axes.bar(place, height, 0.86, color=WHOLE, edgecolor=INK, linewidth=0.5)
-        _number(axes, place, height, height, "")
-    axes.set_ylim(min(0.0, *levels), max(levels) * 1.35)
+        _number(axes, place, height, "")
+    # an interval far above the steps leaves the panel; the topmost fifth is for the numbers
+    ends = [at + (step.change.high or 0.0) for at, step in zip(levels, one.steps, strict=False)]
+    axes.set_ylim(min(0.0, *levels), min(max(*levels, *ends), 1.5 * max(levels)) * 1.28)
     axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7.5)
     axes.grid(False, axis="x")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
@@ -78,14 +80,13 @@ def _draw_step(axes: Axes, place: int, level: float, step: Step) -> None:
         axes.errorbar(
             [place], [level + change.value], yerr=bars, color=INK, fmt="none", elinewidth=0.8, capsize=1.8
         )
-    above = level + max(change.value, (change.high or 0.0), 0.0)
-    _number(axes, place, above, change.value, "+")
+    _number(axes, place, change.value, "+")
 
 
-def _number(axes: Axes, place: int, above: float, value: float, sign: str) -> None:
-    """A number upright over its bar: side by side they would run into each other."""
+def _number(axes: Axes, place: int, value: float, sign: str) -> None:
+    """A number upright in the row above the bars: on them it would stand in the way of the intervals."""
     text = short_number(float(f"{value:.3g}"))
-    axes.annotate(
-        f"{sign if value >= 0 else ''}{text}", (place, above), (0, 3), textcoords="offset points",
-        rotation=90, ha="center", va="bottom", fontsize=7,
+    axes.text(
+        place, 0.985, f"{sign if value >= 0 else ''}{text}", transform=axes.get_xaxis_transform(),
+        rotation=90, ha="center", va="top", fontsize=7,
     )  # fmt: skip

@@ -16,7 +16,7 @@ def spell(value: Value) -> str:
     """An estimate with its interval: `42.1 [40.9, 43.5]`; `n/a` for what is missing."""
     if isinstance(value, Missing):
         return NOT_AVAILABLE
-    if value.low is None or value.high is None:
+    if value.low is None or value.high is None or value.low == value.value == value.high:
         return number(value.value)
     return f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
 

@@ -30,8 +30,9 @@ caption { text-align: left; font-weight: 600; padding: .25rem 0; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { background: var(--panel); vertical-align: bottom; }
 td { min-width: 4.5rem; max-width: 34rem; }
+td:first-child { min-width: 7rem; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th.n { white-space: normal; }
+th.n { white-space: normal; min-width: 6.5rem; overflow-wrap: normal; }
 pre { background: var(--panel); padding: .75rem; margin: .5rem 0; font-size: .85rem; border-radius: 6px; }
 details { margin: .5rem 0; }
 summary { cursor: pointer; font-weight: 600; padding: .25rem 0; }

@@ -101,7 +101,11 @@ def _crossovers(study: Study) -> list[Block]:
 
 
 def _claims(study: Study) -> list[Block]:
-    return [Heading(2, "Published claims", "claims"), claims_table(study)] if study.judgements else []
+    blocks: list[Block] = [Heading(2, "Published claims", "claims")]
+    if study.judgements:
+        blocks.append(claims_table(study))
+    others = f"{study.elsewhere} claims need runs that this sweep does not have."
+    return [*blocks, Paragraph(f"{others} All sweeps of a machine are judged together by tools/claims.py.")]
 
 
 def _methods(study: Study) -> list[Block]:

@@ -86,8 +86,7 @@ def saved_table(saved: Sequence[Waterfall | Missing]) -> Table:
         rows.append([place, f"{one.start:.4g}", *cells, f"{one.end:.4g}"])
     columns = ["setting", "one_copy", *parts, "zero_copy"]
     notes = [
-        "Negative is saved, positive is dearer. All sides together; steps are medians of paired repeats, and "
-        "`rest` is what the others leave of the difference.",
+        "Negative is saved, positive is dearer. All sides together; steps of paired repeats, which add up.",
         *dict.fromkeys(f"left out: {one.reason}." for one in saved if isinstance(one, Missing)),
     ]
     title = "Where the saved copy went: ns/KiB from one_copy to zero_copy"
@@ -164,4 +163,4 @@ def crossovers_table(crossings: Sequence[Crossover]) -> Table:
 def claims_table(study: Study) -> Table:
     """Each published claim with what the mechanism measured here says of it."""
     rows = [[j.id, j.claim, j.source, j.verdict, j.evidence] for j in study.judgements]
-    return Table(["id", "claim", "in", "verdict", "evidence"], rows, frozenset(), (), "Published claims")
+    return Table(["id", "claim", "in", "verdict", "evidence"], rows, title="Claims, judged by this sweep")
