@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import shutil
 import tempfile
@@ -402,6 +403,23 @@ def test_plan_in_words() -> None:
     ]
     times = {0.2: "0 s", 89: "89 s", 91: "2 min", 3600: "1 h 00 min", 3900: "1 h 05 min"}
     assert {seconds: show_time(seconds) for seconds in times} == times
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
+def test_under_sudo_everything_belongs_to_who_called_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1234")
+    deeper = directory / "a" / "b"
+    directory.mkdir()
+    path = directory / "tiny.toml"
+    path.write_text(EXPERIMENT)
+    progress = SweepProgress("tiny", quiet=True)
+    perform(load(path), deeper, progress=progress, run=lambda p: fail(p) if p.order == 1 else make(p))
+    made = [place for place in directory.rglob("*") if place != path]
+    assert {"a", "b", "raw", "experiment.toml", "failures.jsonl"} <= {place.name for place in made}
+    assert {(place.stat().st_uid, place.stat().st_gid) for place in made} == {(1234, 1234)}
 
 
 def test_the_lock_ends_with_the_sweep(directory: Path, tmp_path: Path) -> None:
