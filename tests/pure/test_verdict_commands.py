@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders.sweep import one, store, sweep
+from copyscope import paths
 from copyscope.commands import claims as claims_command
 from copyscope.commands import crossover as crossover_command
 from copyscope.commands import sweep as sweep_command
@@ -53,6 +56,24 @@ def test_claims_are_a_table_and_a_file(swept: Path, capsys: pytest.CaptureFixtur
     assert len(made["claims"]) == 18
     assert claims_command.main([str(swept), "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out) == made
+
+
+def keys(value: Any) -> set[str]:
+    """Every key of a JSON document but those that are data: names of factors, of groups, evidence."""
+    if isinstance(value, list):
+        return {name for item in value for name in keys(item)}
+    if not isinstance(value, dict):
+        return set()
+    data = {"where", "coefficients_ns", "tally", "rows"}
+    return set(value) | {name for key, item in value.items() if key not in data for name in keys(item)}
+
+
+def test_every_key_is_documented(swept: Path) -> None:
+    text = (paths.ROOT / "docs" / "VERDICTS.md").read_text()
+    for command, name in ((crossover_command, "crossover.json"), (claims_command, "claims.json")):
+        assert command.main([str(swept), "--json", "-"]) == 0
+        found = keys(json.loads((swept / name).read_text()))
+        assert {key for key in found if not re.search(rf"[`.]{key}`|[`.]{key}[.\[]", text)} == set()
 
 
 def test_invalid_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
