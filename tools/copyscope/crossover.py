@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from copyscope import points, turning
 from copyscope.cost_model import PARTS
@@ -285,37 +285,3 @@ def size_text(size_bytes: float | None) -> str:
             value = size_bytes / scale
             return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
     return f"{size_bytes:.0f} B"
-
-
-def as_json(found: Crossover) -> dict[str, Any]:
-    """A crossover as it stands in crossover.json."""
-    return {
-        "pair": list(found.pair),
-        "threads": found.threads,
-        "quantity": found.quantity,
-        "where": dict(found.where),
-        "verdict": found.verdict,
-        "size_bytes": _whole(found.size_bytes),
-        "low_bytes": _whole(found.low),
-        "high_bytes": _whole(found.high),
-        "level": found.level,
-        "above": found.above,
-        "method": found.method,
-        "evidence": found.evidence,
-        "measured": [
-            {
-                "size_bytes": at.size_bytes,
-                "better": at.better,
-                "ratio": None if isinstance(at.ratio, Missing) else at.ratio.value,
-                "low": None if isinstance(at.ratio, Missing) else at.ratio.low,
-                "high": None if isinstance(at.ratio, Missing) else at.ratio.high,
-                "reason": at.ratio.reason if isinstance(at.ratio, Missing) else None,
-            }
-            for at in found.measured
-        ],
-        "split_ns_per_kib": [dict(row) for row in found.split],
-    }
-
-
-def _whole(size: float | None) -> int | None:
-    return None if size is None else round(size)

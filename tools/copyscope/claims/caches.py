@@ -67,8 +67,12 @@ def zero_is_real(runs: Runs) -> Finding:
         return Finding(UNDETERMINED, "no counter was opened in these runs", rows)
     counted = [row for row in rows if row["value"] is not None]
     if not counted:
+        # one row for each counter: they all say the same
+        alike = {row["what"]: {k: v for k, v in row.items() if k != "run"} for row in rows}
         text = f"all {len(rows)} readings are of events that nothing counts here ({rows[0]['reason']})"
-        return Finding(REFUTED, f"{text}: a zero in a table of this machine is an unsupported event", rows)
+        return Finding(
+            REFUTED, f"{text}: a zero in a table of this machine is an unsupported event", [*alike.values()]
+        )
     zeros = [row for row in counted if row["value"] == 0]
     said = f"{len(counted)} of {len(rows)} readings were counted, {len(zeros)} of them are zero"
     if zeros:

@@ -52,9 +52,7 @@ def socket_buffer_then_dma(runs: Runs) -> Finding:
         return Finding(REFUTED, f"not even the first copy is made of every byte: {said}", rows)
     if devices <= WITHOUT_DMA:
         names = ", ".join(sorted(str(name) for name in devices if name)) or "lo"
-        return Finding(
-            REFUTED, f"{said}; the device ({names}) has no DMA: a second copy was never made", rows
-        )
+        return Finding(REFUTED, f"{said}; {names} has no DMA: a second copy was never made", rows)
     return Finding(UNDETERMINED, f"{said}; DMA of the device is not visible to the CPU", rows)
 
 

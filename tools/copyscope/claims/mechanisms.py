@@ -74,6 +74,9 @@ def completion_switches(runs: Runs) -> Finding:
     found = always(ours)
     theirs = compare(runs, "zero_copy", "two_copy", "context_switches_per_message_receiver", MORE)
     text = f"switches of the sender per message: {found.evidence}"
+    read = [s["sender"]["zerocopy"] for r in runs.of("zero_copy") for s in r["run"]["segments"]]
+    sends, notes = (sum(part[key] for part in read if part) for key in ("sends", "notifications"))
+    text += f"; {notes:,} notifications were read for {sends:,} sends"
     known = [one for one in theirs if isinstance(one.ratio, Estimate)]
     if known:
         text += f"; of the receiver: {known[0].text} (claimed: 1.69)"
@@ -190,5 +193,6 @@ def stack_on_loopback(runs: Runs) -> Finding:
     if inside >= FEW and len(seen) >= FEW:
         return Finding(REFUTED, said, rows)
     if inside == 0 and everything >= ENOUGH_SAMPLES:
+        rows = [{"what": "samples", "in_stack": 0, "samples": everything, "runs": ids}]
         return Finding(HOLDS, f"none of {everything:,} samples on loopback was in the network stack", rows)
     return Finding(UNDETERMINED, f"too few samples: {said}", rows)

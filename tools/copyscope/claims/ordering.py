@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from copyscope.claims.comparing import always, compare, thread_text
 from copyscope.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, together
-from copyscope.crossover import Crossover, as_json, crossovers, size_text
+from copyscope.crossover import Crossover, crossovers, size_text
+from copyscope.crossover_verdict import as_json
 from copyscope.points import LESS, MORE
 
 KIB = 1024
@@ -49,7 +50,7 @@ def _each(found: list[Crossover], judge: object) -> Finding:
 
 def _between(at: Crossover, low: int, high: int) -> Finding:
     rows = [_row(at)]
-    text = at.evidence.split("; largest residual")[0]
+    text = at.evidence.split("; largest residual")[0].removeprefix("undetermined: ")
     covered = at.measured[0].size_bytes <= low and at.measured[-1].size_bytes >= high
     if at.verdict in ("never", "always"):
         return Finding(REFUTED if covered else UNDETERMINED, text, rows)
@@ -65,7 +66,7 @@ def _between(at: Crossover, low: int, high: int) -> Finding:
 
 def _from(at: Crossover, size: int) -> Finding:
     rows = [_row(at)]
-    text = at.evidence.split("; largest residual")[0]
+    text = at.evidence.split("; largest residual")[0].removeprefix("undetermined: ")
     if at.verdict == "always":
         return Finding(HOLDS, text, rows)
     if at.verdict == "never":

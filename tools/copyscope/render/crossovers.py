@@ -45,9 +45,8 @@ def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:
             Column("quantity", right=False, key=True),
             Column("setting", right=False),
             Column("verdict", right=False),
-            Column("size"),
+            Column("second wins"),
             Column("interval"),
-            Column("better above", right=False),
         ]
     )
     for row in rows:
@@ -59,9 +58,8 @@ def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:
             QUANTITIES[row["quantity"]],
             _setting(row),
             row["verdict"],
-            size_text(row["size_bytes"]) if row["size_bytes"] is not None else "-",
+            _place(row),
             f"{size_text(ends[0])}..{size_text(ends[1])}" if known else "-",
-            row["above"] or "-",
         )
     return lines + table.lines(width)
 
@@ -89,6 +87,13 @@ def residual_lines(costs: Sequence[Row], width: int) -> list[Text]:
             worst[row["impl"]] = max(worst.get(row["impl"], 0.0), found)
     text = ", ".join(f"{impl} {value:.0%}" for impl, value in sorted(worst.items()))
     return [Text(), *labelled("cost models", f"largest residual: {text}", width)] if text else []
+
+
+def _place(row: Row) -> str:
+    """On which side of which size the second is better."""
+    if row["size_bytes"] is None:
+        return "-"
+    return f"{'above' if row['above'] == row['pair'][1] else 'below'} {size_text(row['size_bytes'])}"
 
 
 def _setting(row: Row) -> str | None:
