@@ -12,9 +12,11 @@ PACKAGE = paths.ROOT / "tools" / "copyscope"
 ROOMS = {
     "crosscheck": {"plan", "effects", "conductor", "ledger", "ground"},
     "commands": {
-        *("crosscheck", "sweep", "plan", "effects", "conductor", "record", "ledger", "render", "ground"),
+        *("crosscheck", "sweep", "results", "plan", "effects", "conductor"),
+        *("record", "ledger", "render", "ground"),
     },
     "sweep": {"plan", "effects", "conductor", "record", "ledger", "ground"},
+    "results": {"plan", "record", "ledger", "ground"},
     "plan": {"effects", "conductor", "record", "ground"},
     "conductor": {"effects", "plan", "record", "ground"},
     "effects": {"ground"},
@@ -28,6 +30,7 @@ ROOM_OF = {
     "crosscheck": "crosscheck",
     "sweep_directory": "sweep",
     "sweep_runner": "sweep",
+    "results": "results",
     "plan": "plan",
     "options": "plan",
     "profile_arguments": "plan",

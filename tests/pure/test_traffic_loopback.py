@@ -364,6 +364,16 @@ def test_an_interrupted_run_still_reports(number: signal.Signals) -> None:
     assert sent.report["zerocopy"]["completions"] == sent.report["zerocopy"]["sends"]
 
 
+def test_a_slow_run_is_not_a_short_one() -> None:
+    """One small message at a time never fills a buffer, however long it takes."""
+    both = ["--size", "1", "--fields", "1", "--mode", "rr"]
+    sent, received = run_pair(["--impl", "one_copy", "--duration", "0.1", *both], both)
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    thread = sent.report["threads"][0]
+    assert 0 < sent.report["bytes"] < thread["sndbuf_bytes"] + thread["rcvbuf_bytes"]
+    assert sent.report["too_short"] is False
+
+
 def test_a_report_says_what_limited_the_run() -> None:
     sent, received = run_pair(
         ["--impl", "one_copy", "--duration", "0.3", "--threads", "2"], ["--threads", "2"]

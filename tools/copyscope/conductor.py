@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from copyscope import machine, paths
 from copyscope.child import Child, Message, watch
+from copyscope.counters import EVENTS, SENDER_EVENTS
 from copyscope.errors import RunError, UsageError
 from copyscope.perf_stat import PerfStat
 from copyscope.plan import Segment
@@ -147,7 +148,8 @@ class Conductor:
         for side in SIDES:
             collector.ask(f"target {side} {self._children[side].pid}", "target")
             if plan.counters:
-                self._perf[side] = self._exit.enter_context(PerfStat(self._children[side].pid))
+                events = SENDER_EVENTS if side == "sender" else EVENTS
+                self._perf[side] = self._exit.enter_context(PerfStat(self._children[side].pid, events))
                 self._perf[side].start()
         # veth and friends are loaded by now, so that their functions have names.
         collector.send("symbols")

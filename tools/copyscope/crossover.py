@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from copyscope import points, turning
 from copyscope.cost_model import PARTS
@@ -30,7 +30,7 @@ PAIRS = (
     ("per_field", "one_copy"),
 )
 # what distinguishes the two strategies of a comparison and its axes; everything else must be equal
-AXES = frozenset(("impl", "size", "threads", "working_set"))
+AXES = frozenset(("impl", "size", "threads"))
 
 Verdict = Literal["crosses", "never", "always", "undetermined"]
 
@@ -69,11 +69,23 @@ class Crossover:
     split: tuple[Mapping[str, float], ...] = ()
 
 
+def surroundings(found: Mapping[str, Scalar], record: Record) -> dict[str, Scalar]:
+    """The settings that two strategies must share. The number of messages in turn follows from the size where
+    nobody set it, so it is one of them only as a factor.
+    """
+    given = record["run"].get("factors") or {}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in AXES and (name != "working_set" or name in given)
+    }
+
+
 def arrange(records: Sequence[Record]) -> list[tuple[Mapping[str, Scalar], Table]]:
     """(setting, its points by strategy, threads and size), of valid runs."""
     found: dict[str, tuple[Mapping[str, Scalar], dict[tuple[str, int, int], Point]]] = {}
     for point in points.group(records):
-        other = {name: value for name, value in factors(point.records[0]).items() if name not in AXES}
+        other = surroundings(factors(point.records[0]), point.records[0])
         work = point.records[0]["workload"]
         key = (str(work["impl"]), int(work["threads"]), int(work["size_bytes"]))
         found.setdefault(repr(sorted(other.items())), (other, {}))[1][key] = point
@@ -268,41 +280,8 @@ def size_text(size_bytes: float | None) -> str:
     """A size as people say it: 14.2 KiB, 64 KiB, 1 MiB; `outside` for an end that was not reached."""
     if size_bytes is None:
         return "outside"
-    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size_bytes >= scale * 0.9995:
-            return f"{size_bytes / scale:.3g} {unit}"
-    return f"{size_bytes:.3g} B"
-
-
-def as_json(found: Crossover) -> dict[str, Any]:
-    """A crossover as it stands in crossover.json."""
-    return {
-        "pair": list(found.pair),
-        "threads": found.threads,
-        "quantity": found.quantity,
-        "where": dict(found.where),
-        "verdict": found.verdict,
-        "size_bytes": _whole(found.size_bytes),
-        "low_bytes": _whole(found.low),
-        "high_bytes": _whole(found.high),
-        "level": found.level,
-        "above": found.above,
-        "method": found.method,
-        "evidence": found.evidence,
-        "measured": [
-            {
-                "size_bytes": at.size_bytes,
-                "better": at.better,
-                "ratio": None if isinstance(at.ratio, Missing) else at.ratio.value,
-                "low": None if isinstance(at.ratio, Missing) else at.ratio.low,
-                "high": None if isinstance(at.ratio, Missing) else at.ratio.high,
-                "reason": at.ratio.reason if isinstance(at.ratio, Missing) else None,
-            }
-            for at in found.measured
-        ],
-        "split_ns_per_kib": [dict(row) for row in found.split],
-    }
-
-
-def _whole(size: float | None) -> int | None:
-    return None if size is None else round(size)
+            value = size_bytes / scale
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{size_bytes:.0f} B"

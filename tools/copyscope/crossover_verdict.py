@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from copyscope.crossover import Crossover, as_json, size_text
+from copyscope.crossover import Crossover, size_text
+from copyscope.points import Missing
 from copyscope.segments import Record
 from copyscope.strategy_costs import Costs
 
@@ -142,3 +143,37 @@ def document(
         "crossovers": [as_json(at) for at in found],
         "costs": [row.as_json() for row in fitted],
     }
+
+
+def as_json(found: Crossover) -> dict[str, Any]:
+    """A crossover as it stands in crossover.json."""
+    return {
+        "pair": list(found.pair),
+        "threads": found.threads,
+        "quantity": found.quantity,
+        "where": dict(found.where),
+        "verdict": found.verdict,
+        "size_bytes": _whole(found.size_bytes),
+        "low_bytes": _whole(found.low),
+        "high_bytes": _whole(found.high),
+        "level": found.level,
+        "above": found.above,
+        "method": found.method,
+        "evidence": found.evidence,
+        "measured": [
+            {
+                "size_bytes": at.size_bytes,
+                "better": at.better,
+                "ratio": None if isinstance(at.ratio, Missing) else at.ratio.value,
+                "low": None if isinstance(at.ratio, Missing) else at.ratio.low,
+                "high": None if isinstance(at.ratio, Missing) else at.ratio.high,
+                "reason": at.ratio.reason if isinstance(at.ratio, Missing) else None,
+            }
+            for at in found.measured
+        ],
+        "split_ns_per_kib": [dict(row) for row in found.split],
+    }
+
+
+def _whole(size: float | None) -> int | None:
+    return None if size is None else round(size)

@@ -34,6 +34,9 @@ from copyscope.record_shape import find_problems
 
 SCHEMA = 1
 
+# Records that differ in one of these are of two machines, or of one in two states: they are never mixed.
+SAME_MACHINE = ("hostname", "kernel", "arch", "cpu_model", "cpus_online", "hypervisor", "pmu")
+
 Record = dict[str, Any]
 Upgrade = Callable[[Record], Record]
 
@@ -43,6 +46,10 @@ UPGRADES: dict[int, Upgrade] = {}
 
 class RecordError(Exception):
     """A record cannot be read, written or upgraded; the message is one line that names the file."""
+
+
+class SchemaError(RecordError):
+    """A record of a schema that this copyscope cannot bring up to its own."""
 
 
 def run_id(experiment: str | None, factors: Mapping[str, Any], repeat: int) -> str:
@@ -168,14 +175,14 @@ def upgrade(
     if not isinstance(found, int) or isinstance(found, bool):
         raise RecordError(f"record: {source}: no schema number: not a record of copyscope")
     if found > schema:
-        raise RecordError(
+        raise SchemaError(
             f"record: {source}: schema {found}, this copyscope reads up to {schema}: update copyscope"
         )
     known = UPGRADES if steps is None else steps
     current: Record = record
     while found < schema:
         if found not in known:
-            raise RecordError(f"record: {source}: schema {found}: no way up to {schema}: run it again")
+            raise SchemaError(f"record: {source}: schema {found}: no way up to {schema}: run it again")
         current = known[found]({**current})
         found += 1
         current["schema"] = found

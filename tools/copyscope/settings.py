@@ -23,6 +23,8 @@ WORKLOAD = {
     "placement": "placement",
     "nodelay": "nodelay",
 }
+# every name that `settings` returns
+SETTINGS = (*WORKLOAD, "topology", "mtu", "tso", "gso", "gro")
 
 
 def settings(record: Record) -> dict[str, Scalar]:

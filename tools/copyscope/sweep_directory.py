@@ -21,13 +21,11 @@ from typing import IO, Any
 from copyscope import record
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, Point, difference, load
-from copyscope.record import RecordError
+from copyscope.record import SAME_MACHINE, RecordError
 from copyscope.topology import invoking_user
 
 Record = dict[str, Any]
 
-# Records of two machines must not meet in one directory: they could never be compared.
-SAME_MACHINE = ("hostname", "kernel", "arch", "cpu_model", "cpus_online")
 # A record is some 20 KB; below this the next one may not fit any more.
 LEAST_FREE_BYTES = 4 << 20
 

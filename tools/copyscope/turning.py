@@ -61,7 +61,7 @@ def find(sizes: Sequence[int], curves: Sequence[LogRatio], repeated: bool) -> Tu
     places = [_place(sizes, curve, upwards) for curve in curves[1:]]
     known = sorted(place for place in places if place is not None)
     if len(known) < (1 - AMBIGUOUS) * len(places):
-        return Turn("open", size, None, None, rising, 0.95)
+        return Turn("open", None, None, None, None, 0.95)
     low = known[math.floor(TAIL * (len(known) - 1))]
     high = known[math.ceil((1 - TAIL) * (len(known) - 1))]
     if low == high and low in (0.0, math.inf):

@@ -155,6 +155,6 @@ def _segment(arm: str, impl: str, size: int, calls: int, wall_ns: int) -> Record
         "block": 0,
         "begin_ns": 0,
         "end_ns": wall_ns,
-        "sender": {**totals, "zerocopy": zerocopy if impl == "zero_copy" else None},
+        "sender": {**totals, "gather_timed_ns": 0, "zerocopy": zerocopy if impl == "zero_copy" else None},
         "receiver": {**totals},
     }

@@ -90,13 +90,13 @@ def main(argv: list[str]) -> int:
 
 
 def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
-    experiment = load(_find(args.experiment))
+    experiment = load(find_experiment(args.experiment))
     if args.repeats is not None:
         if not 1 <= args.repeats <= 1000:
             raise UsageError(f"--repeats: {args.repeats}: not between 1 and 1000")
         experiment = replace(experiment, repeats=args.repeats)
     budget_s = None if args.budget is None else parse_time_s(args.budget, "--budget")
-    directory = Path(args.out) if args.out else _default_directory(experiment)
+    directory = Path(args.out) if args.out else default_directory(experiment)
     build_if_stale()
     runner = Runner(experiment)
     cannot = runner.prepare(combinations(experiment))
@@ -112,18 +112,19 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
     return 0 if outcome.complete else EXIT_INCOMPLETE
 
 
-def _find(name: str) -> Path:
+def find_experiment(name: str) -> Path:
     """A path when it looks like one, else a name from experiments/."""
     if name.endswith(".toml") or "/" in name:
         return Path(name)
     path = EXPERIMENTS / f"{name}.toml"
     if not path.exists():
-        known = ", ".join(sorted(found.stem for found in EXPERIMENTS.glob("*.toml")))
+        names = {found.stem for found in EXPERIMENTS.glob("*.toml")} - {"claims"}
+        known = ", ".join(sorted(names))
         raise UsageError(f"{name}: no such experiment: one of {known}, or the path of a TOML file")
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def _default_directory(experiment: Experiment) -> Path:
+def default_directory(experiment: Experiment) -> Path:
     host = re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename)
     directory = paths.ROOT / "results" / host / experiment.name
     return directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory

@@ -136,7 +136,9 @@ def outcome_lines(name: str, planned: int, outcome: Mapping[str, Any], verbose: 
     lines += _listed("could not be read and run again", outcome["damaged"], verbose)
     lines += _listed("failed (all attempts: failures.jsonl)", outcome["failed"], verbose)
     lines += _listed("invalid: kept, never averaged", outcome["invalid"], verbose)
-    lines += _listed("noisy: --budget 20m repeats what more repeats can help", outcome["noisy"], verbose)
+    lines += _listed(
+        "noisy (--budget TIME repeats those whose median is not well known)", outcome["noisy"], verbose
+    )
     if not outcome["noisy"]:
         judged = outcome["judged"]
         steady = f"none of {judged} points is noisy" if judged else "no point has two valid runs to compare"
