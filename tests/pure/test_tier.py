@@ -8,9 +8,9 @@ import pytest
 from builders import raw_record
 from builders.exact import with_functions
 from copyscope import ledger
-from copyscope.commands.profile_arguments import parser
 from copyscope.options import Traffic, make_plan
 from copyscope.plan import SAMPLED, parse_instruments
+from copyscope.profile_arguments import parser
 from copyscope.tier import choose_tier
 
 TRAFFIC = Traffic((), (), {})

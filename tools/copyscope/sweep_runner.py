@@ -25,6 +25,8 @@ class Silent:
 
     def done(self) -> None: ...
 
+    def expect(self, total: int) -> None: ...
+
 
 @dataclass(frozen=True)
 class _Prepared:
