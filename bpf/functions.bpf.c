@@ -13,6 +13,9 @@
 #define VEC_NET_TX 2
 #define VEC_NET_RX 3
 
+/* Set before load. */
+const volatile __u32 page_bytes = 4096;
+
 static __always_inline int enter(__u32 category, __u32 kind, __u64 bytes)
 {
 	struct shadow *shadow;
@@ -23,15 +26,17 @@ static __always_inline int enter(__u32 category, __u32 kind, __u64 bytes)
 	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
 	if (kind == KIND_ROOT && current_side() == SIDE_OTHER)
 		return 0;
-	shadow = begin(kind == KIND_ROOT);
+	shadow = begin(kind == KIND_ROOT || kind == KIND_WORK);
 	if (!shadow)
 		return 0;
 	now = bpf_ktime_get_ns();
 	end_bracket(shadow, now, kind != KIND_REFERENCE);
-	if (kind != KIND_MARK) {
+	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)) {
 		charge(shadow, now);
 		push(shadow, category, bytes, 0, now);
 	}
+	if (kind == KIND_WORK)
+		shadow->softirqs++;
 	finish(shadow);
 	return 0;
 }
@@ -52,18 +57,27 @@ static __always_inline int leave(__u32 category, __u32 kind, __u32 bytes_kind, _
 	end_bracket(shadow, now, 1);
 	charge(shadow, now);
 	if (kind == KIND_BRACKET) {
-		if (returned > 0)
+		/* Where pages are sent, it announces references. */
+		if (returned > 0 && innermost(shadow) == CATEGORY_SEND)
 			push(shadow, category, returned, 1, now);
 		goto out;
 	}
 	frame = top_frame(shadow);
 	if (!frame || frame->category != category) {
-		/* It was entered before we were attached. */
-		count_loss(LOSS_SHADOW_BROKEN);
+		/* It was entered before we were attached, or as a part of the deferred copy. */
+		if (kind != KIND_PART)
+			count_loss(LOSS_SHADOW_BROKEN);
 		goto out;
 	}
-	bytes = bytes_kind == BYTES_RETURNED ? returned : (__s64)frame->bytes;
+	if (bytes_kind == BYTES_RETURNED)
+		bytes = returned;
+	else if (bytes_kind == BYTES_RETURNED_PAGES)
+		bytes = returned * page_bytes;
+	else
+		bytes = returned ? 0 : frame->bytes;
 	count_call(shadow, category, bytes);
+	if (kind == KIND_WORK)
+		shadow->softirqs--;
 	pop(shadow, now);
 out:
 	finish(shadow);
@@ -72,11 +86,13 @@ out:
 
 static __always_inline __u64 bytes_at_entry(void *ctx, __u32 bytes_kind)
 {
-	__u64 skb = 0;
+	__u64 value = 0;
 
-	if (bytes_kind != BYTES_SKB_DATA_LEN || bpf_get_func_arg(ctx, 0, &skb))
+	if (bytes_kind == BYTES_FOURTH_ARGUMENT)
+		return bpf_get_func_arg(ctx, 3, &value) ? 0 : (__u32)value;
+	if (bytes_kind != BYTES_SKB_DATA_LEN || bpf_get_func_arg(ctx, 0, &value))
 		return 0;
-	return BPF_CORE_READ((struct sk_buff *)skb, data_len);
+	return BPF_CORE_READ((struct sk_buff *)value, data_len);
 }
 
 static __always_inline __s64 returned_value(void *ctx)
@@ -97,7 +113,7 @@ static __always_inline __s64 returned_value(void *ctx)
 	int leave_##id(void *ctx) \
 	{ \
 		return leave(CATEGORY_##category, KIND_##kind, BYTES_##bytes, \
-			     BYTES_##bytes == BYTES_RETURNED ? returned_value(ctx) : 0); \
+			     BYTES_##bytes == BYTES_NONE ? 0 : returned_value(ctx)); \
 	}
 FUNCTIONS(FUNCTION)
 #undef FUNCTION

@@ -2,6 +2,7 @@
 #include "functions.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -11,6 +12,7 @@
 #include "hooks.h"
 #include "message.h"
 #include "names.h"
+#include "zerocopy.h"
 
 #define SYMBOL_MAX 64
 
@@ -19,6 +21,8 @@ enum row {
 	FUNCTIONS(FUNCTION)
 #undef FUNCTION
 	ROW_CNT,
+	/* For the outside, the hooks on zero-copy's life are one more row. */
+	ROW_ZEROCOPY = ROW_CNT,
 };
 
 static const struct {
@@ -51,6 +55,7 @@ struct function {
 
 struct functions {
 	struct function all[ROW_CNT];
+	struct zerocopy *zerocopy;
 };
 
 struct programs {
@@ -103,27 +108,33 @@ int functions__new(struct functions **result, const struct btf *btf, bool wanted
 		}
 	}
 	*result = functions;
-	return 0;
+	return zerocopy__new(&functions->zerocopy, btf, wanted);
 }
 
 int functions__count(void)
 {
-	return ROW_CNT;
+	return ROW_CNT + 1;
 }
 
 bool functions__is_ready(const struct functions *functions, int row)
 {
-	return functions->all[row].state == READY;
+	return row == ROW_ZEROCOPY ? zerocopy__is_ready(functions->zerocopy) : functions->all[row].state == READY;
 }
 
 void functions__refuse(struct functions *functions, int row, int err)
 {
+	if (row == ROW_ZEROCOPY) {
+		zerocopy__refuse(functions->zerocopy, err);
+		return;
+	}
 	functions->all[row].state = REFUSED;
 	snprintf(functions->all[row].reason, sizeof(functions->all[row].reason), "load: %s", strerror(-err));
 }
 
 void functions__prepare(struct functions *functions, struct copyscope *skel, int only)
 {
+	skel->rodata->page_bytes = sysconf(_SC_PAGESIZE);
+	zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct programs programs = programs_of(skel, row);
 		const char *symbol = functions->all[row].symbol;
@@ -174,8 +185,10 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 			reason = function->reason;
 		}
 	}
-	if (roots)
+	if (roots) {
+		zerocopy__attach(functions->zerocopy, skel);
 		return 0;
+	}
 	complain("functions", "no function can be hooked here: %s", reason);
 	return -ENOENT;
 }
@@ -197,7 +210,7 @@ int functions__detach(struct functions *functions, struct copyscope *skel)
 	/* What was still open is forgotten: its exit will not be seen. */
 	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.shadows), NULL, &tid))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.shadows), &tid, &shadow);
-	return err;
+	return zerocopy__detach(functions->zerocopy, skel) ?: err;
 }
 
 void functions__add_hooks(const struct functions *functions, json_t *hooks)
@@ -214,6 +227,12 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 						       "reason", works ? NULL : function->reason,
 						       "required", 0));
 	}
+	zerocopy__add_hooks(functions->zerocopy, hooks);
+}
+
+void functions__add_loss(const struct functions *functions, struct copyscope *skel, json_t *loss)
+{
+	zerocopy__add_loss(functions->zerocopy, skel, loss);
 }
 
 static json_t *cells_json(const struct copyscope *skel, int cpus)
@@ -266,11 +285,14 @@ static json_t *roots_json(const struct copyscope *skel, int cpus)
 	return array;
 }
 
-json_t *functions__json(const struct copyscope *skel)
+json_t *functions__json(const struct functions *functions, const struct copyscope *skel)
 {
 	int cpus = libbpf_num_possible_cpus();
+	json_t *section = json_pack("{s:o, s:o, s:I}", "cells", cells_json(skel, cpus), "roots", roots_json(skel, cpus),
+				    "page_bytes", (json_int_t)skel->rodata->page_bytes);
 
-	return json_pack("{s:o, s:o}", "cells", cells_json(skel, cpus), "roots", roots_json(skel, cpus));
+	zerocopy__add_json(functions->zerocopy, skel, section);
+	return section;
 }
 
 void functions__free(struct functions *functions)
@@ -281,5 +303,6 @@ void functions__free(struct functions *functions)
 		bpf_link__destroy(functions->all[row].enter);
 		bpf_link__destroy(functions->all[row].leave);
 	}
+	zerocopy__free(functions->zerocopy);
 	free(functions);
 }

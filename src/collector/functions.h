@@ -26,8 +26,13 @@ int functions__attach(struct functions *functions, struct copyscope *skel);
 int functions__detach(struct functions *functions, struct copyscope *skel);
 /* Appends the record's hooks[] rows. */
 void functions__add_hooks(const struct functions *functions, json_t *hooks);
-/* {"cells": [{side, context, category, calls, bytes, self_ns}], "roots": [{side, calls, inclusive_ns}]} */
-json_t *functions__json(const struct copyscope *skel);
+/* Adds what the programs missed to the record's loss{}. */
+void functions__add_loss(const struct functions *functions, struct copyscope *skel, json_t *loss);
+/*
+ * {"cells": [{side, context, category, calls, bytes, self_ns}], "roots": [{side, calls, inclusive_ns}]}, and what
+ * zerocopy.h adds.
+ */
+json_t *functions__json(const struct functions *functions, const struct copyscope *skel);
 void functions__free(struct functions *functions);
 
 #endif
