@@ -6,6 +6,7 @@ from typing import Any
 
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import Record, cut_short, select, total, zerocopy_total
+from copyscope.zerocopy_life import life_identities
 
 ARM = "functions"
 # Categories of the hooks -> account or stage of the ledger (bpf/abi.h has the categories).
@@ -13,6 +14,8 @@ LEDGER_NAME = {
     "send": "tcp_ip",
     "receive": "tcp_ip",
     "transmit": "tcp_ip",
+    "tsq": "tcp_ip",
+    "pin_pages": "pin",
 }
 # Calls that were open when the hooks were attached or detached, and clock reads.
 SELF_TOLERANCE = 0.01
@@ -77,6 +80,7 @@ def function_identities(record: Record) -> list[Identity]:
             tolerance=again,
         ),
         _bytes(record, "functions_copy_out", "copy_out", received, "bytes received"),
+        *life_identities(record, again),
     ]
     for root in functions["roots"]:
         if root["inclusive_ns"] and root["side"] != "other":
