@@ -60,13 +60,16 @@ enum category {
 	CATEGORY_RECEIVE,
 	CATEGORY_COPY_IN,
 	CATEGORY_PIN,
+	CATEGORY_PIN_PAGES,
 	CATEGORY_DEFERRED,
+	CATEGORY_SILENT,
 	CATEGORY_COMPLETION,
 	CATEGORY_COPY_OUT,
 	CATEGORY_TRANSMIT,
 	CATEGORY_SKB,
 	CATEGORY_MEMORY,
 	CATEGORY_SOFTIRQ,
+	CATEGORY_TSQ,
 	CATEGORY_CNT,
 };
 
@@ -82,6 +85,10 @@ enum hook_kind {
 	KIND_BRACKET,
 	/* Its entry ends a bracket. */
 	KIND_MARK,
+	/* As a span, but a part of the deferred copy where it runs inside one: that is charged as a whole. */
+	KIND_PART,
+	/* As a root, on top of any task: softirq work of a vector that is not followed as such. */
+	KIND_WORK,
 };
 
 /* Where a hooked function's bytes are. */
@@ -90,6 +97,8 @@ enum hook_bytes {
 	BYTES_RETURNED,
 	BYTES_SKB_DATA_LEN,
 	BYTES_CHECKED,
+	BYTES_FOURTH_ARGUMENT,
+	BYTES_RETURNED_PAGES,
 };
 
 /* Programs that could not do their work say so here; every slot is read and printed. */
@@ -100,6 +109,7 @@ enum loss {
 	LOSS_SHADOW_MAP_FULL,
 	LOSS_SHADOW_OVERFLOW,
 	LOSS_SHADOW_BROKEN,
+	LOSS_ZEROCOPY_MAP_FULL,
 	LOSS_CNT,
 };
 
@@ -198,6 +208,50 @@ struct root_cell {
 	__u64 inclusive_ns;
 };
 _Static_assert(sizeof(struct root_cell) == 16, "root_cell");
+
+/* Zero-copy sends whose notification is not queued yet, one entry per ubuf_info; optmem_max bounds them per socket. */
+#define ZEROCOPY_USES_MAX 8192
+
+/* A ubuf_info, from the first send that used it to its notification. */
+struct zerocopy_use {
+	/* When the last send that used it returned; 0 while one has not. */
+	__u64 returned_ns;
+	__u32 side;
+	__u32 sends;
+	__u32 copied;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct zerocopy_use) == 24, "zerocopy_use");
+
+/* The ubuf_info that a task's send uses. */
+struct zerocopy_send {
+	__u64 ubuf;
+	__u32 is_new;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct zerocopy_send) == 16, "zerocopy_send");
+
+/* Deferred copies: one per owner (OWNER_UNKNOWN included), side that ran them, and context (CONTEXT_UNKNOWN, too). */
+struct owner_cell {
+	__u64 calls;
+	__u64 bytes;
+};
+_Static_assert(sizeof(struct owner_cell) == 16, "owner_cell");
+#define OWNER_UNKNOWN (SIDE_OTHER + 1)
+#define OWNERS (OWNER_UNKNOWN + 1)
+#define CONTEXT_UNKNOWN CONTEXTS
+#define OWNER_CONTEXTS (CONTEXT_UNKNOWN + 1)
+#define OWNER_CELLS (OWNERS * (SIDE_OTHER + 1) * OWNER_CONTEXTS)
+
+/* Notifications of one side's zero-copy sends; a send is counted where its notification came. */
+struct completion_cell {
+	__u64 copied;
+	__u64 zerocopied;
+	__u64 notifications;
+	__u64 before_return;
+	__u32 histogram[HIST_SLOTS];
+};
+_Static_assert(sizeof(struct completion_cell) == 32 + 4 * HIST_SLOTS, "completion_cell");
 
 struct stack_cell {
 	__u64 samples;

@@ -6,6 +6,7 @@
  * runs inside the call (on veth and lo: the peer's protocol work and the deferred copy) is a time of its own.
  * blocked includes the wait for a CPU after the wake-up.
  */
+#include "histogram.bpf.h"
 #include "target.bpf.h"
 
 /* nr -> enum call, filled by the collector for its own architecture. */
@@ -28,39 +29,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct call_cell);
 } call_cells SEC(".maps");
-
-static __always_inline __u32 log2_floor(__u64 value)
-{
-	__u32 shift, result;
-
-	result = (value > 0xffffffff) << 5;
-	value >>= result;
-	shift = (value > 0xffff) << 4;
-	value >>= shift;
-	result |= shift;
-	shift = (value > 0xff) << 3;
-	value >>= shift;
-	result |= shift;
-	shift = (value > 0xf) << 2;
-	value >>= shift;
-	result |= shift;
-	shift = (value > 0x3) << 1;
-	value >>= shift;
-	result |= shift;
-	return result | (value >> 1);
-}
-
-/* Slot s holds [(4 + s % 4) << (s / 4 - 2), ...): exact below 4 ns, then four slots per octave. */
-static __always_inline __u32 histogram_slot(__u64 ns)
-{
-	__u32 octave, slot;
-
-	if (ns < HIST_SUB)
-		return ns;
-	octave = log2_floor(ns);
-	slot = (octave - HIST_SUB_BITS + 1) * HIST_SUB + ((ns >> (octave - HIST_SUB_BITS)) & (HIST_SUB - 1));
-	return slot < HIST_SLOTS ? slot : HIST_SLOTS - 1;
-}
 
 static __always_inline void charge(struct call_cell *cell, __u32 what, __u64 ns)
 {

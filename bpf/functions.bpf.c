@@ -17,9 +17,10 @@
  */
 const volatile __u8 function_arguments[ROW_CNT];
 const volatile __u8 function_probed[ROW_CNT];
+const volatile __u32 page_bytes = 4096;
 
 /* The return of a function that is about to copy; what comes next is the end of the copy. */
-static __always_inline int announce(__u32 category, __u32 bytes_kind, __s64 bytes)
+static __always_inline int announce(__u32 category, __s64 bytes)
 {
 	struct shadow *shadow = begin(0);
 	__u64 now;
@@ -29,8 +30,8 @@ static __always_inline int announce(__u32 category, __u32 bytes_kind, __s64 byte
 	now = bpf_ktime_get_ns();
 	end_bracket(shadow, now, 1);
 	charge(shadow, now);
-	/* Not every check is followed by the copy of a payload; those in a send are. */
-	if (bytes > 0 && (bytes_kind != BYTES_CHECKED || innermost(shadow) == CATEGORY_SEND))
+	/* Not every check is followed by the copy of a payload; those in a send are. Where pages are sent, none is. */
+	if (bytes > 0 && innermost(shadow) == CATEGORY_SEND)
 		push(shadow, category, bytes, ROW_BRACKET, now);
 	finish(shadow);
 	return 0;
@@ -44,12 +45,12 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
 	if (kind == KIND_ROOT && current_side() == SIDE_OTHER)
 		return 0;
-	shadow = begin(kind == KIND_ROOT);
+	shadow = begin(kind == KIND_ROOT || kind == KIND_WORK);
 	if (!shadow)
 		return 0;
 	now = bpf_ktime_get_ns();
 	end_bracket(shadow, now, kind != KIND_REFERENCE);
-	if (kind != KIND_MARK) {
+	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)) {
 		charge(shadow, now);
 		/* No root contains itself: it ended and its exit did not fire. */
 		if (kind == KIND_ROOT && unwind(shadow, row)) {
@@ -58,11 +59,13 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 		}
 		push(shadow, category, bytes, row, now);
 	}
+	if (kind == KIND_WORK)
+		shadow->softirqs++;
 	finish(shadow);
 	return 0;
 }
 
-static __always_inline int leave(__u32 row, __u32 category, __u32 bytes_kind, __s64 returned)
+static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 bytes_kind, __s64 returned)
 {
 	struct shadow *shadow;
 	struct shadow_frame *frame;
@@ -75,6 +78,9 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 bytes_kind, __
 	now = bpf_ktime_get_ns();
 	end_bracket(shadow, now, 1);
 	charge(shadow, now);
+	/* Inside the deferred copy it is a part of that, and has no frame. */
+	if (kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)
+		goto out;
 	if (!unwind(shadow, row)) {
 		/* It was entered before we were attached. */
 		count_loss(LOSS_SHADOW_BROKEN);
@@ -83,8 +89,15 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 bytes_kind, __
 	frame = top_frame(shadow);
 	if (!frame)
 		goto out;
-	bytes = bytes_kind == BYTES_RETURNED ? returned : (__s64)frame->bytes;
+	if (bytes_kind == BYTES_RETURNED)
+		bytes = returned;
+	else if (bytes_kind == BYTES_RETURNED_PAGES)
+		bytes = returned * page_bytes;
+	else
+		bytes = returned ? 0 : (__s64)frame->bytes;
 	count_call(shadow, category, bytes);
+	if (kind == KIND_WORK)
+		shadow->softirqs--;
 	pop(shadow, now);
 out:
 	finish(shadow);
@@ -103,6 +116,8 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 {
 	if (bytes_kind == BYTES_SKB_DATA_LEN)
 		return BPF_CORE_READ((struct sk_buff *)ARGUMENT(ctx, row, 0, PT_REGS_PARM1), data_len);
+	if (bytes_kind == BYTES_FOURTH_ARGUMENT)
+		return (__u32)ARGUMENT(ctx, row, 3, PT_REGS_PARM4);
 	/* 5.10 stores a bool as one byte and leaves the rest as it was. */
 	if (bytes_kind == BYTES_CHECKED && !(__u8)ARGUMENT(ctx, row, 2, PT_REGS_PARM3))
 		return ARGUMENT(ctx, row, 1, PT_REGS_PARM2);
@@ -138,19 +153,18 @@ static __always_inline __s64 returned_value(void *ctx, __u32 row)
 		__u64 at_entry = bytes_at_entry(ctx, ROW_##id, BYTES_##bytes); \
 \
 		if (KIND_##kind == KIND_BRACKET) \
-			return announce(CATEGORY_##category, BYTES_##bytes, at_entry); \
+			return announce(CATEGORY_##category, at_entry); \
 		return enter(ROW_##id, CATEGORY_##category, KIND_##kind, at_entry); \
 	} \
 	SEC("?kretprobe") \
 	int leave_##id(void *ctx) \
 	{ \
-		__s64 returned = BYTES_##bytes == BYTES_RETURNED ? returned_value(ctx, ROW_##id) : 0; \
+		__s64 returned = BYTES_##bytes == BYTES_NONE ? 0 : returned_value(ctx, ROW_##id); \
 \
 		if (KIND_##kind == KIND_BRACKET) \
-			return announce(CATEGORY_##category, BYTES_##bytes, \
-					BYTES_##bytes == BYTES_CHECKED ? bytes_at_entry(ctx, ROW_##id, BYTES_##bytes) : \
-									 returned); \
-		return leave(ROW_##id, CATEGORY_##category, BYTES_##bytes, returned); \
+			return announce(CATEGORY_##category, BYTES_##bytes == BYTES_CHECKED ? \
+					bytes_at_entry(ctx, ROW_##id, BYTES_##bytes) : returned); \
+		return leave(ROW_##id, CATEGORY_##category, KIND_##kind, BYTES_##bytes, returned); \
 	}
 FUNCTIONS(FUNCTION)
 #undef FUNCTION

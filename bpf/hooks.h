@@ -39,15 +39,20 @@
  * symbols   candidates in order, separated by |: the first that this kernel has is used. Without the roots of send and
  *           receive the instrument does not run; any other row that is missing leaves its time with the function around it
  * category  what its self time is charged to
- * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK (abi.h)
+ * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | WORK (abi.h)
  * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
- *           CHECKED (second argument, where the third says that it goes to the kernel)
+ *           CHECKED (second argument, where the third says that it goes to the kernel) |
+ *           FOURTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages)
  *
  * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel: lib/ is built without. It is
  * bracketed: tcp_wmem_schedule() returns the number of bytes that are copied (or pinned) next (6.1 and newer), and
  * whichever hooked function comes next is its end. A BRACKET row right after another one is used only without that:
  * on older kernels the copy begins when __check_object_size() has seen its destination (which every copy
  * from user space has checked, so it is the dearer hook).
+ *
+ * silent: whatever copies a packet's data inside the kernel ends in skb_copy_bits(), which knows how much; the rows
+ * around it have the time of the allocations. __pskb_pull_tail() is what skb_linearize() is made of.
+ * send_page, send_pages: splice and sendfile on kernels without skb_splice_from_iter().
  */
 #define FUNCTIONS(FUNCTION) \
 	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE) \
@@ -57,12 +62,20 @@
 	FUNCTION(copy_in_check, "__check_object_size", COPY_IN, BRACKET, CHECKED) \
 	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED) \
 	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED) \
+	FUNCTION(pin_pages, "get_user_pages_fast", PIN_PAGES, SPAN, RETURNED_PAGES) \
+	FUNCTION(send_page, "tcp_sendpage", SEND, ROOT, NONE) \
+	FUNCTION(send_pages, "do_tcp_sendpages", PIN, SPAN, RETURNED) \
 	FUNCTION(deferred, "skb_copy_ubufs", DEFERRED, SPAN, SKB_DATA_LEN) \
 	FUNCTION(completion, "msg_zerocopy_complete|msg_zerocopy_callback|sock_zerocopy_callback", COMPLETION, SPAN, \
 		 NONE) \
+	FUNCTION(copy_bits, "skb_copy_bits", SILENT, PART, FOURTH_ARGUMENT) \
+	FUNCTION(pull_tail, "__pskb_pull_tail", SILENT, PART, NONE) \
+	FUNCTION(expand_head, "pskb_expand_head", SILENT, PART, NONE) \
+	FUNCTION(xdp_copy, "skb_pp_cow_data", SILENT, PART, NONE) \
 	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE) \
 	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, ROOT, RETURNED) \
 	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE) \
+	FUNCTION(tsq, "tcp_tasklet_func|tcp_tsq_workfn", TSQ, WORK, NONE) \
 	FUNCTION(skb_alloc, "tcp_stream_alloc_skb|sk_stream_alloc_skb", SKB, SPAN, NONE) \
 	FUNCTION(skb_free, "__kfree_skb", SKB, SPAN, NONE) \
 	FUNCTION(page_frag, "sk_page_frag_refill", MEMORY, SPAN, NONE) \
@@ -83,5 +96,18 @@ enum function_row {
 	ROW_BRACKET = ROW_CNT,
 	ROW_SOFTIRQ,
 };
+/*
+ * ZEROCOPY(id, symbols) - the life of a zero-copy send, from its ubuf_info to the notification; symbols as above.
+ * Part of the instrument functions; all of them or none.
+ *
+ * The completion is hooked at both ends: at its entry a count of 1 says that this is the last reference; two CPUs that
+ * drop the last two at once both see 2 there, and at the exit 0.
+ */
+#define ZEROCOPIES(ZEROCOPY) \
+	ZEROCOPY(zerocopy_use, "msg_zerocopy_realloc") \
+	ZEROCOPY(zerocopy_return, "tcp_sendmsg") \
+	ZEROCOPY(zerocopy_copy, "skb_copy_ubufs") \
+	ZEROCOPY(zerocopy_drop, "msg_zerocopy_complete|msg_zerocopy_callback") \
+	ZEROCOPY(zerocopy_dropped, "msg_zerocopy_complete|msg_zerocopy_callback")
 
 #endif

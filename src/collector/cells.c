@@ -38,7 +38,7 @@ json_t *cells__bytes_json(const struct copyscope *skel)
 	return array;
 }
 
-/* The inverse of histogram_slot() in calls.bpf.c: the first ns of a slot. */
+/* The inverse of histogram_slot() in histogram.bpf.h: the first ns of a slot. */
 static json_int_t slot_low_ns(int slot)
 {
 	int octave = slot / HIST_SUB;
@@ -48,7 +48,7 @@ static json_int_t slot_low_ns(int slot)
 	return (json_int_t)(HIST_SUB + slot % HIST_SUB) << (octave - 1);
 }
 
-static json_t *histogram_json(const __u64 *slots)
+json_t *cells__histogram_json(const __u64 *slots)
 {
 	json_t *buckets = json_array();
 
@@ -95,9 +95,9 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 			 "on_cpu_ns", total_json(&sum, TIME_ON_CPU, scale),
 			 "softirq_ns", total_json(&sum, TIME_SOFTIRQ, scale),
 			 "blocked_ns", total_json(&sum, TIME_BLOCKED, scale),
-			 "histogram", histogram_json(histogram[TIME_ON_CPU]),
-			 "softirq_histogram", histogram_json(histogram[TIME_SOFTIRQ]),
-			 "blocked_histogram", histogram_json(histogram[TIME_BLOCKED]));
+			 "histogram", cells__histogram_json(histogram[TIME_ON_CPU]),
+			 "softirq_histogram", cells__histogram_json(histogram[TIME_SOFTIRQ]),
+			 "blocked_histogram", cells__histogram_json(histogram[TIME_BLOCKED]));
 }
 
 json_t *cells__calls_json(const struct copyscope *skel)

@@ -5,6 +5,8 @@
 
 #include <jansson.h>
 
+#include "abi.h"
+
 struct copyscope;
 
 /* [{side, hook, calls, bytes, zerocopy_calls, zerocopy_bytes}]; zero is a count here: the hook was attached. */
@@ -14,5 +16,7 @@ json_t *cells__bytes_json(const struct copyscope *skel);
  * happened. Times are totals of all calls, estimated from the timed ones; histograms hold the timed ones.
  */
 json_t *cells__calls_json(const struct copyscope *skel);
+/* {unit, buckets: [[low, high, count]]} of HIST_SLOTS slots. */
+json_t *cells__histogram_json(const __u64 *slots);
 
 #endif

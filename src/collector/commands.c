@@ -9,7 +9,6 @@
 
 #include "bursts.h"
 #include "cells.h"
-#include "functions.h"
 #include "ksyms.h"
 #include "message.h"
 #include "names.h"
@@ -156,7 +155,7 @@ static int do_report(struct collector *collector, const char *arguments)
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
 			     "samples", samples, "bytes", cells__bytes_json(skel),
 			     "calls", cells__calls_json(skel),
-			     "functions", functions__json(skel),
+			     "functions", probes__functions_json(collector->probes),
 			     "loss", probes__loss_json(collector->probes)));
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -12,22 +13,27 @@
 #include "ksyms.h"
 #include "message.h"
 #include "names.h"
+#include "recursion.h"
+#include "zerocopy.h"
 
 static const struct {
 	const char *id;
 	const char *symbols;
-	enum category category;
 	enum hook_kind kind;
 	enum hook_bytes bytes;
 } rows[ROW_CNT] = {
 #define FUNCTION(id, symbols, category, kind, bytes) \
-	{ #id, symbols, CATEGORY_##category, KIND_##kind, BYTES_##bytes },
+	{ #id, symbols, KIND_##kind, BYTES_##bytes },
 	FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };
 
+/* For the outside, the hooks on zero-copy's life are one more row. */
+#define ROW_ZEROCOPY ROW_CNT
+
 struct functions {
 	struct attach all[ROW_CNT];
+	struct zerocopy *zerocopy;
 };
 
 struct programs {
@@ -51,8 +57,7 @@ static struct programs programs_of(struct copyscope *skel, int row)
 /* A send and a receive begin somewhere: without these two there is nothing to charge time to. */
 static bool is_required(int row)
 {
-	return rows[row].kind == KIND_ROOT &&
-	       (rows[row].category == CATEGORY_SEND || rows[row].category == CATEGORY_RECEIVE);
+	return row == ROW_send || row == ROW_receive;
 }
 
 static bool works(const struct attach *function)
@@ -98,10 +103,10 @@ int functions__new(struct functions **result, const struct btf *btf, enum attach
 	}
 	ksyms__free(ksyms);
 	*result = functions;
-	return 0;
+	return zerocopy__new(&functions->zerocopy, btf, wish == ATTACH_ANY || wish == ATTACH_FENTRY);
 }
 
-int functions__next(const struct functions *functions, int row)
+static int next_row(const struct functions *functions, int row)
 {
 	for (; row < ROW_CNT; row++)
 		if (functions->all[row].state == STATE_READY && !is_spare(functions, row))
@@ -109,30 +114,47 @@ int functions__next(const struct functions *functions, int row)
 	return -1;
 }
 
+int functions__next(const struct functions *functions, int row)
+{
+	int found = next_row(functions, row);
+
+	if (found < 0 && row <= ROW_ZEROCOPY && zerocopy__is_ready(functions->zerocopy))
+		return ROW_ZEROCOPY;
+	return found;
+}
+
 void functions__refuse(struct functions *functions, int row, int err)
 {
-	bool probed = functions->all[row].probed;
+	bool probed;
 
+	if (row == ROW_ZEROCOPY) {
+		zerocopy__refuse(functions->zerocopy, err);
+		return;
+	}
+	probed = functions->all[row].probed;
 	attach__refuse(&functions->all[row], "load: ", err);
 	if (err != -EPERM)
 		return;
 	/* A policy refuses them all: no need to ask twenty times. */
-	for (row = functions__next(functions, 0); row >= 0; row = functions__next(functions, row + 1))
+	for (row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1))
 		if (functions->all[row].probed == probed)
 			attach__refuse(&functions->all[row], "load: ", err);
+	zerocopy__refuse(functions->zerocopy, err);
 }
 
 int functions__prepare(struct functions *functions, struct copyscope *skel, int only)
 {
 	int err = 0;
 
+	skel->rodata->page_bytes = sysconf(_SC_PAGESIZE);
+	zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct programs programs = programs_of(skel, row);
 
 		bpf_program__set_autoload(programs.enter, false);
 		bpf_program__set_autoload(programs.leave, false);
 	}
-	for (int row = functions__next(functions, 0); row >= 0 && !err; row = functions__next(functions, row + 1)) {
+	for (int row = next_row(functions, 0); row >= 0 && !err; row = next_row(functions, row + 1)) {
 		struct programs programs = programs_of(skel, row);
 		struct attach *function = &functions->all[row];
 		bool bracket = rows[row].kind == KIND_BRACKET;
@@ -157,7 +179,7 @@ static int try_again(struct functions *functions)
 {
 	int refused = 0, err = 0;
 
-	for (int row = functions__next(functions, 0); row >= 0; row = functions__next(functions, row + 1)) {
+	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
 		struct attach *function = &functions->all[row];
 
 		if (function->probed)
@@ -178,7 +200,7 @@ int functions__try(struct functions *functions, struct copyscope *skel)
 {
 	int refused = 0;
 
-	for (int row = functions__next(functions, 0); row >= 0; row = functions__next(functions, row + 1)) {
+	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
 		int err = attach__attach(&functions->all[row]);
 
 		if (!err)
@@ -190,7 +212,7 @@ int functions__try(struct functions *functions, struct copyscope *skel)
 	return refused ?: try_again(functions);
 }
 
-int functions__attach(struct functions *functions)
+int functions__attach(struct functions *functions, struct copyscope *skel)
 {
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct attach *function = &functions->all[row];
@@ -209,6 +231,7 @@ int functions__attach(struct functions *functions)
 			return -ENOENT;
 		}
 	}
+	zerocopy__attach(functions->zerocopy, skel);
 	return 0;
 }
 
@@ -223,7 +246,7 @@ int functions__detach(struct functions *functions, struct copyscope *skel)
 	/* What was still open is forgotten: its exit will not be seen. */
 	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.shadows), NULL, &tid))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.shadows), &tid, &shadow);
-	return err;
+	return zerocopy__detach(functions->zerocopy, skel) ?: err;
 }
 
 void functions__add_hooks(const struct functions *functions, json_t *hooks)
@@ -242,20 +265,10 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 						       "reason", used ? NULL : reason,
 						       "required", 0));
 	}
+	zerocopy__add_hooks(functions->zerocopy, hooks);
 }
 
-/* Runs of a program that the kernel skipped; 5.10 has no such count, and skips none (but see METHOD.md). */
-static __u64 skipped_runs(const struct bpf_program *program)
-{
-	struct bpf_prog_info info = {};
-	__u32 size = sizeof(info);
-
-	if (!program || bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &size))
-		return 0;
-	return info.recursion_misses;
-}
-
-void functions__add_losses(const struct functions *functions, json_t *loss)
+void functions__add_losses(const struct functions *functions, struct copyscope *skel, json_t *loss)
 {
 	for (int row = 0; row < ROW_CNT; row++) {
 		const struct attach *function = &functions->all[row];
@@ -264,12 +277,18 @@ void functions__add_losses(const struct functions *functions, json_t *loss)
 		if (function->state != STATE_ATTACHED)
 			continue;
 		snprintf(name, sizeof(name), "recursion_%s", rows[row].id);
-		json_object_set_new(loss, name, json_integer(skipped_runs(function->enter) +
-							     skipped_runs(function->leave)));
+		json_object_set_new(loss, name, json_integer(recursion__skipped(function->enter) +
+							     recursion__skipped(function->leave)));
 		snprintf(name, sizeof(name), "missed_%s", rows[row].id);
 		if (function->missed_known)
 			json_object_set_new(loss, name, json_integer(function->missed));
 	}
+	zerocopy__add_loss(functions->zerocopy, skel, loss);
+}
+
+const struct zerocopy *functions__zerocopy(const struct functions *functions)
+{
+	return functions->zerocopy;
 }
 
 void functions__free(struct functions *functions)
@@ -278,5 +297,6 @@ void functions__free(struct functions *functions)
 		return;
 	for (int row = 0; row < ROW_CNT; row++)
 		attach__detach(&functions->all[row]);
+	zerocopy__free(functions->zerocopy);
 	free(functions);
 }

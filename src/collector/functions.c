@@ -8,6 +8,7 @@
 #include <copyscope.skel.h>
 
 #include "names.h"
+#include "zerocopy.h"
 
 static json_t *cells_json(const struct copyscope *skel, int cpus)
 {
@@ -59,9 +60,12 @@ static json_t *roots_json(const struct copyscope *skel, int cpus)
 	return array;
 }
 
-json_t *functions__json(const struct copyscope *skel)
+json_t *functions__json(const struct functions *functions, const struct copyscope *skel)
 {
 	int cpus = libbpf_num_possible_cpus();
+	json_t *section = json_pack("{s:o, s:o, s:I}", "cells", cells_json(skel, cpus), "roots", roots_json(skel, cpus),
+				    "page_bytes", (json_int_t)skel->rodata->page_bytes);
 
-	return json_pack("{s:o, s:o}", "cells", cells_json(skel, cpus), "roots", roots_json(skel, cpus));
+	zerocopy__add_json(functions__zerocopy(functions), skel, section);
+	return section;
 }

@@ -10,6 +10,7 @@
 struct btf;
 struct copyscope;
 struct functions;
+struct zerocopy;
 
 /* Looks every row's candidates up. ATTACH_NOTHING leaves all rows unused. Returns 0 or -errno. */
 int functions__new(struct functions **functions, const struct btf *btf, enum attach_wish wish);
@@ -27,14 +28,19 @@ void functions__refuse(struct functions *functions, int row, int err);
  */
 int functions__try(struct functions *functions, struct copyscope *skel);
 /* Attaches all that were loaded; -ENOENT, with a complaint, when the root of the sends or of the receives is missing. */
-int functions__attach(struct functions *functions);
+int functions__attach(struct functions *functions, struct copyscope *skel);
 int functions__detach(struct functions *functions, struct copyscope *skel);
 /* Appends the record's hooks[] rows. */
 void functions__add_hooks(const struct functions *functions, json_t *hooks);
-/* Appends to the record's loss{}: programs that were skipped, probes that did not fire. */
-void functions__add_losses(const struct functions *functions, json_t *loss);
-/* {"cells": [{side, context, category, calls, bytes, self_ns}], "roots": [{side, calls, inclusive_ns}]} */
-json_t *functions__json(const struct copyscope *skel);
+/* Adds to the record's loss{}: programs that were skipped, probes that did not fire. */
+void functions__add_losses(const struct functions *functions, struct copyscope *skel, json_t *loss);
+/*
+ * {"cells": [{side, context, category, calls, bytes, self_ns}], "roots": [{side, calls, inclusive_ns}]}, and what
+ * zerocopy.h adds.
+ */
+json_t *functions__json(const struct functions *functions, const struct copyscope *skel);
+/* The hooks on zero-copy's life, which are switched with the others. */
+const struct zerocopy *functions__zerocopy(const struct functions *functions);
 void functions__free(struct functions *functions);
 
 #endif

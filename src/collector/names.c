@@ -37,6 +37,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_SHADOW_MAP_FULL] = "functions_task_map_full",
 	[LOSS_SHADOW_OVERFLOW] = "functions_too_deep",
 	[LOSS_SHADOW_BROKEN] = "functions_broken",
+	[LOSS_ZEROCOPY_MAP_FULL] = "functions_zerocopy_map_full",
 };
 
 const char *const category_names[CATEGORY_CNT] = {
@@ -45,13 +46,16 @@ const char *const category_names[CATEGORY_CNT] = {
 	[CATEGORY_RECEIVE] = "receive",
 	[CATEGORY_COPY_IN] = "copy_in",
 	[CATEGORY_PIN] = "pin",
+	[CATEGORY_PIN_PAGES] = "pin_pages",
 	[CATEGORY_DEFERRED] = "deferred",
+	[CATEGORY_SILENT] = "silent",
 	[CATEGORY_COMPLETION] = "completion",
 	[CATEGORY_COPY_OUT] = "copy_out",
 	[CATEGORY_TRANSMIT] = "transmit",
 	[CATEGORY_SKB] = "skb_alloc",
 	[CATEGORY_MEMORY] = "memory",
 	[CATEGORY_SOFTIRQ] = "softirq",
+	[CATEGORY_TSQ] = "tsq",
 };
 
 #define CALL(id, name) [CALL_##id] = name

@@ -12,6 +12,7 @@
 #include "hooks.h"
 #include "message.h"
 #include "names.h"
+#include "recursion.h"
 
 enum need { REQUIRED, OPTIONAL, FALLBACK };
 
@@ -216,7 +217,7 @@ void probes__target(struct probes *probes, enum side side, pid_t tgid)
 
 int probes__attach(struct probes *probes, const char *instrument)
 {
-	int err = strcmp(instrument, "functions") ? 0 : functions__attach(probes->functions);
+	int err = strcmp(instrument, "functions") ? 0 : functions__attach(probes->functions, probes->skel);
 
 	if (err)
 		return err;
@@ -291,19 +292,15 @@ json_t *probes__loss_json(const struct probes *probes)
 	for (int what = 0; what < LOSS_CNT; what++)
 		json_object_set_new(loss, loss_names[what],
 				    json_integer(probes->skel->bss->lost[what]));
-	for (int i = 0; i < HOOK_CNT; i++) {
-		struct bpf_prog_info info = {};
-		__u32 size = sizeof(info);
-		char name[64];
-		int fd = bpf_program__fd(program_of(probes->skel, i));
-
-		if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
-			continue;
-		snprintf(name, sizeof(name), "recursion_%s", hook_rows[i].id);
-		json_object_set_new(loss, name, json_integer(info.recursion_misses));
-	}
-	functions__add_losses(probes->functions, loss);
+	for (int i = 0; i < HOOK_CNT; i++)
+		recursion__add(loss, hook_rows[i].id, program_of(probes->skel, i));
+	functions__add_losses(probes->functions, probes->skel, loss);
 	return loss;
+}
+
+json_t *probes__functions_json(const struct probes *probes)
+{
+	return functions__json(probes->functions, probes->skel);
 }
 
 void probes__close(struct probes *probes)

@@ -29,6 +29,8 @@ int probes__detach(struct probes *probes);
 /* The record's hooks[] and loss{}. */
 json_t *probes__hooks_json(const struct probes *probes);
 json_t *probes__loss_json(const struct probes *probes);
+/* The record's functions{}. */
+json_t *probes__functions_json(const struct probes *probes);
 void probes__close(struct probes *probes);
 
 #endif

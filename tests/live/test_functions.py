@@ -149,6 +149,53 @@ def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
     assert broken_identities(record) == []
 
 
+@pytest.mark.parametrize("placement", ["split", "same"])
+def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str) -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    record = record_of(
+        *("--impl", "zero_copy", "--messages", str(MESSAGES), "--size", str(SIZE)),
+        *("--instruments", "sampler,functions", "--placement", placement),
+        check=None,
+    )
+    functions = record["functions"]
+    assert functions["owners"], [row for row in record["hooks"] if row["id"].startswith("zerocopy_")]
+    assert {row["owner_side"] for row in functions["owners"]} == {"sender"}
+    owned = sum(row["bytes"] for row in functions["owners"])
+    assert owned == cells(record, "deferred", "bytes") == MESSAGES * SIZE
+    # the same copies by context and by whose time, from the shadow stacks
+    of_shadows = {
+        (cell["side"], cell["context"]): cell["bytes"]
+        for cell in functions["cells"]
+        if cell["category"] == "deferred"
+    }
+    assert {(row["current_side"], row["context"]): row["bytes"] for row in functions["owners"]} == of_shadows
+    assert functions["completions"] == [{"side": "sender", "copied": MESSAGES, "zerocopied": 0}]
+    (latency,) = functions["completion_latency"]
+    counted = sum(count for _, _, count in latency["histogram"]["buckets"])
+    assert 0 < latency["count"] <= MESSAGES and latency["count"] == counted
+    assert latency["before_return"] <= latency["count"]
+    # whole pages, and enough of them
+    assert cells(record, "pin_pages", "bytes") % functions["page_bytes"] == 0
+    assert cells(record, "pin_pages", "bytes") >= MESSAGES * SIZE
+
+
+def test_native_xdp_copies_in_silence_and_the_hooks_count_it() -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    record = record_of(
+        *("--impl", "zero_copy", "--messages", str(MESSAGES), "--size", str(SIZE), "--topology", "veth-xdp"),
+        *("--instruments", "sampler,functions"),
+        check=None,
+    )
+    assert record["functions"]["owners"] == [] and cells(record, "deferred", "calls") == 0
+    assert record["functions"]["completions"] == [{"side": "sender", "copied": 0, "zerocopied": MESSAGES}]
+    # headers are copied with the payload
+    assert MESSAGES * SIZE < cells(record, "silent", "bytes") < 1.5 * MESSAGES * SIZE
+
+
 def test_a_kernel_that_refuses_says_why_and_what_to_do() -> None:
     if why_not() is None:
         pytest.skip("this kernel allows function hooks")

@@ -6,6 +6,7 @@ from typing import Any
 
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import Record, cut_short, select, total, zerocopy_total
+from copyscope.zerocopy_life import life_identities
 
 ARM = "functions"
 # Categories of the hooks -> account or stage of the ledger (bpf/abi.h has the categories).
@@ -13,6 +14,8 @@ LEDGER_NAME = {
     "send": "tcp_ip",
     "receive": "tcp_ip",
     "transmit": "tcp_ip",
+    "tsq": "tcp_ip",
+    "pin_pages": "pin",
 }
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
 HOOKS_OF = {"copy_in": ("copy_in", "copy_in_check")}
@@ -79,6 +82,7 @@ def function_identities(record: Record) -> list[Identity]:
             tolerance=again,
         ),
         _bytes(record, "functions_copy_out", "copy_out", received, "bytes received"),
+        *life_identities(record, again),
     ]
     for root in functions["roots"]:
         if root["inclusive_ns"] and root["side"] != "other":

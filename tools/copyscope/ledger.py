@@ -30,6 +30,7 @@ from copyscope.segments import (
 from copyscope.time_identities import sampled_share, time_identities
 from copyscope.verdict import find_verdict, zerocopy_section
 from copyscope.zerocopy_cause import find_cause
+from copyscope.zerocopy_life import zerocopy_life
 
 
 def derive(record: Record) -> Record:
@@ -52,6 +53,7 @@ def derive(record: Record) -> Record:
     full["loss"] = losses(record)
     full["overhead"] = overhead(record)
     full["exact"] = exact_rows(full)
+    full["zerocopy_life"] = zerocopy_life(full)
     found = byte_identities(full) + call_identities(full) + time_identities(full, times, gather_ns)
     found += function_identities(full)
     full["identities"] = [excused(full, identity) for identity in found]

@@ -39,7 +39,7 @@ PLAIN = frozenset((
     "high", "effect", "pairs", "sends", "completions", "copied", "notifications", "enobufs", "eagain",
     "max_in_flight", "in_flight", "unprobed", "probed", "ledger", "weight", "period", "pid", "tid",
     "replies", "zerocopy_calls", "first_wrong_offset", "samples_squared",
-    "time_every",
+    "time_every", "zerocopied", "before_return",
 ))
 
 _TOTALS = {
@@ -117,6 +117,14 @@ RAW: dict[str, Shape] = {
             "self_ns": "int",
         }],
         "roots": [{"side": "str", "calls": "int", "inclusive_ns": "int"}],
+        "page_bytes": "int",
+        "owners": Maybe([{
+            "owner_side": "str?", "current_side": "str", "context": "str?", "calls": "int", "bytes": "int",
+        }]),
+        "completions": Maybe([{"side": "str", "copied": "int", "zerocopied": "int"}]),
+        "completion_latency": Maybe([{
+            "side": "str", "count": "int", "before_return": "int", "histogram": "object",
+        }]),
     }),
     "hooks": [{
         "id": "str", "instrument": "str", "symbol": "str", "state": "str", "how": "str?", "reason": "str?",
@@ -163,6 +171,16 @@ DERIVED: dict[str, Shape] = {
         "bytes": "int", "self_ns": "int", "ns_per_kib": "num?", "share": "num?", "method": "str",
         "reasons": Each("str"),
     }],
+    "zerocopy_life": Maybe({
+        "owners": [{
+            "owner_side": "str?", "calls": "int", "bytes": "int",
+            "runs": [{"side": "str", "context": "str?", "calls": "int", "bytes": "int"}],
+        }],
+        "notified": [{
+            "side": "str", "copied": "int", "zerocopied": "int", "count": "int", "before_return": "int",
+            "p50_ns": "int?", "p99_ns": "int?",
+        }],
+    }),
     "sides": {
         "sender": _SIDE, "receiver": _SIDE,
         "other": {"cpu_ns": "num?", "samples": "int?", "reasons": Each("str")},

@@ -7,6 +7,7 @@ from typing import Any
 
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading
+from copyscope.render.zerocopy_life import life_lines
 from rich.text import Text
 
 
@@ -35,9 +36,18 @@ def exact_lines(record: Mapping[str, Any], width: int) -> list[Text]:
             row["side"],
             row["context"],
             units.format_count(row["calls"]),
-            units.format_bytes(row["bytes"]) if row["bytes"] else "-",
+            _moved(row, record),
             units.format_ns(row["self_ns"]),
             None if row["ns_per_kib"] is None else f"{row['ns_per_kib']:,.1f}",
             None if row["share"] is None else f"{row['share'] * 100:.1f} %",
         )
-    return lines + table.lines(width)
+    return lines + table.lines(width) + life_lines(record, width)
+
+
+def _moved(row: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Bytes; of the page look-up, where bytes are whole pages, those."""
+    if not row["bytes"]:
+        return "-"
+    if row["category"] == "pin_pages":
+        return f"{units.format_count(row['bytes'] // record['functions']['page_bytes'])} pages"
+    return units.format_bytes(row["bytes"])

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* histogram.bpf.h - the slot of a time in the log-linear histograms of abi.h. */
+#ifndef COPYSCOPE_HISTOGRAM_BPF_H
+#define COPYSCOPE_HISTOGRAM_BPF_H
+
+#include "target.bpf.h"
+
+static __always_inline __u32 log2_floor(__u64 value)
+{
+	__u32 shift, result;
+
+	result = (value > 0xffffffff) << 5;
+	value >>= result;
+	shift = (value > 0xffff) << 4;
+	value >>= shift;
+	result |= shift;
+	shift = (value > 0xff) << 3;
+	value >>= shift;
+	result |= shift;
+	shift = (value > 0xf) << 2;
+	value >>= shift;
+	result |= shift;
+	shift = (value > 0x3) << 1;
+	value >>= shift;
+	result |= shift;
+	return result | (value >> 1);
+}
+
+/* Slot s holds [(4 + s % 4) << (s / 4 - 2), ...): exact below 4 ns, then four slots per octave. */
+static __always_inline __u32 histogram_slot(__u64 ns)
+{
+	__u32 octave, slot;
+
+	if (ns < HIST_SUB)
+		return ns;
+	octave = log2_floor(ns);
+	slot = (octave - HIST_SUB_BITS + 1) * HIST_SUB + ((ns >> (octave - HIST_SUB_BITS)) & (HIST_SUB - 1));
+	return slot < HIST_SLOTS ? slot : HIST_SLOTS - 1;
+}
+
+#endif
