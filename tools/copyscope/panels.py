@@ -40,9 +40,11 @@ AXES = {
 }
 
 
-def find_axis(rows: Sequence[Row]) -> Axis:
-    """The numeric factor with the most values: size, where nothing has more."""
+def find_axis(rows: Sequence[Row], first: str | None = None) -> Axis:
+    """The numeric factor with the most values: size, where nothing has more. `first`: preferred if varied."""
     counts = {name: len({row.factors.get(name) for row in rows}) for name in AXES}
+    if first is not None and counts[first] > 1:
+        return AXES[first]
     best = max(AXES, key=lambda name: counts[name])  # max keeps the first of equals, and size is first
     return AXES[best]
 

@@ -49,12 +49,13 @@ PLOTS = (
     Plot(
         "message_time",
         "Time per message",
-        "Wall time per message and connection along the number of threads. It is an inverse throughput.",
+        "Wall time per message and connection, along the number of threads where it was varied. It is an "
+        "inverse throughput.",
     ),
     Plot(
         "latency",
         "Latency",
-        "Request to response, median and 99th percentile, along the number of threads; only runs in rr mode "
-        "have it.",
+        "Request to response, median and 99th percentile, along the number of threads where it was varied; "
+        "only runs in rr mode have it.",
     ),
 )

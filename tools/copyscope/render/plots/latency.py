@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from copyscope.panels import AXES
+from copyscope.panels import find_axis
 from copyscope.render.plots.curves import Quantity, draw
 from copyscope.sheet import Row
 from matplotlib.figure import Figure
@@ -17,4 +17,4 @@ def plot(rows: Sequence[Row], caption: str) -> Figure:
         Quantity("rtt_p50_us", "round trip (us)", "median"),
         Quantity("rtt_p99_us", "round trip (us)", "99th percentile"),
     ]
-    return draw(rr or rows, AXES["threads"], quantities, TITLE, caption)
+    return draw(rr or rows, find_axis(rr or rows, first="threads"), quantities, TITLE, caption)

@@ -26,7 +26,7 @@ LEGEND_COLUMNS = 7
 
 def plot(rows: Sequence[Row], caption: str) -> Figure:
     """One panel per value of the axis, on its own scale: in small messages a KiB costs 100 times more."""
-    axis = find_axis(rows)
+    axis = find_axis(rows, first="size")
     panels = [
         (value, list(members))
         for value, members in groupby(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from copyscope.panels import AXES
+from copyscope.panels import find_axis
 from copyscope.render.plots.curves import Quantity, draw
 from copyscope.sheet import Row
 from matplotlib.figure import Figure
@@ -13,4 +13,4 @@ TITLE = "Time per message and connection: an inverse throughput, not a latency"
 def plot(rows: Sequence[Row], caption: str) -> Figure:
     """Wall time of all connections over messages, of the segments without instruments."""
     quantity = Quantity("time_per_message_us", "time per message (us)")
-    return draw(rows, AXES["threads"], [quantity], TITLE, caption)
+    return draw(rows, find_axis(rows, first="threads"), [quantity], TITLE, caption)

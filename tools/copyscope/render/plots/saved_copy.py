@@ -33,7 +33,7 @@ def plot(rows: Sequence[Row], caption: str) -> Figure:
         return grid.figure
     swept = varied([one.after for one in drawn], without=("impl", "threads"))
     count = f"{fewest} thread{'s' if fewest != 1 else ''}"
-    note = f"All sides together, {count}; steps of paired repeats."
+    note = f"All sides together, {count}; steps of paired repeats; an interval may leave its panel."
     grid = Grid(TITLE, f"{note} {caption}", len(drawn), panel_in=2.5, below_in=1.1, down_in=1.45)
     with look():
         for index, (axes, one) in enumerate(zip(grid.axes, drawn, strict=True)):
@@ -89,4 +89,5 @@ def _number(axes: Axes, place: int, value: float, sign: str) -> None:
     axes.text(
         place, 0.985, f"{sign if value >= 0 else ''}{text}", transform=axes.get_xaxis_transform(),
         rotation=90, ha="center", va="top", fontsize=7,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6}, zorder=5,
     )  # fmt: skip
