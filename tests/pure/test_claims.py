@@ -216,6 +216,18 @@ CASES: list[tuple[str, str, str, Callable[[], list[Record]]]] = [
     (
         "C9",
         REFUTED,
+        "cannot have caused",
+        lambda: runs(TWO_WINS, (1024,), switched(impl_of({"two_copy": 0.1, "zero_copy": 9.0}))),
+    ),
+    (
+        "C9",
+        UNDETERMINED,
+        "reads of the error queue",
+        lambda: runs(TWO_WINS, (1024,), switched(impl_of({"two_copy": 0.1, "zero_copy": 1.1}))),
+    ),
+    (
+        "C9",
+        REFUTED,
         "1 the other way",
         lambda: runs(TWO_WINS, (1024,), switched(impl_of({"two_copy": 0.2, "zero_copy": 0.1}))),
     ),

@@ -94,26 +94,28 @@ def arrange(records: Sequence[Record]) -> list[tuple[Mapping[str, Scalar], Table
 
 def crossovers(records: Sequence[Record]) -> list[Crossover]:
     """Every pair, number of threads and quantity of which both strategies were measured at some size."""
-    answers = []
+    return analyse(records)[0]
+
+
+def costs(records: Sequence[Record]) -> list[Costs]:
+    """The fitted cost models with their residuals, one per strategy, number of threads and quantity."""
+    return analyse(records)[1]
+
+
+def analyse(records: Sequence[Record]) -> tuple[list[Crossover], list[Costs]]:
+    """Both of the above from one fit, which is most of the work."""
+    answers: list[Crossover] = []
+    fitted: list[Costs] = []
     for where, table in arrange(records):
         models = fit_costs(table)
+        fitted += [row for model in models.values() for row in model.costs(where)]
         for threads in sorted({threads for _, threads, _ in table}):
             for pair in PAIRS:
                 first, second = (models.get((impl, threads)) for impl in pair)
                 if first is None or second is None:
                     continue
                 answers += [_answer(first, second, table, quantity, where) for quantity in PARTS]
-    return answers
-
-
-def costs(records: Sequence[Record]) -> list[Costs]:
-    """The fitted cost models with their residuals, one per strategy, number of threads and quantity."""
-    return [
-        found
-        for where, table in arrange(records)
-        for model in fit_costs(table).values()
-        for found in model.costs(where)
-    ]
+    return answers, fitted
 
 
 def _answer(

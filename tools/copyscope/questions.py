@@ -118,7 +118,7 @@ def _fate(after: Row) -> str:
     causes = [r["zerocopy"]["cause"] for r in after.point.records if r["zerocopy"]]
     cause = next((c["sentence"] for c in causes if c), None)
     if copied.value == 0:
-        return "None of its payload was copied on this machine."
+        return "No byte of its payload was copied on this machine."
     why = f": {cause}" if cause else ", the cause is not known"
     return f"{copied.value * 100:.3g} % of its payload was copied after all{why}."
 
@@ -159,7 +159,7 @@ def which_cache_level(rows: Sequence[Row]) -> Answer:
     opening = (
         f"The {gains[0][0]}, {(1 - gains[0][1].value) * 100:.0f} % fewer misses per KiB at {_place(one)}."
         if gains
-        else f"None: no level has clearly fewer misses per KiB at {_place(one)}."
+        else f"No level has clearly fewer misses per KiB at {_place(one)}."
     )
     return Answer(question, f"{opening} one_copy against two_copy: {compared}.", tuple(facts))
 
@@ -262,7 +262,7 @@ def unexpected(rows: Sequence[Row]) -> Answer:
                 if worst is None or ratio.value > worst[0].value:
                     worst = (ratio, a, b)
     if worst is None:
-        text = "None found: wherever a strategy makes fewer copies, it does not cost clearly more CPU time."
+        text = "Nothing: wherever a strategy makes fewer copies, it does not cost clearly more CPU time."
         return Answer(question, text, ())
     ratio, a, b = worst
     found = waterfall(b, a)

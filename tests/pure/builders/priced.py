@@ -149,7 +149,12 @@ def _segment(arm: str, impl: str, size: int, calls: int, wall_ns: int) -> Record
         "voluntary_switches": 100,
         "involuntary_switches": 5,
     }
-    zerocopy = {"notifications": MESSAGES // 4, "sends": MESSAGES, "bytes_sent": MESSAGES * size}
+    zerocopy = {
+        "notifications": MESSAGES // 4,
+        "errqueue_reads": MESSAGES // 4,
+        "sends": MESSAGES,
+        "bytes_sent": MESSAGES * size,
+    }
     return {
         "arm": arm,
         "block": 0,

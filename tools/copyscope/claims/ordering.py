@@ -51,7 +51,9 @@ def _each(found: list[Crossover], judge: object) -> Finding:
 def _between(at: Crossover, low: int, high: int) -> Finding:
     rows = [_row(at)]
     text = at.evidence.split("; largest residual")[0].removeprefix("undetermined: ")
-    covered = at.measured[0].size_bytes <= low and at.measured[-1].size_bytes >= high
+    # a fixed number of messages has no segment without instruments, and so no goodput at any size
+    sizes = [one.size_bytes for one in at.measured]
+    covered = bool(sizes) and sizes[0] <= low and sizes[-1] >= high
     if at.verdict in ("never", "always"):
         return Finding(REFUTED if covered else UNDETERMINED, text, rows)
     if at.verdict == "undetermined" or at.low is None or at.high is None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from copyscope.commands import reading, sweep
-from copyscope.crossover import costs, crossovers
+from copyscope.crossover import analyse
 from copyscope.crossover_verdict import document
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import load as load_experiment
@@ -75,8 +75,7 @@ def _crossover(arguments: argparse.Namespace) -> int:
         if status not in (0, sweep.EXIT_INCOMPLETE):
             return status
     (found,) = reading.load([directory], "crossover")
-    answers = crossovers(found.records)
-    made = document(found.records, answers, costs(found.records))
+    made = document(found.records, *analyse(found.records))
     if os.access(directory, os.W_OK):
         reading.write_json(made, directory / "crossover.json")
     else:

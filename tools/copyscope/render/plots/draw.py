@@ -10,9 +10,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.sheet import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DPI = 300
 # the plots that take longest, so that they begin first
@@ -50,10 +54,30 @@ def draw(name: str) -> Drawing:
     rows, caption = _work
     module = importlib.import_module(f"copyscope.render.plots.{name}")
     figure = module.plot(rows, caption)
-    svg, png = io.BytesIO(), io.BytesIO()
+    svg = io.BytesIO()
     from copyscope.render.plots.style import look  # noqa: PLC0415 (imports matplotlib)
 
     with look():
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-    return Drawing(svg.getvalue(), png.getvalue())
+        return Drawing(svg.getvalue(), _png(figure))
+
+
+def _png(figure: Figure) -> bytes:
+    """The figure in 256 colours, which plots do not exceed visibly: a third of the bytes, and faster."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from PIL import Image  # noqa: PLC0415
+
+    figure.set_dpi(DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+    size = canvas.get_width_height()
+    image = Image.frombuffer("RGBA", size, pixels, "raw", "RGBA", 0, 1).convert("RGB")
+    image = image.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    palette = image.getpalette() or []
+    triples = [palette[index : index + 3] for index in range(0, len(palette), 3)]
+    # the paper is white, and not nearly white
+    image.putpalette([value for triple in triples for value in ([255] * 3 if min(triple) > 252 else triple)])
+    data = io.BytesIO()
+    image.save(data, format="PNG", dpi=(DPI, DPI))
+    return data.getvalue()

@@ -92,7 +92,8 @@ class Fill:
     hatch: str
 
 
-# Copies have colours; everything else is a shade of grey with a hatch of its own.
+# Copies have colours; everything else is a shade of grey with a hatch of its own. The shades differ in their
+# upper four bits, which is what the 256 colours of the PNG files tell apart.
 FILLS = {
     "gather": Fill(PURPLE, "//"),
     "copy_in": Fill(BLUE, ""),
@@ -106,9 +107,9 @@ FILLS = {
     "tcp_ip": Fill("#D9D9D9", ""),
     "device": Fill("#8C8C8C", ""),
     "softirq": Fill("#C6C6C6", "\\\\"),
-    "wakeup_sched": Fill("#F0F0F0", ".."),
+    "wakeup_sched": Fill("#EDEDED", ".."),
     "lock": Fill("#737373", "xx"),
-    "memory": Fill("#E6E6E6", "--"),
+    "memory": Fill("#A6A6A6", "--"),
     "irq": Fill("#999999", "||"),
     "user": Fill("#FFFFFF", ""),
     "instruments": Fill("#595959", ".."),

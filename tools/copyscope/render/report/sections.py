@@ -96,7 +96,7 @@ def _questions(study: Study) -> list[Block]:
 def _crossovers(study: Study) -> list[Block]:
     blocks: list[Block] = [Heading(2, "Crossovers", "crossovers")]
     if not study.crossings:
-        return [*blocks, Paragraph("None: no pair of strategies was measured at the same settings.")]
+        return [*blocks, Paragraph("No pair of strategies was measured at the same settings.")]
     return [*blocks, crossovers_table(study.crossings)]
 
 

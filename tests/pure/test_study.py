@@ -1,0 +1,83 @@
+"""Reports of sweeps that went wrong or ask for little: no section is missing, no unknown has a value."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+import pytest
+from builders.sweep import sweep
+from copyscope import claims, sheet
+from copyscope.render.plots.catalogue import PLOTS
+from copyscope.render.report import html, markdown
+from copyscope.render.report.sections import document
+from copyscope.study import caption, examine
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+Record = dict[str, Any]
+PAIR = ("one_copy", "zero_copy")
+
+
+def invalid() -> list[Record]:
+    records = sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=2)
+    return [r | {"verdict": r["verdict"] | {"valid": False, "reasons": ["lost"]}} for r in records]
+
+
+# name -> records, and what the report must say
+CASES: dict[str, tuple[list[Record], str]] = {
+    "every run is invalid": (invalid(), "no valid run of this point: lost"),
+    "a fixed number of messages": (
+        sweep(sizes=(4096, 65_536), threads=(1,), repeats=2, fixed_messages=500),
+        "n/a in every row: no segment of the arm unprobed in this run",
+    ),
+    "nothing is sent": (sweep(impls=("null",), threads=(1,), repeats=2), "no payload was delivered"),
+    "the receiver drops": (sweep(threads=(1,), repeats=2, receiver="trunc"), "## Verdict"),
+    "a silent copy": (sweep(threads=(1,), repeats=2, kind="veth-xdp"), "native XDP"),
+    "one run of one strategy": (
+        sweep(impls=("one_copy",), sizes=(4096,), threads=(1,), repeats=1),
+        "no two strategies were measured",
+    ),
+    "no ledger": (
+        sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=2, arms=("unprobed", "calls")),
+        "no segment of the arm ledger",
+    ),
+    "the collector died": (
+        sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=2, died=("collector",)),
+        "collector: ended by SIGKILL",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
+    records, expected = CASES[name]
+    rows = sheet.fill(records)
+    judged = claims.judge(records)
+    study = examine(
+        "demo", None, records, rows, left_out=[("a.json", "truncated")], judgements=judged, elsewhere=0
+    )
+    blocks = document(study)
+    text = markdown.write(blocks).replace("\\", "")
+    assert expected in text
+    assert "a.json" in text
+    assert not re.search(r"\b(nan|inf|None)\b", text)
+    assert "<h2" in html.write(blocks, {plot.name: b"<svg/>" for plot in PLOTS})
+    for plot in PLOTS:
+        figure = importlib.import_module(f"copyscope.render.plots.{plot.name}").plot(
+            rows, caption(records, rows)
+        )
+        assert isinstance(figure, Figure)
+        said = " ".join(t.get_text() for t in figure.findobj(Text) if isinstance(t, Text))
+        assert not re.search(r"\b(nan|inf|None)\b", said)
+        drawn = [artist for axes in figure.axes for artist in (*axes.lines, *axes.patches, *axes.collections)]
+        assert drawn or "n/a" in said, plot.name
+
+
+def test_the_caption_names_the_machine_the_path_and_the_repeats() -> None:
+    records = sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=3)
+    assert caption(records, sheet.fill(records)) == (
+        "Example CPU @ 3.0 GHz, 2 CPUs, virtual machine (hypervisor kvm), Linux 6.18.0-test; veth, MTU 1500, "
+        "TSO/GSO/GRO on; 3 s per run, 3 repeats; medians of valid runs with 95 % intervals."
+    )
