@@ -69,6 +69,9 @@ class Crossover:
     split: tuple[Mapping[str, float], ...] = ()
 
 
+Fitted = tuple[Mapping[str, Scalar], Table, Mapping[tuple[str, int], StrategyCosts]]
+
+
 def surroundings(found: Mapping[str, Scalar], record: Record) -> dict[str, Scalar]:
     """The settings that two strategies must share. The number of messages in turn follows from the size where
     nobody set it, so it is one of them only as a factor.
@@ -94,28 +97,35 @@ def arrange(records: Sequence[Record]) -> list[tuple[Mapping[str, Scalar], Table
 
 def crossovers(records: Sequence[Record]) -> list[Crossover]:
     """Every pair, number of threads and quantity of which both strategies were measured at some size."""
-    return analyse(records)[0]
+    return crossovers_of(fitted(records))
 
 
-def costs(records: Sequence[Record]) -> list[Costs]:
-    """The fitted cost models with their residuals, one per strategy, number of threads and quantity."""
-    return analyse(records)[1]
+def fitted(records: Sequence[Record]) -> list[Fitted]:
+    """(setting, its points, the models of each strategy and number of threads): what takes the time."""
+    return [(where, table, fit_costs(table)) for where, table in arrange(records)]
 
 
-def analyse(records: Sequence[Record]) -> tuple[list[Crossover], list[Costs]]:
-    """Both of the above from one fit, which is most of the work."""
-    answers: list[Crossover] = []
-    fitted: list[Costs] = []
-    for where, table in arrange(records):
-        models = fit_costs(table)
-        fitted += [row for model in models.values() for row in model.costs(where)]
+def crossovers_of(fits: Sequence[Fitted]) -> list[Crossover]:
+    """The same, of models that are already there."""
+    answers = []
+    for where, table, models in fits:
         for threads in sorted({threads for _, threads, _ in table}):
             for pair in PAIRS:
                 first, second = (models.get((impl, threads)) for impl in pair)
                 if first is None or second is None:
                     continue
                 answers += [_answer(first, second, table, quantity, where) for quantity in PARTS]
-    return answers, fitted
+    return answers
+
+
+def costs(records: Sequence[Record]) -> list[Costs]:
+    """The fitted cost models with their residuals, one per strategy, number of threads and quantity."""
+    return costs_of(fitted(records))
+
+
+def costs_of(fits: Sequence[Fitted]) -> list[Costs]:
+    """The same, of models that are already there."""
+    return [found for where, _, models in fits for model in models.values() for found in model.costs(where)]
 
 
 def _answer(

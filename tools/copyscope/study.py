@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from copyscope.claims import Judgement
-from copyscope.crossover import Crossover, costs, crossovers
+from copyscope.crossover import Crossover, costs_of, crossovers_of, fitted
 from copyscope.points import Missing
 from copyscope.published import spell_path
 from copyscope.questions import Answer, answers
@@ -57,7 +57,8 @@ def examine(
     elsewhere: int,
 ) -> Study:
     """The study of some records, in the order in which they ran; `rows` is their sheet."""
-    crossings = crossovers(records)
+    fits = fitted(records)
+    crossings = crossovers_of(fits)
     found = answers(rows, crossings)
     return Study(
         name,
@@ -66,7 +67,7 @@ def examine(
         left_out,
         rows,
         crossings,
-        costs(records),
+        costs_of(fits),
         waterfalls(rows),
         found,
         judgements,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from copyscope.commands import reading, sweep
-from copyscope.crossover import analyse
+from copyscope.crossover import costs_of, crossovers_of, fitted
 from copyscope.crossover_verdict import document
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import load as load_experiment
@@ -75,7 +75,8 @@ def _crossover(arguments: argparse.Namespace) -> int:
         if status not in (0, sweep.EXIT_INCOMPLETE):
             return status
     (found,) = reading.load([directory], "crossover")
-    made = document(found.records, *analyse(found.records))
+    fits = fitted(found.records)
+    made = document(found.records, crossovers_of(fits), costs_of(fits))
     if os.access(directory, os.W_OK):
         reading.write_json(made, directory / "crossover.json")
     else:

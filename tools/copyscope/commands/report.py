@@ -1,6 +1,7 @@
 """tools/report.py: plots, tables and a report from the records of a sweep. Needs no root."""
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -70,6 +71,9 @@ def main(argv: list[str]) -> int:
 def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its raw/ into `out`."""
     (found,) = reading.load([directory], "report")
+    # The records stay to the end: the collector need not look at them again, nor copy their pages by touching
+    # them in the processes that draw.
+    gc.freeze()
     (out / "plots").mkdir(parents=True, exist_ok=True)
     rows = sheet.fill(found.records)
     with drawing(rows, caption(found.records, rows)) as promised:
