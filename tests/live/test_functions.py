@@ -57,7 +57,7 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
         pytest.skip(reason)
     record = record_of(
         *("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE)),
-        *("--instruments", "sampler,functions", "--attach", kind),
+        *("--instruments", "functions", "--attach", kind),
         check=None,
     )
     assert hooked(record) == {kind, "tp_btf"}
@@ -100,7 +100,10 @@ def until(wanted: Callable[[], bool]) -> bool:
 def running_traffic() -> Iterator[dict[str, int]]:
     """A zero-copy stream over loopback that does not stop; the pids of its sides."""
     with ExitStack() as stack:
-        sender = Child("sender", [str(paths.TRAFFIC), "send", "--control", "--listen", "127.0.0.1"])
+        sender = Child(
+            "sender",
+            [str(paths.TRAFFIC), "send", "--impl", "zero_copy", "--control", "--listen", "127.0.0.1"],
+        )
         stack.callback(sender.end)
         port = str(sender.expect("listening", 15 * SLOW)["port"])
         argv = [str(paths.TRAFFIC), "recv", "--control", "--connect", "127.0.0.1", "--port", port]

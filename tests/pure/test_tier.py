@@ -55,13 +55,18 @@ def test_not_asked_for_is_not_refused() -> None:
     assert choose_tier(False, [hook("send"), hook("receive")]).reason == "function hooks: not asked for"
 
 
-@pytest.mark.parametrize("messages", [[], ["--messages", "23"]])
-def test_auto_has_a_plan_for_either_tier(messages: list[str]) -> None:
-    args = parser().parse_args(messages)
+def test_auto_has_a_plan_for_either_tier() -> None:
+    args = parser().parse_args([])
     plan = make_plan(args, parse_instruments("auto"), TRAFFIC, seed=1)
     assert plan.functions and plan.otherwise is not None and not plan.otherwise.functions
     args.instruments = ",".join(SAMPLED)
     assert make_plan(args, SAMPLED, TRAFFIC, seed=1) == plan.otherwise
+
+
+def test_auto_does_not_mix_samples_and_function_hooks_in_one_segment() -> None:
+    args = parser().parse_args(["--messages", "23"])
+    plan = make_plan(args, parse_instruments("auto"), TRAFFIC, seed=1)
+    assert not plan.functions and plan.otherwise is None
 
 
 def test_functions_by_name_have_no_other_plan() -> None:

@@ -107,10 +107,13 @@ def resolve_traffic(args: argparse.Namespace) -> Traffic:
 
 def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
     """The plan of one run. Raises UsageError for a duration that is too short."""
-    plan = _plan_with(args, instruments, traffic, seed)
     if args.instruments != "auto":
-        return plan
-    return replace(plan, otherwise=_plan_with(args, SAMPLED, traffic, seed))
+        return _plan_with(args, instruments, traffic, seed)
+    sampled = _plan_with(args, SAMPLED, traffic, seed)
+    if args.messages is not None:
+        # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
+        return sampled
+    return replace(_plan_with(args, instruments, traffic, seed), otherwise=sampled)
 
 
 def _plan_with(
