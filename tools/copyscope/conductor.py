@@ -26,6 +26,8 @@ SIDES = ("sender", "receiver")
 START_S = 15.0
 # Trying every function hook takes seconds on an old kernel under emulation.
 LOAD_S = 60.0
+# So does attaching or detaching forty kprobes: each waits for a grace period.
+SWITCH_S = 60.0
 # A pause ends when every byte has been read at the other end; a receiver that cannot keep up needs a while.
 DRAIN_S = 30.0
 # What a program that is asked to stop may take before its report is given up.
@@ -231,7 +233,7 @@ class Conductor:
         collector = self._children["collector"]
         counting = list(self._perf.values()) if "ledger" in arm else []
         if probes:
-            collector.ask(f"open {','.join(probes)}", "opened")
+            collector.ask(f"open {','.join(probes)}", "opened", SWITCH_S)
         for perf in counting:
             perf.enable()
         try:
@@ -240,7 +242,7 @@ class Conductor:
             for perf in counting:
                 perf.disable()
             if probes:
-                collector.ask("close", "closed")
+                collector.ask("close", "closed", SWITCH_S)
 
     def _mark(self) -> None:
         """Pause, let every byte arrive, and note both sides' totals."""
