@@ -9,8 +9,12 @@ PYTHON := .venv/bin/python3
 PYTEST := $(PYTHON) -P -B -m pytest -p no:cacheprovider
 
 IMPL ?= zerocopy
+RESULTS ?=
 PROFILE_ARGS ?=
 KERNELS ?=
+EXP ?= published
+SWEEP_ARGS ?=
+MATRIX ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -22,7 +26,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile test check check-live check-kernels lint format golden clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live check-kernels lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -47,6 +51,12 @@ $(OUTPUT):
 	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.txt
 	$(Q)touch $@
 
+# Numbers, plots and files of sweeps; a profile does without.
+.venv/.ready-report: requirements-report.txt .venv/.ready
+	$(call say,VENV,report)
+	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-report.txt
+	$(Q)touch $@
+
 # Root does not write bytecode into the user's tree (__main__.py), so it is made here.
 $(OUTPUT)/.bytecode: .venv/.ready $(shell find tools/copyscope -name '*.py')
 	$(Q)$(PYTHON) -P -m compileall -q tools/copyscope
@@ -64,11 +74,17 @@ deps-kernels:
 profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
 	$(Q)tools/profile.py --impl $(IMPL) $(PROFILE_ARGS)
 
+sweep: deps all ## Install, build, run an experiment: EXP=quick SWEEP_ARGS="--budget 20m" (root)
+	$(Q)tools/sweep.py $(EXP) $(SWEEP_ARGS)
+
+report: .venv/.ready-report ## Report, plots and tables from the records of sweeps (no root): RESULTS=results/HOST/EXPERIMENT, or all
+	$(Q)$(AS_USER) tools/report.py $(RESULTS)
+
 test: deps-test all ## Install, build, run all tests of this machine (root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check
 	$(Q)$(MAKE) --no-print-directory check-live
 
-check: artifacts .venv/.ready-test $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
+check: artifacts .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
 	$(Q)$(OUTPUT)/tests/unit
 	$(Q)$(PYTEST) -q tests/pure
 
@@ -76,20 +92,30 @@ check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live te
 	$(Q)$(PYTEST) -q tests/live
 
 # The guests see this tree read-only, so everything must be built before.
-check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" (root, network)
-	$(Q)$(PYTHON) -P -B tests/kernels/matrix.py $(KERNELS)
+check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief (root, network)
+	$(Q)PYTHONPATH=tests/kernels $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
-lint: artifacts .venv/.ready-test ## ruff, mypy, shellcheck
+lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside
+	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/arm64/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests
 
-golden: artifacts .venv/.ready-test ## Record the golden files anew; look at the difference before you commit it
+golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden files anew; look at the difference before you commit it
 	$(Q)COPYSCOPE_GOLDEN=1 $(PYTEST) -q tests/pure
+
+# Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
+cookbook: all .venv/.ready-test ## docs/BPFTRACE.md anew, from real runs of every script (root, QEMU)
+	$(Q)tests/bench/cookbook.sh
+
+$(OUTPUT)/tests/bare: tests/bench/bare.c | $(OUTPUT)/tests
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
+
+bench: deps-test all .venv/.ready-test $(OUTPUT)/tests/bare ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
+	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
 
 clean: ## Remove what was built (not results/)
 	$(Q)rm -rf $(OUTPUT) .venv

@@ -89,6 +89,7 @@ enum hook_bytes {
 	BYTES_NONE,
 	BYTES_RETURNED,
 	BYTES_SKB_DATA_LEN,
+	BYTES_CHECKED,
 };
 
 /* Programs that could not do their work say so here; every slot is read and printed. */
@@ -177,7 +178,8 @@ _Static_assert(CATEGORY_CNT <= CATEGORY_SLOTS, "category");
 struct shadow_frame {
 	__u64 bytes;
 	__u32 category;
-	__u32 bracket;
+	/* enum function_row */
+	__u32 row;
 };
 
 /* The functions that one task is in, its clock and its counters. */

@@ -8,18 +8,39 @@
  */
 #include "shadow.bpf.h"
 
-#include "hooks.h"
-
 #define VEC_NET_TX 2
 #define VEC_NET_RX 3
 
-static __always_inline int enter(__u32 category, __u32 kind, __u64 bytes)
+/*
+ * How each function is hooked, set before loading; the verifier drops the branches that are not taken. By fentry and fexit
+ * its arguments are in ctx, and after them its return value; probed: by kprobe and kretprobe.
+ */
+const volatile __u8 function_arguments[ROW_CNT];
+const volatile __u8 function_probed[ROW_CNT];
+
+/* The return of a function that is about to copy; what comes next is the end of the copy. */
+static __always_inline int announce(__u32 category, __u32 bytes_kind, __s64 bytes)
+{
+	struct shadow *shadow = begin(0);
+	struct reading now = {};
+
+	if (!shadow)
+		return 0;
+	read_if_timed(shadow, &now);
+	end_bracket(shadow, &now, 1);
+	charge(shadow, &now);
+	/* Not every check is followed by the copy of a payload; those in a send are. */
+	if (bytes > 0 && (bytes_kind != BYTES_CHECKED || innermost(shadow) == CATEGORY_SEND))
+		push(shadow, category, bytes, ROW_BRACKET, &now);
+	finish(shadow);
+	return 0;
+}
+
+static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 bytes)
 {
 	struct shadow *shadow;
 	struct reading now = {};
 
-	if (kind == KIND_BRACKET)
-		return 0;
 	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
 	if (kind == KIND_ROOT && current_side() == SIDE_OTHER)
 		return 0;
@@ -30,38 +51,38 @@ static __always_inline int enter(__u32 category, __u32 kind, __u64 bytes)
 	end_bracket(shadow, &now, kind != KIND_REFERENCE);
 	if (kind != KIND_MARK) {
 		charge(shadow, &now);
-		push(shadow, category, bytes, 0, &now);
+		/* No root contains itself: it ended and its exit did not fire. */
+		if (kind == KIND_ROOT && unwind(shadow, row)) {
+			shadow->depth--;
+			count_loss(LOSS_SHADOW_BROKEN);
+		}
+		push(shadow, category, bytes, row, &now);
 	}
 	finish(shadow);
 	return 0;
 }
 
-static __always_inline int leave(__u32 category, __u32 kind, __u32 bytes_kind, __s64 returned)
+static __always_inline int leave(__u32 row, __u32 category, __u32 bytes_kind, __s64 returned)
 {
 	struct shadow *shadow;
 	struct shadow_frame *frame;
 	__s64 bytes;
 	struct reading now = {};
 
-	if (kind == KIND_MARK)
-		return 0;
 	shadow = begin(0);
 	if (!shadow)
 		return 0;
 	read_if_timed(shadow, &now);
 	end_bracket(shadow, &now, 1);
 	charge(shadow, &now);
-	if (kind == KIND_BRACKET) {
-		if (returned > 0)
-			push(shadow, category, returned, 1, &now);
-		goto out;
-	}
-	frame = top_frame(shadow);
-	if (!frame || frame->category != category) {
+	if (!unwind(shadow, row)) {
 		/* It was entered before we were attached. */
 		count_loss(LOSS_SHADOW_BROKEN);
 		goto out;
 	}
+	frame = top_frame(shadow);
+	if (!frame)
+		goto out;
 	bytes = bytes_kind == BYTES_RETURNED ? returned : (__s64)frame->bytes;
 	count_call(shadow, category, bytes);
 	pop(shadow, &now);
@@ -70,34 +91,66 @@ out:
 	return 0;
 }
 
-static __always_inline __u64 bytes_at_entry(void *ctx, __u32 bytes_kind)
-{
-	__u64 skb = 0;
+/* A program of fentry or fexit reads its ctx at constant offsets only: the compiler must not choose between two. */
+#define CTX_SLOT(ctx, slot) ({ \
+	__u64 value; \
+	asm volatile("%0 = *(u64 *)(%1 + 8 * " #slot ")" : "=r"(value) : "r"(ctx)); \
+	value; \
+})
+#define ARGUMENT(ctx, row, slot, PARM) (function_probed[row] ? PARM((struct pt_regs *)(ctx)) : CTX_SLOT(ctx, slot))
 
-	if (bytes_kind != BYTES_SKB_DATA_LEN || bpf_get_func_arg(ctx, 0, &skb))
-		return 0;
-	return BPF_CORE_READ((struct sk_buff *)skb, data_len);
+static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_kind)
+{
+	if (bytes_kind == BYTES_SKB_DATA_LEN)
+		return BPF_CORE_READ((struct sk_buff *)ARGUMENT(ctx, row, 0, PT_REGS_PARM1), data_len);
+	/* 5.10 stores a bool as one byte and leaves the rest as it was. */
+	if (bytes_kind == BYTES_CHECKED && !(__u8)ARGUMENT(ctx, row, 2, PT_REGS_PARM3))
+		return ARGUMENT(ctx, row, 1, PT_REGS_PARM2);
+	return 0;
 }
 
-static __always_inline __s64 returned_value(void *ctx)
+/* The return value comes after the arguments; bpf_get_func_ret() is younger than fexit (5.17, commit f92c1e183604). */
+static __always_inline __s64 returned_value(void *ctx, __u32 row)
 {
 	__u64 value = 0;
 
+	if (function_probed[row])
+		return (__s32)PT_REGS_RC((struct pt_regs *)ctx);
+	switch (function_arguments[row]) {
+	case 1: value = CTX_SLOT(ctx, 1); break;
+	case 2: value = CTX_SLOT(ctx, 2); break;
+	case 3: value = CTX_SLOT(ctx, 3); break;
+	case 4: value = CTX_SLOT(ctx, 4); break;
+	case 5: value = CTX_SLOT(ctx, 5); break;
+	case 6: value = CTX_SLOT(ctx, 6); break;
+	case 7: value = CTX_SLOT(ctx, 7); break;
+	case 8: value = CTX_SLOT(ctx, 8); break;
+	}
 	/* The upper half of an int is not defined. */
-	return bpf_get_func_ret(ctx, &value) ? 0 : (__s32)value;
+	return (__s32)value;
 }
 
+/* kprobe and kretprobe in name only: the collector makes them fentry and fexit where it can. */
 #define FUNCTION(id, symbols, category, kind, bytes) \
-	SEC("?fentry") \
+	SEC("?kprobe") \
 	int enter_##id(void *ctx) \
 	{ \
-		return enter(CATEGORY_##category, KIND_##kind, bytes_at_entry(ctx, BYTES_##bytes)); \
+		__u64 at_entry = bytes_at_entry(ctx, ROW_##id, BYTES_##bytes); \
+\
+		if (KIND_##kind == KIND_BRACKET) \
+			return announce(CATEGORY_##category, BYTES_##bytes, at_entry); \
+		return enter(ROW_##id, CATEGORY_##category, KIND_##kind, at_entry); \
 	} \
-	SEC("?fexit") \
+	SEC("?kretprobe") \
 	int leave_##id(void *ctx) \
 	{ \
-		return leave(CATEGORY_##category, KIND_##kind, BYTES_##bytes, \
-			     BYTES_##bytes == BYTES_RETURNED ? returned_value(ctx) : 0); \
+		__s64 returned = BYTES_##bytes == BYTES_RETURNED ? returned_value(ctx, ROW_##id) : 0; \
+\
+		if (KIND_##kind == KIND_BRACKET) \
+			return announce(CATEGORY_##category, BYTES_##bytes, \
+					BYTES_##bytes == BYTES_CHECKED ? bytes_at_entry(ctx, ROW_##id, BYTES_##bytes) : \
+									 returned); \
+		return leave(ROW_##id, CATEGORY_##category, BYTES_##bytes, returned); \
 	}
 FUNCTIONS(FUNCTION)
 #undef FUNCTION
@@ -154,7 +207,7 @@ int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 		return 0;
 	read_if_timed(shadow, &now);
 	charge(shadow, &now);
-	push(shadow, CATEGORY_SOFTIRQ, 0, 0, &now);
+	push(shadow, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ, &now);
 	shadow->softirqs++;
 	finish(shadow);
 	return 0;
@@ -171,7 +224,7 @@ int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 	shadow = begin(0);
 	if (!shadow)
 		return 0;
-	if (shadow->softirqs && innermost(shadow) == CATEGORY_SOFTIRQ) {
+	if (shadow->softirqs && unwind(shadow, ROW_SOFTIRQ)) {
 		read_if_timed(shadow, &now);
 		charge(shadow, &now);
 		count_call(shadow, CATEGORY_SOFTIRQ, 0);

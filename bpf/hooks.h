@@ -33,27 +33,33 @@
 	HOOK(shadow_softirq_leave, functions, softirq_exit, REQUIRED)
 
 /*
- * FUNCTION(id, symbols, category, kind, bytes) - one row per kernel function, hooked with fentry and fexit
+ * FUNCTION(id, symbols, category, kind, bytes) - one row per kernel function, hooked at its entry and its exit: with
+ * fentry and fexit, and where these are refused with kprobe and kretprobe (attach.c)
  *
- * symbols   candidates in order, separated by |: the first that BTF has is used; no row is required, a missing one
- *           leaves its time with the function around it
+ * symbols   candidates in order, separated by |: the first that this kernel has is used. Without the roots of send and
+ *           receive the instrument does not run; any other row that is missing leaves its time with the function around it
  * category  what its self time is charged to
  * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK (abi.h)
- * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument)
+ * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
+ *           CHECKED (second argument, where the third says that it goes to the kernel)
  *
  * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel: lib/ is built without. It is
  * bracketed: tcp_wmem_schedule() returns the number of bytes that are copied (or pinned) next (6.1 and newer), and
- * whichever hooked function comes next is its end.
+ * whichever hooked function comes next is its end. A BRACKET row right after another one is used only without that:
+ * on older kernels the copy begins when __check_object_size() has seen its destination (which every copy
+ * from user space has checked, so it is the dearer hook).
  */
 #define FUNCTIONS(FUNCTION) \
 	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE) \
 	FUNCTION(send_locked, "tcp_sendmsg_locked", SEND, SPAN, RETURNED) \
 	FUNCTION(receive, "tcp_recvmsg", RECEIVE, ROOT, NONE) \
 	FUNCTION(copy_in, "tcp_wmem_schedule", COPY_IN, BRACKET, RETURNED) \
+	FUNCTION(copy_in_check, "__check_object_size", COPY_IN, BRACKET, CHECKED) \
 	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED) \
 	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED) \
 	FUNCTION(deferred, "skb_copy_ubufs", DEFERRED, SPAN, SKB_DATA_LEN) \
-	FUNCTION(completion, "msg_zerocopy_complete|msg_zerocopy_callback", COMPLETION, SPAN, NONE) \
+	FUNCTION(completion, "msg_zerocopy_complete|msg_zerocopy_callback|sock_zerocopy_callback", COMPLETION, SPAN, \
+		 NONE) \
 	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE) \
 	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, ROOT, RETURNED) \
 	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE) \
@@ -67,5 +73,15 @@
 	FUNCTION(wait_memory, "sk_stream_wait_memory", NONE, MARK, NONE) \
 	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE) \
 	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE)
+
+/* Which row a frame of a shadow stack belongs to; the last two have no function. */
+enum function_row {
+#define FUNCTION(id, symbols, category, kind, bytes) ROW_##id,
+	FUNCTIONS(FUNCTION)
+#undef FUNCTION
+	ROW_CNT,
+	ROW_BRACKET = ROW_CNT,
+	ROW_SOFTIRQ,
+};
 
 #endif

@@ -4,6 +4,7 @@
 #define COPYSCOPE_SHADOW_BPF_H
 
 #include "counters.bpf.h"
+#include "hooks.h"
 
 /* Each CPU has an idle task of its own, and all have the tid 0. */
 #define IDLE_TASK 0x80000000u
@@ -79,7 +80,7 @@ static __always_inline void charge(struct shadow *shadow, const struct reading *
 	copy_reading(&shadow->since, now);
 }
 
-static __always_inline void push(struct shadow *shadow, __u32 category, __u64 bytes, __u32 bracket,
+static __always_inline void push(struct shadow *shadow, __u32 category, __u64 bytes, __u32 row,
 				 const struct reading *now)
 {
 	struct shadow_frame *frame;
@@ -103,7 +104,7 @@ static __always_inline void push(struct shadow *shadow, __u32 category, __u64 by
 		return;
 	frame->category = category;
 	frame->bytes = bytes;
-	frame->bracket = bracket;
+	frame->row = row;
 }
 
 /* What the call spent in one context and category goes to its cell. */
@@ -170,12 +171,42 @@ static __always_inline void count_call(const struct shadow *shadow, __u32 catego
 		cell->bytes += bytes;
 }
 
+/*
+ * Drops what lies above the last frame of the row: its exit did not fire (a kretprobe without a free instance, a program
+ * that was skipped). False when there is no such frame, at least not above the softirq that we are in: it was entered
+ * before we were attached.
+ */
+static __always_inline bool unwind(struct shadow *shadow, __u32 row)
+{
+	__u32 depth = shadow->depth;
+
+	for (int i = 0; i < SHADOW_DEPTH; i++) {
+		__u32 index = depth - 1 - i;
+		struct shadow_frame *frame;
+
+		if (index >= SHADOW_DEPTH)
+			break;
+		asm volatile("" : "+r"(index));
+		frame = &shadow->frames[index & (SHADOW_DEPTH - 1)];
+		if (frame->row == row) {
+			if (i) {
+				shadow->depth = depth - i;
+				count_loss(LOSS_SHADOW_BROKEN);
+			}
+			return true;
+		}
+		if (frame->row == ROW_SOFTIRQ)
+			break;
+	}
+	return false;
+}
+
 /* The copy that a bracket announced ends with the next event, and did not happen if that event takes references. */
 static __always_inline void end_bracket(struct shadow *shadow, const struct reading *now, int copied)
 {
 	struct shadow_frame *frame = top_frame(shadow);
 
-	if (!frame || !frame->bracket)
+	if (!frame || frame->row != ROW_BRACKET)
 		return;
 	if (copied) {
 		charge(shadow, now);

@@ -30,8 +30,12 @@ run     | Python                            | python3              | python3    
 run     | Python environments               | !have_venv           | python3-venv     | python3
 test    | checking shell scripts            | shellcheck           | shellcheck       | ShellCheck
 test    | formatting C                      | clang-format         | clang-format     | clang-tools-extra
+test    | the bpftrace cookbook             | bpftrace             | bpftrace         | bpftrace
+test    | second opinion                    | /usr/sbin/syscount   | libbpf-tools     | libbpf-tools
 test    | memory errors in C                | !have_sanitizers     | libc6-dev gcc    | libasan libubsan
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
+kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
+kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu
 kernels | first program of a guest          | /bin/busybox         | busybox-static   | busybox
 kernels | modules of the guests             | depmod               | kmod             | kmod
 kernels | first file system of a guest      | cpio                 | cpio             | cpio
@@ -91,6 +95,10 @@ have_perf() { # a build for another kernel is enough: copyscope finds it behind 
 
 have_sanitizers() { # gcc prints a path only for a library that it has
 	[[ $(gcc -print-file-name=libasan.so) == */* && $(gcc -print-file-name=libubsan.so) == */* ]]
+}
+
+have_arm64_cc() { # the compiler alone has no C library
+	echo 'int main(void) { return 0; }' | aarch64-linux-gnu-gcc -static -x c - -o /dev/null
 }
 
 have_debian_keys() {

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,6 +139,29 @@ uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address)
 const char *ksyms__name(const struct ksyms *ksyms, uint32_t id)
 {
 	return ksyms->names + ksyms->table[id].name;
+}
+
+static bool is_copy(const char *suffix)
+{
+	return !strncmp(suffix, ".isra.", 6) || !strncmp(suffix, ".constprop.", 11);
+}
+
+const char *ksyms__find_name(const struct ksyms *ksyms, const char *name)
+{
+	size_t length = strlen(name);
+	const char *copy = NULL;
+
+	for (uint32_t id = 1; id < ksyms->count; id++) {
+		const char *found = ksyms__name(ksyms, id);
+
+		if (strncmp(found, name, length))
+			continue;
+		if (!found[length])
+			return found;
+		if (is_copy(found + length) && !strstr(found + length, ".part.") && !strstr(found + length, ".cold"))
+			copy = copy ?: found;
+	}
+	return copy;
 }
 
 void ksyms__free(struct ksyms *ksyms)

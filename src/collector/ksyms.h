@@ -21,6 +21,11 @@ uint32_t ksyms__count(const struct ksyms *ksyms);
 uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address);
 /* The name of an id ("[unknown]" for KSYM_UNKNOWN); lives as long as ksyms. */
 const char *ksyms__name(const struct ksyms *ksyms, uint32_t id);
+/*
+ * The symbol of a function: its name, or else that of a copy which the compiler made of it for constant or unused
+ * arguments (NAME.constprop.0, NAME.isra.0). Parts of it (.part, .cold) are not it. NULL if there is none.
+ */
+const char *ksyms__find_name(const struct ksyms *ksyms, const char *name);
 void ksyms__free(struct ksyms *ksyms);
 
 #endif

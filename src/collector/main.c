@@ -7,6 +7,7 @@
  */
 #include <argp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include <bpf/libbpf.h>
@@ -29,13 +30,13 @@ static struct {
 	unsigned int frequency_hz;
 	unsigned int gate;
 	bool functions;
-	struct functions_options function;
+	struct functions_options functions_options;
 	bool probe;
 	bool verbose;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
 	.gate = DEFAULT_GATE,
-	.function = { .gate_one_in = DEFAULT_GATE },
+	.functions_options = { .attach = ATTACH_ANY, .gate_one_in = DEFAULT_GATE },
 };
 
 /* Long options without a letter. */
@@ -50,6 +51,7 @@ static const struct argp_option options[] = {
 	{ "seed", OPTION_SEED, "N", 0, "Which ones", 0 },
 	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default cycles,instructions,"
 	  "LLC-load-misses,L1-dcache-load-misses; also cpu-clock, page-faults; empty: none)", 0 },
+	{ "attach", 'a', "KIND", 0, "Hook functions by fentry or kprobe only (default any: kprobe where fentry is refused)", 0 },
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
 	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
 	{},
@@ -80,10 +82,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		env.gate = gate_of(arg, "--gate", state);
 		return 0;
 	case OPTION_FUNCTIONS_GATE:
-		env.function.gate_one_in = gate_of(arg, "--functions-gate", state);
+		env.functions_options.gate_one_in = gate_of(arg, "--functions-gate", state);
 		return 0;
 	case OPTION_SEED:
-		env.function.seed = strtoull(arg, &end, 10);
+		env.functions_options.seed = strtoull(arg, &end, 10);
 		if (*end)
 			argp_error(state, "--seed: %s: not a number", arg);
 		return 0;
@@ -93,7 +95,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case 'c':
 		if (!counters__valid(arg))
 			argp_error(state, "--count: %s: not a list of at most %d of the events in --help", arg, COUNTERS_MAX);
-		env.function.count = arg;
+		env.functions_options.count = arg;
+		return 0;
+	case 'a':
+		env.functions_options.attach = !strcmp(arg, "any") ? ATTACH_ANY : !strcmp(arg, "fentry") ? ATTACH_FENTRY :
+					       !strcmp(arg, "kprobe") ? ATTACH_KPROBE : ATTACH_NOTHING;
+		if (env.functions_options.attach == ATTACH_NOTHING)
+			argp_error(state, "--attach: %s: one of any, fentry, kprobe", arg);
 		return 0;
 	case 'p':
 		env.probe = true;
@@ -150,11 +158,13 @@ int main(int argc, char **argv)
 	if (err)
 		return 2;
 	collector.frequency_hz = env.frequency_hz;
+	if (!env.functions)
+		env.functions_options.attach = ATTACH_NOTHING;
 	libbpf_set_print(print_libbpf);
 	raise_memlock();
 	err = stacks__new(&collector.stacks);
 	if (!err)
-		err = probes__open(&collector.probes, env.gate, env.functions ? &env.function : NULL);
+		err = probes__open(&collector.probes, env.gate, &env.functions_options);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err),
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");

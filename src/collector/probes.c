@@ -33,18 +33,8 @@ static const struct hook_row {
 #undef HOOK
 };
 
-enum hook_state { HOOK_UNUSED, HOOK_READY, HOOK_ATTACHED, HOOK_MISSING, HOOK_REFUSED };
-
-static const char *const state_names[] = {
-	[HOOK_UNUSED] = "unused",
-	[HOOK_READY] = "available",
-	[HOOK_ATTACHED] = "attached",
-	[HOOK_MISSING] = "missing",
-	[HOOK_REFUSED] = "refused",
-};
-
 struct hook {
-	enum hook_state state;
+	enum attach_state state;
 	struct bpf_link *link;
 	char reason[160];
 };
@@ -78,29 +68,29 @@ static void find_tracepoints(struct probes *probes, const struct btf *btf, int e
 		char type[96];
 
 		if (!btf) {
-			hook->state = HOOK_MISSING;
+			hook->state = STATE_MISSING;
 			snprintf(hook->reason, sizeof(hook->reason),
 				 "/sys/kernel/btf/vmlinux: %s: this kernel has no BTF; the sampler still works: "
 				 "--instruments sampler", strerror(-err));
 			continue;
 		}
 		if (!functions && !strcmp(row->instrument, "functions")) {
-			hook->state = HOOK_UNUSED;
+			hook->state = STATE_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
 			continue;
 		}
-		if (row->need == FALLBACK && probes->hooks[i - 1].state == HOOK_READY) {
-			hook->state = HOOK_UNUSED;
+		if (row->need == FALLBACK && probes->hooks[i - 1].state == STATE_READY) {
+			hook->state = STATE_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "%s is better and present",
 				 hook_rows[i - 1].tracepoint);
 			continue;
 		}
 		snprintf(type, sizeof(type), "btf_trace_%s", row->tracepoint);
 		if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) > 0) {
-			hook->state = HOOK_READY;
+			hook->state = STATE_READY;
 			continue;
 		}
-		hook->state = HOOK_MISSING;
+		hook->state = STATE_MISSING;
 		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
 	}
 }
@@ -116,6 +106,12 @@ static void fill_call_numbers(struct copyscope *skel)
 #define ALL -1
 #define NOTHING -2
 
+static void drop(struct probes *probes)
+{
+	copyscope__destroy(probes->skel);
+	probes->skel = NULL;
+}
+
 static int load(struct probes *probes, int only, int only_function, bool sampler)
 {
 	struct copyscope *skel = copyscope__open();
@@ -124,9 +120,9 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	if (!skel)
 		return -errno;
 	for (int i = 0; i < HOOK_CNT; i++)
-		bpf_program__set_autoload(program_of(skel, i), probes->hooks[i].state == HOOK_READY &&
+		bpf_program__set_autoload(program_of(skel, i), probes->hooks[i].state == STATE_READY &&
 							       (only == ALL || only == i));
-	functions__prepare(probes->functions, skel, only_function);
+	err = functions__prepare(probes->functions, skel, only_function);
 	bpf_program__set_autoload(skel->progs.on_cpu_clock, sampler);
 	bpf_program__set_autoload(skel->progs.on_cpu_clock_elsewhere, sampler);
 	bpf_program__set_autoload(skel->progs.on_cycles, sampler);
@@ -134,7 +130,7 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	bpf_program__set_autoload(skel->progs.on_l1d_load_misses, sampler);
 	fill_call_numbers(skel);
 	skel->rodata->time_one_in = probes->time_one_in;
-	err = copyscope__load(skel);
+	err = err ?: copyscope__load(skel);
 	if (!err && only == ALL)
 		probes->skel = skel;
 	else
@@ -145,33 +141,38 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 /* Something was refused: find out what, one program at a time. */
 static void find_refused(struct probes *probes)
 {
-	bool functions = true;
+	int err = load(probes, ALL, FUNCTIONS_NONE, true);
 
-	for (int i = 0; i < HOOK_CNT; i++) {
+	if (!err)
+		drop(probes);
+	for (int i = 0; err && i < HOOK_CNT; i++) {
 		struct hook *hook = &probes->hooks[i];
-		int err;
+		int refused = hook->state == STATE_READY ? load(probes, i, FUNCTIONS_NONE, false) : 0;
 
-		if (hook->state != HOOK_READY)
+		if (!refused)
 			continue;
-		err = load(probes, i, NOTHING, false);
-		if (!err)
-			continue;
-		hook->state = HOOK_REFUSED;
-		snprintf(hook->reason, sizeof(hook->reason), "load: %s", strerror(-err));
+		hook->state = STATE_REFUSED;
+		snprintf(hook->reason, sizeof(hook->reason), "load: %s", strerror(-refused));
 	}
 	if (load(probes, NOTHING, FUNCTIONS_READ_COST, false))
 		functions__refuse_read_cost(probes->functions);
-	for (int row = 0; row < functions__count(); row++) {
-		int err;
-
-		if (!functions__is_ready(probes->functions, row))
-			continue;
-		err = functions ? load(probes, NOTHING, row, false) : -EPERM;
+	for (int row = functions__next(probes->functions, 0); row >= 0; row = functions__next(probes->functions, row)) {
+		err = load(probes, NOTHING, row, false);
 		if (err)
 			functions__refuse(probes->functions, row, err);
-		/* A policy refuses them all: no need to ask twenty times. */
-		functions = functions && err != -EPERM;
+		else
+			row++;
 	}
+}
+
+static int load_what_works(struct probes *probes)
+{
+	int err = load(probes, ALL, FUNCTIONS_ALL, true);
+
+	if (!err || err == -ENOMEM)
+		return err;
+	find_refused(probes);
+	return load(probes, ALL, FUNCTIONS_ALL, true);
 }
 
 int probes__open(struct probes **result, unsigned int time_one_in, const struct functions_options *functions)
@@ -184,22 +185,21 @@ int probes__open(struct probes **result, unsigned int time_one_in, const struct 
 		return -ENOMEM;
 	probes->time_one_in = time_one_in;
 	btf = btf__load_vmlinux_btf();
-	find_tracepoints(probes, btf, btf ? 0 : -errno, functions);
+	find_tracepoints(probes, btf, btf ? 0 : -errno, functions->attach != ATTACH_NOTHING);
 	err = functions__new(&probes->functions, btf, functions);
 	btf__free(btf);
-	if (!err)
-		err = load(probes, ALL, ALL, true);
-	if (err && err != -ENOMEM) {
-		find_refused(probes);
-		err = load(probes, ALL, ALL, true);
+	err = err ?: load_what_works(probes);
+	/* Some kernels load what they do not attach; each row has at most two ways to fail. */
+	while (!err && functions__try(probes->functions, probes->skel)) {
+		drop(probes);
+		err = load_what_works(probes);
 	}
 	err = err ?: functions__install(probes->functions, probes->skel);
-	if (err) {
+	if (err)
 		probes__close(probes);
-		return err;
-	}
-	*result = probes;
-	return 0;
+	else
+		*result = probes;
+	return err;
 }
 
 struct copyscope *probes__skeleton(struct probes *probes)
@@ -214,7 +214,7 @@ void probes__target(struct probes *probes, enum side side, pid_t tgid)
 
 int probes__attach(struct probes *probes, const char *instrument)
 {
-	int err = strcmp(instrument, "functions") ? 0 : functions__attach(probes->functions, probes->skel);
+	int err = strcmp(instrument, "functions") ? 0 : functions__attach(probes->functions);
 
 	if (err)
 		return err;
@@ -223,13 +223,13 @@ int probes__attach(struct probes *probes, const char *instrument)
 
 		if (strcmp(hook_rows[i].instrument, instrument))
 			continue;
-		if (hook->state == HOOK_READY || hook->state == HOOK_ATTACHED) {
+		if (hook->state == STATE_READY || hook->state == STATE_ATTACHED) {
 			hook->link = bpf_program__attach(program_of(probes->skel, i));
 			if (hook->link) {
-				hook->state = HOOK_ATTACHED;
+				hook->state = STATE_ATTACHED;
 				continue;
 			}
-			hook->state = HOOK_REFUSED;
+			hook->state = STATE_REFUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "attach: %s", strerror(errno));
 		}
 		if (hook_rows[i].need == REQUIRED) {
@@ -267,7 +267,7 @@ json_t *probes__hooks_json(const struct probes *probes)
 
 	for (int i = 0; i < HOOK_CNT; i++) {
 		const struct hook *hook = &probes->hooks[i];
-		bool works = hook->state == HOOK_READY || hook->state == HOOK_ATTACHED;
+		bool works = hook->state == STATE_READY || hook->state == STATE_ATTACHED;
 
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", hook_rows[i].id,
@@ -292,8 +292,7 @@ json_t *probes__loss_json(const struct probes *probes)
 	json_t *loss = json_object();
 
 	for (int what = 0; what < LOSS_CNT; what++)
-		json_object_set_new(loss, loss_names[what],
-				    json_integer(probes->skel->bss->lost[what]));
+		json_object_set_new(loss, loss_names[what], json_integer(probes->skel->bss->lost[what]));
 	for (int i = 0; i < HOOK_CNT; i++) {
 		struct bpf_prog_info info = {};
 		__u32 size = sizeof(info);
@@ -305,6 +304,7 @@ json_t *probes__loss_json(const struct probes *probes)
 		snprintf(name, sizeof(name), "recursion_%s", hook_rows[i].id);
 		json_object_set_new(loss, name, json_integer(info.recursion_misses));
 	}
+	functions__add_losses(probes->functions, loss);
 	return loss;
 }
 

@@ -3,12 +3,12 @@
 #ifndef COLLECTOR_PROBES_H
 #define COLLECTOR_PROBES_H
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include <jansson.h>
 
 #include "abi.h"
+#include "attach.h"
 
 struct copyscope;
 struct functions_options;
@@ -17,7 +17,7 @@ struct probes;
 /*
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
- * time_one_in: which share of the calls is timed (all are counted). functions: NULL leaves function hooks out.
+ * time_one_in: which share of the calls is timed (all are counted). functions: how to hook functions, and what to read.
  */
 int probes__open(struct probes **probes, unsigned int time_one_in, const struct functions_options *functions);
 /* The skeleton, for the sampler and the cells. */

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,10 +26,11 @@ static const char usage[] =
 static int print_options(const struct options *options)
 {
 	struct failure failure = { "" };
+	int err = preflight__check(options, &failure);
 
-	if (preflight__check(options, &failure)) {
+	if (err) {
 		fprintf(stderr, "traffic %s: %s\n", role_names[options->role], failure.text);
-		return EXIT_USAGE;
+		return err == -EINVAL ? EXIT_USAGE : EXIT_CANNOT;
 	}
 	control__emit(options__json(options));
 	return 0;

@@ -64,7 +64,7 @@ int message_shape__check(const struct message_shape *shape, unsigned int rings,
 		return 0;
 	}
 	if (shape->pages == PAGES_THP && memory__thp_never())
-		return failure__set(failure, -EINVAL,
+		return failure__set(failure, -EOPNOTSUPP,
 			"pages: thp: this machine never gives them: write madvise to "
 			"/sys/kernel/mm/transparent_hugepage/enabled as root, or use --pages 4k");
 	if (available && needed > available)

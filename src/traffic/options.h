@@ -21,6 +21,8 @@ extern const char *const reading_names[READING_CNT];
 
 #define THREADS_MAX 1024
 #define EXIT_USAGE 2
+/* --check: the options make sense, but not on this machine, or not with its limits. */
+#define EXIT_CANNOT 3
 
 struct options {
 	enum role role;

@@ -57,12 +57,12 @@ $(eval $(call traffic_compile,$(UNIT_DIR),$$(UNIT_SANITIZE)))
 
 $(OUTPUT)/traffic: $(TRAFFIC_OBJECTS)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(SANITIZE) -o $@ $^ $(TRAFFIC_LIBS)
+	$(Q)$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $^ $(TRAFFIC_LIBS)
 
 $(OUTPUT)/tests/traffic-drill: $(DRILL_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(SANITIZE) -o $@ $^ $(TRAFFIC_LIBS)
+	$(Q)$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $^ $(TRAFFIC_LIBS)
 
 $(OUTPUT)/tests/unit: $(UNIT_OBJECTS)
 	@mkdir -p $(@D)

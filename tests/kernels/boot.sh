@@ -2,6 +2,10 @@
 # boot.sh ROOT COMMAND [QEMU ARGS...]: runs COMMAND in a guest with the kernel of ROOT (see fetch.sh) on this machine's own
 # tree, which it sees read-only through an overlay in memory. Ends with COMMAND's status; 98 when the guest never came up.
 #
+# COPYSCOPE_GUEST_ARCH=arm64: another processor, which needs a tree (COPYSCOPE_GUEST_TREE) of its own programs, with
+# bin/busybox, bin/sh, usr/bin/env, sbin/ip. Its emulated PMU counts cycles and instructions where time is counted in
+# instructions, on one CPU: hence -icount. The short pointer authentication is 4 times faster to emulate.
+#
 # No network reaches the guest. tsc=reliable: a busy host makes the watchdog fall back to the HPET, which takes
 # microseconds to read (5.10). TCG unless COPYSCOPE_ACCEL=kvm: that /dev/kvm exists does not mean that it works.
 # A boot that did not reach its marker is tried once more (text patching races under emulation, one in a hundred); a
@@ -13,16 +17,39 @@ shift 2
 memory=${COPYSCOPE_GUEST_MEMORY:-2G}
 limit_s=${COPYSCOPE_GUEST_TIMEOUT_S:-600}
 here=$(cd "$(dirname "$0")" && pwd)
+tree=${COPYSCOPE_GUEST_TREE:-/}
+cwd=$PWD
+console=ttyS0
+busybox=/bin/busybox
+case ${COPYSCOPE_GUEST_ARCH:-amd64} in
+amd64)
+	qemu=(qemu-system-x86_64 -smp "${COPYSCOPE_GUEST_CPUS:-2}")
+	case ${COPYSCOPE_ACCEL:-tcg} in
+	kvm) qemu+=(-accel kvm -cpu host) ;;
+	*) qemu+=(-accel "tcg,thread=multi" -cpu max) ;;
+	esac
+	;;
+arm64)
+	qemu=(qemu-system-aarch64 -M virt -smp 1 -accel tcg -cpu "max,pauth-impdef=on" -icount "shift=0,sleep=off")
+	console=ttyAMA0
+	busybox=$tree/bin/busybox
+	cwd=/
+	;;
+*)
+	echo "boot: COPYSCOPE_GUEST_ARCH: $COPYSCOPE_GUEST_ARCH: use amd64 or arm64" >&2
+	exit 98
+	;;
+esac
 version=$(basename "$(find "$root/lib/modules/" -mindepth 1 -maxdepth 1 -type d | head -1)")
 
-[ -x /bin/busybox ] || { echo "boot: /bin/busybox: missing: apt-get install busybox-static" >&2; exit 98; }
+[ -x "$busybox" ] || { echo "boot: $busybox: missing: apt-get install busybox-static" >&2; exit 98; }
 
 initrd=$root/initrd.gz
 if [ ! -e "$initrd" ] || [ "$here/init" -nt "$initrd" ]; then
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	mkdir -p "$work"/{bin,dev,proc,sys,modules}
-	cp /bin/busybox "$work/bin/"
+	cp "$busybox" "$work/bin/"
 	install -m 755 "$here/init" "$work/init"
 	number=10
 	# In the order that they need each other; builtin ones have no file.
@@ -42,21 +69,16 @@ if [ ! -e "$initrd" ] || [ "$here/init" -nt "$initrd" ]; then
 	mv "$initrd.part" "$initrd"
 fi
 
-case ${COPYSCOPE_ACCEL:-tcg} in
-kvm) accel=(-accel kvm -cpu host) ;;
-*) accel=(-accel "tcg,thread=multi" -cpu max) ;;
-esac
-
 share() { echo "-fsdev local,id=$1,path=$2,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=$1,mount_tag=$1"; }
 
 encoded=$(printf %s "$command" | base64 -w0)
 log=$(mktemp)
 for attempt in 1 2; do
 	# shellcheck disable=SC2046
-	timeout --foreground "$limit_s" qemu-system-x86_64 "${accel[@]}" -smp 2 -m "$memory" \
+	timeout --foreground "$limit_s" "${qemu[@]}" -m "$memory" \
 		-kernel "$root/vmlinuz" -initrd "$initrd" -nic none -display none -monitor none -serial stdio -no-reboot \
-		-append "console=ttyS0 panic=-1 quiet tsc=reliable cwd=$PWD modules=$version command=$encoded ${COPYSCOPE_GUEST_APPEND:-}" \
-		$(share host /) $(share modules "$root/lib/modules") "$@" < /dev/null 2>&1 | sed -u 's/\r//g' | tee "$log" || true
+		-append "console=$console panic=-1 quiet tsc=reliable cwd=$cwd modules=$version command=$encoded ${COPYSCOPE_GUEST_APPEND:-}" \
+		$(share host "$tree") $(share modules "$root/lib/modules") "$@" < /dev/null 2>&1 | sed -u 's/\r//g' | tee "$log" || true
 	if grep -q '^@@BOOTED' "$log"; then
 		break
 	fi

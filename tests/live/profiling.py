@@ -71,7 +71,9 @@ def traces() -> Traces:
     shown = subprocess.run(
         ["bpftool", "--json", "prog", "show"], capture_output=True, text=True, check=True
     ).stdout
-    programs = {row["id"] for row in json.loads(shown) if row.get("name", "").startswith("on_")}
+    programs = {
+        row["id"] for row in json.loads(shown) if row.get("name", "").startswith(("on_", "enter_", "leave_"))
+    }
     return Traces(
         frozenset(namespaces),
         frozenset(line.split(":")[1].strip() for line in links.splitlines()),

@@ -1,22 +1,39 @@
 """The exact tier on a kernel that allows function hooks: known bytes through known functions."""
 
 import json
+import re
 import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from copyscope import paths
-from profiling import is_root, profile, record_of
+from copyscope.child import Child
+from profiling import (
+    SLOW,
+    broken_identities,
+    is_root,
+    left_after_a_second,
+    profile,
+    record_of,
+    traces,
+)
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
 SIZE = 40_000
 MESSAGES = 23
+TRACING = Path("/sys/kernel/tracing")
 
 
-def why_not() -> str | None:
-    """Why this kernel takes no function hook; None when it does."""
-    argv = [str(paths.COLLECTOR), "--probe", "--functions"]
+@cache
+def why_not(kind: str = "any") -> str | None:
+    """Why this kernel takes no function hook (of this kind); None when it does."""
+    argv = [str(paths.COLLECTOR), "--probe", "--functions", "--attach", kind]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     rows = [row for row in json.loads(done.stdout)["hooks"] if row["instrument"] == "functions"]
     roots = [row for row in rows if row["id"] in ("send", "receive")]
@@ -28,18 +45,24 @@ def cells(record: dict[str, Any], category: str, key: str) -> int:
     return sum(cell[key] for cell in record["functions"]["cells"] if cell["category"] == category)
 
 
+def hooked(record: dict[str, Any]) -> set[str]:
+    return {row["how"] for row in record["hooks"] if row["instrument"] == "functions" and row["how"]}
+
+
+@pytest.mark.parametrize("kind", ["fentry", "kprobe"])
 @pytest.mark.parametrize("impl", ["per_field", "two_copy", "one_copy", "zero_copy"])
-def test_every_byte_is_in_the_function_that_moved_it(impl: str) -> None:
-    reason = why_not()
+def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> None:
+    reason = why_not(kind)
     if reason:
         pytest.skip(reason)
     record = record_of(
         *("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE)),
-        *("--instruments", "sampler,functions"),
+        *("--instruments", "sampler,functions", "--attach", kind),
         check=None,
     )
-    bad = [row for row in record["identities"] if row["holds"] is False]
-    assert bad == []
+    assert hooked(record) == {kind, "tp_btf"}
+    assert broken_identities(record) == []
+    assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}
     expected = MESSAGES * SIZE
     referenced = expected if impl == "zero_copy" else 0
     assert cells(record, "copy_in", "bytes") == expected - referenced
@@ -51,6 +74,79 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str) -> None:
     assert cells(record, "send", "calls") == 2 * calls
     names = {row["name"] for row in record["identities"] if row["holds"]}
     assert {"functions_copy_in", "functions_deferred", "functions_copy_out", "functions_sender_self"} <= names
+
+
+def complaints() -> list[str]:
+    """What the kernel has complained of since it booted."""
+    said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in said if re.search("WARNING: |BUG: |Oops", line)]
+
+
+def functions_with_hooks() -> set[str]:
+    """Functions whose ftrace site anybody uses now."""
+    lines = (TRACING / "enabled_functions").read_text().splitlines()
+    return {line.split()[0] for line in lines if line.strip()}
+
+
+def until(wanted: Callable[[], bool]) -> bool:
+    """Whether it comes true within a second: the kernel frees after a grace period."""
+    deadline = time.monotonic() + 1.0 * SLOW
+    while not wanted() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return wanted()
+
+
+@contextmanager
+def running_traffic() -> Iterator[dict[str, int]]:
+    """A zero-copy stream over loopback that does not stop; the pids of its sides."""
+    with ExitStack() as stack:
+        sender = Child("sender", [str(paths.TRAFFIC), "send", "--control", "--listen", "127.0.0.1"])
+        stack.callback(sender.end)
+        port = str(sender.expect("listening", 15 * SLOW)["port"])
+        argv = [str(paths.TRAFFIC), "recv", "--control", "--connect", "127.0.0.1", "--port", port]
+        receiver = Child("receiver", argv)
+        stack.callback(receiver.end)
+        for child in (receiver, sender):
+            child.expect("connected", 15 * SLOW)
+        sender.ask("go", "going")
+        yield {"sender": sender.pid, "receiver": receiver.pid}
+
+
+@pytest.mark.parametrize("kind", ["fentry", "kprobe"])
+def test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean(kind: str) -> None:
+    reason = why_not(kind)
+    if reason:
+        pytest.skip(reason)
+    before, complained, in_use = traces(), complaints(), functions_with_hooks()
+    with running_traffic() as pids:
+        collector = Child("collector", [str(paths.COLLECTOR), "--functions", "--attach", kind])
+        try:
+            collector.expect("ready", 30 * SLOW)
+            for side, pid in pids.items():
+                collector.ask(f"target {side} {pid}", "target")
+            for _ in range(20):
+                collector.ask("open functions", "opened", 10 * SLOW)
+                time.sleep(0.02)
+                collector.ask("close", "closed", 10 * SLOW)
+                assert until(lambda: functions_with_hooks() <= in_use)
+            report = collector.ask("report", "report", 10 * SLOW)
+        finally:
+            collector.end()
+    assert sum(row["bytes"] for row in report["functions"]["cells"] if row["category"] == "copy_out") > 0
+    assert left_after_a_second(before) == []
+    assert complaints() == complained
+
+
+def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
+    record = record_of("--impl", "one_copy", "--duration", "2", check=None)
+    reason = why_not()
+    arms = {segment["arm"] for segment in record["run"]["segments"]}
+    assert record["run"]["tier"] == ("sampled" if reason else "exact")
+    assert ("functions" in arms) == (record["functions"] is not None) == (reason is None)
+    assert record["run"]["tier_reason"].startswith("function hooks: ")
+    if reason:
+        assert reason in record["run"]["tier_reason"]
+    assert broken_identities(record) == []
 
 
 def test_a_kernel_that_refuses_says_why_and_what_to_do() -> None:

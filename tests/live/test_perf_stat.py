@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from copyscope.perf_stat import PerfStat
+from copyscope.counters import EVENTS, SENDER_EVENTS, Event
+from copyscope.perf_stat import PerfStat, has_tracepoint
 from profiling import SLOW
 
 pytestmark = [
@@ -139,3 +140,49 @@ def _alive(process: Path) -> bool:
         return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_tracepoint_that_is_not_there_costs_only_itself(busy: subprocess.Popen[bytes]) -> None:
+    absent = Event("absent", "events", software=True, tracepoint="nosuch:tracepoint")
+    with PerfStat(busy.pid, (*EVENTS, absent)) as counting:
+        counting.start()
+        counting.wait_ready()
+        counting.enable()
+        time.sleep(0.05)
+        counting.disable()
+        counters = counting.finish()
+    assert counters["absent"].value is None
+    assert counters["absent"].reason == "this kernel has no tracepoint nosuch:tracepoint"
+    assert counters["task-clock"].status == "measured"
+
+
+@pytest.mark.skipif(
+    not has_tracepoint("tlb:tlb_flush"), reason="no tracepoint tlb:tlb_flush: not an x86 kernel"
+)
+def test_tlb_flushes_are_those_of_the_process() -> None:
+    """A mapping that is written and given back costs a flush; a loop that touches nothing costs none."""
+    unmap = (
+        "import mmap\nfor i in range(500):\n m = mmap.mmap(-1, 1 << 16); m.write(b'x' * 65536); m.close()\n"
+    )
+    counted = []
+    for work in (unmap, "for i in range(10**6): pass\n"):
+        program = f"import sys\nsys.stdin.readline()\n{work}print('done', flush=True)\nsys.stdin.readline()\n"
+        pipe = subprocess.PIPE
+        with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with PerfStat(process.pid, SENDER_EVENTS) as counting:
+                counting.start()
+                counting.wait_ready()
+                counting.enable()
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "done\n"
+                counting.disable()
+                counted.append(counting.finish()["tlb-flushes"].value)
+            process.stdin.write("end\n")
+    flushed, quiet = counted
+    assert flushed is not None
+    assert quiet is not None
+    assert flushed >= 500
+    assert quiet < 50

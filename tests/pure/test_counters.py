@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from copyscope.counters import EVENTS, Counter, all_unsupported, combine, parse, split_event
+from copyscope.counters import EVENTS, TLB_FLUSHES, Counter, all_unsupported, combine, parse, split_event
 from copyscope.perf_stat import explain_failure
 from hypothesis import given
 from hypothesis import strategies as st
@@ -167,3 +167,17 @@ def test_as_record_is_json() -> None:
     row = count("hybrid-6.8.json")["cycles"].as_record()
     assert json.loads(json.dumps(row)) == row
     assert set(row) == {"value", "unit", "status", "running", "reason", "parts"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"counter-value" : "17.000000", "unit" : "", "event" : "tlb:tlb_flush", "event-runtime" : 5, '
+        '"pcnt-running" : 100.00}',
+        "17,,tlb:tlb_flush,5,100.00,,",
+    ],
+)
+def test_a_tracepoint_is_counted_under_our_name(line: str) -> None:
+    """Its name has a colon, which separates modifiers in the names of other events."""
+    found = combine(parse(line), [TLB_FLUSHES])
+    assert found == {"tlb-flushes": Counter(17, "flushes", "measured", 1.0, None)}

@@ -106,6 +106,7 @@ def full_records() -> list[dict[str, Any]]:
     for raw in raws:
         add_what_programs_say(raw)
     raws[2]["samples"] = []
+    raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
     return [derive(raw) for raw in [*raws, calls_only, *real_records()]]
 

@@ -67,6 +67,14 @@ def test_a_hook_that_is_missing_is_unchecked_with_its_reason() -> None:
     assert found["holds"] is None and "inlined or absent" in found["reason"]
 
 
+def test_either_bracket_of_the_copy_is_enough() -> None:
+    raw = exact_record()
+    hook = next(row for row in raw["hooks"] if row["id"] == "copy_in" and row["instrument"] == "functions")
+    raw["hooks"].append({**hook, "id": "copy_in_check"})
+    hook |= {"state": "missing", "reason": "inlined or absent in this kernel"}
+    assert identities(raw)["functions_copy_in"]["holds"] is True
+
+
 def test_without_function_hooks_there_is_no_row() -> None:
     full = ledger.derive(raw_record("one_copy"))
     assert full["exact"] == [] and identities(raw_record("one_copy")) == {}

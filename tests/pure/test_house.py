@@ -10,8 +10,14 @@ PACKAGE = paths.ROOT / "tools" / "copyscope"
 
 # Rooms from the top down; a module may import its own room and the rooms named for it.
 ROOMS = {
-    "commands": {"plan", "effects", "conductor", "record", "ledger", "render", "ground"},
-    "plan": {"effects", "conductor", "ground"},
+    "crosscheck": {"plan", "effects", "conductor", "ledger", "ground"},
+    "commands": {
+        *("crosscheck", "sweep", "results", "plan", "effects", "conductor"),
+        *("record", "ledger", "render", "ground"),
+    },
+    "sweep": {"plan", "effects", "conductor", "record", "ledger", "ground"},
+    "results": {"plan", "record", "ledger", "ground"},
+    "plan": {"effects", "conductor", "record", "ground"},
     "conductor": {"effects", "plan", "record", "ground"},
     "effects": {"ground"},
     "record": {"ledger", "ground"},
@@ -20,8 +26,17 @@ ROOMS = {
     "ground": set(),
 }
 ROOM_OF = {
+    "sweep": "sweep",
+    "crosscheck": "crosscheck",
+    "sweep_directory": "sweep",
+    "sweep_runner": "sweep",
+    "results": "results",
     "plan": "plan",
     "options": "plan",
+    "profile_arguments": "plan",
+    "experiment": "plan",
+    "experiment_file": "plan",
+    "toml_lines": "ground",
     "conductor": "conductor",
     "build": "effects",
     "child": "effects",
@@ -41,6 +56,7 @@ ROOM_OF = {
     "__init__": "ground",
     "__main__": "ground",
     "counters": "ground",
+    "tier": "ground",
     "findings": "ground",
     "doctor": "effects",
     "doctor_machine": "effects",

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copyscope.commands.profile_arguments import parser
 from copyscope.errors import UsageError
 from copyscope.options import check_usage
+from copyscope.profile_arguments import parser
 from copyscope.topology import LinkSettings, Topology, TopologyError, open_topology
 from copyscope.topology.interface import make_interface, parse_json, switched, why_not_taken
 

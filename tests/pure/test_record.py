@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,37 @@ def test_round_trip(tmp_path: Path) -> None:
     assert record.read(path) == FULL
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_compressed_record_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.json.gz", "b.json.gz")]
+    for path in paths:
+        record.write(FULL, path)
+        assert record.read(path) == FULL
+    data = paths[0].read_bytes()
+    assert data == paths[1].read_bytes()
+    # RFC 1952: no flags (so no name inside), the time is 0
+    assert data[3] == 0 and data[4:8] == bytes(4)
+    assert len(data) < len(record.serialise(FULL)) / 3
+
+
+@given(st.data())
+def test_refuses_every_truncated_compressed_record(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "run.json.gz"
+        record.write(FULL, path)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+        with pytest.raises(RecordError, match=r"run\.json\.gz: (truncated|damaged)"):
+            record.read(path)
+
+
+@pytest.mark.parametrize("data", [b"{}", b"\x1f\x8b\x08\x00" + bytes(40)])
+def test_refuses_what_is_not_compressed(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "run.json.gz"
+    path.write_bytes(data)
+    with pytest.raises(RecordError, match=r"run\.json\.gz: (damaged|truncated)"):
+        record.read(path)
 
 
 def test_one_row_is_one_line() -> None:

@@ -8,9 +8,9 @@ import pytest
 from builders import raw_record
 from builders.exact import with_functions
 from copyscope import ledger
-from copyscope.commands.profile_arguments import parser
 from copyscope.errors import UsageError
 from copyscope.options import check_usage
+from copyscope.profile_arguments import parser
 from copyscope.render.tiers import tier_lines
 from copyscope.tiers import compare_tiers, why_not
 

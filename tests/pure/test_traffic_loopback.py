@@ -170,8 +170,9 @@ def test_every_receiver_gets_every_byte(receiver: str) -> None:
 def test_the_drill_corrupts_and_the_receiver_sees_it() -> None:
     """Buffers rewritten before their completion: what --verify is for.
 
-    The window is far smaller than a message, so most of each still waits in the send queue, as a reference to the
-    memory, when sendmsg() returns and the drill rewrites it: with a window that fits, lo may have copied all of it.
+    The window is far smaller than a message, so most of each still waits in the send queue, as a reference
+    to the memory, when sendmsg() returns and the drill rewrites it: with a window that fits, lo may have
+    copied all of it.
     """
     sent, received = run_pair(
         ["--impl", "drill", "--messages", "500", "--size", "256K", "--verify", "--touch", "--sndbuf", "4M"],
@@ -363,6 +364,16 @@ def test_an_interrupted_run_still_reports(number: signal.Signals) -> None:
     assert sent.report["zerocopy"]["completions"] == sent.report["zerocopy"]["sends"]
 
 
+def test_a_slow_run_is_not_a_short_one() -> None:
+    """One small message at a time never fills a buffer, however long it takes."""
+    both = ["--size", "1", "--fields", "1", "--mode", "rr"]
+    sent, received = run_pair(["--impl", "one_copy", "--duration", "0.1", *both], both)
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    thread = sent.report["threads"][0]
+    assert 0 < sent.report["bytes"] < thread["sndbuf_bytes"] + thread["rcvbuf_bytes"]
+    assert sent.report["too_short"] is False
+
+
 def test_a_report_says_what_limited_the_run() -> None:
     sent, received = run_pair(
         ["--impl", "one_copy", "--duration", "0.3", "--threads", "2"], ["--threads", "2"]
@@ -476,6 +487,13 @@ def test_hugetlb_says_how_to_reserve() -> None:
     done = subprocess.run([TRAFFIC, *SEND, "--pages", "hugetlb"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "vm.nr_hugepages" in done.stderr
+
+
+@pytest.mark.skipif(huge_pages_free(), reason="huge pages are reserved on this machine")
+def test_a_check_tells_nonsense_from_what_this_machine_cannot_do() -> None:
+    for options, status in ((["--pages", "hugetlb"], 3), (["--size", "4"], 2), (["--pages", "2k"], 2)):
+        check = [str(TRAFFIC), *SEND, *options, "--check"]
+        assert subprocess.run(check, capture_output=True, check=False).returncode == status, options
 
 
 def unprivileged(limit_kib: int) -> list[str]:

@@ -24,6 +24,7 @@ class Identity:
     seed: int
     git: str | None
     dirty: bool | None
+    factors: Mapping[str, Any] | None = None  # of its point in an experiment
 
 
 def subtract_totals(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
         "run": {
             "id": identity.id,
             "experiment": identity.experiment,
+            "factors": None if identity.factors is None else dict(identity.factors),
             "repeat": identity.repeat,
             "order": identity.order,
             "seed": identity.seed,
@@ -101,6 +103,8 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
             "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != WARM_UP) / 1e9,
             "interrupted": raw.interrupted,
             "errors": raw.errors,
+            "tier": raw.tier.name if raw.tier else None,
+            "tier_reason": raw.tier.reason if raw.tier else "the run ended before the collector was ready",
             "segments": segments,
         },
         "workload": {**workload, "congestion_control": used},

@@ -14,14 +14,18 @@ from typing import Any, Protocol
 
 from copyscope import machine, paths
 from copyscope.child import Child, Message, watch
+from copyscope.counters import EVENTS, SENDER_EVENTS
 from copyscope.errors import RunError, UsageError
 from copyscope.perf_stat import PerfStat
 from copyscope.plan import Segment
 from copyscope.segments import WARM_UP
+from copyscope.tier import Tier, choose_tier
 from copyscope.topology import LinkSettings, Topology, TopologyError, open_topology
 
 SIDES = ("sender", "receiver")
 START_S = 15.0
+# Trying every function hook takes seconds on an old kernel under emulation.
+LOAD_S = 60.0
 # A pause ends when every byte has been read at the other end; a receiver that cannot keep up needs a while.
 DRAIN_S = 30.0
 # What a program that is asked to stop may take before its report is given up.
@@ -34,6 +38,8 @@ class Steps(Protocol):
     def begin(self, step: str) -> None: ...
 
     def done(self) -> None: ...
+
+    def expect(self, total: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,16 @@ class RunPlan:
     gate: int
     counters: bool
     seed: int
+    attach: str = "any"
     count: str | None = None
     keep: str | None = None
+    # What to do on a kernel that takes no function hooks; None: such a kernel is an error.
+    otherwise: "RunPlan | None" = None
+
+    @property
+    def functions(self) -> bool:
+        """Whether any arm hooks functions."""
+        return any("functions" in probes for probes in self.probes.values())
 
 
 @dataclass
@@ -64,6 +78,7 @@ class Raw:
     segments: list[dict[str, Any]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     interrupted: bool = False
+    tier: Tier | None = None
     topology: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
     kept: Any = None
@@ -119,22 +134,27 @@ class Conductor:
         plan = self.plan
         steal_before = machine.cpu_times()
         argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
-        functions = any("functions" in probes for probes in plan.probes.values())
-        if functions:
-            argv += ["--functions", "--functions-gate", str(plan.gate), "--seed", str(plan.seed)]
+        if plan.functions:
+            argv += ["--functions", "--attach", plan.attach]
+            argv += ["--functions-gate", str(plan.gate), "--seed", str(plan.seed)]
             argv += [] if plan.count is None else ["--count", plan.count]
         collector = self._spawn("collector", argv)
         topology = self._exit.enter_context(open_topology(plan.kind, plan.link, paths.XDP_OBJECT))
         if plan.keep is not None:
             self.raw.kept = topology.keep(plan.keep)
         self._start_traffic(topology)
-        ready = collector.expect("ready", START_S)
-        if functions:
-            require_functions(ready["hooks"])
+        ready = collector.expect("ready", LOAD_S)
+        self.raw.tier = choose_tier(plan.functions, ready["hooks"])
+        if plan.functions and not self.raw.tier.exact:
+            if plan.otherwise is None:
+                raise RunError(f"{self.raw.tier.reason}; use --instruments auto")
+            self.plan = plan = plan.otherwise
+            self.steps.expect(len(plan.segments))
         for side in SIDES:
             collector.ask(f"target {side} {self._children[side].pid}", "target")
             if plan.counters:
-                self._perf[side] = self._exit.enter_context(PerfStat(self._children[side].pid))
+                events = SENDER_EVENTS if side == "sender" else EVENTS
+                self._perf[side] = self._exit.enter_context(PerfStat(self._children[side].pid, events))
                 self._perf[side].start()
         # veth and friends are loaded by now, so that their functions have names.
         collector.send("symbols")
@@ -271,13 +291,3 @@ class Conductor:
             if str(error) not in self.raw.errors:
                 self.raw.errors.append(str(error))
             return None
-
-
-def require_functions(hooks: list[dict[str, Any]]) -> None:
-    """Function hooks were asked for by name: without the roots there is nothing to measure."""
-    for hook in hooks:
-        if hook["instrument"] == "functions" and hook["id"] == "send" and hook["state"] != "available":
-            raise RunError(
-                f"functions: {hook['symbol']}: {hook['reason']}: this kernel takes no function hooks; "
-                "use --instruments auto"
-            )

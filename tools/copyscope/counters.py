@@ -22,6 +22,8 @@ class Event:
     name: str
     unit: str
     software: bool = False
+    tracepoint: str | None = None  # perf's name of the tracepoint that is counted
+    only: str | None = None  # and which of its events (perf stat --filter)
 
 
 EVENTS = (
@@ -36,7 +38,13 @@ EVENTS = (
     Event("cpu-migrations", "migrations", software=True),
     Event("page-faults", "faults", software=True),
 )
+# Flushes of TLB entries that the process made or took part in (tlb:tlb_flush, arch/x86/mm/tlb.c). Reason 0 is
+# the switch to another address space. Counted for the sender only: it is the side that pins pages, and the
+# tracepoint fires at each switch of a task, of which the receiver has far more.
+TLB_FLUSHES = Event("tlb-flushes", "flushes", software=True, tracepoint="tlb:tlb_flush", only="reason != 0")
+SENDER_EVENTS = (*EVENTS, TLB_FLUSHES)
 ALIASES = {
+    "tlb:tlb_flush": "tlb-flushes",
     "cpu-cycles": "cycles",
     "cs": "context-switches",
     "migrations": "cpu-migrations",
@@ -164,6 +172,8 @@ def _number(text: str) -> float:
 
 def split_event(text: str) -> tuple[str | None, str, str]:
     """PMU, event, modifiers: `cpu_core/cycles/u` is (cpu_core, cycles, u); a name alone has no PMU."""
+    if text in ALIASES:  # a tracepoint has a colon in its name
+        return None, ALIASES[text], ""
     qualified = re.fullmatch(r"([\w.-]+)/([^/]+)/(\w*)", text)
     if qualified:
         pmu, name, modifiers = qualified.groups()

@@ -15,9 +15,11 @@ from copyscope.counters import Counter
 from copyscope.findings import Diagnosis, Finding
 from copyscope.machine import cpu_times, describe, steal_percent
 from copyscope.perf_stat import PerfStat
+from copyscope.tier import choose_tier
 from copyscope.topology import LinkSettings, TopologyError, open_topology
 
-PROBE_TIMEOUT_S = 20.0
+# Trying every function hook takes seconds on an old kernel under emulation.
+PROBE_TIMEOUT_S = 60.0
 COUNTED_S = 0.02
 
 
@@ -80,7 +82,7 @@ def check_collector(root: bool) -> Iterable[Finding]:
         return
     try:
         probe = subprocess.run(
-            [paths.COLLECTOR, "--probe"],
+            [paths.COLLECTOR, "--probe", "--functions"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -99,7 +101,13 @@ def read_probe(stdout: str, stderr: str = "") -> list[Finding]:
     """The rows in `collector --probe`'s JSON: {"hooks": [...], "sampler": {"events": [...]}}."""
     try:
         probe = json.loads(stdout)
-        return [*_hook_findings(probe["hooks"]), *_sampler_findings(probe["sampler"]["events"])]
+        hooks = probe["hooks"]
+        tracepoints = [hook for hook in hooks if hook.get("instrument") != "functions"]
+        return [
+            *_hook_findings(tracepoints),
+            *_function_findings(hooks, any_tried=len(tracepoints) < len(hooks)),
+            *_sampler_findings(probe["sampler"]["events"]),
+        ]
     except (ValueError, KeyError, TypeError):
         said = " ".join((stderr or stdout).split())[:200] or "printed nothing"
         return [Finding("hooks", "collector", "missing", said, "run `make` again", essential=True)]
@@ -119,6 +127,17 @@ def _hook_findings(hooks: list[dict[str, Any]]) -> Iterable[Finding]:
             advice = "use a kernel with BTF and BPF tracing" if needed else "none: its numbers will be n/a"
             fact = f"{hook['state']}: {hook.get('reason') or 'no reason given'}"
             yield Finding("hooks", name, "missing" if needed else "limited", fact, advice, needed)
+
+
+def _function_findings(hooks: list[dict[str, Any]], *, any_tried: bool) -> Iterable[Finding]:
+    """One row for all of them: the exact tier, or why there is only the sampled one."""
+    if not any_tried:
+        return
+    tier = choose_tier(True, hooks)
+    if tier.exact:
+        yield Finding("hooks", "functions", "ok", tier.reason)
+    else:
+        yield Finding("hooks", "functions", "limited", tier.reason, "none: time is sampled, bytes are exact")
 
 
 def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:

@@ -10,9 +10,9 @@ from copyscope.segments import Record
 def losses(record: Record) -> dict[str, Any]:
     """The loss section: {name: {count, of, share}}; raw entries are plain counts or already of this form.
 
-    The whole of which something was lost follows from the counter's name: samples_*, calls_*, or
-    recursion_<hook> and that hook's instrument. It stays null for any other counter, and for one of which
-    nothing was seen at all.
+    The whole of which something was lost follows from the counter's name: samples_*, calls_*, functions_*;
+    recursion_<hook> and missed_<hook> are of that hook's instrument. It stays null for any other counter, and
+    for one of which nothing was seen at all.
     """
     return {name: _loss(record, name, raw) for name, raw in record["loss"].items()}
 
@@ -30,11 +30,13 @@ def _loss(record: Record, name: str, raw: Any) -> dict[str, Any]:
 
 
 def _seen(record: Record, name: str) -> int | None:
-    hook = name.removeprefix("recursion_")
+    hook = name.removeprefix("recursion_").removeprefix("missed_")
     instruments = {h["id"]: h["instrument"] for h in record["hooks"]}
     instrument = instruments.get(hook, name.split("_", maxsplit=1)[0])
     if instrument == "samples":
         return sum(int(row["samples"]) for row in record["samples"])
     if instrument in ("bytes", "calls"):
         return sum(int(row["calls"]) for row in record[instrument])
+    if instrument == "functions" and record["functions"] is not None:
+        return sum(int(cell["calls"]) for cell in record["functions"]["cells"])
     return None

@@ -4,14 +4,15 @@ import argparse
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from copyscope import paths
 from copyscope.conductor import RunPlan
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.plan import (
+    SAMPLED,
     Segment,
     arm_probes,
     parse_count,
@@ -23,6 +24,8 @@ from copyscope.plan import (
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
 DEFAULT_GATE = 16
+# Exit statuses of `traffic --check` (src/traffic/options.h).
+TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
 FROM_TRAFFIC = (
     *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
@@ -43,8 +46,9 @@ class Traffic:
 def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
     """What can be refused without running anything. Returns the instruments."""
     instruments = parse_instruments(args.instruments)
-    if args.compare_tiers:
-        instruments = _both_tiers(args.instruments, instruments)
+    if args.compare_tiers and not {"sampler", "functions"} <= set(instruments):
+        asked = args.instruments
+        raise UsageError(f"--compare-tiers: --instruments {asked}: needs sampler and functions, or auto")
     if args.count is not None:
         parse_count(args.count)
         if "functions" not in instruments:
@@ -67,15 +71,6 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
         raise UsageError(f"--messages: {args.messages}: at least 1")
     if not args.duration <= 3600:
         raise UsageError(f"--duration: {args.duration:g}: at most 3600 s")
-    return instruments
-
-
-def _both_tiers(asked: str, instruments: tuple[str, ...]) -> tuple[str, ...]:
-    """What --compare-tiers needs; `auto` grows by the function hooks."""
-    if asked == "auto":
-        return (*instruments, "functions")
-    if not {"sampler", "functions"} <= set(instruments):
-        raise UsageError(f"--compare-tiers: --instruments {asked}: needs sampler and functions, or auto")
     return instruments
 
 
@@ -122,6 +117,15 @@ def resolve_traffic(args: argparse.Namespace) -> Traffic:
 
 def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
     """The plan of one run. Raises UsageError for a duration that is too short."""
+    plan = _plan_with(args, instruments, traffic, seed)
+    if args.instruments != "auto" or args.compare_tiers:
+        return plan
+    return replace(plan, otherwise=_plan_with(args, SAMPLED, traffic, seed))
+
+
+def _plan_with(
+    args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int
+) -> RunPlan:
     arms = arm_probes(instruments)
     segments: list[Segment] = []
     probes: dict[str, tuple[str, ...]] = dict(arms.items())
@@ -151,6 +155,7 @@ def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: T
         counters="counters" in instruments,
         seed=seed,
         count=None if args.count is None else parse_count(args.count),
+        attach=args.attach,
         keep=args.keep,
     )
 
@@ -196,7 +201,7 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
     if result.returncode != 0:
         said = result.stderr.strip().splitlines()
         line = said[0] if said else f"ended with status {result.returncode}"
-        raise UsageError(line) if result.returncode == 2 else RunError(line)
+        raise TRAFFIC_REFUSALS.get(result.returncode, RunError)(line)
     options: dict[str, Any] = json.loads(result.stdout)
     return options
 

@@ -24,12 +24,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from copyscope.counters import EVENTS, Counter, Event, all_unsupported, combine, parse
+from copyscope.counters import EVENTS, Counter, Event, all_unsupported, combine, parse, unsupported
 
 FORMATS = (("-j",), ("-x", ","))  # JSON first; perf before 6.0 knows only the second
 # Where Ubuntu keeps perf, per kernel; its /usr/bin/perf is a script that insists on the running kernel's own,
 # which custom and cloud kernels do not have. Any of these works on any kernel.
 OTHER_BUILDS = ("/usr/lib/linux-tools/*/perf", "/usr/lib/linux-tools-*/perf")
+TRACEFS = (Path("/sys/kernel/tracing/events"), Path("/sys/kernel/debug/tracing/events"))
 READY_TIMEOUT_S = 10.0
 ACK_TIMEOUT_S = 2.0
 FINISH_TIMEOUT_S = 5.0  # perf looks at its signal flag at least once a second
@@ -67,6 +68,11 @@ def find_other_build() -> str | None:
     builds = [path for pattern in OTHER_BUILDS for path in Path("/").glob(pattern.lstrip("/"))]
     usable = [path for path in builds if os.access(path, os.X_OK)]
     return str(max(usable, key=lambda path: path.stat().st_mtime)) if usable else None
+
+
+def has_tracepoint(name: str) -> bool:
+    """Whether the kernel has it, where tracefs can be read (root)."""
+    return any((tracefs / name.replace(":", "/") / "id").exists() for tracefs in TRACEFS)
 
 
 class PerfStat:
@@ -130,7 +136,16 @@ class PerfStat:
             self.failure = explain_failure(messages)
         if self.failure is not None:
             return all_unsupported(self.failure, self.events)
-        return combine(readings, self.events)
+        counters = combine(readings, self.events)
+        for event in set(self.events) - set(self._wanted()):
+            counters[event.name] = unsupported(event, f"this kernel has no tracepoint {event.tracepoint}")
+        return counters
+
+    def _wanted(self) -> list[Event]:
+        """Without tracepoints that this kernel does not have: perf would refuse to start for one of them."""
+        return [
+            event for event in self.events if event.tracepoint is None or has_tracepoint(event.tracepoint)
+        ]
 
     def close(self) -> None:
         """End perf without reading it; safe at any time."""
@@ -154,7 +169,9 @@ class PerfStat:
         argv = ["setpriv", "--pdeathsig", "KILL", "--", self._perf, "stat", *self._formats[0], "--no-scale"]
         argv += ["-D", "-1", "--control", f"fd:{control_read},{ack_write}", "--log-fd", str(log)]
         # One -e each, never a group: an event that this machine lacks must not take the others with it.
-        argv += [word for event in self.events for word in ("-e", event.name)]
+        for event in self._wanted():
+            argv += ["-e", event.tracepoint or event.name]
+            argv += ["--filter", event.only] if event.only else []
         try:
             self._process = subprocess.Popen(
                 [*argv, "-p", str(self.pid)],

@@ -1,6 +1,7 @@
 """What a run will do, before anything is done: arms, segments and processors. Pure."""
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,8 +12,8 @@ Arm = Literal["unprobed", "ledger", "calls", "functions"]
 Placement = Literal["split", "same", "none"]
 
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
-# Without function hooks, which few machines allow: they are asked for by name.
-AUTO = ("counters", "calls", "sampler")
+# What `auto` takes where the kernel allows no function hooks; where it does, these and functions.
+SAMPLED = ("counters", "calls", "sampler")
 # What the function hooks can count (src/collector/counters.c), at most so many at once.
 COUNTABLE = (
     *("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"),
@@ -44,7 +45,7 @@ class Segment:
 def parse_instruments(text: str) -> tuple[str, ...]:
     """`auto` or a comma list. Raises UsageError naming the unknown one."""
     if text == "auto":
-        return AUTO
+        return INSTRUMENTS
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in INSTRUMENTS:
@@ -118,6 +119,14 @@ def parse_cpus(text: str, option: str) -> list[int]:
             raise UsageError(f"{option}: {text}: not a list of processors such as 0,2-3")
         cpus.extend(range(int(first), int(last or first) + 1))
     return cpus
+
+
+def parse_time_s(text: str, option: str) -> float:
+    """`90s`, `20m` or `1.5h` -> seconds. Raises UsageError naming the option."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
+    if not found or float(found[1]) == 0:
+        raise UsageError(f"{option}: {text or 'nothing'}: not a time such as 90s, 20m or 1h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def place(placement: Placement, cpus: Sequence[int]) -> tuple[list[int] | None, list[int] | None]:

@@ -12,16 +12,19 @@ explained in docs/RECORD.md.
 
 On disk: UTF-8, object keys sorted, one top-level key per line, rows of a top-level list one per line. The
 same record is the same bytes whatever the order in which it was put together, and a changed row is a
-one-line diff.
+one-line diff. A name that ends in .gz is compressed, without a time or a name inside: the same bytes again.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import math
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,9 @@ from copyscope.record_keys import DERIVED, RAW
 from copyscope.record_shape import find_problems
 
 SCHEMA = 1
+
+# Records that differ in one of these are of two machines, or of one in two states: they are never mixed.
+SAME_MACHINE = ("hostname", "kernel", "arch", "cpu_model", "cpus_online", "hypervisor", "pmu")
 
 Record = dict[str, Any]
 Upgrade = Callable[[Record], Record]
@@ -40,6 +46,10 @@ UPGRADES: dict[int, Upgrade] = {}
 
 class RecordError(Exception):
     """A record cannot be read, written or upgraded; the message is one line that names the file."""
+
+
+class SchemaError(RecordError):
+    """A record of a schema that this copyscope cannot bring up to its own."""
 
 
 def run_id(experiment: str | None, factors: Mapping[str, Any], repeat: int) -> str:
@@ -80,6 +90,8 @@ def _compact(value: Any) -> str:
 def write(record: Record, path: Path) -> None:
     """Write a record so that a reader sees the old file, the new file, or none: never half of one."""
     data = serialise(record)
+    if path.suffix == ".gz":
+        data = _compress(data)
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:
@@ -98,6 +110,14 @@ def write(record: Record, path: Path) -> None:
         raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
 
 
+def _compress(data: bytes) -> bytes:
+    """gzip.compress() lets zlib write the header, which then differs between Python versions."""
+    compressed = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, mtime=0) as stream:
+        stream.write(data)
+    return compressed.getvalue()
+
+
 def _sync_directory(directory: Path) -> None:
     """The rename itself reaches the disk only with its directory."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -110,7 +130,14 @@ def _sync_directory(directory: Path) -> None:
 def read(path: Path) -> Record:
     """The record in a file, upgraded to this schema. Raises RecordError, one line that names the file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except EOFError as error:
+        raise RecordError(
+            f"record: {path}: truncated: the compressed data end early: run it again"
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise RecordError(f"record: {path}: damaged, or not compressed: {error}: run it again") from error
     except OSError as error:
         raise RecordError(f"record: {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -148,14 +175,14 @@ def upgrade(
     if not isinstance(found, int) or isinstance(found, bool):
         raise RecordError(f"record: {source}: no schema number: not a record of copyscope")
     if found > schema:
-        raise RecordError(
+        raise SchemaError(
             f"record: {source}: schema {found}, this copyscope reads up to {schema}: update copyscope"
         )
     known = UPGRADES if steps is None else steps
     current: Record = record
     while found < schema:
         if found not in known:
-            raise RecordError(f"record: {source}: schema {found}: no way up to {schema}: run it again")
+            raise SchemaError(f"record: {source}: schema {found}: no way up to {schema}: run it again")
         current = known[found]({**current})
         found += 1
         current["schema"] = found

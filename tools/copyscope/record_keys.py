@@ -70,8 +70,9 @@ RAW: dict[str, Shape] = {
     "schema": "int",
     "copyscope": {"version": "str", "git": "str?", "dirty": "bool?"},
     "run": {
-        "id": "str", "experiment": "str?", "repeat": "int", "order": "int", "seed": "int", "started": "str",
-        "wall_s": "num", "measured_s": "num", "interrupted": "bool", "errors": ["str"],
+        "id": "str", "experiment": "str?", "factors": "object?", "repeat": "int", "order": "int",
+        "seed": "int", "started": "str", "wall_s": "num", "measured_s": "num", "interrupted": "bool",
+        "errors": ["str"],
         "segments": [{
             "index": "int", "block": "int", "arm": "str", "begin_ns": "int", "end_ns": "int",
             "sender": _SENDER, "receiver": _RECEIVER,

@@ -80,6 +80,7 @@ def raw_record(
         "run": {
             "id": f"profile-{impl}-0",
             "experiment": None,
+            "factors": None,
             "repeat": 0,
             "order": 0,
             "seed": 42,

@@ -95,6 +95,7 @@ def with_functions(
         "events": [_event(name, counted, running) for name in USUAL],
         "read_cost": READ_COST if counted else None,
     }
+    record["run"] |= {"tier": "exact", "tier_reason": f"function hooks: {len(HOOKED)} by fentry"}
     record["hooks"] += [
         {
             "id": name,

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 from copyscope import ledger, record
 from copyscope.assemble import Identity, assemble
 from copyscope.build import build_if_stale, git_revision
-from copyscope.commands.profile_arguments import parser
 from copyscope.conductor import Conductor, Raw
 from copyscope.errors import RunError, UsageError
 from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
+from copyscope.profile_arguments import parser
 from copyscope.record import RecordError
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary

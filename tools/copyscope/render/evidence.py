@@ -215,6 +215,10 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     events = _sampler_events(record["sampler"])
     lines = labelled("instruments", f"hooks: {text}; sampler: {events or 'n/a'}", width)
     if verbose:
+        run = record["run"]
+        # Records that are older than the tiers do not say.
+        if run.get("tier"):
+            lines += labelled("tier", f"{run['tier']}: {run['tier_reason']}", width)
         return lines + _hook_table(hooks, width)
     for hook in hooks:
         if hook["state"] in ("missing", "refused") and hook["required"]:

@@ -84,6 +84,12 @@ class Steps:
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, steps)
 
+    def expect(self, total: int) -> None:
+        """There are more or fewer steps than was thought."""
+        self._total = total
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=total)
+
     def _may_speak(self) -> bool:
         now_s = self._clock()
         if self._said_s is not None and now_s - self._said_s < LINE_EVERY_S:

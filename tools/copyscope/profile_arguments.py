@@ -101,8 +101,13 @@ def parser() -> argparse.ArgumentParser:
     path.add_argument("--keep", metavar="NAME", help="keep the namespaces under this name to look around in")
     tool = made.add_argument_group("instruments")
     tool.add_argument(
-        "--instruments", default="auto", metavar="LIST", help="auto, or some of counters,calls,sampler"
+        "--instruments",
+        default="auto",
+        metavar="LIST",
+        help="auto, or some of counters,calls,sampler,functions",
     )
+    # For tests of both ways on a kernel that takes both.
+    tool.add_argument("--attach", choices=("any", "fentry", "kprobe"), default="any", help=argparse.SUPPRESS)
     tool.add_argument(
         "--frequency",
         type=int,

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "functions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <copyscope.skel.h>
+
+#include "counters.h"
+#include "hooks.h"
+#include "ksyms.h"
+#include "message.h"
+#include "names.h"
+
+static const struct {
+	const char *id;
+	const char *symbols;
+	enum category category;
+	enum hook_kind kind;
+	enum hook_bytes bytes;
+} rows[ROW_CNT] = {
+#define FUNCTION(id, symbols, category, kind, bytes) \
+	{ #id, symbols, CATEGORY_##category, KIND_##kind, BYTES_##bytes },
+	FUNCTIONS(FUNCTION)
+#undef FUNCTION
+};
+
+struct functions {
+	struct attach all[ROW_CNT];
+	struct functions_options options;
+	struct counters *counters;
+	bool read_cost_refused;
+};
+
+struct programs {
+	struct bpf_program *enter;
+	struct bpf_program *leave;
+};
+
+static struct programs programs_of(struct copyscope *skel, int row)
+{
+	switch (row) {
+#define FUNCTION(id, symbols, category, kind, bytes) \
+	case ROW_##id: \
+		return (struct programs){ skel->progs.enter_##id, skel->progs.leave_##id };
+	FUNCTIONS(FUNCTION)
+#undef FUNCTION
+	default:
+		return (struct programs){};
+	}
+}
+
+/* A send and a receive begin somewhere: without these two there is nothing to charge time to. */
+static bool is_required(int row)
+{
+	return rows[row].kind == KIND_ROOT &&
+	       (rows[row].category == CATEGORY_SEND || rows[row].category == CATEGORY_RECEIVE);
+}
+
+static bool works(const struct attach *function)
+{
+	return function->state == STATE_READY || function->state == STATE_ATTACHED;
+}
+
+/* Of two brackets only one: the second where the first does not work. */
+static bool is_spare(const struct functions *functions, int row)
+{
+	return row && rows[row].kind == KIND_BRACKET && rows[row - 1].kind == KIND_BRACKET &&
+	       works(&functions->all[row - 1]);
+}
+
+int functions__new(struct functions **result, const struct btf *btf, const struct functions_options *options)
+{
+	enum attach_wish wish = options->attach;
+	struct attach_sources sources = { .btf = btf, .no_kprobes = attach__no_kprobes() };
+	struct functions *functions = calloc(1, sizeof(*functions));
+	struct ksyms *ksyms = NULL;
+	int err = 0;
+
+	if (!functions)
+		return -ENOMEM;
+	if (wish != ATTACH_NOTHING && !sources.no_kprobes)
+		err = ksyms__load(&ksyms);
+	if (err == -EPERM) {
+		sources.no_kprobes = "/proc/kallsyms has no addresses (kernel.kptr_restrict)";
+		err = 0;
+	}
+	if (err) {
+		free(functions);
+		return err;
+	}
+	sources.ksyms = ksyms;
+	for (int row = 0; row < ROW_CNT; row++) {
+		struct attach *function = &functions->all[row];
+
+		attach__find(function, rows[row].symbols, &sources, wish);
+		if (wish == ATTACH_NOTHING) {
+			function->state = STATE_UNUSED;
+			snprintf(function->reason, sizeof(function->reason), "not asked for");
+		}
+	}
+	ksyms__free(ksyms);
+	functions->options = *options;
+	*result = functions;
+	return wish == ATTACH_NOTHING ? 0 : counters__new(&functions->counters, options->count);
+}
+
+int functions__next(const struct functions *functions, int row)
+{
+	for (; row < ROW_CNT; row++)
+		if (functions->all[row].state == STATE_READY && !is_spare(functions, row))
+			return row;
+	return -1;
+}
+
+void functions__refuse(struct functions *functions, int row, int err)
+{
+	bool probed = functions->all[row].probed;
+
+	attach__refuse(&functions->all[row], "load: ", err);
+	if (err != -EPERM)
+		return;
+	/* A policy refuses them all: no need to ask twenty times. */
+	for (row = functions__next(functions, 0); row >= 0; row = functions__next(functions, row + 1))
+		if (functions->all[row].probed == probed)
+			attach__refuse(&functions->all[row], "load: ", err);
+}
+
+void functions__refuse_read_cost(struct functions *functions)
+{
+	functions->read_cost_refused = true;
+}
+
+int functions__install(struct functions *functions, struct copyscope *skel)
+{
+	int err = counters__install(functions->counters, skel);
+
+	if (!err && !functions->read_cost_refused)
+		counters__measure_cost(functions->counters, skel);
+	return err;
+}
+
+int functions__prepare(struct functions *functions, struct copyscope *skel, int only)
+{
+	bool read_cost = only == FUNCTIONS_READ_COST || (only == FUNCTIONS_ALL && !functions->read_cost_refused);
+	int err = 0;
+
+	skel->rodata->gate_one_in = functions->options.gate_one_in;
+	skel->rodata->gate_seed = functions->options.seed;
+	counters__prepare(functions->counters, skel, read_cost);
+	for (int row = 0; row < ROW_CNT; row++) {
+		struct programs programs = programs_of(skel, row);
+
+		bpf_program__set_autoload(programs.enter, false);
+		bpf_program__set_autoload(programs.leave, false);
+	}
+	for (int row = functions__next(functions, 0); row >= 0 && !err; row = functions__next(functions, row + 1)) {
+		struct programs programs = programs_of(skel, row);
+		struct attach *function = &functions->all[row];
+		bool bracket = rows[row].kind == KIND_BRACKET;
+		/* A kretprobe does not see the arguments any more. */
+		bool at_entry = bracket && rows[row].bytes == BYTES_CHECKED && function->probed;
+
+		if (only != FUNCTIONS_ALL && only != row)
+			continue;
+		err = attach__prepare(function, bracket && !at_entry ? NULL : programs.enter,
+				      rows[row].kind == KIND_MARK || at_entry ? NULL : programs.leave);
+		skel->rodata->function_arguments[row] = function->arguments;
+		skel->rodata->function_probed[row] = function->probed;
+	}
+	return err;
+}
+
+/*
+ * Before 5.13 (commit f3a95075549e) a program is attached by fentry once in its life: ENOENT after that. Every segment
+ * attaches anew.
+ */
+static int try_again(struct functions *functions)
+{
+	int refused = 0, err = 0;
+
+	for (int row = functions__next(functions, 0); row >= 0; row = functions__next(functions, row + 1)) {
+		struct attach *function = &functions->all[row];
+
+		if (function->probed)
+			continue;
+		if (!err) {
+			err = attach__attach(function);
+			attach__detach(function);
+			if (err != -ENOENT)
+				break;
+		}
+		attach__refuse(function, "attach a second time: ", err);
+		refused++;
+	}
+	return refused;
+}
+
+int functions__try(struct functions *functions, struct copyscope *skel)
+{
+	int refused = 0;
+
+	for (int row = functions__next(functions, 0); row >= 0; row = functions__next(functions, row + 1)) {
+		int err = attach__attach(&functions->all[row]);
+
+		if (!err)
+			continue;
+		attach__refuse(&functions->all[row], "attach: ", err);
+		refused++;
+	}
+	functions__detach(functions, skel);
+	return refused ?: try_again(functions);
+}
+
+int functions__attach(struct functions *functions)
+{
+	for (int row = 0; row < ROW_CNT; row++) {
+		struct attach *function = &functions->all[row];
+
+		if (works(function) && !is_spare(functions, row)) {
+			int err = attach__attach(function);
+
+			function->kprobe_next = false;
+			function->state = STATE_ATTACHED;
+			if (err)
+				attach__refuse(function, "attach: ", err);
+		}
+		if (is_required(row) && function->state != STATE_ATTACHED) {
+			if (function->state != STATE_UNUSED)
+				complain("functions", "%s: %s", function->symbol, function->reason);
+			return -ENOENT;
+		}
+	}
+	counters__switch(functions->counters, true);
+	return 0;
+}
+
+int functions__detach(struct functions *functions, struct copyscope *skel)
+{
+	struct shadow shadow;
+	int err = 0;
+	__u32 tid;
+
+	for (int row = 0; row < ROW_CNT; row++)
+		err = attach__detach(&functions->all[row]) ?: err;
+	counters__switch(functions->counters, false);
+	/* What was still open is forgotten: its exit will not be seen. */
+	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.shadows), NULL, &tid))
+		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.shadows), &tid, &shadow);
+	return err;
+}
+
+void functions__add_hooks(const struct functions *functions, json_t *hooks)
+{
+	for (int row = 0; row < ROW_CNT; row++) {
+		const struct attach *function = &functions->all[row];
+		bool spare = is_spare(functions, row);
+		bool used = works(function) && !spare;
+		const char *reason = spare ? "the row before it is better and works" : function->reason;
+
+		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
+						       "id", rows[row].id, "instrument", "functions",
+						       "symbol", function->symbol,
+						       "state", state_names[spare ? STATE_UNUSED : function->state],
+						       "how", used ? attach__how(function) : NULL,
+						       "reason", used ? NULL : reason,
+						       "required", 0));
+	}
+}
+
+/* Runs of a program that the kernel skipped; 5.10 has no such count, and skips none (but see METHOD.md). */
+static __u64 skipped_runs(const struct bpf_program *program)
+{
+	struct bpf_prog_info info = {};
+	__u32 size = sizeof(info);
+
+	if (!program || bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &size))
+		return 0;
+	return info.recursion_misses;
+}
+
+void functions__add_losses(const struct functions *functions, json_t *loss)
+{
+	for (int row = 0; row < ROW_CNT; row++) {
+		const struct attach *function = &functions->all[row];
+		char name[64];
+
+		if (function->state != STATE_ATTACHED)
+			continue;
+		snprintf(name, sizeof(name), "recursion_%s", rows[row].id);
+		json_object_set_new(loss, name, json_integer(skipped_runs(function->enter) +
+							     skipped_runs(function->leave)));
+		snprintf(name, sizeof(name), "missed_%s", rows[row].id);
+		if (function->missed_known)
+			json_object_set_new(loss, name, json_integer(function->missed));
+	}
+}
+
+json_t *functions__json(const struct functions *functions, const struct copyscope *skel)
+{
+	return functions__cells_json(skel, functions->counters, functions->options.gate_one_in);
+}
+
+void functions__free(struct functions *functions)
+{
+	if (!functions)
+		return;
+	for (int row = 0; row < ROW_CNT; row++)
+		attach__detach(&functions->all[row]);
+	counters__free(functions->counters);
+	free(functions);
+}

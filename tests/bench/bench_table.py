@@ -1,0 +1,89 @@
+"""The results of all benchmarks as one Markdown text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+WHAT = {
+    "gbps": "goodput",
+    "sender_cpu_ns_per_kib": "sender's CPU time per KiB",
+    "receiver_cpu_ns_per_kib": "receiver's CPU time per KiB",
+}
+
+
+def size(count: int) -> str:
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return f"{count // factor} {unit}"
+    return f"{count} B"
+
+
+def table(paths: list[Path]) -> str:
+    """One section per benchmark that has results; ratios are ours over the peer's, with 95 % intervals."""
+    parts = ["# make bench\n", "Ratios are ours over the peer's, median of pairs, with 95 % intervals.\n"]
+    for path in paths:
+        if not path.exists():
+            continue
+        result = json.loads(path.read_text(encoding="utf-8"))
+        machine = result["machine"]
+        parts.append(f"## {path.stem}\n")
+        where = f"{machine['cpu_model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}"
+        parts.append(where + (f", under {machine['hypervisor']}" if machine["hypervisor"] else "") + "\n")
+        parts += grid(result["comparisons"])
+        parts += losses(result["comparisons"])
+        parts.append("")
+    return "\n".join(parts)
+
+
+def grid(comparisons: list[dict[str, Any]]) -> list[str]:
+    """One line for each size, number of connections and pair; a column for each quantity."""
+    quantities = list(dict.fromkeys(made["quantity"] for made in comparisons))
+    lines: dict[tuple[Any, ...], dict[str, str]] = {}
+    for made in comparisons:
+        factors = made["factors"]
+        key = (size(factors["size_bytes"]), factors.get("connections", 1), made["ours"], made["peer"])
+        text = f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})"
+        if made["quantity"] == "gbps":
+            text += f": {made['ours_median']:.3g} against {made['peer_median']:.3g} Gb/s"
+        lines.setdefault(key, {})[made["quantity"]] = text
+    head = ["size", "connections", "ours", "peer", *(WHAT[quantity] for quantity in quantities)]
+    rows = [
+        [*map(str, key), *(line.get(quantity, "") for quantity in quantities)] for key, line in lines.items()
+    ]
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+# Ours, and the peers that give the same information.
+SAME_INFORMATION = {
+    "ours": ("perf_record", "bpftrace_profile"),
+    "ours_calls": ("perf_trace", "bpftrace_calls"),
+}
+
+
+def losses(comparisons: list[dict[str, Any]]) -> list[str]:
+    """The goodput that switching on costs: ours beside the best peer with the same information."""
+    against_off = [made for made in comparisons if made["peer"] == "off"]
+    lines = []
+    for made in against_off:
+        peers = [
+            peer
+            for peer in against_off
+            if peer["factors"] == made["factors"] and peer["ours"] in SAME_INFORMATION.get(made["ours"], ())
+        ]
+        if not peers:
+            continue
+        best = max(peers, key=lambda peer: peer["ratio"])
+        times = f"{(1 - best['ratio']) / (1 - made['ratio']):.1f}" if made["ratio"] < 1 else "none lost"
+        lines.append(
+            f"| {size(made['factors']['size_bytes'])} | {made['ours']} | {percent(made)} "
+            f"| {best['ours']} | {percent(best)} | {times} |"
+        )
+    if not lines:
+        return []
+    head = "| size | ours | goodput lost | best peer with the same information | goodput lost | times less |"
+    return ["", head, "|---|---|---|---|---|---|", *lines]
+
+
+def percent(made: dict[str, Any]) -> str:
+    loss, low, high = (100 * (1 - made[key]) for key in ("ratio", "high", "low"))
+    return f"{loss:.1f} % ({low:.1f} to {high:.1f})"

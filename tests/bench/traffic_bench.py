@@ -1,0 +1,143 @@
+"""How fast is the traffic, against iperf3 and against a bare send() loop, over the same path?"""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from copyscope import paths
+from copyscope.options import choose_congestion
+from copyscope.topology import LinkSettings, Topology, open_topology
+from programs import Program
+from samples import BLOCKS, Comparison, compare
+
+SIZES_BYTES = (1024, 16384, 65536, 1 << 20)
+CONNECTIONS = (1, 4)
+# Long enough for slow start to be nothing, short enough for all to take five minutes.
+RUN_S = 0.4
+BARE = paths.OUTPUT / "tests" / "bare"
+PORT = "5201"
+
+# What is compared, ours first: the same system calls on both sides.
+PAIRS = (
+    ("one_copy", "iperf3"),
+    ("one_copy", "bare"),
+    ("zero_copy", "iperf3_sendfile"),
+)
+Sample = dict[str, float]
+
+
+class Contest:
+    """All programs over one path, with one size and number of connections."""
+
+    def __init__(self, topology: Topology, size_bytes: int, connections: int, cpus: list[str]) -> None:
+        self.topology = topology
+        self.size = str(size_bytes)
+        self.connections = str(connections)
+        self.cpus = cpus
+        self.bytes = 0
+
+    def calibrate(self, size_bytes: int) -> None:
+        """How many bytes take RUN_S: from a first run of our own."""
+        self.bytes = 1 << 26
+        rate = self.ours("one_copy")["gbps"] * 1e9 / 8
+        self.bytes = max(int(rate * RUN_S) // size_bytes, 1000) * size_bytes
+
+    def contestants(self) -> dict[str, Any]:
+        """Name -> what runs it once."""
+        return {
+            "one_copy": lambda: self.ours("one_copy"),
+            "zero_copy": lambda: self.ours("zero_copy"),
+            "bare": self.bare,
+            "iperf3": lambda: self.iperf3([]),
+            "iperf3_sendfile": lambda: self.iperf3(["-Z"]),
+        }
+
+    def ours(self, impl: str) -> Sample:
+        messages = max(1, self.bytes // int(self.size) // int(self.connections))
+        common = ["--size", self.size, "--threads", self.connections]
+        address = self.topology.addresses["sender"]
+        send = ["send", "--impl", impl, "--listen", address, "--messages", str(messages), "--fields", "1"]
+        send += ["--time-every", "1024"]
+        # The peers send the same memory again and again; a zero-copy sender must not.
+        send += ["--working-set", "1"] if impl == "one_copy" else []
+        sender = self._start("sender", [str(paths.TRAFFIC), *send, *common])
+        port = sender.ready(r"listening on \S+:(\d+)")[1]
+        receive = ["recv", "--connect", address, "--port", port, "--buffer", self.size]
+        receiver = self._start("receiver", [str(paths.TRAFFIC), *receive, *common])
+        sent, received = sender.end(), receiver.end()
+        report = json.loads(received.output)
+        return self._sample(report["bytes"], report["sending_ns"], sent.cpu_s, received.cpu_s)
+
+    def bare(self) -> Sample:
+        receiver = self._start("receiver", [str(BARE), "recv", PORT, self.size, self.connections])
+        receiver.ready("listening")
+        address = self.topology.addresses["receiver"]
+        send = ["send", address, PORT, self.size, str(self.bytes), self.connections]
+        sender = self._start("sender", [str(BARE), *send])
+        sent, received = sender.end(), receiver.end()
+        report = json.loads(received.output)
+        return self._sample(report["bytes"], report["receiving_ns"], sent.cpu_s, received.cpu_s)
+
+    def iperf3(self, options: list[str]) -> Sample:
+        server = ["iperf3", "--server", "--one-off", "--json", "--port", PORT, "--bind"]
+        # It says nothing when it is ready: its socket does (ss, in its namespace).
+        receiver = self._start("receiver", [*server, self.topology.addresses["receiver"]])
+        self._wait_listening()
+        client = ["iperf3", "--client", self.topology.addresses["receiver"], "--json", "--no-delay"]
+        client += ["--port", PORT, "--length", self.size, "--bytes", str(self.bytes)]
+        client += ["--parallel", self.connections, *options]
+        sender = self._start("sender", client)
+        sent, received = sender.end(), receiver.end()
+        total = json.loads(received.output)["end"]["sum_received"]
+        return self._sample(total["bytes"], total["seconds"] * 1e9, sent.cpu_s, received.cpu_s)
+
+    def _wait_listening(self) -> None:
+        look = self.topology.root_command("receiver", ["ss", "-Hltn", f"sport = :{PORT}"])
+        for _ in range(2000):
+            found = Program(look).end()
+            if found.output.strip():
+                return
+        raise SystemExit("iperf3 --server: does not listen")
+
+    def _start(self, side: str, argv: list[str]) -> Program:
+        cpus = self.cpus[0 if side == "sender" else 1]
+        return Program(self.topology.command(side, ["taskset", "--cpu-list", cpus, *argv]))  # type: ignore[arg-type]
+
+    def _sample(self, count: int, took_ns: float, sender_cpu_s: float, receiver_cpu_s: float) -> Sample:
+        return {
+            "gbps": 8 * count / took_ns,
+            "sender_cpu_ns_per_kib": sender_cpu_s * 1e9 / (count / 1024),
+            "receiver_cpu_ns_per_kib": receiver_cpu_s * 1e9 / (count / 1024),
+        }
+
+
+def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
+    """One result for each size and number of connections: comparisons, and every sample."""
+    shuffler = random.Random(seed)
+    link = LinkSettings(congestion=choose_congestion(None))
+    with open_topology("veth", link, paths.XDP_OBJECT) as topology:
+        for connections in CONNECTIONS:
+            for size_bytes in SIZES_BYTES:
+                contest = Contest(topology, size_bytes, connections, cpus)
+                contest.calibrate(size_bytes)
+                yield _contest_rows(contest, size_bytes, connections, shuffler)
+
+
+def _contest_rows(
+    contest: Contest, size_bytes: int, connections: int, shuffler: random.Random
+) -> tuple[list[Comparison], dict[str, Any]]:
+    contestants = contest.contestants()
+    samples: dict[str, list[Sample]] = {name: [] for name in contestants}
+    for _ in range(BLOCKS):
+        order = list(contestants)
+        shuffler.shuffle(order)
+        for name in order:
+            samples[name].append(contestants[name]())
+    made = [
+        compare(samples, ours, peer, quantity, {"size_bytes": size_bytes, "connections": connections})
+        for ours, peer in PAIRS
+        for quantity in ("gbps", "sender_cpu_ns_per_kib", "receiver_cpu_ns_per_kib")
+    ]
+    raw = {"size_bytes": size_bytes, "connections": connections, "bytes": contest.bytes, "samples": samples}
+    return made, raw

@@ -1,0 +1,155 @@
+"""What the arm64 guest's programs said (inside), against what must be true: bytes, and counters from outside.
+
+COPYSCOPE_GUEST_RESULTS is the directory that the guest has filled; make check-kernels sets it. Over lo every
+byte that a zero-copy send refers to is copied after all, by whoever takes the packet in.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RESULTS = os.environ.get("COPYSCOPE_GUEST_RESULTS", "")
+pytestmark = pytest.mark.skipif(
+    not RESULTS, reason="COPYSCOPE_GUEST_RESULTS: not set: run make check-kernels"
+)
+
+SIZE = 40_000
+MESSAGES = 23
+CALLS = {"per_field": 8, "two_copy": 1, "one_copy": 1, "zero_copy": 1}
+LONG = ("one_copy_long", "zero_copy_long")
+LONG_BYTES = 32 << 20
+
+Report = dict[str, Any]
+
+
+def last(run: str, program: str) -> Report:
+    """The report that a program ended with."""
+    lines = (Path(RESULTS) / run / f"{program}.jsonl").read_text().splitlines()
+    report: Report = json.loads(lines[-1])
+    assert report["event"] == "report"
+    return report
+
+
+def cells(run: str) -> list[Report]:
+    found: list[Report] = last(run, "collector")["functions"]["cells"]
+    return found
+
+
+def total(run: str, category: str, key: str) -> int:
+    return sum(cell[key] for cell in cells(run) if cell["category"] == category)
+
+
+def counted_outside(run: str) -> Report:
+    """Kernel mode of the sender's threads, by perf_event_open(2) alone (thread_counter.c)."""
+    found: Report = json.loads((Path(RESULTS) / run / "counter.json").read_text())
+    return found
+
+
+def keep_figure(name: str, value: str) -> None:
+    """For the page of the matrix (outcome.py)."""
+    path = Path(RESULTS) / "figures.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**kept, name: value}, indent=1) + "\n")
+
+
+@pytest.mark.parametrize("impl", CALLS)
+def test_send_23_count_23(impl: str) -> None:
+    expected = MESSAGES * SIZE
+    referenced = expected if impl == "zero_copy" else 0
+    assert last(impl, "sender")["bytes"] == last(impl, "receiver")["bytes"] == expected
+    assert total(impl, "copy_in", "bytes") == expected - referenced
+    assert total(impl, "pin", "bytes") == referenced
+    assert total(impl, "deferred", "bytes") == referenced
+    assert total(impl, "copy_out", "bytes") == expected
+    # tcp_sendmsg and tcp_sendmsg_locked, each once per call
+    assert total(impl, "send", "calls") == 2 * MESSAGES * CALLS[impl]
+
+
+@pytest.mark.parametrize("run", [*CALLS, *LONG])
+def test_nothing_is_lost(run: str) -> None:
+    assert {name: lost for name, lost in last(run, "collector")["loss"].items() if lost} == {}
+
+
+@pytest.mark.parametrize("run", [*CALLS, *LONG])
+def test_self_times_add_up_to_the_roots(run: str) -> None:
+    for root in last(run, "collector")["functions"]["roots"]:
+        own = sum(cell["self_ns"] for cell in cells(run) if cell["side"] == root["side"])
+        assert own == pytest.approx(root["inclusive_ns"], rel=0.01)
+
+
+@pytest.mark.parametrize("run", LONG)
+def test_the_roots_are_the_kernel_time_of_the_sender(run: str) -> None:
+    """One instruction is one cycle is one nanosecond here (-icount shift=0): times are cycles."""
+    spent = sum(cell["self_ns"] for cell in cells(run) if cell["side"] == "sender")
+    cycles = counted_outside(run)["cycles"]
+    keep_figure(
+        f"{run}, time",
+        f"{spent} ns in functions, {cycles} cycles of the sender in kernel mode: {spent / cycles:.1%}",
+    )
+    assert last(run, "sender")["bytes"] == LONG_BYTES
+    assert spent == pytest.approx(cycles, rel=0.05)
+
+
+def test_the_emulated_pmu_takes_events_that_it_never_counts() -> None:
+    """Why a counter that reads 0 must be called unsupported: the kernel opened these."""
+    outside = counted_outside("one_copy_long")
+    assert outside["cycles"] > 1e6 and outside["instructions"] > 1e6
+    assert outside["raw_0x03"] == outside["raw_0x37"] == 0
+    assert outside["LLC-load-misses"] is None
+
+
+def counters_of(run: str, event: str, category: str | None = None) -> int:
+    """What the sender's functions counted, all of them or those of one category."""
+    return sum(
+        cell["counters"][event]
+        for cell in cells(run)
+        if cell["side"] == "sender" and category in (None, cell["category"])
+    )
+
+
+@pytest.mark.parametrize("event", ["cycles", "instructions"])
+@pytest.mark.parametrize("run", LONG)
+def test_counters_per_copy_add_up_to_the_kernel_mode_of_the_thread(run: str, event: str) -> None:
+    """Every call was read (--functions-gate 1), so nothing is scaled; the rest is syscall entry and poll."""
+    inside, outside = counters_of(run, event), counted_outside(run)[event]
+    keep_figure(
+        f"{run}, {event}",
+        f"{inside} in functions, {outside} of the sender in kernel mode: {inside / outside:.1%}",
+    )
+    assert inside == pytest.approx(outside, rel=0.05)
+
+
+@pytest.mark.parametrize(("run", "category"), [("one_copy_long", "copy_in"), ("zero_copy_long", "pin")])
+def test_each_copy_has_counters_of_its_own(run: str, category: str) -> None:
+    kib = total(run, category, "bytes") / 1024
+    per_kib = {event: counters_of(run, event, category) / kib for event in ("cycles", "instructions")}
+    keep_figure(
+        f"{run}, {category}",
+        f"{per_kib['cycles']:.0f} cycles/KiB, {per_kib['instructions']:.0f} instructions/KiB",
+    )
+    assert total(run, category, "bytes") == LONG_BYTES
+    for event in per_kib:
+        assert 0 < counters_of(run, event, category) < counters_of(run, event)
+
+
+def events_of(run: str) -> dict[str, Report]:
+    return {row["name"]: row for row in last(run, "collector")["functions"]["events"]}
+
+
+def test_what_this_pmu_has_is_counted_and_the_rest_unsupported() -> None:
+    events = events_of("one_copy_long")
+    assert {name: row["status"] for name, row in events.items()} == {
+        **{"cycles": "counted", "instructions": "counted"},
+        **{"LLC-load-misses": "unsupported", "L1-dcache-load-misses": "unsupported"},
+    }
+    assert all(row["reason"] for row in events.values() if row["status"] == "unsupported")
+
+
+def test_an_event_that_opens_but_never_counts_is_unsupported_not_zero() -> None:
+    events = events_of("one_copy_raw")
+    for name in ("r03", "r37"):
+        assert events[name]["status"] == "unsupported" and "counted nothing" in events[name]["reason"]
+    assert {name for cell in cells("one_copy_raw") for name in cell["counters"]} == {"cycles", "instructions"}

@@ -1,0 +1,196 @@
+"""The table that is printed, and docs/KERNELS.md: made of outcomes and of nothing else."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from outcome import IDLE, TRACEPOINT, Outcome
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table that is also readable as text."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines) + "\n"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    return "".join(f"- {line}\n" for line in lines) or "- none\n"
+
+
+def attached(outcome: Outcome, functions: bool) -> str:
+    """How many hooks are in place, by the way in which they attach: `21 fentry`."""
+    found = [hook["how"] for hook in outcome.hooks if hook["state"] == "attached"]
+    hows = Counter(how for how in found if (how != TRACEPOINT) is functions)
+    return ", ".join(f"{count} {how}" for how, count in sorted(hows.items())) or "none"
+
+
+def in_state(outcome: Outcome, state: str) -> str:
+    return str(sum(hook["state"] == state for hook in outcome.hooks))
+
+
+def kernel_of(outcome: Outcome) -> str:
+    return outcome.release if outcome.release != "?" else f"{outcome.name} ({outcome.arch})"
+
+
+def summary(outcomes: Iterable[Outcome]) -> str:
+    rows = [
+        [
+            *("kernel", "tier", "functions hooked", "tracepoints", "missing", "refused"),
+            *("sampler", "unattributed", "passed", "failed", "skipped", "result", "s", "CPU s"),
+        ]
+    ]
+    for one in outcomes:
+        sampled = [event["name"] for event in one.sampler_events if event["status"] == "sampled"]
+        others = Counter(hook["state"] for hook in one.hooks) - Counter(
+            {state: len(one.hooks) for state in ("attached", "missing", "refused", *IDLE)}
+        )
+        rows.append(
+            [
+                kernel_of(one),
+                one.tier,
+                attached(one, True),
+                ", ".join([attached(one, False), *(f"{count} {state}" for state, count in others.items())]),
+                in_state(one, "missing"),
+                in_state(one, "refused"),
+                ", ".join(sampled) or "none",
+                ", ".join(f"{share:.1%}" for share in one.unattributed.values()) or "-",
+                *(str(one.count(what)) for what in ("passed", "failed", "skipped")),
+                "FAILED" if one.problems else "ok",
+                f"{one.seconds:.0f}",
+                f"{one.cpu_seconds:.0f}",
+            ]
+        )
+    return table(rows)
+
+
+def hook_table(outcomes: Sequence[Outcome]) -> str:
+    """How each hook attaches, kernel by kernel."""
+    names = list(dict.fromkeys((hook["instrument"], hook["id"]) for one in outcomes for hook in one.hooks))
+    rows = [["instrument", "hook", *(one.name for one in outcomes)]]
+    for instrument, name in names:
+        cells = []
+        for one in outcomes:
+            found = [hook for hook in one.hooks if (hook["instrument"], hook["id"]) == (instrument, name)]
+            cells.append(hook_cell(found[0]) if found else "-")
+        rows.append([instrument, name, *cells])
+    return table(rows)
+
+
+def hook_cell(hook: Mapping[str, Any]) -> str:
+    if hook["state"] == "attached":
+        return f"{hook['how']} {hook['symbol']}"
+    return str(hook["state"])
+
+
+def problems_of(outcomes: Iterable[Outcome]) -> list[str]:
+    return [f"{one.name}: {problem}" for one in outcomes for problem in one.problems]
+
+
+def skipped_of(outcomes: Iterable[Outcome]) -> list[str]:
+    said = Counter(
+        (one.name, row["said"]) for one in outcomes for row in one.tests if row["outcome"] == "skipped"
+    )
+    return [f"{name}: {count} x {reason}" for (name, reason), count in said.items()]
+
+
+def limits_of(one: Outcome) -> str:
+    """What doctor says of it, in one line."""
+    if one.doctor is None:
+        return f"{one.name}: not asked: no Python in that guest"
+    limited = [row["name"] for row in one.doctor["findings"] if row["status"] in ("limited", "missing")]
+    return f"{one.name}: {one.doctor['sentence']}" + (f" Limited: {', '.join(limited)}." if limited else "")
+
+
+HEAD = """\
+<!-- Made by `make check-kernels` from results/kernels/*.json; the next run overwrites it. -->
+# Kernels: what works where
+
+`make check-kernels` downloads the newest kernel of each Debian suite (`tests/kernels/fetch.sh`), boots it
+in QEMU and runs the tests of `make check-live` inside, unchanged (`tests/kernels/matrix.py`). What came of
+it is in `results/kernels/NAME.json`, what `tools/doctor.py` printed there in `NAME.doctor.txt` beside it;
+this page is made from those files. On x86-64 the emulator has no PMU. arm64's counts cycles and
+instructions; that guest has no Python, so it only runs the programs, and what they said is judged outside
+(`tests/kernels/arm64/test_arm64.py`).
+
+    make check-kernels                        all kernels, all live tests
+    make check-kernels KERNELS="6.1 7.x"      some of them; the other rows stay as they are
+    make check-kernels MATRIX=--brief         what CI runs: fault tests on one kernel only; writes nothing
+    COPYSCOPE_ACCEL=kvm make check-kernels    with KVM, where it works
+
+One kernel by hand, with this machine's files, read-only (writes go to memory), and without a network:
+
+    root=$(tests/kernels/fetch.sh trixie amd64)
+    run="tests/kernels/boot.sh $root"
+    $run 'tools/doctor.py'
+    $run 'modprobe veth; tools/profile.py --impl zerocopy --duration 2'
+    $run 'modprobe veth; .venv/bin/python3 -P -B -m pytest tests/live/test_functions.py'
+
+arm64 by hand, once `make check-kernels KERNELS=6.12-arm64` has built its programs:
+
+    export COPYSCOPE_GUEST_ARCH=arm64 COPYSCOPE_GUEST_TREE=$PWD/.output/arm64/tree
+    tests/kernels/boot.sh $(tests/kernels/fetch.sh trixie arm64) '/guest/collector --probe --functions'
+
+A boot that never reached its marker is tried once more; a test that ran is never run again. A kernel that
+cannot be downloaded is a failure.
+
+"""
+
+
+def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
+    """docs/KERNELS.md."""
+    made = [
+        f"{one.name}: {kernel_of(one)} ({one.suite}), {one.made}, {one.processors} CPU, {one.emulator}"
+        for one in outcomes
+    ]
+    reasons = [
+        f"{one.name}: {hook['id']}: {hook['state']}: {hook['reason']}"
+        for one in outcomes
+        for hook in one.hooks
+        if hook["state"] not in ("attached", *IDLE)
+    ]
+    figures = [f"{one.name}: {name}: {value}" for one in outcomes for name, value in one.figures.items()]
+    unknown = [
+        f"{one.name}: {', '.join(f'{name} ({n})' for name, n in list(one.unknown_symbols.items())[:12])}"
+        for one in outcomes
+        if one.unknown_symbols
+    ]
+    return (
+        HEAD
+        + f"""{summary(outcomes)}
+*tier*: `exact` where functions can be hooked, else `sampled`. *unattributed*: the share of both sides' CPU
+time that no row of the taxonomy names, in one run of 4 s with one_copy and one with zero_copy. *s*: from
+power-on to power-off; *CPU s*: what the emulator used meanwhile.
+
+## Made on
+
+{bullets(made)}
+## Hooks
+
+{hook_table(outcomes)}
+Not there, and why:
+
+{bullets(reasons)}
+## Failures
+
+{bullets(problems_of(outcomes))}
+## Counters per copy, checked from outside
+
+{bullets(figures)}
+## What doctor says
+
+{bullets(map(limits_of, outcomes))}
+## Skipped tests
+
+{bullets(skipped_of(outcomes))}
+Left out of the guests, see `LEFT_OUT` in tests/kernels/matrix.py:
+
+{bullets(f"`{begin}`: {reason}" for begin, reason in left_out.items())}
+## Symbols that the taxonomy does not know (samples)
+
+{bullets(unknown)}"""
+    )

@@ -1,0 +1,34 @@
+"""The second opinion on this kernel: exact quantities are equal, whoever counts them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from copyscope import paths
+from profiling import SLOW, is_root
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+CROSSCHECK = [sys.executable, str(paths.ROOT / "tools" / "crosscheck.py")]
+EXACT = {"send syscalls", "bytes taken by the socket", "bytes copied out", "bytes referenced"}
+
+
+@pytest.mark.parametrize("impl", ["per_field", "zero_copy"])
+def test_exact_quantities_are_equal(impl: str) -> None:
+    argv = [*CROSSCHECK, "--impl", impl, "--duration", "1", "--quiet", "--json", "-"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120 * SLOW)
+    # 1: a time or a share may disagree on a busy machine; that is what the table is for.
+    assert done.returncode in (0, 1), done.stderr
+    made = json.loads(done.stdout)
+    exact = [row for row in made["rows"] if row["quantity"] in EXACT]
+    asked = {row["peer"] for row in exact}
+    # A tool that is installed is asked, and answers.
+    assert "bpftrace" in asked, made["absent"]
+    assert all(row["agrees"] for row in exact), exact
+
+
+def test_a_fixed_count_is_refused() -> None:
+    argv = [*CROSSCHECK, "--impl", "one_copy", "--messages", "5"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

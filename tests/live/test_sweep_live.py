@@ -1,0 +1,122 @@
+"""A real sweep of a tiny experiment, killed at random moments: each point once, and nothing stays."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import paths
+from copyscope import record as records
+from copyscope.experiment import combinations, expand, identify, load
+from profiling import SLOW, is_root, left_after_a_second, traces
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+SWEEP = [sys.executable, str(paths.ROOT / "tools" / "sweep.py")]
+TINY = """\
+# Does a sweep survive what happens to it?
+name = "tiny"
+question = "Does a sweep survive what happens to it?"
+expected = "10s"
+repeats = 2
+duration_s = 0.5
+seed = 23
+[factors]
+impl = ["one_copy", "zero_copy"]
+size = ["4K", "64K"]
+[fixed]
+warmup = 0.1
+time_every = 4
+"""
+RUNS = 8
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def start(experiment: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    argv = [*SWEEP, str(experiment), "--out", str(out), *options]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(experiment: Path, out: Path, status: int = 0) -> dict[str, Any]:
+    run = start(experiment, out, "--json", "--quiet")
+    shown, said = run.communicate(timeout=60 * SLOW)
+    assert run.returncode == status, said + shown
+    made: dict[str, Any] = json.loads(shown)
+    return made
+
+
+def wait_for_records(out: Path, count: int) -> None:
+    deadline = time.monotonic() + 30 * SLOW
+    while len(list((out / "raw").glob("*.json.gz"))) < count:
+        assert time.monotonic() < deadline, "no record came"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_sigkill_at_random_moments_loses_and_repeats_nothing(seed: int, tiny: Path, tmp_path: Path) -> None:
+    before = traces()
+    out = tmp_path / "out"
+    sweep = start(tiny, out)
+    wait_for_records(out, 1)
+    time.sleep(random.Random(seed).uniform(0.0, 3.0))
+    sweep.kill()
+    sweep.communicate(timeout=10 * SLOW)
+    assert left_after_a_second(before) == []
+    kept = {path.name: path.stat().st_mtime_ns for path in (out / "raw").glob("*.json.gz")}
+    outcome = finish(tiny, out)
+    assert outcome["complete"] and outcome["done"] == RUNS
+    assert outcome["ran"] == RUNS - len(kept)
+    found = {path.name: records.read(path) for path in (out / "raw").iterdir()}
+    assert sorted(found) == sorted(f"{point.run_id}.json.gz" for point in expand(load(tiny)))
+    assert {name: (out / "raw" / name).stat().st_mtime_ns for name in kept} == kept
+    assert (out / "experiment.toml").read_text() == TINY
+    points = {identify(factors) for factors in combinations(load(tiny))}
+    for made in found.values():
+        run, workload = made["run"], made["workload"]
+        assert run["experiment"] == "tiny" and identify(run["factors"]) in points
+        assert (workload["impl"], workload["size_bytes"]) == (run["factors"]["impl"], run["factors"]["size"])
+        assert workload["time_every"] == 4 and workload["duration_s"] == 0.5
+    assert left_after_a_second(before) == []
+
+
+def test_ctrl_c_keeps_whole_runs_only(tiny: Path, tmp_path: Path) -> None:
+    before = traces()
+    out = tmp_path / "out"
+    sweep = start(tiny, out)
+    wait_for_records(out, 1)
+    time.sleep(0.4)  # in the middle of the second run
+    sweep.send_signal(signal.SIGINT)
+    shown, said = sweep.communicate(timeout=30 * SLOW)
+    assert sweep.returncode == 130 and "run the same command again" in shown and "Traceback" not in said
+    found = [records.read(path) for path in (out / "raw").iterdir()]
+    assert found and not any(made["run"]["interrupted"] for made in found)
+    assert left_after_a_second(before) == []
+
+
+def test_huge_pages_that_nobody_reserved_cost_their_own_points(tiny: Path, tmp_path: Path) -> None:
+    if "HugePages_Free:        0\n" not in Path("/proc/meminfo").read_text():
+        pytest.skip("huge pages are reserved on this machine")
+    tiny.write_text(TINY.replace('size = ["4K", "64K"]', 'pages = ["4k", "hugetlb"]').replace("= 2", "= 1"))
+    outcome = finish(tiny, tmp_path / "out", status=1)
+    assert outcome["done"] == 2 and len(outcome["failed"]) == 2
+    assert all("vm.nr_hugepages" in reason for reason in outcome["failed"])
+
+
+def test_nonsense_runs_nothing(tiny: Path, tmp_path: Path) -> None:
+    tiny.write_text(TINY.replace("time_every = 4", 'congestion = "turtle"'))
+    out = tmp_path / "out"
+    sweep = start(tiny, out)
+    _, said = sweep.communicate(timeout=30 * SLOW)
+    assert sweep.returncode == 2 and not out.exists()
+    assert said.count("\n") == 1 and "turtle" in said and str(tiny) in said

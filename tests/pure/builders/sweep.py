@@ -1,0 +1,85 @@
+"""The records of a whole sweep without a kernel: a cost per call and per KiB for each strategy, and noise.
+
+sweep()                                      4 strategies x 3 sizes x 2 threads x 3 repeats
+sweep(sizes=(64, 65_536), pmu=True)          with hardware counters
+store(records, tmp_path / "host" / "demo")   the directory that tools/report.py reads
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from copyscope import record as records_on_disk
+from copyscope.ledger import derive
+
+import builders
+
+Record = dict[str, Any]
+
+IMPLS = ("per_field", "two_copy", "one_copy", "zero_copy")
+SIZES = (64, 4096, 65_536)
+# strategy -> ns per message, ns per KiB: zero-copy has the dearest call and, over veth, copies all the same
+COSTS = {
+    "per_field": (9_000, 160),
+    "two_copy": (1_900, 190),
+    "one_copy": (2_400, 150),
+    "zero_copy": (4_800, 185),
+}
+GATHER_NS_PER_KIB = 30
+CPU_NS = 285_000_000
+
+
+def sweep(
+    impls: Sequence[str] = IMPLS,
+    sizes: Sequence[int] = SIZES,
+    threads: Sequence[int] = (1, 4),
+    repeats: int = 3,
+    *,
+    experiment: str = "demo",
+    **options: Any,
+) -> list[Record]:
+    """Complete records, in the order in which a sweep would have run them; `options` as of raw_record."""
+    made: list[Record] = []
+    for repeat in range(repeats):
+        for size in sizes:
+            for count in threads:
+                for impl in impls:
+                    factors = {"impl": impl, "size": size, "threads": count}
+                    made.append(one(factors, repeat, len(made), experiment, **options))
+    return made
+
+
+def one(factors: dict[str, Any], repeat: int, order: int, experiment: str, **options: Any) -> Record:
+    """One run of the sweep; the same arguments are the same record."""
+    impl, size, threads = factors["impl"], factors["size"], factors["threads"]
+    noise = random.Random(f"{impl} {size} {threads} {repeat}").gauss(1.0, 0.03)
+    per_call, per_kib = COSTS[impl]
+    messages = max(1, int(CPU_NS * noise * threads**0.5 / (per_call + per_kib * size / 1024)))
+    _, _, receiver_ns, user_copies, calls = builders.RATES[impl]
+    rates = {impl: (messages, CPU_NS, receiver_ns, user_copies, calls)}
+    gather_ns = 20 + round(GATHER_NS_PER_KIB * size / 1024 / threads**0.5)
+    with patch.dict(builders.RATES, rates), patch.object(builders, "GATHER_NS_PER_MESSAGE", gather_ns):
+        raw = builders.raw_record(impl, size_bytes=size, threads=threads, **options)
+    raw["run"] |= {
+        "experiment": experiment,
+        "factors": factors,
+        "repeat": repeat,
+        "order": order,
+        "id": records_on_disk.run_id(experiment, factors, repeat),
+    }
+    return derive(raw)
+
+
+def store(records: Sequence[Record], directory: Path) -> Path:
+    """Write records as a sweep does: raw/RUN_ID.json.gz. Returns the directory."""
+    raw = directory / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for record in records:
+        data = records_on_disk.serialise(record)
+        (raw / f"{record['run']['id']}.json.gz").write_bytes(gzip.compress(data, mtime=0))
+    return directory

@@ -1,0 +1,92 @@
+"""The second opinion: other tools' texts, and what counts as agreement."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from copyscope.crosscheck.compare import Seen, compare
+from copyscope.crosscheck.peer import Watched
+from copyscope.crosscheck.tools import PEERS, Bpftrace, Funclatency, PerfTrace, Syscount, kernel_stacks
+
+DATA = Path(__file__).parent / "data" / "crosscheck"
+
+
+def watched(directory: Path = DATA) -> Watched:
+    return Watched({"sender": 10, "receiver": 11}, directory)
+
+
+def test_syscount_counts_the_sends_and_nothing_else() -> None:
+    text = (DATA / "syscount.txt").read_text(encoding="utf-8")
+    assert Syscount().read(watched(), text) == {"send_calls": 55892.0, "send_ns": pytest.approx(736479449)}
+    assert Syscount().read(watched(), "read 5 1.0\n") == {}
+
+
+def test_perf_trace_adds_up_its_threads(tmp_path: Path) -> None:
+    shutil.copy(DATA / "perf-trace.txt", tmp_path / "trace.txt")
+    once = PerfTrace().read(watched(tmp_path), "")
+    assert once == {"send_calls": 10082.0, "send_ns": pytest.approx(358.482e6)}
+    text = (tmp_path / "trace.txt").read_text(encoding="utf-8")
+    (tmp_path / "trace.txt").write_text(text * 2, encoding="utf-8")
+    assert PerfTrace().read(watched(tmp_path), "")["send_calls"] == 2 * 10082
+
+
+def test_bpftrace_scalars_are_quantities_and_maps_are_not() -> None:
+    output = "Attaching 6 probes...\n\n@send_calls: 23\n@since_[12]: 99\n@send_bytes: 94208\n"
+    assert Bpftrace().read(watched(), output) == {"send_calls": 23.0, "send_bytes": 94208.0}
+
+
+def test_funclatency_counts_its_slots() -> None:
+    output = (
+        "     nsec   : count    distribution\n  2048 -> 4095   : 20   |***|\n  4096 -> 8191   : 3   |*|\n"
+    )
+    assert Funclatency().read(watched(), output) == {"tcp_sendmsg_calls": 23.0}
+
+
+def test_user_mode_samples_have_no_kernel_frames() -> None:
+    shown = " ffffffff810000 tcp_sendmsg+0x12\n ffffffff820000 do_syscall_64\n\n   7f0000 main\n\n"
+    assert kernel_stacks(shown) == [["tcp_sendmsg", "do_syscall_64"], []]
+
+
+def test_every_tool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _program: None)
+    for peer in PEERS:
+        reason = peer().missing()
+        assert reason is not None and "apt-get install" in reason
+
+
+def seen(calls: float, send_ns: float, messages: int = 100, wall_ns: int = 1_000_000) -> Seen:
+    return Seen(messages, messages * 64, wall_ns, {"send_calls": calls, "send_ns": send_ns})
+
+
+def test_equal_counts_agree_and_one_lost_call_in_a_hundred_does_not() -> None:
+    mine = [seen(100, 50_000)]
+    rows = {row.quantity: row for row in compare(mine, "peer", [seen(100, 50_500)] * 4, seed=1)}
+    assert rows["send syscalls"].agrees and rows["time in send syscalls"].agrees
+    rows = {row.quantity: row for row in compare(mine, "peer", [seen(99, 50_000)] * 4, seed=1)}
+    assert rows["send syscalls"].agrees is False
+
+
+def test_a_tool_may_add_to_its_times_what_it_slows_the_traffic_down() -> None:
+    mine = [seen(100, 500_000)]
+    slow = compare(mine, "peer", [seen(100, 900_000, wall_ns=1_500_000)] * 4, seed=1)
+    timed = next(row for row in slow if row.quantity == "time in send syscalls")
+    assert timed.agrees and timed.reason is not None
+    unexplained = compare(mine, "peer", [seen(100, 900_000)] * 4, seed=1)
+    assert next(row for row in unexplained if row.quantity == "time in send syscalls").agrees is False
+
+
+def test_shares_agree_within_the_interval_of_their_samples() -> None:
+    def samples(copy_in: int, tcp_ip: int) -> Seen:
+        return Seen(1, 1, 1, {"samples:copy_in": float(copy_in), "samples:tcp_ip": float(tcp_ip)})
+
+    alike = compare([samples(300, 700)], "perf record", [samples(160, 340)], seed=1)
+    assert [row.agrees for row in alike] == [True, True]
+    apart = compare([samples(300, 700)], "perf record", [samples(300, 200)], seed=1)
+    assert {row.agrees for row in apart} == {False}
+
+
+def test_what_only_one_side_has_is_no_row() -> None:
+    assert compare([seen(1, 1)], "peer", [Seen(1, 1, 1, {})], seed=1) == []
+    only = [Seen(1, 1, 1, {"deferred_bytes": 5.0})]
+    (row,) = compare([seen(1, 1)], "peer", only, seed=1)
+    assert row.agrees is None and row.reason is not None

@@ -1,0 +1,283 @@
+"""The crossover: known costs in, the known size out; and what is said where there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import Any
+
+import pytest
+from builders.priced import Prices, priced
+from copyscope import crossover, crossover_verdict, turning
+from copyscope.cost_model import Fit, pages
+from copyscope.crossover import Crossover
+from hypothesis import given
+from hypothesis import strategies as st
+
+SIZES = (256, 1024, 4096, 16_384, 65_536, 262_144)
+SENDER = "sender_cpu_ns_per_kib"
+PRICES: dict[str, Prices] = {
+    "one_copy": {
+        "copies": {"call": 50.0, "byte": 0.08},
+        "packets": {"call": 600.0, "byte": 0.02},
+        "rest": {"call": 250.0},
+    },
+    "zero_copy": {
+        "pin": {"call": 200.0, "page": 60.0},
+        "completion": {"call": 100.0, "notification": 400.0},
+        "packets": {"call": 900.0, "byte": 0.02},
+        "rest": {"call": 250.0},
+    },
+}
+COPIED: Prices = {**PRICES["zero_copy"], "deferred": {"call": 300.0, "byte": 0.09}}
+
+
+def true_size() -> float:
+    """Where the sender's cost is the same: 900 + 0.1 s = 200 + 60 pages + 100 + 100 + 900 + 250 + 0.02 s."""
+    low, high = 256.0, 262_144.0
+    for _ in range(60):
+        size = math.sqrt(low * high)
+        dearer = 1550 + 60 * pages(size, 8, "heap") + 0.02 * size > 900 + 0.1 * size
+        low, high = (size, high) if dearer else (low, size)
+    return low
+
+
+def runs(
+    prices: dict[str, Prices],
+    seed: int = 1,
+    *,
+    repeats: int = 3,
+    noise: float = 0.05,
+    sizes: tuple[int, ...] = SIZES,
+    threads: int = 1,
+) -> list[dict[str, Any]]:
+    """Every strategy at every size; the machine is another one in each repeat."""
+    generator = random.Random(seed)
+    made = []
+    for repeat in range(repeats):
+        drift = generator.gauss(0, 0.1) if noise else 0.0
+        for size in sizes:
+            for impl, price in prices.items():
+                slower = math.exp(drift + generator.gauss(0, noise))
+                made.append(priced(impl, size, price, threads=threads, repeat=repeat, slower=slower))
+    return made
+
+
+def answer(records: list[dict[str, Any]], quantity: str = SENDER) -> Crossover:
+    return next(at for at in crossover.crossovers(records) if at.quantity == quantity)
+
+
+def test_known_costs_give_back_the_known_size() -> None:
+    """Without noise, to the accuracy of the search."""
+    found = answer(runs(PRICES, noise=0.0))
+    assert found.verdict == "crosses"
+    assert found.size_bytes == pytest.approx(true_size(), rel=0.01)
+    assert found.above == "zero_copy"
+    assert found.method == "model"
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+def test_interval_holds_the_known_size(repeats: int) -> None:
+    held = 0
+    for seed in range(30):
+        found = answer(runs(PRICES, seed, repeats=repeats, noise=0.08))
+        assert found.verdict == "crosses"
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= true_size() <= found.high
+    # 95 % of 30 less two standard deviations
+    assert held >= 26
+
+
+def test_the_fitted_prices_are_the_true_ones() -> None:
+    fitted = next(
+        row
+        for row in crossover.costs(runs(PRICES, noise=0.0))
+        if (row.impl, row.quantity) == ("zero_copy", SENDER)
+    )
+    sender = fitted.coefficients["sender"]
+    assert sender["pin"]["page"] == pytest.approx(60, rel=0.01)
+    assert sender["pin"]["call"] == pytest.approx(200, rel=0.01)
+    assert sender["packets"]["byte"] == pytest.approx(0.02, rel=0.01)
+    # with a constant number of notifications per message nothing can tell them from calls
+    completion = sender["completion"]
+    assert completion["call"] + 0.25 * completion["notification"] == pytest.approx(200, rel=0.01)
+    assert max(abs(value) for value in fitted.residuals.values()) < 0.001
+
+
+def test_the_difference_is_split_into_what_makes_it() -> None:
+    found = answer(runs(PRICES, noise=0.0), "system_cpu_ns_per_kib")
+    row = next(row for row in found.split if row["size_bytes"] == 65_536)
+    assert row["copies"] == pytest.approx(-(50 + 0.08 * 65_536) / 64, rel=0.01)
+    assert row["pin"] == pytest.approx((200 + 60 * pages(65_536, 8, "heap")) / 64, rel=0.01)
+    assert row["completion"] == pytest.approx(200 / 64, rel=0.01)
+    assert row["packets"] == pytest.approx(300 / 64, rel=0.01)
+    assert row["rest"] == pytest.approx(0, abs=0.01)
+    assert row["sum"] == pytest.approx(sum(row[g] for g in row if g not in ("size_bytes", "sum")), abs=0.01)
+
+
+def test_a_copy_that_is_made_anyway_never_pays() -> None:
+    records = runs({**PRICES, "zero_copy": COPIED})
+    for record in records:
+        if record["workload"]["impl"] == "zero_copy":
+            record["samples"] = [{"category": "deferred", "symbol": "skb_copy_ubufs", "samples": 40}]
+    found = crossover.crossovers(records)
+    at = answer(records)
+    assert at.verdict == "never"
+    assert (at.size_bytes, at.low, at.high) == (None, None, None)
+    text = crossover_verdict.sentence(found, records)
+    assert text.startswith(
+        "On this path zero-copy never pays from 256 B to 256 KiB: the copy is made anyway (skb_copy_ubufs), "
+    )
+    assert "ns/KiB dearer at 64 KiB" in text
+    assert text.endswith("In goodput: zero-copy never wins.")
+
+
+def test_always_better() -> None:
+    cheap: Prices = {"pin": {"call": 100.0}, "packets": {"call": 300.0, "byte": 0.02}}
+    found = answer(runs({**PRICES, "zero_copy": cheap}))
+    assert found.verdict == "always"
+    assert found.size_bytes is None
+    assert "pays at every size" in crossover_verdict.say(found)
+
+
+def test_the_other_way_round() -> None:
+    """A strategy that is cheap per call and dear per byte wins below the size."""
+    dear: Prices = {"copies": {"call": 50.0, "byte": 0.2}, "rest": {"call": 100.0}}
+    found = answer(runs({**PRICES, "zero_copy": dear}))
+    assert found.verdict == "crosses"
+    assert found.above == "one_copy"
+    assert found.size_bytes == pytest.approx(750 / 0.1, rel=0.3)
+    assert "pays below" in crossover_verdict.say(found)
+
+
+def test_equal_costs_are_no_difference_found() -> None:
+    found = answer(runs({**PRICES, "zero_copy": PRICES["one_copy"]}, seed=5))
+    assert found.verdict == "undetermined"
+    assert "no difference found" in found.evidence
+    assert found.size_bytes is None
+
+
+def test_one_repeat_has_no_interval() -> None:
+    found = answer(runs(PRICES, repeats=1))
+    assert found.verdict == "undetermined"
+    assert found.level == 0.0
+    assert "one repeat" in found.evidence
+    assert (found.low, found.high) == (None, None)
+
+
+def test_one_size_is_too_few() -> None:
+    found = answer(runs(PRICES, sizes=(4096,)))
+    assert found.verdict == "undetermined"
+    assert "only at 4 KiB" in found.evidence
+
+
+def test_a_crossover_outside_of_the_sizes_says_so() -> None:
+    found = answer(runs(PRICES, sizes=(256, 1024, 4096)))
+    assert found.verdict == "never"
+    assert found.evidence.startswith("zero_copy never overtakes one_copy from 256 B to 4 KiB")
+
+
+def test_a_model_that_contradicts_the_measurement_is_not_believed() -> None:
+    """Zero-copy turns dear for one size in the middle, as no sum of prices can describe."""
+    records = [
+        record
+        for size in SIZES
+        for record in runs(
+            {
+                "one_copy": PRICES["one_copy"],
+                "zero_copy": {"rest": {"call": 9000.0 if size < 65_536 else 3000.0}},
+            },
+            sizes=(size,),
+        )
+    ]
+    found = answer(records)
+    assert found.verdict == "crosses"
+    assert found.size_bytes is not None
+    assert 16_384 < found.size_bytes < 65_536
+    better = {at.size_bytes: at.better for at in found.measured}
+    assert better[16_384] == "one_copy"
+    assert better[65_536] == "zero_copy"
+
+
+def test_settings_and_threads_are_never_mixed() -> None:
+    records = runs(PRICES) + runs(PRICES, threads=4)
+    for record in runs(PRICES):
+        record["run"]["factors"]["pages"] = "hugetlb"
+        records.append(record)
+    found = [at for at in crossover.crossovers(records) if at.quantity == SENDER]
+    assert {(at.threads, at.where.get("pages")) for at in found} == {(1, None), (4, None), (1, "hugetlb")}
+    assert len(found) == 3
+
+
+def test_invalid_runs_count_for_nothing() -> None:
+    records = runs(PRICES)
+    spoiled = runs({**PRICES, "zero_copy": COPIED})
+    for record in spoiled:
+        record["verdict"]["valid"] = False
+    assert answer(records + spoiled) == answer(records)
+    assert crossover.crossovers(spoiled) == []
+    assert crossover_verdict.sentence([], spoiled).startswith("undetermined")
+
+
+def test_same_records_same_answer_and_plain_json() -> None:
+    records = runs(PRICES)
+    found, again = crossover.crossovers(records), crossover.crossovers(list(reversed(records)))
+    assert found == again
+    made = crossover_verdict.document(records, found, crossover.costs(records))
+    assert json.loads(json.dumps(made, allow_nan=False)) == made
+    assert made["runs"] == made["valid_runs"] == len(records)
+
+
+positive = st.floats(0.0, 1e6)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 1e4), st.floats(0.1, 1e6)), min_size=2, max_size=8), positive, positive
+)
+def test_fit_gives_back_exact_prices(rows: list[tuple[float, float]], a: float, b: float) -> None:
+    values = [a * x + b * y for x, y in rows]
+    first, second = Fit(rows, [1.0] * len(rows)).solve(values)
+    assert first >= 0
+    assert second >= 0
+    for (x, y), value in zip(rows, values, strict=True):
+        assert first * x + second * y == pytest.approx(value, rel=1e-3, abs=1e-3 * max(values) + 1e-9)
+
+
+@given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=8))
+def test_no_price_is_negative(rows: list[tuple[float, float, float]]) -> None:
+    first, second = Fit([row[:2] for row in rows], [1.0] * len(rows)).solve([row[2] for row in rows])
+    assert first >= 0
+    assert second >= 0
+
+
+@given(st.lists(st.floats(-1, 1).filter(lambda v: abs(v) > 1e-3), min_size=2, max_size=8), st.data())
+def test_a_turn_lies_where_the_sign_changes(values: list[float], data: st.DataObject) -> None:
+    sizes = [64 * 4**index for index in range(len(values))]
+    curve = turning.interpolate(sizes, values)
+    found = turning.find(sizes, [curve] * 3, True)
+    changes = [i for i in range(len(values) - 1) if (values[i] > 0) != (values[i + 1] > 0)]
+    if not changes:
+        assert found.kind == ("never" if values[0] > 0 else "always")
+        return
+    assert found.size is not None
+    assert sizes[changes[-1]] <= found.size <= sizes[changes[-1] + 1]
+    assert found.rising == (values[changes[-1]] > 0)
+    at = data.draw(st.sampled_from([sizes[changes[-1] + 1], sizes[-1]]))
+    assert found.second_better(at) == found.rising
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(64, "64 B"), (1024, "1 KiB"), (14_541, "14.2 KiB"), (1 << 20, "1 MiB"), (None, "outside")],
+)
+def test_sizes_as_people_say_them(size: float | None, text: str) -> None:
+    assert crossover.size_text(size) == text
+
+
+def test_pages_of_a_message() -> None:
+    assert pages(65_536, 8, "page") == 16
+    assert pages(64, 8, "page") == 8
+    assert pages(8, 8, "heap") == 8
+    assert pages(65_536, 8, "heap") == pytest.approx(24, rel=0.01)

@@ -1,0 +1,332 @@
+"""Experiments: ours make sense, mistakes are named with file, line and key, the order is seeded."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import paths, record
+from copyscope.errors import UsageError
+from copyscope.experiment import (
+    Experiment,
+    arguments,
+    combinations,
+    describe,
+    difference,
+    expand,
+    identify,
+    load,
+    run_s,
+)
+from copyscope.experiment_file import strategies
+from copyscope.plan import parse_time_s
+from copyscope.toml_lines import find_lines
+from hypothesis import given
+from hypothesis import strategies as st
+
+EXPERIMENTS = paths.ROOT / "experiments"
+FILES = sorted(set(EXPERIMENTS.glob("*.toml")) - {EXPERIMENTS / "claims.toml"})
+README = (EXPERIMENTS / "README.md").read_text()
+
+GOOD = """\
+# Is it?
+
+name = "sizes"
+question = "Which is faster?"
+expected = "2m"
+repeats = 3
+duration_s = 1.5
+seed = 42
+
+[factors]
+impl = ["two_copy", "one_copy"]
+size = [
+    512,
+    "64K",  # the default
+]
+tso = ["on", "off"]
+
+[fixed]
+fields = 8
+touch = true
+
+[[exclude]]
+size = 512
+tso = "off"
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str], Path]:
+    def _write(text: str) -> Path:
+        path = tmp_path / "sizes.toml"
+        path.write_text(text)
+        return path
+
+    return _write
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+class TestEveryFile:
+    def test_is_complete_and_keeps_its_promise(self, path: Path) -> None:
+        made = load(path)
+        assert made.name == path.stem
+        runs = expand(made)
+        assert len({run.run_id for run in runs}) == len(runs)
+        planned_s = len(runs) * run_s(made)
+        assert planned_s * 0.8 < made.expected_s < planned_s * 1.25, f"takes about {planned_s:.0f} s"
+
+    def test_opens_with_its_question_and_its_time(self, path: Path) -> None:
+        comment = path.read_text().split("\n\n")[0].splitlines()
+        assert all(line.startswith("# ") and len(line) <= 140 for line in comment)
+        assert "?" in comment[0] and comment[-1].startswith("# Expected time: ")
+        said = re.search(r"(\d+) (minute|second)s?", comment[-1])
+        assert said and parse_time_s(f"{said[1]}{said[2][0]}", "comment") == load(path).expected_s
+
+    def test_every_point_becomes_options(self, path: Path) -> None:
+        made = load(path)
+        for factors in combinations(made):
+            args = arguments(made, factors)
+            for key, value in {**made.fixed, **factors}.items():
+                assert str(getattr(args, key)) == str(value)
+
+    def test_is_in_the_list(self, path: Path) -> None:
+        made = load(path)
+        row = next(line for line in README.splitlines() if line.startswith(f"| `{made.name}` |"))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[1:4] == [made.question, str(len(combinations(made))), str(made.repeats)]
+        assert parse_time_s(cells[4].replace("min", "m"), "README") == made.expected_s
+
+
+def test_published_is_every_strategy_size_and_number_of_threads() -> None:
+    """The union of the sizes of the four reports, as their replicas have them."""
+    made = load(EXPERIMENTS / "published.toml")
+    sizes = {size for name in REPLICAS for size in load(EXPERIMENTS / f"{name}.toml").factors["size"]}
+    points = {(p["impl"], p["size"], p["threads"]) for p in combinations(made)}
+    assert points == {
+        (impl, size, threads)
+        for impl in strategies()
+        if impl != "null"
+        for size in sizes
+        for threads in (1, 2, 4, 8)
+    }
+    assert len(points) == 4 * 9 * 4 and min(sizes) == 64 and max(sizes) == 1 << 20
+
+
+# What each report says of itself.
+REPLICAS: dict[str, dict[str, Any]] = {
+    "mt25082": {"impl": "per_field", "size": (64, 256, 1024, 4096), "topology": "veth"},
+    "mt25077": {"impl": "two_copy", "size": (1024, 4096, 65536, 1 << 20), "topology": "veth", "gso": "off"},
+    "mt25190": {"impl": "two_copy", "size": (512, 1024, 2048, 4096), "topology": "loopback", "align": "page"},
+    "mt25067": {"impl": "two_copy", "size": (256, 1024, 4096, 16384), "messages": 5000},
+}
+
+
+@pytest.mark.parametrize("name", REPLICAS)
+def test_replicas_have_what_the_reports_had(name: str) -> None:
+    made = load(EXPERIMENTS / f"{name}.toml")
+    expected = dict(REPLICAS[name])
+    assert made.factors["impl"] == (expected.pop("impl"), "one_copy", "zero_copy")
+    assert made.factors["size"] == expected.pop("size")
+    assert made.factors["threads"] == (1, 2, 4, 8)
+    assert expected.items() <= made.fixed.items()
+    assert made.fixed["fields"] == 8
+
+
+def test_quick_is_quick() -> None:
+    made = load(EXPERIMENTS / "quick.toml")
+    assert len(made.factors["size"]) == len(made.factors["threads"]) == 2
+    assert len(expand(made)) * run_s(made) < 90
+    crossover = load(EXPERIMENTS / "crossover.toml")
+    assert len(expand(crossover)) * run_s(crossover) < 120
+
+
+def test_a_good_file(write: Callable[[str], Path]) -> None:
+    made = load(write(GOOD))
+    assert made.factors == {"impl": ("two_copy", "one_copy"), "size": (512, 65536), "tso": ("on", "off")}
+    assert made.fixed == {"fields": 8, "touch": True}
+    assert len(combinations(made)) == 6
+    assert {"impl": "one_copy", "size": 512, "tso": "off"} not in combinations(made)
+    args = arguments(made, {"impl": "one_copy", "size": 65536, "tso": "off"})
+    assert (args.impl, args.size, args.tso, args.touch, args.duration) == (
+        "one_copy",
+        "65536",
+        "off",
+        True,
+        1.5,
+    )
+    assert args.receiver == "read"  # from profile's defaults
+
+
+# what is replaced, by what, the line that must be named, the key, the reason
+MISTAKES = [
+    ("seed = 42", "seed = 42\nsede = 1", 9, "sede", "did you mean seed?"),
+    ("seed = 42", "", 1, "seed", "missing"),
+    ("seed = 42", 'seed = "42"', 8, "seed", '"42": expected a whole number'),
+    ("seed = 42", "seed = true", 8, "seed", "true: expected a whole number"),
+    ("seed = 42", "seed = -1", 8, "seed", "not negative"),
+    ("seed = 42", "seed = 4 2", 8, None, "not TOML"),
+    ("tso = [", "tso = [\n[", 19, None, "not TOML"),
+    ("repeats = 3", "repeats = 0", 6, "repeats", "not between 1 and 1000"),
+    ("duration_s = 1.5", "duration_s = 0.1", 7, "duration_s", "not between 0.5 and 3600 s"),
+    ("duration_s = 1.5", "", 1, "duration_s", "missing"),
+    ("fields = 8", "messages = 23", 7, "duration_s", "has no duration"),
+    ('"2m"', '"soon"', 5, "expected", "soon: not a time such as"),
+    ('name = "sizes"', 'name = "My sizes"', 3, "name", "small letters"),
+    ('["two_copy", "one_copy"]', "[]", 11, "factors.impl", "without values"),
+    ('["two_copy", "one_copy"]', '"one_copy"', 11, "factors.impl", "expected a list"),
+    ('"one_copy"]', '"zerocopy"]', 11, "factors.impl", "no such strategy: did you mean zero_copy?"),
+    ('"one_copy"]', "3]", 11, "factors.impl", "3: expected a text"),
+    ('"64K",', '"64k",', 14, "factors.size", '"64k": expected bytes'),
+    ('"64K",', "true,", 14, "factors.size", "true: expected bytes"),
+    ('"64K",', '"512",', 14, "factors.size", "named twice"),
+    ('"64K",', "7,", 14, "factors.size", "7: smaller than 8 fields"),
+    ("fields = 8", "fields = 513", 13, "factors.size", "512: smaller than 513 fields"),
+    ('["on", "off"]', '["on", "maybe"]', 16, "factors.tso", "invalid choice: 'maybe'"),
+    ('["on", "off"]', "[true]", 16, "factors.tso", '"on" or "off"'),
+    ("fields = 8", "fiels = 8", 19, "fixed.fiels", "did you mean fields?"),
+    ("fields = 8", 'fields = "8"', 19, "fixed.fields", "expected a whole number"),
+    ("fields = 8", "size = 64", 19, "fixed.size", "is a factor, too"),
+    ("fields = 8", 'topology = "vet"', 19, "fixed.topology", "no such kind"),
+    ("fields = 8", 'instruments = "all"', 19, "fixed.instruments", "not an instrument"),
+    ("fields = 8", "warmup = -1", 19, "fixed.warmup", "not between 0 and 60 s"),
+    ("fields = 8", "duration = 3", 19, "fixed.duration", "belongs at the top"),
+    ("fields = 8", 'out = "x"', 19, "fixed.out", "not a setting of an experiment"),
+    ("touch = true", 'touch = "yes"', 20, "fixed.touch", "expected true or false"),
+    ("size = 512\ntso", "siz = 512\ntso", 23, "exclude.0.siz", "not a factor of this experiment"),
+    ("size = 512\ntso", "size = 513\ntso", 23, "exclude.0.size", "513: not a value of this factor"),
+    ("size = 512\ntso", "size = []\ntso", 23, "exclude.0.size", "no value"),
+    ('size = 512\ntso = "off"', 'tso = ["on", "off"]', 22, "exclude.0", "nothing is left"),
+    ('"off"\n', '"off"\n\n[[exclude]]\ntso = "off"\nsize = 512\n', 26, "exclude.1", "excludes nothing"),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake[1][:30] for mistake in MISTAKES])
+def test_a_mistake_is_named_with_file_line_and_key(
+    mistake: tuple[str, str, int, str | None, str], write: Callable[[str], Path]
+) -> None:
+    old, new, line, key, reason = mistake
+    assert old in GOOD
+    at = GOOD.rindex(old)
+    path = write(GOOD[:at] + new + GOOD[at + len(old) :])
+    with pytest.raises(UsageError) as caught:
+        load(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}:{line}: " + (f"{key}: " if key else ""))
+    assert reason in text and "\n" not in text
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"gone\.toml: No such file"):
+        load(tmp_path / "gone.toml")
+    (tmp_path / "raw.toml").write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="not UTF-8 at byte 0"):
+        load(tmp_path / "raw.toml")
+
+
+def test_order_is_blocked_and_seeded(write: Callable[[str], Path]) -> None:
+    made = load(write(GOOD))
+    runs = expand(made)
+    assert [run.order for run in runs] == list(range(18))
+    blocks = [[identify(run.factors) for run in block] for _, block in groupby(runs, lambda run: run.repeat)]
+    everything = {identify(factors) for factors in combinations(made)}
+    assert [set(block) for block in blocks] == [everything] * 3 and [len(block) for block in blocks] == [
+        6
+    ] * 3
+    assert len({tuple(block) for block in blocks}) > 1  # each block is shuffled by itself
+    assert expand(load(write(GOOD))) == runs
+    other = expand(load(write(GOOD.replace("seed = 42", "seed = 43"))))
+    assert other != runs and {run.run_id for run in other} == {run.run_id for run in runs}
+
+
+def test_more_repeats_change_no_run(write: Callable[[str], Path]) -> None:
+    runs = expand(load(write(GOOD)))
+    more = expand(load(write(GOOD.replace("repeats = 3", "repeats = 5"))))
+    assert more[: len(runs)] == runs
+
+
+def test_a_run_is_known_by_its_factors_and_its_block(write: Callable[[str], Path]) -> None:
+    run = expand(load(write(GOOD)))[7]
+    assert run.run_id == record.run_id("sizes", run.factors, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("# Is it?", "# It is", None),
+        ('"Which is faster?"', '"Is it?"', None),
+        ("repeats = 3", "repeats = 9", None),
+        ('"64K"', "65536", None),
+        ('"64K"', '"32K"', "factors.size"),
+        ('["two_copy", "one_copy"]', '["one_copy", "two_copy"]', "factors.impl"),
+        ("fields = 8", "fields = 9", "fixed.fields"),
+        ("fields = 8", "", "fixed.fields"),
+        ("1.5", "1.6", "duration_s"),
+        ("seed = 42", "seed = 41", "seed"),
+        ('"sizes"', '"shapes"', "name"),
+        ('size = 512\ntso = "off"', 'tso = "off"', "exclude"),
+    ],
+)
+def test_what_makes_another_experiment(
+    old: str, new: str, key: str | None, write: Callable[[str], Path]
+) -> None:
+    first = load(write(GOOD))
+    assert old in GOOD
+    assert difference(first, load(write(GOOD.replace(old, new)))) == key
+
+
+def test_describe() -> None:
+    assert describe({"impl": "one_copy", "size": 65536, "touch": False}) == "impl=one_copy size=64K touch=no"
+    assert describe({"size": 1 << 20, "threads": 1024}) == "size=1M threads=1024"
+    assert describe({"size": 1000}) == "size=1000"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("20m", 1200), ("1.5h", 5400), ("2 m", 120)])
+def test_times(text: str, seconds: float) -> None:
+    assert parse_time_s(text, "--budget") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "20", "0m", "-1s", "1d", "m"])
+def test_no_times(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--budget: .*: not a time"):
+        parse_time_s(text, "--budget")
+
+
+names = st.from_regex(r"[a-z][a-z_]{0,5}", fullmatch=True)
+values = st.sampled_from(["1", '"a = 1"', "[1, 2]", '[\n  1,\n  "x = 2",\n]', "true", '"""\nb = 1\n[t]\n"""'])
+tables = st.dictionaries(names, values, max_size=4)
+
+
+@given(tables, st.dictionaries(names, tables, max_size=3), st.lists(tables, max_size=3))
+def test_lines_of_any_file(
+    top: dict[str, str], named: dict[str, dict[str, str]], listed: list[dict[str, str]]
+) -> None:
+    """Each key that tomllib finds has its line, and that line begins with it."""
+    named = {name: table for name, table in named.items() if name not in top and name != "rule"}
+    top.pop("rule", None)
+    text = "# a comment = 1\n" + "".join(f"{key} = {value}\n" for key, value in top.items())
+    for name, table in named.items():
+        text += f"\n[{name}]  # {name}\n" + "".join(f"  {key}={value}\n" for key, value in table.items())
+    for table in listed:
+        text += "\n[[rule]]\n" + "".join(f"{key} = {value} # = 3\n" for key, value in table.items())
+    wanted: set[tuple[str | int, ...]] = {(key,) for key in top} | {(name,) for name in named}
+    wanted |= {(name, key) for name, table in named.items() for key in table}
+    wanted |= {("rule", at) for at in range(len(listed))}
+    wanted |= {("rule", at, key) for at, table in enumerate(listed) for key in table}
+    tomllib.loads(text)
+    lines = find_lines(text)
+    assert set(lines) == wanted
+    for path, number in lines.items():
+        start = text.splitlines()[number - 1].strip()
+        assert re.match(rf"\[?\[?{path[-1] if isinstance(path[-1], str) else path[0]}\b", start)
+
+
+def test_experiment_is_frozen(write: Callable[[str], Path]) -> None:
+    made: Experiment = load(write(GOOD))
+    with pytest.raises(AttributeError):
+        made.seed = 1  # type: ignore[misc]

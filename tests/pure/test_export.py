@@ -1,0 +1,123 @@
+"""The tables: the published columns, one row per point, and Parquet equal to CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.sweep import sweep
+from copyscope import paths, sheet
+from copyscope.metrics import METRICS
+from copyscope.points import Estimate
+from copyscope.published import COLUMNS
+from copyscope.render import export
+from copyscope.render.export import Table
+from pyarrow import parquet
+
+Record = dict[str, Any]
+
+# of the published reports' table (docs/RESULTS.md): who wants to stack them needs these names in this order
+PUBLISHED = (
+    "report,label,strategy,message_bytes,threads,throughput_gbps,latency_us,cycles,cycles_per_byte,"
+    "l1d_load_misses,llc_load_misses,llc_store_misses,context_switches,counted_process,path"
+)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[sheet.Row]:
+    records = sweep(impls=("one_copy", "zero_copy"), sizes=(4096, 65_536), threads=(1, 2), repeats=3)
+    records[0]["verdict"] = records[0]["verdict"] | {"valid": False, "reasons": ["too short"]}
+    return sheet.fill(records)
+
+
+@pytest.fixture(scope="module", params=["results", "ledger"])
+def table(request: pytest.FixtureRequest, rows: list[sheet.Row]) -> Table:
+    return export.results_table(rows, "demo") if request.param == "results" else export.ledger_table(rows)
+
+
+def parse(data: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(data.decode())))
+
+
+def test_the_published_columns_come_first(rows: list[sheet.Row]) -> None:
+    header = export.as_csv(export.results_table(rows, "demo")).decode().splitlines()[0]
+    assert header.startswith(PUBLISHED + ",")
+    assert ",".join(COLUMNS) == PUBLISHED
+
+
+def test_one_row_per_point_with_value_low_and_high(rows: list[sheet.Row]) -> None:
+    lines = parse(export.as_csv(export.results_table(rows, "demo")))
+    assert len(lines) == 8
+    assert [line["invalid_runs"] for line in lines].count("1") == 1
+    for line, row in zip(lines, rows, strict=True):
+        assert (line["strategy"], int(line["message_bytes"]), int(line["threads"])) == (
+            row.impl,
+            row.size,
+            row.threads,
+        )
+        for name in METRICS:
+            value = row.values[name]
+            if isinstance(value, Estimate):
+                assert float(line[name]) == pytest.approx(value.value, rel=1e-5)
+                assert float(line[f"{name}_low"]) <= float(line[name]) <= float(line[f"{name}_high"])
+            else:
+                assert line[name] == line[f"{name}_low"] == line[f"{name}_high"] == ""
+                assert name in line["missing"]
+
+
+def test_a_counter_that_no_pmu_counts_is_empty_and_explained(rows: list[sheet.Row]) -> None:
+    for line in parse(export.as_csv(export.results_table(rows, "demo"))):
+        for column in ("cycles", "cycles_per_byte", "l1d_load_misses", "llc_load_misses"):
+            assert line[column] == ""
+        assert "no PMU" in line["missing"]
+        assert int(float(line["context_switches"])) > 0
+
+
+def test_with_a_pmu_the_totals_are_of_the_sender() -> None:
+    rows = sheet.fill(sweep(impls=("one_copy",), sizes=(4096,), threads=(1,), repeats=1, pmu=True))
+    (line,) = export.results_table(rows, "demo")
+    counted = rows[0].point.records[0]["counters"]["sender"]["cycles"]["value"]
+    assert line["cycles"] == pytest.approx(counted, rel=1e-5)
+    assert line["counted_process"] == "sender"
+
+
+def test_parquet_holds_the_same_cells(table: Table, tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    export.write_parquet(table, path)
+    read = parquet.read_table(path).to_pylist()
+    assert read == table
+    # and so does the CSV, cell by cell, as text
+    spelled = [{k: "" if v is None else export.spell_cell(v) for k, v in line.items()} for line in read]
+    assert spelled == parse(export.as_csv(table))
+    first = path.read_bytes()
+    export.write_parquet(table, path)
+    assert path.read_bytes() == first
+
+
+def test_a_column_of_several_kinds_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    export.write_parquet([{"a": 1, "b": None, "c": True}, {"a": "x", "b": None, "c": None}], path)
+    assert parquet.read_table(path).to_pylist() == [
+        {"a": "1", "b": None, "c": True},
+        {"a": "x", "b": None, "c": None},
+    ]
+
+
+def test_the_ledger_of_a_point_adds_up_to_its_accounts(rows: list[sheet.Row]) -> None:
+    lines = export.ledger_table(rows)
+    assert len(lines) == sum(len(row.accounts) for row in rows)
+    assert {line["kind"] for line in lines} == {"account", "stage"}
+
+
+def test_every_column_is_documented(table: Table) -> None:
+    text = (paths.ROOT / "docs" / "RESULTS.md").read_text(encoding="utf-8")
+    ends = ("_low", "_high")
+    for column in table[0]:
+        name = column
+        for end in ends:
+            if column.removesuffix(end) in METRICS:
+                name = column.removesuffix(end)
+        assert f"`{name}`" in text, column

@@ -1,0 +1,136 @@
+"""The kernel matrix: what guests leave becomes an outcome, and outcomes a page; the kernel's BTF is found."""
+
+import importlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import paths
+
+HERE = paths.ROOT / "tests" / "kernels"
+
+
+@pytest.fixture(autouse=True)
+def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (HERE, HERE / "arm64"):
+        monkeypatch.syspath_prepend(str(place))
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def hook(name: str, instrument: str, state: str, how: str | None, required: bool = False) -> dict[str, Any]:
+    reason = None if state == "attached" else "inlined"
+    return {
+        **{"id": name, "instrument": instrument, "symbol": f"tcp_{name}", "state": state},
+        **{"how": how, "reason": reason, "required": required},
+    }
+
+
+HOOKS = [
+    hook("send_bytes", "bytes", "attached", "tp_btf"),
+    hook("send", "functions", "attached", "fentry"),
+    hook("receive", "functions", "attached", "kprobe"),
+    hook("copy_in", "functions", "missing", None),
+]
+TESTS = [
+    {"id": "tests/live/test_a.py::test_one", "outcome": "passed", "seconds": 1.0, "said": ""},
+    {"id": "tests/live/test_a.py::test_two", "outcome": "skipped", "seconds": 0.0, "said": "no cable"},
+]
+DOCTOR = {"works": True, "sentence": "Profiling works.", "findings": [{"name": "PMU", "status": "missing"}]}
+LOG = "[    1.234567] all is well\n@@EXIT 0\n"
+
+
+def leave(kept: Path, **changed: str) -> Path:
+    files = {
+        "release": "6.12.1-amd64\n",
+        "probe.json": json.dumps({"hooks": HOOKS, "sampler": {"events": []}}),
+        "doctor.json": json.dumps(DOCTOR),
+        "tests.jsonl": "".join(json.dumps(row) + "\n" for row in TESTS),
+        "dmesg.txt": LOG,
+        "log.txt": LOG,
+    } | {name.replace("_", "."): text for name, text in changed.items()}
+    kept.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (kept / name).write_text(text)
+    return kept
+
+
+def outcome_of(kept: Path) -> Any:
+    made = module("outcome").Outcome(
+        "6.12", "trixie", "amd64", made="2026-01-01", emulator="QEMU", processors=2
+    )
+    module("outcome").read_boot(kept, made, surveyed=True)
+    return made
+
+
+def test_a_good_guest_has_no_problem_and_both_roots_make_it_exact(tmp_path: Path) -> None:
+    one = outcome_of(leave(tmp_path))
+    assert one.problems == [] and one.tier == "exact"
+    assert (one.count("passed"), one.count("skipped"), one.count("failed")) == (1, 1, 0)
+
+
+def test_every_way_to_fail_is_a_problem(tmp_path: Path) -> None:
+    failed = {**TESTS[0], "outcome": "failed", "said": "assert 1 == 2"}
+    required = hook("copy_out_bytes", "bytes", "missing", None, required=True)
+    cases = {
+        "tests_jsonl": (json.dumps(failed), "test_a.py::test_one: assert 1 == 2"),
+        "dmesg_txt": ("[    2.000000] WARNING: CPU: 0 PID: 1\n", "kernel log: "),
+        "doctor_json": (json.dumps({**DOCTOR, "works": False}), "doctor: "),
+        "probe_json": (json.dumps({"hooks": [required], "sampler": {"events": []}}), "required hook"),
+    }
+    for name, (text, said) in cases.items():
+        problems = outcome_of(leave(tmp_path / name, **{name: text})).problems
+        assert any(said in problem for problem in problems), (name, problems)
+    empty = tmp_path / "hung"
+    empty.mkdir()
+    assert len(outcome_of(empty).problems) == 6
+
+
+def test_what_is_kept_reads_back_the_same(tmp_path: Path) -> None:
+    one = outcome_of(leave(tmp_path / "guest"))
+    one.write(tmp_path)
+    assert module("outcome").Outcome.read(tmp_path / "6.12.json") == one
+
+
+def test_the_page_says_what_is_attached_missing_and_skipped(tmp_path: Path) -> None:
+    page = module("document").document([outcome_of(leave(tmp_path))], {"test_b.py": "too slow"})
+    assert "1 fentry, 1 kprobe" in page and "| 1 tp_btf " in page
+    assert "- 6.12: copy_in: missing: inlined" in page
+    assert "- 6.12: 1 x no cable" in page
+    assert "- 6.12: Profiling works. Limited: PMU." in page
+    assert "- `test_b.py`: too slow" in page
+
+
+def test_brief_runs_every_file_on_every_kernel_but_fault_tests_on_one() -> None:
+    matrix = module("matrix")
+    for kernel in matrix.KERNELS:
+        brief = {name for boot in matrix.boots_of(kernel, True) for name in boot.files}
+        full = {name for boot in matrix.boots_of(kernel, False) for name in boot.files}
+        assert full - brief == (
+            set() if kernel.arch != "amd64" or kernel.name == matrix.FAULTS_ON else set(matrix.FAULT_TESTS)
+        )
+        assert sum(boot.surveys for boot in matrix.boots_of(kernel, False)) == 1
+    live = {path.name for path in (paths.ROOT / "tests" / "live").glob("test_*.py")}
+    named = {*matrix.LEFT_OUT, *matrix.BRIEF_LEFT_OUT, *matrix.FAULT_TESTS}
+    assert {name.partition("::")[0] for name in named} <= live
+
+
+def test_btf_is_found_behind_what_only_looks_like_it() -> None:
+    btf = module("btf")
+    types, strings = b"\x01" * (1 << 20), b"\0int\0"
+    header = btf.START + struct.pack("<IIII", 0, len(types), len(types), len(strings))
+    image = b"MZ" + btf.START + b"\xff" * 40 + header + types + strings + b"rest"
+    assert btf.find(image) == header + types + strings
+    with pytest.raises(ValueError, match="no BTF"):
+        btf.find(image[: len(image) // 2])
+
+
+def test_btf_of_what_cannot_be_read_is_an_error_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert module("btf").main(str(tmp_path / "none"), str(tmp_path / "out")) == 1
+    assert capsys.readouterr().err.startswith(f"btf: {tmp_path}/none: ")

@@ -1,0 +1,167 @@
+"""Metrics and points: what a record says of itself, what repeats say together, and what is not known."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+from builders import raw_record
+from copyscope import ledger, metrics, points
+from copyscope.points import Estimate, Missing, Point
+
+Record = dict[str, Any]
+
+
+def derived(impl: str = "one_copy", *, repeat: int = 0, size: int = 65_536, **options: Any) -> Record:
+    record = raw_record(impl, size_bytes=size, **options)
+    record["run"] |= {
+        "id": f"t-{impl}-{size}-{repeat}",
+        "repeat": repeat,
+        "factors": {"impl": impl, "size": size},
+    }
+    return ledger.derive(record)
+
+
+def faster(record: Record, factor: float) -> Record:
+    """The same run with another goodput."""
+    changed = copy.deepcopy(record)
+    changed["throughput_gbps"]["unprobed"] *= factor
+    return changed
+
+
+def test_metrics_of_a_run_without_pmu() -> None:
+    record = derived("zero_copy")
+    assert metrics.read(record, "goodput_gbps").value == record["throughput_gbps"]["unprobed"]
+    assert metrics.read(record, "copied_share").value == 1.0
+    sender, receiver, system = (
+        metrics.read(record, f"{side}_cpu_ns_per_kib").value for side in ("sender", "receiver", "system")
+    )
+    assert sender is not None
+    assert receiver is not None
+    assert system is not None
+    assert system >= sender + receiver
+    cycles = metrics.read(record, "cycles_per_byte_sender")
+    assert cycles.value is None
+    assert cycles.reason is not None
+    assert "cycles" in cycles.reason
+
+
+def test_every_metric_is_a_value_or_has_a_reason() -> None:
+    runs = [derived(impl, pmu=pmu) for impl in ("one_copy", "zero_copy", "null") for pmu in (False, True)]
+    runs += [derived(fixed_messages=23), derived(arms=("unprobed", "calls")), derived(died=("collector",))]
+    for record in runs:
+        for name, metric in metrics.METRICS.items():
+            found = metrics.read(record, name)
+            assert (found.value is None) != (found.reason is None), (name, found)
+            assert metric.name == name
+
+
+def test_counters_are_per_byte_of_what_was_delivered_while_they_counted() -> None:
+    record = derived(pmu=True)
+    delivered = sum(s["receiver"]["bytes"] for s in record["run"]["segments"] if "ledger" in s["arm"])
+    cycles = record["counters"]["sender"]["cycles"]["value"]
+    assert metrics.read(record, "cycles_per_byte_sender").value == pytest.approx(cycles / delivered)
+    misses = record["counters"]["receiver"]["LLC-load-misses"]["value"]
+    assert metrics.read(record, "llc_misses_per_kib_receiver").value == pytest.approx(
+        misses * 1024 / delivered
+    )
+
+
+def test_time_per_message_is_of_one_connection_and_inverse_throughput_of_all() -> None:
+    record = derived(threads=4)
+    one = metrics.read(record, "time_per_message_us").value
+    every = metrics.read(record, "inverse_throughput_us").value
+    assert one is not None
+    assert every is not None
+    assert one == pytest.approx(4 * every)
+    wall_us = 3 * 300_000
+    assert every == pytest.approx(wall_us / (3 * 10_000))
+
+
+def test_latency_exists_in_rr_only() -> None:
+    record = derived()
+    assert "--mode rr" in str(metrics.read(record, "rtt_p50_us").reason)
+    record["workload"]["mode"] = "rr"
+    record["traffic"]["sender"]["histograms"]["round_trip_ns"] = {"p50": 42_000, "p99": 99_000}
+    assert metrics.read(record, "rtt_p50_us").value == 42.0
+    assert metrics.read(record, "rtt_p99_us").value == 99.0
+
+
+def test_group_sorts_by_factor_and_leaves_invalid_runs_out() -> None:
+    runs = [derived(size=size, repeat=r) for r in (1, 0) for size in (65_536, 1024, 4096)]
+    runs[0]["verdict"]["valid"] = False
+    random.Random(1).shuffle(runs)
+    found = points.group(runs)
+    assert [p.factors["size"] for p in found] == [1024, 4096, 65_536]
+    assert [[r["run"]["repeat"] for r in p.records] for p in found] == [[0, 1], [0, 1], [0]]
+    assert len(points.group(runs, valid_only=False)[2].records) == 2
+
+
+def test_runs_outside_an_experiment_are_grouped_by_their_settings() -> None:
+    runs = [derived(), derived(threads=2), derived()]
+    for run in runs:
+        run["run"]["factors"] = None
+    assert [(p.factors["threads"], len(p.records)) for p in points.group(runs)] == [(1, 2), (2, 1)]
+
+
+def test_estimate_is_a_median_with_interval() -> None:
+    base = derived()
+    value = base["throughput_gbps"]["unprobed"]
+    point = Point({}, tuple(faster(base, f) for f in (0.9, 1.0, 1.1)))
+    found = points.estimate(point, "goodput_gbps")
+    assert isinstance(found, Estimate)
+    assert found.value == pytest.approx(value)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < value < found.high
+    assert found.level == 0.95
+    single = points.estimate(Point({}, (base,)), "goodput_gbps")
+    assert single == Estimate(value, None, None, 0.0, 1)
+    assert isinstance(points.estimate(point, "cycles_per_byte_sender"), Missing)
+
+
+def test_ratio_is_paired_by_repeat() -> None:
+    """The machine halves its speed between repeats; both strategies feel it, and the ratio does not."""
+    base = derived()
+    ours: list[Record] = []
+    theirs: list[Record] = []
+    for repeat, drift in enumerate((1.0, 0.5, 0.8)):
+        for runs, factor in ((ours, 1.2 * drift), (theirs, drift)):
+            run = faster(base, factor)
+            run["run"]["repeat"] = repeat
+            runs.append(run)
+    found = points.ratio(Point({}, tuple(ours)), Point({}, tuple(reversed(theirs))), "goodput_gbps")
+    assert isinstance(found, Estimate)
+    assert found.value == pytest.approx(1.2)
+    assert found.against(1.0) == points.MORE
+    assert found.against(1.3) == points.LESS
+    for run in theirs:
+        run["run"]["repeat"] += 10
+    nothing = points.ratio(Point({}, tuple(ours)), Point({}, tuple(theirs)), "goodput_gbps")
+    assert nothing == Missing("goodput_gbps: no repeat that both have")
+
+
+def test_no_difference_found_is_a_result() -> None:
+    assert Estimate(1.02, 0.97, 1.06, 0.95, 5).against(1.0) == points.SAME
+    assert Estimate(1.5, None, None, 0.0, 1).against(1.0) == points.SAME
+
+
+def test_rows_add_up_over_repeats_and_a_row_unseen_is_zero() -> None:
+    runs = [derived(repeat=r) for r in range(3)]
+    runs[2]["stages"] = [row for row in runs[2]["stages"] if row["stage"] != "lock"]
+    runs[1]["stages"] = [row for row in runs[1]["stages"] if row["stage"] != "lock"]
+    found = points.account_estimates(Point({}, tuple(runs)))
+    copied = found["copy_in", "sender", "process"]
+    row = next(r for r in runs[0]["ledger"] if r["account"] == "copy_in")
+    assert copied.value == pytest.approx(row["ns_per_kib"])
+    lock = found["lock", "sender", "process"]
+    assert lock.value == 0.0
+    assert lock.low == 0.0
+    assert lock.samples == 3
+
+
+def test_a_side_that_was_not_sampled_has_no_rows() -> None:
+    found = points.account_estimates(Point({}, (derived(died=("collector",)),)))
+    assert {side for _, side, _ in found} == set()

@@ -1,0 +1,150 @@
+"""The report: the same records are the same bytes, the page stands alone, and nothing unknown looks known."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.sweep import store, sweep
+from copyscope import paths
+from copyscope.commands import report
+from copyscope.render.plots.catalogue import PLOTS
+
+Record = dict[str, Any]
+
+VOID = {"meta", "link", "img", "br", "hr"}
+
+
+def some_records() -> list[Record]:
+    """Four strategies at two sizes and two thread counts, one run of them invalid."""
+    records = sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=2)
+    spoiled = next(r for r in records if r["workload"]["impl"] == "two_copy")
+    reasons = ["identity bytes <at the socket>: 1 is not 2 bytes"]
+    spoiled["verdict"] = spoiled["verdict"] | {"valid": False, "reasons": reasons}
+    return records
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = store(some_records(), tmp_path_factory.mktemp("results") / "host" / "demo")
+    (directory / "raw" / "cut.json").write_text('{"schema": 1')
+    assert report.main([str(directory)]) == 0
+    return directory
+
+
+def digests(directory: Path) -> dict[str, str]:
+    files = sorted(p for p in directory.rglob("*") if p.is_file() and "raw" not in p.parts)
+    return {str(p.relative_to(directory)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_the_same_records_are_the_same_bytes(made: Path, tmp_path: Path) -> None:
+    """In another process, with other seeds of hashing, another locale and another place to stand."""
+    again = tmp_path / "again"
+    main = paths.ROOT / "tools" / "copyscope" / "__main__.py"
+    subprocess.run(
+        [sys.executable, "-P", str(main), "report", str(made), "--out", str(again)],
+        check=True,
+        cwd=tmp_path,
+        env={"PYTHONHASHSEED": "12345", "LC_ALL": "C.UTF-8", "TZ": "Asia/Tokyo", "HOME": str(tmp_path)},
+        capture_output=True,
+    )
+    first = digests(made)
+    assert digests(again) == first
+    names = {f"plots/{plot.name}.{kind}" for plot in PLOTS for kind in ("png", "svg")}
+    assert names <= set(first)
+    tables = {"results.csv", "results.parquet", "ledger.csv", "ledger.parquet", "crossover.json"}
+    assert tables | {"report.html", "report.md"} <= set(first)
+
+
+class Balanced(HTMLParser):
+    """Raises on a tag that is closed in the wrong order; collects what refers to elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.references += [str(given[name]) for name in ("src", "href", "srcset", "action") if name in given]
+        if given.get("id"):
+            self.ids.append(str(given["id"]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
+
+
+def test_the_page_is_well_formed_and_stands_alone(made: Path) -> None:
+    text = (made / "report.html").read_text(encoding="utf-8")
+    page = Balanced()
+    page.feed(text)
+    page.close()
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    assert "<script" not in text
+    assert not re.search(r"url\(|@import", text)
+    for reference in page.references:
+        assert reference.startswith(("#", "data:")), reference[:60]
+        if reference.startswith("#"):
+            assert reference[1:] in page.ids
+    assert len([r for r in page.references if r.startswith("data:image/svg+xml")]) == len(PLOTS)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.md"])
+def test_both_say_the_verdict_first_and_every_failure(made: Path, name: str) -> None:
+    text = (made / name).read_text(encoding="utf-8")
+    headings = ["Verdict", "Plots", "Tables", "Six questions", "Crossovers", "Methods", "Machine"]
+    starts = [text.index(f"{mark}{h}") for h in headings for mark in (">" if "html" in name else "## ",)]
+    assert starts == sorted(starts)
+    assert "cut.json" in text
+    assert "truncated" in text
+    assert text.count("is not 2 bytes") >= 1
+    assert "<at the socket>" not in text  # what a record says is text, never markup
+    assert len(re.findall(r"(?:<h3[^>]*>|### )[1-6]\\?\. ", text)) == 6
+    assert "n/a" in text
+    assert not re.search(r"\b(nan|None|inf)\b", text)
+
+
+def test_nothing_of_today_is_in_a_file(made: Path) -> None:
+    for path in [*made.glob("*.*"), *(made / "plots").iterdir()]:
+        data = path.read_bytes()
+        assert b"dc:date" not in data
+        assert not re.search(rb"20(2[6-9]|[3-9]\d)-\d\d-\d\dT", data), path.name
+
+
+def test_usage_errors_are_one_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main([str(tmp_path)]) == 2
+    assert report.main([str(tmp_path), str(tmp_path), "--out", str(tmp_path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("report: ") for line in lines)
+
+
+def test_a_place_that_cannot_be_written_is_named(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main([str(made), "--out", "/proc/nowhere"]) == 1
+    assert "/proc/nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "module", ["commands.profile", "commands.doctor", "render.terminal", "points", "results"]
+)
+def test_what_a_terminal_needs_loads_no_plotting(module: str) -> None:
+    main = paths.ROOT / "tools" / "copyscope" / "__main__.py"
+    script = (
+        "import runpy, sys\n"
+        f"start = runpy.run_path({str(main)!r}, run_name='loader')\n"
+        "start['load_package']()\n"
+        f"import importlib; importlib.import_module('copyscope.{module}')\n"
+        "print([name for name in ('matplotlib', 'numpy', 'pyarrow') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

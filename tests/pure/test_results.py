@@ -1,0 +1,128 @@
+"""A sweep's directory: what belongs together is read, what does not is refused or named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.sweep import store, sweep
+from copyscope import record, results
+from copyscope.errors import UsageError
+
+Record = dict[str, Any]
+
+TOML = """\
+name = "demo"
+question = "Which one?"
+expected = "1m"
+repeats = 2
+duration_s = 1.0
+seed = 1
+[factors]
+impl = ["one_copy", "zero_copy"]
+size = [4096]
+threads = [1]
+"""
+
+
+def small() -> list[Record]:
+    return sweep(impls=("one_copy", "zero_copy"), sizes=(4096,), threads=(1,), repeats=2)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return store(small(), tmp_path / "host" / "demo")
+
+
+def first(directory: Path) -> Path:
+    return min((directory / "raw").iterdir())
+
+
+def change(path: Path, **sections: Any) -> None:
+    """Rewrite one record with other keys."""
+    found = record.read(path)
+    for name, keys in sections.items():
+        found[name] = found[name] | keys if isinstance(keys, dict) else keys
+    path.write_bytes(gzip.compress(record.serialise(found), mtime=0))
+
+
+def test_everything_is_read_in_the_order_of_the_sweep(directory: Path, tmp_path: Path) -> None:
+    found = results.load(directory)
+    assert [r["run"]["order"] for r in found.records] == [0, 1, 2, 3]
+    assert found.experiment is None
+    assert found.left_out == ()
+    assert results.find(tmp_path) == [directory]
+
+
+@pytest.mark.parametrize("key", record.SAME_MACHINE)
+def test_records_of_two_machines_are_refused_by_the_key(directory: Path, key: str) -> None:
+    other = {"pmu": ["other"], "cpus_online": 96}.get(key, "other")
+    change(first(directory), machine={key: other})
+    with pytest.raises(UsageError, match=rf"machine\.{key} differs: .*(other|96)") as error:
+        results.load(directory)
+    assert first(directory).name in str(error.value)
+
+
+def test_a_newer_schema_is_refused_and_not_left_out(directory: Path) -> None:
+    change(first(directory), schema=99)
+    with pytest.raises(UsageError, match=r"schema 99, this copyscope reads up to 1"):
+        results.load(directory)
+
+
+def test_a_truncated_record_is_named_and_left_out(directory: Path) -> None:
+    path = first(directory)
+    path.write_bytes(path.read_bytes()[:500])
+    found = results.load(directory)
+    assert len(found.records) == 3
+    assert [entry.path for entry in found.left_out] == [path]
+    assert found.left_out[0].reason
+
+
+def test_a_record_without_a_section_is_named_and_left_out(directory: Path) -> None:
+    path = first(directory)
+    broken = record.read(path)
+    del broken["ledger"]
+    path.write_bytes(gzip.compress(record.serialise(broken), mtime=0))
+    (entry,) = results.load(directory).left_out
+    assert entry.reason.startswith("damaged: ledger: missing")
+
+
+def test_the_same_run_twice_counts_once(directory: Path) -> None:
+    path = first(directory)
+    path.with_name("zz.json").write_bytes(gzip.decompress(path.read_bytes()))
+    found = results.load(directory)
+    assert len(found.records) == 4
+    assert [entry.path.name for entry in found.left_out] == ["zz.json"]
+
+
+def test_a_run_that_the_experiment_wants_and_nobody_made_is_missing(directory: Path) -> None:
+    (directory / "experiment.toml").write_text(TOML)
+    gone = first(directory)
+    run_id = gone.name.removesuffix(".json.gz")
+    gone.unlink()
+    assert [entry.path.name for entry in results.load(directory).left_out] == [gone.name]
+    attempt = {"run_id": run_id, "factors": {}, "repeat": 0, "reason": "sender: ended by SIGKILL"}
+    torn = '{"run_id": "demo-'
+    (directory / "failures.jsonl").write_text(f"{json.dumps(attempt)}\n{torn}")
+    (entry,) = results.load(directory).left_out
+    assert entry.reason == "missing: sender: ended by SIGKILL"
+
+
+def test_an_invalid_run_is_kept(directory: Path) -> None:
+    change(first(directory), verdict={"valid": False, "reasons": ["too short"]})
+    found = results.load(directory)
+    assert len(found.records) == 4
+    assert len(found.invalid) == 1
+    assert found.left_out == ()
+
+
+def test_no_sweep_and_no_record_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no raw/ in it: give the directory of a sweep"):
+        results.load(tmp_path)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a.json").write_text("{")
+    with pytest.raises(UsageError, match=r"no record that can be read: .*\n  a.json: truncated"):
+        results.load(tmp_path)

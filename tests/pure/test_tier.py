@@ -1,0 +1,81 @@
+"""Which tier a run is of, and the losses of its hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import raw_record
+from builders.exact import with_functions
+from copyscope import ledger
+from copyscope.options import Traffic, make_plan
+from copyscope.plan import SAMPLED, parse_instruments
+from copyscope.profile_arguments import parser
+from copyscope.tier import choose_tier
+
+TRAFFIC = Traffic((), (), {})
+REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation not permitted"}
+
+
+def hook(name: str, **changes: Any) -> dict[str, Any]:
+    row = {"id": name, "instrument": "functions", "symbol": f"tcp_{name}", "state": "available"}
+    return {**row, "how": "fentry", "reason": None, "required": False, **changes}
+
+
+def test_roots_that_attach_make_it_exact_and_what_is_missing_is_named() -> None:
+    rows = [
+        hook("send"),
+        hook("receive", how="kprobe"),
+        hook("pin", **REFUSED),
+        hook("reap", state="missing"),
+    ]
+    tier = choose_tier(True, [*rows, hook("other", instrument="calls", **REFUSED)])
+    assert tier.exact and tier.name == "exact"
+    assert tier.reason == "function hooks: 2 by fentry, 1 by kprobe; not hooked: pin, reap"
+
+
+@pytest.mark.parametrize("root", ["send", "receive"])
+def test_without_a_root_it_is_sampled_with_the_reason(root: str) -> None:
+    rows = [hook(name, **(REFUSED if name == root else {})) for name in ("send", "receive", "pin")]
+    tier = choose_tier(True, rows)
+    assert not tier.exact and tier.name == "sampled"
+    assert tier.reason == (
+        f"function hooks: refused by this kernel (tcp_{root}: fentry: load: Operation not permitted)"
+    )
+    assert not choose_tier(True, [row for row in rows if row["id"] != root]).exact
+
+
+def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:
+    rows = [hook("send"), hook("receive"), hook("switch", required=True, **REFUSED)]
+    assert "tcp_switch: fentry: load" in choose_tier(True, rows).reason
+    assert not choose_tier(True, rows).exact
+
+
+def test_not_asked_for_is_not_refused() -> None:
+    assert choose_tier(False, [hook("send"), hook("receive")]).reason == "function hooks: not asked for"
+
+
+@pytest.mark.parametrize("messages", [[], ["--messages", "23"]])
+def test_auto_has_a_plan_for_either_tier(messages: list[str]) -> None:
+    args = parser().parse_args(messages)
+    plan = make_plan(args, parse_instruments("auto"), TRAFFIC, seed=1)
+    assert plan.functions and plan.otherwise is not None and not plan.otherwise.functions
+    args.instruments = ",".join(SAMPLED)
+    assert make_plan(args, SAMPLED, TRAFFIC, seed=1) == plan.otherwise
+
+
+def test_functions_by_name_have_no_other_plan() -> None:
+    args = parser().parse_args(["--instruments", "functions"])
+    assert make_plan(args, parse_instruments(args.instruments), TRAFFIC, seed=1).otherwise is None
+
+
+@pytest.mark.parametrize("name", ["recursion_copy_in", "missed_send", "functions_broken"])
+def test_one_call_in_a_thousand_lost_marks_the_run(name: str) -> None:
+    raw = with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions")))
+    calls = sum(cell["calls"] for cell in raw["functions"]["cells"])
+    raw["loss"][name] = calls // 2000
+    assert ledger.derive(raw)["verdict"]["valid"]
+    raw["loss"][name] = calls // 500
+    made = ledger.derive(raw)
+    assert made["loss"][name]["of"] == calls + calls // 500
+    assert any(name in reason for reason in made["verdict"]["reasons"])

@@ -1,0 +1,144 @@
+"""tools/crossover.py and tools/claims.py on the records of a sweep: tables, files, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.sweep import one, store, sweep
+from copyscope import paths
+from copyscope.commands import claims as claims_command
+from copyscope.commands import crossover as crossover_command
+from copyscope.commands import sweep as sweep_command
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("results") / "host" / "demo"
+    store(sweep(threads=(1,)), directory)
+    return directory
+
+
+def test_crossover_says_it_and_writes_it(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crossover_command.main([str(swept)]) == 0
+    out = capsys.readouterr().out
+    assert "On this path zero-copy never pays" in " ".join(out.split())
+    assert "CROSSOVERS" in out
+    assert "THE DIFFERENCE" in out
+    made = json.loads((swept / "crossover.json").read_text())
+    assert made["kind"] == "crossover"
+    assert {tuple(row["pair"]) for row in made["crossovers"]} >= {("one_copy", "zero_copy")}
+    first = (swept / "crossover.json").read_bytes()
+    assert crossover_command.main([str(swept), "-v"]) == 0
+    assert (swept / "crossover.json").read_bytes() == first
+    assert "largest residual of the models" in " ".join(capsys.readouterr().out.split())
+
+
+def test_crossover_as_json(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crossover_command.main([str(swept), "--json", "-"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert crossover_command.main([str(swept), "--json", str(tmp_path / "x.json")]) == 0
+    assert json.loads((tmp_path / "x.json").read_text()) == shown
+
+
+def test_claims_are_a_table_and_a_file(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert claims_command.main([str(swept)]) == 0
+    out = capsys.readouterr().out
+    assert all(f"C{n} " in out for n in range(1, 19))
+    assert "undetermined here" in out
+    made = json.loads((swept / "claims.json").read_text())
+    assert made["kind"] == "claims"
+    assert made["machine"]["hostname"]
+    assert len(made["claims"]) == 18
+    assert claims_command.main([str(swept), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == made
+
+
+def keys(value: Any) -> set[str]:
+    """Every key of a JSON document but those that are data: names of factors, of groups, evidence."""
+    if isinstance(value, list):
+        return {name for item in value for name in keys(item)}
+    if not isinstance(value, dict):
+        return set()
+    data = {"where", "coefficients_ns", "tally", "rows"}
+    return set(value) | {name for key, item in value.items() if key not in data for name in keys(item)}
+
+
+def test_every_key_is_documented(swept: Path) -> None:
+    text = (paths.ROOT / "docs" / "VERDICTS.md").read_text()
+    for command, name in ((crossover_command, "crossover.json"), (claims_command, "claims.json")):
+        assert command.main([str(swept), "--json", "-"]) == 0
+        found = keys(json.loads((swept / name).read_text()))
+        assert {key for key in found if not re.search(rf"[`.]{key}`|[`.]{key}[.\[]", text)} == set()
+
+
+def test_invalid_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = sweep(threads=(1,), sizes=(4096, 65_536))
+    records[3]["verdict"] |= {"valid": False, "reasons": ["identity bytes: 1 is not 2"]}
+    store(records, tmp_path / "host" / "demo")
+    assert claims_command.main([str(tmp_path / "host" / "demo")]) == 0
+    error = capsys.readouterr().err
+    assert f"claims: invalid, in no number: {records[3]['run']['id']}: identity bytes: 1 is not 2" in error
+
+
+@pytest.mark.parametrize("command", [claims_command, crossover_command])
+def test_a_directory_without_records_is_wrong_usage(
+    command: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([str(tmp_path)]) == 2  # type: ignore[attr-defined]
+    error = capsys.readouterr().err
+    assert str(tmp_path) in error
+    assert len(error.splitlines()) == 1
+
+
+def test_results_of_two_machines_are_refused(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = one({"impl": "one_copy", "size": 4096, "threads": 1}, 0, 0, "demo")
+    other["machine"]["kernel"] = "9.9.9"
+    store([other], tmp_path / "other" / "demo")
+    assert claims_command.main([str(swept), str(tmp_path / "other" / "demo")]) == 2
+    assert "machine.kernel is '9.9.9'" in capsys.readouterr().err
+
+
+def test_a_bad_list_of_claims_is_wrong_usage(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "claims.toml"
+    bad.write_text("claim = 3\n")
+    assert claims_command.main([str(swept), "--claims", str(bad)]) == 2
+    assert str(bad) in capsys.readouterr().err
+
+
+def test_measuring_needs_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert crossover_command.main([]) == 1
+    assert "sudo tools/crossover.py" in capsys.readouterr().err
+
+
+def test_measuring_runs_the_sweep_and_reads_what_it_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sweep is another command's business: here it leaves records, and one of its runs had failed."""
+    asked: list[list[str]] = []
+
+    def leave_records(argv: list[str]) -> int:
+        asked.append(argv)
+        store(sweep(threads=(1,), sizes=(4096, 65_536)), tmp_path / "out")
+        return sweep_command.EXIT_INCOMPLETE
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sweep_command, "main", leave_records)
+    status = crossover_command.main(["--out", str(tmp_path / "out")])
+    assert status == sweep_command.EXIT_INCOMPLETE
+    assert asked == [["crossover", "--out", str(tmp_path / "out")]]
+    assert "verdict" in capsys.readouterr().out
+    monkeypatch.setattr(sweep_command, "main", lambda _: sweep_command.EXIT_INTERRUPTED)
+    assert crossover_command.main(["--out", str(tmp_path / "none")]) == sweep_command.EXIT_INTERRUPTED
+    monkeypatch.setattr(sweep_command, "main", lambda _: sweep_command.EXIT_INCOMPLETE)
+    assert crossover_command.main(["--out", str(tmp_path / "none")]) == 1
+    assert "nothing was measured" in capsys.readouterr().err

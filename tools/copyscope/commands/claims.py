@@ -1,0 +1,86 @@
+"""tools/claims.py: what the published reports claim, judged by the records of sweeps. Needs no root."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from copyscope import claims, paths, results
+from copyscope.commands import reading
+from copyscope.errors import UsageError
+from copyscope.render.claims import render
+from copyscope.render.terminal import make_console
+
+EXAMPLES = """\
+examples:
+  tools/claims.py results/HOST/published results/HOST/rr    judge all of it together
+  tools/claims.py                                           every sweep of this host under results/
+  tools/claims.py DIR --json - | jq '.claims[] | {id, verdict}'
+
+Which runs a claim needs is in experiments/claims.toml.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="claims.py",
+        description="Judges each claim of the published reports: holds, refuted, or undetermined here with"
+        " the reason. Writes claims.json into the first DIR. Needs no root."
+        " Exit status: 0 judged (whatever the verdicts), 1 could not be written, 2 usage.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("directory", nargs="*", metavar="DIR", help="results/HOST/EXPERIMENT of sweeps")
+    made.add_argument("--claims", metavar="TOML", default=str(claims.FILE), help="another list of claims")
+    made.add_argument(
+        "--json", metavar="FILE", help="write the judgements as JSON to FILE; - is stdout, without the table"
+    )
+    made.add_argument("-v", "--verbose", action="store_true", help="the whole evidence of each claim")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 judged, 1 could not be written, 2 usage, 130 interrupted."""
+    arguments = parser().parse_args(argv)
+    try:
+        return _claims(arguments)
+    except UsageError as error:
+        print(f"claims: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"claims: {error.filename}: {error.strerror}: check space and permissions", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("claims: interrupted", file=sys.stderr)
+        return 130
+
+
+def _claims(arguments: argparse.Namespace) -> int:
+    known = claims.read(Path(arguments.claims))
+    directories = [Path(name) for name in arguments.directory] or _of_this_host()
+    found = reading.load(directories, "claims")
+    records = [record for one in found for record in one.records]
+    judged = [claims.judge_one(claim, records) for claim in known]
+    made = claims.as_json(judged, records)
+    if os.access(directories[0], os.W_OK):
+        reading.write_json(made, directories[0] / "claims.json")
+    else:
+        print(f"claims: {directories[0]}: not writable: claims.json was not written", file=sys.stderr)
+    if arguments.json == "-":
+        reading.print_json(made)
+        return 0
+    if arguments.json:
+        reading.write_json(made, Path(arguments.json))
+    render(made, verbose=arguments.verbose, console=make_console())
+    return 0
+
+
+def _of_this_host() -> list[Path]:
+    host = os.uname().nodename
+    found = [path for path in results.find(paths.ROOT / "results") if path.parent.name == host]
+    if not found:
+        raise UsageError(f"no sweep of {host} under results/: give a DIR, or run sudo tools/sweep.py first")
+    return found

@@ -1,0 +1,111 @@
+"""tools/crosscheck.py: our instruments and other people's tools on one traffic, side by side."""
+
+import json
+import os
+import secrets
+import sys
+from dataclasses import replace
+
+from copyscope import ledger
+from copyscope.assemble import Identity, assemble
+from copyscope.build import build_if_stale, git_revision
+from copyscope.crosscheck.compare import Row, Seen, compare, ours
+from copyscope.crosscheck.run import PeerConductor, describe, perform, with_peers
+from copyscope.crosscheck.tools import PEERS
+from copyscope.errors import RunError, UsageError
+from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
+from copyscope.profile_arguments import parser
+from copyscope.render.crosscheck import render_crosscheck
+from copyscope.render.progress import Steps
+from copyscope.render.terminal import make_console
+from copyscope.topology import TopologyError
+
+EXIT_DISAGREES = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+# The sampler gets as many samples as perf record, so that the shares' intervals are alike.
+FREQUENCY_HZ = "997"
+EACH_S = "3"
+HELP = """\
+usage: crosscheck [options of profile] [--json FILE]
+
+Runs one traffic and, in turns, our instruments and independent tools (bpftrace, libbpf-tools, perf, bcc);
+prints what each counted. The options are those of tools/profile.py; --duration is the time that each
+instrument and each tool gets (3 s), in half seconds, taken in turns.
+
+examples:
+  sudo tools/crosscheck.py --impl zerocopy
+  sudo tools/crosscheck.py --impl one_copy --size 4K --json -
+
+exit status: 0 all that could be compared agrees, 1 something disagrees or the run failed, 2 wrong usage
+"""
+
+
+def main(argv: list[str]) -> int:
+    """See HELP for the exit status."""
+    if "--help" in argv or "-h" in argv:
+        print(HELP, end="")
+        return 0
+    try:
+        return _crosscheck(argv)
+    except UsageError as error:
+        print(f"crosscheck: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (RunError, TopologyError) as error:
+        print(f"crosscheck: {error}", file=sys.stderr)
+        return EXIT_DISAGREES
+    except KeyboardInterrupt:
+        print("crosscheck: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _crosscheck(argv: list[str]) -> int:
+    args = parser().parse_args(["--frequency", FREQUENCY_HZ, "--gate", "1", "--duration", EACH_S, *argv])
+    if args.messages is not None:
+        raise UsageError("--messages: not with crosscheck: its segments are of time")
+    instruments = check_usage(args)
+    build_if_stale()
+    traffic = resolve_traffic(args)
+    if os.geteuid() != 0:
+        raise RunError(
+            f"needs root to load BPF and make namespaces: sudo tools/crosscheck.py {' '.join(argv)}"
+        )
+    seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
+    peers = [peer() for peer in PEERS]
+    absent = {peer.name: reason for peer in peers if (reason := peer.missing()) is not None}
+    asked = [peer for peer in peers if peer.name not in absent]
+    plan = replace(make_plan(args, instruments, traffic, seed), keep=None)
+    plan = with_peers(plan, asked, args.duration, seed)
+    workload = workload_section(args, traffic.resolved)
+    title = f"{workload['impl']}, {args.size}, over {args.topology}"
+    with Steps(title, len(plan.segments), quiet=args.quiet) as steps:
+        raw, conductor = perform(plan, steps, asked)
+    absent |= conductor.failed
+    git, dirty = git_revision()
+    made = ledger.derive(
+        assemble(raw, workload, Identity("crosscheck", None, 0, 0, seed, git, dirty), args.frequency)
+    )
+    rows = _rows(ours(made), conductor, seed)
+    invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
+    _print(title, rows, absent, invalid, args.json)
+    if raw.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_DISAGREES if invalid or any(row.agrees is False for row in rows) else 0
+
+
+def _rows(mine: list[Seen], conductor: PeerConductor, seed: int) -> list[Row]:
+    return [row for name, seen in conductor.seen.items() for row in compare(mine, name, seen, seed)]
+
+
+def _print(
+    title: str, rows: list[Row], absent: dict[str, str], invalid: list[str], target: str | None
+) -> None:
+    made = {"title": title, "rows": describe(rows), "absent": absent, "invalid": invalid}
+    if target == "-":
+        json.dump(made, sys.stdout, indent=1)
+        print()
+        return
+    if target is not None:
+        with open(target, "w", encoding="utf-8") as stream:  # noqa: PTH123
+            json.dump(made, stream, indent=1)
+    render_crosscheck(title, describe(rows), absent, invalid, make_console())

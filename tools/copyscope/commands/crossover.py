@@ -1,0 +1,103 @@
+"""tools/crossover.py: runs what it needs, or reads what was run, and says where strategies overtake."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from copyscope.commands import reading, sweep
+from copyscope.crossover import costs, crossovers
+from copyscope.crossover_verdict import document
+from copyscope.errors import RunError, UsageError
+from copyscope.experiment import load as load_experiment
+from copyscope.render.crossovers import render
+from copyscope.render.terminal import make_console
+
+EXAMPLES = """\
+examples:
+  sudo tools/crossover.py                      measure (two minutes) and say it
+  tools/crossover.py results/HOST/published    from a sweep that was run already; no root
+  tools/crossover.py DIR --json - | jq .sentence
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="crossover.py",
+        description="At which message size does one send strategy overtake another, in goodput and in CPU"
+        " time per byte, and what makes the difference? Without DIR the experiment `crossover` is run first"
+        " (root). Writes DIR/crossover.json. Exit status: 0 said, 1 a run failed, 2 usage, 130 interrupted.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("directory", nargs="?", metavar="DIR", help="results/HOST/EXPERIMENT of a sweep")
+    made.add_argument(
+        "--experiment",
+        default="crossover",
+        metavar="NAME",
+        help="what to run without DIR: a name from experiments/ or a TOML file; default crossover",
+    )
+    made.add_argument("--out", metavar="OUT", help="where its records go; default results/HOST/EXPERIMENT")
+    made.add_argument(
+        "--json", metavar="FILE", help="write the answers as JSON to FILE; - is stdout, without the table"
+    )
+    made.add_argument("-v", "--verbose", action="store_true", help="every pair, threads and quantity")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 said, 1 failed, 2 usage, 130 interrupted."""
+    arguments = parser().parse_args(argv)
+    try:
+        return _crossover(arguments)
+    except UsageError as error:
+        print(f"crossover: {error}", file=sys.stderr)
+        return 2
+    except RunError as error:
+        print(f"crossover: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"crossover: {error.filename}: {error.strerror}: check space and permissions", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("crossover: interrupted: the same command goes on where it was", file=sys.stderr)
+        return 130
+
+
+def _crossover(arguments: argparse.Namespace) -> int:
+    status = 0
+    directory = Path(arguments.directory) if arguments.directory else None
+    if directory is None:
+        directory, status = _run(arguments)
+        if status not in (0, sweep.EXIT_INCOMPLETE):
+            return status
+    (found,) = reading.load([directory], "crossover")
+    answers = crossovers(found.records)
+    made = document(found.records, answers, costs(found.records))
+    if os.access(directory, os.W_OK):
+        reading.write_json(made, directory / "crossover.json")
+    else:
+        print(f"crossover: {directory}: not writable: crossover.json was not written", file=sys.stderr)
+    if arguments.json == "-":
+        reading.print_json(made)
+        return status
+    if arguments.json:
+        reading.write_json(made, Path(arguments.json))
+    render(made, verbose=arguments.verbose, console=make_console())
+    return status
+
+
+def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
+    """Run the experiment, or what is missing of it: (its directory, exit status of the sweep)."""
+    if os.geteuid() != 0:
+        raise RunError("measuring needs root: sudo tools/crossover.py, or give the DIR of a sweep")
+    experiment = load_experiment(sweep.find_experiment(arguments.experiment))
+    directory = Path(arguments.out) if arguments.out else sweep.default_directory(experiment)
+    quiet = ["--quiet"] if arguments.json == "-" else []
+    status = sweep.main([arguments.experiment, "--out", str(directory), *quiet])
+    if status == sweep.EXIT_INCOMPLETE and not (directory / "raw").is_dir():
+        raise RunError("nothing was measured: see above")
+    return directory, status

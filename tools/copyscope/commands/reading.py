@@ -1,0 +1,58 @@
+"""What the commands that read sweeps share: refusing, naming what was left out, writing JSON."""
+
+import json
+import os
+import pwd
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from copyscope import results
+from copyscope.errors import UsageError
+from copyscope.record import SAME_MACHINE
+from copyscope.results import Results
+
+
+def load(directories: Sequence[Path], command: str) -> list[Results]:
+    """The sweeps in some directories, of one machine. Raises UsageError; says on stderr what was left out."""
+    found = [results.load(directory) for directory in directories]
+    first = found[0].records[0]["machine"]
+    for other in found[1:]:
+        machine = other.records[0]["machine"]
+        key = next((key for key in SAME_MACHINE if machine.get(key) != first.get(key)), None)
+        if key is not None:
+            raise UsageError(
+                f"{other.directory}: machine.{key} is {machine.get(key)!r}, of {found[0].directory} "
+                f"{first.get(key)!r}: results of two machines cannot be judged together"
+            )
+    for one in found:
+        for entry in one.left_out:
+            print(f"{command}: left out: {entry.path.name}: {entry.reason}", file=sys.stderr)
+        for record in one.invalid:
+            why = record["verdict"]["reasons"][0]
+            print(f"{command}: invalid, in no number: {record['run']['id']}: {why}", file=sys.stderr)
+    return found
+
+
+def write_json(what: dict[str, Any], target: Path) -> None:
+    """Write as a whole or not at all; under sudo for the user who called it. Raises OSError."""
+    text = json.dumps(what, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            os.fchmod(stream.fileno(), 0o644)
+            if os.geteuid() == 0 and "SUDO_UID" in os.environ:
+                owner = pwd.getpwuid(int(os.environ["SUDO_UID"]))
+                os.fchown(stream.fileno(), owner.pw_uid, owner.pw_gid)
+        Path(temporary).replace(target)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def print_json(what: dict[str, Any]) -> None:
+    """The same on stdout."""
+    sys.stdout.write(json.dumps(what, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

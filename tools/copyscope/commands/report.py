@@ -1,0 +1,118 @@
+"""tools/report.py: plots, tables and a report from the records of a sweep. Needs no root."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from copyscope import claims, crossover_verdict, paths, results, sheet
+from copyscope.claims.model import select
+from copyscope.commands import reading
+from copyscope.errors import UsageError
+from copyscope.render import export
+from copyscope.render.plots.draw import Drawing, drawing
+from copyscope.render.report import html, markdown
+from copyscope.render.report.sections import document
+from copyscope.results import Results
+from copyscope.sheet import Row
+from copyscope.study import Study, caption, examine
+
+EXAMPLES = """\
+examples:
+  tools/report.py results/HOST/quick      one sweep
+  tools/report.py                         every sweep under results/
+  tools/report.py DIR --out /tmp/look     leave DIR as it is
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="report.py",
+        description="Makes report.html, report.md, plots and tables (CSV, Parquet) from the records in"
+        " DIR/raw. The same records give the same bytes. Needs no root."
+        " Exit status: 0 made, 1 failed, 2 usage.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("directory", nargs="*", metavar="DIR", help="results/HOST/EXPERIMENT of a sweep")
+    made.add_argument("--out", metavar="OUT", help="write to this directory instead of DIR (one DIR only)")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 made, 1 could not be written, 2 usage, 130 interrupted."""
+    arguments = parser().parse_args(argv)
+    # matplotlib's cache stays in the tree, and no configuration of the user's changes a plot
+    os.environ["MPLCONFIGDIR"] = str(paths.OUTPUT / "matplotlib")
+    try:
+        directories = [Path(name) for name in arguments.directory] or results.find(paths.ROOT / "results")
+        if not directories:
+            raise UsageError(
+                f"{paths.ROOT / 'results'}: no sweep in it: measure first: sudo make sweep EXP=quick"
+            )
+        if arguments.out and len(directories) > 1:
+            raise UsageError("--out: one output for several directories: give one DIR")
+        for directory in directories:
+            make(directory, Path(arguments.out) if arguments.out else directory)
+    except UsageError as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"report: {error.filename}: {error.strerror}: check space and permissions", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("report: interrupted: run it again, it starts anew", file=sys.stderr)
+        return 130
+    return 0
+
+
+def make(directory: Path, out: Path) -> None:
+    """Everything of one sweep, from its raw/ into `out`."""
+    (found,) = reading.load([directory], "report")
+    (out / "plots").mkdir(parents=True, exist_ok=True)
+    rows = sheet.fill(found.records)
+    with drawing(rows, caption(found.records, rows)) as promised:
+        study = _examine(found, rows)
+        _write_tables(study, out)
+        drawings = {name: promise.result() for name, promise in promised.items()}
+    _write_report(study, drawings, out)
+    counts = f"{len(study.rows)} points, {len(study.records)} runs, {len(study.invalid)} invalid"
+    print(f"{out / 'report.html'}: {counts}")
+
+
+def _examine(found: Results, rows: Sequence[Row]) -> Study:
+    experiment, records = found.experiment, found.records
+    # one sweep has the runs of some claims only; tools/claims.py judges all sweeps of a host together
+    known = claims.read()
+    judged = [claims.judge_one(claim, records) for claim in known if select(records, claim)]
+    return examine(
+        experiment.name if experiment else str(records[0]["run"]["experiment"] or found.directory.name),
+        experiment.question if experiment else None,
+        records,
+        rows,
+        left_out=[(entry.path.name, entry.reason) for entry in found.left_out],
+        judgements=judged,
+        elsewhere=len(known) - len(judged),
+    )
+
+
+def _write_tables(study: Study, out: Path) -> None:
+    for name, table in (
+        ("results", export.results_table(study.rows, study.name)),
+        ("ledger", export.ledger_table(study.rows)),
+    ):
+        (out / f"{name}.csv").write_bytes(export.as_csv(table))
+        export.write_parquet(table, out / f"{name}.parquet")
+    found = crossover_verdict.document(study.records, study.crossings, study.costs)
+    reading.write_json(found, out / "crossover.json")
+
+
+def _write_report(study: Study, drawings: Mapping[str, Drawing], out: Path) -> None:
+    for name, drawn in drawings.items():
+        (out / "plots" / f"{name}.svg").write_bytes(drawn.svg)
+        (out / "plots" / f"{name}.png").write_bytes(drawn.png)
+    blocks = document(study)
+    (out / "report.md").write_text(markdown.write(blocks), encoding="utf-8")
+    pictures = {name: drawn.svg for name, drawn in drawings.items()}
+    (out / "report.html").write_text(html.write(blocks, pictures), encoding="utf-8")

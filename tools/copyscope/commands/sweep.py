@@ -1,0 +1,176 @@
+"""tools/sweep.py: all runs of an experiment, each once, however often it is interrupted."""
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from copyscope import paths
+from copyscope.build import build_if_stale
+from copyscope.errors import RunError, UsageError
+from copyscope.experiment import Experiment, combinations, describe, expand, load, run_s
+from copyscope.plan import parse_time_s
+from copyscope.record import RecordError
+from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
+from copyscope.sweep import Outcome, perform
+from copyscope.sweep_runner import Runner
+from copyscope.topology import TopologyError
+
+EXIT_INCOMPLETE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXPERIMENTS = paths.ROOT / "experiments"
+EPILOG = """\
+examples:
+  sudo tools/sweep.py quick                      does all of it work here? under 90 s
+  sudo tools/sweep.py published --budget 30m     then more repeats of what is noisy, for 30 min in all
+  tools/sweep.py crossover --dry-run -v          what would run, in which order (no root)
+  sudo tools/sweep.py my/sizes.toml --out results/mine
+
+A sweep that was interrupted, by whatever, goes on when the same command is given again.
+exit status: 0 every run is there and valid, 1 some failed or are invalid, 2 wrong usage, 130 interrupted
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but wrong usage is one line and an exception."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (sweep --help lists the options)")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = _Parser(
+        prog="sweep",
+        description="Run an experiment: every combination of its factors, in blocks of seeded order.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("experiment", metavar="EXPERIMENT", help="a name from experiments/, or a TOML file")
+    made.add_argument("--out", metavar="DIR", help="where the records go; default results/HOST/EXPERIMENT")
+    made.add_argument("--repeats", type=int, metavar="N", help="instead of the experiment's own number")
+    made.add_argument(
+        "--budget",
+        metavar="TIME",
+        help="after the planned runs, repeat noisy points until this time (90s, 20m, 1h) has passed "
+        "since the start; default: no extra repeats",
+    )
+    made.add_argument(
+        "--dry-run", action="store_true", help="check everything, say what would run, run nothing"
+    )
+    made.add_argument("--json", action="store_true", help="what it came to, as JSON on stdout")
+    made.add_argument("-v", "--verbose", action="store_true", help="a line for each run; nothing is left out")
+    made.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 all valid, 1 failed or invalid ones, 2 usage, 130 interrupted."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _sweep(parser().parse_args(argv), argv)
+    except UsageError as error:
+        print(f"sweep: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (RunError, TopologyError, RecordError) as error:
+        print(f"sweep: {error}", file=sys.stderr)
+        return EXIT_INCOMPLETE
+    except KeyboardInterrupt:
+        print("sweep: interrupted before the first run", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INCOMPLETE
+
+
+def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
+    experiment = load(find_experiment(args.experiment))
+    if args.repeats is not None:
+        if not 1 <= args.repeats <= 1000:
+            raise UsageError(f"--repeats: {args.repeats}: not between 1 and 1000")
+        experiment = replace(experiment, repeats=args.repeats)
+    budget_s = None if args.budget is None else parse_time_s(args.budget, "--budget")
+    directory = Path(args.out) if args.out else default_directory(experiment)
+    build_if_stale()
+    runner = Runner(experiment)
+    cannot = runner.prepare(combinations(experiment))
+    if args.dry_run:
+        return _say_plan(experiment, directory, cannot, args)
+    if os.geteuid() != 0:
+        raise RunError(f"needs root to load BPF and make namespaces: sudo tools/sweep.py {' '.join(argv)}")
+    with SweepProgress(experiment.name, quiet=args.quiet, verbose=args.verbose) as progress:
+        outcome = perform(experiment, directory, budget_s=budget_s, progress=progress, run=runner)
+    _say_outcome(experiment, outcome, args)
+    if outcome.interrupted:
+        return EXIT_INTERRUPTED
+    return 0 if outcome.complete else EXIT_INCOMPLETE
+
+
+def find_experiment(name: str) -> Path:
+    """A path when it looks like one, else a name from experiments/."""
+    if name.endswith(".toml") or "/" in name:
+        return Path(name)
+    path = EXPERIMENTS / f"{name}.toml"
+    if not path.exists():
+        names = {found.stem for found in EXPERIMENTS.glob("*.toml")} - {"claims"}
+        known = ", ".join(sorted(names))
+        raise UsageError(f"{name}: no such experiment: one of {known}, or the path of a TOML file")
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def default_directory(experiment: Experiment) -> Path:
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename)
+    directory = paths.ROOT / "results" / host / experiment.name
+    return directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
+
+
+def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: argparse.Namespace) -> int:
+    runs = expand(experiment)
+    there = [run for run in runs if (directory / "raw" / f"{run.run_id}.json.gz").exists()]
+    if args.json:
+        rows = [
+            {"run_id": run.run_id, "order": run.order, "repeat": run.repeat, "factors": run.factors}
+            for run in runs
+        ]
+        _print_json({"runs": rows, "there": [run.run_id for run in there], "cannot": cannot})
+        return 0
+    points = len(combinations(experiment))
+    lines = plan_lines(
+        experiment.name,
+        experiment.question,
+        points=points,
+        repeats=experiment.repeats,
+        there=len(there),
+        run_s=run_s(experiment),
+    )
+    print("\n".join(lines))
+    for line in cannot:
+        print(f"cannot run here: {line}")
+    if args.verbose:
+        for run in runs:
+            print(
+                f"{run.order:5}  repeat {run.repeat}  {describe(run.factors)}{'  (there)' * (run in there)}"
+            )
+    return 0
+
+
+def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namespace) -> None:
+    shown = asdict(outcome)
+    if args.json:
+        _print_json({"experiment": experiment.name, "complete": outcome.complete, **shown})
+    else:
+        print("\n".join(outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)))
+
+
+def _print_json(what: dict[str, Any]) -> None:
+    print(json.dumps(what, indent=1, sort_keys=True))
+
+
+def _terminate(_signum: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt

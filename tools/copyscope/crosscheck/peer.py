@@ -1,0 +1,132 @@
+"""A tool of others that watches the same traffic: started before a segment, ended after it, and read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from copyscope.errors import RunError
+
+# A tool is attached when it has opened its events and opens no more for this long.
+QUIET_S = 0.25
+ATTACH_S = 30.0
+END_S = 60.0
+
+Quantities = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Whom a peer looks at: process ids by side; directory is its own, emptied afterwards."""
+
+    pids: Mapping[str, int]
+    directory: Path
+
+
+class Peer:
+    """One tool. A subclass says how it is started and what its output means."""
+
+    name = ""
+    program = ""
+    package = ""
+
+    def missing(self) -> str | None:
+        """Why it cannot be used here at all, or None."""
+        if shutil.which(self.program) is None:
+            return f"{self.program}: not installed: apt-get install {self.package}"
+        return None
+
+    def argv(self, watched: Watched) -> list[str]:
+        """What starts it."""
+        raise NotImplementedError
+
+    def read(self, watched: Watched, output: str) -> Quantities:
+        """Totals of the segment by quantity (compare.py), from what it printed and left in its directory."""
+        raise NotImplementedError
+
+
+@dataclass
+class Attached:
+    """A running tool; `quantities` is filled when it has ended."""
+
+    quantities: Quantities = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
+    """Start it, wait until it is attached; end it with SIGINT and read it. Raises RunError in its words."""
+    made = Attached()
+    with (
+        tempfile.TemporaryDirectory(prefix="copyscope-") as directory,
+        tempfile.TemporaryFile("w+") as output,
+    ):
+        watched = Watched(pids, Path(directory))
+        with _running(peer, watched, output) as tool:
+            _wait_attached(peer, tool, output)
+            yield made
+            if tool.poll() is None:
+                tool.send_signal(signal.SIGINT)
+            try:
+                tool.wait(END_S)
+            except subprocess.TimeoutExpired:
+                raise RunError(f"{peer.name}: does not end on SIGINT") from None
+        output.seek(0)
+        made.quantities = peer.read(watched, output.read())
+
+
+@contextlib.contextmanager
+def _running(peer: Peer, watched: Watched, output: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
+    # In a mount namespace of its own: tracefs is not mounted everywhere, and it is not ours to mount.
+    tracefs = 'mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
+    argv = ["unshare", "--mount", "sh", "-c", tracefs, "sh", *peer.argv(watched)]
+    tool = subprocess.Popen(
+        argv,
+        cwd=watched.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+    try:
+        yield tool
+    finally:
+        if tool.poll() is None:
+            tool.kill()
+            tool.wait()
+
+
+def _wait_attached(peer: Peer, tool: subprocess.Popen[bytes], output: IO[str]) -> None:
+    deadline = time.monotonic() + ATTACH_S
+    held, since = 0, time.monotonic()
+    while time.monotonic() < deadline:
+        if tool.poll() is not None:
+            output.seek(0)
+            said = [line for line in output.read().splitlines() if line.strip()]
+            raise RunError(f"{peer.name}: {said[-1] if said else f'ended with status {tool.returncode}'}")
+        now = _events_held(tool.pid)
+        if now != held:
+            held, since = now, time.monotonic()
+        elif held and time.monotonic() - since > QUIET_S:
+            return
+        time.sleep(0.02)
+    raise RunError(f"{peer.name}: opened no event within {ATTACH_S:.0f} s")
+
+
+def _events_held(pid: int) -> int:
+    """How many perf events and BPF links a process has open."""
+    count = 0
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a process's files come and go)
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115
+                count += "perf_event" in target or "bpf" in target
+    return count

@@ -1,0 +1,88 @@
+"""One traffic, watched in turns: each block has a segment for each of our instruments and for each peer."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from copyscope.conductor import Conductor, Raw, RunPlan, Steps
+from copyscope.crosscheck.compare import Seen
+from copyscope.crosscheck.peer import Attached, Peer, attached
+from copyscope.errors import RunError
+from copyscope.plan import Segment
+
+SEGMENT_S = 0.5
+BLOCKS_MIN = 2
+
+
+class PeerConductor(Conductor):
+    """A run whose arms are our instruments and other people's tools. A peer that fails is left out, named."""
+
+    def __init__(self, plan: RunPlan, steps: Steps, peers: Sequence[Peer]) -> None:
+        super().__init__(plan, steps)
+        self._peers = {peer.name: peer for peer in peers}
+        self._watching: Attached | None = None
+        self.seen: dict[str, list[Seen]] = {peer.name: [] for peer in peers}
+        self.failed: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def _probed(self, arm: str) -> Iterator[None]:
+        peer = self._peers.get(arm)
+        if peer is None:
+            with super()._probed(arm):
+                yield
+            return
+        pids = {side: self._children[side].pid for side in ("sender", "receiver")}
+        with attached(peer, pids) as self._watching:
+            yield
+
+    def _run_segment(self, segment: Segment) -> None:
+        if segment.arm in self.failed:
+            return
+        try:
+            super()._run_segment(segment)
+        except RunError as error:
+            if segment.arm not in self._peers or not str(error).startswith(segment.arm):
+                raise
+            self.failed[segment.arm] = str(error).removeprefix(f"{segment.arm}: ")
+            self._mark()
+            return
+        if segment.arm in self._peers:
+            self._keep_seen(segment.arm)
+
+    def _keep_seen(self, name: str) -> None:
+        assert self._watching is not None
+        kept = self.raw.segments.pop()  # the record is of our own instruments only
+        before, after = (kept[when]["sender"] for when in ("before", "after"))
+        messages, sent = (int(after[key]) - int(before[key]) for key in ("messages", "bytes"))
+        wall_ns = int(kept["end_ns"]) - int(kept["begin_ns"])
+        self.seen[name].append(Seen(messages, sent, wall_ns, self._watching.quantities))
+
+
+def with_peers(plan: RunPlan, peers: Sequence[Peer], each_s: float, seed: int) -> RunPlan:
+    """The plan of a profile, its segments replaced by blocks: each_s for each of ours and of the peers."""
+    arms = [*plan.probes, *(peer.name for peer in peers)]
+    shuffler = random.Random(seed)
+    segments: list[Segment] = []
+    for block in range(max(BLOCKS_MIN, round(each_s / SEGMENT_S))):
+        order = list(arms)
+        shuffler.shuffle(order)
+        segments += [
+            Segment(len(segments) + i, block, arm, SEGMENT_S)  # type: ignore[arg-type]
+            for i, arm in enumerate(order)
+        ]
+    return replace(plan, segments=tuple(segments))
+
+
+def perform(plan: RunPlan, steps: Steps, peers: Sequence[Peer]) -> tuple[Raw, PeerConductor]:
+    """Run it; what the peers saw is in the conductor."""
+    conductor = PeerConductor(plan, steps, peers)
+    return conductor.perform(), conductor
+
+
+def describe(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rows as JSON objects."""
+    return [dict(vars(row)) for row in rows]

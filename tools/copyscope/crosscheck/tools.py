@@ -1,0 +1,200 @@
+"""The tools that are asked, one class each; what they print is parsed here and tested on real texts."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from copyscope.crosscheck.peer import Peer, Quantities, Watched
+from copyscope.taxonomy import Taxonomy
+
+SENDING = ("sendto", "sendmsg")
+BPFTRACE_SCRIPT = Path(__file__).with_name("crosscheck.bt")
+FUNCTIONS_SCRIPT = Path(__file__).with_name("functions.bt")
+# The sampling period of perf record; its frequency is ours.
+SAMPLE_PERIOD_NS = 1_000_000
+
+
+class Bpftrace(Peer):
+    """Counts and sums by tracepoints, as anybody would write them."""
+
+    name = "bpftrace"
+    program = "bpftrace"
+    package = "bpftrace"
+    script = BPFTRACE_SCRIPT
+
+    def argv(self, watched: Watched) -> list[str]:
+        return ["bpftrace", str(self.script), str(watched.pids["sender"]), str(watched.pids["receiver"])]
+
+    def read(self, watched: Watched, output: str) -> Quantities:
+        return {name: float(value) for name, value in re.findall(r"^@(\w+): (\d+)$", output, re.MULTILINE)}
+
+
+class BpftraceFunctions(Bpftrace):
+    """The same with kprobes: the functions that only few kernels let anybody hook."""
+
+    name = "bpftrace kprobes"
+    script = FUNCTIONS_SCRIPT
+
+    def missing(self) -> str | None:
+        found = super().missing()
+        if found is None and not _has_kprobes():
+            return "kprobes: this kernel takes none (CONFIG_KPROBES, lockdown)"
+        return found
+
+
+class Syscount(Peer):
+    """libbpf-tools' syscount: calls and latency of the sender's syscalls."""
+
+    name = "syscount"
+    program = "/usr/sbin/syscount"
+    package = "libbpf-tools"
+
+    def argv(self, watched: Watched) -> list[str]:
+        return [self.program, "-L", "-p", str(watched.pids["sender"]), "-T", "100"]
+
+    def read(self, watched: Watched, output: str) -> Quantities:
+        # SYSCALL COUNT TIME (us)
+        found = re.findall(r"^(\w+) +(\d+) +([\d.]+)$", output, re.MULTILINE)
+        rows = {name: (int(count), float(us) * 1e3) for name, count, us in found}
+        return _calls(rows)
+
+
+class PerfTrace(Peer):
+    """perf trace -s: the same by another way."""
+
+    name = "perf trace"
+    program = "perf"
+    package = "linux-perf"
+
+    def argv(self, watched: Watched) -> list[str]:
+        return ["perf", "trace", "-s", "-p", str(watched.pids["sender"]), "-o", "trace.txt"]
+
+    def read(self, watched: Watched, output: str) -> Quantities:
+        text = (watched.directory / "trace.txt").read_text(encoding="utf-8")
+        # syscall calls errors total(ms) min avg max stddev, once for each thread
+        rows: dict[str, tuple[int, float]] = {}
+        for name, calls, ms in re.findall(r"^ +(\w+) +(\d+) +\d+ +([\d.]+)", text, re.MULTILINE):
+            before = rows.get(name, (0, 0.0))
+            rows[name] = (before[0] + int(calls), before[1] + float(ms) * 1e6)
+        return _calls(rows)
+
+
+class PerfRecord(Peer):
+    """perf record of the sender, its stacks through our taxonomy: shares of CPU time by category."""
+
+    name = "perf record"
+    program = "perf"
+    package = "linux-perf"
+
+    def argv(self, watched: Watched) -> list[str]:
+        event = ["-e", "cpu-clock", "-c", str(SAMPLE_PERIOD_NS)]
+        return ["perf", "record", "-q", "-g", *event, "-p", str(watched.pids["sender"]), "-o", "perf.data"]
+
+    def read(self, watched: Watched, output: str) -> Quantities:
+        argv = ["perf", "script", "-i", "perf.data", "-F", "ip,sym", "--no-inline"]
+        shown = subprocess.run(argv, cwd=watched.directory, capture_output=True, text=True, check=True).stdout
+        taxonomy = Taxonomy.load()
+        found = Counter(taxonomy.classify(stack).category for stack in kernel_stacks(shown))
+        return {f"samples:{category}": float(count) for category, count in found.items()}
+
+
+class Funclatency(Peer):
+    """libbpf-tools' funclatency on tcp_sendmsg: its calls; needs kprobes."""
+
+    name = "funclatency"
+    program = "/usr/sbin/funclatency"
+    package = "libbpf-tools"
+
+    def missing(self) -> str | None:
+        found = super().missing()
+        if found is None and not _has_kprobes():
+            return "kprobes: this kernel takes none (CONFIG_KPROBES, lockdown)"
+        return found
+
+    def argv(self, watched: Watched) -> list[str]:
+        return [self.program, "-p", str(watched.pids["sender"]), "tcp_sendmsg"]
+
+    def read(self, watched: Watched, output: str) -> Quantities:
+        # Slots of a power of two: the calls are exact, the time cannot be had from them.
+        counts = re.findall(r"^ +\d+ -> \d+ +: (\d+) ", output, re.MULTILINE)
+        return {"tcp_sendmsg_calls": float(sum(map(int, counts)))} if counts else {}
+
+
+class Llcstat(Peer):
+    """libbpf-tools' llcstat: last-level cache references and misses; needs a PMU."""
+
+    name = "llcstat"
+    program = "/usr/sbin/llcstat"
+    package = "libbpf-tools"
+
+    def missing(self) -> str | None:
+        found = super().missing()
+        if found is None and not Path("/sys/bus/event_source/devices/cpu").exists():
+            return "hardware counters: this machine shows no PMU"
+        return found
+
+    def argv(self, watched: Watched) -> list[str]:
+        return [self.program, "-c", "100", "100"]
+
+    def read(self, watched: Watched, output: str) -> Quantities:
+        pid = watched.pids["sender"]
+        found = re.findall(rf"^{pid} +\S+ +\d+ +(\d+) +(\d+) ", output, re.MULTILINE)
+        return {"llc_misses": float(sum(int(misses) * 100 for _, misses in found))}
+
+
+class BccSyscount(Peer):
+    """bcc's own syscount, which compiles its program on this machine and needs the kernel's headers."""
+
+    name = "syscount-bpfcc"
+    program = "syscount-bpfcc"
+    package = "bpfcc-tools"
+
+    def missing(self) -> str | None:
+        headers = Path("/lib/modules") / platform.release() / "build"
+        found = super().missing()
+        if found is None and not headers.exists():
+            return f"{headers}: missing: bcc compiles on the machine and needs the kernel's headers"
+        return found
+
+    def argv(self, watched: Watched) -> list[str]:
+        return [self.program, "-L", "-p", str(watched.pids["sender"]), "-T", "100"]
+
+    def read(self, watched: Watched, output: str) -> Quantities:
+        found = re.findall(r"^(\w+) +(\d+) +([\d.]+)$", output, re.MULTILINE)
+        return _calls({name: (int(count), float(us) * 1e3) for name, count, us in found})
+
+
+PEERS: tuple[type[Peer], ...] = (
+    *(Bpftrace, Syscount, PerfTrace, PerfRecord),
+    *(BpftraceFunctions, Funclatency, Llcstat, BccSyscount),
+)
+
+
+def kernel_stacks(shown: str) -> list[list[str]]:
+    """The kernel frames of each sample of `perf script -F ip,sym`, leaf first; empty in user mode."""
+    stacks = []
+    for block in shown.split("\n\n"):
+        lines = [line.split(None, 1) for line in block.splitlines() if line.strip()]
+        if lines:
+            stacks.append([words[1].split("+")[0] for words in lines if words[0].startswith("ffff")])
+    return stacks
+
+
+def _calls(rows: dict[str, tuple[int, float]]) -> Quantities:
+    """Calls and total time of the syscalls that send; a tool that saw none of them says nothing."""
+    seen = [rows[name] for name in SENDING if name in rows]
+    if not seen:
+        return {}
+    return {
+        "send_calls": float(sum(calls for calls, _ in seen)),
+        "send_ns": sum(total_ns for _, total_ns in seen),
+    }
+
+
+def _has_kprobes() -> bool:
+    # Without tracefs (mounted in the tool's own namespace only) this file still tells.
+    return Path("/sys/bus/event_source/devices/kprobe").exists()

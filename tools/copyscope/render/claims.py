@@ -1,0 +1,36 @@
+"""The judgements of claims.json on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"holds": "green", "refuted": "red", "undetermined here": "yellow"}
+SHORT = 240  # characters of evidence without --verbose; claims.json has all of it
+
+
+def render(made: Mapping[str, Any], *, verbose: bool, console: Console) -> None:
+    """One row per claim: what was claimed, the verdict, and the numbers that it rests on."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=False, width=min(console.width, 100))
+    table.add_column("id", no_wrap=True)
+    table.add_column("claim, and who made it", ratio=2)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("evidence", ratio=3)
+    for row in made["claims"]:
+        evidence = row["evidence"]
+        if not verbose and len(evidence) > SHORT:
+            evidence = f"{evidence[:SHORT].rsplit(' ', 1)[0]} ... (-v)"
+        verdict = row["verdict"]
+        cells = (row["id"], f"{row['claim']} ({row['source']})", verdict, evidence)
+        # text, not markup: evidence may hold brackets
+        styles = ("", "", STYLES[verdict], "")
+        table.add_row(*(Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)))
+        table.add_section()
+    console.print(table)
+    tally = ", ".join(f"{count} {verdict}" for verdict, count in made["tally"].items())
+    console.print(f"{tally}; {made['valid_runs']} valid runs of {made['machine'].get('hostname', '?')}")

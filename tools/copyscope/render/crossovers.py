@@ -1,0 +1,105 @@
+"""The answers of crossover.json on a terminal. Nothing is computed here but the form of a number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from copyscope.crossover import size_text
+from copyscope.crossover_verdict import CPU, QUANTITIES
+from copyscope.render.layout import Column, Table, heading, labelled, wrap
+from copyscope.render.terminal import print_lines, report_width
+from rich.console import Console
+from rich.text import Text
+
+Row = Mapping[str, Any]
+
+SPLIT = ("copies", "pin", "completion", "packets", "rest", "sum")
+
+
+def render(made: Row, *, verbose: bool, console: Console) -> None:
+    """Print a crossover.json: the verdict, where strategies overtake, what makes the difference."""
+    width = report_width(console)
+    lines = labelled("verdict", made["sentence"], width)
+    rows = [row for row in made["crossovers"] if verbose or row["quantity"] in (CPU, "goodput_gbps")]
+    lines += overtaking_lines(rows, width)
+    lines += split_lines([row for row in rows if row["quantity"] == CPU], width)
+    lines += residual_lines(made["costs"], width)
+    if verbose:
+        lines.append(Text())
+        for row in rows:
+            lines += wrap(f"{_who(row)}: {row['evidence']}", width, indent=2)
+    print_lines(lines, console)
+
+
+def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:
+    """One row per pair, number of threads and quantity."""
+    lines = heading("CROSSOVERS", "the size at which the second overtakes the first; 95 % interval", width)
+    if not rows:
+        return lines + wrap("no two strategies were measured in the same setting", width)
+    left = (Column(title, right=False, key=True) for title in ("first", "second"))
+    table = Table(
+        [
+            *left,
+            Column("threads", key=True),
+            Column("quantity", right=False, key=True),
+            Column("setting", right=False),
+            Column("verdict", right=False),
+            Column("second wins"),
+            Column("interval"),
+        ]
+    )
+    for row in rows:
+        ends = (row["low_bytes"], row["high_bytes"])
+        known = row["size_bytes"] is not None and ends != (None, None)
+        table.add(
+            *row["pair"],
+            str(row["threads"]),
+            QUANTITIES[row["quantity"]],
+            _setting(row),
+            row["verdict"],
+            _place(row),
+            f"{size_text(ends[0])}..{size_text(ends[1])}" if known else "-",
+        )
+    return lines + table.lines(width)
+
+
+def split_lines(rows: Sequence[Row], width: int) -> list[Text]:
+    """What the second strategy costs more than the first, at each size, by what costs it."""
+    lines = heading(
+        "THE DIFFERENCE", "second less first, ns/KiB of all CPU time; negative: the second saves it", width
+    )
+    columns = [Column("pair", right=False, key=True), Column("threads", key=True), Column("size", key=True)]
+    table = Table([*columns, *(Column(name) for name in SPLIT)])
+    for row in rows:
+        for at in row["split_ns_per_kib"]:
+            cells = [f"{at[name]:+.1f}" for name in SPLIT]
+            table.add(" -> ".join(row["pair"]), str(row["threads"]), size_text(at["size_bytes"]), *cells)
+    return lines + table.lines(width) if table.rows else []
+
+
+def residual_lines(costs: Sequence[Row], width: int) -> list[Text]:
+    """How far the cost models are from what they were fitted to."""
+    worst: dict[str, float] = {}
+    for row in costs:
+        if row["quantity"] == CPU:
+            found = max((abs(at["residual"]) for at in row["fit"]), default=0.0)
+            worst[row["impl"]] = max(worst.get(row["impl"], 0.0), found)
+    text = ", ".join(f"{impl} {value:.0%}" for impl, value in sorted(worst.items()))
+    return [Text(), *labelled("cost models", f"largest residual: {text}", width)] if text else []
+
+
+def _place(row: Row) -> str:
+    """On which side of which size the second is better."""
+    if row["size_bytes"] is None:
+        return "-"
+    return f"{'above' if row['above'] == row['pair'][1] else 'below'} {size_text(row['size_bytes'])}"
+
+
+def _setting(row: Row) -> str | None:
+    return ", ".join(f"{name} {value}" for name, value in sorted(row["where"].items())) or None
+
+
+def _who(row: Row) -> str:
+    threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
+    return f"{' -> '.join(row['pair'])}, {threads}, {QUANTITIES[row['quantity']]}"

@@ -1,0 +1,114 @@
+"""The tables as files: results and ledger, as CSV and as Parquet with the same cells.
+
+Numbers are kept to six digits: more than any interval here deserves, and the same bytes on every machine.
+An unknown number is an empty cell; the column `missing` says why.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from copyscope.metrics import METRICS
+from copyscope.points import Estimate, Missing
+from copyscope.published import COLUMNS, Cell, published_cells
+from copyscope.settings import settings
+from copyscope.sheet import ALWAYS, Row
+from copyscope.taxonomy import ACCOUNTS
+
+MACHINE = ("hostname", "kernel", "cpu_model", "cpus_online", "hypervisor")
+# settings that the published columns already have under their own names
+NAMED = {*ALWAYS}
+Table = list[dict[str, Cell]]
+
+
+def results_table(rows: Sequence[Row], experiment: str) -> Table:
+    """One line per point: the published columns, the settings, the machine, each metric with its interval."""
+    extra = sorted({name for row in rows for name in row.factors} - NAMED)
+    return [_results_line(row, experiment, extra) for row in rows]
+
+
+def _results_line(row: Row, experiment: str, extra: Sequence[str]) -> dict[str, Cell]:
+    first = row.point.records[0]
+    line = published_cells(row, experiment)
+    line |= {"valid_runs": row.valid, "invalid_runs": row.invalid}
+    known = settings(first)
+    line |= {name: value for name, value in known.items() if name not in NAMED}
+    line |= {name: _as_cell(row.factors.get(name)) for name in extra if name not in known}
+    line |= {name: first["machine"].get(name) for name in MACHINE}
+    for name in METRICS:
+        found = row.values[name]
+        for end, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
+            line[f"{name}{suffix}"] = getattr(found, end) if isinstance(found, Estimate) else None
+    line["missing"] = explain_missing(row.values) or None
+    return {name: _rounded(cell) for name, cell in line.items()}
+
+
+def explain_missing(values: Mapping[str, Estimate | Missing]) -> str:
+    """Each reason once, with the metrics that it holds for."""
+    by_reason: dict[str, list[str]] = {}
+    for name, found in values.items():
+        if isinstance(found, Missing):
+            by_reason.setdefault(found.reason, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+
+
+def ledger_table(rows: Sequence[Row]) -> Table:
+    """One line per point and row of its ledger: ns per KiB of an account or stage, by side and context."""
+    extra = sorted({name for row in rows for name in row.factors} - NAMED)
+    table: Table = []
+    for row in rows:
+        for (category, side, context), cost in sorted(row.accounts.items()):
+            line: dict[str, Cell] = {"strategy": row.impl, "message_bytes": row.size, "threads": row.threads}
+            line |= {name: _as_cell(row.factors.get(name)) for name in extra}
+            line |= {"kind": "account" if category in ACCOUNTS else "stage", "category": category}
+            line |= {"side": side, "context": context, "ns_per_kib": cost.value}
+            line |= {"ns_per_kib_low": cost.low, "ns_per_kib_high": cost.high, "runs": cost.samples}
+            table.append({name: _rounded(cell) for name, cell in line.items()})
+    return table
+
+
+def _as_cell(value: object) -> Cell:
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _rounded(cell: Cell) -> Cell:
+    return float(f"{cell:.6g}") if isinstance(cell, float) else cell
+
+
+def as_csv(table: Table) -> bytes:
+    """RFC 4180 with line feeds; an unknown value is empty, a truth value is true or false."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    if table:
+        writer.writerow(table[0])
+    writer.writerows([spell_cell(cell) for cell in line.values()] for line in table)
+    return stream.getvalue().encode()
+
+
+def spell_cell(cell: Cell) -> str:
+    """A cell as CSV has it."""
+    if cell is None:
+        return ""
+    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
+def write_parquet(table: Table, path: Path) -> None:
+    """The same cells with types: a column of several kinds of values is text, an empty one is float."""
+    import pyarrow  # noqa: PLC0415 (150 ms that only this file costs)
+    from pyarrow import parquet  # noqa: PLC0415
+
+    names = list(table[0]) if table else list(COLUMNS)
+    columns = {name: _column(pyarrow, [line[name] for line in table]) for name in names}
+    parquet.write_table(pyarrow.table(columns), path, compression="zstd")
+
+
+def _column(pyarrow: object, cells: Sequence[Cell]) -> object:
+    kinds = {type(cell) for cell in cells if cell is not None}
+    types = {bool: "bool_", int: "int64", str: "string"}
+    if len(kinds) > 1 and not kinds <= {int, float}:
+        return pyarrow.array([None if c is None else spell_cell(c) for c in cells], pyarrow.string())  # type: ignore[attr-defined]
+    name = types.get(next(iter(kinds)), "float64") if len(kinds) == 1 else "float64"
+    return pyarrow.array(cells, getattr(pyarrow, name)())  # type: ignore[attr-defined]

@@ -1,0 +1,61 @@
+"""The plots of a report, in their order. A plot is a file beside this one and a row here.
+
+Nothing here imports matplotlib: a report's text is made while other processes draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plot:
+    """`name`: of the module, and of the files. `alt`: what is seen, for those who do not see it."""
+
+    name: str
+    title: str
+    alt: str
+
+
+PLOTS = (
+    Plot(
+        "goodput",
+        "Goodput",
+        "Goodput (Gb/s) of each strategy along the axis of the experiment, one panel per setting; medians of "
+        "runs without instruments, with 95 % intervals.",
+    ),
+    Plot(
+        "cycles",
+        "What a byte costs",
+        "Cycles per byte, or CPU time per KiB where no PMU counts cycles: sender, receiver and the system.",
+    ),
+    Plot(
+        "ledger_stack",
+        "The copy ledger",
+        "CPU time of a delivered KiB as stacked bars, strategy beside strategy: copies in colour, all other "
+        "work in grey.",
+    ),
+    Plot(
+        "saved_copy",
+        "Where the saved copy went",
+        "From the cost of one_copy to that of zero_copy, step by step: the copy that is saved, and what is "
+        "paid for it.",
+    ),
+    Plot(
+        "misses",
+        "Cache misses",
+        "Load misses per delivered KiB in the first and the last cache level, of sender and receiver.",
+    ),
+    Plot(
+        "message_time",
+        "Time per message",
+        "Wall time per message and connection, along the number of threads where it was varied. It is an "
+        "inverse throughput.",
+    ),
+    Plot(
+        "latency",
+        "Latency",
+        "Request to response, median and 99th percentile, along the number of threads where it was varied; "
+        "only runs in rr mode have it.",
+    ),
+)

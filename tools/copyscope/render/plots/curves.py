@@ -1,0 +1,196 @@
+"""A quantity along a factor: one line per strategy, 95 % intervals as bars, missing values as `n/a`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from copyscope.panels import Axis, Panel, arrange, spell_bytes
+from copyscope.points import Estimate, Missing
+from copyscope.render.plots.grid import Grid, say_not_available
+from copyscope.render.plots.style import FAINT, Mark, look, mark_of
+from copyscope.sheet import Row
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+# a scale is logarithmic when the largest value is more than so many times the smallest
+WIDE = 12.0
+# how far strategies stand apart at the same factor value, so that their bars do not hide each other
+STEP = 0.05
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is drawn upwards. `of`: the part of the panel titles that says whose it is."""
+
+    metric: str
+    label: str
+    of: str = ""
+
+
+def draw(rows: Sequence[Row], axis: Axis, quantities: Sequence[Quantity], title: str, caption: str) -> Figure:
+    """Panels of the factor combinations, for each quantity; one panel where nothing is known at all."""
+    panels = [(quantity, panel) for quantity in quantities for panel in arrange(rows, axis)]
+    reason = _single_reason(panels)
+    impls = list(dict.fromkeys(impl for _, panel in panels for impl in panel.lines))
+    if reason is not None:
+        grid = Grid(title, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
+        with look():
+            say_not_available(grid.axes[0], reason)
+        return grid.figure
+    columns = 3
+    per_quantity = len(panels) // len(quantities)
+    if len(quantities) > 1 and per_quantity <= 4:
+        columns = per_quantity
+    grid = Grid(title, caption, len(panels), columns=columns)
+    with look():
+        for axes, (quantity, panel) in zip(grid.axes, panels, strict=True):
+            # panels of thread counts are compared with each other; those of sizes lie decades apart
+            shared = [panel] if axis.factor == "threads" else [p for q, p in panels if q == quantity]
+            _draw_panel(axes, panel, axis, quantity, impls=impls, shared=shared)
+        for index, axes in enumerate(grid.axes):
+            if index % grid.columns == 0:
+                axes.set_ylabel(panels[index][0].label)
+        grid.legend([_handle(mark_of(impl, impls)) for impl in impls], impls)
+    return grid.figure
+
+
+def _single_reason(panels: Sequence[tuple[Quantity, Panel]]) -> str | None:
+    """The reason when every value of every panel is missing; the first of several."""
+    reasons: list[str] = []
+    for quantity, panel in panels:
+        for line in panel.lines.values():
+            for row in line:
+                value = row.values[quantity.metric]
+                if isinstance(value, Estimate):
+                    return None
+                reasons.append(value.reason)
+    return reasons[0] if reasons else "no point in this experiment"
+
+
+def _handle(mark: Mark) -> Line2D:
+    return Line2D([], [], color=mark.colour, marker=mark.marker, linestyle=mark.dashes, markersize=5)
+
+
+def _draw_panel(
+    axes: Axes, panel: Panel, axis: Axis, quantity: Quantity, *, impls: list[str], shared: Sequence[Panel]
+) -> None:
+    """One panel, on the scale of the panels that it shares one with."""
+    heading = ", ".join(part for part in (quantity.of, panel.title) if part)
+    axes.set_title(heading, loc="left")
+    places = sorted({_position(row, axis) for line in panel.lines.values() for row in line})
+    missing: list[tuple[float, str]] = []
+    for impl, line in panel.lines.items():
+        shift = 2 ** (STEP * 2 * (impls.index(impl) - (len(impls) - 1) / 2)) if axis.logarithmic else 1.0
+        drawn = [
+            (_position(row, axis) * shift, value)
+            for row in line
+            if isinstance(value := row.values[quantity.metric], Estimate)
+        ]
+        missing += [
+            (_position(row, axis), impl) for row in line if isinstance(row.values[quantity.metric], Missing)
+        ]
+        _draw_line(axes, drawn, mark_of(impl, impls))
+    if not _estimates([panel], quantity):
+        say_not_available(axes, _single_reason([(quantity, panel)]) or "")
+        return
+    _scale_upwards(axes, _estimates(shared, quantity), floor=bool(missing))
+    _scale_across(axes, places, axis)
+    _note_missing(axes, missing)
+
+
+def _estimates(panels: Sequence[Panel], quantity: Quantity) -> list[Estimate]:
+    """Every estimate of a quantity in some panels."""
+    rows = [row for panel in panels for line in panel.lines.values() for row in line]
+    return [v for row in rows if isinstance(v := row.values[quantity.metric], Estimate)]
+
+
+def _position(row: Row, axis: Axis) -> float:
+    return float(row.factors[axis.factor])
+
+
+def _draw_line(axes: Axes, drawn: Sequence[tuple[float, Estimate]], mark: Mark) -> None:
+    if not drawn:
+        return
+    x = [place for place, _ in drawn]
+    y = [value.value for _, value in drawn]
+    low = [value.value - (value.value if value.low is None else value.low) for _, value in drawn]
+    high = [(value.value if value.high is None else value.high) - value.value for _, value in drawn]
+    axes.errorbar(
+        x,
+        y,
+        yerr=[low, high],
+        color=mark.colour,
+        marker=mark.marker,
+        linestyle=mark.dashes,
+        markersize=5.5,
+        linewidth=1.4,
+        elinewidth=0.9,
+        capsize=2.2,
+        markeredgecolor="white" if mark.marker not in "x+" else mark.colour,
+        markeredgewidth=0.5,
+    )
+
+
+def _scale_upwards(axes: Axes, known: Sequence[Estimate], *, floor: bool) -> None:
+    """A scale made by the values: a wide interval of a noisy point leaves the panel rather than ruin it.
+
+    With `floor` the lowest quarter stays free for what is not available.
+    """
+    low, high = min(e.value for e in known), max(e.value for e in known)
+    if low > 0 and high / low > WIDE:
+        axes.set_yscale("log")
+        lowest = min(e.value if e.low is None else e.low for e in known)
+        highest = max(e.value if e.high is None else e.high for e in known)
+        bottom, top = max(lowest / 1.2, low / 4), min(highest * 1.2, high * 4)
+        axes.set_ylim(bottom / (top / bottom) ** (1 / 3) if floor else bottom, top)
+    else:
+        bottom, top = min(0.0, low * 1.1), high * 1.4 if high > 0 else 1.0
+        axes.set_ylim(bottom - (top - bottom) / 3 if floor else bottom, top)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+    axes.yaxis.set_minor_locator(NullLocator())  # a third of the time of drawing, for marks without a label
+
+
+def _scale_across(axes: Axes, places: Sequence[float], axis: Axis) -> None:
+    if axis.logarithmic:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(places[0] / 1.5, places[-1] * 1.5)
+    labels = [_short(place) if axis.binary else f"{place:g}" for place in places]
+    axes.set_xticks(list(places), labels, rotation=90 if len(places) > 6 else 0)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(f"{axis.label} (bytes)" if axis.binary else axis.label)
+
+
+def _short(value: float) -> str:
+    """A size for a tick: 64, 4K, 1M."""
+    number, unit = spell_bytes(int(value)).split()
+    return number + unit[0].replace("B", "")
+
+
+def _note_missing(axes: Axes, missing: Sequence[tuple[float, str]]) -> None:
+    """`n/a` stands at its place on the floor of the panel, once per factor value, with whose it is."""
+    by_place: dict[float, list[str]] = {}
+    for place, impl in missing:
+        by_place.setdefault(place, []).append(impl)
+    for place, impls in by_place.items():
+        axes.text(
+            place,
+            0.02,
+            f"n/a {', '.join(impls)}",
+            transform=axes.get_xaxis_transform(),
+            rotation=90,
+            fontsize=6.5,
+            color=FAINT,
+            ha="center",
+            va="bottom",
+        )
+
+
+def short_number(value: float) -> str:
+    """A number for a tick: 0.1, 100, 10k, 1M."""
+    for unit, step in (("M", 1e6), ("k", 1e4)):
+        if abs(value) >= step:
+            return f"{value / (1e6 if unit == 'M' else 1e3):g}{unit}"
+    return f"{value:g}"

@@ -1,0 +1,29 @@
+"""What a byte costs along the size of a message: cycles, or CPU time where no PMU counts cycles."""
+
+from collections.abc import Sequence
+
+from copyscope.panels import find_axis
+from copyscope.points import Missing
+from copyscope.render.plots.curves import Quantity, draw
+from copyscope.sheet import Row
+from matplotlib.figure import Figure
+
+TITLE = "What a byte costs"
+SIDES = ("sender", "receiver")
+
+
+def plot(rows: Sequence[Row], caption: str) -> Figure:
+    """Sender, receiver, and both with the softirq work beside them, which is known as CPU time only."""
+    values = [row.values[f"cycles_per_byte_{side}"] for row in rows for side in SIDES]
+    missing = [value.reason for value in values if isinstance(value, Missing)]
+    system = Quantity("system_cpu_ns_per_kib", "CPU time (ns/KiB)", "system")
+    if len(missing) == len(values):
+        quantities = [Quantity(f"{side}_cpu_ns_per_kib", "CPU time (ns/KiB)", side) for side in SIDES]
+        title = f"{TITLE}: CPU time"
+        caption = (
+            f"cycles: n/a: {missing[0] if missing else 'no point'}; on-CPU time stands for them. {caption}"
+        )
+    else:
+        quantities = [Quantity(f"cycles_per_byte_{side}", "cycles per byte", side) for side in SIDES]
+        title = f"{TITLE}: cycles"
+    return draw(rows, find_axis(rows), [*quantities, system], title, caption)

@@ -1,0 +1,15 @@
+"""Goodput along the size of a message, one panel per thread count."""
+
+from collections.abc import Sequence
+
+from copyscope.panels import find_axis
+from copyscope.render.plots.curves import Quantity, draw
+from copyscope.sheet import Row
+from matplotlib.figure import Figure
+
+TITLE = "Goodput: how much payload arrives"
+
+
+def plot(rows: Sequence[Row], caption: str) -> Figure:
+    """Median over repeats of the segments without instruments, with 95 % intervals."""
+    return draw(rows, find_axis(rows), [Quantity("goodput_gbps", "goodput (Gb/s)")], TITLE, caption)

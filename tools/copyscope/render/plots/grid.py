@@ -1,0 +1,97 @@
+"""Figures as grids of panels, with a title, a legend and a caption whose sizes are given in inches.
+
+Sizes are laid out by hand: an automatic layout costs more than all of the drawing, and moves with the text.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+from copyscope.render.plots.style import FAINT, look
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+WIDTH_IN = 10.0
+LEFT_IN, RIGHT_IN = 0.75, 0.15
+GAP_ACROSS_IN, GAP_DOWN_IN = 0.62, 1.0
+LINE_IN = 0.17
+MAX_COLUMNS = 3
+WRAP_COLUMNS = 178
+
+
+class Grid:
+    """A figure under construction: panels from left to right, then down."""
+
+    def __init__(
+        self,
+        title: str,
+        caption: str,
+        count: int,
+        *,
+        panel_in: float = 2.4,
+        columns: int = MAX_COLUMNS,
+        legend_lines: int = 1,
+        below_in: float = 0.68,
+        down_in: float = GAP_DOWN_IN,
+    ) -> None:
+        # four panels stand better two by two than three and one
+        self.columns = min(count, 2 if count == 4 and columns > 2 else columns)
+        self.rows = math.ceil(count / self.columns)
+        self._caption = textwrap.wrap(caption, WRAP_COLUMNS)
+        self._title = textwrap.wrap(title, 96)
+        top = 0.15 + 0.22 * len(self._title) + 0.24 * legend_lines + 0.36
+        bottom = below_in + LINE_IN * len(self._caption) + 0.12
+        self.height_in = top + bottom + self.rows * panel_in + (self.rows - 1) * down_in
+        with look():
+            self.figure = Figure(figsize=(WIDTH_IN, self.height_in))
+            inner = WIDTH_IN - LEFT_IN - RIGHT_IN
+            across = (inner - (self.columns - 1) * GAP_ACROSS_IN) / self.columns
+            self.axes: list[Axes] = []
+            for index in range(count):
+                row, column = divmod(index, self.columns)
+                left = LEFT_IN + column * (across + GAP_ACROSS_IN)
+                up = self.height_in - top - panel_in - row * (panel_in + down_in)
+                box = (left / WIDTH_IN, up / self.height_in, across / WIDTH_IN, panel_in / self.height_in)
+                self.axes.append(self.figure.add_axes(box))
+            self._write(title_top=0.12)
+
+    def _write(self, title_top: float) -> None:
+        for index, line in enumerate(self._title):
+            y = 1 - (title_top + 0.22 * index) / self.height_in
+            self.figure.text(0.012, y, line, fontsize=12, fontweight="bold", va="top")
+        for index, line in enumerate(reversed(self._caption)):
+            y = (0.1 + LINE_IN * index) / self.height_in
+            self.figure.text(0.012, y, line, fontsize=7.5, color=FAINT, va="bottom")
+
+    def legend(self, handles: Sequence[Artist], labels: Sequence[str], columns: int | None = None) -> None:
+        """One legend for all panels, under the title."""
+        if not handles:
+            return
+        top = 0.12 + 0.22 * len(self._title) + 0.04
+        self.figure.legend(
+            list(handles),
+            list(labels),
+            loc="upper left",
+            bbox_to_anchor=(0.006, 1 - top / self.height_in),
+            ncols=columns or len(labels),
+            frameon=False,
+            borderaxespad=0,
+            handlelength=2.6,
+            columnspacing=1.6,
+        )
+
+
+def say_not_available(axes: Axes, reason: str) -> None:
+    """A panel without a value says so, and why; it has no scale that could be read as zero."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+        spine.set_linestyle((0, (4, 3)))
+    width = max(24, int(axes.get_position().width * WIDTH_IN * 11))
+    text = "\n".join(["n/a", *textwrap.wrap(reason, width)])
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT)

@@ -1,0 +1,20 @@
+"""Real latency along the number of threads: request to response, only of runs in rr mode."""
+
+from collections.abc import Sequence
+
+from copyscope.panels import find_axis
+from copyscope.render.plots.curves import Quantity, draw
+from copyscope.sheet import Row
+from matplotlib.figure import Figure
+
+TITLE = "Latency: request to response (rr mode)"
+
+
+def plot(rows: Sequence[Row], caption: str) -> Figure:
+    """Median and 99th percentile of the round trips of each run, as medians over repeats."""
+    rr = [row for row in rows if row.point.records[0]["workload"]["mode"] == "rr"]
+    quantities = [
+        Quantity("rtt_p50_us", "round trip (us)", "median"),
+        Quantity("rtt_p99_us", "round trip (us)", "99th percentile"),
+    ]
+    return draw(rr or rows, find_axis(rr or rows, first="threads"), quantities, TITLE, caption)

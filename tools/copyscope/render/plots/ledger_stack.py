@@ -1,0 +1,123 @@
+"""The stacked ledger: where the CPU time of a KiB goes, strategy beside strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from copyscope.panels import describe, find_axis, spell, varied
+from copyscope.points import Estimate, Missing
+from copyscope.render.plots.curves import short_number
+from copyscope.render.plots.grid import Grid, say_not_available
+from copyscope.render.plots.style import FAINT, FILLS, INK, look
+from copyscope.sheet import Row, comparable
+from copyscope.taxonomy import ACCOUNTS, STAGES
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+TITLE = "The copy ledger: CPU time of a delivered KiB, by what it was spent on"
+CATEGORIES = (*ACCOUNTS, *STAGES)
+GAP = 0.7  # between groups, in bars
+LEGEND_COLUMNS = 7
+
+
+def plot(rows: Sequence[Row], caption: str) -> Figure:
+    """One panel per value of the axis, on its own scale: in small messages a KiB costs 100 times more."""
+    axis = find_axis(rows, first="size")
+    panels = [
+        (value, list(members))
+        for value, members in groupby(
+            sorted(rows, key=lambda row: comparable(row.factors[axis.factor])),
+            key=lambda row: row.factors[axis.factor],
+        )
+    ]
+    seen = [name for name in CATEGORIES if any(row.parts.get(name) for row in rows)]
+    widest = max(len(members) for _, members in panels)
+    lines = -(-len(seen) // LEGEND_COLUMNS)
+    note = (
+        "Colours are copies (all sides and contexts), greys are other work; bar: 95 % interval of the whole."
+    )
+    grid = Grid(
+        TITLE,
+        f"{note} {caption}",
+        len(panels),
+        columns=3 if widest <= 8 else 2 if widest <= 20 else 1,
+        panel_in=2.5,
+        legend_lines=lines,
+        below_in=1.05,
+        down_in=1.35,
+    )
+    with look():
+        for index, (axes, (value, members)) in enumerate(zip(grid.axes, panels, strict=True)):
+            axes.set_title(spell(axis.factor, value), loc="left")
+            _draw_panel(axes, members, varied(rows, without=("impl", axis.factor)))
+            if index % grid.columns == 0:
+                axes.set_ylabel("CPU time (ns/KiB)")
+        grid.legend([_patch(name) for name in seen], seen, columns=min(LEGEND_COLUMNS, len(seen) or 1))
+    return grid.figure
+
+
+def _patch(category: str) -> Patch:
+    fill = FILLS[category]
+    return Patch(facecolor=fill.colour, hatch=fill.hatch, edgecolor=INK, linewidth=0.5)
+
+
+def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> None:
+    if not any(row.parts for row in members):
+        reasons = [v.reason for row in members if isinstance(v := _whole(row), Missing)]
+        say_not_available(axes, reasons[0] if reasons else "no sample was taken")
+        return
+    place, places, labels = 0.0, [], []
+    shapes: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in CATEGORIES}
+    for group, bars in groupby(members, key=lambda row: [row.factors.get(name) for name in swept]):
+        first = place
+        for row in bars:
+            _stack(axes, row, place, shapes)
+            places.append(place)
+            labels.append(row.impl)
+            place += 1
+        text = describe(dict(zip(swept, group, strict=True)))
+        axes.text(
+            (first + place - 1) / 2, 1.0, text, transform=axes.get_xaxis_transform(), ha="center", va="top",
+            fontsize=7.5, color=FAINT,
+        )  # fmt: skip
+        place += GAP
+    highest = 0.0
+    for category, boxes in shapes.items():
+        fill = FILLS[category]
+        # one collection per category: single boxes are ten times slower
+        axes.add_collection(
+            PolyCollection(boxes, facecolors=fill.colour, hatch=fill.hatch, edgecolors=INK, linewidths=0.3)
+        )
+        highest = max([highest, *(box[2][1] for box in boxes)])
+    axes.set_xticks(places, labels, rotation=90, fontsize=7.5)
+    axes.set_xlim(-0.8, place - GAP - 0.2)
+    axes.grid(False, axis="x")
+    axes.set_ylim(0, highest * 1.3)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+
+
+def _whole(row: Row) -> Estimate | Missing:
+    return row.values["system_cpu_ns_per_kib"]
+
+
+def _stack(axes: Axes, row: Row, place: float, shapes: dict[str, list[list[tuple[float, float]]]]) -> None:
+    """The boxes of one bar, and the interval of its whole."""
+    if not row.parts:
+        axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), rotation=90, fontsize=7,
+                  ha="center", va="bottom", color=FAINT)  # fmt: skip
+        return
+    base = 0.0
+    for category in CATEGORIES:
+        top = base + row.parts.get(category, 0.0)
+        if top > base:
+            left, right = place - 0.43, place + 0.43
+            shapes[category].append([(left, base), (right, base), (right, top), (left, top)])
+        base = top
+    whole = _whole(row)
+    if isinstance(whole, Estimate) and whole.low is not None and whole.high is not None:
+        bars = [[whole.value - whole.low], [whole.high - whole.value]]
+        axes.errorbar([place], [whole.value], yerr=bars, color=INK, fmt="none", elinewidth=0.9, capsize=2)

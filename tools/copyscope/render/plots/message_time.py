@@ -1,0 +1,16 @@
+"""Time per message along the number of threads: an inverse throughput, and called so."""
+
+from collections.abc import Sequence
+
+from copyscope.panels import find_axis
+from copyscope.render.plots.curves import Quantity, draw
+from copyscope.sheet import Row
+from matplotlib.figure import Figure
+
+TITLE = "Time per message and connection: an inverse throughput, not a latency"
+
+
+def plot(rows: Sequence[Row], caption: str) -> Figure:
+    """Wall time of all connections over messages, of the segments without instruments."""
+    quantity = Quantity("time_per_message_us", "time per message (us)")
+    return draw(rows, find_axis(rows, first="threads"), [quantity], TITLE, caption)

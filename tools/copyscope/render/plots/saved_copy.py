@@ -1,0 +1,93 @@
+"""Where the saved copy went: from what one_copy costs to what zero_copy costs, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from copyscope.panels import describe, varied
+from copyscope.points import Missing
+from copyscope.render.plots.curves import short_number
+from copyscope.render.plots.grid import Grid, say_not_available
+from copyscope.render.plots.style import BLUE, FAINT, INK, VERMILLION, look
+from copyscope.saved_copy import Step, Waterfall, waterfalls
+from copyscope.sheet import Row
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+TITLE = "Where the saved copy went: from one_copy to zero_copy"
+WHOLE, DEARER, SAVED = "#BBBBBB", VERMILLION, BLUE
+
+
+def plot(rows: Sequence[Row], caption: str) -> Figure:
+    """A waterfall for each setting of the fewest threads: the others are in the table."""
+    fewest = min((row.threads for row in rows), default=1)
+    found = waterfalls([row for row in rows if row.threads == fewest])
+    drawn = [one for one in found if isinstance(one, Waterfall)]
+    if not drawn:
+        why = next((one.reason for one in found if isinstance(one, Missing)), None)
+        grid = Grid(TITLE, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
+        with look():
+            say_not_available(grid.axes[0], why or "one_copy and zero_copy were not both measured")
+        return grid.figure
+    swept = varied([one.after for one in drawn], without=("impl", "threads"))
+    count = f"{fewest} thread{'s' if fewest != 1 else ''}"
+    note = f"All sides together, {count}; steps of paired repeats; an interval may leave its panel."
+    grid = Grid(TITLE, f"{note} {caption}", len(drawn), panel_in=2.5, below_in=1.1, down_in=1.45)
+    with look():
+        for index, (axes, one) in enumerate(zip(grid.axes, drawn, strict=True)):
+            axes.set_title(describe({n: one.after.factors[n] for n in swept}) or "all", loc="left")
+            _draw(axes, one)
+            if index % grid.columns == 0:
+                axes.set_ylabel("CPU time (ns/KiB)")
+        named = [("whole cost", WHOLE, ""), ("dearer", DEARER, "\\\\"), ("saved", SAVED, "//")]
+        handles = [Patch(facecolor=c, hatch=h, edgecolor=INK, linewidth=0.5) for _, c, h in named]
+        grid.legend(handles, [name for name, _, _ in named])
+    return grid.figure
+
+
+def _draw(axes: Axes, one: Waterfall) -> None:
+    labels = [one.before.impl, *(step.name for step in one.steps), one.after.impl]
+    last = len(labels) - 1
+    level, levels = one.start, [one.start]
+    for place, step in enumerate(one.steps, start=1):
+        _draw_step(axes, place, level, step)
+        axes.plot([place - 1.43, place + 0.43], [level, level], color=FAINT, linewidth=0.6)
+        level += step.change.value
+        levels.append(level)
+    axes.plot([last - 1.43, last + 0.43], [level, level], color=FAINT, linewidth=0.6)
+    for place, height in ((0, one.start), (last, one.end)):
+        axes.bar(place, height, 0.86, color=WHOLE, edgecolor=INK, linewidth=0.5)
+        _number(axes, place, height, "")
+    # an interval far above the steps leaves the panel; the topmost fifth is for the numbers
+    ends = [at + (step.change.high or 0.0) for at, step in zip(levels, one.steps, strict=False)]
+    axes.set_ylim(min(0.0, *levels), min(max(*levels, *ends), 1.5 * max(levels)) * 1.28)
+    axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7.5)
+    axes.grid(False, axis="x")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+
+
+def _draw_step(axes: Axes, place: int, level: float, step: Step) -> None:
+    change = step.change
+    dearer = change.value >= 0
+    axes.bar(
+        place, change.value, 0.86, level, color=DEARER if dearer else SAVED, hatch="\\\\" if dearer else "//",
+        edgecolor=INK, linewidth=0.5,
+    )  # fmt: skip
+    if change.low is not None and change.high is not None:
+        bars = [[change.value - change.low], [change.high - change.value]]
+        axes.errorbar(
+            [place], [level + change.value], yerr=bars, color=INK, fmt="none", elinewidth=0.8, capsize=1.8
+        )
+    _number(axes, place, change.value, "+")
+
+
+def _number(axes: Axes, place: int, value: float, sign: str) -> None:
+    """A number upright in the row above the bars: on them it would stand in the way of the intervals."""
+    text = short_number(float(f"{value:.3g}"))
+    axes.text(
+        place, 0.985, f"{sign if value >= 0 else ''}{text}", transform=axes.get_xaxis_transform(),
+        rotation=90, ha="center", va="top", fontsize=7,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6}, zorder=5,
+    )  # fmt: skip

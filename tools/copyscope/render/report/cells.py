@@ -1,0 +1,54 @@
+"""Estimates as the text of a cell, and tables that say why a cell is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from copyscope.points import Estimate, Missing
+from copyscope.render.report.blocks import Table
+from copyscope.wording import number
+
+NOT_AVAILABLE = "n/a"
+Value = Estimate | Missing
+
+
+def spell(value: Value) -> str:
+    """An estimate with its interval: `42.1 [40.9, 43.5]`; `n/a` for what is missing."""
+    if isinstance(value, Missing):
+        return NOT_AVAILABLE
+    if value.low is None or value.high is None or value.low == value.value == value.high:
+        return number(value.value)
+    return f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
+
+
+def estimates_table(
+    title: str,
+    keys: Sequence[str],
+    names: Sequence[str],
+    lines: Sequence[tuple[Sequence[str], Sequence[Value]]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """A table of estimates. A column without any value is left out and named below, with its reason."""
+    kept = [
+        index
+        for index in range(len(names))
+        if any(isinstance(values[index], Estimate) for _, values in lines)
+    ]
+    absent = [
+        (names[i], _reasons([values[i] for _, values in lines])) for i in range(len(names)) if i not in kept
+    ]
+    partly = [(names[i], _reasons([values[i] for _, values in lines])) for i in kept]
+    by_reason: dict[str, list[str]] = {}
+    for name, reasons in absent:
+        by_reason.setdefault(f"n/a in every row: {reasons[0] if reasons else 'no row'}", []).append(name)
+    for name, reasons in partly:
+        for reason in reasons:
+            by_reason.setdefault(f"n/a: {reason}", []).append(name)
+    said = [f"{', '.join(named)}: {reason}." for reason, named in by_reason.items()]
+    rows = [[*key, *(spell(values[i]) for i in kept)] for key, values in lines]
+    columns = [*keys, *(names[i] for i in kept)]
+    return Table(columns, rows, frozenset(range(len(keys), len(columns))), [*notes, *said], title)
+
+
+def _reasons(values: Sequence[Value]) -> list[str]:
+    return list(dict.fromkeys(value.reason for value in values if isinstance(value, Missing)))

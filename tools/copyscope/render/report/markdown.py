@@ -1,0 +1,47 @@
+"""A report as Markdown: reads well as text, and on any code host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
+
+
+def write(blocks: Sequence[Block]) -> str:
+    """The whole document; pictures point to plots/NAME.png beside it."""
+    return "\n\n".join(_block(block) for block in blocks) + "\n"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading():
+            return f"{'#' * block.level} {_text(block.text)}"
+        case Paragraph():
+            return f"**{_text(block.text)}**" if block.strong else _text(block.text)
+        case Bullets():
+            return "\n".join(f"- {_text(item)}" for item in block.items)
+        case Picture():
+            return f"![{_text(block.alt)}](plots/{block.name}.png)"
+        case Code():
+            return f"```\n{block.text}\n```"
+        case Table():
+            return _table(block)
+
+
+def _table(table: Table) -> str:
+    rules = ["--:" if index in table.numbers else "---" for index in range(len(table.columns))]
+    lines = [_line(table.columns), f"|{'|'.join(rules)}|", *(_line(row) for row in table.rows)]
+    title = [f"{_text(table.title)}\n"] if table.title else []
+    notes = [f"\n{_text(note)}" for note in table.notes]
+    return "\n".join([*title, *lines, *notes])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_text(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _text(text: str) -> str:
+    """Text that means itself: what Markdown would read as markup is escaped."""
+    for character in "\\`*_<>[]":
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.split())

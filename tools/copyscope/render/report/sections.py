@@ -1,0 +1,204 @@
+"""The report from top to bottom: verdict, plots, tables, answers, methods, machine, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from copyscope.crossover_verdict import sentence
+from copyscope.render.plots.catalogue import PLOTS
+from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
+from copyscope.render.report.tables import (
+    claims_table,
+    copies_table,
+    crossovers_table,
+    facts_table,
+    results_table,
+    saved_table,
+    verdict_table,
+)
+from copyscope.study import Study, caption, duration, repeats
+
+MACHINE = (
+    "hostname",
+    "cpu_model",
+    "cpus_online",
+    "hypervisor",
+    "kernel",
+    "arch",
+    "memory_bytes",
+    "numa_nodes",
+    "pmu",
+    "hybrid",
+    "governor",
+    "turbo",
+    "smt",
+    "clocksource",
+    "irq_time_accounting",
+    "transparent_hugepages",
+    "lockdown",
+)
+
+
+def document(study: Study) -> list[Block]:
+    """All blocks of the report."""
+    return [
+        Heading(
+            1, f"{study.name} on {study.machine['hostname']}: where the copies are, and what they cost", "top"
+        ),
+        *_verdict(study),
+        *_plots(study),
+        *_tables(study),
+        *_questions(study),
+        *_crossovers(study),
+        *_claims(study),
+        *_methods(study),
+        *_machine(study),
+        *_failed(study),
+        *_files(),
+    ]
+
+
+def _verdict(study: Study) -> list[Block]:
+    verdict = sentence(study.crossings, study.records)
+    blocks: list[Block] = [Heading(2, "Verdict", "verdict"), Paragraph(verdict, strong=True)]
+    if study.question:
+        blocks.append(Paragraph(f"Question: {study.question}"))
+    if study.crossings:
+        blocks.append(verdict_table(study.crossings))
+    counts = f"{len(study.rows)} points, {len(study.records)} runs"
+    bad = f"{len(study.invalid)} of them invalid, {len(study.left_out)} left out"
+    blocks.append(Paragraph(f"{counts}, {bad} (named below). {caption(study.records, study.rows)}"))
+    return blocks
+
+
+def _plots(study: Study) -> list[Block]:
+    pictures = [Picture(plot.name, plot.title, plot.alt) for plot in PLOTS]
+    return [Heading(2, "Plots", "plots"), *pictures] if study.rows else []
+
+
+def _tables(study: Study) -> list[Block]:
+    blocks: list[Block] = [Heading(2, "Tables", "tables"), results_table(study), copies_table(study)]
+    return [*blocks, saved_table(study.saved)] if study.saved else blocks
+
+
+def _questions(study: Study) -> list[Block]:
+    blocks: list[Block] = [Heading(2, "Six questions", "questions")]
+    for index, answer in enumerate(study.answers, start=1):
+        blocks += [Heading(3, f"{index}. {answer.question}", f"question-{index}"), Paragraph(answer.text)]
+        if answer.bullets:
+            blocks.append(Bullets(answer.bullets))
+        if answer.facts:
+            blocks.append(facts_table(answer))
+    return blocks
+
+
+def _crossovers(study: Study) -> list[Block]:
+    blocks: list[Block] = [Heading(2, "Crossovers", "crossovers")]
+    if not study.crossings:
+        return [*blocks, Paragraph("None: no pair of strategies was measured at the same settings.")]
+    return [*blocks, crossovers_table(study.crossings)]
+
+
+def _claims(study: Study) -> list[Block]:
+    blocks: list[Block] = [Heading(2, "Published claims", "claims")]
+    if study.judgements:
+        blocks.append(claims_table(study))
+    others = f"{study.elsewhere} claims need runs that this sweep does not have."
+    return [*blocks, Paragraph(f"{others} All sweeps of a machine are judged together by tools/claims.py.")]
+
+
+def _methods(study: Study) -> list[Block]:
+    versions = _distinct(f"{r['copyscope']['version']} ({_revision(r)})" for r in study.records)
+    instruments = _distinct(
+        f"{e['name']}: {e['status']}" + (f" ({e['reason']})" if e["reason"] else "")
+        for r in study.records
+        for e in r["sampler"]["events"]
+    )
+    steal = [
+        r["machine"]["steal_percent"] for r in study.records if r["machine"]["steal_percent"] is not None
+    ]
+    items = [
+        f"Each run is {duration(study.records)} with {repeats(study.rows)} per point, in a seeded shuffle of "
+        "blocks: every block holds every point once, so that a drift of the machine hits all alike.",
+        "Goodput is payload that arrived, of segments without any instrument. CPU time is of segments with "
+        "the ledger's instruments, per KiB (1024 B) delivered in them.",
+        "Estimates are medians over valid runs with 95 % intervals; strategies are compared repeat by "
+        "repeat. Where the interval of a difference holds none, no difference was found, and it says so.",
+        "A run whose verdict is invalid is in no number. What is unknown is n/a with its reason, never zero.",
+        f"Sampler: {'; '.join(instruments)}.",
+        f"Measured by copyscope {', '.join(versions)}.",
+    ]
+    if steal:
+        items.append(f"CPU time taken by the hypervisor: at most {max(steal):.3g} % of a run.")
+    return [Heading(2, "Methods", "methods"), Bullets(items), Paragraph("In full: docs/METHOD.md.")]
+
+
+def _revision(record: dict[str, Any]) -> str:
+    git = record["copyscope"]["git"]
+    return "no revision" if git is None else f"{git}{' with changes' if record['copyscope']['dirty'] else ''}"
+
+
+def _distinct(texts: Any) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def _machine(study: Study) -> list[Block]:
+    machine = study.machine
+    reasons = machine.get("reasons", {})
+    rows = [[name, _spell(machine[name], reasons.get(name))] for name in MACHINE if name in machine]
+    rows += [[f"caches.{name}", _spell(value, None)] for name, value in machine.get("caches", {}).items()]
+    rows += [[f"limits.{name}", _spell(value, None)] for name, value in machine["limits"].items()]
+    rows += [[name, _spell(value, None)] for name, value in machine["sysctls"].items()]
+    rows += [[f"mitigations.{name}", str(value)] for name, value in machine["mitigations"].items()]
+    rows += [
+        [f"version of {name}", _spell(value, "not installed")] for name, value in machine["tools"].items()
+    ]
+    return [Heading(2, "Machine", "machine"), Table(["what", "value"], rows, title="The machine")]
+
+
+def _spell(value: Any, reason: str | None) -> str:
+    match value:
+        case None:
+            text = f"n/a: {reason}" if reason else "n/a"
+        case bool():
+            text = "yes" if value else "no"
+        case list():
+            text = ", ".join(str(item) for item in value) or "none"
+        case dict():
+            text = ", ".join(f"{key} {item}" for key, item in sorted(value.items()))
+        case _:
+            text = f"{value:,}" if isinstance(value, int) else str(value)
+    return text
+
+
+def _failed(study: Study) -> list[Block]:
+    blocks: list[Block] = [Heading(2, "Invalid runs, and what was left out", "invalid")]
+    if study.invalid:
+        rows = [[r["run"]["id"], _workload(r), "; ".join(r["verdict"]["reasons"])] for r in study.invalid]
+        blocks.append(Table(["run", "what", "why"], rows, title="Invalid runs: kept, shown, never averaged"))
+    else:
+        blocks.append(Paragraph("No run was invalid."))
+    if study.left_out:
+        rows = [[name, reason] for name, reason in study.left_out]
+        blocks.append(Table(["record", "why"], rows, title="Left out: in no number"))
+    else:
+        blocks.append(Paragraph("No record was left out."))
+    return blocks
+
+
+def _workload(record: dict[str, Any]) -> str:
+    work = record["workload"]
+    repeat = f"repeat {record['run']['repeat']}"
+    return f"{work['impl']}, {work['size_bytes']:,} B, threads {work['threads']}, {repeat}"
+
+
+def _files() -> list[Block]:
+    lines: Sequence[str] = (
+        "results.csv      results.parquet    one row per point: value, low, high of every metric",
+        "ledger.csv       ledger.parquet     one row per point and account or stage: ns/KiB",
+        "plots/           every plot as PNG (300 DPI) and SVG",
+        "raw/             the records, one per run: docs/RECORD.md",
+    )
+    made = "Made from raw/ by tools/report.py; the same records give the same bytes. See docs/RESULTS.md."
+    return [Heading(2, "Files beside this page", "files"), Code("\n".join(lines)), Paragraph(made)]

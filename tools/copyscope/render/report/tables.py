@@ -1,0 +1,166 @@
+"""The tables of a report: results, copies, where the saved copy went, crossovers, claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from copyscope.crossover import PAIRS, Crossover, size_text
+from copyscope.metrics import METRICS
+from copyscope.panels import describe, varied
+from copyscope.points import Missing
+from copyscope.questions import SHORT, Answer
+from copyscope.render.report.blocks import Table
+from copyscope.render.report.cells import NOT_AVAILABLE, estimates_table, spell
+from copyscope.saved_copy import PARTS, REST, Waterfall
+from copyscope.sheet import Row
+from copyscope.study import Study
+from copyscope.taxonomy import ACCOUNTS
+
+RESULTS = (
+    "goodput_gbps",
+    "time_per_message_us",
+    "rtt_p50_us",
+    "rtt_p99_us",
+    "sender_cpu_ns_per_kib",
+    "receiver_cpu_ns_per_kib",
+    "system_cpu_ns_per_kib",
+    "cycles_per_byte_sender",
+    "cycles_per_byte_receiver",
+    "l1d_misses_per_kib_sender",
+    "l1d_misses_per_kib_receiver",
+    "llc_misses_per_kib_sender",
+    "llc_misses_per_kib_receiver",
+    "copied_share",
+    "overhead_effect",
+)
+INTERVALS = "In brackets: 95 % interval of the median."
+
+
+def results_table(study: Study) -> Table:
+    """One row per point with what a reader looks for first; the rest is in results.csv."""
+    swept = varied(study.rows, without=("impl", "size", "threads"))
+    lines = [(_keys(row, swept), [row.values[name] for name in RESULTS]) for row in study.rows]
+    names = [f"{METRICS[name].label} ({METRICS[name].unit})" for name in RESULTS]
+    return estimates_table("Results", _key_names(swept, runs=True), names, lines, [INTERVALS])
+
+
+def _keys(row: Row, swept: Sequence[str]) -> list[str]:
+    rest = [str(row.factors.get(name)) for name in swept]
+    runs = str(row.valid) + (f" (+{row.invalid} invalid)" if row.invalid else "")
+    return [row.impl, size_text(row.size), str(row.threads), *rest, runs]
+
+
+def _key_names(swept: Sequence[str], *, runs: bool) -> list[str]:
+    names = ["strategy", "message", "threads", *(name.replace("_", " ") for name in swept)]
+    return [*names, "runs"] if runs else names
+
+
+def copies_table(study: Study) -> Table:
+    """ns per KiB of every copy and what stands for one, by side and context."""
+    swept = varied(study.rows, without=("impl", "size", "threads"))
+    keys = sorted(
+        {key for row in study.rows for key in row.accounts if key[0] in ACCOUNTS},
+        key=lambda key: (ACCOUNTS.index(key[0]), key[1] != "sender", key),
+    )
+    keys = [k for k in keys if any(k in row.accounts and row.accounts[k].value > 0 for row in study.rows)]
+    lines = [
+        (_keys(row, swept), [row.accounts.get(key, Missing("not seen at this point")) for key in keys])
+        for row in study.rows
+    ]
+    names = [f"{account} ({side}, {context})" for account, side, context in keys]
+    return estimates_table(
+        "Copies: CPU time, ns/KiB", _key_names(swept, runs=True), names, lines, [INTERVALS]
+    )
+
+
+def saved_table(saved: Sequence[Waterfall | Missing]) -> Table:
+    """Each waterfall as a row: one_copy, every step, zero_copy; ns per KiB."""
+    drawn = [one for one in saved if isinstance(one, Waterfall)]
+    parts = [name for name in (*PARTS, REST) if any(s.name == name for one in drawn for s in one.steps)]
+    swept = varied([one.after for one in drawn], without=("impl",)) or ["size"]
+    rows = []
+    for one in drawn:
+        change = {step.name: step.change for step in one.steps}
+        cells = [spell(change[name]) if name in change else "0" for name in parts]
+        place = describe({name: one.after.factors.get(name) for name in swept})
+        rows.append([place, f"{one.start:.4g}", *cells, f"{one.end:.4g}"])
+    columns = ["setting", "one_copy", *parts, "zero_copy"]
+    notes = [
+        "Negative is saved, positive is dearer. All sides together; steps of paired repeats, which add up.",
+        *dict.fromkeys(f"left out: {one.reason}." for one in saved if isinstance(one, Missing)),
+    ]
+    title = "Where the saved copy went: ns/KiB from one_copy to zero_copy"
+    return Table(columns, rows, frozenset(range(1, len(columns))), notes, title)
+
+
+def facts_table(answer: Answer) -> Table:
+    """What an answer rests on."""
+    rows = [[fact.setting, fact.quantity, spell(fact.value), fact.unit] for fact in answer.facts]
+    reasons = dict.fromkeys(
+        f"n/a: {fact.value.reason}." for fact in answer.facts if isinstance(fact.value, Missing)
+    )
+    return Table(
+        ["setting", "quantity", "value", "unit"],
+        rows,
+        frozenset((2,)),
+        list(reasons),
+        "What the answer rests on",
+    )
+
+
+def verdict_table(crossings: Sequence[Crossover]) -> Table:
+    """The answer in one look: for each pair, who is better where, by the number of threads."""
+    wanted = list(SHORT)
+    chosen = [c for c in crossings if c.quantity in wanted]
+    threads = sorted({c.threads for c in chosen})
+    lines: dict[tuple[str, str, str], dict[int, str]] = {}
+    # pair by pair, and goodput before CPU time
+    for c in sorted(chosen, key=lambda c: (PAIRS.index(c.pair), wanted.index(c.quantity))):
+        key = (f"{c.pair[1]} beats {c.pair[0]}", SHORT[c.quantity], describe(c.where))
+        lines.setdefault(key, {})[c.threads] = _where_better(c)
+    several = any(setting for _, _, setting in lines)
+    rows = [
+        [pair, label, *([setting] if several else []), *(cells.get(n, "not measured") for n in threads)]
+        for (pair, label, setting), cells in lines.items()
+    ]
+    setting = ["setting"] if several else []
+    heads = [f"{n} thread{'' if n == 1 else 's'}" for n in threads]
+    notes = ["In brackets: 95 % interval of the size. Why one is undetermined stands under Crossovers."]
+    return Table(["", "in", *setting, *heads], rows, frozenset(), notes)
+
+
+def _where_better(c: Crossover) -> str:
+    """Where the second of a pair is better: `above 12.5 KiB [9.34 KiB, 13.7 KiB]`."""
+    if c.verdict != "crosses":
+        return {"never": "at no size", "always": "at every size"}.get(c.verdict, c.verdict)
+    side = "above" if c.above == c.pair[1] else "below"
+    return f"{side} {size_text(c.size_bytes)} [{size_text(c.low)}, {size_text(c.high)}]"
+
+
+def crossovers_table(crossings: Sequence[Crossover]) -> Table:
+    """Every pair, thread count and quantity: the size with its interval, or why there is none."""
+    rows = []
+    for c in crossings:
+        size = NOT_AVAILABLE if c.size_bytes is None else size_text(c.size_bytes)
+        if c.size_bytes is not None and (c.low is not None or c.high is not None):
+            size += f" [{size_text(c.low)}, {size_text(c.high)}]"
+        label = METRICS[c.quantity].label
+        rows.append(
+            [
+                " / ".join(reversed(c.pair)),
+                str(c.threads),
+                describe(c.where),
+                label,
+                c.verdict,
+                size,
+                c.evidence,
+            ]
+        )
+    columns = ["pair", "threads", "setting", "quantity", "verdict", "size", "evidence"]
+    return Table(columns, rows, frozenset((1, 5)), (), "Crossovers")
+
+
+def claims_table(study: Study) -> Table:
+    """Each published claim with what the mechanism measured here says of it."""
+    rows = [[j.id, j.claim, j.source, j.verdict, j.evidence] for j in study.judgements]
+    return Table(["id", "claim", "in", "verdict", "evidence"], rows, title="Claims, judged by this sweep")

@@ -1,0 +1,185 @@
+"""Where a sweep keeps what it measured. Whatever ends it, a run's record is here whole or not at all.
+
+experiment.toml        the file that was run
+raw/RUN_ID.json.gz     one record per run
+failures.jsonl         one line per failed attempt
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from copyscope import record
+from copyscope.errors import RunError, UsageError
+from copyscope.experiment import Experiment, Point, difference, load
+from copyscope.record import SAME_MACHINE, RecordError
+from copyscope.topology import invoking_user
+
+Record = dict[str, Any]
+
+# A record is some 20 KB; below this the next one may not fit any more.
+LEAST_FREE_BYTES = 4 << 20
+
+
+class StopError(RunError):
+    """The sweep cannot go on; what it has is safe."""
+
+
+@dataclass
+class SweepDirectory:
+    """An open directory of a sweep; open_directory() makes one."""
+
+    path: Path
+    records: dict[str, Path] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    machine: dict[str, Any] | None = None
+
+    @property
+    def raw(self) -> Path:
+        return self.path / "raw"
+
+    def read_records(self) -> Iterator[Record]:
+        """Those of earlier calls. One that cannot be read is noted as damaged, and will be run again."""
+        for path in sorted(self.raw.glob("*.json.gz")):
+            run_id = path.name.removesuffix(".json.gz")
+            try:
+                found = record.read(path)
+                if problems := record.validate(found):
+                    raise RecordError(f"record: {path}: not complete: {problems[0]}")
+            except RecordError as error:
+                self.damaged.append(str(error))
+                continue
+            if found["run"]["id"] != run_id:
+                self.damaged.append(f"record: {path}: holds the run {found['run']['id']}")
+                continue
+            self._check_machine(found)
+            self.records[run_id] = path
+            yield found
+
+    def check_space(self) -> None:
+        """Before a run: afterwards its measurement would be lost."""
+        free = shutil.disk_usage(self.raw).free
+        if free < LEAST_FREE_BYTES:
+            raise StopError(f"{self.raw}: {free >> 10} KiB left on this device: free some space")
+
+    def keep(self, made: Record) -> None:
+        """One record, on the disk when this returns."""
+        self._check_machine(made)
+        path = self.raw / f"{made['run']['id']}.json.gz"
+        try:
+            record.write(made, path)
+        except RecordError as error:
+            raise StopError(f"{error}: free some space, or choose another --out") from error
+        give_to_user(path)
+        self.records[made["run"]["id"]] = path
+
+    def note_failure(self, point: Point, reason: str) -> None:
+        """A line in failures.jsonl."""
+        path = self.path / "failures.jsonl"
+        row = {
+            "run_id": point.run_id,
+            "factors": point.factors,
+            "repeat": point.repeat,
+            "reason": reason,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        try:
+            with path.open("ab+") as stream:
+                # A line that a full disk has cut stays alone.
+                if stream.tell() and (stream.seek(-1, os.SEEK_END), stream.read(1))[1] != b"\n":
+                    stream.write(b"\n")
+                stream.write(json.dumps(row, sort_keys=True).encode() + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise StopError(f"{path}: {error.strerror}: free some space") from error
+        give_to_user(path)
+
+    def _check_machine(self, found: Record) -> None:
+        machine = {key: found["machine"][key] for key in SAME_MACHINE}
+        if self.machine is None:
+            self.machine = machine
+        for key in SAME_MACHINE:
+            if self.machine[key] != machine[key]:
+                raise StopError(
+                    f"{self.path}: machine.{key}: {self.machine[key]} and {machine[key]}: "
+                    "results of two machines (or kernels) are not mixed: choose another --out"
+                )
+
+
+@contextmanager
+def open_directory(path: Path, experiment: Experiment) -> Iterator[SweepDirectory]:
+    """Made if need be, checked to be this experiment's, and ours alone until the end.
+
+    Raises UsageError when another experiment was run into it, RunError when it cannot be used.
+    """
+    with ExitStack() as held:
+        try:
+            _make(path / "raw")
+            kept = held.enter_context((path / "experiment.toml").open("ab+"))
+            _lock(kept, path)
+            _keep_experiment(kept, path, experiment)
+            # What a kill in the middle of writing has left.
+            for part in (path / "raw").glob(".*.part"):
+                part.unlink()
+        except OSError as error:
+            where = error.filename or path
+            raise RunError(f"{where}: {error.strerror}: free some space, or choose another --out") from error
+        yield SweepDirectory(path)
+
+
+def _make(directory: Path) -> None:
+    """With its parents, each of them the invoking user's."""
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)
+        give_to_user(place)
+
+
+def _lock(kept: IO[bytes], path: Path) -> None:
+    """The kernel drops the lock when we end, however we end."""
+    try:
+        fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunError(
+            f"{path}: another sweep is running into it: wait for it, or choose another --out"
+        ) from None
+
+
+def _keep_experiment(kept: IO[bytes], path: Path, experiment: Experiment) -> None:
+    """Byte for byte the file that was run; one that asks for something else is refused."""
+    place = path / "experiment.toml"
+    kept.seek(0)
+    asked = experiment.path.read_bytes()
+    found = kept.read()
+    if found == asked:
+        return
+    # An empty or half-written file is what a full disk or a kill in this moment leaves; no run exists yet.
+    if asked.startswith(found) and not any((path / "raw").glob("*.json.gz")):
+        kept.truncate(0)
+        kept.write(asked)
+        kept.flush()
+        os.fsync(kept.fileno())
+        give_to_user(place)
+        return
+    key = difference(load(place), experiment)
+    if key is not None:
+        raise UsageError(
+            f"{place}: {key} differs from {experiment.path}: runs of two experiments are not mixed: "
+            f"choose another --out, or remove {path} if it is not needed any more"
+        )
+
+
+def give_to_user(path: Path) -> None:
+    """What is made under sudo belongs to the invoking user."""
+    user = invoking_user()
+    os.chown(path, user.uid, user.gid)
