@@ -132,6 +132,17 @@ def test_a_side_of_which_nothing_was_timed_has_no_time() -> None:
     assert record.validate(full) == []
 
 
+def test_calls_none_of_which_was_timed_are_unknown_and_not_free() -> None:
+    raw = exact_record(gate=4, counted={"cycles": 3})
+    cell = next(cell for cell in raw["functions"]["cells"] if cell["category"] == "pin")
+    cell |= {"timed_calls": 0, "self_ns": 0, "self_ns_squared": 0.0, "counters": {"cycles": 0}}
+    row = row_of(raw, "pin")
+    unknown = ("cpu_ns", "ns_per_kib", "share", "cycles", "ci")
+    assert all(row[key] is None and "was timed" in row["reasons"][key] for key in unknown)
+    assert row["calls"] and row["bytes"]
+    assert record.validate(ledger.derive(raw)) == []
+
+
 @given(
     spent=st.lists(st.integers(0, 10**7), min_size=40, max_size=400),
     gate=st.integers(2, 8),

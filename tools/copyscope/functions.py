@@ -47,7 +47,8 @@ def exact_rows(record: Record) -> list[dict[str, Any]]:
     rows = []
     for cell in functions["cells"]:
         root = roots[cell["side"]]
-        scale = root["calls"] / root["timed_calls"] if root["timed_calls"] else None
+        unseen = not cell["timed_calls"] and not cell["self_ns"]
+        scale = root["calls"] / root["timed_calls"] if root["timed_calls"] and not unseen else None
         row: dict[str, Any] = {
             **{key: cell[key] for key in ("side", "context", "category", "calls", "bytes", "timed_calls")},
             "ledger_name": LEDGER_NAME.get(cell["category"], cell["category"]),
@@ -58,21 +59,19 @@ def exact_rows(record: Record) -> list[dict[str, Any]]:
         }
         reasons = row["reasons"]
         row["ns_per_kib"] = row["cpu_ns"] / delivered_kib if delivered_kib and scale else None
-        row["share"] = cell["self_ns"] / root["inclusive_ns"] if root["inclusive_ns"] else None
-        if row["share"] is None:
-            reasons["share"] = (
-                "no timed send, receive or softirq of this side ended in the functions segments"
-            )
-        untimed = f"none of the {root['calls']:,} sends, receives and softirqs of this side was timed"
+        row["share"] = cell["self_ns"] / root["inclusive_ns"] if root["inclusive_ns"] and scale else None
+        untimed = f"none of these {cell['calls']:,} calls was timed: run longer or use a smaller --gate"
+        if scale and row["share"] is None:
+            reasons["share"] = "no timed send, receive or softirq of this side took any time"
         if scale is None:
-            reasons |= dict.fromkeys(("cpu_ns", "ns_per_kib"), untimed)
+            reasons |= dict.fromkeys(("cpu_ns", "ns_per_kib", "share"), untimed)
         elif not delivered_kib:
             reasons["ns_per_kib"] = "nothing was delivered in the functions segments"
         for key, name in COUNTED.items():
             row[key], reason = _counted(cell, events.get(name), name, scale)
             if reason:
                 reasons[key] = reason
-        row["ci"], reason = interval(cell, root)
+        row["ci"], reason = (None, untimed) if unseen else interval(cell, root)
         if reason:
             reasons["ci"] = reason
         rows.append(row)
