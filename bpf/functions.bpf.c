@@ -23,16 +23,16 @@ const volatile __u32 page_bytes = 4096;
 static __always_inline int announce(__u32 category, __s64 bytes)
 {
 	struct shadow *shadow = begin(0);
-	__u64 now;
+	struct reading now = {};
 
 	if (!shadow)
 		return 0;
-	now = bpf_ktime_get_ns();
-	end_bracket(shadow, now, 1);
-	charge(shadow, now);
+	read_if_timed(shadow, &now);
+	end_bracket(shadow, &now, 1);
+	charge(shadow, &now);
 	/* Not every check is followed by the copy of a payload; those in a send are. Where pages are sent, none is. */
 	if (bytes > 0 && innermost(shadow) == CATEGORY_SEND)
-		push(shadow, category, bytes, ROW_BRACKET, now);
+		push(shadow, category, bytes, ROW_BRACKET, &now);
 	finish(shadow);
 	return 0;
 }
@@ -40,7 +40,7 @@ static __always_inline int announce(__u32 category, __s64 bytes)
 static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 bytes)
 {
 	struct shadow *shadow;
-	__u64 now;
+	struct reading now = {};
 
 	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
 	if (kind == KIND_ROOT && current_side() == SIDE_OTHER)
@@ -48,16 +48,16 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 	shadow = begin(kind == KIND_ROOT || kind == KIND_WORK);
 	if (!shadow)
 		return 0;
-	now = bpf_ktime_get_ns();
-	end_bracket(shadow, now, kind != KIND_REFERENCE);
+	read_if_timed(shadow, &now);
+	end_bracket(shadow, &now, kind != KIND_REFERENCE);
 	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)) {
-		charge(shadow, now);
+		charge(shadow, &now);
 		/* No root contains itself: it ended and its exit did not fire. */
 		if (kind == KIND_ROOT && unwind(shadow, row)) {
 			shadow->depth--;
 			count_loss(LOSS_SHADOW_BROKEN);
 		}
-		push(shadow, category, bytes, row, now);
+		push(shadow, category, bytes, row, &now);
 	}
 	if (kind == KIND_WORK)
 		shadow->softirqs++;
@@ -70,14 +70,14 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	struct shadow *shadow;
 	struct shadow_frame *frame;
 	__s64 bytes;
-	__u64 now;
+	struct reading now = {};
 
 	shadow = begin(0);
 	if (!shadow)
 		return 0;
-	now = bpf_ktime_get_ns();
-	end_bracket(shadow, now, 1);
-	charge(shadow, now);
+	read_if_timed(shadow, &now);
+	end_bracket(shadow, &now, 1);
+	charge(shadow, &now);
 	/* Inside the deferred copy it is a part of that, and has no frame. */
 	if (kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)
 		goto out;
@@ -98,7 +98,7 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	count_call(shadow, category, bytes);
 	if (kind == KIND_WORK)
 		shadow->softirqs--;
-	pop(shadow, now);
+	pop(shadow, &now);
 out:
 	finish(shadow);
 	return 0;
@@ -180,28 +180,29 @@ static __always_inline struct shadow *shadow_of(__u32 tid)
 SEC("?tp_btf/sched_switch")
 int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
+	struct reading now = {};
 	struct shadow *shadow;
-	__u64 now = 0;
 
 	if (side_of(prev->tgid) != SIDE_OTHER) {
 		shadow = shadow_of(prev->pid);
-		if (shadow) {
-			now = bpf_ktime_get_ns();
+		if (shadow && shadow->timed) {
+			read_now(&now);
 			if (!shadow->busy) {
-				charge(shadow, now);
-				shadow->since_ns = 0;
+				charge(shadow, &now);
+				shadow->since.ns = 0;
 			}
-			shadow->off_cpu_since_ns = now;
+			copy_reading(&shadow->off_cpu_since, &now);
 		}
 	}
 	if (side_of(next->tgid) != SIDE_OTHER) {
 		shadow = shadow_of(next->pid);
-		if (shadow && shadow->off_cpu_since_ns) {
-			now = now ?: bpf_ktime_get_ns();
-			shadow->off_cpu_ns += now - shadow->off_cpu_since_ns;
-			shadow->off_cpu_since_ns = 0;
+		if (shadow && shadow->timed && shadow->off_cpu_since.ns) {
+			if (!now.ns)
+				read_now(&now);
+			add_between(&shadow->off_cpu, &shadow->off_cpu_since, &now);
+			shadow->off_cpu_since.ns = 0;
 			if (!shadow->busy)
-				shadow->since_ns = now;
+				copy_reading(&shadow->since, &now);
 		}
 	}
 	return 0;
@@ -211,16 +212,16 @@ SEC("?tp_btf/softirq_entry")
 int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 {
 	struct shadow *shadow;
-	__u64 now;
+	struct reading now = {};
 
 	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
 		return 0;
 	shadow = begin(1);
 	if (!shadow)
 		return 0;
-	now = bpf_ktime_get_ns();
-	charge(shadow, now);
-	push(shadow, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ, now);
+	read_if_timed(shadow, &now);
+	charge(shadow, &now);
+	push(shadow, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ, &now);
 	shadow->softirqs++;
 	finish(shadow);
 	return 0;
@@ -230,7 +231,7 @@ SEC("?tp_btf/softirq_exit")
 int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 {
 	struct shadow *shadow;
-	__u64 now;
+	struct reading now = {};
 
 	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
 		return 0;
@@ -238,11 +239,11 @@ int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 	if (!shadow)
 		return 0;
 	if (shadow->softirqs && unwind(shadow, ROW_SOFTIRQ)) {
-		now = bpf_ktime_get_ns();
-		charge(shadow, now);
+		read_if_timed(shadow, &now);
+		charge(shadow, &now);
 		count_call(shadow, CATEGORY_SOFTIRQ, 0);
 		shadow->softirqs--;
-		pop(shadow, now);
+		pop(shadow, &now);
 	}
 	finish(shadow);
 	return 0;

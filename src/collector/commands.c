@@ -213,6 +213,7 @@ int commands__probe(struct collector *collector)
 	probes__attach(collector->probes, "calls");
 	probes__attach(collector->probes, "functions");
 	probes__detach(collector->probes);
-	return say(json_pack("{s:i, s:o, s:o}", "abi_version", ABI_VERSION,
-			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler));
+	return say(json_pack("{s:i, s:o, s:o, s:o}", "abi_version", ABI_VERSION,
+			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
+			     "functions", probes__functions_json(collector->probes)));
 }

@@ -9,31 +9,18 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
-#include "hooks.h"
+#include "counters.h"
+#include "function_set.h"
 #include "ksyms.h"
 #include "message.h"
 #include "names.h"
-#include "recursion.h"
 #include "zerocopy.h"
 
-static const struct {
-	const char *id;
-	const char *symbols;
-	enum hook_kind kind;
-	enum hook_bytes bytes;
-} rows[ROW_CNT] = {
+const struct hooked_function function_rows[ROW_CNT] = {
 #define FUNCTION(id, symbols, category, kind, bytes) \
 	{ #id, symbols, KIND_##kind, BYTES_##bytes },
 	FUNCTIONS(FUNCTION)
 #undef FUNCTION
-};
-
-/* For the outside, the hooks on zero-copy's life are one more row. */
-#define ROW_ZEROCOPY ROW_CNT
-
-struct functions {
-	struct attach all[ROW_CNT];
-	struct zerocopy *zerocopy;
 };
 
 struct programs {
@@ -60,20 +47,9 @@ static bool is_required(int row)
 	return row == ROW_send || row == ROW_receive;
 }
 
-static bool works(const struct attach *function)
+int functions__new(struct functions **result, const struct btf *btf, const struct functions_options *options)
 {
-	return function->state == STATE_READY || function->state == STATE_ATTACHED;
-}
-
-/* Of two brackets only one: the second where the first does not work. */
-static bool is_spare(const struct functions *functions, int row)
-{
-	return row && rows[row].kind == KIND_BRACKET && rows[row - 1].kind == KIND_BRACKET &&
-	       works(&functions->all[row - 1]);
-}
-
-int functions__new(struct functions **result, const struct btf *btf, enum attach_wish wish)
-{
+	enum attach_wish wish = options->attach;
 	struct attach_sources sources = { .btf = btf, .no_kprobes = attach__no_kprobes() };
 	struct functions *functions = calloc(1, sizeof(*functions));
 	struct ksyms *ksyms = NULL;
@@ -95,21 +71,23 @@ int functions__new(struct functions **result, const struct btf *btf, enum attach
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct attach *function = &functions->all[row];
 
-		attach__find(function, rows[row].symbols, &sources, wish);
+		attach__find(function, function_rows[row].symbols, &sources, wish);
 		if (wish == ATTACH_NOTHING) {
 			function->state = STATE_UNUSED;
 			snprintf(function->reason, sizeof(function->reason), "not asked for");
 		}
 	}
 	ksyms__free(ksyms);
+	functions->options = *options;
 	*result = functions;
-	return zerocopy__new(&functions->zerocopy, btf, wish == ATTACH_ANY || wish == ATTACH_FENTRY);
+	err = zerocopy__new(&functions->zerocopy, btf, wish == ATTACH_ANY || wish == ATTACH_FENTRY);
+	return err || wish == ATTACH_NOTHING ? err : counters__new(&functions->counters, options->count);
 }
 
 static int next_row(const struct functions *functions, int row)
 {
 	for (; row < ROW_CNT; row++)
-		if (functions->all[row].state == STATE_READY && !is_spare(functions, row))
+		if (functions->all[row].state == STATE_READY && !function_set__is_spare(functions, row))
 			return row;
 	return -1;
 }
@@ -142,12 +120,30 @@ void functions__refuse(struct functions *functions, int row, int err)
 	zerocopy__refuse(functions->zerocopy, err);
 }
 
+void functions__refuse_read_cost(struct functions *functions)
+{
+	functions->read_cost_refused = true;
+}
+
+int functions__install(struct functions *functions, struct copyscope *skel)
+{
+	int err = counters__install(functions->counters, skel);
+
+	if (!err && !functions->read_cost_refused)
+		counters__measure_cost(functions->counters, skel);
+	return err;
+}
+
 int functions__prepare(struct functions *functions, struct copyscope *skel, int only)
 {
+	bool read_cost = only == FUNCTIONS_READ_COST || (only == FUNCTIONS_ALL && !functions->read_cost_refused);
 	int err = 0;
 
 	skel->rodata->page_bytes = sysconf(_SC_PAGESIZE);
 	zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
+	skel->rodata->gate_one_in = functions->options.gate_one_in;
+	skel->rodata->gate_seed = functions->options.seed;
+	counters__prepare(functions->counters, skel, read_cost);
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct programs programs = programs_of(skel, row);
 
@@ -157,14 +153,14 @@ int functions__prepare(struct functions *functions, struct copyscope *skel, int 
 	for (int row = next_row(functions, 0); row >= 0 && !err; row = next_row(functions, row + 1)) {
 		struct programs programs = programs_of(skel, row);
 		struct attach *function = &functions->all[row];
-		bool bracket = rows[row].kind == KIND_BRACKET;
+		bool bracket = function_rows[row].kind == KIND_BRACKET;
 		/* A kretprobe does not see the arguments any more. */
-		bool at_entry = bracket && rows[row].bytes == BYTES_CHECKED && function->probed;
+		bool at_entry = bracket && function_rows[row].bytes == BYTES_CHECKED && function->probed;
 
 		if (only != FUNCTIONS_ALL && only != row)
 			continue;
 		err = attach__prepare(function, bracket && !at_entry ? NULL : programs.enter,
-				      rows[row].kind == KIND_MARK || at_entry ? NULL : programs.leave);
+				      function_rows[row].kind == KIND_MARK || at_entry ? NULL : programs.leave);
 		skel->rodata->function_arguments[row] = function->arguments;
 		skel->rodata->function_probed[row] = function->probed;
 	}
@@ -217,7 +213,7 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct attach *function = &functions->all[row];
 
-		if (works(function) && !is_spare(functions, row)) {
+		if (function_set__works(function) && !function_set__is_spare(functions, row)) {
 			int err = attach__attach(function);
 
 			function->kprobe_next = false;
@@ -232,6 +228,7 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 		}
 	}
 	zerocopy__attach(functions->zerocopy, skel);
+	counters__switch(functions->counters, true);
 	return 0;
 }
 
@@ -243,52 +240,11 @@ int functions__detach(struct functions *functions, struct copyscope *skel)
 
 	for (int row = 0; row < ROW_CNT; row++)
 		err = attach__detach(&functions->all[row]) ?: err;
+	counters__switch(functions->counters, false);
 	/* What was still open is forgotten: its exit will not be seen. */
 	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.shadows), NULL, &tid))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.shadows), &tid, &shadow);
 	return zerocopy__detach(functions->zerocopy, skel) ?: err;
-}
-
-void functions__add_hooks(const struct functions *functions, json_t *hooks)
-{
-	for (int row = 0; row < ROW_CNT; row++) {
-		const struct attach *function = &functions->all[row];
-		bool spare = is_spare(functions, row);
-		bool used = works(function) && !spare;
-		const char *reason = spare ? "the row before it is better and works" : function->reason;
-
-		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
-						       "id", rows[row].id, "instrument", "functions",
-						       "symbol", function->symbol,
-						       "state", state_names[spare ? STATE_UNUSED : function->state],
-						       "how", used ? attach__how(function) : NULL,
-						       "reason", used ? NULL : reason,
-						       "required", 0));
-	}
-	zerocopy__add_hooks(functions->zerocopy, hooks);
-}
-
-void functions__add_losses(const struct functions *functions, struct copyscope *skel, json_t *loss)
-{
-	for (int row = 0; row < ROW_CNT; row++) {
-		const struct attach *function = &functions->all[row];
-		char name[64];
-
-		if (function->state != STATE_ATTACHED)
-			continue;
-		snprintf(name, sizeof(name), "recursion_%s", rows[row].id);
-		json_object_set_new(loss, name, json_integer(recursion__skipped(function->enter) +
-							     recursion__skipped(function->leave)));
-		snprintf(name, sizeof(name), "missed_%s", rows[row].id);
-		if (function->missed_known)
-			json_object_set_new(loss, name, json_integer(function->missed));
-	}
-	zerocopy__add_loss(functions->zerocopy, skel, loss);
-}
-
-const struct zerocopy *functions__zerocopy(const struct functions *functions)
-{
-	return functions->zerocopy;
 }
 
 void functions__free(struct functions *functions)
@@ -298,5 +254,6 @@ void functions__free(struct functions *functions)
 	for (int row = 0; row < ROW_CNT; row++)
 		attach__detach(&functions->all[row]);
 	zerocopy__free(functions->zerocopy);
+	counters__free(functions->counters);
 	free(functions);
 }

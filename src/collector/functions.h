@@ -9,15 +9,30 @@
 
 struct btf;
 struct copyscope;
+struct counters;
 struct functions;
-struct zerocopy;
 
-/* Looks every row's candidates up. ATTACH_NOTHING leaves all rows unused. Returns 0 or -errno. */
-int functions__new(struct functions **functions, const struct btf *btf, enum attach_wish wish);
+struct functions_options {
+	/* ATTACH_NOTHING leaves all rows unused. */
+	enum attach_wish attach;
+	/* Of the sends, receives and softirqs of a thread one in so many is timed; seed: which ones. */
+	unsigned int gate_one_in;
+	unsigned long long seed;
+	/* What is read with the clock (counters.h). */
+	const char *count;
+};
+
+/* Looks every row's candidates up. Returns 0 or -errno. */
+int functions__new(struct functions **functions, const struct btf *btf, const struct functions_options *options);
 #define FUNCTIONS_ALL -1
 #define FUNCTIONS_NONE -2
+/* Only the program that measures what reading the counters costs. */
+#define FUNCTIONS_READ_COST -3
 /* Before load: chooses programs and their types for all rows that are ready, for one of them, or for none. */
 int functions__prepare(struct functions *functions, struct copyscope *skel, int only);
+void functions__refuse_read_cost(struct functions *functions);
+/* After load: gives the programs their counters, and measures what reading them costs. */
+int functions__install(struct functions *functions, struct copyscope *skel);
 /* The next row at or after this one that is to be loaded; -1 after the last. */
 int functions__next(const struct functions *functions, int row);
 /* The kernel did not load it: it is to be loaded as a kprobe next, or not at all. */
@@ -32,15 +47,15 @@ int functions__attach(struct functions *functions, struct copyscope *skel);
 int functions__detach(struct functions *functions, struct copyscope *skel);
 /* Appends the record's hooks[] rows. */
 void functions__add_hooks(const struct functions *functions, json_t *hooks);
-/* Adds to the record's loss{}: programs that were skipped, probes that did not fire. */
+/* Appends to the record's loss{}: programs that were skipped, probes that did not fire. */
 void functions__add_losses(const struct functions *functions, struct copyscope *skel, json_t *loss);
 /*
- * {"cells": [{side, context, category, calls, bytes, self_ns}], "roots": [{side, calls, inclusive_ns}]}, and what
- * zerocopy.h adds.
+ * {"cells": [{side, context, category, calls, bytes, timed_calls, self_ns, self_ns_squared, counters}],
+ *  "roots": [{side, calls, timed_calls, inclusive_ns, counters}], "gate", "events", "read_cost"}
+ * Times and counters are those of the timed calls.
  */
 json_t *functions__json(const struct functions *functions, const struct copyscope *skel);
-/* The hooks on zero-copy's life, which are switched with the others. */
-const struct zerocopy *functions__zerocopy(const struct functions *functions);
+json_t *functions__cells_json(const struct copyscope *skel, const struct counters *counters, unsigned int gate);
 void functions__free(struct functions *functions);
 
 #endif

@@ -38,6 +38,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_SHADOW_OVERFLOW] = "functions_too_deep",
 	[LOSS_SHADOW_BROKEN] = "functions_broken",
 	[LOSS_ZEROCOPY_MAP_FULL] = "functions_zerocopy_map_full",
+	[LOSS_COUNTER_UNREADABLE] = "functions_counter_unreadable",
 };
 
 const char *const category_names[CATEGORY_CNT] = {

@@ -132,15 +132,11 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	fill_call_numbers(skel);
 	skel->rodata->time_one_in = probes->time_one_in;
 	err = err ?: copyscope__load(skel);
-	if (err) {
-		copyscope__destroy(skel);
-		return err;
-	}
-	if (only != ALL)
-		copyscope__destroy(skel);
-	else
+	if (!err && only == ALL)
 		probes->skel = skel;
-	return 0;
+	else
+		copyscope__destroy(skel);
+	return err;
 }
 
 /* Something was refused: find out what, one program at a time. */
@@ -159,6 +155,8 @@ static void find_refused(struct probes *probes)
 		hook->state = STATE_REFUSED;
 		snprintf(hook->reason, sizeof(hook->reason), "load: %s", strerror(-refused));
 	}
+	if (load(probes, NOTHING, FUNCTIONS_READ_COST, false))
+		functions__refuse_read_cost(probes->functions);
 	for (int row = functions__next(probes->functions, 0); row >= 0; row = functions__next(probes->functions, row)) {
 		err = load(probes, NOTHING, row, false);
 		if (err)
@@ -178,7 +176,7 @@ static int load_what_works(struct probes *probes)
 	return load(probes, ALL, FUNCTIONS_ALL, true);
 }
 
-int probes__open(struct probes **result, unsigned int time_one_in, enum attach_wish functions)
+int probes__open(struct probes **result, unsigned int time_one_in, const struct functions_options *functions)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
 	struct btf *btf;
@@ -188,7 +186,7 @@ int probes__open(struct probes **result, unsigned int time_one_in, enum attach_w
 		return -ENOMEM;
 	probes->time_one_in = time_one_in;
 	btf = btf__load_vmlinux_btf();
-	find_tracepoints(probes, btf, btf ? 0 : -errno, functions != ATTACH_NOTHING);
+	find_tracepoints(probes, btf, btf ? 0 : -errno, functions->attach != ATTACH_NOTHING);
 	err = functions__new(&probes->functions, btf, functions);
 	btf__free(btf);
 	err = err ?: load_what_works(probes);
@@ -197,12 +195,12 @@ int probes__open(struct probes **result, unsigned int time_one_in, enum attach_w
 		drop(probes);
 		err = load_what_works(probes);
 	}
-	if (err) {
+	err = err ?: functions__install(probes->functions, probes->skel);
+	if (err)
 		probes__close(probes);
-		return err;
-	}
-	*result = probes;
-	return 0;
+	else
+		*result = probes;
+	return err;
 }
 
 struct copyscope *probes__skeleton(struct probes *probes)
@@ -285,6 +283,11 @@ json_t *probes__hooks_json(const struct probes *probes)
 	return array;
 }
 
+json_t *probes__functions_json(const struct probes *probes)
+{
+	return functions__json(probes->functions, probes->skel);
+}
+
 json_t *probes__loss_json(const struct probes *probes)
 {
 	json_t *loss = json_object();
@@ -296,11 +299,6 @@ json_t *probes__loss_json(const struct probes *probes)
 		recursion__add(loss, hook_rows[i].id, program_of(probes->skel, i));
 	functions__add_losses(probes->functions, probes->skel, loss);
 	return loss;
-}
-
-json_t *probes__functions_json(const struct probes *probes)
-{
-	return functions__json(probes->functions, probes->skel);
 }
 
 void probes__close(struct probes *probes)

@@ -59,7 +59,9 @@ class RunPlan:
     frequency_hz: int
     gate: int
     counters: bool
+    seed: int
     attach: str = "any"
+    count: str | None = None
     keep: str | None = None
     # What to do on a kernel that takes no function hooks; None: such a kernel is an error.
     otherwise: "RunPlan | None" = None
@@ -134,7 +136,10 @@ class Conductor:
         plan = self.plan
         steal_before = machine.cpu_times()
         argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
-        argv += ["--functions", "--attach", plan.attach] if plan.functions else []
+        if plan.functions:
+            argv += ["--functions", "--attach", plan.attach]
+            argv += ["--functions-gate", str(plan.gate), "--seed", str(plan.seed)]
+            argv += [] if plan.count is None else ["--count", plan.count]
         collector = self._spawn("collector", argv)
         topology = self._exit.enter_context(open_topology(plan.kind, plan.link, paths.XDP_OBJECT))
         if plan.keep is not None:

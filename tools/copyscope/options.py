@@ -15,6 +15,7 @@ from copyscope.plan import (
     SAMPLED,
     Segment,
     arm_probes,
+    parse_count,
     parse_cpus,
     parse_instruments,
     place,
@@ -45,6 +46,15 @@ class Traffic:
 def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
     """What can be refused without running anything. Returns the instruments."""
     instruments = parse_instruments(args.instruments)
+    if args.compare_tiers and not {"sampler", "functions"} <= set(instruments):
+        asked = args.instruments
+        raise UsageError(f"--compare-tiers: --instruments {asked}: needs sampler and functions, or auto")
+    if args.count is not None:
+        parse_count(args.count)
+        if "functions" not in instruments:
+            raise UsageError(
+                "--count: counts per function, and no function is hooked: --instruments sampler,functions"
+            )
     try:
         open_topology(args.topology, LinkSettings(), paths.XDP_OBJECT)
     except TopologyError as error:
@@ -107,13 +117,12 @@ def resolve_traffic(args: argparse.Namespace) -> Traffic:
 
 def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
     """The plan of one run. Raises UsageError for a duration that is too short."""
-    if args.instruments != "auto":
-        return _plan_with(args, instruments, traffic, seed)
+    plan = _plan_with(args, instruments, traffic, seed)
+    if args.instruments != "auto" or args.compare_tiers:
+        return plan
     sampled = _plan_with(args, SAMPLED, traffic, seed)
-    if args.messages is not None:
-        # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
-        return sampled
-    return replace(_plan_with(args, instruments, traffic, seed), otherwise=sampled)
+    # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
+    return sampled if args.messages is not None else replace(plan, otherwise=sampled)
 
 
 def _plan_with(
@@ -146,6 +155,8 @@ def _plan_with(
         frequency_hz=args.frequency,
         gate=args.gate or (1 if args.messages is not None else DEFAULT_GATE),
         counters="counters" in instruments,
+        seed=seed,
+        count=None if args.count is None else parse_count(args.count),
         attach=args.attach,
         keep=args.keep,
     )

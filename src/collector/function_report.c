@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+/* function_report.c - what became of the function hooks, for the record. */
+#include <copyscope.skel.h>
+
+#include "counters.h"
+#include "function_set.h"
+#include "names.h"
+#include "recursion.h"
+#include "zerocopy.h"
+
+bool function_set__works(const struct attach *function)
+{
+	return function->state == STATE_READY || function->state == STATE_ATTACHED;
+}
+
+bool function_set__is_spare(const struct functions *functions, int row)
+{
+	return row && function_rows[row].kind == KIND_BRACKET && function_rows[row - 1].kind == KIND_BRACKET &&
+	       function_set__works(&functions->all[row - 1]);
+}
+
+void functions__add_hooks(const struct functions *functions, json_t *hooks)
+{
+	for (int row = 0; row < ROW_CNT; row++) {
+		const struct attach *function = &functions->all[row];
+		bool spare = function_set__is_spare(functions, row);
+		bool used = function_set__works(function) && !spare;
+		const char *reason = spare ? "the row before it is better and works" : function->reason;
+
+		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
+						       "id", function_rows[row].id, "instrument", "functions",
+						       "symbol", function->symbol,
+						       "state", state_names[spare ? STATE_UNUSED : function->state],
+						       "how", used ? attach__how(function) : NULL,
+						       "reason", used ? NULL : reason,
+						       "required", 0));
+	}
+	zerocopy__add_hooks(functions->zerocopy, hooks);
+}
+
+void functions__add_losses(const struct functions *functions, struct copyscope *skel, json_t *loss)
+{
+	for (int row = 0; row < ROW_CNT; row++) {
+		const struct attach *function = &functions->all[row];
+		char name[64];
+
+		if (function->state != STATE_ATTACHED)
+			continue;
+		snprintf(name, sizeof(name), "recursion_%s", function_rows[row].id);
+		json_object_set_new(loss, name, json_integer(recursion__skipped(function->enter) +
+							     recursion__skipped(function->leave)));
+		snprintf(name, sizeof(name), "missed_%s", function_rows[row].id);
+		if (function->missed_known)
+			json_object_set_new(loss, name, json_integer(function->missed));
+	}
+	zerocopy__add_loss(functions->zerocopy, skel, loss);
+}
+
+json_t *functions__json(const struct functions *functions, const struct copyscope *skel)
+{
+	json_t *section = functions__cells_json(skel, functions->counters, functions->options.gate_one_in);
+
+	zerocopy__add_json(functions->zerocopy, skel, section);
+	return section;
+}

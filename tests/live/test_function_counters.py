@@ -1,0 +1,90 @@
+"""Counters per function and gating where function hooks work: clocks that must agree, exact counts."""
+
+from typing import Any
+
+import pytest
+from profiling import broken_identities, is_root, profile, record_of
+from test_functions import why_not
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+SIZE = 40_000
+MESSAGES = 400
+
+
+@pytest.fixture(scope="module", autouse=True)
+def function_hooks() -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+
+
+def counted(*options: str) -> dict[str, Any]:
+    return record_of(
+        *("--messages", str(MESSAGES), "--size", str(SIZE), "--instruments", "sampler,functions"),
+        *("--count", "cpu-clock,page-faults", *options),
+        check=None,
+    )
+
+
+def of_side(record: dict[str, Any], side: str) -> list[dict[str, Any]]:
+    return [cell for cell in record["functions"]["cells"] if cell["side"] == side]
+
+
+@pytest.mark.parametrize("gate", [1, 4])
+def test_two_clocks_agree_in_every_side(gate: int) -> None:
+    """perf's cpu-clock goes the way of every counter and counts nanoseconds: it must be the time."""
+    record = counted("--impl", "zero_copy", "--gate", str(gate))
+    assert broken_identities(record) == []
+    status = {event["name"]: event["status"] for event in record["functions"]["events"]}
+    assert status == {"cpu-clock": "counted", "page-faults": "counted"}
+    for side in ("sender", "receiver"):
+        cells = of_side(record, side)
+        self_ns = sum(cell["self_ns"] for cell in cells)
+        assert sum(cell["counters"]["cpu-clock"] for cell in cells) == pytest.approx(self_ns, rel=0.02)
+        root = next(root for root in record["functions"]["roots"] if root["side"] == side)
+        assert self_ns == pytest.approx(root["inclusive_ns"], rel=0.01)
+    cost = record["functions"]["read_cost"]
+    assert 0 < cost["low_ns"] <= cost["median_ns"] <= cost["high_ns"] < 100_000
+
+
+def test_one_call_in_four_is_timed_and_every_one_is_counted() -> None:
+    record = counted("--impl", "one_copy", "--gate", "4")
+    assert broken_identities(record) == []
+    cells = of_side(record, "sender")
+    send = next(cell for cell in cells if cell["category"] == "send")
+    # tcp_sendmsg and tcp_sendmsg_locked
+    assert send["calls"] == 2 * MESSAGES
+    assert 2 * 60 <= send["timed_calls"] <= 2 * 140
+    names = {row["name"]: row for row in record["identities"]}
+    assert names["functions_copy_out"]["left"] == MESSAGES * SIZE
+    row = next(row for row in record["exact"] if row["side"] == "sender" and row["category"] == "send")
+    assert row["method"] == "exact 1/4"
+    assert row["self_ns"] < row["ci"]["low_ns"] < row["cpu_ns"] < row["ci"]["high_ns"]
+    # Both ways to one total: the estimate of all calls over the timed ones is about four.
+    assert row["cpu_ns"] == pytest.approx(4 * row["self_ns"], rel=0.1)
+
+
+def test_a_counter_that_is_not_there_is_unsupported_and_never_zero() -> None:
+    record = record_of(
+        *("--impl", "one_copy", "--messages", "23", "--size", str(SIZE)),
+        *("--instruments", "sampler,functions"),
+        check=None,
+    )
+    events = {event["name"]: event for event in record["functions"]["events"]}
+    assert set(events) == {"cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"}
+    columns = {"cycles": "cycles", "LLC-load-misses": "llc_misses", "L1-dcache-load-misses": "l1d_misses"}
+    for name, column in columns.items():
+        rows = [row for row in record["exact"] if row["self_ns"]]
+        if events[name]["status"] == "unsupported":
+            assert events[name]["reason"]
+            assert all(row[column] is None and row["reasons"][column] for row in rows)
+        else:
+            assert sum(row[column] for row in rows) > 0
+
+
+def test_both_tiers_are_printed_side_by_side() -> None:
+    done = profile("--impl", "two_copy", "--duration", "2", "--compare-tiers", "--gate", "4", check=None)
+    table = done.stdout[done.stdout.index("TIERS") :]
+    assert "copy_in" in table and "copy_out" in table and "the rest" in table
+    assert "exact shares lie inside" in table
