@@ -32,7 +32,7 @@ RESULTS = ROOT / "results" / "kernels"
 DOCUMENT = ROOT / "docs" / "KERNELS.md"
 ARM64_TREE = ROOT / ".output" / "arm64" / "tree"
 
-# How many times slower a guest is than its host where tests wait (COPYSCOPE_SLOW, tests/live/profiling.py).
+# How many times slower a guest alone is than its host where tests wait (COPYSCOPE_SLOW).
 SLOW = 3
 TEST_TIMEOUT_S = 240
 GUEST_TIMEOUT_S = 1200
@@ -122,8 +122,9 @@ def boots_of(kernel: Kernel, brief: bool) -> list[Boot]:
 class Matrix:
     """One run over some kernels."""
 
-    def __init__(self, brief: bool) -> None:
+    def __init__(self, brief: bool, jobs: int) -> None:
         self.brief = brief
+        self.slow = SLOW * jobs
         self.began = time.monotonic()
         self.not_run: list[str] = []
 
@@ -153,12 +154,22 @@ class Matrix:
             self._run_boot(kernel, boot, root, outcome)
         return outcome
 
+    def _command(self, kernel: Kernel, boot: Boot) -> str:
+        if kernel.arch != "amd64":
+            return "/guest/inside results"
+        left_out = [*LEFT_OUT, *(BRIEF_LEFT_OUT if self.brief else ())]
+        inside = ["tests/kernels/inside", "results", "-v", f"--timeout={TEST_TIMEOUT_S}"]
+        inside += [f"--deselect=tests/live/{begin}" for begin in left_out]
+        inside += [f"tests/live/{name}" for name in boot.files]
+        told = f"COPYSCOPE_SLOW={self.slow} COPYSCOPE_NICS={NICS} SURVEY={int(boot.surveys)}"
+        return f"{told} {shlex.join(inside)}"
+
     def _run_boot(self, kernel: Kernel, boot: Boot, root: str, outcome: Outcome) -> None:
         kept = KEPT / f"{kernel.name}-{boot.name}"
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
         began = time.monotonic()
-        status, cpu_seconds = start_guest(kernel, boot, root, kept, self.brief)
+        status, cpu_seconds = start_guest(kernel, self._command(kernel, boot), root, kept)
         outcome.boots += 1
         outcome.seconds += time.monotonic() - began
         outcome.cpu_seconds += cpu_seconds
@@ -197,21 +208,12 @@ def build_arm64(root: str) -> bool:
     return subprocess.run(argv, cwd=ROOT, check=False, env=environment).returncode == 0
 
 
-def start_guest(kernel: Kernel, boot: Boot, root: str, kept: Path, brief: bool) -> tuple[int, float]:
+def start_guest(kernel: Kernel, command: str, root: str, kept: Path) -> tuple[int, float]:
     """The guest's exit status, and the CPU time that its emulator used."""
     environment = {"COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_TIMEOUT_S), **os.environ}
     if kernel.arch == "amd64":
-        inside = ["tests/kernels/inside", "results", "-v", f"--timeout={TEST_TIMEOUT_S}"]
-        inside += [
-            f"--deselect=tests/live/{begin}" for begin in {**LEFT_OUT, **(BRIEF_LEFT_OUT if brief else {})}
-        ]
-        inside += [f"tests/live/{name}" for name in boot.files]
-        command = (
-            f"COPYSCOPE_SLOW={SLOW} COPYSCOPE_NICS={NICS} SURVEY={int(boot.surveys)} {shlex.join(inside)}"
-        )
         extra: Sequence[str] = CABLED_PAIR
     else:
-        command = "/guest/inside results"
         extra = ()
         environment |= {"COPYSCOPE_GUEST_ARCH": kernel.arch, "COPYSCOPE_GUEST_TREE": str(ARM64_TREE)}
     argv = [str(HERE / "boot.sh"), root, command]
@@ -261,7 +263,7 @@ def main(arguments: Sequence[str]) -> int:
     # The longest first, so that two at a time end together.
     chosen.sort(key=lambda kernel: kernel.name != FAULTS_ON)
 
-    matrix = Matrix(options.brief)
+    matrix = Matrix(options.brief, options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = sorted(pool.map(matrix.run_kernel, chosen), key=lambda one: names().index(one.name))
     print(f"\n{summary(outcomes)}")

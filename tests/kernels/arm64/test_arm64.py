@@ -99,3 +99,57 @@ def test_the_emulated_pmu_takes_events_that_it_never_counts() -> None:
     assert outside["cycles"] > 1e6 and outside["instructions"] > 1e6
     assert outside["raw_0x03"] == outside["raw_0x37"] == 0
     assert outside["LLC-load-misses"] is None
+
+
+def counters_of(run: str, event: str, category: str | None = None) -> int:
+    """What the sender's functions counted, all of them or those of one category."""
+    return sum(
+        cell["counters"][event]
+        for cell in cells(run)
+        if cell["side"] == "sender" and category in (None, cell["category"])
+    )
+
+
+@pytest.mark.parametrize("event", ["cycles", "instructions"])
+@pytest.mark.parametrize("run", LONG)
+def test_counters_per_copy_add_up_to_the_kernel_mode_of_the_thread(run: str, event: str) -> None:
+    """Every call was read (--functions-gate 1), so nothing is scaled; the rest is syscall entry and poll."""
+    inside, outside = counters_of(run, event), counted_outside(run)[event]
+    keep_figure(
+        f"{run}, {event}",
+        f"{inside} in functions, {outside} of the sender in kernel mode: {inside / outside:.1%}",
+    )
+    assert inside == pytest.approx(outside, rel=0.05)
+
+
+@pytest.mark.parametrize(("run", "category"), [("one_copy_long", "copy_in"), ("zero_copy_long", "pin")])
+def test_each_copy_has_counters_of_its_own(run: str, category: str) -> None:
+    kib = total(run, category, "bytes") / 1024
+    per_kib = {event: counters_of(run, event, category) / kib for event in ("cycles", "instructions")}
+    keep_figure(
+        f"{run}, {category}",
+        f"{per_kib['cycles']:.0f} cycles/KiB, {per_kib['instructions']:.0f} instructions/KiB",
+    )
+    assert total(run, category, "bytes") == LONG_BYTES
+    for event in per_kib:
+        assert 0 < counters_of(run, event, category) < counters_of(run, event)
+
+
+def events_of(run: str) -> dict[str, Report]:
+    return {row["name"]: row for row in last(run, "collector")["functions"]["events"]}
+
+
+def test_what_this_pmu_has_is_counted_and_the_rest_unsupported() -> None:
+    events = events_of("one_copy_long")
+    assert {name: row["status"] for name, row in events.items()} == {
+        **{"cycles": "counted", "instructions": "counted"},
+        **{"LLC-load-misses": "unsupported", "L1-dcache-load-misses": "unsupported"},
+    }
+    assert all(row["reason"] for row in events.values() if row["status"] == "unsupported")
+
+
+def test_an_event_that_opens_but_never_counts_is_unsupported_not_zero() -> None:
+    events = events_of("one_copy_raw")
+    for name in ("r03", "r37"):
+        assert events[name]["status"] == "unsupported" and "counted nothing" in events[name]["reason"]
+    assert {name for cell in cells("one_copy_raw") for name in cell["counters"]} == {"cycles", "instructions"}
