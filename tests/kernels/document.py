@@ -130,6 +130,11 @@ One kernel by hand, with this machine's files, read-only (writes go to memory), 
     $run 'modprobe veth; tools/profile.py --impl zerocopy --duration 2'
     $run 'modprobe veth; .venv/bin/python3 -P -B -m pytest tests/live/test_functions.py'
 
+arm64 by hand, once `make check-kernels KERNELS=6.12-arm64` has built its programs:
+
+    export COPYSCOPE_GUEST_ARCH=arm64 COPYSCOPE_GUEST_TREE=$PWD/.output/arm64/tree
+    tests/kernels/boot.sh $(tests/kernels/fetch.sh trixie arm64) '/guest/collector --probe --functions'
+
 A boot that never reached its marker is tried once more; a test that ran is never run again. A kernel that
 cannot be downloaded is a failure.
 
