@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from outcome import FUNCTIONS, IDLE, Outcome
+from outcome import IDLE, TRACEPOINT, Outcome
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -24,8 +24,8 @@ def bullets(lines: Iterable[str]) -> str:
 
 def attached(outcome: Outcome, functions: bool) -> str:
     """How many hooks are in place, by the way in which they attach: `21 fentry`."""
-    hooks = [hook for hook in outcome.hooks if (hook["instrument"] == FUNCTIONS) is functions]
-    hows = Counter(hook["how"] for hook in hooks if hook["state"] == "attached")
+    found = [hook["how"] for hook in outcome.hooks if hook["state"] == "attached"]
+    hows = Counter(how for how in found if (how != TRACEPOINT) is functions)
     return ", ".join(f"{count} {how}" for how, count in sorted(hows.items())) or "none"
 
 

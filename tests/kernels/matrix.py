@@ -78,7 +78,14 @@ BRIEF_LEFT_OUT = {
         f"test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[{seed}]": "one of five is enough"
         for seed in (1, 2, 3, 4)
     },
-    "test_profile_truth.py::test_identities_hold[4-": "those with one thread run",
+    **{
+        f"test_profile_truth.py::test_identities_hold[{case}": "one_copy with one thread is enough"
+        for case in ("4-", "1-two_copy", "1-per_field", "1-null")
+    },
+    **{
+        f"test_nics.py::test_{name}": "about taking and giving back, which no kernel does its own way"
+        for name in ("ctrl_c", "settings_hold", "what_others_need")
+    },
     **{
         f"test_profile_{name}": "the same on every kernel"
         for name in (
@@ -253,6 +260,8 @@ def keep(outcomes: Iterable[Outcome]) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Run the live tests on other kernels in QEMU.")
     parser.add_argument("names", nargs="*", metavar="KERNEL", help=", ".join(k.name for k in KERNELS))
+    # A guest's clocks go on while its host has no time for it, and its sampler then misses what it should
+    # see: more guests than there are two processors for break the identities of time.
     parser.add_argument("--jobs", type=int, default=1, help="guests at a time (default: 1)")
     parser.add_argument("--brief", action="store_true", help="what fits into CI; keeps nothing")
     options = parser.parse_args(arguments)
@@ -260,8 +269,8 @@ def main(arguments: Sequence[str]) -> int:
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: not in the matrix")
     chosen = [kernel for kernel in KERNELS if not options.names or kernel.name in options.names]
-    # The longest first, so that two at a time end together.
-    chosen.sort(key=lambda kernel: kernel.name != FAULTS_ON)
+    # Fault tests come last: they are what a slow machine has no time for.
+    chosen.sort(key=lambda kernel: kernel.name == FAULTS_ON)
 
     matrix = Matrix(options.brief, options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:

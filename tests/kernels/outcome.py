@@ -10,7 +10,7 @@ from typing import Any, Self
 
 # Hooks of these states are not attached, and that is fine: something better is, or nobody asked.
 IDLE = ("unused", "available")
-FUNCTIONS = "functions"
+TRACEPOINT = "tp_btf"
 
 
 @dataclass

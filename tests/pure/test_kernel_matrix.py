@@ -98,7 +98,7 @@ def test_what_is_kept_reads_back_the_same(tmp_path: Path) -> None:
 
 def test_the_page_says_what_is_attached_missing_and_skipped(tmp_path: Path) -> None:
     page = module("document").document([outcome_of(leave(tmp_path))], {"test_b.py": "too slow"})
-    assert "1 fentry, 1 kprobe" in page and "1 tp_btf" in page
+    assert "1 fentry, 1 kprobe" in page and "| 1 tp_btf " in page
     assert "- 6.12: copy_in: missing: inlined" in page
     assert "- 6.12: 1 x no cable" in page
     assert "- 6.12: Profiling works. Limited: PMU." in page

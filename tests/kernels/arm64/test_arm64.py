@@ -20,7 +20,7 @@ SIZE = 40_000
 MESSAGES = 23
 CALLS = {"per_field": 8, "two_copy": 1, "one_copy": 1, "zero_copy": 1}
 LONG = ("one_copy_long", "zero_copy_long")
-LONG_BYTES = 200 * 131072
+LONG_BYTES = 32 << 20
 
 Report = dict[str, Any]
 
