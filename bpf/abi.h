@@ -99,6 +99,7 @@ enum loss {
 	LOSS_SHADOW_MAP_FULL,
 	LOSS_SHADOW_OVERFLOW,
 	LOSS_SHADOW_BROKEN,
+	LOSS_COUNTER_UNREADABLE,
 	LOSS_CNT,
 };
 
@@ -153,9 +154,25 @@ struct task_clock {
 };
 _Static_assert(sizeof(struct task_clock) == 56, "task_clock");
 
+/* Perf counters that are read with the clock, at most. */
+#define COUNTERS_MAX 4
+/* Reads in one run of the program that measures what they cost. */
+#define READ_COST_READS 32
+
+/* One look at the clock and at the counters of this CPU. */
+struct reading {
+	__u64 ns;
+	__u64 counters[COUNTERS_MAX];
+};
+_Static_assert(sizeof(struct reading) == 8 + 8 * COUNTERS_MAX, "reading");
+
 /* Functions nested in each other at once; deeper ones are charged to the last that fits. */
 #define SHADOW_DEPTH 16
 #define SHADOWS_MAX 4096
+#define CONTEXTS 2
+/* A power of two, for an index that the verifier can bound. */
+#define CATEGORY_SLOTS 16
+_Static_assert(CATEGORY_CNT <= CATEGORY_SLOTS, "category");
 
 struct shadow_frame {
 	__u64 bytes;
@@ -163,39 +180,53 @@ struct shadow_frame {
 	__u32 bracket;
 };
 
-/* The functions that one task is in, and its clock. */
+/* The functions that one task is in, its clock and its counters. */
 struct shadow {
-	/* Since when the time of the innermost frame has not been charged; 0 while the task is off its CPU. */
-	__u64 since_ns;
-	__u64 root_ns;
-	__u64 off_cpu_since_ns;
-	__u64 off_cpu_ns;
-	/* off_cpu_ns when the program that works on this began: a preempted program must not count that time. */
-	__u64 off_cpu_before_ns;
+	/* Since when nothing has been charged to the innermost frame; ns is 0 while the task is off its CPU. */
+	struct reading since;
+	struct reading root;
+	struct reading off_cpu_since;
+	/* Modulo 2^64: what a counter was on the CPU that was left and on the one that came may be in any order. */
+	struct reading off_cpu;
+	/* off_cpu when the program that works on this began: a preempted program must not count that time. */
+	struct reading off_cpu_before;
+	__u64 random;
 	__u32 depth;
 	__u32 softirqs;
 	__u32 busy;
-	__u32 pad;
+	/* Is this call timed, or only counted? */
+	__u32 timed;
+	/* Calls until the end of this round of gate_one_in, and how many are left when one is timed. */
+	__u32 gate_left;
+	__u32 gate_pick;
 	struct shadow_frame frames[SHADOW_DEPTH];
+	/* What was charged since the root began, by context and category: added to the cells when it ends. */
+	struct reading spent[CONTEXTS][CATEGORY_SLOTS];
 };
-_Static_assert(sizeof(struct shadow) == 56 + 16 * SHADOW_DEPTH, "shadow");
+_Static_assert(sizeof(struct shadow) == 232 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
 
-/* One per side, context (process, softirq) and category. */
+/* The unit of squares: of nanoseconds they would not fit. */
+#define SQUARE_SHIFT 6
+
+/* One per side, context (process, softirq) and category. Calls and bytes of all calls, the others of the timed ones. */
 struct function_cell {
 	__u64 calls;
 	__u64 bytes;
-	__u64 self_ns;
+	__u64 timed_calls;
+	/* Sum over the timed roots of the square of what each spent here, in (64 ns)^2. */
+	__u64 squares;
+	struct reading self;
 };
-_Static_assert(sizeof(struct function_cell) == 24, "function_cell");
-#define CONTEXTS 2
+_Static_assert(sizeof(struct function_cell) == 32 + sizeof(struct reading), "function_cell");
 #define FUNCTION_CELLS ((SIDE_OTHER + 1) * CONTEXTS * CATEGORY_CNT)
 
 /* The roots of a side: entry to exit on the CPU, measured apart from the self times that must add up to it. */
 struct root_cell {
 	__u64 calls;
-	__u64 inclusive_ns;
+	__u64 timed_calls;
+	struct reading inclusive;
 };
-_Static_assert(sizeof(struct root_cell) == 16, "root_cell");
+_Static_assert(sizeof(struct root_cell) == 16 + sizeof(struct reading), "root_cell");
 
 struct stack_cell {
 	__u64 samples;

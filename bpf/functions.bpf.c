@@ -16,7 +16,7 @@
 static __always_inline int enter(__u32 category, __u32 kind, __u64 bytes)
 {
 	struct shadow *shadow;
-	__u64 now;
+	struct reading now = {};
 
 	if (kind == KIND_BRACKET)
 		return 0;
@@ -26,11 +26,11 @@ static __always_inline int enter(__u32 category, __u32 kind, __u64 bytes)
 	shadow = begin(kind == KIND_ROOT);
 	if (!shadow)
 		return 0;
-	now = bpf_ktime_get_ns();
-	end_bracket(shadow, now, kind != KIND_REFERENCE);
+	read_if_timed(shadow, &now);
+	end_bracket(shadow, &now, kind != KIND_REFERENCE);
 	if (kind != KIND_MARK) {
-		charge(shadow, now);
-		push(shadow, category, bytes, 0, now);
+		charge(shadow, &now);
+		push(shadow, category, bytes, 0, &now);
 	}
 	finish(shadow);
 	return 0;
@@ -41,19 +41,19 @@ static __always_inline int leave(__u32 category, __u32 kind, __u32 bytes_kind, _
 	struct shadow *shadow;
 	struct shadow_frame *frame;
 	__s64 bytes;
-	__u64 now;
+	struct reading now = {};
 
 	if (kind == KIND_MARK)
 		return 0;
 	shadow = begin(0);
 	if (!shadow)
 		return 0;
-	now = bpf_ktime_get_ns();
-	end_bracket(shadow, now, 1);
-	charge(shadow, now);
+	read_if_timed(shadow, &now);
+	end_bracket(shadow, &now, 1);
+	charge(shadow, &now);
 	if (kind == KIND_BRACKET) {
 		if (returned > 0)
-			push(shadow, category, returned, 1, now);
+			push(shadow, category, returned, 1, &now);
 		goto out;
 	}
 	frame = top_frame(shadow);
@@ -64,7 +64,7 @@ static __always_inline int leave(__u32 category, __u32 kind, __u32 bytes_kind, _
 	}
 	bytes = bytes_kind == BYTES_RETURNED ? returned : (__s64)frame->bytes;
 	count_call(shadow, category, bytes);
-	pop(shadow, now);
+	pop(shadow, &now);
 out:
 	finish(shadow);
 	return 0;
@@ -113,28 +113,29 @@ static __always_inline struct shadow *shadow_of(__u32 tid)
 SEC("?tp_btf/sched_switch")
 int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
+	struct reading now = {};
 	struct shadow *shadow;
-	__u64 now = 0;
 
 	if (side_of(prev->tgid) != SIDE_OTHER) {
 		shadow = shadow_of(prev->pid);
-		if (shadow) {
-			now = bpf_ktime_get_ns();
+		if (shadow && shadow->timed) {
+			read_now(&now);
 			if (!shadow->busy) {
-				charge(shadow, now);
-				shadow->since_ns = 0;
+				charge(shadow, &now);
+				shadow->since.ns = 0;
 			}
-			shadow->off_cpu_since_ns = now;
+			copy_reading(&shadow->off_cpu_since, &now);
 		}
 	}
 	if (side_of(next->tgid) != SIDE_OTHER) {
 		shadow = shadow_of(next->pid);
-		if (shadow && shadow->off_cpu_since_ns) {
-			now = now ?: bpf_ktime_get_ns();
-			shadow->off_cpu_ns += now - shadow->off_cpu_since_ns;
-			shadow->off_cpu_since_ns = 0;
+		if (shadow && shadow->timed && shadow->off_cpu_since.ns) {
+			if (!now.ns)
+				read_now(&now);
+			add_between(&shadow->off_cpu, &shadow->off_cpu_since, &now);
+			shadow->off_cpu_since.ns = 0;
 			if (!shadow->busy)
-				shadow->since_ns = now;
+				copy_reading(&shadow->since, &now);
 		}
 	}
 	return 0;
@@ -144,16 +145,16 @@ SEC("?tp_btf/softirq_entry")
 int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 {
 	struct shadow *shadow;
-	__u64 now;
+	struct reading now = {};
 
 	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
 		return 0;
 	shadow = begin(1);
 	if (!shadow)
 		return 0;
-	now = bpf_ktime_get_ns();
-	charge(shadow, now);
-	push(shadow, CATEGORY_SOFTIRQ, 0, 0, now);
+	read_if_timed(shadow, &now);
+	charge(shadow, &now);
+	push(shadow, CATEGORY_SOFTIRQ, 0, 0, &now);
 	shadow->softirqs++;
 	finish(shadow);
 	return 0;
@@ -163,7 +164,7 @@ SEC("?tp_btf/softirq_exit")
 int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 {
 	struct shadow *shadow;
-	__u64 now;
+	struct reading now = {};
 
 	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
 		return 0;
@@ -171,11 +172,11 @@ int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 	if (!shadow)
 		return 0;
 	if (shadow->softirqs && innermost(shadow) == CATEGORY_SOFTIRQ) {
-		now = bpf_ktime_get_ns();
-		charge(shadow, now);
+		read_if_timed(shadow, &now);
+		charge(shadow, &now);
 		count_call(shadow, CATEGORY_SOFTIRQ, 0);
 		shadow->softirqs--;
-		pop(shadow, now);
+		pop(shadow, &now);
 	}
 	finish(shadow);
 	return 0;

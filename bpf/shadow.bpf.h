@@ -3,10 +3,15 @@
 #ifndef COPYSCOPE_SHADOW_BPF_H
 #define COPYSCOPE_SHADOW_BPF_H
 
-#include "target.bpf.h"
+#include "counters.bpf.h"
 
 /* Each CPU has an idle task of its own, and all have the tid 0. */
 #define IDLE_TASK 0x80000000u
+
+/* One root call in so many is timed, chosen at random in each round of so many; all are counted. */
+const volatile __u32 gate_one_in = 1;
+const volatile __u64 gate_seed;
+__u64 shadows_made;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -62,20 +67,20 @@ static __always_inline __u32 innermost(struct shadow *shadow)
 	return frame ? frame->category : CATEGORY_NONE;
 }
 
-/* The time since the last event belongs to the innermost function. */
-static __always_inline void charge(struct shadow *shadow, __u64 now)
+/* The time since the last event, and the counters, belong to the innermost function. */
+static __always_inline void charge(struct shadow *shadow, const struct reading *now)
 {
-	struct function_cell *cell;
+	struct reading *spent;
 
-	if (!shadow->depth || !shadow->since_ns)
+	if (!shadow->timed || !shadow->depth || !shadow->since.ns)
 		return;
-	cell = cell_of(shadow, innermost(shadow));
-	if (cell)
-		cell->self_ns += now - shadow->since_ns;
-	shadow->since_ns = now;
+	spent = &shadow->spent[!!shadow->softirqs][innermost(shadow) & (CATEGORY_SLOTS - 1)];
+	add_between(spent, &shadow->since, now);
+	copy_reading(&shadow->since, now);
 }
 
-static __always_inline void push(struct shadow *shadow, __u32 category, __u64 bytes, __u32 bracket, __u64 now)
+static __always_inline void push(struct shadow *shadow, __u32 category, __u64 bytes, __u32 bracket,
+				 const struct reading *now)
 {
 	struct shadow_frame *frame;
 	__u32 depth = shadow->depth;
@@ -84,11 +89,13 @@ static __always_inline void push(struct shadow *shadow, __u32 category, __u64 by
 		count_loss(LOSS_SHADOW_OVERFLOW);
 		return;
 	}
-	if (!depth) {
-		shadow->root_ns = now;
-		shadow->off_cpu_ns = 0;
-		shadow->off_cpu_before_ns = 0;
-		shadow->since_ns = now;
+	if (!depth && shadow->timed) {
+		static const struct reading none = {};
+
+		copy_reading(&shadow->root, now);
+		copy_reading(&shadow->since, now);
+		copy_reading(&shadow->off_cpu, &none);
+		copy_reading(&shadow->off_cpu_before, &none);
 	}
 	shadow->depth = depth + 1;
 	frame = top_frame(shadow);
@@ -99,19 +106,56 @@ static __always_inline void push(struct shadow *shadow, __u32 category, __u64 by
 	frame->bracket = bracket;
 }
 
-static __always_inline void pop(struct shadow *shadow, __u64 now)
+/* What the call spent in one context and category goes to its cell. */
+static __always_inline void settle(struct shadow *shadow, __u32 side, __u32 context, __u32 category)
+{
+	struct reading *spent = &shadow->spent[context][category];
+	__u32 index = (side * CONTEXTS + context) * CATEGORY_CNT + category;
+	struct function_cell *cell;
+	__u64 rounded;
+
+	if (!spent->ns)
+		return;
+	cell = bpf_map_lookup_elem(&function_cells, &index);
+	if (!cell)
+		return;
+	rounded = (spent->ns + (1 << (SQUARE_SHIFT - 1))) >> SQUARE_SHIFT;
+	cell->squares += rounded * rounded;
+	cell->self.ns += spent->ns;
+	spent->ns = 0;
+	EACH_COUNTER(i) {
+		cell->self.counters[i] += spent->counters[i];
+		spent->counters[i] = 0;
+	}
+}
+
+/* The end of a root; once per call and not inlined: it is the same in all programs, and long. */
+static __noinline int end_root(struct shadow *shadow, const struct reading *now)
 {
 	__u32 side = current_side();
-	struct root_cell *root;
+	struct root_cell *root = bpf_map_lookup_elem(&root_cells, &side);
 
+	if (!root)
+		return 0;
+	root->calls++;
+	if (!shadow->timed)
+		return 0;
+	root->timed_calls++;
+	add_between(&root->inclusive, &shadow->root, now);
+	root->inclusive.ns -= shadow->off_cpu_before.ns;
+	EACH_COUNTER(i)
+		root->inclusive.counters[i] -= shadow->off_cpu_before.counters[i];
+	for (__u32 context = 0; context < CONTEXTS; context++)
+		for (__u32 category = 0; category < CATEGORY_CNT; category++)
+			settle(shadow, side, context, category);
+	return 0;
+}
+
+static __always_inline void pop(struct shadow *shadow, const struct reading *now)
+{
 	shadow->depth--;
-	if (shadow->depth)
-		return;
-	root = bpf_map_lookup_elem(&root_cells, &side);
-	if (root) {
-		root->calls++;
-		root->inclusive_ns += now - shadow->root_ns - shadow->off_cpu_before_ns;
-	}
+	if (!shadow->depth)
+		end_root(shadow, now);
 }
 
 static __always_inline void count_call(const struct shadow *shadow, __u32 category, __s64 bytes)
@@ -121,12 +165,13 @@ static __always_inline void count_call(const struct shadow *shadow, __u32 catego
 	if (!cell)
 		return;
 	cell->calls++;
+	cell->timed_calls += shadow->timed;
 	if (bytes > 0)
 		cell->bytes += bytes;
 }
 
 /* The copy that a bracket announced ends with the next event, and did not happen if that event takes references. */
-static __always_inline void end_bracket(struct shadow *shadow, __u64 now, int copied)
+static __always_inline void end_bracket(struct shadow *shadow, const struct reading *now, int copied)
 {
 	struct shadow_frame *frame = top_frame(shadow);
 
@@ -139,6 +184,50 @@ static __always_inline void end_bracket(struct shadow *shadow, __u64 now, int co
 	shadow->depth--;
 	if (!copied)
 		charge(shadow, now);
+}
+
+/*
+ * Is the root that begins now timed? One in each round of gate_one_in, at a place drawn anew for each round: a fixed
+ * step could fall in with a rhythm of the traffic. xorshift64 (Marsaglia 2003), so that a seed gives the same places.
+ */
+static __always_inline void choose(struct shadow *shadow)
+{
+	__u64 random = shadow->random;
+
+	shadow->timed = 1;
+	if (gate_one_in == 1)
+		return;
+	if (!shadow->gate_left) {
+		if (!random) {
+			/* Its old value from the addition itself would need BPF_FETCH, which came with 5.12. */
+			random = (gate_seed + shadows_made) * 0x9e3779b97f4a7c15ULL | 1;
+			__sync_fetch_and_add(&shadows_made, 1);
+		}
+		random ^= random << 13;
+		random ^= random >> 7;
+		random ^= random << 17;
+		shadow->random = random;
+		shadow->gate_left = gate_one_in;
+		shadow->gate_pick = (__u32)(random >> 32) % gate_one_in;
+	}
+	shadow->gate_left--;
+	shadow->timed = shadow->gate_left == shadow->gate_pick;
+}
+
+/*
+ * Of a call that is not timed, neither the clock nor the counters are read. off_cpu_before is the time off the CPU as of
+ * this look, also when the program is preempted in the middle of it.
+ */
+static __noinline int read_if_timed(struct shadow *shadow, struct reading *now)
+{
+	if (!shadow->timed)
+		return 0;
+	read_now(now);
+	if (*(volatile __u64 *)&shadow->off_cpu.ns != shadow->off_cpu_before.ns) {
+		copy_reading(&shadow->off_cpu_before, &shadow->off_cpu);
+		read_now(now);
+	}
+	return 0;
 }
 
 /*
@@ -167,19 +256,23 @@ static __always_inline struct shadow *begin(int root)
 		count_loss(LOSS_SHADOW_BROKEN);
 		return NULL;
 	}
-	shadow->off_cpu_before_ns = shadow->off_cpu_ns;
 	shadow->busy = 1;
+	if (!shadow->depth)
+		choose(shadow);
+	if (shadow->timed)
+		copy_reading(&shadow->off_cpu_before, &shadow->off_cpu);
 	return shadow;
 }
 
 /*
- * The end of a program's work. Programs on functions may be preempted on some kernels: then the clock starts anew here,
- * and the few microseconds between are nobody's.
+ * The end of a program's work. Programs on functions may be preempted on some kernels: then what passed while the task was
+ * off the CPU belongs to nobody. (In a virtual machine the host may take the CPU away at any instruction, and the late
+ * timer interrupt then preempts: it is not as rare as the few instructions of a program are.)
  */
 static __always_inline void finish(struct shadow *shadow)
 {
-	if (shadow->off_cpu_ns != shadow->off_cpu_before_ns)
-		shadow->since_ns = bpf_ktime_get_ns();
+	if (shadow->timed && shadow->off_cpu.ns != shadow->off_cpu_before.ns)
+		add_between(&shadow->since, &shadow->off_cpu_before, &shadow->off_cpu);
 	shadow->busy = 0;
 }
 

@@ -9,7 +9,6 @@
 
 #include "bursts.h"
 #include "cells.h"
-#include "functions.h"
 #include "ksyms.h"
 #include "message.h"
 #include "names.h"
@@ -156,7 +155,7 @@ static int do_report(struct collector *collector, const char *arguments)
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
 			     "samples", samples, "bytes", cells__bytes_json(skel),
 			     "calls", cells__calls_json(skel),
-			     "functions", functions__json(skel),
+			     "functions", probes__functions_json(collector->probes),
 			     "loss", probes__loss_json(collector->probes)));
 }
 
@@ -214,6 +213,7 @@ int commands__probe(struct collector *collector)
 	probes__attach(collector->probes, "calls");
 	probes__attach(collector->probes, "functions");
 	probes__detach(collector->probes);
-	return say(json_pack("{s:i, s:o, s:o}", "abi_version", ABI_VERSION,
-			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler));
+	return say(json_pack("{s:i, s:o, s:o, s:o}", "abi_version", ABI_VERSION,
+			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
+			     "functions", probes__functions_json(collector->probes)));
 }

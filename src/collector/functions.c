@@ -8,6 +8,8 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "counters.h"
+#include "function_cells.h"
 #include "hooks.h"
 #include "message.h"
 #include "names.h"
@@ -51,6 +53,9 @@ struct function {
 
 struct functions {
 	struct function all[ROW_CNT];
+	struct functions_options options;
+	struct counters *counters;
+	bool read_cost_refused;
 };
 
 struct programs {
@@ -89,7 +94,7 @@ static void find(struct function *function, const char *symbols, const struct bt
 								       "this kernel has no BTF");
 }
 
-int functions__new(struct functions **result, const struct btf *btf, bool wanted)
+int functions__new(struct functions **result, const struct btf *btf, const struct functions_options *options)
 {
 	struct functions *functions = calloc(1, sizeof(*functions));
 
@@ -97,13 +102,16 @@ int functions__new(struct functions **result, const struct btf *btf, bool wanted
 		return -ENOMEM;
 	for (int row = 0; row < ROW_CNT; row++) {
 		find(&functions->all[row], rows[row].symbols, btf);
-		if (!wanted) {
+		if (!options) {
 			functions->all[row].state = UNUSED;
 			snprintf(functions->all[row].reason, sizeof(functions->all[row].reason), "not asked for");
 		}
 	}
 	*result = functions;
-	return 0;
+	if (!options)
+		return 0;
+	functions->options = *options;
+	return counters__new(&functions->counters, options->count);
 }
 
 int functions__count(void)
@@ -122,8 +130,18 @@ void functions__refuse(struct functions *functions, int row, int err)
 	snprintf(functions->all[row].reason, sizeof(functions->all[row].reason), "load: %s", strerror(-err));
 }
 
+void functions__refuse_read_cost(struct functions *functions)
+{
+	functions->read_cost_refused = true;
+}
+
 void functions__prepare(struct functions *functions, struct copyscope *skel, int only)
 {
+	bool read_cost = only == FUNCTIONS_READ_COST || (only == FUNCTIONS_ALL && !functions->read_cost_refused);
+
+	skel->rodata->gate_one_in = functions->options.gate_one_in;
+	skel->rodata->gate_seed = functions->options.seed;
+	counters__prepare(functions->counters, skel, read_cost);
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct programs programs = programs_of(skel, row);
 		const char *symbol = functions->all[row].symbol;
@@ -136,6 +154,15 @@ void functions__prepare(struct functions *functions, struct copyscope *skel, int
 		bpf_program__set_attach_target(programs.enter, 0, symbol);
 		bpf_program__set_attach_target(programs.leave, 0, symbol);
 	}
+}
+
+int functions__install(struct functions *functions, struct copyscope *skel)
+{
+	int err = counters__install(functions->counters, skel);
+
+	if (!err && !functions->read_cost_refused)
+		counters__measure_cost(functions->counters, skel);
+	return err;
 }
 
 static int attach_one(struct function *function, struct programs programs, enum hook_kind kind)
@@ -174,8 +201,10 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 			reason = function->reason;
 		}
 	}
-	if (roots)
+	if (roots) {
+		counters__switch(functions->counters, true);
 		return 0;
+	}
 	complain("functions", "no function can be hooked here: %s", reason);
 	return -ENOENT;
 }
@@ -194,6 +223,7 @@ int functions__detach(struct functions *functions, struct copyscope *skel)
 		function->enter = NULL;
 		function->leave = NULL;
 	}
+	counters__switch(functions->counters, false);
 	/* What was still open is forgotten: its exit will not be seen. */
 	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.shadows), NULL, &tid))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.shadows), &tid, &shadow);
@@ -216,61 +246,16 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 	}
 }
 
-static json_t *cells_json(const struct copyscope *skel, int cpus)
-{
-	struct function_cell *cells = calloc(cpus, sizeof(*cells));
-	json_t *array = json_array();
-
-	for (__u32 index = 0; cells && index < FUNCTION_CELLS; index++) {
-		struct function_cell sum = {};
-
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.function_cells), &index, cells))
-			continue;
-		for (int cpu = 0; cpu < cpus; cpu++) {
-			sum.calls += cells[cpu].calls;
-			sum.bytes += cells[cpu].bytes;
-			sum.self_ns += cells[cpu].self_ns;
-		}
-		if (!sum.calls && !sum.self_ns)
-			continue;
-		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}",
-			"side", side_names[index / CATEGORY_CNT / CONTEXTS],
-			"context", index / CATEGORY_CNT % CONTEXTS ? "softirq" : "process",
-			"category", category_names[index % CATEGORY_CNT],
-			"calls", (json_int_t)sum.calls, "bytes", (json_int_t)sum.bytes,
-			"self_ns", (json_int_t)sum.self_ns));
-	}
-	free(cells);
-	return array;
-}
-
-static json_t *roots_json(const struct copyscope *skel, int cpus)
-{
-	struct root_cell *cells = calloc(cpus, sizeof(*cells));
-	json_t *array = json_array();
-
-	for (__u32 side = 0; cells && side <= SIDE_OTHER; side++) {
-		struct root_cell sum = {};
-
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.root_cells), &side, cells))
-			continue;
-		for (int cpu = 0; cpu < cpus; cpu++) {
-			sum.calls += cells[cpu].calls;
-			sum.inclusive_ns += cells[cpu].inclusive_ns;
-		}
-		json_array_append_new(array, json_pack("{s:s, s:I, s:I}", "side", side_names[side],
-						       "calls", (json_int_t)sum.calls,
-						       "inclusive_ns", (json_int_t)sum.inclusive_ns));
-	}
-	free(cells);
-	return array;
-}
-
-json_t *functions__json(const struct copyscope *skel)
+json_t *functions__json(const struct functions *functions, const struct copyscope *skel)
 {
 	int cpus = libbpf_num_possible_cpus();
 
-	return json_pack("{s:o, s:o}", "cells", cells_json(skel, cpus), "roots", roots_json(skel, cpus));
+	return json_pack("{s:o, s:o, s:I, s:o, s:o}",
+			 "cells", function_cells__json(skel, functions->counters, cpus),
+			 "roots", function_cells__roots_json(skel, functions->counters, cpus),
+			 "gate", (json_int_t)functions->options.gate_one_in,
+			 "events", counters__events_json(functions->counters),
+			 "read_cost", counters__cost_json(functions->counters));
 }
 
 void functions__free(struct functions *functions)
@@ -281,5 +266,6 @@ void functions__free(struct functions *functions)
 		bpf_link__destroy(functions->all[row].enter);
 		bpf_link__destroy(functions->all[row].leave);
 	}
+	counters__free(functions->counters);
 	free(functions);
 }

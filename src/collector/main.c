@@ -12,6 +12,8 @@
 #include <bpf/libbpf.h>
 
 #include "commands.h"
+#include "counters.h"
+#include "functions.h"
 #include "ksyms.h"
 #include "message.h"
 #include "probes.h"
@@ -21,25 +23,48 @@
 #define DEFAULT_FREQUENCY_HZ 199
 #define DEFAULT_GATE 16
 
+#define GATE_MAX 1000000
+
 static struct {
 	unsigned int frequency_hz;
 	unsigned int gate;
 	bool functions;
+	struct functions_options function;
 	bool probe;
 	bool verbose;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
 	.gate = DEFAULT_GATE,
+	.function = { .gate_one_in = DEFAULT_GATE },
 };
+
+/* Long options without a letter. */
+enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
 	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
 	{ "functions", 'f', NULL, 0, "Load the function hooks, too", 0 },
+	{ "functions-gate", OPTION_FUNCTIONS_GATE, "N", 0,
+	  "Of the sends, receives and softirqs of a thread, time one in N (default 16); all are counted", 0 },
+	{ "seed", OPTION_SEED, "N", 0, "Which ones", 0 },
+	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default cycles,instructions,"
+	  "LLC-load-misses,L1-dcache-load-misses; also cpu-clock, page-faults; empty: none)", 0 },
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
 	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
 	{},
 };
+
+static unsigned int gate_of(const char *arg, const char *option, struct argp_state *state)
+{
+	unsigned long gate;
+	char *end;
+
+	gate = strtoul(arg, &end, 10);
+	if (*end || gate < 1 || gate > GATE_MAX)
+		argp_error(state, "%s: %s: not between 1 and %d", option, arg, GATE_MAX);
+	return gate;
+}
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
@@ -52,12 +77,23 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--frequency: %s: not between 1 and 50000 Hz", arg);
 		return 0;
 	case 'g':
-		env.gate = strtoul(arg, &end, 10);
-		if (*end || env.gate < 1 || env.gate > 1000000)
-			argp_error(state, "--gate: %s: not between 1 and 1000000", arg);
+		env.gate = gate_of(arg, "--gate", state);
+		return 0;
+	case OPTION_FUNCTIONS_GATE:
+		env.function.gate_one_in = gate_of(arg, "--functions-gate", state);
+		return 0;
+	case OPTION_SEED:
+		env.function.seed = strtoull(arg, &end, 10);
+		if (*end)
+			argp_error(state, "--seed: %s: not a number", arg);
 		return 0;
 	case 'f':
 		env.functions = true;
+		return 0;
+	case 'c':
+		if (!counters__valid(arg))
+			argp_error(state, "--count: %s: not a list of at most %d of the events in --help", arg, COUNTERS_MAX);
+		env.function.count = arg;
 		return 0;
 	case 'p':
 		env.probe = true;
@@ -118,7 +154,7 @@ int main(int argc, char **argv)
 	raise_memlock();
 	err = stacks__new(&collector.stacks);
 	if (!err)
-		err = probes__open(&collector.probes, env.gate, env.functions);
+		err = probes__open(&collector.probes, env.gate, env.functions ? &env.function : NULL);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err),
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");

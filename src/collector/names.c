@@ -37,6 +37,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_SHADOW_MAP_FULL] = "functions_task_map_full",
 	[LOSS_SHADOW_OVERFLOW] = "functions_too_deep",
 	[LOSS_SHADOW_BROKEN] = "functions_broken",
+	[LOSS_COUNTER_UNREADABLE] = "functions_counter_unreadable",
 };
 
 const char *const category_names[CATEGORY_CNT] = {

@@ -135,15 +135,11 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	fill_call_numbers(skel);
 	skel->rodata->time_one_in = probes->time_one_in;
 	err = copyscope__load(skel);
-	if (err) {
-		copyscope__destroy(skel);
-		return err;
-	}
-	if (only != ALL)
-		copyscope__destroy(skel);
-	else
+	if (!err && only == ALL)
 		probes->skel = skel;
-	return 0;
+	else
+		copyscope__destroy(skel);
+	return err;
 }
 
 /* Something was refused: find out what, one program at a time. */
@@ -163,6 +159,8 @@ static void find_refused(struct probes *probes)
 		hook->state = HOOK_REFUSED;
 		snprintf(hook->reason, sizeof(hook->reason), "load: %s", strerror(-err));
 	}
+	if (load(probes, NOTHING, FUNCTIONS_READ_COST, false))
+		functions__refuse_read_cost(probes->functions);
 	for (int row = 0; row < functions__count(); row++) {
 		int err;
 
@@ -176,7 +174,7 @@ static void find_refused(struct probes *probes)
 	}
 }
 
-int probes__open(struct probes **result, unsigned int time_one_in, bool functions)
+int probes__open(struct probes **result, unsigned int time_one_in, const struct functions_options *functions)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
 	struct btf *btf;
@@ -195,6 +193,7 @@ int probes__open(struct probes **result, unsigned int time_one_in, bool function
 		find_refused(probes);
 		err = load(probes, ALL, ALL, true);
 	}
+	err = err ?: functions__install(probes->functions, probes->skel);
 	if (err) {
 		probes__close(probes);
 		return err;
@@ -281,6 +280,11 @@ json_t *probes__hooks_json(const struct probes *probes)
 	}
 	functions__add_hooks(probes->functions, array);
 	return array;
+}
+
+json_t *probes__functions_json(const struct probes *probes)
+{
+	return functions__json(probes->functions, probes->skel);
 }
 
 json_t *probes__loss_json(const struct probes *probes)

@@ -11,14 +11,15 @@
 #include "abi.h"
 
 struct copyscope;
+struct functions_options;
 struct probes;
 
 /*
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
- * time_one_in: which share of the calls is timed (all are counted). functions: whether to load function hooks, too.
+ * time_one_in: which share of the calls is timed (all are counted). functions: NULL leaves function hooks out.
  */
-int probes__open(struct probes **probes, unsigned int time_one_in, bool functions);
+int probes__open(struct probes **probes, unsigned int time_one_in, const struct functions_options *functions);
 /* The skeleton, for the sampler and the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);
 void probes__target(struct probes *probes, enum side side, pid_t tgid);
@@ -28,6 +29,8 @@ int probes__attach(struct probes *probes, const char *instrument);
 int probes__detach(struct probes *probes);
 /* The record's hooks[] and loss{}. */
 json_t *probes__hooks_json(const struct probes *probes);
+/* The record's functions{}. */
+json_t *probes__functions_json(const struct probes *probes);
 json_t *probes__loss_json(const struct probes *probes);
 void probes__close(struct probes *probes);
 

@@ -96,7 +96,11 @@ def full_records() -> list[dict[str, Any]]:
     raws = [
         raw_record("zero_copy", packet_sockets=[tap]),
         raw_record("two_copy", pmu=True),
-        with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions"))),
+        with_functions(
+            raw_record("zero_copy", arms=("unprobed", "ledger", "functions")),
+            gate=16,
+            counted={"cycles": 3},
+        ),
         raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
     ]
     for raw in raws:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import math
+import random
+import statistics
 from typing import Any
 
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
 from copyscope import ledger, record
+from copyscope.errors import UsageError
+from copyscope.functions import interval
+from copyscope.plan import parse_count
+from hypothesis import given
+from hypothesis import strategies as st
 
 ARMS = ("unprobed", "ledger", "functions")
 
 
 def exact_record(impl: str = "zero_copy", **options: Any) -> dict[str, Any]:
-    return with_functions(raw_record(impl, arms=ARMS, **options))
+    return with_functions(raw_record(impl, arms=ARMS), **options)
+
+
+def row_of(raw: dict[str, Any], category: str) -> dict[str, Any]:
+    row: dict[str, Any] = next(row for row in ledger.derive(raw)["exact"] if row["category"] == category)
+    return row
 
 
 def identities(raw: dict[str, Any]) -> dict[str, Any]:
@@ -57,3 +70,92 @@ def test_a_hook_that_is_missing_is_unchecked_with_its_reason() -> None:
 def test_without_function_hooks_there_is_no_row() -> None:
     full = ledger.derive(raw_record("one_copy"))
     assert full["exact"] == [] and identities(raw_record("one_copy")) == {}
+
+
+def test_counters_of_every_call_are_exact() -> None:
+    row = row_of(exact_record(counted={"cycles": 3, "instructions": 5}), "copy_out")
+    assert (row["cpu_ns"], row["cycles"], row["instructions"]) == (4_000_000, 12_000_000, 20_000_000)
+    assert row["method"] == "exact" and row["ci"] is None and row["reasons"]["ci"] == "each call was timed"
+    assert row["llc_misses"] is None and "no such event" in row["reasons"]["llc_misses"]
+    assert row["page_faults"] is None and "not counted in this run" in row["reasons"]["page_faults"]
+
+
+def test_one_in_four_stands_for_all_with_an_interval() -> None:
+    raw = exact_record(gate=4, spread=0.5, counted={"cycles": 3})
+    row, root = row_of(raw, "copy_out"), raw["functions"]["roots"][1]
+    scale = root["calls"] / root["timed_calls"]
+    assert row["method"] == "exact 1/4"
+    assert row["self_ns"] == 1_000_000 and row["cpu_ns"] == round(1_000_000 * scale)
+    assert row["cycles"] == round(3_000_000 * scale)
+    # Bytes and calls are of all calls, whatever was timed.
+    assert row["bytes"] == row_of(exact_record(), "copy_out")["bytes"]
+    # 1.96 x 0.5 / sqrt(n) of the total, less what is known of a finite number
+    timed = root["timed_calls"]
+    half = 1.96 * 0.5 * (1 - timed / root["calls"]) ** 0.5 / (timed - 1) ** 0.5 * row["cpu_ns"]
+    assert row["ci"]["high_ns"] - row["cpu_ns"] == pytest.approx(half, rel=1e-3)
+    assert row["cpu_ns"] - row["ci"]["low_ns"] == pytest.approx(half, rel=1e-3)
+    assert {identity["holds"] for identity in identities(raw).values()} == {True}
+
+
+def test_a_counter_that_shared_the_pmu_is_scaled_up() -> None:
+    raw = exact_record(counted={"cycles": 3}, running={"cycles": 0.25})
+    assert row_of(raw, "copy_out")["cycles"] == 48_000_000
+
+
+def test_a_counter_that_never_ran_is_unknown_and_not_zero() -> None:
+    row = row_of(exact_record(counted={"cycles": 0}, running={"cycles": 0.0}), "copy_out")
+    assert row["cycles"] is None and "never got a counter" in row["reasons"]["cycles"]
+
+
+def test_counters_that_do_not_add_up_are_found() -> None:
+    raw = exact_record(counted={"cycles": 3})
+    raw["functions"]["cells"][0]["counters"]["cycles"] *= 10
+    assert identities(raw)["functions_sender_cycles"]["holds"] is False
+    assert identities(raw)["functions_sender_self"]["holds"] is True
+
+
+def test_a_side_of_which_nothing_was_timed_has_no_time() -> None:
+    raw = exact_record(gate=4)
+    raw["functions"]["roots"][1] |= {"timed_calls": 0, "inclusive_ns": 0}
+    raw["functions"]["cells"][-1] |= {"timed_calls": 0, "self_ns": 0}
+    full = ledger.derive(raw)
+    row = row_of(raw, "copy_out")
+    assert row["cpu_ns"] is None and "was timed" in row["reasons"]["cpu_ns"]
+    assert record.validate(full) == []
+
+
+@given(
+    spent=st.lists(st.integers(0, 10**7), min_size=40, max_size=400),
+    gate=st.integers(2, 8),
+    seed=st.integers(0, 1000),
+)
+def test_the_interval_is_the_textbook_one_and_holds_what_it_says(
+    spent: list[int], gate: int, seed: int
+) -> None:
+    timed = random.Random(seed).sample(spent, len(spent) // gate)
+    cell = {"self_ns": sum(timed), "self_ns_squared": float(sum(ns * ns for ns in timed))}
+    found, reason = interval(cell, {"calls": len(spent), "timed_calls": len(timed)})
+    assert reason is None and found is not None
+    total = len(spent) * statistics.mean(timed)
+    error = len(spent) * statistics.stdev(timed) * math.sqrt((1 - len(timed) / len(spent)) / len(timed))
+    assert found["high_ns"] == pytest.approx(total + 1.96 * error, rel=1e-4, abs=2)
+    assert found["low_ns"] >= sum(timed) - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cycles,teapots", "teapots"),
+        ("", "nothing"),
+        ("cycles,cycles", "twice"),
+        ("cycles,instructions,cpu-clock,page-faults,LLC-load-misses", "at most 4"),
+    ],
+)
+def test_wrong_lists_of_counters_are_wrong_usage(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_count(text)
+
+
+def test_right_lists_of_counters_are_right() -> None:
+    assert parse_count("none") == ""
+    assert parse_count("cycles, page-faults") == "cycles,page-faults"

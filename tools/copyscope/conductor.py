@@ -51,6 +51,8 @@ class RunPlan:
     frequency_hz: int
     gate: int
     counters: bool
+    seed: int
+    count: str | None = None
     keep: str | None = None
 
 
@@ -118,7 +120,10 @@ class Conductor:
         steal_before = machine.cpu_times()
         argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
         functions = any("functions" in probes for probes in plan.probes.values())
-        collector = self._spawn("collector", [*argv, "--functions"] if functions else argv)
+        if functions:
+            argv += ["--functions", "--functions-gate", str(plan.gate), "--seed", str(plan.seed)]
+            argv += [] if plan.count is None else ["--count", plan.count]
+        collector = self._spawn("collector", argv)
         topology = self._exit.enter_context(open_topology(plan.kind, plan.link, paths.XDP_OBJECT))
         if plan.keep is not None:
             self.raw.kept = topology.keep(plan.keep)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from copyscope import stats
+from copyscope.attribution import EVENT_COLUMNS
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import Record, cut_short, select, total, zerocopy_total
 
@@ -14,43 +17,101 @@ LEDGER_NAME = {
     "receive": "tcp_ip",
     "transmit": "tcp_ip",
 }
-# Calls that were open when the hooks were attached or detached, and clock reads.
+# The columns of a row that come from counters: key of the row -> the event.
+COUNTED = {key: names[0] for key, names in EVENT_COLUMNS.items()} | {
+    "cpu_clock_ns": "cpu-clock",
+    "page_faults": "page-faults",
+}
+# A program that is preempted just when it opens a root takes what passes until it goes on for its own.
 SELF_TOLERANCE = 0.01
+# Of rare events (page faults) one percent is less than one.
+COUNT_TOLERANCE = 2
 
 
 def exact_rows(record: Record) -> list[dict[str, Any]]:
-    """One row per function category, side and context, over the functions segments; method `exact`.
+    """One row per function category, side and context, over the functions segments.
 
-    self_ns is CPU time (softirq work and hooked callees have rows of their own).
+    cpu_ns is CPU time (softirq work and hooked callees have rows of their own) of all calls, and so are the
+    counters. Where only some calls were timed, they are estimated from these: method `exact 1/N`, with an
+    interval of the time.
     """
     functions = record["functions"]
     if functions is None:
         return []
     delivered_kib = total(select(record, ARM), "receiver", "bytes") / 1024
-    inclusive_ns = {root["side"]: root["inclusive_ns"] for root in functions["roots"]}
+    roots = {root["side"]: root for root in functions["roots"]}
+    events = {event["name"]: event for event in functions["events"]}
+    gate = functions["gate"]
     rows = []
     for cell in functions["cells"]:
-        of_side = inclusive_ns.get(cell["side"], 0)
-        rows.append(
-            {
-                **cell,
-                "ledger_name": LEDGER_NAME.get(cell["category"], cell["category"]),
-                "ns_per_kib": cell["self_ns"] / delivered_kib if delivered_kib else None,
-                "share": cell["self_ns"] / of_side if of_side else None,
-                "method": "exact",
-                "reasons": _reasons(delivered_kib, of_side),
-            }
-        )
+        root = roots[cell["side"]]
+        scale = root["calls"] / root["timed_calls"] if root["timed_calls"] else None
+        row: dict[str, Any] = {
+            **{key: cell[key] for key in ("side", "context", "category", "calls", "bytes", "timed_calls")},
+            "ledger_name": LEDGER_NAME.get(cell["category"], cell["category"]),
+            "self_ns": cell["self_ns"],
+            "cpu_ns": None if scale is None else round(cell["self_ns"] * scale),
+            "method": "exact" if gate == 1 else f"exact 1/{gate}",
+            "reasons": {},
+        }
+        reasons = row["reasons"]
+        row["ns_per_kib"] = row["cpu_ns"] / delivered_kib if delivered_kib and scale else None
+        row["share"] = cell["self_ns"] / root["inclusive_ns"] if root["inclusive_ns"] else None
+        if row["share"] is None:
+            reasons["share"] = (
+                "no timed send, receive or softirq of this side ended in the functions segments"
+            )
+        untimed = f"none of the {root['calls']:,} sends, receives and softirqs of this side was timed"
+        if scale is None:
+            reasons |= dict.fromkeys(("cpu_ns", "ns_per_kib"), untimed)
+        elif not delivered_kib:
+            reasons["ns_per_kib"] = "nothing was delivered in the functions segments"
+        for key, name in COUNTED.items():
+            row[key], reason = _counted(cell, events.get(name), name, scale)
+            if reason:
+                reasons[key] = reason
+        row["ci"], reason = interval(cell, root)
+        if reason:
+            reasons["ci"] = reason
+        rows.append(row)
     return rows
 
 
-def _reasons(delivered_kib: float, of_side: int) -> dict[str, str]:
-    reasons = {}
-    if not delivered_kib:
-        reasons["ns_per_kib"] = "nothing was delivered in the functions segments"
-    if not of_side:
-        reasons["share"] = "no send, receive or softirq of this side ended in the functions segments"
-    return reasons
+def _counted(
+    cell: Record, event: Record | None, name: str, scale: float | None
+) -> tuple[float | None, str | None]:
+    """A counter of all calls of a cell, as if it had counted all the time; or (None, why not)."""
+    if event is None:
+        return None, f"{name}: not counted in this run"
+    if event["status"] == "unsupported" or name not in cell["counters"]:
+        return None, f"{name}: {event['reason']}"
+    if scale is None:
+        return None, f"{name}: no call was timed"
+    if not event["running"]:
+        return None, f"{name}: it never got a counter of the PMU"
+    running = event["running"] if event["status"] == "scaled" else 1.0
+    return round(cell["counters"][name] * scale / running), None
+
+
+def interval(cell: Record, root: Record) -> tuple[dict[str, Any] | None, str | None]:
+    """95 % interval of the time of all calls, from the spread of the timed ones; or (None, why none).
+
+    The timed roots are a random part of all, so this is the interval of a total from a simple random sample
+    without replacement (Cochran, Sampling Techniques, 1977, 2.6): what each of them spent in this cell is one
+    observation, and calls in which it spent nothing are zeros.
+    """
+    timed, calls = root["timed_calls"], root["calls"]
+    if timed == calls:
+        return None, "each call was timed"
+    if timed < 2:
+        return None, "fewer than two calls were timed: nothing is known of their spread"
+    mean = cell["self_ns"] / timed
+    variance = max(0.0, (cell["self_ns_squared"] - timed * mean * mean) / (timed - 1))
+    error = calls * math.sqrt((1 - timed / calls) * variance / timed)
+    half = stats.normal_quantile() * error
+    # What was timed has happened; the rest cannot be less than nothing.
+    low = max(float(cell["self_ns"]), calls * mean - half)
+    return {"low_ns": round(low), "high_ns": round(calls * mean + half), "level": stats.LEVEL}, None
 
 
 def function_identities(record: Record) -> list[Identity]:
@@ -80,16 +141,28 @@ def function_identities(record: Record) -> list[Identity]:
     ]
     for root in functions["roots"]:
         if root["inclusive_ns"] and root["side"] != "other":
-            self_ns = sum(cell["self_ns"] for cell in functions["cells"] if cell["side"] == root["side"])
-            what = f"{root['side']}: self times of all functions = inclusive time of the roots"
-            tolerance = round(SELF_TOLERANCE * root["inclusive_ns"]) + OPEN_CALL_NS * len(segments)
-            name = f"functions_{root['side']}_self"
-            found.append(compare(name, what, self_ns, root["inclusive_ns"], "ns", tolerance=tolerance))
+            cells = [cell for cell in functions["cells"] if cell["side"] == root["side"]]
+            found += _self_identities(root, cells, functions["events"])
     return found
 
 
-# A receive that is open when the hooks are detached has been charged, and has not ended.
-OPEN_CALL_NS = 200_000
+def _self_identities(root: Record, cells: list[Record], events: list[Record]) -> list[Identity]:
+    """Self times against inclusive time, both of the timed calls of one side; and so for each counter."""
+    side = root["side"]
+    pairs = [("self", "self times", "ns", [cell["self_ns"] for cell in cells], root["inclusive_ns"])]
+    for event in events:
+        name = event["name"]
+        if name in root["counters"]:
+            parts = [cell["counters"][name] for cell in cells]
+            pairs.append((name, f"{name}, self", event["unit"], parts, root["counters"][name]))
+    found = []
+    for name, what, unit, parts, inclusive in pairs:
+        text = f"{side}: {what}, of all functions = of the roots from entry to exit (timed calls)"
+        tolerance = max(COUNT_TOLERANCE, round(SELF_TOLERANCE * inclusive))
+        found.append(
+            compare(f"functions_{side}_{name}", text, sum(parts), inclusive, unit, tolerance=tolerance)
+        )
+    return found
 
 
 def retransmitted_bytes(record: Record) -> int:

@@ -14,6 +14,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.plan import (
     Segment,
     arm_probes,
+    parse_count,
     parse_cpus,
     parse_instruments,
     place,
@@ -42,6 +43,14 @@ class Traffic:
 def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
     """What can be refused without running anything. Returns the instruments."""
     instruments = parse_instruments(args.instruments)
+    if args.compare_tiers:
+        instruments = _both_tiers(args.instruments, instruments)
+    if args.count is not None:
+        parse_count(args.count)
+        if "functions" not in instruments:
+            raise UsageError(
+                "--count: counts per function, and no function is hooked: --instruments sampler,functions"
+            )
     try:
         open_topology(args.topology, LinkSettings(), paths.XDP_OBJECT)
     except TopologyError as error:
@@ -58,6 +67,15 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
         raise UsageError(f"--messages: {args.messages}: at least 1")
     if not args.duration <= 3600:
         raise UsageError(f"--duration: {args.duration:g}: at most 3600 s")
+    return instruments
+
+
+def _both_tiers(asked: str, instruments: tuple[str, ...]) -> tuple[str, ...]:
+    """What --compare-tiers needs; `auto` grows by the function hooks."""
+    if asked == "auto":
+        return (*instruments, "functions")
+    if not {"sampler", "functions"} <= set(instruments):
+        raise UsageError(f"--compare-tiers: --instruments {asked}: needs sampler and functions, or auto")
     return instruments
 
 
@@ -131,6 +149,8 @@ def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: T
         frequency_hz=args.frequency,
         gate=args.gate or (1 if args.messages is not None else DEFAULT_GATE),
         counters="counters" in instruments,
+        seed=seed,
+        count=None if args.count is None else parse_count(args.count),
         keep=args.keep,
     )
 

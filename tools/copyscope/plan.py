@@ -13,6 +13,12 @@ Placement = Literal["split", "same", "none"]
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
 # Without function hooks, which few machines allow: they are asked for by name.
 AUTO = ("counters", "calls", "sampler")
+# What the function hooks can count (src/collector/counters.c), at most so many at once.
+COUNTABLE = (
+    *("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"),
+    *("cpu-clock", "page-faults"),
+)
+COUNTERS_MAX = 4
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
 # Share of the measuring time. The ledger needs samples, the control needs steadiness, the calls are
@@ -47,6 +53,24 @@ def parse_instruments(text: str) -> tuple[str, ...]:
                 f"--instruments: {name or 'nothing'}: not an instrument: auto, or some of {known}"
             )
     return tuple(name for name in INSTRUMENTS if name in names)
+
+
+def parse_count(text: str) -> str:
+    """`none`, or a comma list of events; returns what the collector takes. Raises UsageError."""
+    if text == "none":
+        return ""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in COUNTABLE:
+            known = ", ".join(COUNTABLE)
+            raise UsageError(
+                f"--count: {name or 'nothing'}: cannot be counted per function: none, or some of {known}"
+            )
+    if len(set(names)) < len(names):
+        raise UsageError(f"--count: {text}: an event stands there twice")
+    if len(names) > COUNTERS_MAX:
+        raise UsageError(f"--count: {text}: {len(names)} events: at most {COUNTERS_MAX} at once")
+    return ",".join(names)
 
 
 def arm_probes(instruments: Sequence[str]) -> dict[Arm, tuple[str, ...]]:

@@ -39,7 +39,7 @@ PLAIN = frozenset((
     "high", "effect", "pairs", "sends", "completions", "copied", "notifications", "enobufs", "eagain",
     "max_in_flight", "in_flight", "unprobed", "probed", "ledger", "weight", "period", "pid", "tid",
     "replies", "zerocopy_calls", "first_wrong_offset", "samples_squared",
-    "time_every",
+    "time_every", "timed_calls", "reads", "events", "gate", "self_ns_squared", "page_faults",
 ))
 
 _TOTALS = {
@@ -113,9 +113,18 @@ RAW: dict[str, Shape] = {
     "functions": Maybe({
         "cells": [{
             "side": "str", "context": "str", "category": "str", "calls": "int", "bytes": "int",
-            "self_ns": "int",
+            "timed_calls": "int", "self_ns": "int", "self_ns_squared": "num", "counters": Each("int"),
         }],
-        "roots": [{"side": "str", "calls": "int", "inclusive_ns": "int"}],
+        "roots": [{
+            "side": "str", "calls": "int", "timed_calls": "int", "inclusive_ns": "int",
+            "counters": Each("int"),
+        }],
+        "gate": "int",
+        "events": [{"name": "str", "unit": "str", "status": "str", "reason": "str?", "running": "num?"}],
+        "read_cost": Maybe({
+            "reads": "int", "events": "int", "median_ns": "num", "low_ns": "num", "high_ns": "num",
+            "clock_ns": "num",
+        }),
     }),
     "hooks": [{
         "id": "str", "instrument": "str", "symbol": "str", "state": "str", "how": "str?", "reason": "str?",
@@ -159,8 +168,10 @@ DERIVED: dict[str, Shape] = {
     "stages": [{"stage": "str", **_COST}],
     "exact": [{
         "side": "str", "context": "str", "category": "str", "ledger_name": "str", "calls": "int",
-        "bytes": "int", "self_ns": "int", "ns_per_kib": "num?", "share": "num?", "method": "str",
-        "reasons": Each("str"),
+        "bytes": "int", "timed_calls": "int", "self_ns": "int", "cpu_ns": "num?", "ns_per_kib": "num?",
+        "share": "num?", "cycles": "num?", "instructions": "num?", "l1d_misses": "num?", "llc_misses": "num?",
+        "cpu_clock_ns": "num?", "page_faults": "num?", "method": "str",
+        "ci": Maybe({"low_ns": "num", "high_ns": "num", "level": "num"}), "reasons": Each("str"),
     }],
     "sides": {
         "sender": _SIDE, "receiver": _SIDE,

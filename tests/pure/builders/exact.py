@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 Record = dict[str, Any]
 
 HOOKED = ("send", "receive", "copy_in", "pin", "deferred", "copy_out")
 SEND_NS = 1_000_000
+USUAL = ("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses")
+READ_COST = {
+    "reads": 992,
+    "events": 2,
+    "median_ns": 130.5,
+    "low_ns": 130.0,
+    "high_ns": 131.25,
+    "clock_ns": 31.0,
+}
 
 
-def with_functions(raw: Record) -> Record:
-    """The raw record (arms must include `functions`) as a collector with function hooks would report it."""
+def _event(name: str, counted: Mapping[str, int], running: Mapping[str, float]) -> Record:
+    share = running.get(name, 1.0)
+    if name not in counted:
+        reason, status, share_or_none = "this machine has no such event (no PMU?)", "unsupported", None
+    elif share < 1:
+        reason, status, share_or_none = "more events than the PMU has counters", "scaled", share
+    else:
+        reason, status, share_or_none = None, "counted", 1.0
+    return {"name": name, "unit": name, "status": status, "reason": reason, "running": share_or_none}
+
+
+def with_functions(
+    raw: Record,
+    *,
+    gate: int = 1,
+    spread: float = 0.0,
+    counted: Mapping[str, int] = MappingProxyType({}),
+    running: Mapping[str, float] = MappingProxyType({}),
+) -> Record:
+    """The raw record (arms must include `functions`) as a collector with function hooks would report it.
+
+    One root in `gate` is timed, with this relative standard deviation between them. `counted` are events and
+    how many of them happen per ns; those in `running` shared the PMU.
+    """
     record = copy.deepcopy(raw)
     segments = [s for s in record["run"]["segments"] if "functions" in s["arm"]]
     sent = sum(s["sender"]["bytes"] for s in segments)
     calls = sum(s["sender"]["calls"] for s in segments)
+    timed = calls // gate
     zerocopy = [s["sender"]["zerocopy"] or {"bytes_sent": 0, "bytes_copied": 0} for s in segments]
     referenced = sum(z["bytes_sent"] for z in zerocopy)
     copied = sum(z["bytes_copied"] for z in zerocopy)
@@ -24,7 +58,25 @@ def with_functions(raw: Record) -> Record:
 
     def cell(side: str, context: str, category: str, bytes_: int, self_ns: int) -> Record:
         row = {"side": side, "context": context, "category": category, "calls": calls, "bytes": bytes_}
-        return {**row, "self_ns": self_ns}
+        part = self_ns // gate
+        # Every timed call the same, but for what rounding leaves.
+        return {
+            **row,
+            "timed_calls": timed,
+            "self_ns": part,
+            "self_ns_squared": (1 + spread**2) * part**2 / timed,
+            "counters": {name: rate * part for name, rate in counted.items()},
+        }
+
+    def root(side: str, inclusive_ns: int) -> Record:
+        part = inclusive_ns // gate
+        return {
+            "side": side,
+            "calls": calls if part else 0,
+            "timed_calls": timed if part else 0,
+            "inclusive_ns": part,
+            "counters": {name: rate * part for name, rate in counted.items()},
+        }
 
     record["functions"] = {
         "cells": [
@@ -35,10 +87,13 @@ def with_functions(raw: Record) -> Record:
             cell("receiver", "process", "copy_out", received, 4 * SEND_NS),
         ],
         "roots": [
-            {"side": "sender", "calls": calls, "inclusive_ns": 7 * SEND_NS},
-            {"side": "receiver", "calls": calls, "inclusive_ns": 4 * SEND_NS},
-            {"side": "other", "calls": 0, "inclusive_ns": 0},
+            root("sender", 7 * SEND_NS),
+            root("receiver", 4 * SEND_NS),
+            root("other", 0),
         ],
+        "gate": gate,
+        "events": [_event(name, counted, running) for name in USUAL],
+        "read_cost": READ_COST if counted else None,
     }
     record["hooks"] += [
         {

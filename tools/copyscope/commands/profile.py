@@ -19,8 +19,10 @@ from copyscope.options import check_usage, make_plan, resolve_traffic, workload_
 from copyscope.record import RecordError
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
-from copyscope.render.terminal import make_console, render
+from copyscope.render.terminal import make_console, print_lines, render, report_width
+from copyscope.render.tiers import tier_lines
 from copyscope.samples import folded_stacks
+from copyscope.tiers import why_not
 from copyscope.topology import TopologyError, invoking_user
 
 Record = dict[str, Any]
@@ -83,6 +85,8 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
             _write_json(made, args.json)
         if args.json != "-":
             render(made, verbose=args.verbose, explain=args.explain, console=console)
+            if args.compare_tiers:
+                print_lines(tier_lines(made, report_width(console)), console)
             _say_kept(raw)
         interrupted = raw.interrupted
         if interrupted:
@@ -93,6 +97,8 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         _write_json(records if args.repeat > 1 else records[0], args.json)
     if interrupted:
         return EXIT_INTERRUPTED
+    if args.compare_tiers and any(why_not(made) for made in records):
+        return EXIT_INVALID
     return 0 if all(made["verdict"]["valid"] for made in records) else EXIT_INVALID
 
 

@@ -111,7 +111,17 @@ def parser() -> argparse.ArgumentParser:
         help="samples per second of CPU time; default 199",
     )
     tool.add_argument(
-        "--gate", type=int, metavar="N", help="time one syscall in N; default 16, and 1 with --messages"
+        "--gate",
+        type=int,
+        metavar="N",
+        help="time one syscall in N, and one send or receive where functions are hooked; all are counted;"
+        " default 16, and 1 with --messages",
+    )
+    tool.add_argument(
+        "--count",
+        metavar="LIST",
+        help="events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,"
+        " L1-dcache-load-misses (these are the default), cpu-clock, page-faults; or none",
     )
     tool.add_argument(
         "--warmup", type=float, default=0.3, metavar="S", help="traffic before the first segment; default 0.3"
@@ -124,6 +134,11 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
     out.add_argument(
         "--out", metavar="DIR", help="keep each run's record (and its folded stacks) in this directory"
+    )
+    out.add_argument(
+        "--compare-tiers",
+        action="store_true",
+        help="exact and sampled shares of this run side by side (hooks functions, too)",
     )
     out.add_argument("--explain", action="store_true", help="say what each line means")
     out.add_argument(

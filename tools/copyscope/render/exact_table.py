@@ -6,38 +6,110 @@ from collections.abc import Mapping
 from typing import Any
 
 from copyscope.render import units
-from copyscope.render.layout import Column, Table, heading
+from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.render.ledger_table import plain_reason
 from rich.text import Text
 
+Record = Mapping[str, Any]
 
-def exact_lines(record: Mapping[str, Any], width: int) -> list[Text]:
+# Columns that come from counters: key of the row, title, payload bytes that the number is for.
+COUNTED = (
+    ("cycles", "cycles/B", 1),
+    ("instructions", "instr/B", 1),
+    ("l1d_misses", "L1D miss/KiB", 1024),
+    ("llc_misses", "LLC miss/KiB", 1024),
+    ("cpu_clock_ns", "cpu-clock ns/KiB", 1024),
+    ("page_faults", "faults/KiB", 1024),
+)
+
+
+def exact_lines(record: Record, width: int) -> list[Text]:
     """Nothing when no function was hooked in this run."""
     rows = record["exact"]
     if not rows:
         return []
     note = "functions segments; self time; share = of the side's time in sends, receives and softirq"
     lines = heading("EXACT", note, width)
+    gated = record["functions"]["gate"] > 1
     table = Table(
         [
             Column("in", right=False, key=True),
             Column("side", right=False, key=True),
-            Column("where", right=False),
+            Column("where", right=False, key=True),
             Column("calls"),
             Column("bytes"),
             Column("self time"),
             Column("ns/KiB"),
+            Column("95 % interval"),
             Column("share"),
+            *(Column(title) for _, title, _ in COUNTED),
         ]
     )
     for row in sorted(rows, key=lambda row: (row["side"] != "sender", row["side"], -row["self_ns"])):
+        per_kib = _per_kib(row)
         table.add(
             row["category"],
             row["side"],
             row["context"],
             units.format_count(row["calls"]),
             units.format_bytes(row["bytes"]) if row["bytes"] else "-",
-            units.format_ns(row["self_ns"]),
+            None if row["cpu_ns"] is None else units.format_ns(row["cpu_ns"]),
             None if row["ns_per_kib"] is None else f"{row['ns_per_kib']:,.1f}",
-            None if row["share"] is None else f"{row['share'] * 100:.1f} %",
+            _interval(row, per_kib) if gated else None,
+            units.format_percent(row["share"]),
+            *(_rate(row[key], per_kib, bytes_ / 1024) for key, _, bytes_ in COUNTED),
         )
-    return lines + table.lines(width)
+    lines += table.lines(width)
+    lines += _gate_lines(record, width)
+    return lines + _counter_lines(record, width)
+
+
+def _per_kib(row: Record) -> float | None:
+    """What turns a total of this row into its value per KiB of payload; None for a row without time."""
+    return row["ns_per_kib"] / row["cpu_ns"] if row["cpu_ns"] and row["ns_per_kib"] else None
+
+
+def _rate(value: float | None, per_kib: float | None, kib: float) -> str | None:
+    return None if value is None or per_kib is None else units.format_hundredths(value * per_kib * kib)
+
+
+def _interval(row: Record, per_kib: float | None) -> str | None:
+    if row["ci"] is None or per_kib is None:
+        return None
+    return units.format_interval(row["ci"]["low_ns"] * per_kib, row["ci"]["high_ns"] * per_kib)
+
+
+def _gate_lines(record: Record, width: int) -> list[Text]:
+    """How many were timed, where not all were."""
+    functions = record["functions"]
+    if functions["gate"] == 1:
+        return []
+    timed, calls = (sum(root[key] for root in functions["roots"]) for key in ("timed_calls", "calls"))
+    text = (
+        f"exact 1/{functions['gate']}: {units.format_count(timed)} of {units.format_count(calls)} sends,"
+        " receives and softirqs were timed, chosen at random; calls and bytes are of all"
+    )
+    return wrap(text, width, indent=2, style="dim")
+
+
+def _counter_lines(record: Record, width: int) -> list[Text]:
+    """What the counters cost, which of them shared the PMU, and why the others are n/a."""
+    functions = record["functions"]
+    texts = []
+    cost = functions["read_cost"]
+    if cost is not None:
+        texts.append(
+            f"reading {cost['events']} counters costs {cost['median_ns']:.0f} ns at each entry and exit "
+            f"({cost['low_ns']:.0f} to {cost['high_ns']:.0f}, {cost['reads']} reads); it is in these numbers,"
+            " not subtracted"
+        )
+    unsupported: dict[str, list[str]] = {}
+    for event in functions["events"]:
+        if event["status"] == "scaled":
+            texts.append(
+                f"{event['name']}: scaled, ran {event['running'] * 100:.0f} % of the time: {event['reason']}"
+            )
+        elif event["status"] == "unsupported":
+            unsupported.setdefault(plain_reason(event["reason"]), []).append(event["name"])
+    texts += [f"n/a: {', '.join(names)} per function: {reason}" for reason, names in unsupported.items()]
+    return [line for text in texts for line in wrap(text, width, indent=2, style="dim")]

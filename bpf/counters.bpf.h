@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * counters.bpf.h - the clock and the perf counters of this CPU, read together.
+ *
+ * The events count on each CPU, whoever runs. A task reads them only between two switches, so on one CPU, and what a
+ * counter did meanwhile is the task's (and what interrupted it). That needs no event per thread, and follows threads that
+ * are started later.
+ */
+#ifndef COPYSCOPE_COUNTERS_BPF_H
+#define COPYSCOPE_COUNTERS_BPF_H
+
+#include "target.bpf.h"
+
+/* How many counters are read; the verifier removes the others. */
+const volatile __u32 counters_cnt;
+/* What READ_COST_READS looks at the clock cost, and as many at the clock and the counters. */
+__u64 clock_cost_ns;
+__u64 read_cost_ns;
+
+/* Event i of CPU c is entry c * COUNTERS_MAX + i; the collector makes and fills it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, COUNTERS_MAX);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} counter_events SEC(".maps");
+
+#define EACH_COUNTER(i) \
+	_Pragma("unroll") for (__u32 i = 0; i < COUNTERS_MAX; i++) if (i < counters_cnt)
+
+static __always_inline __u64 read_counter(__u32 i)
+{
+	struct bpf_perf_event_value value = {};
+	__u32 index = bpf_get_smp_processor_id() * COUNTERS_MAX + i;
+
+	/* A CPU without the event reads 0 all the time, and so adds nothing. */
+	if (bpf_perf_event_read_value(&counter_events, index, &value, sizeof(value))) {
+		count_loss(LOSS_COUNTER_UNREADABLE);
+		return 0;
+	}
+	return value.counter;
+}
+
+static __always_inline void read_now(struct reading *now)
+{
+	now->ns = bpf_ktime_get_ns();
+	EACH_COUNTER(i)
+		now->counters[i] = read_counter(i);
+}
+
+static __always_inline void copy_reading(struct reading *to, const struct reading *from)
+{
+	to->ns = from->ns;
+	EACH_COUNTER(i)
+		to->counters[i] = from->counters[i];
+}
+
+/* sum += later - earlier */
+static __always_inline void add_between(struct reading *sum, const struct reading *earlier, const struct reading *later)
+{
+	sum->ns += later->ns - earlier->ns;
+	EACH_COUNTER(i)
+		sum->counters[i] += later->counters[i] - earlier->counters[i];
+}
+
+/* Attached to nothing: the collector runs it to know the instrument's own cost. */
+SEC("?raw_tp")
+int on_read_cost(void *ctx)
+{
+	struct reading now = {};
+	__u64 began, between;
+
+	began = bpf_ktime_get_ns();
+	for (int i = 0; i < READ_COST_READS; i++)
+		now.ns = bpf_ktime_get_ns();
+	between = bpf_ktime_get_ns();
+	for (int i = 0; i < READ_COST_READS; i++)
+		read_now(&now);
+	read_cost_ns = bpf_ktime_get_ns() - between;
+	clock_cost_ns = between - began;
+	return 0;
+}
+
+#endif

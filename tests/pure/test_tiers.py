@@ -1,0 +1,89 @@
+"""The exact tier beside the sampled one: shares, intervals, and when there is nothing to compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import raw_record
+from builders.exact import with_functions
+from copyscope import ledger
+from copyscope.commands.profile_arguments import parser
+from copyscope.errors import UsageError
+from copyscope.options import check_usage
+from copyscope.render.tiers import tier_lines
+from copyscope.tiers import compare_tiers, why_not
+
+ARMS = ("unprobed", "ledger", "functions")
+
+
+def as_sampled(raw: dict[str, Any]) -> dict[str, Any]:
+    """The cells of the function hooks such that their shares are those of the samples."""
+    cells, cell = [], raw["functions"]["cells"][0]
+    for row in raw["samples"]:
+        if row["context"] != "user" and row["side"] != "other":
+            ns = 10_000 * row["samples"]
+            key = {key: row[key] for key in ("side", "context", "category")}
+            cells.append({**cell, **key, "self_ns": ns, "timed_calls": 1, "bytes": 0})
+    raw["functions"]["cells"] = cells
+    return raw
+
+
+def test_equal_shares_agree() -> None:
+    full = ledger.derive(as_sampled(with_functions(raw_record("zero_copy", arms=ARMS))))
+    rows = compare_tiers(full)
+    assert rows and all(row["inside"] for row in rows)
+    assert all(row["ratio"] == pytest.approx(1) for row in rows if row["sampled_share"])
+    for side in ("sender", "receiver"):
+        of_side = [row for row in rows if row["side"] == side]
+        assert sum(row["exact_share"] for row in of_side) == pytest.approx(1)
+        assert sum(row["sampled_share"] for row in of_side) == pytest.approx(1)
+
+
+def test_a_share_outside_of_the_interval_is_found() -> None:
+    raw = as_sampled(with_functions(raw_record("one_copy", arms=ARMS)))
+    next(cell for cell in raw["functions"]["cells"] if cell["category"] == "copy_in")["self_ns"] *= 5
+    full = ledger.derive(raw)
+    row = next(row for row in compare_tiers(full) if row["name"] == "copy_in")
+    assert not row["inside"] and row["ratio"] > 1.5
+    text = "\n".join(line.plain for line in tier_lines(full, 100))
+    assert "copy_in" in text and " no" in text
+
+
+def test_without_function_hooks_it_says_why() -> None:
+    full = ledger.derive(raw_record("one_copy"))
+    assert compare_tiers(full) == [] and "no function was hooked" in str(why_not(full))
+    text = "\n".join(line.plain for line in tier_lines(full, 100))
+    assert "no function was hooked" in text
+
+
+def test_without_samples_it_says_why() -> None:
+    raw = with_functions(raw_record("one_copy", arms=ARMS))
+    raw["samples"] = []
+    full = ledger.derive(raw)
+    assert compare_tiers(full) == [] and why_not(full)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--compare-tiers"], ("counters", "calls", "sampler", "functions")),
+        (["--compare-tiers", "--instruments", "sampler,functions"], ("sampler", "functions")),
+        (["--instruments", "functions", "--count", "cpu-clock"], ("functions",)),
+    ],
+)
+def test_the_instruments_that_it_needs(options: list[str], expected: tuple[str, ...]) -> None:
+    assert check_usage(parser().parse_args(options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--compare-tiers", "--instruments", "sampler"], "needs sampler and functions"),
+        (["--count", "cycles", "--instruments", "sampler"], "no function is hooked"),
+        (["--count", "teapots", "--instruments", "functions"], "teapots"),
+    ],
+)
+def test_what_cannot_work_is_wrong_usage(options: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_usage(parser().parse_args(options))

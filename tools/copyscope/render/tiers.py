@@ -1,0 +1,52 @@
+"""The exact and the sampled tier of one run side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.render import units
+from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.tiers import compare_tiers, why_not
+from rich.text import Text
+
+
+def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
+    """One line per side, context and account; or why there is nothing to compare."""
+    lines = heading(
+        "TIERS", "share of the side's kernel time; exact: functions segments, sampled: ledger", width
+    )
+    absent = why_not(record)
+    if absent:
+        return lines + wrap(f"n/a: {absent}", width, indent=2)
+    rows = compare_tiers(record)
+    table = Table(
+        [
+            Column("in", right=False, key=True),
+            Column("side", right=False, key=True),
+            Column("where", right=False, key=True),
+            Column("exact"),
+            Column("sampled"),
+            Column("95 % interval"),
+            Column("exact / sampled"),
+            Column("agree", right=False),
+        ]
+    )
+    for row in rows:
+        low, high = (f"{row[key] * 100:.1f}" for key in ("sampled_low", "sampled_high"))
+        table.add(
+            row["name"],
+            row["side"],
+            row["context"],
+            units.format_percent(row["exact_share"]),
+            units.format_percent(row["sampled_share"]),
+            f"{low} .. {high} %",
+            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            "yes" if row["inside"] else "no",
+        )
+    lines += table.lines(width)
+    agree = sum(row["inside"] for row in rows)
+    text = (
+        f"{agree} of {len(rows)} exact shares lie inside the interval of the sampled one; what else may"
+        " differ: docs/METHOD.md, Two tiers"
+    )
+    return lines + wrap(text, width, indent=2, style="dim")

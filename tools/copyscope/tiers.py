@@ -1,0 +1,108 @@
+"""The exact tier beside the sampled one, of the same run: shares of kernel time, and whether they agree.
+
+Pure. Both are shares of a side's time in the kernel. The exact tier knows that of tcp_sendmsg, tcp_recvmsg
+and network softirqs; the sampler takes what is not in user mode. Entry and exit of the system call are in the
+second only (docs/METHOD.md).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from copyscope import stats
+from copyscope.attribution import SIDES, side_times
+from copyscope.segments import Record
+
+# What both tiers see as the same thing. The rest of the kernel has no hooks of its own: in the exact tier
+# its time is the self time of the send, the receive or the softirq around it.
+COMPARED = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out", "skb_alloc")
+REST = "the rest"
+Key = tuple[str, str, str]  # side, context, name
+
+
+def compare_tiers(record: Record) -> list[dict[str, Any]]:
+    """One row per side, context and account: both shares with their intervals, the ratio, whether they agree.
+
+    Empty when one of the tiers has nothing to say: why_not() says why.
+    """
+    if why_not(record):
+        return []
+    exact, spread = _exact(record)
+    hits = _sampled(record)
+    rows = []
+    for side in SIDES:
+        exact_ns = sum(ns for key, ns in exact.items() if key[0] == side)
+        samples = sum(count for key, count in hits.items() if key[0] == side)
+        if not exact_ns or not samples:
+            continue
+        for key in sorted({k for k in (*exact, *hits) if k[0] == side}, key=_order):
+            found = stats.wilson(hits[key], samples)
+            share = exact[key] / exact_ns
+            half = spread[key] / exact_ns
+            sampled = hits[key] / samples
+            rows.append(
+                {
+                    "side": side,
+                    "context": key[1],
+                    "name": key[2],
+                    "exact_share": share,
+                    "sampled_share": sampled,
+                    "sampled_low": found.low,
+                    "sampled_high": found.high,
+                    "ratio": share / sampled if sampled else None,
+                    "inside": share + half >= found.low and share - half <= found.high,
+                }
+            )
+    return rows
+
+
+def why_not(record: Record) -> str | None:
+    """Why the tiers of this run cannot be compared; None when they can."""
+    if record["functions"] is None or not record["exact"]:
+        reasons = {
+            f"{hook['symbol']}: {hook['reason']}"
+            for hook in record["hooks"]
+            if hook["instrument"] == "functions" and hook["id"] in ("send", "receive") and hook["reason"]
+        }
+        return "no function was hooked: " + ("; ".join(sorted(reasons)) or "the hooks saw no send")
+    if not any(root["timed_calls"] for root in record["functions"]["roots"]):
+        return "no send was timed: run longer or use --gate 1"
+    times = side_times(record)
+    if not any(time.weights.all_samples for time in times.values()):
+        return next((time.reason for time in times.values() if time.reason), "the sampler took no sample")
+    return None
+
+
+def _exact(record: Record) -> tuple[dict[Key, float], dict[Key, float]]:
+    """ns and half the interval of each side, context and name."""
+    total: dict[Key, float] = defaultdict(float)
+    half: dict[Key, float] = defaultdict(float)
+    for row in record["exact"]:
+        if row["cpu_ns"] is None:
+            continue
+        key = (row["side"], row["context"], _name(row["ledger_name"]))
+        total[key] += row["cpu_ns"]
+        if row["ci"]:
+            half[key] += (row["ci"]["high_ns"] - row["ci"]["low_ns"]) / 2
+    return total, half
+
+
+def _sampled(record: Record) -> dict[Key, int]:
+    """Samples in the kernel by side, context and name."""
+    hits: dict[Key, int] = defaultdict(int)
+    for side, time in side_times(record).items():
+        for (_, category, context), samples in time.weights.samples.items():
+            if context != "user":
+                hits[side, context, _name(category)] += samples
+    return hits
+
+
+def _name(category: str) -> str:
+    return category if category in COMPARED else REST
+
+
+def _order(key: Key) -> tuple[int, str]:
+    names: Iterable[str] = (*COMPARED, REST)
+    return list(names).index(key[2]), key[1]
