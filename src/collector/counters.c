@@ -80,7 +80,7 @@ static void name_those_that_fit(const struct counters *counters, char *text, siz
 	text[0] = '\0';
 	for (int i = 0; i < fit; i++)
 		if (counters->events[i].works && used < size)
-			used += snprintf(text + used, size - used, "%s%s", used ? "," : "", counters->events[i].row->name);
+			used += snprintf(text + used, size - used, "%s%s", used ? "," : "", counters->events[i].row.name);
 }
 
 /* An event can open and never count: arm64 takes raw cache events that its PMU does not have. */
@@ -124,11 +124,12 @@ static void check_that_they_count(struct counters *counters)
 bool counters__valid(const char *text)
 {
 	char list[256], *save = NULL, *name;
+	struct event_row row;
 	int count = 0;
 
 	snprintf(list, sizeof(list), "%s", text);
 	for (name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save))
-		if (!cpu_event__row(name) || ++count > COUNTERS_MAX)
+		if (!cpu_event__find(name, &row) || ++count > COUNTERS_MAX)
 			return false;
 	return true;
 }
@@ -139,8 +140,11 @@ static int open_list(struct counters *counters, const char *text)
 
 	snprintf(list, sizeof(list), "%s", text);
 	for (name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
-		int err = cpu_event__open(&counters->events[counters->asked], cpu_event__row(name), counters->cpus);
+		struct event_row row;
+		int err = cpu_event__find(name, &row) ? 0 : -EINVAL;
 
+		if (!err)
+			err = cpu_event__open(&counters->events[counters->asked], &row, counters->cpus);
 		if (err)
 			return err;
 		counters->asked++;
@@ -237,7 +241,7 @@ json_t *counters__values_json(const struct counters *counters, const __u64 *valu
 
 	for (int i = 0; counters && i < counters->asked; i++)
 		if (counters->events[i].works)
-			json_object_set_new(object, counters->events[i].row->name, json_integer(*values++));
+			json_object_set_new(object, counters->events[i].row.name, json_integer(*values++));
 	return object;
 }
 
@@ -258,8 +262,8 @@ json_t *counters__events_json(const struct counters *counters)
 		double share = event->works ? share_of_time(event) : 0;
 		bool scaled = event->works && share < WHOLE;
 
-		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s?, s:o}", "name", event->row->name,
-			"unit", event->row->unit,
+		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s?, s:o}", "name", event->row.name,
+			"unit", event->row.unit,
 			"status", !event->works ? "unsupported" : scaled ? "scaled" : "counted",
 			"reason", !event->works || scaled ? event->reason : NULL,
 			"running", event->works ? json_real(share) : json_null()));

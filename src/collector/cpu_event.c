@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "cpu_event.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +25,30 @@ static const struct event_row event_rows[] = {
 };
 #define EVENT_ROWS (sizeof(event_rows) / sizeof(*event_rows))
 
-const struct event_row *cpu_event__row(const char *name)
+static bool find_raw(const char *name, struct event_row *row)
 {
-	for (size_t i = 0; i < EVENT_ROWS; i++)
-		if (!strcmp(event_rows[i].name, name))
-			return &event_rows[i];
-	return NULL;
+	unsigned long long config;
+	char *end;
+
+	if (name[0] != 'r' || !isxdigit((unsigned char)name[1]) || strlen(name) >= sizeof(row->name))
+		return false;
+	config = strtoull(name + 1, &end, 16);
+	if (*end)
+		return false;
+	*row = (struct event_row){ .unit = "events", .type = PERF_TYPE_RAW, .config = config };
+	strcpy(row->name, name);
+	return true;
+}
+
+bool cpu_event__find(const char *name, struct event_row *row)
+{
+	for (size_t i = 0; i < EVENT_ROWS; i++) {
+		if (strcmp(event_rows[i].name, name))
+			continue;
+		*row = event_rows[i];
+		return true;
+	}
+	return find_raw(name, row);
 }
 
 struct event_total cpu_event__total(const struct cpu_event *event)
@@ -90,7 +109,7 @@ int cpu_event__open(struct cpu_event *event, const struct event_row *row, int cp
 		.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
 	};
 
-	event->row = row;
+	event->row = *row;
 	event->cpus = cpus;
 	event->fds = malloc(cpus * sizeof(*event->fds));
 	if (!event->fds)

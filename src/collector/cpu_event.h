@@ -9,7 +9,7 @@
 #include <linux/types.h>
 
 struct event_row {
-	const char *name;
+	char name[24];
 	const char *unit;
 	__u32 type;
 	__u64 config;
@@ -23,7 +23,7 @@ struct event_total {
 };
 
 struct cpu_event {
-	const struct event_row *row;
+	struct event_row row;
 	bool works;
 	/* Why not; or why only a part of the time. */
 	char reason[192];
@@ -34,8 +34,8 @@ struct cpu_event {
 	struct event_total trial;
 };
 
-/* An event by perf's name; NULL: not one that can be counted. */
-const struct event_row *cpu_event__row(const char *name);
+/* An event by perf's name, also a raw one of this processor's own PMU, such as r03 (perf-list(1)); false: no such event. */
+bool cpu_event__find(const char *name, struct event_row *row);
 /* On all CPUs, or it does not work and says why. 0, or -ENOMEM. */
 int cpu_event__open(struct cpu_event *event, const struct event_row *row, int cpus);
 /* PERF_EVENT_IOC_ENABLE or _DISABLE. */

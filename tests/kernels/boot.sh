@@ -26,7 +26,7 @@ amd64)
 	qemu=(qemu-system-x86_64 -smp "${COPYSCOPE_GUEST_CPUS:-2}")
 	case ${COPYSCOPE_ACCEL:-tcg} in
 	kvm) qemu+=(-accel kvm -cpu host) ;;
-	*) qemu+=(-accel "tcg,thread=multi" -cpu max) ;;
+	*) qemu+=(-accel "tcg,thread=${COPYSCOPE_TCG:-multi}" -cpu max) ;;
 	esac
 	;;
 arm64)

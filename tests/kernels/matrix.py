@@ -71,6 +71,7 @@ ARM64_PACKAGES = ("bookworm", "libbpf-dev", "libelf-dev", "zlib1g-dev", "libjans
 LEFT_OUT = {
     "test_perf_agreement.py": "needs thousands of samples: minutes in a guest",
     "test_perf_stat.py": "about perf, not the kernel",
+    "test_sweep_live.py": "about the sweep, not the kernel",
 }
 # What --brief leaves out besides.
 BRIEF_LEFT_OUT = {
@@ -97,8 +98,8 @@ BRIEF_LEFT_OUT = {
         )
     },
 }
-# What goes wrong in the middle of a run: long, and with --brief on one kernel only.
-FAULT_TESTS = ("test_profile_faults.py", "test_topology.py")
+# What goes wrong in the middle of a run, and other people's tools: long, and with --brief on one kernel only.
+FAULT_TESTS = ("test_profile_faults.py", "test_topology.py", "test_bpftrace.py", "test_second_opinion.py")
 FAULTS_ON = "6.12"
 
 

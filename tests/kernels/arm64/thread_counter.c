@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * thread_counter PID - counts what the threads of a process do in kernel mode, as `perf stat -e cycles:k` would.
+ * thread_counter PID - counts what the sending threads of a process do in kernel mode, as `perf stat -e cycles:k` would.
  *
+ * The main thread of the traffic program takes commands and writes reports, and moves no data: it is left out.
  * A second opinion for the counters per copy: it knows nothing of BPF. Driven by lines on standard input: `on`, `off`;
  * at the end of input it prints one JSON object and ends. Raw events that the emulated PMU takes but never counts are
  * counted along: the test is that they stay 0, and that the collector calls them unsupported.
@@ -52,7 +53,7 @@ static int open_event(int event, int tid)
 	return syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-static int open_threads(const char *pid)
+static int open_threads(const char *pid, int main_tid)
 {
 	struct dirent *entry;
 	char path[64];
@@ -65,7 +66,7 @@ static int open_threads(const char *pid)
 	while ((entry = readdir(tasks)) && threads < THREADS_MAX) {
 		int tid = atoi(entry->d_name);
 
-		if (tid <= 0)
+		if (tid <= 0 || tid == main_tid)
 			continue;
 		for (unsigned int event = 0; event < EVENTS_CNT; event++) {
 			fds[threads][event] = open_event(event, tid);
@@ -113,7 +114,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: thread_counter PID\n");
 		return 2;
 	}
-	err = open_threads(argv[1]);
+	err = open_threads(argv[1], atoi(argv[1]));
 	if (err) {
 		fprintf(stderr, "thread_counter: %s: %s\n", argv[1], strerror(-err));
 		return 1;
