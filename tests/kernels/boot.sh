@@ -8,8 +8,9 @@
 #
 # No network reaches the guest. tsc=reliable: a busy host makes the watchdog fall back to the HPET, which takes
 # microseconds to read (5.10). TCG unless COPYSCOPE_ACCEL=kvm: that /dev/kvm exists does not mean that it works.
-# A boot that did not reach its marker is tried once more (text patching races under emulation, one in a hundred); a
-# command that ran never is.
+# thread=single: with a thread for each CPU, code that the kernel patches while another CPU runs it (a trampoline of fentry, a
+# static key) is executed half written, and the guest dies of an int3. All CPUs of a guest then share one of the host.
+# A boot that did not reach its marker is tried once more; a command that ran never is.
 set -euo pipefail
 
 root=$1 command=$2
@@ -26,7 +27,7 @@ amd64)
 	qemu=(qemu-system-x86_64 -smp "${COPYSCOPE_GUEST_CPUS:-2}")
 	case ${COPYSCOPE_ACCEL:-tcg} in
 	kvm) qemu+=(-accel kvm -cpu host) ;;
-	*) qemu+=(-accel "tcg,thread=${COPYSCOPE_TCG:-multi}" -cpu max) ;;
+	*) qemu+=(-accel "tcg,thread=single" -cpu max) ;;
 	esac
 	;;
 arm64)

@@ -67,7 +67,9 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     referenced = expected if impl == "zero_copy" else 0
     assert cells(record, "copy_in", "bytes") == expected - referenced
     assert cells(record, "pin", "bytes") == referenced
-    assert cells(record, "deferred", "bytes") == referenced
+    # A segment that a slow guest sends twice is copied twice.
+    again = sum(thread["tcp_info"]["bytes_retrans"] for thread in record["traffic"]["sender"]["threads"])
+    assert referenced <= cells(record, "deferred", "bytes") <= referenced + again
     assert cells(record, "copy_out", "bytes") == expected
     # tcp_sendmsg and tcp_sendmsg_locked, each once per call
     calls = MESSAGES * (8 if impl == "per_field" else 1)
