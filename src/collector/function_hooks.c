@@ -194,14 +194,21 @@ static int try_again(struct functions *functions)
 
 int functions__try(struct functions *functions, struct copyscope *skel)
 {
+	bool taken[2] = {};
 	int refused = 0;
 
+	/* One of each kind will do: switching all of them on and off again takes seconds on a slow machine. */
 	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
-		int err = attach__attach(&functions->all[row]);
+		struct attach *function = &functions->all[row];
+		int err;
 
+		if (taken[function->probed])
+			continue;
+		err = attach__attach(function);
+		taken[function->probed] = !err;
 		if (!err)
 			continue;
-		attach__refuse(&functions->all[row], "attach: ", err);
+		attach__refuse(function, "attach: ", err);
 		refused++;
 	}
 	functions__detach(functions, skel);

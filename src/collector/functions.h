@@ -38,8 +38,8 @@ int functions__next(const struct functions *functions, int row);
 /* The kernel did not load it: it is to be loaded as a kprobe next, or not at all. */
 void functions__refuse(struct functions *functions, int row, int err);
 /*
- * Attaches all that were loaded, for a moment. Returns how many were refused: they are hooked in another way after the
- * next load, or have a reason.
+ * Attaches one that was loaded by fentry and one by kprobe, for a moment: some kernels load what they do not attach.
+ * Returns how many were refused: they are hooked in another way after the next load, or have a reason.
  */
 int functions__try(struct functions *functions, struct copyscope *skel);
 /* Attaches all that were loaded; -ENOENT, with a complaint, when the root of the sends or of the receives is missing. */
