@@ -12,6 +12,7 @@
 #include "hooks.h"
 #include "message.h"
 #include "names.h"
+#include "watch.h"
 
 enum need { REQUIRED, OPTIONAL, FALLBACK };
 
@@ -54,6 +55,7 @@ struct probes {
 	struct hook hooks[HOOK_CNT];
 	struct functions *functions;
 	unsigned int time_one_in;
+	const struct watch *watch;
 };
 
 static struct bpf_program *program_of(struct copyscope *skel, enum hook_id id)
@@ -84,7 +86,8 @@ static void find_tracepoints(struct probes *probes, const struct btf *btf, int e
 				 "--instruments sampler", strerror(-err));
 			continue;
 		}
-		if (!functions && !strcmp(row->instrument, "functions")) {
+		if ((!functions && !strcmp(row->instrument, "functions")) ||
+		    (!probes->watch && watch__owns(row->instrument))) {
 			hook->state = HOOK_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
 			continue;
@@ -103,13 +106,6 @@ static void find_tracepoints(struct probes *probes, const struct btf *btf, int e
 		hook->state = HOOK_MISSING;
 		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
 	}
-}
-
-static void fill_call_numbers(struct copyscope *skel)
-{
-	for (int call = 1; call < CALL_CNT; call++)
-		if (call_numbers[call] >= 0 && call_numbers[call] < SYSCALLS_MAX)
-			skel->rodata->call_of_nr[call_numbers[call]] = call;
 }
 
 /* What to load: everything that is READY, or one hook, or one function. */
@@ -132,7 +128,8 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	bpf_program__set_autoload(skel->progs.on_cycles, sampler);
 	bpf_program__set_autoload(skel->progs.on_llc_load_misses, sampler);
 	bpf_program__set_autoload(skel->progs.on_l1d_load_misses, sampler);
-	fill_call_numbers(skel);
+	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
+	watch__configure(probes->watch, skel);
 	skel->rodata->time_one_in = probes->time_one_in;
 	err = copyscope__load(skel);
 	if (err) {
@@ -176,7 +173,7 @@ static void find_refused(struct probes *probes)
 	}
 }
 
-int probes__open(struct probes **result, unsigned int time_one_in, bool functions)
+int probes__open(struct probes **result, unsigned int time_one_in, bool functions, const struct watch *watch)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
 	struct btf *btf;
@@ -185,6 +182,7 @@ int probes__open(struct probes **result, unsigned int time_one_in, bool function
 	if (!probes)
 		return -ENOMEM;
 	probes->time_one_in = time_one_in;
+	probes->watch = watch;
 	btf = btf__load_vmlinux_btf();
 	find_tracepoints(probes, btf, btf ? 0 : -errno, functions);
 	err = functions__new(&probes->functions, btf, functions);
@@ -248,7 +246,11 @@ int probes__detach(struct probes *probes)
 	int err = 0;
 
 	for (int i = 0; i < HOOK_CNT; i++) {
-		int failed = bpf_link__destroy(probes->hooks[i].link);
+		int failed;
+
+		if (!strcmp(hook_rows[i].instrument, "watch"))
+			continue;
+		failed = bpf_link__destroy(probes->hooks[i].link);
 
 		probes->hooks[i].link = NULL;
 		if (failed) {
@@ -270,6 +272,8 @@ json_t *probes__hooks_json(const struct probes *probes)
 		const struct hook *hook = &probes->hooks[i];
 		bool works = hook->state == HOOK_READY || hook->state == HOOK_ATTACHED;
 
+		if (!probes->watch && watch__owns(hook_rows[i].instrument))
+			continue;
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", hook_rows[i].id,
 						       "instrument", hook_rows[i].instrument,

@@ -6,7 +6,7 @@ from typing import Any
 
 from copyscope.attribution import EVENT_COLUMNS, SIDES, Key, SideTime, event_value, interval
 from copyscope.payload import NO_CLAIM, Flow, flows, gathers
-from copyscope.segments import Record, select, total, why_no_ledger
+from copyscope.segments import Record, delivered_bytes, select, total, why_no_ledger
 from copyscope.taxonomy import ACCOUNTS, STAGES
 
 Row = dict[str, Any]
@@ -173,4 +173,4 @@ def silent_high_ns(times: dict[str, SideTime]) -> float:
 
 def delivered_kib(record: Record) -> float:
     """Payload that arrived in the ledger segments, in KiB (1024 B)."""
-    return total(select(record, "ledger"), "receiver", "bytes") / 1024
+    return delivered_bytes(select(record, "ledger")) / 1024

@@ -8,7 +8,7 @@ from copyscope import stats
 from copyscope.attribution import SideTime, clocked, event_name
 from copyscope.cpu_time import CpuTime, cpu_time, excludes_softirq
 from copyscope.identities import Identity, compare, unchecked
-from copyscope.segments import PROCESSES, Record
+from copyscope.segments import Record, processes
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
 SAMPLING_TOLERANCE = 0.03
@@ -25,13 +25,13 @@ SHORT_BURST_NS = 50_000
 def time_identities(record: Record, times: dict[str, SideTime], gather_ns: float | None) -> list[Identity]:
     """All identities of time, for both processes."""
     found = []
-    for side in PROCESSES:
+    for side in processes(record):
         found += [
             sampled_time(record, side, times[side]),
             rows_sum(record, side, times[side]),
             attributed(record, side, times[side]),
         ]
-    fits = gather_fits(times["sender"], gather_ns)
+    fits = gather_fits(times[processes(record)[0]], gather_ns)
     return found if fits is None else [*found, fits]
 
 

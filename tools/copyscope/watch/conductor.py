@@ -1,0 +1,322 @@
+"""One run beside a program that copyscope did not write: segments are windows in time, nothing is paused.
+
+The counters of the instrument `watch` stay attached from the first to the last moment; the others come and go. Around
+each change the counters are read twice, so that it is known how much moved while hooks were attached or detached.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from copyscope import machine, paths
+from copyscope.child import Child, Message
+from copyscope.counters import all_unsupported
+from copyscope.errors import RunError
+from copyscope.perf_stat import PerfStat
+from copyscope.plan import Segment
+from copyscope.watch import connections, path, processes
+from copyscope.watch.command import PASSED_ON, PATIENCE_S, HeldCommand, is_in_foreground
+from copyscope.watch.schedule import segments
+from copyscope.watch.target import Target
+
+START_S = 15.0
+STOP_S = 10.0
+# How soon the end of the program, or Ctrl-C, is noticed.
+LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class WatchPlan:
+    """What one such run does, resolved; made by commands/watch.py."""
+
+    target: Target
+    probes: dict[Any, tuple[str, ...]]
+    duration_s: float | None
+    frequency_hz: int
+    gate: int
+    counters: bool
+    seed: int
+    output_to_stderr: bool = False
+
+
+@dataclass
+class Seen:
+    """What a run leaves behind, however it ends."""
+
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    ended: str = "the time was over"
+    pids: dict[int, str] = field(default_factory=dict)
+    topology: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
+    snapshots: list[tuple[Any, dict[str, list[int]], Any]] = field(default_factory=list)
+    collector: Message | None = None
+    counters: dict[str, Any] = field(default_factory=dict)
+    status: int | None = None
+    wall_s: float = 0.0
+
+
+class Watcher:
+    """Holds the collector, perf and the command; perform() is the fixed order."""
+
+    def __init__(self, plan: WatchPlan, tell: Callable[["Watcher"], None] | None = None) -> None:
+        self.plan = plan
+        self.seen = Seen()
+        self._tell = tell
+        self._exit = ExitStack()
+        self._command: HeldCommand | None = None
+        self._perf: PerfStat | None = None
+        self._perf_misses: str | None = None
+        self._cpu = processes.CpuTimes()
+        self._pids: set[int] = set()
+        self._stop: str | None = None
+        self._signals = 0
+        self.collector: Child
+
+    def perform(self) -> Seen:
+        """Run to the end. Raises only when nothing at all could be measured."""
+        began = time.monotonic()
+        with self._exit:
+            self._set_up()
+            try:
+                self._run_segments()
+            except RunError as error:
+                if not self.seen.segments:
+                    raise
+                self.seen.errors.append(str(error))
+            self.seen.ended = self._stop or self.seen.ended
+            self._look_at_connections()
+            self._describe()
+            self._collect_reports()
+            self._end_command()
+        self.seen.wall_s = time.monotonic() - began
+        return self.seen
+
+    # -- set up ---------------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        plan, target = self.plan, self.plan.target
+        steal_before = machine.cpu_times()
+        argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
+        functions = any("functions" in probes for probes in plan.probes.values())
+        self.collector = Child("collector", [*argv, *target.arguments(), *["--functions"] * functions])
+        self._exit.callback(self.collector.end)
+        if target.command:
+            self._command = self._exit.enter_context(
+                HeldCommand(target.command, output_to_stderr=plan.output_to_stderr)
+            )
+            target.started.append(self._command.pid)
+        self._listen_for_signals()
+        self.hooks = self.collector.expect("ready", START_S)["hooks"]
+        self.collector.ask("symbols", "symbols", START_S)
+        self.collector.ask("open watch", "opened")
+        self._find_processes()
+        self._cpu.read(self._pids, fresh=False)
+        self.seen.machine = machine.describe(self._namespace())
+        self._exit.callback(self._record_steal, steal_before)
+        if self._command is not None:
+            self._command.release()
+        self._look_at_connections()
+
+    def _listen_for_signals(self) -> None:
+        """Ctrl-C ends the measurement in order; what means the command is passed on to it."""
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, *PASSED_ON)}
+        in_foreground = is_in_foreground()
+
+        def on_signal(number: int, _frame: object) -> None:
+            name = signal.Signals(number).name
+            self._signals += number == signal.SIGINT
+            if self._command is not None and (number != signal.SIGINT or not in_foreground):
+                self._command.send(number)
+            if self._signals > 2:
+                raise KeyboardInterrupt
+            if number not in (signal.SIGUSR1, signal.SIGUSR2):
+                self._stop = "interrupted" if number == signal.SIGINT else f"stopped by {name}"
+
+        for number in before if self._command is not None else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, on_signal)
+        self._exit.callback(lambda: [signal.signal(n, handler) for n, handler in before.items()])
+
+    def _find_processes(self) -> None:
+        """Tell the collector of processes that it cannot have seen coming, and note everybody's name."""
+        now = self.plan.target.find_processes(self._pids)
+        for pid in sorted(now - self._pids):
+            process = processes.read_process(pid)
+            if process is None:
+                continue
+            self.seen.pids[pid] = process.comm
+            # Children of a process that has timers inherit them (perf_event_open(2)).
+            if process.parent not in self._pids or not self.plan.target.follow:
+                self.collector.ask(f"target target {pid}", "target")
+                self._cpu.read({pid}, fresh=False)
+                if self._perf is not None:
+                    self._perf_misses = f"perf was started before {process.comm}[{pid}] belonged to the target"
+        for pid in now & self._pids:  # a command has its own name only after exec
+            process = processes.read_process(pid)
+            if process is not None:
+                self.seen.pids[pid] = process.comm
+        self._pids = now
+        if self.plan.counters and self._perf is None and now:
+            self._perf = self._exit.enter_context(PerfStat(*sorted(now)))
+            self._perf.start()
+            self._perf.wait_ready()
+
+    def _namespace(self) -> path.Namespace:
+        pid = min(self._pids, default=None)
+        if self.plan.target.netns is not None:
+            return path.Namespace(self.plan.target.netns, pid)
+        return path.Namespace(Path(f"/proc/{'self' if pid is None else pid}/ns/net"), pid)
+
+    def _record_steal(self, before: Any) -> None:
+        if self.seen.machine is not None:
+            self.seen.machine["steal_percent"] = machine.steal_percent(before, machine.cpu_times())
+
+    # -- measure --------------------------------------------------------------------------------------
+
+    def _run_segments(self) -> None:
+        block = 0
+        for segment in segments(self.plan.duration_s, list(self.plan.probes), self.plan.seed):
+            if segment.block != block:
+                self._look_at_connections()
+                block = segment.block
+            self._run_segment(segment)
+            if self._tell is not None:
+                self._tell(self)
+            if self._stop is not None or self._has_ended():
+                return
+
+    def _run_segment(self, segment: Segment) -> None:
+        probes = self.plan.probes[segment.arm]
+        counting = self._perf if segment.arm == "ledger" else None
+        before = self._volume()
+        if probes:
+            self.collector.ask(f"open {','.join(probes)}", "opened")
+        if counting is not None:
+            counting.enable()
+        begin = self._volume()
+        began = self._clocks()
+        self._wait(segment.length_s)
+        ended = self._clocks()
+        end = self._volume()
+        # perf ends by itself when the last process has: its counts are whole then.
+        if counting is not None and not self._has_ended():
+            counting.disable()
+        if probes:
+            self.collector.ask("close", "closed")
+        after = self._volume()
+        self.seen.segments.append(
+            {
+                "index": segment.index,
+                "block": segment.block,
+                "arm": segment.arm,
+                "volumes": (before, begin, end, after),
+                "clocks": (began, ended),
+                "threads": processes.count_threads(self._pids),
+                "processes": end["processes"],
+            }
+        )
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self._stop is None and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_EVERY_S))
+            if self._has_ended():
+                return
+
+    def _has_ended(self) -> bool:
+        """Whether the program is gone; one that was never there yet (--comm, --cgroup) may still come."""
+        if self._command is not None:
+            if self._command.poll() is None:
+                return False
+            # It may have left its work to children, as daemons do.
+            self._find_processes()
+            if self._pids and self.plan.target.follow:
+                return False
+            self._stop = self._stop or "the command ended"
+            return True
+        if self.plan.target.how in ("comm", "cgroup") or any(processes.is_alive(p) for p in self._pids):
+            return False
+        self._find_processes()
+        if self._pids:
+            return False
+        self._stop = self._stop or "the program ended"
+        return True
+
+    def _volume(self) -> Message:
+        return self.collector.ask("volume", "volume")
+
+    def _clocks(self) -> tuple[int, int]:
+        if self._stop is None:
+            self._find_processes()
+        return self._cpu.read(self._pids, fresh=True)
+
+    def _look_at_connections(self) -> None:
+        """What TCP says of each connection, with our own counts taken in between."""
+        namespace = self._namespace().path
+        earlier = connections.snapshot(namespace)
+        ours = self.collector.ask("sockets", "sockets")["sockets"]
+        later = connections.snapshot(namespace)
+        if earlier is not None and later is not None:
+            self.seen.snapshots.append((earlier, ours, later))
+            if self.seen.topology is None and set(ours) & {str(inode) for inode in later}:
+                self._describe()
+
+    def _describe(self) -> None:
+        """The path of the connections that were used so far, as long as they can be looked at."""
+        used = [
+            connection
+            for _, ours, later in self.seen.snapshots
+            for inode, connection in later.items()
+            if str(inode) in ours
+        ]
+        if self.seen.topology is None or (used and not self.seen.topology["devices"]):
+            self.seen.topology = path.describe(self._namespace(), used)
+
+    # -- end ------------------------------------------------------------------------------------------
+
+    def _collect_reports(self) -> None:
+        if self._perf is not None:
+            counts = self._perf.finish()
+            if self._perf_misses is not None:
+                counts = all_unsupported(self._perf_misses, self._perf.events)
+            self.seen.counters = {name: count.as_record() for name, count in counts.items()}
+        try:
+            self.seen.collector = self.collector.ask("report", "report", STOP_S)
+        except RunError as error:
+            self.seen.errors.append(str(error))
+
+    def _end_command(self) -> None:
+        """Ctrl-C is the command's, too. One that ignores it is told to end, and in the end made to."""
+        command = self._command
+        if command is None:
+            return
+        if self._stop not in (None, "the command ended"):
+            if not _ends_within(command, PATIENCE_S):
+                self.seen.ended += f"; {command.argv[0]} went on for {PATIENCE_S:.0f} s and was sent SIGTERM"
+                command.send(signal.SIGTERM)
+                if not _ends_within(command, PATIENCE_S):
+                    self.seen.ended += ", then SIGKILL"
+                    command.send(signal.SIGKILL)
+        elif self.plan.duration_s is not None and command.poll() is None:
+            # The measuring time is over, and the command is not ours to end.
+            while command.poll() is None and self._stop is None:
+                time.sleep(LOOK_EVERY_S)
+            if self._stop is not None:
+                command.send(signal.SIGTERM)
+        _ends_within(command, PATIENCE_S)
+        self.seen.status = command.poll()
+
+
+def _ends_within(command: HeldCommand, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while command.poll() is None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
