@@ -56,7 +56,9 @@ def side_of_it(record: Record, direction: str) -> dict[str, Any] | None:
                 "calls": added(of_call, "calls"),
                 "bytes": added(of_call, "bytes"),
             }
-            for (protocol, syscall), of_call in sorted(by_call.items(), key=lambda item: -added(item[1], "bytes"))
+            for (protocol, syscall), of_call in sorted(
+                by_call.items(), key=lambda item: -added(item[1], "bytes")
+            )
         ],
         "zerocopy_share": added(rows, "zerocopy_bytes") / moved if moved else 0.0,
         "page_share": pages / moved if moved else 0.0,
@@ -77,7 +79,9 @@ def median_slot(sizes: Counter[int]) -> int:
 
 def local_share(record: Record) -> float | None:
     """The part of the peers that are on this machine; None when no path could be looked at."""
-    known = [peer["local"] for peer in (record["topology"] or {}).get("peers", []) if peer["local"] is not None]
+    known = [
+        peer["local"] for peer in (record["topology"] or {}).get("peers", []) if peer["local"] is not None
+    ]
     return sum(known) / len(known) if known else None
 
 

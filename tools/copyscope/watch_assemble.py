@@ -157,7 +157,9 @@ def volume_rows(segments: list[Row]) -> list[Row]:
             into["largest_bytes"] = max(into["largest_bytes"], row["largest_bytes"])
             for low, count in row["sizes"]:
                 into["sizes"][low] = into["sizes"].get(low, 0) + count
-    return [{**row, "sizes": [list(x) for x in sorted(row["sizes"].items())]} for _, row in sorted(sums.items())]
+    return [
+        {**row, "sizes": [list(x) for x in sorted(row["sizes"].items())]} for _, row in sorted(sums.items())
+    ]
 
 
 def packet_rows(segments: list[Row]) -> Row | None:

@@ -32,7 +32,7 @@ def zerocopy_totals(record: Record, arm: str | None = None) -> dict[str, int]:
 
 
 def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
-    """Bytes and calls of the accounts that another program can have: its own copies in user memory are not seen."""
+    """Bytes and calls of each account; the program's own copies in user memory are not seen."""
     absent = why_no_ledger(record)
     if absent:
         unknown = Flow(bytes_reason=absent, calls_reason=absent)
@@ -77,7 +77,9 @@ def _silent(zerocopy: dict[str, int], silent_high_ns: float) -> Flow:
 def _completion(record: Record, zerocopy: dict[str, int]) -> Flow:
     hook = next((h for h in record["hooks"] if h["id"] == "completion"), None)
     if hook is None or hook["state"] in ("missing", "refused"):
-        return Flow(0, "exact", calls_reason=f"{hook['symbol']}: {hook['reason']}" if hook else "no such hook")
+        return Flow(
+            0, "exact", calls_reason=f"{hook['symbol']}: {hook['reason']}" if hook else "no such hook"
+        )
     return Flow(0, "exact", zerocopy["completions"])
 
 

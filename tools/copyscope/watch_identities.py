@@ -1,8 +1,8 @@
 """Identities of a watched program: nobody cooperates, so the kernel's own books are compared with each other.
 
-Its traffic is never paused. What moved while hooks came and went is known (the `edge_` totals of each segment), and so is
-what may be under way at an edge: each thread inside one call, which counts at one place before and at the other after it.
-That, and nothing else, is the tolerance.
+Its traffic is never paused. What moved while hooks came and went is known (the `edge_` totals of each
+segment), and so is what may be under way at an edge: each thread inside one call, which counts at one place
+before and at the other after it. That, and nothing else, is the tolerance.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ def watch_identities(record: Record) -> list[Identity]:
 
 
 def by_connection(record: Record, direction: str) -> Identity:
-    """Our count of each connection against TCP's sequence numbers, for those that could be looked at twice."""
+    """Our count of each connection against TCP's own, for those that could be looked at twice."""
     done = NAMES[direction]
     name, what = f"connection_{done}_bytes", f"bytes {done} by socket calls = bytes {done} by TCP's own count"
     if not record["connections"]:
-        return unchecked(name, what, "bytes", "no connection lasted from one look to the next (ss, every 2 s)")
+        return unchecked(
+            name, what, "bytes", "no connection lasted from one look to the next (ss, every 2 s)"
+        )
     if direction == "receive" and any(row["syscall"] == SPLICED_IN for row in record["volume"]):
         return unchecked(name, what, "bytes", "bytes taken by splice(2) are counted in ledger segments only")
     rows = record["connections"]
@@ -49,7 +51,10 @@ def by_connection(record: Record, direction: str) -> Identity:
 def by_system_call(record: Record, direction: str) -> Identity:
     """Return values of the system calls against the socket layer's count, in the calls segments."""
     done = NAMES[direction]
-    name, what = f"call_{done}_bytes", f"bytes {done} by return values = bytes {done} at the socket (calls segments)"
+    name, what = (
+        f"call_{done}_bytes",
+        f"bytes {done} by return values = bytes {done} at the socket (calls segments)",
+    )
     segments = select(record, "calls")
     if not segments:
         return unchecked(name, what, "bytes", "no segment followed the system calls")

@@ -1,6 +1,7 @@
 """The ledger of a program that copyscope did not write: `derive` for a record with a target. Pure.
 
-One side, `target`, and `other`. Rates are per KiB of payload that the program moved through its sockets, sent or received.
+One side, `target`, and `other`. Rates are per KiB of payload that the program moved through its sockets, sent
+or received.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from copyscope.identities import excused
 from copyscope.losses import losses
 from copyscope.overhead import overhead
 from copyscope.portrait import portrait
-from copyscope.rows import CONTEXTS, HOME, delivered_kib, sampled_row, silent_high_ns
+from copyscope.rows import CONTEXTS, HOME, delivered_kib, sampled_row, silent_high_ns, with_flow
 from copyscope.segments import Record, goodput_gbps, select, total, wall_ns, why_no_ledger
 from copyscope.taxonomy import ACCOUNTS, STAGES
 from copyscope.time_identities import sampled_share, time_identities
@@ -46,6 +47,7 @@ def derive(record: Record) -> Record:
     found = watch_identities(full) + time_identities(full, times, 0)
     full["identities"] = [excused(full, identity) for identity in found]
     full["portrait"] = portrait(full)
+    full.setdefault("advice", None)
     full["verdict"] = find_verdict(full)
     return full
 
@@ -75,17 +77,8 @@ def ledger_rows(record: Record, times: dict[str, SideTime]) -> list[Row]:
                 if not home and key not in times[side].weights.samples:
                     continue
                 row = {"account": account} | sampled_row(record, times[side], side, key, kib)
-                flow = moved[account]
-                reasons = dict(row["reasons"])
-                if home:
-                    found: Row = {"bytes": flow.bytes, "bytes_method": flow.bytes_method, "calls": flow.calls}
-                    why = {"calls": flow.calls_reason, "bytes": flow.bytes_reason, "bytes_method": flow.bytes_reason}
-                else:
-                    found = dict.fromkeys(("bytes", "bytes_method", "calls"))
-                    where = f"counted once, on the row {account} target {HOME[account][1]}"
-                    why = dict.fromkeys(found, where)
-                reasons |= {name: str(why[name]) for name, value in found.items() if value is None}
-                rows.append(row | found | {"reasons": reasons})
+                home_row = f"{account} target {HOME[account][1]}"
+                rows.append(with_flow(row, moved[account], home_row, home=home))
     return rows
 
 
@@ -97,7 +90,10 @@ def stage_rows(record: Record, times: dict[str, SideTime]) -> list[Row]:
         for side in SIDES:
             for context in CONTEXTS:
                 key = ("stage", stage, context)
-                always = side == "target" and (stage, context) in (("user", "user"), ("unattributed", "process"))
+                always = side == "target" and (stage, context) in (
+                    ("user", "user"),
+                    ("unattributed", "process"),
+                )
                 if always or key in times[side].weights.samples:
                     rows.append({"stage": stage} | sampled_row(record, times[side], side, key, kib))
     return rows

@@ -58,7 +58,9 @@ def silence(record: Record) -> list[str]:
 
 
 def spliced(record: Record) -> int:
-    return added([row for row in volume(record, "receive") if row["syscall"] == "splice from a socket"], "bytes")
+    return added(
+        [row for row in volume(record, "receive") if row["syscall"] == "splice from a socket"], "bytes"
+    )
 
 
 def too_short(record: Record) -> list[str]:
@@ -95,7 +97,8 @@ def find_sentence(record: Record) -> str:
             text += f": {zerocopy['cause']['sentence']}"
     pages = [row for row in volume(record, "send") if row["syscall"] in BY_REFERENCE]
     if pages and record["tx_bytes"]:
-        text += f"; {percent(added(pages, 'bytes') / record['tx_bytes'])} of its bytes went out by reference to pages"
+        paged = percent(added(pages, "bytes") / record["tx_bytes"])
+        text += f"; {paged} of its bytes went out by reference to pages"
     return f"{name}: {text}"
 
 
@@ -111,7 +114,9 @@ def file_read_share(record: Record) -> float | None:
     rows = [row for row in record["samples"] if row["side"] == "target"]
     whole = sum(row["weight"] for row in rows if row["event"] in ("cpu-clock", "cycles"))
     reading = sum(
-        row["weight"] for row in rows if row["symbol"] in FILE_READS and row["event"] in ("cpu-clock", "cycles")
+        row["weight"]
+        for row in rows
+        if row["symbol"] in FILE_READS and row["event"] in ("cpu-clock", "cycles")
     )
     return reading / whole if whole else None
 

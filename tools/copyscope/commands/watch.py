@@ -1,6 +1,7 @@
 """tools/profile.py --pid, --comm, --cgroup, -- COMMAND: one run beside a program of somebody else's."""
 
 import argparse
+import json
 import os
 import secrets
 import sys
@@ -27,8 +28,12 @@ from copyscope.watch.target import (
     parse_pids,
 )
 from copyscope.watch_assemble import assemble
+from copyscope.watch_live import Window
 
 Record = dict[str, Any]
+
+# Every arm once a second, so that the screen has something new to say that often.
+LIVE_BLOCK_S = 1.0
 
 
 def main(argv: list[str]) -> int:
@@ -52,22 +57,29 @@ def main(argv: list[str]) -> int:
         gate=args.gate,
         counters="counters" in instruments,
         seed=seed,
+        block_s=LIVE_BLOCK_S if args.live else None,
         output_to_stderr=args.json == "-" or args.live,
     )
-    workload = {"impl": None, "command": list(command) or None, "duration_s": args.duration, "messages": None}
+    workload = {"impl": None, "command": list(command) or None, "messages": None}
+    workload["duration_s"] = args.duration
     if not args.quiet and not args.live:
         until = f"for {args.duration:g} s" if args.duration else "until it ends, or Ctrl-C"
         print(f"watching {target.title()} {until}", file=sys.stderr)
     name = target.title()
-    with LiveView(name, target_section(target, name), wanted=args.live) as view:
-        seen = Watcher(plan, view.update if args.live else None).perform()
+    section = target_section(target, name)
+    window = Window(workload, section, args.frequency)
+    with LiveView(wanted=args.live) as view:
+
+        def show(watcher: Watcher) -> None:
+            view.update(window.record(watcher.seen, watcher.collector.ask("samples", "samples")))
+
+        seen = Watcher(plan, show if args.live else None).perform()
     git, dirty = git_revision()
     digest = {"target": target.how, "name": name}
     identity = Identity(record.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
-    section = target_section(target, name)
     made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
     if args.advise:
-        made["advice"] = advice.advise(made, advice.read_crossovers(crossover_file(made)))
+        made["advice"] = advice.advise(made, read_crossovers(made))
     keep(made, seen, args, out)
     if seen.status:
         return seen.status
@@ -75,7 +87,7 @@ def main(argv: list[str]) -> int:
 
 
 def watch_probes(instruments: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
-    """The arms of a run of our own, with what they need here: copies instead of bytes, packets with the calls."""
+    """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
     extra = {"bytes": ("copies",), "calls": ("calls", "packets")}
     return {
         arm: tuple(name for probe in probes for name in extra.get(probe, (probe,)))
@@ -107,9 +119,20 @@ def target_section(target: Target, name: str) -> Record:
     }
 
 
-def crossover_file(made: Record) -> Path:
-    """Where this host's measured crossovers are."""
-    return ROOT / "results" / made["machine"]["hostname"] / "crossover" / "crossover.json"
+def read_crossovers(made: Record) -> list[Record] | None:
+    """What tools/crossover.py has measured on this host; None when it has not been run."""
+    path = ROOT / "results" / str(made["machine"]["hostname"]) / "crossover" / "crossover.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    try:
+        rows: list[Record] = json.loads(text)["crossovers"]
+    except (ValueError, KeyError) as error:
+        raise RunError(
+            f"--advise: {path}: not a crossover file: {error!r}: run tools/crossover.py again"
+        ) from error
+    return rows
 
 
 def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -> None:

@@ -15,7 +15,7 @@ examples:
   sudo tools/profile.py --pid 4711 --duration 10 --advise
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 
-exit status: that of the command when it is not 0; else 0 a valid run, 1 a failed or invalid run, 2 wrong usage
+exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or invalid one, 2 wrong usage
 """
 
 
@@ -53,7 +53,10 @@ def parser() -> argparse.ArgumentParser:
         "--duration", type=float, metavar="S", help="measuring time; default: until the end or Ctrl-C"
     )
     tool.add_argument(
-        "--instruments", default="auto", metavar="LIST", help="auto, or some of counters,calls,sampler,functions"
+        "--instruments",
+        default="auto",
+        metavar="LIST",
+        help="auto, or some of counters,calls,sampler,functions",
     )
     tool.add_argument(
         "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
@@ -62,7 +65,9 @@ def parser() -> argparse.ArgumentParser:
     tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
     out = made.add_argument_group("output")
     out.add_argument("--live", action="store_true", help="a screen that is refreshed while it runs")
-    out.add_argument("--advise", action="store_true", help="say whether zero-copy or sendfile would help here")
+    out.add_argument(
+        "--advise", action="store_true", help="say whether zero-copy or sendfile would help here"
+    )
     out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
     out.add_argument("--out", metavar="DIR", help="keep the record (and its folded stacks) in this directory")
     out.add_argument("-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, symbols")
@@ -75,7 +80,9 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     named = [option for option, value in zip(WHOM, (args.pid, args.comm, args.cgroup), strict=True) if value]
     named += ["-- COMMAND"] * bool(command)
     if len(named) != 1:
-        raise UsageError(f"{' and '.join(named) or '--'}: name one program: --pid, --comm, --cgroup or -- COMMAND")
+        raise UsageError(
+            f"{' and '.join(named) or '--'}: name one program: --pid, --comm, --cgroup or -- COMMAND"
+        )
     if args.duration is not None and not 0.5 <= args.duration <= 86_400:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
     if not 1 <= args.frequency <= 50_000:

@@ -36,7 +36,8 @@ def _direction_text(part: Record, direction: str) -> str:
         f"{units.format_percent(row['calls'] / part['calls'])}"
         for row in part["by_call"]
     )
-    text = f"{units.format_count(part['calls'])} calls of {units.format_bytes(round(part['mean_bytes']))} on average; {calls}"
+    mean = units.format_bytes(round(part["mean_bytes"]))
+    text = f"{units.format_count(part['calls'])} calls of {mean} on average; {calls}"
     if direction == "send":
         text += (
             f"; by reference: zero-copy {units.format_percent(part['zerocopy_share'])}, "
@@ -58,7 +59,9 @@ def histogram_lines(sizes: list[list[int]], width: int) -> list[Text]:
         lines.append(Text((text + units.format_bar(count / whole, longest, BAR_WIDTH)).rstrip()[:width]))
     left = sum(count for slot in sizes if slot not in shown for count in slot[1:])
     if left:
-        lines += wrap(f"and {units.format_percent(left / whole)} of other sizes", width, indent=2, style="dim")
+        lines += wrap(
+            f"and {units.format_percent(left / whole)} of other sizes", width, indent=2, style="dim"
+        )
     return lines
 
 
@@ -68,7 +71,8 @@ def _packet_text(portrait: Record) -> str:
         return f"n/a: {portrait['reasons']['packets']}"
     return (
         f"{units.format_count(packets['packets'])} handed to a device in its own time, "
-        f"{units.format_bytes(round(packets['mean_bytes']))} and {packets['mean_segments']:.1f} segments on average"
+        f"{units.format_bytes(round(packets['mean_bytes']))} and {packets['mean_segments']:.1f} segments "
+        "on average"
     )
 
 

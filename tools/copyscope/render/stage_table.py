@@ -123,7 +123,11 @@ def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: in
             text += f", {units.format_count(values['samples'])} samples"
         text += _unseen(values)
         if side == "other":
-            text += " (softirq work on nobody's time)" if watched(dict(record)) else " (softirq work beside both processes)"
+            text += (
+                " (softirq work on nobody's time)"
+                if watched(dict(record))
+                else " (softirq work beside both processes)"
+            )
         lines += wrap(text, width, indent=2, style="dim")
     return lines
 

@@ -101,7 +101,9 @@ def zerocopy_lines(record: Record, width: int) -> list[Text]:
         f"{units.format_count(zerocopy['copied'])} copied after all"
     )
     if zerocopy["unseen"]:
-        text += f"; {units.format_count(zerocopy['unseen'])} were taken off the queue before they could be read"
+        text += (
+            f"; {units.format_count(zerocopy['unseen'])} were taken off the queue before they could be read"
+        )
     if zerocopy["cause"] is not None:
         text += f": {zerocopy['cause']['sentence']}"
     return labelled("zero-copy", text, width)

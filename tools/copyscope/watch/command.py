@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import pwd
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import NoReturn, Self
@@ -11,9 +13,9 @@ from typing import NoReturn, Self
 from copyscope.errors import RunError
 from copyscope.topology import invoking_user
 
-# What is sent to us and means the command as well.
-PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# How long the command may take to end after it was told to.
 PATIENCE_S = 2.0
+RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class HeldCommand:
@@ -63,6 +65,29 @@ class HeldCommand:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
+    def end(self) -> str:
+        """Wait for its end; one that ignores what it was told is told to end, and in the end made to.
+
+        Returns what had to be done, as the rest of a sentence.
+        """
+        if self._ends_within(PATIENCE_S):
+            return ""
+        name = self.argv[0]
+        self.send(signal.SIGTERM)
+        if self._ends_within(PATIENCE_S):
+            return f"; {name} went on for {PATIENCE_S:.0f} s after that and was sent SIGTERM"
+        self.send(signal.SIGKILL)
+        self._ends_within(PATIENCE_S)
+        return f"; {name} ignored that and SIGTERM, and was killed"
+
+    def _ends_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while self.poll() is None:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
+
     def _close_gate(self) -> None:
         if self._gate >= 0:
             os.close(self._gate)
@@ -88,7 +113,7 @@ class HeldCommand:
 def _become(argv: Sequence[str], gate: int, failure: int, output_to_stderr: bool) -> NoReturn:
     """In the child: wait, drop privileges, exec. Never returns."""
     try:
-        for number in (signal.SIGINT, *PASSED_ON):
+        for number in RESET:
             signal.signal(number, signal.SIG_DFL)
         if output_to_stderr:
             os.dup2(2, 1)
@@ -99,25 +124,9 @@ def _become(argv: Sequence[str], gate: int, failure: int, output_to_stderr: bool
             os.setgroups([])
             os.setgid(user.gid)
             if user.known:
-                import pwd
-
                 os.initgroups(pwd.getpwuid(user.uid).pw_name, user.gid)
             os.setuid(user.uid)
         os.execvp(argv[0], list(argv))
     except OSError as error:
         os.write(failure, str(error.errno).encode())
     os._exit(127)
-
-
-def is_in_foreground() -> bool:
-    """Whether Ctrl-C on the terminal reaches us, and with us the command that we started."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)

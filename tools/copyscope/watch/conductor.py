@@ -1,10 +1,10 @@
 """One run beside a program that copyscope did not write: segments are windows in time, nothing is paused.
 
-The counters of the instrument `watch` stay attached from the first to the last moment; the others come and go. Around
-each change the counters are read twice, so that it is known how much moved while hooks were attached or detached.
+The counters of the instrument `watch` stay attached from the first to the last moment; the others come and
+go. Around each change the counters are read twice, so that it is known how much moved while hooks were
+attached or detached.
 """
 
-import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,8 +20,9 @@ from copyscope.errors import RunError
 from copyscope.perf_stat import PerfStat
 from copyscope.plan import Segment
 from copyscope.watch import connections, path, processes
-from copyscope.watch.command import PASSED_ON, PATIENCE_S, HeldCommand, is_in_foreground
+from copyscope.watch.command import HeldCommand
 from copyscope.watch.schedule import segments
+from copyscope.watch.stop import Stop
 from copyscope.watch.target import Target
 
 START_S = 15.0
@@ -41,6 +42,7 @@ class WatchPlan:
     gate: int
     counters: bool
     seed: int
+    block_s: float | None = None
     output_to_stderr: bool = False
 
 
@@ -75,8 +77,7 @@ class Watcher:
         self._perf_misses: str | None = None
         self._cpu = processes.CpuTimes()
         self._pids: set[int] = set()
-        self._stop: str | None = None
-        self._signals = 0
+        self._stop = Stop()
         self.collector: Child
 
     def perform(self) -> Seen:
@@ -90,9 +91,8 @@ class Watcher:
                 if not self.seen.segments:
                     raise
                 self.seen.errors.append(str(error))
-            self.seen.ended = self._stop or self.seen.ended
+            self.seen.ended = self._stop.reason or self.seen.ended
             self._look_at_connections()
-            self._describe()
             self._collect_reports()
             self._end_command()
         self.seen.wall_s = time.monotonic() - began
@@ -112,36 +112,19 @@ class Watcher:
                 HeldCommand(target.command, output_to_stderr=plan.output_to_stderr)
             )
             target.started.append(self._command.pid)
-        self._listen_for_signals()
+        self._exit.callback(self._stop.listen(self._command))
         self.hooks = self.collector.expect("ready", START_S)["hooks"]
         self.collector.ask("symbols", "symbols", START_S)
         self.collector.ask("open watch", "opened")
         self._find_processes()
         self._cpu.read(self._pids, fresh=False)
         self.seen.machine = machine.describe(self._namespace())
+        self._read_limits()
         self._exit.callback(self._record_steal, steal_before)
         if self._command is not None:
             self._command.release()
+        self._describe()
         self._look_at_connections()
-
-    def _listen_for_signals(self) -> None:
-        """Ctrl-C ends the measurement in order; what means the command is passed on to it."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, *PASSED_ON)}
-        in_foreground = is_in_foreground()
-
-        def on_signal(number: int, _frame: object) -> None:
-            name = signal.Signals(number).name
-            self._signals += number == signal.SIGINT
-            if self._command is not None and (number != signal.SIGINT or not in_foreground):
-                self._command.send(number)
-            if self._signals > 2:
-                raise KeyboardInterrupt
-            if number not in (signal.SIGUSR1, signal.SIGUSR2):
-                self._stop = "interrupted" if number == signal.SIGINT else f"stopped by {name}"
-
-        for number in before if self._command is not None else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, on_signal)
-        self._exit.callback(lambda: [signal.signal(n, handler) for n, handler in before.items()])
 
     def _find_processes(self) -> None:
         """Tell the collector of processes that it cannot have seen coming, and note everybody's name."""
@@ -156,7 +139,9 @@ class Watcher:
                 self.collector.ask(f"target target {pid}", "target")
                 self._cpu.read({pid}, fresh=False)
                 if self._perf is not None:
-                    self._perf_misses = f"perf was started before {process.comm}[{pid}] belonged to the target"
+                    self._perf_misses = (
+                        f"perf was started before {process.comm}[{pid}] belonged to the target"
+                    )
         for pid in now & self._pids:  # a command has its own name only after exec
             process = processes.read_process(pid)
             if process is not None:
@@ -173,6 +158,15 @@ class Watcher:
             return path.Namespace(self.plan.target.netns, pid)
         return path.Namespace(Path(f"/proc/{'self' if pid is None else pid}/ns/net"), pid)
 
+    def _read_limits(self) -> None:
+        """The memlock limit is the program's, not ours."""
+        pid = min(self._pids, default=None)
+        if pid is not None and self.seen.machine is not None:
+            memlock_bytes = processes.memlock_bytes(pid)
+            self.seen.machine["limits"]["memlock_bytes"] = memlock_bytes
+            if memlock_bytes is None:
+                self.seen.machine["reasons"]["limits.memlock_bytes"] = "unlimited"
+
     def _record_steal(self, before: Any) -> None:
         if self.seen.machine is not None:
             self.seen.machine["steal_percent"] = machine.steal_percent(before, machine.cpu_times())
@@ -180,29 +174,30 @@ class Watcher:
     # -- measure --------------------------------------------------------------------------------------
 
     def _run_segments(self) -> None:
-        block = 0
-        for segment in segments(self.plan.duration_s, list(self.plan.probes), self.plan.seed):
+        plan, block = self.plan, 0
+        for segment in segments(plan.duration_s, list(plan.probes), plan.seed, plan.block_s):
             if segment.block != block:
                 self._look_at_connections()
                 block = segment.block
             self._run_segment(segment)
             if self._tell is not None:
                 self._tell(self)
-            if self._stop is not None or self._has_ended():
+            if self._stop.reason is not None or self._has_ended():
                 return
 
     def _run_segment(self, segment: Segment) -> None:
         probes = self.plan.probes[segment.arm]
         counting = self._perf if segment.arm == "ledger" else None
+        self._find_processes()
         before = self._volume()
         if probes:
             self.collector.ask(f"open {','.join(probes)}", "opened")
         if counting is not None:
             counting.enable()
         begin = self._volume()
-        began = self._clocks()
+        began = self._cpu.read(self._pids, fresh=True)
         self._wait(segment.length_s)
-        ended = self._clocks()
+        ended = self._cpu.read(self._pids, fresh=True)
         end = self._volume()
         # perf ends by itself when the last process has: its counts are whole then.
         if counting is not None and not self._has_ended():
@@ -224,7 +219,7 @@ class Watcher:
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while self._stop is None and (left := until - time.monotonic()) > 0:
+        while self._stop.reason is None and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_EVERY_S))
             if self._has_ended():
                 return
@@ -238,23 +233,18 @@ class Watcher:
             self._find_processes()
             if self._pids and self.plan.target.follow:
                 return False
-            self._stop = self._stop or "the command ended"
+            self._stop.because("the command ended")
             return True
         if self.plan.target.how in ("comm", "cgroup") or any(processes.is_alive(p) for p in self._pids):
             return False
         self._find_processes()
         if self._pids:
             return False
-        self._stop = self._stop or "the program ended"
+        self._stop.because("the program ended")
         return True
 
     def _volume(self) -> Message:
         return self.collector.ask("volume", "volume")
-
-    def _clocks(self) -> tuple[int, int]:
-        if self._stop is None:
-            self._find_processes()
-        return self._cpu.read(self._pids, fresh=True)
 
     def _look_at_connections(self) -> None:
         """What TCP says of each connection, with our own counts taken in between."""
@@ -264,18 +254,20 @@ class Watcher:
         later = connections.snapshot(namespace)
         if earlier is not None and later is not None:
             self.seen.snapshots.append((earlier, ours, later))
-            if self.seen.topology is None and set(ours) & {str(inode) for inode in later}:
-                self._describe()
+            self._describe()
 
     def _describe(self) -> None:
-        """The path of the connections that were used so far, as long as they can be looked at."""
+        """The path of the connections that were used so far; once, as soon as there is one to look at."""
+        topology = self.seen.topology
+        if topology is not None and topology["devices"]:
+            return
         used = [
             connection
             for _, ours, later in self.seen.snapshots
             for inode, connection in later.items()
             if str(inode) in ours
         ]
-        if self.seen.topology is None or (used and not self.seen.topology["devices"]):
+        if topology is None or used:
             self.seen.topology = path.describe(self._namespace(), used)
 
     # -- end ------------------------------------------------------------------------------------------
@@ -292,31 +284,11 @@ class Watcher:
             self.seen.errors.append(str(error))
 
     def _end_command(self) -> None:
-        """Ctrl-C is the command's, too. One that ignores it is told to end, and in the end made to."""
+        """When only the measuring time is over, it may go on for as long as it likes."""
         command = self._command
         if command is None:
             return
-        if self._stop not in (None, "the command ended"):
-            if not _ends_within(command, PATIENCE_S):
-                self.seen.ended += f"; {command.argv[0]} went on for {PATIENCE_S:.0f} s and was sent SIGTERM"
-                command.send(signal.SIGTERM)
-                if not _ends_within(command, PATIENCE_S):
-                    self.seen.ended += ", then SIGKILL"
-                    command.send(signal.SIGKILL)
-        elif self.plan.duration_s is not None and command.poll() is None:
-            # The measuring time is over, and the command is not ours to end.
-            while command.poll() is None and self._stop is None:
-                time.sleep(LOOK_EVERY_S)
-            if self._stop is not None:
-                command.send(signal.SIGTERM)
-        _ends_within(command, PATIENCE_S)
+        while self._stop.reason is None and command.poll() is None:
+            time.sleep(LOOK_EVERY_S)
+        self.seen.ended += command.end()
         self.seen.status = command.poll()
-
-
-def _ends_within(command: HeldCommand, seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while command.poll() is None:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True

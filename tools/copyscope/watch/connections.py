@@ -1,6 +1,6 @@
 """What TCP itself says of each connection, through ss(8): the second opinion on the bytes, and the path.
 
-    ESTAB 0 2554320 127.0.0.1:59112 127.0.0.1:5999 ino:42 sk:1 ... mss:32768 ... bytes_acked:1 bytes_received:1
+ESTAB 0 2554320 127.0.0.1:59112 127.0.0.1:5999 ino:42 sk:1 ... mss:32768 ... bytes_acked:1 bytes_received:1
 """
 
 import re
@@ -23,7 +23,7 @@ NUMBERS = {
 
 @dataclass(frozen=True)
 class Connection:
-    """One TCP connection as the kernel counts it; unknown numbers of an idle one are 0 (ss leaves them out)."""
+    """One TCP connection as the kernel counts it; what ss leaves out of an idle one is 0."""
 
     inode: int
     state: str

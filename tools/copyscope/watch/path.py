@@ -43,9 +43,7 @@ class Namespace:
             return ""
         return done.stdout if done.returncode == 0 else ""
 
-    def sysctls(
-        self, _side: Literal["sender", "receiver"], names: Sequence[str]
-    ) -> dict[str, str | None]:
+    def sysctls(self, _side: Literal["sender", "receiver"], names: Sequence[str]) -> dict[str, str | None]:
         """Sysctl name -> value inside; for machine.describe()."""
         files = [f"/proc/sys/{name.replace('.', '/')}" for name in names]
         values: dict[str, str | None] = dict.fromkeys(names)

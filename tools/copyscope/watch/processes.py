@@ -3,6 +3,7 @@
 Everything here may race with the end of a process: one that is gone has no row, and is no error.
 """
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -112,6 +113,16 @@ def voluntary_switches(pid: int) -> int:
     return switches
 
 
+def memlock_bytes(pid: int) -> int | None:
+    """RLIMIT_MEMLOCK of a process; None when it is unlimited (or nobody can say any more)."""
+    try:
+        text = (PROC / str(pid) / "limits").read_text()
+    except OSError:
+        return None
+    match = re.search(r"^Max locked memory\s+(\d+)", text, re.MULTILINE)
+    return int(match.group(1)) if match else None
+
+
 def _threads(pid: int) -> list[Path]:
     try:
         return list((PROC / str(pid) / "task").iterdir())
@@ -122,8 +133,8 @@ def _threads(pid: int) -> list[Path]:
 class CpuTimes:
     """CPU time and switches of a changing set of processes, as one total that only grows.
 
-    Of a process that ends its last reading counts; what it did after that is missing. perf's task-clock, which
-    follows children by itself, has it: it is preferred wherever perf works.
+    Of a process that ends its last reading counts; what it did after that is missing. perf's task-clock,
+    which follows children by itself, has it: it is preferred wherever perf works.
     """
 
     def __init__(self) -> None:

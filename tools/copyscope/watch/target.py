@@ -1,6 +1,5 @@
-"""Whom to watch: the processes behind --pid, --comm, --cgroup or a command, checked before anything starts."""
+"""Whom to watch: who is behind --pid, --comm, --cgroup or a command, checked before anything starts."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,7 +58,7 @@ class Target:
 
 def check_pid_namespace() -> None:
     """BPF sees the pids of the whole machine; in a container ours are others."""
-    if os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE:
+    if Path("/proc/self/ns/pid").stat().st_ino != INITIAL_PID_NAMESPACE:
         raise RunError(
             "pid namespace: copyscope runs inside a container, where pids are not the kernel's: run it on "
             "the host, or watch a container from there with --cgroup"
