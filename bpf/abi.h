@@ -127,6 +127,12 @@ enum watch_mode {
 	WATCH_CGROUP,
 };
 
+/* How a process came to be watched: by itself, or because its parent was (then it has inherited what that had). */
+enum watched_by {
+	WATCHED_ITSELF = 1,
+	WATCHED_BY_FORK,
+};
+
 #define WATCHED_MAX 16384
 #define WATCH_COMM 16
 
@@ -189,6 +195,8 @@ _Static_assert(sizeof(struct zerocopy_socket) == 8, "zerocopy_socket");
 /* Totals of a watched program that are no bytes. */
 enum watch_total {
 	WATCH_FORKS,
+	/* Threads of watched processes, first threads too, that were made. */
+	WATCH_BIRTHS,
 	WATCH_EXITS,
 	WATCH_COMPLETIONS,
 	WATCH_COPIED,

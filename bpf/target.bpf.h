@@ -26,7 +26,7 @@ extern const volatile __u32 watch_cgroup_level;
 extern const volatile __u32 watch_netns;
 #define SIDE_WATCHED SIDE_SENDER
 
-/* tgid -> 1 */
+/* tgid -> enum watched_by */
 struct watched_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, WATCHED_MAX);
@@ -51,11 +51,9 @@ static __always_inline void count_loss(enum loss what)
 	__sync_fetch_and_add(&lost[what], 1);
 }
 
-static __always_inline void watch(__u32 tgid)
+static __always_inline void watch(__u32 tgid, __u32 by)
 {
-	__u32 yes = 1;
-
-	if (bpf_map_update_elem(&watched, &tgid, &yes, BPF_ANY))
+	if (bpf_map_update_elem(&watched, &tgid, &by, BPF_NOEXIST) && !bpf_map_lookup_elem(&watched, &tgid))
 		count_loss(LOSS_WATCHED_MAP_FULL);
 }
 
@@ -66,7 +64,7 @@ static __always_inline __u32 current_side(void)
 	if (watch_mode == WATCH_CGROUP && side_of(tgid) == SIDE_OTHER) {
 		if (bpf_get_current_ancestor_cgroup_id(watch_cgroup_level) != watch_cgroup_id)
 			return SIDE_OTHER;
-		watch(tgid);
+		watch(tgid, WATCHED_ITSELF);
 		return SIDE_WATCHED;
 	}
 	return side_of(tgid);

@@ -12,9 +12,12 @@ int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *ch
 {
 	__u32 tgid = child->tgid;
 
-	if (!watch_follow || (__u32)parent->tgid == tgid || side_of(parent->tgid) == SIDE_OTHER)
+	if (side_of(parent->tgid) == SIDE_OTHER)
 		return 0;
-	watch(tgid);
+	add_total(WATCH_BIRTHS, 1);
+	if (!watch_follow || (__u32)parent->tgid == tgid)
+		return 0;
+	watch(tgid, WATCHED_BY_FORK);
 	add_total(WATCH_FORKS, 1);
 	return 0;
 }
@@ -46,6 +49,6 @@ int BPF_PROG(on_process_exec, struct task_struct *task)
 		if (!comm[i])
 			break;
 	}
-	watch(task->tgid);
+	watch(task->tgid, WATCHED_ITSELF);
 	return 0;
 }

@@ -163,6 +163,7 @@ int main(int argc, char **argv)
 	raise_memlock();
 	raise_open_files();
 	collector.watch = env.watch;
+	collector.rosters[SIDE_SENDER].restless = env.watch.mode != WATCH_NOBODY;
 	if (env.watch.mode != WATCH_NOBODY)
 		names__watch();
 	err = stacks__new(&collector.stacks);

@@ -17,6 +17,7 @@ void names__watch(void)
 
 const char *const watch_total_names[WATCH_TOTAL_CNT] = {
 	[WATCH_FORKS] = "forks",
+	[WATCH_BIRTHS] = "births",
 	[WATCH_EXITS] = "exits",
 	[WATCH_COMPLETIONS] = "completions",
 	[WATCH_COPIED] = "copied",

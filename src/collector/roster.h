@@ -11,6 +11,8 @@
 struct roster {
 	pid_t pids[ROSTER_MAX];
 	int count;
+	/* Its threads may come and go: no timer may wait for longer than such a thread lives. */
+	bool restless;
 };
 
 /* False when there is no room, or when it is there already. */

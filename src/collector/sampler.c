@@ -132,7 +132,7 @@ static unsigned int timer_hz(const struct roster *roster, unsigned int frequency
 
 		longest_ns = mean_ns > longest_ns ? mean_ns : longest_ns;
 	}
-	sleeps = longest_ns < SHORT_SLICE_NS;
+	sleeps = longest_ns < SHORT_SLICE_NS || (roster && roster->restless);
 
 	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }

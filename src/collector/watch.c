@@ -30,9 +30,9 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 
 void watch__add(struct copyscope *skel, pid_t tgid)
 {
-	__u32 key = tgid, yes = 1;
+	__u32 key = tgid, by = WATCHED_ITSELF;
 
-	if (bpf_map_update_elem(bpf_map__fd(skel->maps.watched), &key, &yes, BPF_ANY))
+	if (bpf_map_update_elem(bpf_map__fd(skel->maps.watched), &key, &by, BPF_ANY))
 		__sync_fetch_and_add(&skel->bss->lost[LOSS_WATCHED_MAP_FULL], 1);
 }
 
@@ -119,16 +119,18 @@ static json_t *packets_json(const struct copyscope *skel)
 			 "segments", (json_int_t)sum.segments, "sizes", sizes_json(sum.sizes));
 }
 
-static int count_processes(const struct copyscope *skel)
+static json_t *processes_json(const struct copyscope *skel)
 {
-	int fd = bpf_map__fd(skel->maps.watched), count = 0;
-	__u32 key, *previous = NULL;
+	int fd = bpf_map__fd(skel->maps.watched);
+	__u32 key, by, *previous = NULL;
+	json_t *array = json_array();
 
 	while (!bpf_map_get_next_key(fd, previous, &key)) {
 		previous = &key;
-		count++;
+		if (!bpf_map_lookup_elem(fd, &key, &by))
+			json_array_append_new(array, json_pack("[i, b]", key, by == WATCHED_BY_FORK));
 	}
-	return count;
+	return array;
 }
 
 json_t *watch__json(const struct copyscope *skel)
@@ -138,8 +140,8 @@ json_t *watch__json(const struct copyscope *skel)
 	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
-	return json_pack("{s:o, s:o, s:i, s:o}", "volume", volumes_json(skel), "packets", packets_json(skel),
-			 "processes", count_processes(skel), "totals", totals);
+	return json_pack("{s:o, s:o, s:o, s:o}", "volume", volumes_json(skel), "packets", packets_json(skel),
+			 "processes", processes_json(skel), "totals", totals);
 }
 
 json_t *watch__sockets_json(const struct copyscope *skel)

@@ -1,4 +1,4 @@
-"""Real programs on loopback, started from a test with a configuration of their own, and ended by their pid."""
+"""Real programs on loopback, started by a test with a configuration of their own, ended by their pid."""
 
 import contextlib
 import shutil
@@ -62,9 +62,11 @@ def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[by
 
 
 def wait_for_port(port: int) -> None:
+    """Without connecting: to iperf3 -s that would be a test of its own."""
     deadline = time.monotonic() + 10 * SLOW
+    argv = ["ss", "-H", "-l", "-t", "-n", f"sport = :{port}"]
     while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        if subprocess.run(argv, capture_output=True, text=True, check=True).stdout:
             return
         time.sleep(0.02)
     raise AssertionError(f"nobody listens on port {port}")
@@ -122,3 +124,68 @@ def share_of(record: Record, account: str) -> float:
 def held(record: Record) -> set[str]:
     """The identities that were checked and hold."""
     return {row["name"] for row in record["identities"] if row["holds"]}
+
+
+RELAY = """
+import os, socket, sys
+source = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sink = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+inlet, outlet = os.pipe()
+while moved := os.splice(source.fileno(), outlet, 1 << 20):
+    while moved:
+        moved -= os.splice(inlet, sink.fileno(), moved)
+"""
+SOURCE = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+peer, _ = server.accept()
+block = bytes(1 << 17)
+while True:
+    peer.sendall(block)
+"""
+SINK = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+peer, _ = server.accept()
+block = bytearray(1 << 17)
+while peer.recv_into(block):
+    pass
+"""
+
+
+@contextlib.contextmanager
+def splice_pipeline() -> Iterator[int]:
+    """The pid of a program that moves bytes from one connection to another and never sees them."""
+    first, last = free_port(), free_port()
+    python = [sys.executable, "-c"]
+    with running([*python, SOURCE, str(first)]), running([*python, SINK, str(last)]):
+        wait_for_port(first)
+        wait_for_port(last)
+        with running([*python, RELAY, str(first), str(last)]) as relay:
+            yield relay.pid
+
+
+@contextlib.contextmanager
+def redis(directory: Path, value_bytes: int) -> Iterator[int]:
+    """The pid of a redis-server that redis-benchmark sets and asks for values of this size."""
+    port = free_port()
+    server = [
+        "redis-server",
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--dir",
+        str(directory),
+    ]
+    # Few of each, so that both are seen in a second.
+    requests = str(max(200, (1 << 27) // value_bytes))
+    benchmark = ["redis-benchmark", "-p", str(port), "-t", "set,get", "-d", str(value_bytes)]
+    benchmark += ["-c", "4", "-n", requests, "-l", "-q"]
+    with running(server) as process:
+        wait_for_port(port)
+        with running(benchmark):
+            time.sleep(0.3 * SLOW)
+            yield process.pid

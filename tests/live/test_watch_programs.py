@@ -12,7 +12,9 @@ from programs import (
     iperf3_server,
     missing,
     nginx,
+    redis,
     share_of,
+    splice_pipeline,
     watch,
 )
 
@@ -80,3 +82,28 @@ def test_a_portrait_of_a_server_that_is_asked(tmp_path: Path) -> None:
     assert send["page_share"] > 0.99 and record["portrait"]["receive"]["calls"] > 0
     assert [peer["address"] for peer in record["topology"]["peers"]] == ["127.0.0.1"]
     assert "go by reference already" in record["advice"]["text"]
+
+
+def test_a_splice_pipeline_never_copies() -> None:
+    with splice_pipeline() as pid:
+        record = watch("--pid", str(pid), "--duration", SECONDS)
+    assert broken_identities(record) == []
+    assert {"connection_sent_bytes", "call_sent_bytes"} <= held(record)
+    calls = {(row["direction"], row["syscall"]) for row in record["volume"]}
+    assert calls == {("send", "splice"), ("receive", "splice from a socket")}
+    assert bytes_of(record, "pin") > 1 << 26
+    assert bytes_of(record, "copy_in") == bytes_of(record, "copy_out") == 0
+    spliced = sum(row["bytes"] for row in record["volume"] if row["direction"] == "receive")
+    # What goes in comes out, but for what is in the pipe when hooks come and go.
+    assert spliced == pytest.approx(bytes_of(record, "pin"), rel=0.05)
+
+
+@pytest.mark.skipif(missing("redis-server") is not None, reason="needs redis-server, redis-benchmark")
+@pytest.mark.parametrize("value_bytes", [4096, 1 << 20])
+def test_redis_copies_both_ways(value_bytes: int, tmp_path: Path) -> None:
+    with redis(tmp_path, value_bytes) as pid:
+        record = watch("--pid", str(pid), "--duration", SECONDS)
+    assert broken_identities(record) == []
+    assert {"received_split", "call_sent_bytes", "call_received_bytes"} <= held(record)
+    assert bytes_of(record, "copy_in") > 1 << 20 and bytes_of(record, "pin") == 0
+    assert bytes_of(record, "copy_out") > 1 << 20

@@ -22,7 +22,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
     taxonomy = Taxonomy.load()
     sampler = collector.get("sampler") or no_sampler(frequency_hz)
     segments = [segment_row(segment) for segment in seen.segments]
-    first, last = _ends(seen.segments)
+    totals = seen.segments[-1]["volumes"][3]["totals"] if seen.segments else {"forks": 0, "exits": 0}
     return {
         "schema": 1,
         "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
@@ -43,8 +43,8 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
         "target": {
             **target,
             "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(seen.pids.items())],
-            "forks": last["totals"]["forks"] - first["totals"]["forks"],
-            "exits": last["totals"]["exits"] - first["totals"]["exits"],
+            "forks": totals["forks"],
+            "exits": totals["exits"],
             "ended": seen.ended,
             "status": seen.status,
         },
@@ -68,13 +68,6 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
 def _bursts(sampler: Mapping[str, Any]) -> Row | None:
     bursts = sampler.get("bursts")
     return None if bursts is None else {side: row for side, row in bursts.items() if side != "receiver"}
-
-
-def _ends(segments: list[Row]) -> tuple[Row, Row]:
-    nothing: Row = {"totals": {"forks": 0, "exits": 0}}
-    if not segments:
-        return nothing, nothing
-    return segments[0]["volumes"][0], segments[-1]["volumes"][3]
 
 
 def subtract_volume(after: Iterable[Row], before: Iterable[Row]) -> list[Row]:
@@ -136,7 +129,7 @@ def segment_row(segment: Row) -> Row:
             "voluntary_switches": switches_after - switches_before,
             "processes": segment["processes"],
             "threads": segment["threads"],
-            **{key: totals[key] for key in ("completions", "copied", "notifications", "unseen")},
+            **{key: totals[key] for key in ("births", "completions", "copied", "notifications", "unseen")},
         },
     }
 

@@ -52,7 +52,9 @@ class Program:
         if self.receives:
             rows.append(self._row("receive", "read", self.calls, self.receives))
             rows.append(self._row("copy_out", "other", self.copies, self.receives))
-        totals = dict.fromkeys(("forks", "exits", "completions", "copied", "notifications", "unseen"), 0)
+        totals = dict.fromkeys(
+            ("forks", "births", "exits", "completions", "copied", "notifications", "unseen"), 0
+        )
         if self.zerocopy:
             totals |= {"completions": self.calls, "copied": self.calls * self.copied // 100}
             totals["notifications"] = self.calls // 10
@@ -61,7 +63,7 @@ class Program:
             "t_ns": self.now_ns,
             "volume": rows,
             "packets": {**packets, "sizes": [[32_768, 2 * self.calls]]},
-            "processes": 1,
+            "processes": [[4711, False]],
             "totals": totals,
         }
 

@@ -62,10 +62,10 @@ def main(argv: list[str]) -> int:
     )
     workload = {"impl": None, "command": list(command) or None, "messages": None}
     workload["duration_s"] = args.duration
+    name = target.name()
     if not args.quiet and not args.live:
         until = f"for {args.duration:g} s" if args.duration else "until it ends, or Ctrl-C"
-        print(f"watching {target.title()} {until}", file=sys.stderr)
-    name = target.title()
+        print(f"watching {name} {until}", file=sys.stderr)
     section = target_section(target, name)
     window = Window(workload, section, args.frequency)
     with LiveView(wanted=args.live) as view:

@@ -62,7 +62,9 @@ def headline_lines(record: Record, width: int) -> list[Text]:
         f"path: {record['topology']['kind']}",
         target["ended"],
     ]
-    lines += wrap(f"{target['name']}: {', '.join(parts)}", width, indent=2, style="bold")
+    command = record["workload"]["command"]
+    title = " ".join(command) if command else target["name"]
+    lines += wrap(f"{title}: {', '.join(parts)}", width, indent=2, style="bold")
     lines += labelled("processes", processes_text(target), width)
     lines += labelled("goodput", goodput_text(record), width)
     return lines + labelled("verdict", verdict["sentence"], width)

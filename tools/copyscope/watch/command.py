@@ -6,7 +6,7 @@ import pwd
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -65,24 +65,26 @@ class HeldCommand:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def end(self) -> str:
+    def end(self, living: Callable[[], set[int]]) -> str:
         """Wait for its end; one that ignores what it was told is told to end, and in the end made to.
 
-        Returns what had to be done, as the rest of a sentence.
+        `living` are the command and its followed children. Returns what had to be done, as the rest of a
+        sentence.
         """
-        if self._ends_within(PATIENCE_S):
-            return ""
-        name = self.argv[0]
-        self.send(signal.SIGTERM)
-        if self._ends_within(PATIENCE_S):
-            return f"; {name} went on for {PATIENCE_S:.0f} s after that and was sent SIGTERM"
-        self.send(signal.SIGKILL)
-        self._ends_within(PATIENCE_S)
-        return f"; {name} ignored that and SIGTERM, and was killed"
+        done = ""
+        for number, text in ((signal.SIGTERM, "was sent SIGTERM"), (signal.SIGKILL, "was killed")):
+            if self._ends_within(PATIENCE_S, living):
+                return done
+            done += f"; {self.argv[0]} went on for {PATIENCE_S:.0f} s after that and {text}"
+            for pid in living():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        self._ends_within(PATIENCE_S, living)
+        return done
 
-    def _ends_within(self, seconds: float) -> bool:
+    def _ends_within(self, seconds: float, living: Callable[[], set[int]]) -> bool:
         until = time.monotonic() + seconds
-        while self.poll() is None:
+        while self.poll() is None or living():
             if time.monotonic() > until:
                 return False
             time.sleep(0.02)

@@ -15,7 +15,7 @@ from typing import Any
 
 from copyscope import machine, paths
 from copyscope.child import Child, Message
-from copyscope.counters import all_unsupported
+from copyscope.counters import EVENTS, all_unsupported
 from copyscope.errors import RunError
 from copyscope.perf_stat import PerfStat
 from copyscope.plan import Segment
@@ -27,6 +27,7 @@ from copyscope.watch.target import Target
 
 START_S = 15.0
 STOP_S = 10.0
+PERF_TRIES = 5
 # How soon the end of the program, or Ctrl-C, is noticed.
 LOOK_EVERY_S = 0.05
 
@@ -77,6 +78,7 @@ class Watcher:
         self._perf_misses: str | None = None
         self._cpu = processes.CpuTimes()
         self._pids: set[int] = set()
+        self._told: set[int] = set()
         self._stop = Stop()
         self.collector: Child
 
@@ -118,6 +120,10 @@ class Watcher:
         self.collector.ask("open watch", "opened")
         self._find_processes()
         self._cpu.read(self._pids, fresh=False)
+        if any("sampler" in probes for probes in plan.probes.values()):
+            # Children inherit the timers that are there when they are made: so they must be, from the start.
+            self.collector.ask("open sampler", "opened")
+            self.collector.ask("close", "closed")
         self.seen.machine = machine.describe(self._namespace())
         self._read_limits()
         self._exit.callback(self._record_steal, steal_before)
@@ -128,29 +134,38 @@ class Watcher:
 
     def _find_processes(self) -> None:
         """Tell the collector of processes that it cannot have seen coming, and note everybody's name."""
-        now = self.plan.target.find_processes(self._pids)
-        for pid in sorted(now - self._pids):
+        followed = {pid: forked for pid, forked in self._volume()["processes"]}
+        now = self.plan.target.find_processes(self._pids | set(followed))
+        for pid in sorted(now):
             process = processes.read_process(pid)
             if process is None:
                 continue
             self.seen.pids[pid] = process.comm
-            # Children of a process that has timers inherit them (perf_event_open(2)).
-            if process.parent not in self._pids or not self.plan.target.follow:
-                self.collector.ask(f"target target {pid}", "target")
-                self._cpu.read({pid}, fresh=False)
-                if self._perf is not None:
-                    self._perf_misses = (
-                        f"perf was started before {process.comm}[{pid}] belonged to the target"
-                    )
-        for pid in now & self._pids:  # a command has its own name only after exec
-            process = processes.read_process(pid)
-            if process is not None:
-                self.seen.pids[pid] = process.comm
+            # A child has inherited the timers of its parent (perf_event_open(2)).
+            if pid not in self._told and not followed.get(pid, False):
+                self._tell_collector(process)
         self._pids = now
-        if self.plan.counters and self._perf is None and now:
-            self._perf = self._exit.enter_context(PerfStat(*sorted(now)))
-            self._perf.start()
-            self._perf.wait_ready()
+        if self.plan.counters and self.plan.target.follow and self._perf is None and now:
+            self._start_perf(now)
+
+    def _start_perf(self, pids: set[int]) -> None:
+        """perf gives up when one of the threads that it has found ends before it is there: then once more."""
+        for _ in range(PERF_TRIES):
+            perf = PerfStat(*sorted(pids))
+            perf.start()
+            perf.wait_ready()
+            if perf.failure is None or "had ended" not in perf.failure:
+                break
+        self._perf = self._exit.enter_context(perf)
+
+    def _tell_collector(self, process: processes.Process) -> None:
+        self._told.add(process.pid)
+        self.collector.ask(f"target target {process.pid}", "target")
+        self._cpu.read({process.pid}, fresh=False)
+        if self._perf is not None:
+            self._perf_misses = (
+                f"perf was started before {process.comm}[{process.pid}] belonged to the target"
+            )
 
     def _namespace(self) -> path.Namespace:
         pid = min(self._pids, default=None)
@@ -213,7 +228,7 @@ class Watcher:
                 "volumes": (before, begin, end, after),
                 "clocks": (began, ended),
                 "threads": processes.count_threads(self._pids),
-                "processes": end["processes"],
+                "processes": len(end["processes"]),
             }
         )
 
@@ -273,15 +288,25 @@ class Watcher:
     # -- end ------------------------------------------------------------------------------------------
 
     def _collect_reports(self) -> None:
+        if self.plan.counters and not self.plan.target.follow:
+            self._count_nothing("--no-follow: perf follows children and threads, or neither")
         if self._perf is not None:
             counts = self._perf.finish()
-            if self._perf_misses is not None:
-                counts = all_unsupported(self._perf_misses, self._perf.events)
             self.seen.counters = {name: count.as_record() for name, count in counts.items()}
+            if self._perf_misses is not None:
+                self._count_nothing(self._perf_misses)
         try:
             self.seen.collector = self.collector.ask("report", "report", STOP_S)
         except RunError as error:
             self.seen.errors.append(str(error))
+
+    def _count_nothing(self, reason: str) -> None:
+        counts = all_unsupported(reason, EVENTS)
+        self.seen.counters = {name: count.as_record() for name, count in counts.items()}
+
+    def _living(self) -> set[int]:
+        """The command and, where they are followed, its children."""
+        return {pid for pid in self._pids if processes.is_alive(pid)}
 
     def _end_command(self) -> None:
         """When only the measuring time is over, it may go on for as long as it likes."""
@@ -290,5 +315,5 @@ class Watcher:
             return
         while self._stop.reason is None and command.poll() is None:
             time.sleep(LOOK_EVERY_S)
-        self.seen.ended += command.end()
+        self.seen.ended += command.end(self._living)
         self.seen.status = command.poll()

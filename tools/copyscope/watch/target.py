@@ -48,9 +48,10 @@ class Target:
             argv += ["--netns", str(self.netns.stat().st_ino)]
         return argv
 
-    def title(self) -> str:
+    def name(self) -> str:
+        """How it is called in sentences."""
         if self.how == "command":
-            return " ".join(self.command)
+            return Path(self.command[0]).name
         if self.how == "pid":
             return ", ".join(f"{_comm(pid)}[{pid}]" for pid in self.pids)
         return f"{self.how} {self.comm or self.cgroup}"
