@@ -25,7 +25,8 @@ from copyscope.watch.schedule import segments
 from copyscope.watch.stop import Stop
 from copyscope.watch.target import Target
 
-START_S = 15.0
+# Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
+START_S = ASK_S = 60.0
 STOP_S = 10.0
 PERF_TRIES = 5
 # How soon the end of the program, or Ctrl-C, is noticed.
@@ -117,13 +118,13 @@ class Watcher:
         self._exit.callback(self._stop.listen(self._command))
         self.hooks = self.collector.expect("ready", START_S)["hooks"]
         self.collector.ask("symbols", "symbols", START_S)
-        self.collector.ask("open watch", "opened")
+        self.collector.ask("open watch", "opened", ASK_S)
         self._find_processes()
         self._cpu.read(self._pids, fresh=False)
         if any("sampler" in probes for probes in plan.probes.values()):
             # Children inherit the timers that are there when they are made: so they must be, from the start.
-            self.collector.ask("open sampler", "opened")
-            self.collector.ask("close", "closed")
+            self.collector.ask("open sampler", "opened", ASK_S)
+            self.collector.ask("close", "closed", ASK_S)
         self.seen.machine = machine.describe(self._namespace())
         self._read_limits()
         self._exit.callback(self._record_steal, steal_before)
@@ -160,7 +161,7 @@ class Watcher:
 
     def _tell_collector(self, process: processes.Process) -> None:
         self._told.add(process.pid)
-        self.collector.ask(f"target target {process.pid}", "target")
+        self.collector.ask(f"target target {process.pid}", "target", ASK_S)
         self._cpu.read({process.pid}, fresh=False)
         if self._perf is not None:
             self._perf_misses = (
@@ -206,7 +207,7 @@ class Watcher:
         self._find_processes()
         before = self._volume()
         if probes:
-            self.collector.ask(f"open {','.join(probes)}", "opened")
+            self.collector.ask(f"open {','.join(probes)}", "opened", ASK_S)
         if counting is not None:
             counting.enable()
         begin = self._volume()
@@ -218,7 +219,7 @@ class Watcher:
         if counting is not None and not self._has_ended():
             counting.disable()
         if probes:
-            self.collector.ask("close", "closed")
+            self.collector.ask("close", "closed", ASK_S)
         after = self._volume()
         self.seen.segments.append(
             {
@@ -259,13 +260,13 @@ class Watcher:
         return True
 
     def _volume(self) -> Message:
-        return self.collector.ask("volume", "volume")
+        return self.collector.ask("volume", "volume", ASK_S)
 
     def _look_at_connections(self) -> None:
         """What TCP says of each connection, with our own counts taken in between."""
         namespace = self._namespace().path
         earlier = connections.snapshot(namespace)
-        ours = self.collector.ask("sockets", "sockets")["sockets"]
+        ours = self.collector.ask("sockets", "sockets", ASK_S)["sockets"]
         later = connections.snapshot(namespace)
         if earlier is not None and later is not None:
             self.seen.snapshots.append((earlier, ours, later))
