@@ -32,7 +32,10 @@ enum side {
 };
 #define SIDE_TARGETS 2
 
-/* The syscalls that carry the traffic's payload. The collector gives each its number and name (names.c). */
+/*
+ * The syscalls that carry payload. The collector gives each its number and name (names.c). Our own traffic makes the
+ * first six; those from CALL_READ on are followed only when another program is watched, and only on TCP and UDP sockets.
+ */
 enum call {
 	CALL_NONE,
 	CALL_RECVFROM,
@@ -41,6 +44,17 @@ enum call {
 	CALL_SENDTO,
 	CALL_SENDMSG,
 	CALL_SENDMMSG,
+	CALL_READ,
+	CALL_READV,
+	CALL_WRITE,
+	CALL_WRITEV,
+	CALL_SENDFILE,
+	CALL_SPLICE,
+	/* splice(2) out of a socket: the same number, told apart by its file descriptors. */
+	CALL_SPLICE_READ,
+	CALL_IO_URING,
+	/* Payload that moved in none of these: in-kernel senders, system calls that nobody thought of. */
+	CALL_OTHER,
 	CALL_CNT,
 };
 
@@ -111,7 +125,97 @@ enum loss {
 	LOSS_SHADOW_BROKEN,
 	LOSS_ZEROCOPY_MAP_FULL,
 	LOSS_COUNTER_UNREADABLE,
+	LOSS_WATCHED_MAP_FULL,
+	LOSS_WATCHED_ZEROCOPY_MAP_FULL,
 	LOSS_CNT,
+};
+
+/* How the processes of a watched program are found. */
+enum watch_mode {
+	WATCH_NOBODY,
+	/* The map `watched` decides. */
+	WATCH_PROCESSES,
+	/* The cgroup of the running task decides; the map remembers whom it decided for. */
+	WATCH_CGROUP,
+};
+
+/* How a process came to be watched: by itself, or because its parent was (then it has inherited what that had). */
+enum watched_by {
+	WATCHED_ITSELF = 1,
+	WATCHED_BY_FORK,
+};
+
+#define WATCHED_MAX 16384
+#define WATCH_COMM 16
+
+enum direction {
+	DIRECTION_SEND,
+	DIRECTION_RECEIVE,
+	/* What of the received was copied to the program's memory, packet by packet. */
+	DIRECTION_COPY_OUT,
+	DIRECTION_CNT,
+};
+
+enum protocol {
+	PROTOCOL_TCP,
+	PROTOCOL_UDP,
+	PROTOCOL_CNT,
+};
+
+/* Slot n holds sizes of [2^n, 2^(n+1)) bytes; slot 0 holds empty calls as well. */
+#define SIZE_SLOTS 32
+
+/* What a watched program moved through its sockets: one per protocol, direction and system call. */
+struct volume_cell {
+	__u64 calls;
+	__u64 bytes;
+	__u64 zerocopy_calls;
+	__u64 zerocopy_bytes;
+	__u64 nodelay_calls;
+	__u64 cork_calls;
+	__u64 largest_bytes;
+	__u64 sizes[SIZE_SLOTS];
+};
+_Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell");
+#define VOLUME_CELLS (PROTOCOL_CNT * DIRECTION_CNT * CALL_CNT)
+
+/* Packets that the program itself handed to a device, before the device cuts them. */
+struct packet_cell {
+	__u64 packets;
+	__u64 bytes;
+	__u64 segments;
+	__u64 sizes[SIZE_SLOTS];
+};
+_Static_assert(sizeof(struct packet_cell) == 24 + 8 * SIZE_SLOTS, "packet_cell");
+
+/* What one TCP socket moved, by its inode: to be compared with what TCP itself says of it (TCP_INFO). */
+struct socket_cell {
+	__u64 sent_bytes;
+	__u64 received_bytes;
+};
+_Static_assert(sizeof(struct socket_cell) == 16, "socket_cell");
+#define SOCKETS_MAX 16384
+
+/* What became of the zero-copy sends of one socket, read from its error queue without taking anything off. */
+struct zerocopy_socket {
+	/* The first send whose completion has not been seen. */
+	__u32 next_id;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct zerocopy_socket) == 8, "zerocopy_socket");
+
+/* Totals of a watched program that are no bytes. */
+enum watch_total {
+	WATCH_FORKS,
+	/* Threads of watched processes, first threads too, that were made. */
+	WATCH_BIRTHS,
+	WATCH_EXITS,
+	WATCH_COMPLETIONS,
+	WATCH_COPIED,
+	WATCH_NOTIFICATIONS,
+	/* Completions that the program had taken off the queue before they could be read. */
+	WATCH_UNSEEN,
+	WATCH_TOTAL_CNT,
 };
 
 /* Exact byte counters: one per hook and side. */
@@ -149,10 +253,11 @@ struct call_cell {
 	__u64 calls;
 	__u64 bytes;
 	__u64 timed;
+	__u64 largest_bytes;
 	__u64 total_ns[TIME_CNT];
 	__u32 histogram[TIME_CNT][HIST_SLOTS];
 };
-_Static_assert(sizeof(struct call_cell) == 48 + 4 * TIME_CNT * HIST_SLOTS, "call_cell");
+_Static_assert(sizeof(struct call_cell) == 56 + 4 * TIME_CNT * HIST_SLOTS, "call_cell");
 
 /* The clock of one task that is inside a syscall. */
 struct task_clock {

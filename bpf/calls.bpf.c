@@ -7,7 +7,7 @@
  * blocked includes the wait for a CPU after the wake-up.
  */
 #include "histogram.bpf.h"
-#include "target.bpf.h"
+#include "socket.bpf.h"
 
 /* nr -> enum call, filled by the collector for its own architecture. */
 const volatile __u8 call_of_nr[SYSCALLS_MAX];
@@ -68,6 +68,13 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	call = call_of(nr);
 	if (call == CALL_NONE || (time_one_in > 1 && bpf_get_prandom_u32() % time_one_in))
 		return 0;
+	if (watch_mode != WATCH_NOBODY) {
+		__u32 protocol;
+
+		call = watched_call(call, regs, &protocol);
+		if (call == CALL_NONE || is_looking(regs, call))
+			return 0;
+	}
 
 	clock = bpf_map_lookup_elem(&clocks, &tid);
 	if (!clock) {
@@ -107,13 +114,23 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	call = call_of(syscall_nr(regs));
 	if (call == CALL_NONE)
 		return 0;
+	if (watch_mode != WATCH_NOBODY) {
+		__u32 protocol;
+
+		call = watched_call(call, regs, &protocol);
+		if (call == CALL_NONE || is_looking(regs, call))
+			return 0;
+	}
 	index = side * CALL_CNT + call;
 	cell = bpf_map_lookup_elem(&call_cells, &index);
 	if (!cell)
 		return 0;
 	cell->calls++;
-	if (ret > 0)
+	/* io_uring_enter() returns requests, and the calls for several messages return messages. */
+	if (ret > 0 && call != CALL_IO_URING && call != CALL_SENDMMSG && call != CALL_RECVMMSG)
 		cell->bytes += ret;
+	if (ret > 0 && (__u64)ret > cell->largest_bytes)
+		cell->largest_bytes = ret;
 
 	/* Not chosen, or entered before the programs were attached: counted, not timed. */
 	clock = now ? bpf_map_lookup_elem(&clocks, &tid) : NULL;

@@ -6,6 +6,7 @@
  *
  * id          the BPF program is on_<id>; the record calls the hook by this name
  * instrument  bytes | calls | functions: switched together, segment by segment
+ *             watch | copies | packets: of a program that we did not write; watch stays attached all the time
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
  *             OPTIONAL  without it a column is missing, and says so
@@ -28,6 +29,16 @@
 	HOOK(task_switch, calls, sched_switch, REQUIRED) \
 	HOOK(softirq_enter, calls, softirq_entry, REQUIRED) \
 	HOOK(softirq_leave, calls, softirq_exit, REQUIRED) \
+	HOOK(process_fork, watch, sched_process_fork, REQUIRED) \
+	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \
+	HOOK(process_exec, watch, sched_process_exec, OPTIONAL) \
+	HOOK(volume_received, watch, sock_recv_length, OPTIONAL) \
+	HOOK(volume_sent, watch, sock_send_length, OPTIONAL) \
+	HOOK(volume_sent_at_exit, watch, sys_exit, FALLBACK) \
+	HOOK(completion, watch, inet_sk_error_report, OPTIONAL) \
+	HOOK(volume_spliced, copies, sys_exit, REQUIRED) \
+	HOOK(volume_copied_out, copies, skb_copy_datagram_iovec, REQUIRED) \
+	HOOK(packet, packets, net_dev_start_xmit, OPTIONAL) \
 	HOOK(shadow_switch, functions, sched_switch, REQUIRED) \
 	HOOK(shadow_softirq_enter, functions, softirq_entry, REQUIRED) \
 	HOOK(shadow_softirq_leave, functions, softirq_exit, REQUIRED)

@@ -15,8 +15,30 @@
 extern __u32 target_tgid[SIDE_TARGETS];
 extern __u64 lost[LOSS_CNT];
 
+/*
+ * Another program is watched (enum watch_mode): its processes are the first side, whatever they do. Read-only, so that
+ * the verifier takes the branches out of the programs of a run of our own traffic.
+ */
+extern const volatile __u32 watch_mode;
+extern const volatile __u64 watch_cgroup_id;
+extern const volatile __u32 watch_cgroup_level;
+/* Only sockets of this network namespace; 0: of all. */
+extern const volatile __u32 watch_netns;
+#define SIDE_WATCHED SIDE_SENDER
+
+/* tgid -> enum watched_by */
+struct watched_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, WATCHED_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+};
+extern struct watched_map watched SEC(".maps");
+
 static __always_inline __u32 side_of(__u32 tgid)
 {
+	if (watch_mode != WATCH_NOBODY)
+		return bpf_map_lookup_elem(&watched, &tgid) ? SIDE_WATCHED : SIDE_OTHER;
 	if (tgid && tgid == target_tgid[SIDE_SENDER])
 		return SIDE_SENDER;
 	if (tgid && tgid == target_tgid[SIDE_RECEIVER])
@@ -24,14 +46,28 @@ static __always_inline __u32 side_of(__u32 tgid)
 	return SIDE_OTHER;
 }
 
-static __always_inline __u32 current_side(void)
-{
-	return side_of(bpf_get_current_pid_tgid() >> 32);
-}
-
 static __always_inline void count_loss(enum loss what)
 {
 	__sync_fetch_and_add(&lost[what], 1);
+}
+
+static __always_inline void watch(__u32 tgid, __u32 by)
+{
+	if (bpf_map_update_elem(&watched, &tgid, &by, BPF_NOEXIST) && !bpf_map_lookup_elem(&watched, &tgid))
+		count_loss(LOSS_WATCHED_MAP_FULL);
+}
+
+static __always_inline __u32 current_side(void)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+
+	if (watch_mode == WATCH_CGROUP && side_of(tgid) == SIDE_OTHER) {
+		if (bpf_get_current_ancestor_cgroup_id(watch_cgroup_level) != watch_cgroup_id)
+			return SIDE_OTHER;
+		watch(tgid, WATCHED_ITSELF);
+		return SIDE_WATCHED;
+	}
+	return side_of(tgid);
 }
 
 #endif

@@ -29,6 +29,11 @@ run     | dropping privileges               | setpriv              | util-linux 
 run     | Python                            | python3              | python3          | python3
 run     | Python environments               | !have_venv           | python3-venv     | python3
 test    | checking shell scripts            | shellcheck           | shellcheck       | ShellCheck
+test    | a program to watch                | iperf3               | iperf3           | iperf3
+test    | a server to watch                 | nginx                | nginx-light      | nginx
+test    | its client                        | curl                 | curl             | curl
+test    | another server to watch           | redis-server         | redis-server     | redis
+test    | its client                        | redis-benchmark      | redis-tools      | redis
 test    | formatting C                      | clang-format         | clang-format     | clang-tools-extra
 test    | the bpftrace cookbook             | bpftrace             | bpftrace         | bpftrace
 test    | second opinion                    | /usr/sbin/syscount   | libbpf-tools     | libbpf-tools

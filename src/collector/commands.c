@@ -48,12 +48,20 @@ static int do_target(struct collector *collector, const char *arguments)
 	int pid;
 
 	if (sscanf(arguments, "%15s %d", side, &pid) != 2 || pid <= 0)
-		return refuse("target", "expected: sender|receiver PID");
+		return refuse("target", "expected: sender|receiver|target PID");
 	for (int i = 0; i < SIDE_TARGETS; i++) {
 		if (strcmp(side, side_names[i]))
 			continue;
-		probes__target(collector->probes, i, pid);
-		collector->targets[i] = pid;
+		if (collector->watch.mode == WATCH_NOBODY)
+			probes__target(collector->probes, i, pid);
+		else
+			watch__add(probes__skeleton(collector->probes), pid);
+		if (roster__add(&collector->rosters[i], pid) && collector->sampler) {
+			int err = sampler__add(collector->sampler, probes__skeleton(collector->probes), pid);
+
+			if (err)
+				return refuse("target", strerror(-err));
+		}
 		return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side, "pid", pid));
 	}
 	return refuse("target", "the side is sender or receiver");
@@ -96,7 +104,7 @@ static int open_one(struct collector *collector, const char *instrument)
 		return -EAGAIN;
 	if (!collector->sampler) {
 		err = sampler__open(&collector->sampler, skel, collector->frequency_hz,
-				    collector->targets);
+				    collector->rosters);
 		if (err)
 			return err;
 	}
@@ -139,21 +147,51 @@ static int do_close(struct collector *collector, const char *arguments)
 			     now_ns() - start, "samples", samples));
 }
 
-static int do_report(struct collector *collector, const char *arguments)
+/* What the watched program moved so far, and when that was read. */
+static int do_volume(struct collector *collector, const char *arguments)
+{
+	json_t *volume = watch__json(probes__skeleton(collector->probes));
+
+	(void)arguments;
+	json_object_set_new(volume, "event", json_string("volume"));
+	json_object_set_new(volume, "t_ns", json_integer(now_ns()));
+	return say(volume);
+}
+
+static int do_sockets(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o}", "event", "sockets", "sockets",
+			     watch__sockets_json(probes__skeleton(collector->probes))));
+}
+
+static json_t *samples_so_far(struct collector *collector)
 {
 	double scales[SIDES] = {};
-	json_t *samples;
+
+	for (int side = 0; collector->sampler && side < SIDES; side++)
+		scales[side] = sampler__scale(collector->sampler, side);
+	return collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
+}
+
+/* For a live view: what the closed segments sampled. */
+static int do_samples(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_so_far(collector), "loss",
+			     probes__loss_json(collector->probes)));
+}
+
+static int do_report(struct collector *collector, const char *arguments)
+{
 	json_t *sampler = collector->sampler ? sampler__json(collector->sampler) : json_null();
 	struct copyscope *skel = probes__skeleton(collector->probes);
 
 	(void)arguments;
-	for (int side = 0; collector->sampler && side < SIDES; side++)
-		scales[side] = sampler__scale(collector->sampler, side);
-	samples = collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
 	return say(json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
 			     "event", "report", "abi_version", ABI_VERSION,
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
-			     "samples", samples, "bytes", cells__bytes_json(skel),
+			     "samples", samples_so_far(collector), "bytes", cells__bytes_json(skel),
 			     "calls", cells__calls_json(skel),
 			     "functions", probes__functions_json(collector->probes),
 			     "loss", probes__loss_json(collector->probes)));
@@ -168,6 +206,9 @@ static const struct command {
 	{ "symbols", do_symbols, false },
 	{ "open", do_open, false },
 	{ "close", do_close, false },
+	{ "volume", do_volume, false },
+	{ "sockets", do_sockets, false },
+	{ "samples", do_samples, false },
 	{ "report", do_report, true },
 };
 
@@ -206,7 +247,7 @@ int commands__serve(struct collector *collector)
 int commands__probe(struct collector *collector)
 {
 	int err = sampler__open(&collector->sampler, probes__skeleton(collector->probes), collector->frequency_hz,
-				collector->targets);
+				collector->rosters);
 	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
 
 	probes__attach(collector->probes, "bytes");

@@ -7,13 +7,17 @@
 #include <sys/types.h>
 
 #include "abi.h"
+#include "roster.h"
+#include "watch.h"
 
 struct collector {
 	struct probes *probes;
 	struct sampler *sampler;
 	struct stacks *stacks;
 	struct ksyms *ksyms;
-	pid_t targets[SIDE_TARGETS];
+	struct roster rosters[SIDE_TARGETS];
+	/* Its mode is WATCH_NOBODY in a run of our own traffic. */
+	struct watch watch;
 	unsigned int frequency_hz;
 	bool sampling;
 };

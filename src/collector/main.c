@@ -6,6 +6,7 @@
  * The end of stdin is the end of the master, and then of this process and of every program and link with it.
  */
 #include <argp.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -17,6 +18,7 @@
 #include "functions.h"
 #include "ksyms.h"
 #include "message.h"
+#include "names.h"
 #include "probes.h"
 #include "sampler.h"
 #include "stacks.h"
@@ -27,6 +29,7 @@
 #define GATE_MAX 1000000
 
 static struct {
+	struct watch watch;
 	unsigned int frequency_hz;
 	unsigned int gate;
 	bool functions;
@@ -37,10 +40,11 @@ static struct {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
 	.gate = DEFAULT_GATE,
 	.functions_options = { .attach = ATTACH_ANY, .gate_one_in = DEFAULT_GATE },
+	.watch.follow = true,
 };
 
 /* Long options without a letter. */
-enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED };
+enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
@@ -52,6 +56,11 @@ static const struct argp_option options[] = {
 	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default cycles,instructions,"
 	  "LLC-load-misses,L1-dcache-load-misses; also cpu-clock, page-faults, raw ones as r03; empty: none)", 0 },
 	{ "attach", 'a', "KIND", 0, "Hook functions by fentry or kprobe only (default any: kprobe where fentry is refused)", 0 },
+	{ "watch", 'w', NULL, 0, "The target is a program that copyscope did not start", 0 },
+	{ "comm", OPTION_COMM, "NAME", 0, "With --watch: programs of this name that are started later, too", 0 },
+	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: whoever runs in this cgroup (v2) or below", 0 },
+	{ "netns", OPTION_NETNS, "INODE", 0, "With --watch: only sockets of this network namespace", 0 },
+	{ "no-follow", OPTION_NO_FOLLOW, NULL, 0, "With --watch: not the children", 0 },
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
 	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
 	{},
@@ -103,6 +112,26 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		if (env.functions_options.attach == ATTACH_NOTHING)
 			argp_error(state, "--attach: %s: one of any, fentry, kprobe", arg);
 		return 0;
+	case 'w':
+		if (env.watch.mode == WATCH_NOBODY)
+			env.watch.mode = WATCH_PROCESSES;
+		return 0;
+	case OPTION_COMM:
+		snprintf(env.watch.comm, sizeof(env.watch.comm), "%s", arg);
+		return 0;
+	case OPTION_CGROUP:
+		env.watch.mode = WATCH_CGROUP;
+		if (sscanf(arg, "%" SCNu64 ":%u", &env.watch.cgroup_id, &env.watch.cgroup_level) != 2)
+			argp_error(state, "--cgroup: %s: expected ID:LEVEL", arg);
+		return 0;
+	case OPTION_NETNS:
+		env.watch.netns = strtoul(arg, &end, 10);
+		if (*end || !env.watch.netns)
+			argp_error(state, "--netns: %s: expected an inode number", arg);
+		return 0;
+	case OPTION_NO_FOLLOW:
+		env.watch.follow = false;
+		return 0;
 	case 'p':
 		env.probe = true;
 		return 0;
@@ -121,14 +150,28 @@ static const struct argp argp = {
 	.options = options,
 	.parser = parse_option,
 	.doc = "Loads and switches the BPF instruments of copyscope; driven by lines on standard input:\n\n"
-	       "  target sender|receiver PID   whose work is measured\n"
+	       "  target sender|receiver PID   whose work is measured; with --watch: target PID, any number of times\n"
 	       "  symbols                      read /proc/kallsyms (after all modules are loaded)\n"
-	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler, functions\n"
-	       "  close                        detach all, drain the samples\n"
+	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler, functions, watch, copies, packets\n"
+	       "  close                        detach all but watch, drain the samples\n"
+	       "  volume                       what a watched program moved so far\n"
+	       "  sockets                      what each of its TCP sockets moved\n"
+	       "  samples                      the samples so far\n"
 	       "  report                       print everything and exit\n"
 	       "\v"
 	       "EXAMPLE\n  collector --probe\n",
 };
+
+/* A timer per thread of a program that may have many. */
+static void raise_open_files(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 static int print_libbpf(enum libbpf_print_level level, const char *format, va_list args)
 {
@@ -162,9 +205,15 @@ int main(int argc, char **argv)
 		env.functions_options.attach = ATTACH_NOTHING;
 	libbpf_set_print(print_libbpf);
 	raise_memlock();
+	raise_open_files();
+	collector.watch = env.watch;
+	collector.rosters[SIDE_SENDER].restless = env.watch.mode != WATCH_NOBODY;
+	if (env.watch.mode != WATCH_NOBODY)
+		names__watch();
 	err = stacks__new(&collector.stacks);
 	if (!err)
-		err = probes__open(&collector.probes, env.gate, &env.functions_options);
+		err = probes__open(&collector.probes, env.gate, &env.functions_options,
+				   env.watch.mode == WATCH_NOBODY ? NULL : &env.watch);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err),
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");

@@ -3,12 +3,38 @@
 
 #include <sys/syscall.h>
 
-const char *const side_names[] = {
+const char *side_names[] = {
 	[SIDE_SENDER] = "sender",
 	[SIDE_RECEIVER] = "receiver",
 	[SIDE_OTHER] = "other",
 };
 _Static_assert(sizeof(side_names) / sizeof(*side_names) == SIDE_OTHER + 1, "side_names");
+
+void names__watch(void)
+{
+	side_names[SIDE_SENDER] = "target";
+}
+
+const char *const watch_total_names[WATCH_TOTAL_CNT] = {
+	[WATCH_FORKS] = "forks",
+	[WATCH_BIRTHS] = "births",
+	[WATCH_EXITS] = "exits",
+	[WATCH_COMPLETIONS] = "completions",
+	[WATCH_COPIED] = "copied",
+	[WATCH_NOTIFICATIONS] = "notifications",
+	[WATCH_UNSEEN] = "unseen",
+};
+
+const char *const direction_names[DIRECTION_CNT] = {
+	[DIRECTION_SEND] = "send",
+	[DIRECTION_RECEIVE] = "receive",
+	[DIRECTION_COPY_OUT] = "copy_out",
+};
+
+const char *const protocol_names[PROTOCOL_CNT] = {
+	[PROTOCOL_TCP] = "tcp",
+	[PROTOCOL_UDP] = "udp",
+};
 
 const char *const sample_names[SAMPLE_CNT] = {
 	[SAMPLE_CPU_CLOCK] = "cpu-clock",
@@ -39,6 +65,8 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_SHADOW_BROKEN] = "functions_broken",
 	[LOSS_ZEROCOPY_MAP_FULL] = "functions_zerocopy_map_full",
 	[LOSS_COUNTER_UNREADABLE] = "functions_counter_unreadable",
+	[LOSS_WATCHED_MAP_FULL] = "watch_process_map_full",
+	[LOSS_WATCHED_ZEROCOPY_MAP_FULL] = "watch_zerocopy_map_full",
 };
 
 const char *const category_names[CATEGORY_CNT] = {
@@ -68,6 +96,15 @@ const char *const call_names[CALL_CNT] = {
 	CALL(SENDTO, "sendto"),
 	CALL(SENDMSG, "sendmsg"),
 	CALL(SENDMMSG, "sendmmsg"),
+	CALL(READ, "read"),
+	CALL(READV, "readv"),
+	CALL(WRITE, "write"),
+	CALL(WRITEV, "writev"),
+	CALL(SENDFILE, "sendfile"),
+	CALL(SPLICE, "splice"),
+	CALL(SPLICE_READ, "splice from a socket"),
+	CALL(IO_URING, "io_uring"),
+	CALL(OTHER, "other"),
 };
 
 const int call_numbers[CALL_CNT] = {
@@ -78,4 +115,20 @@ const int call_numbers[CALL_CNT] = {
 	[CALL_SENDTO] = __NR_sendto,
 	[CALL_SENDMSG] = __NR_sendmsg,
 	[CALL_SENDMMSG] = __NR_sendmmsg,
+	[CALL_READ] = __NR_read,
+	[CALL_READV] = __NR_readv,
+	[CALL_WRITE] = __NR_write,
+	[CALL_WRITEV] = __NR_writev,
+	[CALL_SENDFILE] = __NR_sendfile,
+	[CALL_SPLICE] = __NR_splice,
+	[CALL_SPLICE_READ] = -1,
+	[CALL_IO_URING] = __NR_io_uring_enter,
+	[CALL_OTHER] = -1,
 };
+
+void names__fill_calls(volatile __u8 *call_of_nr, bool watching)
+{
+	for (int call = 1; call < (watching ? CALL_CNT : CALL_READ); call++)
+		if (call_numbers[call] >= 0 && call_numbers[call] < SYSCALLS_MAX)
+			call_of_nr[call_numbers[call]] = call;
+}

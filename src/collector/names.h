@@ -3,16 +3,25 @@
 #ifndef COLLECTOR_NAMES_H
 #define COLLECTOR_NAMES_H
 
+#include <stdbool.h>
+
 #include "abi.h"
 
-extern const char *const side_names[SIDE_TARGETS + 1];
+/* A watched program is the first side, under the name of "target" (names__watch()). */
+extern const char *side_names[SIDE_TARGETS + 1];
+void names__watch(void);
 extern const char *const call_names[CALL_CNT];
 extern const char *const sample_names[SAMPLE_CNT];
 extern const char *const sample_units[SAMPLE_CNT];
 extern const char *const byte_hook_names[BYTES_CNT];
 extern const char *const loss_names[LOSS_CNT];
+extern const char *const direction_names[DIRECTION_CNT];
+extern const char *const protocol_names[PROTOCOL_CNT];
+extern const char *const watch_total_names[WATCH_TOTAL_CNT];
 extern const char *const category_names[CATEGORY_CNT];
 /* Syscall numbers of the architecture that this is compiled for; -1 where it has no such syscall. */
 extern const int call_numbers[CALL_CNT];
+/* The table of calls.bpf.c; a watched program makes more calls than ours. */
+void names__fill_calls(volatile __u8 *call_of_nr, bool watching);
 
 #endif

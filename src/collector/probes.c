@@ -13,6 +13,7 @@
 #include "message.h"
 #include "names.h"
 #include "recursion.h"
+#include "watch.h"
 
 enum need { REQUIRED, OPTIONAL, FALLBACK };
 
@@ -45,6 +46,7 @@ struct probes {
 	struct hook hooks[HOOK_CNT];
 	struct functions *functions;
 	unsigned int time_one_in;
+	const struct watch *watch;
 };
 
 static struct bpf_program *program_of(struct copyscope *skel, enum hook_id id)
@@ -75,7 +77,8 @@ static void find_tracepoints(struct probes *probes, const struct btf *btf, int e
 				 "--instruments sampler", strerror(-err));
 			continue;
 		}
-		if (!functions && !strcmp(row->instrument, "functions")) {
+		if ((!functions && !strcmp(row->instrument, "functions")) ||
+		    (!probes->watch && watch__owns(row->instrument))) {
 			hook->state = STATE_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
 			continue;
@@ -94,13 +97,6 @@ static void find_tracepoints(struct probes *probes, const struct btf *btf, int e
 		hook->state = STATE_MISSING;
 		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
 	}
-}
-
-static void fill_call_numbers(struct copyscope *skel)
-{
-	for (int call = 1; call < CALL_CNT; call++)
-		if (call_numbers[call] >= 0 && call_numbers[call] < SYSCALLS_MAX)
-			skel->rodata->call_of_nr[call_numbers[call]] = call;
 }
 
 /* What to load: everything that is READY, or one hook, or one function. */
@@ -129,7 +125,8 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	bpf_program__set_autoload(skel->progs.on_cycles, sampler);
 	bpf_program__set_autoload(skel->progs.on_llc_load_misses, sampler);
 	bpf_program__set_autoload(skel->progs.on_l1d_load_misses, sampler);
-	fill_call_numbers(skel);
+	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
+	watch__configure(probes->watch, skel);
 	skel->rodata->time_one_in = probes->time_one_in;
 	err = err ?: copyscope__load(skel);
 	if (!err && only == ALL)
@@ -176,7 +173,8 @@ static int load_what_works(struct probes *probes)
 	return load(probes, ALL, FUNCTIONS_ALL, true);
 }
 
-int probes__open(struct probes **result, unsigned int time_one_in, const struct functions_options *functions)
+int probes__open(struct probes **result, unsigned int time_one_in, const struct functions_options *functions,
+		 const struct watch *watch)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
 	struct btf *btf;
@@ -185,6 +183,7 @@ int probes__open(struct probes **result, unsigned int time_one_in, const struct 
 	if (!probes)
 		return -ENOMEM;
 	probes->time_one_in = time_one_in;
+	probes->watch = watch;
 	btf = btf__load_vmlinux_btf();
 	find_tracepoints(probes, btf, btf ? 0 : -errno, functions->attach != ATTACH_NOTHING);
 	err = functions__new(&probes->functions, btf, functions);
@@ -248,7 +247,11 @@ int probes__detach(struct probes *probes)
 	int err = 0;
 
 	for (int i = 0; i < HOOK_CNT; i++) {
-		int failed = bpf_link__destroy(probes->hooks[i].link);
+		int failed;
+
+		if (!strcmp(hook_rows[i].instrument, "watch"))
+			continue;
+		failed = bpf_link__destroy(probes->hooks[i].link);
 
 		probes->hooks[i].link = NULL;
 		if (failed) {
@@ -270,6 +273,8 @@ json_t *probes__hooks_json(const struct probes *probes)
 		const struct hook *hook = &probes->hooks[i];
 		bool works = hook->state == STATE_READY || hook->state == STATE_ATTACHED;
 
+		if (!probes->watch && watch__owns(hook_rows[i].instrument))
+			continue;
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", hook_rows[i].id,
 						       "instrument", hook_rows[i].instrument,

@@ -13,19 +13,22 @@
 struct copyscope;
 struct functions_options;
 struct probes;
+struct watch;
 
 /*
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
  * time_one_in: which share of the calls is timed (all are counted). functions: how to hook functions, and what to read.
+ * watch: NULL for our own traffic.
  */
-int probes__open(struct probes **probes, unsigned int time_one_in, const struct functions_options *functions);
+int probes__open(struct probes **probes, unsigned int time_one_in, const struct functions_options *functions,
+		 const struct watch *watch);
 /* The skeleton, for the sampler and the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);
 void probes__target(struct probes *probes, enum side side, pid_t tgid);
 /* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */
 int probes__attach(struct probes *probes, const char *instrument);
-/* Detaches all; clocks of calls that are still open are forgotten. */
+/* Detaches all but the instrument "watch"; clocks of calls that are still open are forgotten. */
 int probes__detach(struct probes *probes);
 /* The record's hooks[] and loss{}. */
 json_t *probes__hooks_json(const struct probes *probes);

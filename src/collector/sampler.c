@@ -121,15 +121,23 @@ static int open_thread_timers(struct events *timers, struct copyscope *skel, str
 	return err;
 }
 
-static unsigned int timer_hz(pid_t pid, unsigned int frequency_hz, unsigned int burst_hz)
+/* A side is as restless as its least restless process: that one does most of the work. */
+static unsigned int timer_hz(const struct roster *roster, unsigned int frequency_hz, unsigned int burst_hz)
 {
-	bool sleeps = slices__mean_ns(pid) < SHORT_SLICE_NS;
+	uint64_t longest_ns = 0;
+	bool sleeps;
+
+	for (int i = 0; roster && i < roster->count; i++) {
+		uint64_t mean_ns = slices__mean_ns(roster->pids[i]);
+
+		longest_ns = mean_ns > longest_ns ? mean_ns : longest_ns;
+	}
+	sleeps = longest_ns < SHORT_SLICE_NS || (roster && roster->restless);
 
 	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }
 
-static int open_timers(struct sampler *sampler, struct copyscope *skel, const pid_t targets[SIDE_TARGETS],
-		       double duties[SIDES])
+static int open_timers(struct sampler *sampler, struct copyscope *skel, const struct roster rosters[SIDE_TARGETS], double duties[SIDES])
 {
 	struct perf_event_attr attr = {
 		.type = event_rows[SAMPLE_CPU_CLOCK].type,
@@ -140,18 +148,23 @@ static int open_timers(struct sampler *sampler, struct copyscope *skel, const pi
 	int err = 0;
 
 	for (int side = 0; side < SIDES; side++) {
-		unsigned int hz = timer_hz(side < SIDE_TARGETS ? targets[side] : 0, sampler->frequency_hz,
-					   burst_hz);
+		unsigned int hz = timer_hz(side < SIDE_TARGETS ? &rosters[side] : NULL,
+					   sampler->frequency_hz, burst_hz);
 
 		sampler->periods_ns[side] = 1000000000ULL / hz;
 		duties[side] = (double)sampler->frequency_hz / hz;
 		if (side == SIDE_OTHER && duties[side] < 1)
 			duties[side] /= OTHER_SHARE;
+		/* Without a process there is nothing to arm. */
+		if (side < SIDE_TARGETS && !rosters[side].count)
+			duties[side] = 0;
 	}
 	for (int i = 0; i < SIDE_TARGETS && !err; i++) {
 		attr.sample_period = sampler->periods_ns[i];
-		if (targets[i])
-			err = open_thread_timers(&sampler->timers[i], skel, attr, targets[i]);
+		for (int n = 0; n < rosters[i].count && !err; n++)
+			err = open_thread_timers(&sampler->timers[i], skel, attr, rosters[i].pids[n]);
+		if (err == -ENOENT) /* a process that has ended meanwhile */
+			err = 0;
 	}
 	attr.sample_period = sampler->periods_ns[SIDE_OTHER];
 	for (int cpu = 0; cpu < cpus && !err; cpu++) {
@@ -167,7 +180,7 @@ static int open_timers(struct sampler *sampler, struct copyscope *skel, const pi
 }
 
 int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int frequency_hz,
-		  const pid_t targets[SIDE_TARGETS])
+		  const struct roster rosters[SIDE_TARGETS])
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
 	double duties[SIDES];
@@ -178,7 +191,7 @@ int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int 
 	sampler->frequency_hz = frequency_hz;
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
-		err = open_timers(sampler, skel, targets, duties);
+		err = open_timers(sampler, skel, rosters, duties);
 		if (!err)
 			err = bursts__new(&sampler->bursts, sampler->timers, duties,
 					  skel->bss->samples_of_side);
@@ -195,6 +208,22 @@ int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int 
 	open_counters(sampler, skel, SAMPLE_L1D_LOAD_MISSES);
 	*result = sampler;
 	return 0;
+}
+
+int sampler__add(struct sampler *sampler, struct copyscope *skel, pid_t pid)
+{
+	struct perf_event_attr attr = {
+		.type = event_rows[SAMPLE_CPU_CLOCK].type,
+		.config = event_rows[SAMPLE_CPU_CLOCK].config,
+		.sample_period = sampler->periods_ns[SIDE_SENDER],
+	};
+	int err;
+
+	/* Counters are open on every CPU and see it already. */
+	if (!sampler->bursts)
+		return 0;
+	err = open_thread_timers(&sampler->timers[SIDE_SENDER], skel, attr, pid);
+	return err == -ENOENT ? 0 : err;
 }
 
 int sampler__enable(struct sampler *sampler)

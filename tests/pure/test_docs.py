@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
+from builders.watched import watched_record
+from copyscope import advice
 from copyscope.ledger import derive
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -107,8 +109,18 @@ def full_records() -> list[dict[str, Any]]:
         add_what_programs_say(raw)
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
+    watched = derive(watched_record(zerocopy=True, copied=100, receives=4096))
+    crossover = {
+        "pair": "one_copy zero_copy",
+        "threads": 1,
+        "quantity": "cpu",
+        "size_bytes": 9,
+        "low": 8,
+        "high": 10,
+    }
+    watched["advice"] = advice.advise(watched, [crossover])
     calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
-    return [derive(raw) for raw in [*raws, calls_only, *real_records()]]
+    return [derive(raw) for raw in [*raws, calls_only, watched_record(), *real_records()]] + [watched]
 
 
 def real_records() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from copyscope import stats
 from copyscope.cpu_time import cpu_time, excludes_softirq
-from copyscope.segments import PROCESSES, Record, why_no_ledger
+from copyscope.segments import Record, processes, why_no_ledger
 
 SIDES = ("sender", "receiver", "other")
 # the columns of a row that come from hardware events: key of the row -> names that perf gives the event
@@ -98,10 +98,10 @@ def side_times(record: Record) -> dict[str, SideTime]:
     if names is None:
         reason = why_unsampled(record)
         empty = Weights({}, {})
-        return {side: SideTime(empty, None, None, reason) for side in SIDES}
+        return {side: SideTime(empty, None, None, reason) for side in (*processes(record), "other")}
     times: dict[str, SideTime] = {}
     covered, exact = 0.0, 0.0
-    for side in PROCESSES:
+    for side in processes(record):
         weights = weights_of(record, side, names)
         cpu_ns = cpu_time(record, side).ns
         base = clocked(weights, record, side)

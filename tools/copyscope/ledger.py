@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from copyscope import payload
+from copyscope import payload, watch_ledger
 from copyscope.attribution import SIDES, SideTime, clocked, side_times
 from copyscope.call_identities import call_identities
 from copyscope.cpu_time import cpu_time, excludes_softirq
@@ -25,6 +25,7 @@ from copyscope.segments import (
     measured,
     select,
     total,
+    watched,
     why_no_ledger,
 )
 from copyscope.time_identities import sampled_share, time_identities
@@ -38,6 +39,8 @@ def derive(record: Record) -> Record:
 
     Raises KeyError when a raw key is missing (`record.validate(record, raw=True)` names it).
     """
+    if watched(record):
+        return watch_ledger.derive(record)
     times = side_times(record)
     full = dict(record)
     segments = measured(record)

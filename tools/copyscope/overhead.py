@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope import stats
-from copyscope.segments import Record, goodput_gbps, select
+from copyscope.segments import Record, delivered_bytes, goodput_gbps, select
 
 FEWEST_PAIRS = 3
 ARMS = ("ledger", "calls")
@@ -72,6 +72,6 @@ def _why_unpaired(record: Record, pairs: int, counts: dict[str, int]) -> str:
         return "no segment ran without instruments: there is no control"
     if 0 in counts.values():
         return "no segment of this arm in this run"
-    if not any(s["receiver"]["bytes"] for s in record["run"]["segments"]):
+    if not delivered_bytes(record["run"]["segments"]):
         return "nothing was sent: goodput cannot be compared"
     return f"{pairs} pairs of segments: at least {FEWEST_PAIRS} are needed for an interval: run longer"

@@ -76,10 +76,10 @@ def has_tracepoint(name: str) -> bool:
 
 
 class PerfStat:
-    """perf stat on an existing process: all its threads, and those they start."""
+    """perf stat on existing processes: all their threads, and the threads and children that they start."""
 
-    def __init__(self, pid: int, events: Sequence[Event] = EVENTS) -> None:
-        self.pid = pid
+    def __init__(self, *pids: int, events: Sequence[Event] = EVENTS) -> None:
+        self.pids = pids
         self.events = tuple(events)
         self.failure: str | None = None
         self._formats = list(FORMATS)
@@ -174,7 +174,7 @@ class PerfStat:
             argv += ["--filter", event.only] if event.only else []
         try:
             self._process = subprocess.Popen(
-                [*argv, "-p", str(self.pid)],
+                [*argv, "-p", ",".join(map(str, self.pids))],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._messages,

@@ -17,11 +17,16 @@ examples:
   sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
   sudo tools/profile.py --impl zerocopy --json - | jq .verdict
 
+any other program (options: tools/profile.py --pid 1 --help):
+  sudo tools/profile.py --pid $(pidof -s nginx)              until Ctrl-C; its children are followed
+  sudo tools/profile.py --duration 10 -- iperf3 -c HOST      a command, as the user who called sudo
+  sudo tools/profile.py --cgroup system.slice/redis.service --live
+
 exit status: 0 a valid run, 1 a failed or invalid run, 2 wrong usage, 130 interrupted
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class UsageParser(argparse.ArgumentParser):
     """argparse, but wrong usage is one line and an exception."""
 
     def error(self, message: str) -> Any:
@@ -30,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """All options of tools/profile.py. Those of the traffic are checked by the traffic program itself."""
-    made = _Parser(
+    made = UsageParser(
         prog="profile",
         description="Run a TCP send strategy over a path made for it; print its copies and what they cost.",
         epilog=EXAMPLES,

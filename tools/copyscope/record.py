@@ -31,6 +31,7 @@ from typing import Any
 
 from copyscope.record_keys import DERIVED, RAW
 from copyscope.record_shape import find_problems
+from copyscope.watch_keys import WATCH_DERIVED, WATCH_RAW
 
 SCHEMA = 1
 
@@ -195,7 +196,8 @@ def validate(record: Record, *, raw: bool = False) -> list[str]:
     Checks that every key is there with its type, that numbers carry their unit in the name and are finite,
     and that each null of a derived row has a reason. With `raw` only what exists before `ledger.derive`.
     """
-    shape = RAW if raw else {**RAW, **DERIVED}
+    known, made = (WATCH_RAW, WATCH_DERIVED) if record.get("target") is not None else (RAW, DERIVED)
+    shape = known if raw else {**known, **made}
     problems = find_problems(record, shape)
     problems += [
         f"{where}: {value}: not a finite number"

@@ -6,7 +6,7 @@ from typing import Any
 
 from copyscope.attribution import EVENT_COLUMNS, SIDES, Key, SideTime, event_value, interval
 from copyscope.payload import NO_CLAIM, Flow, flows, gathers
-from copyscope.segments import Record, select, total, why_no_ledger
+from copyscope.segments import Record, delivered_bytes, select, total, why_no_ledger
 from copyscope.taxonomy import ACCOUNTS, STAGES
 
 Row = dict[str, Any]
@@ -42,7 +42,9 @@ def ledger_rows(record: Record, times: dict[str, SideTime]) -> list[Row]:
                 row = {"account": account} | sampled_row(record, times[side], side, key, kib)
                 if account == "gather":
                     row |= gather_cost(record, times[side], kib)
-                rows.append(_with_flow(row, payload[account], account, home))
+                rows.append(
+                    with_flow(row, payload[account], f"{account} {' '.join(HOME[account])}", home=home)
+                )
     return rows
 
 
@@ -148,7 +150,8 @@ def without_gather(row: Row, gather_ns: float, time: SideTime, kib: float) -> Ro
     return row | cells | dict.fromkeys(EVENT_COLUMNS) | {"method": "derived", "ci": ci, "reasons": reasons}
 
 
-def _with_flow(row: Row, flow: Flow, account: str, home: bool) -> Row:
+def with_flow(row: Row, flow: Flow, home_row: str, *, home: bool) -> Row:
+    """A row with its account's bytes and calls, or with the name of the row that has them."""
     reasons = dict(row["reasons"])
     if home:
         found = {"bytes": flow.bytes, "bytes_method": flow.bytes_method, "calls": flow.calls}
@@ -156,8 +159,7 @@ def _with_flow(row: Row, flow: Flow, account: str, home: bool) -> Row:
         reasons |= {name: str(why[name]) for name, value in found.items() if value is None}
     else:
         found = dict.fromkeys(("bytes", "bytes_method", "calls"))
-        side, context = HOME[account]
-        reasons |= {name: f"counted once, on the row {account} {side} {context}" for name in found}
+        reasons |= {name: f"counted once, on the row {home_row}" for name in found}
     return row | found | {"reasons": reasons}
 
 
@@ -173,4 +175,4 @@ def silent_high_ns(times: dict[str, SideTime]) -> float:
 
 def delivered_kib(record: Record) -> float:
     """Payload that arrived in the ledger segments, in KiB (1024 B)."""
-    return total(select(record, "ledger"), "receiver", "bytes") / 1024
+    return delivered_bytes(select(record, "ledger")) / 1024

@@ -7,11 +7,28 @@ from typing import Any, Literal
 
 Record = dict[str, Any]
 Segment = dict[str, Any]
-Side = Literal["sender", "receiver"]
+Side = Literal["sender", "receiver", "target"]
 
+# the sides of a run of our own traffic, and the only one of a program that was watched
 PROCESSES: tuple[Side, ...] = ("sender", "receiver")
+WATCHED: tuple[Side, ...] = ("target",)
 # segments that only warm connections and caches up: recorded, never measured
 WARM_UP = "warmup"
+
+
+def watched(record: Record) -> bool:
+    """Whether this run watched a program that copyscope did not write."""
+    return record.get("target") is not None
+
+
+def processes(record: Record) -> tuple[Side, ...]:
+    """The sides that are processes."""
+    return WATCHED if watched(record) else PROCESSES
+
+
+def delivered_bytes(segments: Sequence[Segment]) -> int:
+    """Payload that arrived; of a watched program what it moved through its sockets, in either direction."""
+    return total(segments, "target" if segments and "target" in segments[0] else "receiver", "bytes")
 
 
 def select(record: Record, arm: str) -> list[Segment]:
@@ -63,7 +80,7 @@ def wall_ns(segments: Sequence[Segment]) -> int:
 def goodput_gbps(segments: Sequence[Segment]) -> float | None:
     """Payload that arrived over the time it took: bits per nanosecond are Gbit/s. None without time."""
     elapsed_ns = wall_ns(segments)
-    return total(segments, "receiver", "bytes") * 8 / elapsed_ns if elapsed_ns > 0 else None
+    return delivered_bytes(segments) * 8 / elapsed_ns if elapsed_ns > 0 else None
 
 
 def topology_name(record: Record) -> str:

@@ -8,7 +8,7 @@ from copyscope import stats
 from copyscope.attribution import SideTime, clocked, event_name
 from copyscope.cpu_time import CpuTime, cpu_time, excludes_softirq
 from copyscope.identities import Identity, compare, unchecked
-from copyscope.segments import PROCESSES, Record
+from copyscope.segments import Record, processes, select, total, watched
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
 SAMPLING_TOLERANCE = 0.03
@@ -25,13 +25,13 @@ SHORT_BURST_NS = 50_000
 def time_identities(record: Record, times: dict[str, SideTime], gather_ns: float | None) -> list[Identity]:
     """All identities of time, for both processes."""
     found = []
-    for side in PROCESSES:
+    for side in processes(record):
         found += [
             sampled_time(record, side, times[side]),
             rows_sum(record, side, times[side]),
             attributed(record, side, times[side]),
         ]
-    fits = gather_fits(times["sender"], gather_ns)
+    fits = gather_fits(times[processes(record)[0]], gather_ns)
     return found if fits is None else [*found, fits]
 
 
@@ -60,6 +60,7 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
     if unit == "ns":
         tolerance += spent.switches * SWITCH_NS
+        tolerance += hidden_at_birth_ns(record)
     if unit == "ns" and spent.burst_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
         return unchecked(name, what, unit, _short_bursts(spent, seen / exact))
     return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
@@ -71,6 +72,14 @@ def _short_bursts(spent: CpuTime, share: float) -> str:
     if share < 1:
         return f"{ran}, shorter than the timer interrupt may be late: {share:.0%} of its time was seen"
     return f"{ran}, and arming the timer costs at each of them: {share:.0%} of its time was seen"
+
+
+def hidden_at_birth_ns(record: Record) -> float:
+    """Of each thread that a watched program makes, the timer sees nothing before its first period is over."""
+    bursts = record["sampler"].get("bursts")
+    if not watched(record) or not bursts:
+        return 0.0
+    return float(total(select(record, "ledger"), "target", "births") * bursts["target"]["period_ns"])
 
 
 def burst_spread(record: Record, side: str) -> float:

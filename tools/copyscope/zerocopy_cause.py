@@ -33,14 +33,20 @@ def is_tap(socket: dict[str, Any], record: Record) -> bool:
     One of a single protocol does not see outgoing packets, and one on another host's end sees bytes from the
     wire.
     """
-    near = socket["side"] == "sender" or record["topology"]["local_delivery"]
+    if socket["side"] == "target" and socket["device"] not in ("any", *_devices(record)):
+        return False
+    near = socket["side"] in ("sender", "target") or record["topology"]["local_delivery"]
     return near and str(socket["protocol"]).lower() in ETH_P_ALL
+
+
+def _devices(record: Record) -> list[str]:
+    return [device["name"] for device in record["topology"]["devices"]]
 
 
 def device_without_gather(record: Record) -> str | None:
     """The sender's device that has no scatter-gather: there MSG_ZEROCOPY copies inside the send call."""
     for device in record["topology"]["devices"]:
-        if device["side"] == "sender" and device["features"].get("scatter_gather") is False:
+        if device["side"] in ("sender", "target") and device["features"].get("scatter_gather") is False:
             return str(device["name"])
     return None
 

@@ -1,17 +1,17 @@
 """tools/profile.py: one run or several of one strategy, and the ledger."""
 
 import argparse
-import json
 import os
 import secrets
 import signal
 import sys
-from pathlib import Path
 from typing import Any, NoReturn
 
 from copyscope import ledger, record
 from copyscope.assemble import Identity, assemble
 from copyscope.build import build_if_stale, git_revision
+from copyscope.commands import keeping, watch
+from copyscope.commands.watch_arguments import asks_to_watch
 from copyscope.conductor import Conductor, Raw
 from copyscope.errors import RunError, UsageError
 from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
@@ -36,6 +36,8 @@ def main(argv: list[str]) -> int:
     """Exit status: 0 valid, 1 failed or invalid, 2 usage, 130 interrupted."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
+        if asks_to_watch(argv):
+            return watch.main(argv)
         return _profile(parser().parse_args(argv), argv)
     except UsageError as error:
         print(f"profile: {error}", file=sys.stderr)
@@ -60,7 +62,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     plans = [make_plan(args, instruments, traffic, seed + repeat) for repeat in range(args.repeat)]
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/profile.py {' '.join(argv)}")
-    out = _open_directory(args.out)
+    out = keeping.open_directory(args.out)
     workload = workload_section(args, traffic.resolved)
     git, dirty = git_revision()
     console = make_console()
@@ -80,9 +82,9 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         records.append(made)
         # Files first: a reader of the table may go away at any line.
         if out is not None:
-            _keep(made, raw, out)
+            keeping.keep(made, (raw.collector or {}).get("samples", []), out)
         if args.json and args.repeat == 1 and args.json != "-":
-            _write_json(made, args.json)
+            keeping.write_json(made, args.json)
         if args.json != "-":
             render(made, verbose=args.verbose, explain=args.explain, console=console)
             if args.compare_tiers:
@@ -94,63 +96,12 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if args.repeat > 1 and args.json != "-":
         render_summary(records, console)
     if args.json == "-" or (args.json and args.repeat > 1):
-        _write_json(records if args.repeat > 1 else records[0], args.json)
+        keeping.write_json(records if args.repeat > 1 else records[0], args.json)
     if interrupted:
         return EXIT_INTERRUPTED
     if args.compare_tiers and any(why_not(made) for made in records):
         return EXIT_INVALID
     return 0 if all(made["verdict"]["valid"] for made in records) else EXIT_INVALID
-
-
-def _open_directory(name: str | None) -> Path | None:
-    """The --out directory, made before the run: a run is too dear to lose for a typing error."""
-    if name is None:
-        return None
-    directory = Path(name)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / f".copyscope-{os.getpid()}"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise RunError(f"--out: {name}: {error.strerror}: choose another directory") from error
-    _give_to_user(directory)
-    return directory
-
-
-def _keep(made: Record, raw: Raw, directory: Path) -> None:
-    """The record and the folded stacks (for any flame graph tool) of one run."""
-    stem = f"{made['run']['id']}-{made['run']['started'].replace(':', '')}"
-    path = directory / f"{stem}.json"
-    try:
-        record.write(made, path)
-        folded = directory / f"{stem}.folded"
-        folded.write_text(folded_stacks((raw.collector or {}).get("samples", [])), encoding="utf-8")
-    except (RecordError, OSError) as error:
-        # The table is still printed: what was measured is not lost.
-        print(f"profile: --out: {error}: free some space and use --json -", file=sys.stderr)
-        return
-    _give_to_user(path)
-    _give_to_user(folded)
-
-
-def _write_json(what: Record | list[Record], name: str) -> None:
-    if name == "-":
-        json.dump(what, sys.stdout, indent=1, sort_keys=True)
-        print()
-        return
-    path = Path(name)
-    if isinstance(what, dict):
-        record.write(what, path)
-    else:
-        path.write_text(json.dumps(what, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    _give_to_user(path)
-
-
-def _give_to_user(path: Path) -> None:
-    """What is made under sudo belongs to the invoking user."""
-    user = invoking_user()
-    os.chown(path, user.uid, user.gid)
 
 
 def _say_kept(raw: Raw) -> None:

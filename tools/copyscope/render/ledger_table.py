@@ -35,8 +35,9 @@ VERBOSE_COLUMN_OF_KEY = {"cpu_ns": "CPU time", "samples": "samples", "bytes_meth
 def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     """One row per account, side and context, in the order in which a byte meets them."""
     rows = occurring(record["ledger"])
+    kib = "sent or received by it" if record.get("target") else "delivered"
     lines = heading(
-        "COPY LEDGER", "ledger segments; share = of that side's CPU time; KiB = 1024 B delivered", width
+        "COPY LEDGER", f"ledger segments; share = of that side's CPU time; KiB = 1024 B {kib}", width
     )
     if not rows:
         lines += wrap("no copy was seen: nothing was sent, or nothing could be attributed", width)

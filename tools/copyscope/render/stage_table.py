@@ -9,7 +9,7 @@ from copyscope.attribution import SIDES
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples
-from copyscope.segments import PROCESSES
+from copyscope.segments import processes, watched
 from rich.text import Text
 
 BAR_WIDTH = 10
@@ -36,6 +36,11 @@ def stage_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     return lines
 
 
+def sides_of(record: Row) -> tuple[str, ...]:
+    """The sides of this record, as they are printed."""
+    return (*processes(dict(record)), "other")
+
+
 def _why_unknown(record: Row) -> str:
     reasons = (row["reasons"].get("share") for row in record["stages"])
     return next((reason for reason in reasons if reason), "no CPU time was sampled")
@@ -45,18 +50,18 @@ def _balance_table(record: Row, totals: Mapping[str, Mapping[str, Sums]]) -> Tab
     # without payload there is nothing to divide by: the time itself stands in its place
     price = "ns/KiB" if kib_factor(record) is not None else "CPU time"
     columns = [Column("stage", right=False, key=True)]
-    for side in PROCESSES:
+    for side in processes(dict(record)):
         columns += [Column(side), Column("softirq"), Column(price), Column("", right=False, optional=True)]
     table = Table(columns)
-    longest = max(sums["share"] or 0 for side in PROCESSES for sums in totals[side].values())
+    longest = max(sums["share"] or 0 for side in processes(dict(record)) for sums in totals[side].values())
     for stage in _stage_order(totals):
         cells: list[str | None] = [stage]
-        for side in PROCESSES:
+        for side in processes(dict(record)):
             sums = totals[side].get(stage)
             cells += ["-", "-", "-", ""] if sums is None else _cells(sums, price, longest)
         table.add(*cells, strong=stage in (LEDGER_ROW, "unattributed"))
     cells = ["sum"]
-    for side in PROCESSES:
+    for side in processes(dict(record)):
         cells += _cells(_added(totals[side].values()), price, 0)
     table.add(*cells, strong=True)
     return table
@@ -74,7 +79,7 @@ def _cells(sums: Sums, price: str, longest: float) -> list[str | None]:
 
 def _stage_totals(record: Row) -> dict[str, dict[str, Sums]]:
     """side -> stage -> sums over the contexts, with the softirq part kept apart."""
-    parts: dict[str, dict[str, list[Sums]]] = {side: {} for side in SIDES}
+    parts: dict[str, dict[str, list[Sums]]] = {side: {} for side in sides_of(record)}
     for row in [*record["ledger"], *record["stages"]]:
         sums = {key: row[key] for key in ("share", "ns_per_kib", "cpu_ns")}
         sums["softirq"] = row["share"] if row["context"] == "softirq" else 0.0
@@ -96,7 +101,9 @@ def _added(rows: Iterable[Sums]) -> Sums:
 def _stage_order(totals: Mapping[str, Mapping[str, Sums]]) -> list[str]:
     """copies first, unattributed last and always there, the rest by the larger of its shares."""
     weight: dict[str, float] = {}
-    for side in SIDES[:2]:
+    for side in totals:
+        if side == "other":
+            continue
         for stage, sums in totals[side].items():
             weight[stage] = max(weight.get(stage, 0.0), sums["share"] or 0.0)
     middle = [stage for stage in weight if stage not in (LEDGER_ROW, "unattributed") and weight[stage] > 0]
@@ -106,7 +113,7 @@ def _stage_order(totals: Mapping[str, Mapping[str, Sums]]) -> list[str]:
 def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: int) -> list[Text]:
     """The balance in nanoseconds: what the rows add up to, and the CPU time that they should."""
     lines: list[Text] = []
-    for side in SIDES:
+    for side in sides_of(record):
         values = record["sides"].get(side)
         if not values or (side == "other" and not values["cpu_ns"] and not values["samples"]):
             continue
@@ -116,7 +123,11 @@ def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: in
             text += f", {units.format_count(values['samples'])} samples"
         text += _unseen(values)
         if side == "other":
-            text += " (softirq work beside both processes)"
+            text += (
+                " (softirq work on nobody's time)"
+                if watched(dict(record))
+                else " (softirq work beside both processes)"
+            )
         lines += wrap(text, width, indent=2, style="dim")
     return lines
 

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+/* arrival.bpf.c - a program that we did not write: what becomes of what it sends. */
+#include "watch.bpf.h"
+
+/* include/uapi/linux/errqueue.h */
+#define SO_EE_ORIGIN_ZEROCOPY 5
+#define SO_EE_CODE_ZEROCOPY_COPIED 1
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct packet_cell);
+} packet_cells SEC(".maps");
+
+/*
+ * A completion has been queued on the error queue of a socket (__msg_zerocopy_callback() calls sk_error_report()). It is
+ * read in place: the notification is the program's, and taking it would break the program.
+ */
+SEC("?tp_btf/inet_sk_error_report")
+int BPF_PROG(on_completion, const struct sock *sk)
+{
+	const struct sock_exterr_skb *serr;
+	struct zerocopy_socket *known;
+	__u64 key = (__u64)sk;
+	struct sk_buff *tail;
+	__u32 low, high;
+
+	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	if (!known)
+		return 0;
+	tail = BPF_CORE_READ(sk, sk_error_queue.prev);
+	/* Empty: the program was faster. The next notification tells how many were missed. */
+	if (tail == (struct sk_buff *)&sk->sk_error_queue)
+		return 0;
+	serr = (const struct sock_exterr_skb *)&tail->cb;
+	if (BPF_CORE_READ(serr, ee.ee_origin) != SO_EE_ORIGIN_ZEROCOPY)
+		return 0;
+	low = BPF_CORE_READ(serr, ee.ee_info);
+	high = BPF_CORE_READ(serr, ee.ee_data);
+	if ((__s32)(high - known->next_id) < 0)
+		return 0;
+	/* The kernel extends the last notification by ranges that follow it with the same code. */
+	if ((__s32)(low - known->next_id) > 0)
+		add_total(WATCH_UNSEEN, low - known->next_id);
+	else
+		low = known->next_id;
+	known->next_id = high + 1;
+	add_total(WATCH_NOTIFICATIONS, 1);
+	add_total(WATCH_COMPLETIONS, high - low + 1);
+	if (BPF_CORE_READ(serr, ee.ee_code) & SO_EE_CODE_ZEROCOPY_COPIED)
+		add_total(WATCH_COPIED, high - low + 1);
+	return 0;
+}
+
+/* What leaves: packets that the program itself hands to a device, in its own time, before they are cut. */
+SEC("?tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_packet, const struct sk_buff *skb, const struct net_device *dev)
+{
+	struct packet_cell *cell;
+	__u32 length, segments;
+	struct skb_shared_info *shared;
+	__u32 zero = 0;
+
+	if (current_side() == SIDE_OTHER)
+		return 0;
+	length = skb->len;
+	/* Without payload it is an acknowledgement, and those are not what this is about. */
+	if (length < 100)
+		return 0;
+	cell = bpf_map_lookup_elem(&packet_cells, &zero);
+	if (!cell)
+		return 0;
+	shared = (struct skb_shared_info *)(skb->head + skb->end);
+	segments = BPF_CORE_READ(shared, gso_segs);
+	cell->packets++;
+	cell->bytes += length;
+	cell->segments += segments ?: 1;
+	cell->sizes[size_slot(length)]++;
+	return 0;
+}

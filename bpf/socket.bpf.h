@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* socket.bpf.h - of a program that we did not write: is this file descriptor a TCP or UDP socket, and which way does it go? */
+#ifndef COPYSCOPE_SOCKET_BPF_H
+#define COPYSCOPE_SOCKET_BPF_H
+
+#include "target.bpf.h"
+
+#define MSG_PEEK 0x2
+#define MSG_ERRQUEUE 0x2000
+#define AF_INET 2
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define S_IFMT 0170000
+#define S_IFSOCK 0140000
+
+#if defined(__TARGET_ARCH_arm64)
+#define SYSCALL_NR(regs) BPF_CORE_READ(regs, syscallno)
+#define SYSCALL_ARG(regs, n) BPF_CORE_READ(regs, regs[n])
+/* What the call was entered with: the first argument is overwritten by the return value. */
+#define SYSCALL_FD(regs) BPF_CORE_READ(regs, orig_x0)
+#else
+#define SYSCALL_NR(regs) BPF_CORE_READ(regs, orig_ax)
+#define SYSCALL_FD(regs) BPF_CORE_READ(regs, di)
+#endif
+
+/* PROTOCOL_CNT when it is neither, as are the sockets of the local domain and of netlink. */
+static __always_inline __u32 protocol_of(const struct sock *sk)
+{
+	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	__u32 protocol;
+
+	if (family != AF_INET && family != AF_INET6)
+		return PROTOCOL_CNT;
+	if (watch_netns && BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) != watch_netns)
+		return PROTOCOL_CNT;
+	/* A bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
+	protocol = BPF_CORE_READ(sk, sk_protocol);
+	return protocol == IPPROTO_TCP ? PROTOCOL_TCP : protocol == IPPROTO_UDP ? PROTOCOL_UDP : PROTOCOL_CNT;
+}
+
+static __always_inline struct sock *socket_of_fd(__u32 fd)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **files = BPF_CORE_READ(table, fd);
+	struct file *file = NULL;
+	struct socket *socket;
+
+	if (fd >= BPF_CORE_READ(table, max_fds) || bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+		return NULL;
+	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return NULL;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
+static __always_inline __u32 protocol_of_fd(__u32 fd)
+{
+	struct sock *sk = socket_of_fd(fd);
+
+	return sk ? protocol_of(sk) : PROTOCOL_CNT;
+}
+
+/* The call as it is counted: CALL_NONE when no TCP or UDP socket takes part in it. */
+static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u32 *protocol)
+{
+	*protocol = PROTOCOL_CNT;
+	if (call == CALL_IO_URING)
+		return call;
+	if (call != CALL_SPLICE) {
+		*protocol = protocol_of_fd(SYSCALL_FD(regs));
+	} else {
+#if defined(__TARGET_ARCH_arm64)
+		*protocol = protocol_of_fd(SYSCALL_ARG(regs, 2));
+#else
+		*protocol = protocol_of_fd(BPF_CORE_READ(regs, dx));
+#endif
+		if (*protocol == PROTOCOL_CNT) {
+			call = CALL_SPLICE_READ;
+			*protocol = protocol_of_fd(SYSCALL_FD(regs));
+		}
+	}
+	return *protocol == PROTOCOL_CNT ? CALL_NONE : call;
+}
+
+/* Looking at what stays in the queue, or reading the error queue, moves no payload: such calls are not counted. */
+static __always_inline bool is_looking(struct pt_regs *regs, __u32 call)
+{
+	__u64 flags = 0;
+
+#if defined(__TARGET_ARCH_x86)
+	flags = call == CALL_RECVFROM ? BPF_CORE_READ(regs, r10) : call == CALL_RECVMSG ? BPF_CORE_READ(regs, dx) : 0;
+#elif defined(__TARGET_ARCH_arm64)
+	flags = call == CALL_RECVFROM ? SYSCALL_ARG(regs, 3) : call == CALL_RECVMSG ? SYSCALL_ARG(regs, 2) : 0;
+#endif
+	return flags & (MSG_PEEK | MSG_ERRQUEUE);
+}
+
+static __always_inline enum direction direction_of(__u32 call)
+{
+	switch (call) {
+	case CALL_RECVFROM:
+	case CALL_RECVMSG:
+	case CALL_RECVMMSG:
+	case CALL_READ:
+	case CALL_READV:
+	case CALL_SPLICE_READ:
+		return DIRECTION_RECEIVE;
+	default:
+		return DIRECTION_SEND;
+	}
+}
+
+#endif

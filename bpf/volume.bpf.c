@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+/* volume.bpf.c - a program that we did not write: what moves through its sockets, call by call. */
+#include "watch.bpf.h"
+
+#include <bpf/bpf_endian.h>
+
+#define MSG_ZEROCOPY 0x4000000
+#define PF_IO_WORKER 0x10
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+/* Of TCP's field nonagle (include/net/tcp.h). */
+#define TCP_NAGLE_OFF 1
+#define TCP_NAGLE_CORK 2
+
+/* As in calls.bpf.c: nr -> enum call, filled by the collector. */
+extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
+
+struct zerocopy_map zerocopy_sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, VOLUME_CELLS);
+	__type(key, __u32);
+	__type(value, struct volume_cell);
+} volume_cells SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SOCKETS_MAX);
+	__type(key, __u64);
+	__type(value, struct socket_cell);
+} socket_cells SEC(".maps");
+
+static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
+{
+	__u32 index = (protocol * DIRECTION_CNT + direction) * CALL_CNT + call;
+	struct volume_cell *cell = bpf_map_lookup_elem(&volume_cells, &index);
+
+	if (!cell)
+		return NULL;
+	cell->calls++;
+	cell->bytes += bytes;
+	cell->sizes[size_slot(bytes)]++;
+	if (bytes > cell->largest_bytes)
+		cell->largest_bytes = bytes;
+	return cell;
+}
+
+static __always_inline void count_socket(const struct sock *sk, enum direction direction, __u64 bytes)
+{
+	struct socket_cell fresh = {}, *cell;
+	__u64 inode;
+
+	inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+	cell = bpf_map_lookup_elem(&socket_cells, &inode);
+	if (!cell) {
+		bpf_map_update_elem(&socket_cells, &inode, &fresh, BPF_NOEXIST);
+		cell = bpf_map_lookup_elem(&socket_cells, &inode);
+		if (!cell)
+			return;
+	}
+	__sync_fetch_and_add(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
+}
+
+/* Which call the running task is in. Workers of io_uring are in none: their registers are the parent's or empty. */
+static __always_inline __u32 current_call(struct pt_regs *regs)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	long nr = SYSCALL_NR(regs);
+	__u32 call;
+
+	if (BPF_CORE_READ(task, flags) & PF_IO_WORKER)
+		return CALL_IO_URING;
+	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+	return call == CALL_NONE ? CALL_OTHER : call;
+}
+
+static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)
+{
+#if defined(__TARGET_ARCH_arm64)
+	return call == CALL_SENDTO || call == CALL_SENDMMSG ? SYSCALL_ARG(regs, 3) : SYSCALL_ARG(regs, 2);
+#else
+	return call == CALL_SENDTO || call == CALL_SENDMMSG ? BPF_CORE_READ(regs, r10) : BPF_CORE_READ(regs, dx);
+#endif
+}
+
+static __always_inline void note_send(struct volume_cell *cell, const struct sock *sk, struct pt_regs *regs, __u32 call,
+				      __u32 protocol, __u64 bytes)
+{
+	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
+	__u64 flags = BPF_CORE_READ(sk, __sk_common.skc_flags);
+
+	if (protocol == PROTOCOL_TCP) {
+		__u32 nagle = BPF_CORE_READ_BITFIELD_PROBED(tcp, nonagle);
+
+		cell->nodelay_calls += !!(nagle & TCP_NAGLE_OFF);
+		cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
+	}
+	/* The flag means nothing without SO_ZEROCOPY, and write(2) has no flags. */
+	if (!(flags >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1))
+		return;
+	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG)
+		return;
+	if (call_flags(regs, call) & MSG_ZEROCOPY && bytes) {
+		cell->zerocopy_calls++;
+		cell->zerocopy_bytes += bytes;
+		/* From here on its completions are followed. */
+		if (protocol == PROTOCOL_TCP) {
+			/* The number that the kernel gave to this very send. */
+			struct zerocopy_socket fresh = {
+				.next_id = BPF_CORE_READ(sk, sk_zckey.counter) - 1,
+			};
+			__u64 key = (__u64)sk;
+
+			if (!bpf_map_lookup_elem(&zerocopy_sockets, &key) &&
+			    bpf_map_update_elem(&zerocopy_sockets, &key, &fresh, BPF_NOEXIST))
+				count_loss(LOSS_WATCHED_ZEROCOPY_MAP_FULL);
+		}
+	}
+}
+
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
+{
+	struct volume_cell *cell;
+	struct pt_regs *regs;
+	__u32 protocol, call;
+
+	if (ret < 0 || current_side() == SIDE_OTHER)
+		return 0;
+	protocol = protocol_of(sk);
+	if (protocol == PROTOCOL_CNT)
+		return 0;
+	regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	call = current_call(regs);
+	cell = count_volume(protocol, DIRECTION_SEND, call, ret);
+	if (cell)
+		note_send(cell, sk, regs, call, protocol, ret);
+	if (protocol == PROTOCOL_TCP)
+		count_socket(sk, DIRECTION_SEND, ret);
+	return 0;
+}
+
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
+{
+	__u32 protocol;
+
+	/* Reading a completion is not receiving payload; neither is looking at what stays in the queue. */
+	if (ret < 0 || flags & (MSG_ERRQUEUE | MSG_PEEK) || current_side() == SIDE_OTHER)
+		return 0;
+	protocol = protocol_of(sk);
+	if (protocol != PROTOCOL_CNT)
+		count_volume(protocol, DIRECTION_RECEIVE,
+			     current_call((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf())),
+			     ret);
+	if (protocol == PROTOCOL_TCP)
+		count_socket(sk, DIRECTION_RECEIVE, ret);
+	return 0;
+}
+
+static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool spliced)
+{
+	long nr = SYSCALL_NR(regs);
+	struct volume_cell *cell;
+	__u32 protocol, call;
+
+	if (ret < 0 || current_side() == SIDE_OTHER)
+		return;
+	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+	/* io_uring_enter() and the calls for several messages do not return bytes. */
+	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG)
+		return;
+	if (spliced && call != CALL_SPLICE)
+		return;
+	call = watched_call(call, regs, &protocol);
+	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
+		return;
+	if (is_looking(regs, call))
+		return;
+	cell = count_volume(protocol, direction_of(call), call, ret);
+	if (protocol == PROTOCOL_TCP && call == CALL_SPLICE_READ)
+		count_socket(socket_of_fd(SYSCALL_FD(regs)), DIRECTION_RECEIVE, ret);
+	if (cell && direction_of(call) == DIRECTION_SEND)
+		note_send(cell, socket_of_fd(SYSCALL_FD(regs)), regs, call, protocol, ret);
+}
+
+/* Before 6.3 there is no sock_send_length: what the call returned, where its file is a socket. */
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(on_volume_sent_at_exit, struct pt_regs *regs, long ret)
+{
+	count_at_exit(regs, ret, false);
+	return 0;
+}
+
+/* splice(2) out of a socket passes no receive call of the socket layer (tcp_splice_read()). */
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(on_volume_spliced, struct pt_regs *regs, long ret)
+{
+	count_at_exit(regs, ret, true);
+	return 0;
+}
+
+/* Packets of the local domain are copied by the same function; those of IP have a protocol. */
+SEC("?tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
+{
+	__u16 protocol = skb->protocol;
+
+	if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
+		return 0;
+	if (current_side() != SIDE_OTHER)
+		count_volume(PROTOCOL_TCP, DIRECTION_COPY_OUT, CALL_OTHER, len);
+	return 0;
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+/* watch.bpf.c - a program that we did not write: who belongs to it. */
+#include "watch.bpf.h"
+
+const volatile __u32 watch_follow = 1;
+const volatile char watch_comm[WATCH_COMM];
+
+__u64 watch_totals[WATCH_TOTAL_CNT];
+
+SEC("?tp_btf/sched_process_fork")
+int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 tgid = child->tgid;
+
+	if (side_of(parent->tgid) == SIDE_OTHER)
+		return 0;
+	add_total(WATCH_BIRTHS, 1);
+	if (!watch_follow || (__u32)parent->tgid == tgid)
+		return 0;
+	watch(tgid, WATCHED_BY_FORK);
+	add_total(WATCH_FORKS, 1);
+	return 0;
+}
+
+SEC("?tp_btf/sched_process_exit")
+int BPF_PROG(on_process_exit, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+
+	/* do_exit() has counted this thread out already (kernel/exit.c): 0 was the last. */
+	if (BPF_CORE_READ(task, signal, live.counter) || side_of(tgid) == SIDE_OTHER)
+		return 0;
+	bpf_map_delete_elem(&watched, &tgid);
+	add_total(WATCH_EXITS, 1);
+	return 0;
+}
+
+SEC("?tp_btf/sched_process_exec")
+int BPF_PROG(on_process_exec, struct task_struct *task)
+{
+	char comm[WATCH_COMM];
+
+	if (!watch_comm[0])
+		return 0;
+	bpf_get_current_comm(comm, sizeof(comm));
+	for (int i = 0; i < WATCH_COMM; i++) {
+		if (comm[i] != watch_comm[i])
+			return 0;
+		if (!comm[i])
+			break;
+	}
+	watch(task->tgid, WATCHED_ITSELF);
+	return 0;
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <copyscope.skel.h>
+
+#include "names.h"
+
+bool watch__owns(const char *instrument)
+{
+	return !strcmp(instrument, "watch") || !strcmp(instrument, "copies") || !strcmp(instrument, "packets");
+}
+
+void watch__configure(const struct watch *watch, struct copyscope *skel)
+{
+	if (!watch)
+		return;
+	skel->rodata->watch_mode = watch->mode;
+	skel->rodata->watch_cgroup_id = watch->cgroup_id;
+	skel->rodata->watch_cgroup_level = watch->cgroup_level;
+	skel->rodata->watch_netns = watch->netns;
+	skel->rodata->watch_follow = watch->follow;
+	memcpy((char *)skel->rodata->watch_comm, watch->comm, sizeof(watch->comm));
+}
+
+void watch__add(struct copyscope *skel, pid_t tgid)
+{
+	__u32 key = tgid, by = WATCHED_ITSELF;
+
+	if (bpf_map_update_elem(bpf_map__fd(skel->maps.watched), &key, &by, BPF_ANY))
+		__sync_fetch_and_add(&skel->bss->lost[LOSS_WATCHED_MAP_FULL], 1);
+}
+
+/* [[low, count]] of the sizes that happened: powers of two. */
+static json_t *sizes_json(const __u64 *sizes)
+{
+	json_t *array = json_array();
+
+	for (int slot = 0; slot < SIZE_SLOTS; slot++)
+		if (sizes[slot])
+			json_array_append_new(array, json_pack("[I, I]", slot ? 1LL << slot : 0LL,
+							       (json_int_t)sizes[slot]));
+	return array;
+}
+
+static json_t *volume_json(__u32 index, const struct volume_cell *cells, int cpus)
+{
+	struct volume_cell sum = {};
+
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		const struct volume_cell *cell = &cells[cpu];
+
+		sum.calls += cell->calls;
+		sum.bytes += cell->bytes;
+		sum.zerocopy_calls += cell->zerocopy_calls;
+		sum.zerocopy_bytes += cell->zerocopy_bytes;
+		sum.nodelay_calls += cell->nodelay_calls;
+		sum.cork_calls += cell->cork_calls;
+		if (cell->largest_bytes > sum.largest_bytes)
+			sum.largest_bytes = cell->largest_bytes;
+		for (int slot = 0; slot < SIZE_SLOTS; slot++)
+			sum.sizes[slot] += cell->sizes[slot];
+	}
+	if (!sum.calls)
+		return NULL;
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+			 "protocol", protocol_names[index / CALL_CNT / DIRECTION_CNT],
+			 "direction", direction_names[index / CALL_CNT % DIRECTION_CNT],
+			 "syscall", call_names[index % CALL_CNT],
+			 "calls", (json_int_t)sum.calls, "bytes", (json_int_t)sum.bytes,
+			 "zerocopy_calls", (json_int_t)sum.zerocopy_calls,
+			 "zerocopy_bytes", (json_int_t)sum.zerocopy_bytes,
+			 "nodelay_calls", (json_int_t)sum.nodelay_calls, "cork_calls", (json_int_t)sum.cork_calls,
+			 "largest_bytes", (json_int_t)sum.largest_bytes, "sizes", sizes_json(sum.sizes));
+}
+
+static json_t *volumes_json(const struct copyscope *skel)
+{
+	int cpus = libbpf_num_possible_cpus();
+	struct volume_cell *cells = calloc(cpus, sizeof(*cells));
+	json_t *array = json_array();
+
+	for (__u32 index = 0; cells && index < VOLUME_CELLS; index++) {
+		json_t *row;
+
+		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.volume_cells), &index, cells))
+			continue;
+		row = volume_json(index, cells, cpus);
+		if (row)
+			json_array_append_new(array, row);
+	}
+	free(cells);
+	return array;
+}
+
+static json_t *packets_json(const struct copyscope *skel)
+{
+	int cpus = libbpf_num_possible_cpus();
+	struct packet_cell *cells = calloc(cpus, sizeof(*cells));
+	struct packet_cell sum = {};
+	__u32 zero = 0;
+
+	if (cells && !bpf_map_lookup_elem(bpf_map__fd(skel->maps.packet_cells), &zero, cells)) {
+		for (int cpu = 0; cpu < cpus; cpu++) {
+			sum.packets += cells[cpu].packets;
+			sum.bytes += cells[cpu].bytes;
+			sum.segments += cells[cpu].segments;
+			for (int slot = 0; slot < SIZE_SLOTS; slot++)
+				sum.sizes[slot] += cells[cpu].sizes[slot];
+		}
+	}
+	free(cells);
+	return json_pack("{s:I, s:I, s:I, s:o}", "packets", (json_int_t)sum.packets, "bytes", (json_int_t)sum.bytes,
+			 "segments", (json_int_t)sum.segments, "sizes", sizes_json(sum.sizes));
+}
+
+static json_t *processes_json(const struct copyscope *skel)
+{
+	int fd = bpf_map__fd(skel->maps.watched);
+	__u32 key, by, *previous = NULL;
+	json_t *array = json_array();
+
+	while (!bpf_map_get_next_key(fd, previous, &key)) {
+		previous = &key;
+		if (!bpf_map_lookup_elem(fd, &key, &by))
+			json_array_append_new(array, json_pack("[i, b]", key, by == WATCHED_BY_FORK));
+	}
+	return array;
+}
+
+json_t *watch__json(const struct copyscope *skel)
+{
+	json_t *totals = json_object();
+
+	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
+		json_object_set_new(totals, watch_total_names[what],
+				    json_integer(skel->bss->watch_totals[what]));
+	return json_pack("{s:o, s:o, s:o, s:o}", "volume", volumes_json(skel), "packets", packets_json(skel),
+			 "processes", processes_json(skel), "totals", totals);
+}
+
+json_t *watch__sockets_json(const struct copyscope *skel)
+{
+	int fd = bpf_map__fd(skel->maps.socket_cells);
+	json_t *sockets = json_object();
+	__u64 key, *previous = NULL;
+	struct socket_cell cell;
+	char inode[24];
+
+	while (!bpf_map_get_next_key(fd, previous, &key)) {
+		previous = &key;
+		if (bpf_map_lookup_elem(fd, &key, &cell))
+			continue;
+		snprintf(inode, sizeof(inode), "%llu", (unsigned long long)key);
+		json_object_set_new(sockets, inode, json_pack("[I, I]", (json_int_t)cell.sent_bytes,
+							      (json_int_t)cell.received_bytes));
+	}
+	return sockets;
+}

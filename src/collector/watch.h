@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* watch.h - a program that we did not write: how its processes are found, and what they moved so far. */
+#ifndef COLLECTOR_WATCH_H
+#define COLLECTOR_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <jansson.h>
+
+#include "abi.h"
+
+struct copyscope;
+
+struct watch {
+	enum watch_mode mode;
+	/* Children that a process makes from now on belong to it. */
+	bool follow;
+	/* Programs of this name that are started from now on belong to it; empty: none. */
+	char comm[WATCH_COMM];
+	uint64_t cgroup_id;
+	unsigned int cgroup_level;
+	/* Inode number of the network namespace whose sockets count; 0: all. */
+	unsigned int netns;
+};
+
+/* Whether an instrument is one of those that only watch; a run of our own traffic does not load them. */
+bool watch__owns(const char *instrument);
+/* Before the programs are loaded; NULL: nobody is watched. */
+void watch__configure(const struct watch *watch, struct copyscope *skel);
+void watch__add(struct copyscope *skel, pid_t tgid);
+/*
+ * {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}], "packets": {...}, "totals": {...}, "processes": [[tgid, forked]]}:
+ * totals since the collector started, of the calls that happened.
+ */
+json_t *watch__json(const struct copyscope *skel);
+/* {inode: [sent, received]} of every TCP socket that was used. */
+json_t *watch__sockets_json(const struct copyscope *skel);
+
+#endif

@@ -1,0 +1,191 @@
+"""Real programs on loopback, started by a test with a configuration of their own, ended by their pid."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from profiling import SLOW, record_of
+
+Record = dict[str, Any]
+
+NGINX = """\
+daemon off;
+master_process on;
+worker_processes 1;
+user root;
+pid {directory}/nginx.pid;
+error_log {directory}/error.log;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    sendfile {sendfile};
+    client_body_temp_path {directory}; proxy_temp_path {directory};
+    fastcgi_temp_path {directory}; uwsgi_temp_path {directory}; scgi_temp_path {directory};
+    keepalive_requests 100000;
+    server {{ listen 127.0.0.1:{port}; root {directory}; }}
+}}
+"""
+
+
+def missing(*programs: str) -> str | None:
+    """Which of the programs is not installed; None when all are."""
+    return next(
+        (name for name in programs if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None), None
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(5 * SLOW)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for_port(port: int) -> None:
+    """Without connecting: to iperf3 -s that would be a test of its own."""
+    deadline = time.monotonic() + 10 * SLOW
+    argv = ["ss", "-H", "-l", "-t", "-n", f"sport = :{port}"]
+    while time.monotonic() < deadline:
+        if subprocess.run(argv, capture_output=True, text=True, check=True).stdout:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"nobody listens on port {port}")
+
+
+@contextlib.contextmanager
+def nginx(directory: Path, sendfile: str) -> Iterator[tuple[int, int]]:
+    """(pid of the master, port); a file `big` of 10 MiB is there to be fetched."""
+    port = free_port()
+    (directory / "big").write_bytes(bytes(10 << 20))
+    config = directory / "nginx.conf"
+    config.write_text(NGINX.format(directory=directory, sendfile=sendfile, port=port))
+    with running(["nginx", "-p", str(directory), "-c", str(config)]) as process:
+        wait_for_port(port)
+        yield process.pid, port
+
+
+@contextlib.contextmanager
+def http_server(directory: Path) -> Iterator[tuple[int, int]]:
+    """The same, served by python3 -m http.server."""
+    port = free_port()
+    (directory / "big").write_bytes(bytes(10 << 20))
+    argv = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
+    with running(argv, cwd=directory) as process:
+        wait_for_port(port)
+        yield process.pid, port
+
+
+def fetching(port: int) -> contextlib.AbstractContextManager[Any]:
+    """curl that fetches the big file again and again, over one connection where the server keeps it open."""
+    return running(["curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/big?[1-100000]"])
+
+
+@contextlib.contextmanager
+def iperf3_server() -> Iterator[int]:
+    port = free_port()
+    with running(["iperf3", "-s", "-p", str(port), "-B", "127.0.0.1"]):
+        wait_for_port(port)
+        yield port
+
+
+def watch(*options: str, check: int | None = 0) -> Record:
+    """The record of a watched program."""
+    return record_of(*options, check=check)
+
+
+def bytes_of(record: Record, account: str) -> int:
+    return sum(row["bytes"] or 0 for row in record["ledger"] if row["account"] == account)
+
+
+def share_of(record: Record, account: str) -> float:
+    return sum(row["share"] or 0.0 for row in record["ledger"] if row["account"] == account)
+
+
+def held(record: Record) -> set[str]:
+    """The identities that were checked and hold."""
+    return {row["name"] for row in record["identities"] if row["holds"]}
+
+
+RELAY = """
+import os, socket, sys
+source = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sink = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+inlet, outlet = os.pipe()
+while moved := os.splice(source.fileno(), outlet, 1 << 20):
+    while moved:
+        moved -= os.splice(inlet, sink.fileno(), moved)
+"""
+SOURCE = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+peer, _ = server.accept()
+block = bytes(1 << 17)
+while True:
+    peer.sendall(block)
+"""
+SINK = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+peer, _ = server.accept()
+block = bytearray(1 << 17)
+while peer.recv_into(block):
+    pass
+"""
+
+
+@contextlib.contextmanager
+def splice_pipeline() -> Iterator[int]:
+    """The pid of a program that moves bytes from one connection to another and never sees them."""
+    first, last = free_port(), free_port()
+    python = [sys.executable, "-c"]
+    with running([*python, SOURCE, str(first)]), running([*python, SINK, str(last)]):
+        wait_for_port(first)
+        wait_for_port(last)
+        with running([*python, RELAY, str(first), str(last)]) as relay:
+            yield relay.pid
+
+
+@contextlib.contextmanager
+def redis(directory: Path, value_bytes: int) -> Iterator[int]:
+    """The pid of a redis-server that redis-benchmark sets and asks for values of this size."""
+    port = free_port()
+    server = [
+        "redis-server",
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--dir",
+        str(directory),
+    ]
+    # Few of each, so that both are seen in a second.
+    requests = str(max(200, (1 << 27) // value_bytes))
+    benchmark = ["redis-benchmark", "-p", str(port), "-t", "set,get", "-d", str(value_bytes)]
+    benchmark += ["-c", "4", "-n", requests, "-l", "-q"]
+    with running(server) as process:
+        wait_for_port(port)
+        with running(benchmark):
+            time.sleep(0.3 * SLOW)
+            yield process.pid

@@ -1,0 +1,175 @@
+"""What can go wrong with somebody else's program: one line each, and what was measured is kept."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from profiling import LAUNCH, SLOW, broken_identities, is_root, left_after_a_second, profile, traces
+from programs import bytes_of, iperf3_server, missing, running, watch
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+    pytest.mark.skipif(missing("iperf3") is not None, reason="needs iperf3: tools/deps.sh test"),
+]
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def client(port: int, seconds: int, *more: str) -> list[str]:
+    return ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", str(seconds), *more]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--pid", "4194301"], 1, "--pid: 4194301: no such process"),
+        (["--pid", "2"], 1, "is a kernel thread"),
+        (["--pid", "x"], 2, "--pid: x: not a process id"),
+        (["--cgroup", "no/such"], 1, "--cgroup: no/such: no such directory"),
+        (["--cgroup", "/tmp"], 1, "not a cgroup of version 2"),
+        (["--netns", "no-such", "--pid", "1"], 1, "--netns: no-such: no such namespace"),
+        (["--", "/no/such/program"], 1, "/no/such/program: No such file or directory"),
+        (["--", "/etc/passwd"], 1, "/etc/passwd: Permission denied"),
+    ],
+)
+def test_one_line_says_it(options: list[str], status: int, said: str) -> None:
+    before = traces()
+    done = profile(*options, check=status)
+    assert done.stderr.count("\n") == 1 and said in done.stderr and "Traceback" not in done.stderr
+    assert left_after_a_second(before) == []
+
+
+def test_a_thread_names_its_process() -> None:
+    threads = "import threading, time; threading.Thread(target=time.sleep, args=(9,)).start(); time.sleep(9)"
+    with running(["python3", "-c", threads]) as process:
+        time.sleep(0.5 * SLOW)
+        thread = max(int(entry.name) for entry in Path(f"/proc/{process.pid}/task").iterdir())
+        done = profile("--pid", str(thread), check=1)
+    assert f"use --pid {process.pid}" in done.stderr
+
+
+def test_a_pid_of_a_container_is_found_here() -> None:
+    """The first process of a pid namespace of its own is pid 1 there, which is somebody else here."""
+    with running(["unshare", "--pid", "--fork", "--kill-child", "sleep", "20"]) as outer:
+        time.sleep(0.3 * SLOW)
+        inner = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0]
+        record = watch("--pid", inner, "--duration", "0.5", check=None)
+    assert record["target"]["pids"] == [{"pid": int(inner), "comm": "sleep"}]
+
+
+def test_the_exit_status_is_passed_on_and_silence_is_said() -> None:
+    record = watch("--", "sh", "-c", "sleep 0.3; exit 7", check=7)
+    assert record["target"]["status"] == 7
+    assert record["verdict"]["reasons"][0].startswith(
+        "nothing was sent or received over TCP or UDP by sh in "
+    )
+
+
+def test_a_program_that_ends_in_the_middle_keeps_its_ledger() -> None:
+    with iperf3_server() as port, running(client(port, 3)) as process:
+        time.sleep(0.3 * SLOW)
+        record = watch("--pid", str(process.pid), "--duration", "30")
+    assert record["target"]["ended"] == "the program ended"
+    assert record["run"]["measured_s"] < 10 and record["tx_bytes"] > 1 << 28
+    assert record["verdict"]["valid"], record["verdict"]["reasons"]
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
+    with iperf3_server() as port:
+        shell = f"{' '.join(client(port, 2))} & wait"
+        record = watch(*["--no-follow"] * (not follow), "--", "sh", "-c", shell, check=None)
+    assert (record["target"]["forks"] > 0) == follow
+    assert (bytes_of(record, "copy_in") > 1 << 26) == follow
+    assert broken_identities(record) == []
+
+
+def test_a_command_that_leaves_its_work_to_a_child_is_watched_on() -> None:
+    with iperf3_server() as port:
+        record = watch("--", "sh", "-c", f"{' '.join(client(port, 2))} &")
+    assert record["run"]["measured_s"] > 1 and bytes_of(record, "copy_in") > 1 << 26
+
+
+def test_ctrl_c_ends_a_command_that_ignores_it(tmp_path: Path) -> None:
+    before = traces()
+    kept = tmp_path / "record.json"
+    with iperf3_server() as port:
+        stubborn = f"trap '' INT; {' '.join(client(port, 60))} >/dev/null"
+        argv = [*LAUNCH, "--quiet", "--json", str(kept), "--", "sh", "-c", stubborn]
+        run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(3 * SLOW)
+        run.send_signal(signal.SIGINT)
+        shown, said = run.communicate(timeout=20 * SLOW)
+    assert run.returncode == 128 + signal.SIGTERM, said
+    assert "went on for 2 s after that and was sent SIGTERM" in " ".join(shown.split())
+    assert "copy_in" in shown and kept.exists()
+    time.sleep(0.5)
+    assert left_after_a_second(before) == []
+
+
+def test_a_name_includes_those_that_come_later() -> None:
+    with iperf3_server() as port:
+        run = subprocess.Popen(
+            [*LAUNCH, "--quiet", "--comm", "iperf3", "--duration", "5", "--json", "-"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(1.5 * SLOW)
+        with running(client(port, 10)) as late:
+            shown, _ = run.communicate(timeout=30 * SLOW)
+        assert f'"pid": {late.pid}' in shown
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    root = next((Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"), None)
+    if root is None:
+        pytest.skip("no cgroup v2 is mounted here")
+    path = root / f"copyscope-test-{os.getpid()}"
+    path.mkdir()
+    yield path
+    deadline = time.monotonic() + 5 * SLOW
+    while time.monotonic() < deadline:
+        try:
+            path.rmdir()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError(f"{path}: still in use")
+
+
+def test_a_cgroup_is_counted_and_nobody_beside_it(cgroup: Path) -> None:
+    into = ["sh", "-c", f'echo $$ >{cgroup}/cgroup.procs; exec "$@"', "sh"]
+    with (
+        iperf3_server() as port,
+        iperf3_server() as other_port,
+        running([*into, *client(port, 20, "-b", "800M")]) as inside,
+        running(client(other_port, 20, "-Z")),
+    ):
+        time.sleep(0.7 * SLOW)
+        record = watch("--cgroup", str(cgroup), "--duration", "4")
+    assert broken_identities(record) == []
+    assert [row["pid"] for row in record["target"]["pids"]] == [inside.pid]
+    assert {row["syscall"] for row in record["volume"] if row["direction"] == "send"} == {"write"}
+    assert {row["peer"] for row in record["connections"]} == {f"127.0.0.1:{port}"}
+    assert bytes_of(record, "pin") == 0
+    assert record["throughput_gbps"]["unprobed"] == pytest.approx(0.8, rel=0.25)
+
+
+def test_attaching_and_detaching_breaks_nothing() -> None:
+    """Twenty times on and off a busy sender: it goes on, and sends as much as before."""
+    with iperf3_server() as port:
+        done = subprocess.Popen([*client(port, 24, "-J")], stdout=subprocess.PIPE, text=True)
+        time.sleep(1)
+        for _ in range(20):
+            profile("--pid", str(done.pid), "--duration", "0.5", check=None)
+            if done.poll() is not None:
+                break
+        text, _ = done.communicate(timeout=60 * SLOW)
+    assert done.returncode == 0 and '"error"' not in text

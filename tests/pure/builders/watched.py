@@ -1,0 +1,238 @@
+"""What was seen of an invented program, and the raw record that comes of it.
+
+    watched_record()                       one thread that writes 64 KiB at a time, to a remote peer
+    watched_record(call="sendfile")        the same bytes by reference to pages
+    watched_record(zerocopy=True)          with MSG_ZEROCOPY, of which `copied` completions were copied
+    watched_record(receives=4096)          it also reads so many bytes after each send
+
+Everything balances to the byte, but for what moved while hooks came and went: EDGE_CALLS per segment.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from copyscope.assemble import Identity
+from copyscope.watch_assemble import assemble
+
+from .kernel import hooks
+from .parts import machine
+
+Record = dict[str, Any]
+
+SEGMENT_NS = 300_000_000
+EDGE_CALLS = 3
+CALLS = 10_000
+SIZE = 65_536
+ARMS = ("unprobed", "ledger", "calls")
+CPU_NS = 200_000_000
+SAMPLE_NS = 1_000_000
+STACKS = {
+    "write": ("_copy_from_iter", "tcp_sendmsg_locked", "tcp_sendmsg", "ksys_write", "do_syscall_64"),
+    "sendmsg": ("skb_zerocopy_iter_stream", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64"),
+    "sendfile": ("skb_splice_from_iter", "tcp_sendmsg_locked", "splice_to_socket", "do_sendfile"),
+}
+
+
+class Program:
+    """Its counters as the collector would read them: each step moves some calls."""
+
+    def __init__(self, call: str, zerocopy: bool, copied: int, receives: int) -> None:
+        self.call, self.zerocopy, self.copied, self.receives = call, zerocopy, copied, receives
+        self.calls = self.copies = 0
+        self.now_ns = 1_000_000_000
+
+    def move(self, calls: int, *, copied_out: bool) -> None:
+        self.calls += calls
+        self.copies += calls * copied_out
+
+    def reading(self) -> Record:
+        rows = [self._row("send", self.call, self.calls, SIZE, zerocopy=self.zerocopy)]
+        if self.receives:
+            rows.append(self._row("receive", "read", self.calls, self.receives))
+            rows.append(self._row("copy_out", "other", self.copies, self.receives))
+        totals = dict.fromkeys(
+            ("forks", "births", "exits", "completions", "copied", "notifications", "unseen"), 0
+        )
+        if self.zerocopy:
+            totals |= {"completions": self.calls, "copied": self.calls * self.copied // 100}
+            totals["notifications"] = self.calls // 10
+        packets = {"packets": 2 * self.calls, "bytes": self.calls * SIZE, "segments": 46 * self.calls}
+        return {
+            "t_ns": self.now_ns,
+            "volume": rows,
+            "packets": {**packets, "sizes": [[32_768, 2 * self.calls]]},
+            "processes": [[4711, False]],
+            "totals": totals,
+        }
+
+    @staticmethod
+    def _row(direction: str, call: str, calls: int, size: int, *, zerocopy: bool = False) -> Record:
+        return {
+            "protocol": "tcp",
+            "direction": direction,
+            "syscall": call,
+            "calls": calls,
+            "bytes": calls * size,
+            "zerocopy_calls": calls * zerocopy,
+            "zerocopy_bytes": calls * size * zerocopy,
+            "nodelay_calls": calls if direction == "send" else 0,
+            "cork_calls": 0,
+            "largest_bytes": size,
+            "sizes": [[size, calls]],
+        }
+
+
+def seen_of(
+    call: str = "write", *, zerocopy: bool = False, copied: int = 0, receives: int = 0, blocks: int = 3
+) -> SimpleNamespace:
+    """What watch/conductor.py leaves behind."""
+    program = Program("sendmsg" if zerocopy else call, zerocopy, copied, receives)
+    segments, in_calls_segments = [], 0
+    cpu_ns = switches = 0
+    for index in range(blocks * len(ARMS)):
+        arm = ARMS[index % len(ARMS)]
+        ledger = arm == "ledger"
+        volumes = [program.reading()]
+        program.move(EDGE_CALLS, copied_out=False)
+        volumes.append(program.reading())
+        program.move(CALLS, copied_out=ledger)
+        program.now_ns += SEGMENT_NS
+        volumes.append(program.reading())
+        program.move(EDGE_CALLS, copied_out=False)
+        volumes.append(program.reading())
+        in_calls_segments += CALLS * (arm == "calls")
+        before = (cpu_ns, switches)
+        cpu_ns, switches = cpu_ns + CPU_NS, switches + 10
+        segments.append(
+            {
+                "index": index,
+                "block": index // len(ARMS),
+                "arm": arm,
+                "volumes": tuple(volumes),
+                "clocks": (before, (cpu_ns, switches)),
+                "threads": 1,
+                "processes": 1,
+            }
+        )
+    return SimpleNamespace(
+        started="2025-01-01T00:00:00+00:00",
+        segments=segments,
+        errors=[],
+        ended="the time was over",
+        pids={4711: "server"},
+        topology=path(),
+        machine=machine(False),
+        snapshots=[look(0, receives), look(CALLS, receives)],
+        collector=collected(program.call, in_calls_segments, receives, blocks),
+        counters={"task-clock": counter(blocks * CPU_NS)},
+        status=None,
+        wall_s=4.0,
+    )
+
+
+def counter(value: int) -> Record:
+    return {"value": value, "unit": "ns", "status": "measured", "running": 1.0, "reason": None, "parts": None}
+
+
+def look(calls: int, receives: int) -> tuple[dict[int, Any], dict[str, list[int]], dict[int, Any]]:
+    """One connection as ss and our own count show it after so many calls; TCP is one call behind or ahead."""
+
+    def connection(sends: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            state="ESTAB",
+            local="192.0.2.2:80",
+            peer="192.0.2.1:40000",
+            written=max(0, sends) * SIZE,
+            taken=max(0, sends) * receives,
+            mss_bytes=1448,
+            bytes_retrans=0,
+            busy_ms=sends,
+            rwnd_limited_ms=sends // 2,
+            sndbuf_limited_ms=0,
+        )
+
+    return {42: connection(calls)}, {"42": [calls * SIZE, calls * receives]}, {42: connection(calls + 1)}
+
+
+def path() -> Record:
+    return {
+        "kind": "eth0",
+        "what": "the network of the program, as it was found",
+        "mtu_bytes": 1500,
+        "offloads": {"tso": True, "gso": True, "gro": True},
+        "local_delivery": False,
+        "xdp": None,
+        "devices": [
+            {"side": "target", "name": "eth0", "driver": "ether", "features": {"scatter_gather": True}}
+        ],
+        "packet_sockets": [
+            {"side": "target", "device": "eth0", "protocol": "ETH_P_ALL", "pid": 812, "comm": "lldpd"}
+        ],
+        "route_congestion_control": None,
+        "notes": [],
+        "peers": [{"address": "192.0.2.1", "device": "eth0", "local": False}],
+    }
+
+
+def collected(call: str, calls: int, receives: int, blocks: int) -> Record:
+    """The collector's report: samples that stand for all of the CPU time, calls of the calls segments."""
+    count = blocks * CPU_NS // SAMPLE_NS
+    parts = ((STACKS[call], count // 4), (("tcp_write_xmit", "tcp_sendmsg"), count // 2), ((), count // 4))
+    made = [call_row(call, calls, SIZE)]
+    if receives:
+        made.append(call_row("read", calls, receives))
+    return {
+        "hooks": hooks(),
+        "sampler": {
+            "events": [{"name": "cpu-clock", "unit": "ns", "status": "sampled", "reason": None}],
+            "frequency_hz": 199,
+            "enabled_ns": blocks * SEGMENT_NS,
+            "bursts": None,
+        },
+        "samples": [
+            {
+                "side": "target",
+                "event": "cpu-clock",
+                "frames": list(frames),
+                "samples": n,
+                "weight": n * SAMPLE_NS,
+            }
+            for frames, n in parts
+        ],
+        "bytes": [],
+        "calls": made,
+        "functions": None,
+        "loss": {"samples_stack_map_full": 0},
+    }
+
+
+def call_row(call: str, calls: int, size: int) -> Record:
+    return {
+        "side": "target",
+        "syscall": call,
+        "calls": calls,
+        "bytes": calls * size,
+        "largest_bytes": size,
+        "timed_calls": calls // 16,
+        "on_cpu_ns": calls * 5_000,
+        "softirq_ns": 0,
+        "blocked_ns": 0,
+        "histogram": {"unit": "ns", "buckets": [[4_096, 5_120, calls // 16]]},
+    }
+
+
+def watched_record(**options: Any) -> Record:
+    """The raw record; `ledger.derive` makes it whole."""
+    target = {
+        "how": "pid",
+        "name": "server[4711]",
+        "comm": None,
+        "cgroup": None,
+        "netns": None,
+        "follow": True,
+    }
+    workload = {"impl": None, "command": None, "duration_s": 2.7, "messages": None}
+    identity = Identity("profile-watch-0", None, 0, 0, 42, "0123456789ab", False)
+    return assemble(seen_of(**options), workload, target, identity, 199)

@@ -1,0 +1,182 @@
+"""The ledger of a watched program, on invented ones whose truth is known."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from typing import Any
+
+import pytest
+from builders.watched import CALLS, EDGE_CALLS, SIZE, seen_of, watched_record
+from copyscope import advice, ledger, record
+from copyscope.render import live, watch
+from copyscope.watch_assemble import subtract_volume
+from copyscope.watch_live import Window
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+Record = dict[str, Any]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "write": {},
+    "sendfile": {"call": "sendfile"},
+    "zero-copy": {"zerocopy": True},
+    "zero-copy, copied": {"zerocopy": True, "copied": 100},
+    "both ways": {"receives": 4096},
+}
+
+
+def derived(**options: Any) -> Record:
+    return ledger.derive(watched_record(**options))
+
+
+def bytes_of(full: Record, account: str) -> int:
+    return sum(row["bytes"] or 0 for row in full["ledger"] if row["account"] == account)
+
+
+def identity(full: Record, name: str) -> Record:
+    return next(row for row in full["identities"] if row["name"] == name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_is_a_record_and_every_identity_that_can_be_checked_holds(kind: str) -> None:
+    raw = watched_record(**KINDS[kind])
+    before = copy.deepcopy(raw)
+    assert record.validate(raw, raw=True) == []
+    full = ledger.derive(raw)
+    assert raw == before
+    assert record.validate(full) == []
+    assert [row for row in full["identities"] if row["holds"] is False] == []
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+    assert record.upgrade(json.loads(record.serialise(full)), "test") == json.loads(json.dumps(full))
+
+
+def test_each_way_of_sending_has_its_account() -> None:
+    sent = 3 * CALLS * SIZE
+    assert (bytes_of(derived(), "copy_in"), bytes_of(derived(), "pin")) == (sent, 0)
+    pages = derived(call="sendfile")
+    assert (bytes_of(pages, "copy_in"), bytes_of(pages, "pin")) == (0, sent)
+    assert bytes_of(pages, "deferred") == 0
+    zerocopy = derived(zerocopy=True, copied=25)
+    assert (bytes_of(zerocopy, "copy_in"), bytes_of(zerocopy, "pin")) == (0, sent)
+    assert bytes_of(zerocopy, "deferred") == sent // 4
+    assert bytes_of(derived(receives=4096), "copy_out") == 3 * CALLS * 4096
+
+
+def test_who_made_it_a_copy_is_named() -> None:
+    cause = derived(zerocopy=True, copied=100)["zerocopy"]["cause"]
+    assert cause["code"] == "packet_socket" and "lldpd" in cause["sentence"] and "812" in cause["sentence"]
+    raw = watched_record(zerocopy=True, copied=100)
+    raw["topology"]["packet_sockets"][0]["device"] = "docker0"  # not on the way
+    raw["topology"]["local_delivery"] = True
+    assert ledger.derive(raw)["zerocopy"]["cause"]["code"] == "local_delivery"
+
+
+def test_a_lost_byte_breaks_an_identity() -> None:
+    raw = watched_record()
+    raw["calls"][0]["bytes"] -= (2 * EDGE_CALLS + 2) * 3 * SIZE + 1
+    full = ledger.derive(raw)
+    assert identity(full, "call_sent_bytes")["holds"] is False
+    raw = watched_record()
+    raw["connections"][0]["sent_bytes"] += 10 * SIZE
+    assert identity(ledger.derive(raw), "connection_sent_bytes")["holds"] is False
+
+
+def test_what_moves_while_hooks_come_and_go_is_the_tolerance() -> None:
+    raw = watched_record()
+    raw["calls"][0]["bytes"] += 2 * EDGE_CALLS * 3 * SIZE
+    assert identity(ledger.derive(raw), "call_sent_bytes")["holds"] is True
+
+
+def test_calls_that_return_no_bytes_are_not_compared() -> None:
+    raw = watched_record()
+    for row in raw["volume"]:
+        row["syscall"] = "io_uring"
+    found = identity(ledger.derive(raw), "call_sent_bytes")
+    assert found["holds"] is None and "io_uring" in found["reason"]
+
+
+def test_silence_is_said() -> None:
+    raw = watched_record()
+    raw["volume"] = []
+    for segment in raw["run"]["segments"]:
+        segment["target"] |= dict.fromkeys(("bytes", "bytes_sent", "bytes_received", "send_calls"), 0)
+    verdict = ledger.derive(raw)["verdict"]
+    assert not verdict["valid"]
+    assert verdict["reasons"][0] == "nothing was sent or received over TCP or UDP by server[4711] in 2.7 s"
+
+
+CROSSOVER = {
+    "pair": ["one_copy", "zero_copy"],
+    "threads": 1,
+    "quantity": "sender_cpu_ns_per_kib",
+    "size_bytes": 16_384,
+    "low": 8_192,
+    "high": 32_768,
+    "verdict": "crosses",
+}
+
+
+def test_advice_knows_what_it_does_not_know() -> None:
+    full = derived()
+    assert "no crossover was measured here: run tools/crossover.py" in advice.advise(full, None)["text"]
+    above = advice.advise(full, [CROSSOVER])
+    assert "it would help" in above["text"] and above["crossover"] == CROSSOVER
+    below = {**CROSSOVER, "size_bytes": 1 << 20, "low": 1 << 19, "high": 1 << 21}
+    assert "it would cost more than it saves" in advice.advise(full, [below])["text"]
+    never = {**CROSSOVER, "size_bytes": None, "low": None, "high": None, "verdict": "never cheaper"}
+    assert "never cheaper" in advice.advise(full, [never])["text"]
+    assert "lldpd[812] holds an ETH_P_ALL socket on eth0" in above["text"]
+    assert record.validate(full | {"advice": above}) == []
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_report_fits(kind: str, width: int) -> None:
+    full = derived(**KINDS[kind])
+    full["advice"] = advice.advise(full, None)
+    stream = io.StringIO()
+    watch.render(full, verbose=True, console=Console(file=stream, width=width, color_system=None))
+    shown = stream.getvalue()
+    assert max(len(line) for line in shown.splitlines()) <= width
+    assert "COPY LEDGER" in shown and "PORTRAIT" in shown and "server[4711]" in shown
+
+
+def test_the_screen_fits_a_small_terminal() -> None:
+    lines = live.screen_of(derived(zerocopy=True, copied=100), 80, 24)
+    assert len(lines) <= 24 and max(len(line.plain) for line in lines) < 80
+    assert any(line.plain.startswith("pin ") for line in lines)
+    assert "Gb/s" in live.line_of(derived()) and "\n" not in live.line_of(derived())
+
+
+def test_the_window_forgets_what_is_old() -> None:
+    seen = seen_of(blocks=8)
+    window = Window({"impl": None, "command": None, "duration_s": None, "messages": None}, {"name": "x"}, 199)
+    every = list(seen.segments)
+    samples: list[Record] = []
+    for upto in range(3, len(every) + 1, 3):
+        seen.segments = every[:upto]
+        samples = [
+            {"side": "target", "event": "cpu-clock", "frames": [], "samples": upto, "weight": upto * 1000}
+        ]
+        shown = window.record(seen, {"samples": samples, "loss": {}})
+    assert sum(row["samples"] for row in shown["samples"]) == 12  # four blocks of three segments
+    assert len(shown["run"]["segments"]) == 12
+
+
+def row_of(calls: int, size: int) -> Record:
+    keys = ("zerocopy_calls", "zerocopy_bytes", "nodelay_calls", "cork_calls")
+    return {
+        **{"protocol": "tcp", "direction": "send", "syscall": "write", "calls": calls, "bytes": calls * size},
+        **dict.fromkeys(keys, 0),
+        **{"largest_bytes": size, "sizes": [[size, calls]] if calls else []},
+    }
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(1, 1 << 20))
+def test_differences_of_readings_add_up(first: int, more: int, size: int) -> None:
+    rows = subtract_volume([row_of(first + more, size)], [row_of(first, size)])
+    assert sum(row["bytes"] for row in rows) == more * size
+    assert sum(count for row in rows for _, count in row["sizes"]) == more

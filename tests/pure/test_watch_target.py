@@ -1,0 +1,114 @@
+"""Finding and reading other people's processes, as far as it needs no root."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
+from copyscope.errors import RunError, UsageError
+from copyscope.watch import connections, processes, target
+from copyscope.watch.schedule import segments
+
+SS = (
+    "ESTAB 0 2554320 127.0.0.1:59112 127.0.0.1:5999 uid:1000 ino:42 sk:1001 cgroup:/ <-> ts sack cubic "
+    "wscale:7,7 rto:201 rtt:0.031/0.013 mss:32768 pmtu:65535 cwnd:10 bytes_sent:900 bytes_retrans:7 "
+    "bytes_acked:1000 bytes_received:50 segs_out:3 busy:1676ms rwnd_limited:428ms(25.5%)\n"
+    "LISTEN 0 4096 *:80 *:* ino:43 sk:1002 <-> cubic cwnd:10\n"
+    "TIME-WAIT 0 0 [::1]:80 [::1]:40000\n"
+)
+
+
+def test_ss_is_read() -> None:
+    found = connections.parse(SS)
+    assert sorted(found) == [42, 43]
+    one = found[42]
+    assert (one.state, one.local, one.peer) == ("ESTAB", "127.0.0.1:59112", "127.0.0.1:5999")
+    assert (one.written, one.taken) == (1000 + 2_554_320, 50)
+    assert (one.bytes_retrans, one.busy_ms, one.rwnd_limited_ms, one.sndbuf_limited_ms) == (7, 1676, 428, 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("10.0.0.1:80", "10.0.0.1"),
+        ("[::1]:80", "::1"),
+        ("[fe80::1%eth0]:80", "fe80::1"),
+        ("[::ffff:10.0.0.1]:80", "10.0.0.1"),
+    ],
+)
+def test_addresses(address: str, host: str) -> None:
+    assert connections.host_of(address) == host
+
+
+def test_a_name_may_hold_anything() -> None:
+    process = processes.parse_stat("77 (a) b (c)) S 1 77 77 0 -1 4194560 0 0 0 0 0 0 0")
+    assert (process.pid, process.comm, process.parent, process.alive) == (77, "a) b (c)", 1, True)
+    assert processes.parse_stat("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0").kernel
+
+
+def test_our_own_process() -> None:
+    me = os.getpid()
+    assert processes.is_alive(me) and me in processes.with_descendants([os.getppid()])
+    times = processes.CpuTimes()
+    assert times.read([me], fresh=False) == (0, 0)
+    sum(range(1_000_000))
+    assert times.read([me], fresh=False)[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("pid", "said"),
+    [(2**22 - 3, "no such process"), (2, "is a kernel thread")],
+)
+def test_who_cannot_be_watched_is_told_why(pid: int, said: str) -> None:
+    process = processes.read_process(pid)
+    if pid == 2 and (process is None or not process.kernel):
+        pytest.skip("pid 2 is no kernel thread in this pid namespace")
+    with pytest.raises(RunError, match=said):
+        target.check_pid(pid)
+
+
+@pytest.mark.parametrize("text", ["", "0", "12,x", "-1"])
+def test_no_pid(text: str) -> None:
+    with pytest.raises(UsageError, match="not a process id"):
+        target.parse_pids(text)
+
+
+def test_no_cgroup(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a cgroup of version 2"):
+        target.find_cgroup(str(tmp_path))
+    with pytest.raises(RunError, match="no such directory"):
+        target.find_cgroup("no/such/thing")
+
+
+def test_the_command_is_behind_the_dashes() -> None:
+    argv = ["--duration", "3", "--", "iperf3", "-c", "host", "--", "x"]
+    assert asks_to_watch(argv) and split(argv) == (argv[:2], argv[3:])
+    assert asks_to_watch(["--pid=1"]) and not asks_to_watch(["--impl", "null"])
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "said"),
+    [
+        ([], [], "name one program"),
+        (["--pid", "1", "--comm", "x"], [], "--pid and --comm"),
+        (["--pid", "1"], ["ls"], "--pid and -- COMMAND"),
+        (["--pid", "1", "--duration", "0"], [], "--duration: 0"),
+        (["--pid", "1", "--live", "--json", "-"], [], "both want stdout"),
+    ],
+)
+def test_wrong_usage_is_one_line(options: list[str], command: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_usage(parser().parse_args(options), command)
+
+
+def test_segments_without_an_end_begin_short_and_hold_every_arm() -> None:
+    found = list(islice(segments(None, ("unprobed", "ledger", "calls"), 7), 15))
+    for block in range(5):
+        assert {s.arm for s in found if s.block == block} == {"unprobed", "ledger", "calls"}
+    lengths = [sum(s.length_s for s in found if s.block == block) for block in range(5)]
+    assert lengths == pytest.approx([0.5, 0.5, 1.0, 2.0, 2.0])
+    assert [s.index for s in found] == list(range(15))
+    assert found == list(islice(segments(None, ("unprobed", "ledger", "calls"), 7), 15))

@@ -1,0 +1,145 @@
+"""tools/profile.py --pid, --comm, --cgroup, -- COMMAND: one run beside a program of somebody else's."""
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+from copyscope import advice, ledger, record
+from copyscope.assemble import Identity
+from copyscope.build import build_if_stale, git_revision
+from copyscope.commands import keeping
+from copyscope.commands.watch_arguments import check_usage, parser, split
+from copyscope.errors import RunError
+from copyscope.paths import ROOT
+from copyscope.plan import arm_probes, parse_instruments
+from copyscope.render.live import LiveView
+from copyscope.render.terminal import make_console
+from copyscope.render.watch import render
+from copyscope.watch.conductor import Seen, Watcher, WatchPlan
+from copyscope.watch.target import (
+    Target,
+    check_pid_namespace,
+    find_cgroup,
+    find_netns,
+    parse_pids,
+)
+from copyscope.watch_assemble import assemble
+from copyscope.watch_live import Window
+
+Record = dict[str, Any]
+
+# Every arm once a second, so that the screen has something new to say that often.
+LIVE_BLOCK_S = 1.0
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: the command's own when it is not 0, else 0 valid, 1 invalid. Errors are raised."""
+    options, command = split(argv)
+    args = parser().parse_args(options)
+    check_usage(args, command)
+    instruments = parse_instruments(args.instruments)
+    build_if_stale()
+    if os.geteuid() != 0:
+        raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
+    check_pid_namespace()
+    target = find_target(args, command)
+    out = keeping.open_directory(args.out)
+    seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
+    plan = WatchPlan(
+        target=target,
+        probes=watch_probes(instruments),
+        duration_s=args.duration,
+        frequency_hz=args.frequency,
+        gate=args.gate,
+        counters="counters" in instruments,
+        seed=seed,
+        block_s=LIVE_BLOCK_S if args.live else None,
+        output_to_stderr=args.json == "-" or args.live,
+    )
+    workload = {"impl": None, "command": list(command) or None, "messages": None}
+    workload["duration_s"] = args.duration
+    name = target.name()
+    if not args.quiet and not args.live:
+        until = f"for {args.duration:g} s" if args.duration else "until it ends, or Ctrl-C"
+        print(f"watching {name} {until}", file=sys.stderr)
+    section = target_section(target, name)
+    window = Window(workload, section, args.frequency)
+    with LiveView(wanted=args.live) as view:
+
+        def show(watcher: Watcher) -> None:
+            view.update(window.record(watcher.seen, watcher.collector.ask("samples", "samples")))
+
+        seen = Watcher(plan, show if args.live else None).perform()
+    git, dirty = git_revision()
+    digest = {"target": target.how, "name": name}
+    identity = Identity(record.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
+    made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
+    if args.advise:
+        made["advice"] = advice.advise(made, read_crossovers(made))
+    keep(made, seen, args, out)
+    if seen.status:
+        return seen.status
+    return 0 if made["verdict"]["valid"] else 1
+
+
+def watch_probes(instruments: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
+    """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
+    extra = {"bytes": ("copies",), "calls": ("calls", "packets")}
+    return {
+        arm: tuple(name for probe in probes for name in extra.get(probe, (probe,)))
+        for arm, probes in arm_probes(instruments).items()
+    }
+
+
+def find_target(args: argparse.Namespace, command: list[str]) -> Target:
+    how = "command" if command else "pid" if args.pid else "comm" if args.comm else "cgroup"
+    return Target(
+        how=how,
+        pids=parse_pids(args.pid) if args.pid else (),
+        comm=args.comm,
+        cgroup=find_cgroup(args.cgroup) if args.cgroup else None,
+        command=tuple(command),
+        follow=not args.no_follow,
+        netns=find_netns(args.netns) if args.netns else None,
+    )
+
+
+def target_section(target: Target, name: str) -> Record:
+    return {
+        "how": target.how,
+        "name": name,
+        "comm": target.comm,
+        "cgroup": str(target.cgroup) if target.cgroup else None,
+        "netns": str(target.netns) if target.netns else None,
+        "follow": target.follow,
+    }
+
+
+def read_crossovers(made: Record) -> list[Record] | None:
+    """What tools/crossover.py has measured on this host; None when it has not been run."""
+    path = ROOT / "results" / str(made["machine"]["hostname"]) / "crossover" / "crossover.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    try:
+        rows: list[Record] = json.loads(text)["crossovers"]
+    except (ValueError, KeyError) as error:
+        raise RunError(
+            f"--advise: {path}: not a crossover file: {error!r}: run tools/crossover.py again"
+        ) from error
+    return rows
+
+
+def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -> None:
+    """Files first: a reader of the table may go away at any line."""
+    if out is not None:
+        keeping.keep(made, (seen.collector or {}).get("samples", []), out)
+    if args.json:
+        keeping.write_json(made, args.json)
+    if args.json != "-":
+        render(made, verbose=args.verbose, console=make_console())

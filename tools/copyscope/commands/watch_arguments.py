@@ -1,0 +1,93 @@
+"""The options of tools/profile.py for a program that copyscope did not write."""
+
+import argparse
+from collections.abc import Sequence
+
+from copyscope.commands.profile_arguments import UsageParser
+from copyscope.errors import UsageError
+
+WHOM = ("--pid", "--comm", "--cgroup")
+EXAMPLES = """\
+examples:
+  sudo tools/profile.py --pid 4711,4712                      until Ctrl-C
+  sudo tools/profile.py --comm redis-server --duration 20 --json redis.json
+  sudo tools/profile.py --cgroup system.slice/nginx.service --live
+  sudo tools/profile.py --pid 4711 --duration 10 --advise
+  sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
+
+exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or invalid one, 2 wrong usage
+"""
+
+
+def asks_to_watch(argv: Sequence[str]) -> bool:
+    """Whether these arguments name a program of somebody else's."""
+    return "--" in argv or any(word.partition("=")[0] in WHOM for word in argv)
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(our options, the command after `--`)."""
+    words = list(argv)
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def parser() -> argparse.ArgumentParser:
+    made = UsageParser(
+        prog="profile",
+        usage="profile [options] (--pid PID[,PID] | --comm NAME | --cgroup PATH | -- COMMAND [ARGUMENTS])",
+        description="Watch what a program sends and receives; print its copies and what they cost.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    whom = made.add_argument_group("whom")
+    whom.add_argument("--pid", metavar="PID[,PID]", help="these processes")
+    whom.add_argument("--comm", metavar="NAME", help="every process of this name, also those started later")
+    whom.add_argument("--cgroup", metavar="PATH", help="a cgroup (v2): a container, a systemd unit")
+    whom.add_argument("--netns", metavar="PID|FILE", help="only traffic of this network namespace")
+    whom.add_argument("--no-follow", action="store_true", help="not the children of these processes")
+    tool = made.add_argument_group("instruments")
+    tool.add_argument(
+        "--duration", type=float, metavar="S", help="measuring time; default: until the end or Ctrl-C"
+    )
+    tool.add_argument(
+        "--instruments",
+        default="auto",
+        metavar="LIST",
+        help="auto, or some of counters,calls,sampler,functions",
+    )
+    tool.add_argument(
+        "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
+    )
+    tool.add_argument("--gate", type=int, default=16, metavar="N", help="time one syscall in N; default 16")
+    tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
+    out = made.add_argument_group("output")
+    out.add_argument("--live", action="store_true", help="a screen that is refreshed while it runs")
+    out.add_argument(
+        "--advise", action="store_true", help="say whether zero-copy or sendfile would help here"
+    )
+    out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
+    out.add_argument("--out", metavar="DIR", help="keep the record (and its folded stacks) in this directory")
+    out.add_argument("-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, symbols")
+    out.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    return made
+
+
+def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
+    """What can be refused without looking at the machine."""
+    named = [option for option, value in zip(WHOM, (args.pid, args.comm, args.cgroup), strict=True) if value]
+    named += ["-- COMMAND"] * bool(command)
+    if len(named) != 1:
+        raise UsageError(
+            f"{' and '.join(named) or '--'}: name one program: --pid, --comm, --cgroup or -- COMMAND"
+        )
+    if args.duration is not None and not 0.5 <= args.duration <= 86_400:
+        raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
+    if not 1 <= args.frequency <= 50_000:
+        raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
+    if not 1 <= args.gate <= 1_000_000:
+        raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
+    if args.live and args.json == "-":
+        raise UsageError("--live and --json -: both want stdout: give --json a file")

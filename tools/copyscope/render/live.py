@@ -1,0 +1,155 @@
+"""A watched program while it runs: a screen of 80x24 or more, a line per second without a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from copyscope.render import units
+from copyscope.render.layout import LABEL_WIDTH
+from copyscope.segments import select, total, wall_ns
+from copyscope.taxonomy import ACCOUNTS
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+Record = Mapping[str, Any]
+
+SMALLEST_ROWS = 16
+# Lines of the screen that are no bars.
+FRAME_LINES = 12
+
+
+class LiveView:
+    """Used as a context manager; update() with each new record. Without `wanted` it does nothing."""
+
+    def __init__(self, *, wanted: bool, stream: TextIO | None = None) -> None:
+        self._console = Console(file=sys.stdout if stream is None else stream, highlight=False)
+        terminal = wanted and self._console.is_terminal
+        self._live = Live(console=self._console, screen=True, auto_refresh=False) if terminal else None
+        self.wanted = wanted
+
+    def update(self, record: Record) -> None:
+        if not self.wanted:
+            return
+        if self._live is None:
+            self._console.print(line_of(record), soft_wrap=True)
+            return
+        width, height = self._console.size
+        lines = screen_of(record, width, max(height, SMALLEST_ROWS))
+        self._live.update(Text("\n").join(lines), refresh=True)
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+def rates(record: Record) -> dict[str, float | None]:
+    """Calls per second and goodput of the window, over the segments of every arm."""
+    segments = record["run"]["segments"]
+    seconds = wall_ns(segments) / 1e9
+    if seconds <= 0:
+        return {"sends": None, "receives": None, "gbps": None}
+    return {
+        "sends": total(segments, "target", "send_calls") / seconds,
+        "receives": total(segments, "target", "receive_calls") / seconds,
+        "gbps": total(segments, "target", "bytes") * 8 / 1e9 / seconds,
+    }
+
+
+def shares(record: Record) -> list[tuple[str, float, float | None]]:
+    """(account or stage, share, ns/KiB) of the program: copies in their order, then the largest stages."""
+    sums: dict[str, list[float]] = {}
+    for row in [*record["ledger"], *record["stages"]]:
+        if row["side"] == "target" and row["share"] is not None:
+            share, price = sums.setdefault(row.get("account") or row["stage"], [0.0, 0.0])
+            name = row.get("account") or row["stage"]
+            sums[name] = [share + row["share"], price + (row["ns_per_kib"] or 0.0)]
+    copies = [name for name in ACCOUNTS if name in sums and sums[name][0] > 0]
+    stages = sorted((n for n in sums if n not in ACCOUNTS and sums[n][0] > 0), key=lambda n: -sums[n][0])
+    return [(name, sums[name][0], sums[name][1] or None) for name in [*copies, *stages]]
+
+
+def line_of(record: Record) -> str:
+    """One second in one line."""
+    now = rates(record)
+    copies = [f"{name} {share * 100:.0f} %" for name, share, _ in shares(record) if name in ACCOUNTS]
+    zerocopy = record["zerocopy"]
+    state = f"zero-copy {zerocopy['copied']}/{zerocopy['completions']} copied" if zerocopy else "no zero-copy"
+    return (
+        f"{record['run']['started'][11:19]} {units.format_gbps(now['gbps'])}, "
+        f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s; "
+        f"{', '.join(copies) or 'no copy sampled'}; {state}; lost {lost(record)}"
+    )
+
+
+def screen_of(record: Record, width: int, height: int) -> list[Text]:
+    """The screen: never more lines than the terminal has, never wider."""
+    now, side = rates(record), record["sides"]["target"]
+    cpus = "n/a" if side["cpus_used"] is None else f"{side['cpus_used']:.2f}"
+    last = record["run"]["segments"][-1]["target"]
+    title = f"{record['target']['name']}; path: {record['topology']['kind']}"
+    rows = [
+        Text(title, style="bold"),
+        _labelled(
+            "goodput",
+            f"{units.format_gbps(now['gbps'])}   {units.format_bytes(record['tx_bytes'])} sent, "
+            f"{units.format_bytes(record['rx_bytes'])} received in this window",
+        ),
+        _labelled(
+            "calls",
+            f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s",
+        ),
+        _labelled("CPU", f"{cpus} CPUs, {last['processes']} processes, {last['threads']} threads"),
+        Text(),
+        Text("COPIES, THEN STAGES     share   ns/KiB", style="dim"),
+    ]
+    bars = shares(record)
+    longest = max((share for _, share, _ in bars), default=1.0)
+    room = max(1, height - FRAME_LINES)
+    for name, share, price in bars[:room]:
+        text = f"{name:<20} {units.format_percent(share) or '':>8} {units.format_tenths(price) or 'n/a':>8} "
+        bar = units.format_bar(share, longest, max(8, width - len(text) - 1))
+        rows.append(Text(text + bar, style="bold" if name in ACCOUNTS else ""))
+    if not bars:
+        rows.append(Text("not sampled yet", style="dim"))
+    rows += [Text(), *_findings(record), Text("Ctrl-C ends it and prints the whole report", style="dim")]
+    for row in rows:
+        row.truncate(width - 1)
+    return rows
+
+
+def _findings(record: Record) -> list[Text]:
+    zerocopy = record["zerocopy"]
+    if zerocopy is None:
+        state = "no send with MSG_ZEROCOPY"
+    else:
+        cause = f": {zerocopy['cause']['sentence']}" if zerocopy["cause"] else ""
+        state = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} completions were copied{cause}"
+    arms = {arm: len(select(dict(record), arm)) for arm in ("unprobed", "ledger", "calls")}
+    return [
+        _labelled("zero-copy", state),
+        _labelled("losses", lost(record)),
+        _labelled("segments", ", ".join(f"{count} {arm}" for arm, count in arms.items())),
+    ]
+
+
+def lost(record: Record) -> str:
+    """What the instruments lost, by name."""
+    found = {name: entry["count"] for name, entry in record["loss"].items() if entry["count"]}
+    return ", ".join(f"{name} {count:,}" for name, count in found.items()) or "0"
+
+
+def _labelled(label: str, text: str) -> Text:
+    line = Text(f"{label:<{LABEL_WIDTH - 1}} {text}")
+    line.stylize("bold", 0, len(label))
+    return line

@@ -1,0 +1,97 @@
+"""The portrait of a program's traffic, and the advice, as lines of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from copyscope.render import units
+from copyscope.render.layout import heading, labelled, wrap
+from rich.text import Text
+
+Record = Mapping[str, Any]
+
+BAR_WIDTH = 24
+SLOTS_SHOWN = 8
+
+
+def portrait_lines(record: Record, width: int) -> list[Text]:
+    """How it sends and receives: sizes, calls, options, packets, peers."""
+    portrait = record["portrait"]
+    lines = heading("PORTRAIT", "all segments; sizes are those of one call at the socket", width)
+    for direction in ("send", "receive"):
+        part = portrait[direction]
+        if part is None:
+            lines += labelled(direction, f"none: {portrait['reasons'][direction]}", width, style="dim")
+            continue
+        lines += labelled(direction, _direction_text(part, direction), width)
+        lines += histogram_lines(part["sizes"], width)
+    lines += labelled("packets", _packet_text(portrait), width)
+    return lines + labelled("peers", _peer_text(record), width)
+
+
+def _direction_text(part: Record, direction: str) -> str:
+    calls = ", ".join(
+        f"{row['syscall']}{' (UDP)' if row['protocol'] == 'udp' else ''} "
+        f"{units.format_percent(row['calls'] / part['calls'])}"
+        for row in part["by_call"]
+    )
+    mean = units.format_bytes(round(part["mean_bytes"]))
+    text = f"{units.format_count(part['calls'])} calls of {mean} on average; {calls}"
+    if direction == "send":
+        text += (
+            f"; by reference: zero-copy {units.format_percent(part['zerocopy_share'])}, "
+            f"file pages {units.format_percent(part['page_share'])} of the bytes; "
+            f"TCP_NODELAY {units.format_percent(part['nodelay_share'])}, "
+            f"cork {units.format_percent(part['cork_share'])} of the calls"
+        )
+    return text
+
+
+def histogram_lines(sizes: list[list[int]], width: int) -> list[Text]:
+    """The most frequent powers of two, as bars; the rest in one word."""
+    whole = sum(count for _, count in sizes)
+    shown = sorted(sorted(sizes, key=lambda slot: -slot[1])[:SLOTS_SHOWN])
+    longest = max(count for _, count in shown) / whole
+    lines = []
+    for low, count in shown:
+        text = f"{units.format_bytes(low)}..".rjust(14) + f" {units.format_percent(count / whole) or '':>8} "
+        lines.append(Text((text + units.format_bar(count / whole, longest, BAR_WIDTH)).rstrip()[:width]))
+    left = sum(count for slot in sizes if slot not in shown for count in slot[1:])
+    if left:
+        lines += wrap(
+            f"and {units.format_percent(left / whole)} of other sizes", width, indent=2, style="dim"
+        )
+    return lines
+
+
+def _packet_text(portrait: Record) -> str:
+    packets = portrait["packets"]
+    if packets is None:
+        return f"n/a: {portrait['reasons']['packets']}"
+    return (
+        f"{units.format_count(packets['packets'])} handed to a device in its own time, "
+        f"{units.format_bytes(round(packets['mean_bytes']))} and {packets['mean_segments']:.1f} segments "
+        "on average"
+    )
+
+
+def _peer_text(record: Record) -> str:
+    peers = record["topology"].get("peers", [])
+    if not peers:
+        return f"n/a: {record['portrait']['reasons'].get('local_share', 'none seen')}"
+    shown = []
+    for peer in peers[:6]:
+        where = "this machine" if peer["local"] else "remote" if peer["local"] is not None else "unknown"
+        shown.append(f"{peer['address']} ({where}, {peer['device'] or 'no route'})")
+    more = f" and {len(peers) - 6} more" if len(peers) > 6 else ""
+    return ", ".join(shown) + more
+
+
+def advice_lines(record: Record, width: int) -> list[Text]:
+    """One paragraph, where it was asked for."""
+    advice = record.get("advice")
+    if advice is None:
+        return []
+    lines = heading("WOULD IT HELP?", "", width)
+    return lines + wrap(advice["text"], width)

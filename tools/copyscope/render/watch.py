@@ -1,0 +1,111 @@
+"""The report of a watched program: the same ledger, and what its traffic looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from copyscope.render import units
+from copyscope.render.evidence import (
+    call_lines,
+    counter_lines,
+    hook_lines,
+    identity_lines,
+    limit_lines,
+    loss_lines,
+    observer_lines,
+)
+from copyscope.render.exact_table import exact_lines
+from copyscope.render.layout import labelled, wrap
+from copyscope.render.ledger_table import account_lines
+from copyscope.render.portrait import advice_lines, portrait_lines
+from copyscope.render.stage_table import stage_lines
+from copyscope.render.terminal import print_lines, report_width
+from rich.console import Console
+from rich.text import Text
+
+Record = Mapping[str, Any]
+
+
+def render(record: Record, *, verbose: bool, console: Console) -> None:
+    """Print the report of one derived record of a watched program."""
+    width = report_width(console)
+    lines = headline_lines(record, width)
+    lines += account_lines(record, width, verbose=verbose)
+    lines += stage_lines(record, width, verbose=verbose)
+    lines += call_lines(record, width)
+    lines += exact_lines(record, width)
+    lines += portrait_lines(record, width)
+    lines.append(Text())
+    lines += zerocopy_lines(record, width)
+    lines += limit_lines(record, width)
+    lines += counter_lines(record, width)
+    lines += observer_lines(record, width)
+    lines += loss_lines(record, width, verbose=verbose)
+    lines += identity_lines(record, width, verbose=verbose)
+    lines += hook_lines(record, width, verbose=verbose)
+    lines += advice_lines(record, width)
+    print_lines(lines, console)
+
+
+def headline_lines(record: Record, width: int) -> list[Text]:
+    """Who was watched for how long, what it moved, and the verdict; INVALID stands above all."""
+    verdict, target = record["verdict"], record["target"]
+    lines: list[Text] = []
+    if not verdict["valid"]:
+        lines += wrap("INVALID RUN: do not use these numbers", width, style="bold red")
+        for reason in verdict["reasons"]:
+            lines += wrap(f"  - {reason}", width, indent=4, style="red")
+    parts = [
+        f"{units.format_seconds(record['run']['measured_s'])} measured",
+        f"Linux {record['machine']['kernel']}",
+        f"path: {record['topology']['kind']}",
+        target["ended"],
+    ]
+    command = record["workload"]["command"]
+    title = " ".join(command) if command else target["name"]
+    lines += wrap(f"{title}: {', '.join(parts)}", width, indent=2, style="bold")
+    lines += labelled("processes", processes_text(target), width)
+    lines += labelled("goodput", goodput_text(record), width)
+    return lines + labelled("verdict", verdict["sentence"], width)
+
+
+def processes_text(target: Record) -> str:
+    shown = ", ".join(f"{row['comm']}[{row['pid']}]" for row in target["pids"][:8]) or "none seen"
+    more = len(target["pids"]) - 8
+    text = shown + (f" and {more} more" if more > 0 else "")
+    if target["forks"] or target["exits"]:
+        text += f"; {target['forks']:,} forked, {target['exits']:,} ended meanwhile"
+    return text
+
+
+def goodput_text(record: Record) -> str:
+    goodput = record["throughput_gbps"]
+    if goodput["unprobed"] is not None:
+        text = f"{units.format_gbps(goodput['unprobed'])} with nothing but its bytes counted"
+    else:
+        text = f"n/a without instruments ({goodput['reasons'].get('unprobed', 'reason not recorded')})"
+    if goodput["probed"] is not None:
+        text += f", {units.format_gbps(goodput['probed'])} with the ledger's instruments"
+    sent, received = units.format_bytes(record["tx_bytes"]), units.format_bytes(record["rx_bytes"])
+    return f"{text}; {sent} sent, {received} received"
+
+
+def zerocopy_lines(record: Record, width: int) -> list[Text]:
+    """What became of zero-copy sends, read from the sockets' error queues without taking anything off."""
+    zerocopy = record["zerocopy"]
+    if zerocopy is None:
+        return []
+    text = (
+        f"{units.format_count(zerocopy['sends'])} sends with MSG_ZEROCOPY, "
+        f"{units.format_count(zerocopy['completions'])} completions seen in "
+        f"{units.format_count(zerocopy['notifications'])} notifications, "
+        f"{units.format_count(zerocopy['copied'])} copied after all"
+    )
+    if zerocopy["unseen"]:
+        text += (
+            f"; {units.format_count(zerocopy['unseen'])} were taken off the queue before they could be read"
+        )
+    if zerocopy["cause"] is not None:
+        text += f": {zerocopy['cause']['sentence']}"
+    return labelled("zero-copy", text, width)

@@ -1,0 +1,320 @@
+"""One run beside a program that copyscope did not write: segments are windows in time, nothing is paused.
+
+The counters of the instrument `watch` stay attached from the first to the last moment; the others come and
+go. Around each change the counters are read twice, so that it is known how much moved while hooks were
+attached or detached.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from copyscope import machine, paths
+from copyscope.child import Child, Message
+from copyscope.counters import EVENTS, all_unsupported
+from copyscope.errors import RunError
+from copyscope.perf_stat import PerfStat
+from copyscope.plan import Segment
+from copyscope.watch import connections, path, processes
+from copyscope.watch.command import HeldCommand
+from copyscope.watch.schedule import segments
+from copyscope.watch.stop import Stop
+from copyscope.watch.target import Target
+
+# Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
+START_S = ASK_S = 60.0
+STOP_S = 10.0
+PERF_TRIES = 5
+# How soon the end of the program, or Ctrl-C, is noticed.
+LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class WatchPlan:
+    """What one such run does, resolved; made by commands/watch.py."""
+
+    target: Target
+    probes: dict[Any, tuple[str, ...]]
+    duration_s: float | None
+    frequency_hz: int
+    gate: int
+    counters: bool
+    seed: int
+    block_s: float | None = None
+    output_to_stderr: bool = False
+
+
+@dataclass
+class Seen:
+    """What a run leaves behind, however it ends."""
+
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    ended: str = "the time was over"
+    pids: dict[int, str] = field(default_factory=dict)
+    topology: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
+    snapshots: list[tuple[Any, dict[str, list[int]], Any]] = field(default_factory=list)
+    collector: Message | None = None
+    counters: dict[str, Any] = field(default_factory=dict)
+    status: int | None = None
+    wall_s: float = 0.0
+
+
+class Watcher:
+    """Holds the collector, perf and the command; perform() is the fixed order."""
+
+    def __init__(self, plan: WatchPlan, tell: Callable[["Watcher"], None] | None = None) -> None:
+        self.plan = plan
+        self.seen = Seen()
+        self._tell = tell
+        self._exit = ExitStack()
+        self._command: HeldCommand | None = None
+        self._perf: PerfStat | None = None
+        self._perf_misses: str | None = None
+        self._cpu = processes.CpuTimes()
+        self._pids: set[int] = set()
+        self._told: set[int] = set()
+        self._stop = Stop()
+        self.collector: Child
+
+    def perform(self) -> Seen:
+        """Run to the end. Raises only when nothing at all could be measured."""
+        began = time.monotonic()
+        with self._exit:
+            self._set_up()
+            try:
+                self._run_segments()
+            except RunError as error:
+                if not self.seen.segments:
+                    raise
+                self.seen.errors.append(str(error))
+            self.seen.ended = self._stop.reason or self.seen.ended
+            self._look_at_connections()
+            self._collect_reports()
+            self._end_command()
+        self.seen.wall_s = time.monotonic() - began
+        return self.seen
+
+    # -- set up ---------------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        plan, target = self.plan, self.plan.target
+        steal_before = machine.cpu_times()
+        argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
+        functions = any("functions" in probes for probes in plan.probes.values())
+        self.collector = Child("collector", [*argv, *target.arguments(), *["--functions"] * functions])
+        self._exit.callback(self.collector.end)
+        if target.command:
+            self._command = self._exit.enter_context(
+                HeldCommand(target.command, output_to_stderr=plan.output_to_stderr)
+            )
+            target.started.append(self._command.pid)
+        self._exit.callback(self._stop.listen(self._command))
+        self.hooks = self.collector.expect("ready", START_S)["hooks"]
+        self.collector.ask("symbols", "symbols", START_S)
+        self.collector.ask("open watch", "opened", ASK_S)
+        self._find_processes()
+        self._cpu.read(self._pids, fresh=False)
+        if any("sampler" in probes for probes in plan.probes.values()):
+            # Children inherit the timers that are there when they are made: so they must be, from the start.
+            self.collector.ask("open sampler", "opened", ASK_S)
+            self.collector.ask("close", "closed", ASK_S)
+        self.seen.machine = machine.describe(self._namespace())
+        self._read_limits()
+        self._exit.callback(self._record_steal, steal_before)
+        if self._command is not None:
+            self._command.release()
+        self._describe()
+        self._look_at_connections()
+
+    def _find_processes(self) -> None:
+        """Tell the collector of processes that it cannot have seen coming, and note everybody's name."""
+        followed = {pid: forked for pid, forked in self._volume()["processes"]}
+        now = self.plan.target.find_processes(self._pids | set(followed))
+        for pid in sorted(now):
+            process = processes.read_process(pid)
+            if process is None:
+                continue
+            self.seen.pids[pid] = process.comm
+            # A child has inherited the timers of its parent (perf_event_open(2)).
+            if pid not in self._told and not followed.get(pid, False):
+                self._tell_collector(process)
+        self._pids = now
+        if self.plan.counters and self.plan.target.follow and self._perf is None and now:
+            self._start_perf(now)
+
+    def _start_perf(self, pids: set[int]) -> None:
+        """perf gives up when one of the threads that it has found ends before it is there: then once more."""
+        for _ in range(PERF_TRIES):
+            perf = PerfStat(*sorted(pids))
+            perf.start()
+            perf.wait_ready()
+            if perf.failure is None or "had ended" not in perf.failure:
+                break
+        self._perf = self._exit.enter_context(perf)
+
+    def _tell_collector(self, process: processes.Process) -> None:
+        self._told.add(process.pid)
+        self.collector.ask(f"target target {process.pid}", "target", ASK_S)
+        self._cpu.read({process.pid}, fresh=False)
+        if self._perf is not None:
+            self._perf_misses = (
+                f"perf was started before {process.comm}[{process.pid}] belonged to the target"
+            )
+
+    def _namespace(self) -> path.Namespace:
+        pid = min(self._pids, default=None)
+        if self.plan.target.netns is not None:
+            return path.Namespace(self.plan.target.netns, pid)
+        return path.Namespace(Path(f"/proc/{'self' if pid is None else pid}/ns/net"), pid)
+
+    def _read_limits(self) -> None:
+        """The memlock limit is the program's, not ours."""
+        pid = min(self._pids, default=None)
+        if pid is not None and self.seen.machine is not None:
+            memlock_bytes = processes.memlock_bytes(pid)
+            self.seen.machine["limits"]["memlock_bytes"] = memlock_bytes
+            if memlock_bytes is None:
+                self.seen.machine["reasons"]["limits.memlock_bytes"] = "unlimited"
+
+    def _record_steal(self, before: Any) -> None:
+        if self.seen.machine is not None:
+            self.seen.machine["steal_percent"] = machine.steal_percent(before, machine.cpu_times())
+
+    # -- measure --------------------------------------------------------------------------------------
+
+    def _run_segments(self) -> None:
+        plan, block = self.plan, 0
+        for segment in segments(plan.duration_s, list(plan.probes), plan.seed, plan.block_s):
+            if segment.block != block:
+                self._look_at_connections()
+                block = segment.block
+            self._run_segment(segment)
+            if self._tell is not None:
+                self._tell(self)
+            if self._stop.reason is not None or self._has_ended():
+                return
+
+    def _run_segment(self, segment: Segment) -> None:
+        probes = self.plan.probes[segment.arm]
+        counting = self._perf if segment.arm == "ledger" else None
+        self._find_processes()
+        before = self._volume()
+        if probes:
+            self.collector.ask(f"open {','.join(probes)}", "opened", ASK_S)
+        if counting is not None:
+            counting.enable()
+        begin = self._volume()
+        began = self._cpu.read(self._pids, fresh=True)
+        self._wait(segment.length_s)
+        ended = self._cpu.read(self._pids, fresh=True)
+        end = self._volume()
+        # perf ends by itself when the last process has: its counts are whole then.
+        if counting is not None and not self._has_ended():
+            counting.disable()
+        if probes:
+            self.collector.ask("close", "closed", ASK_S)
+        after = self._volume()
+        self.seen.segments.append(
+            {
+                "index": segment.index,
+                "block": segment.block,
+                "arm": segment.arm,
+                "volumes": (before, begin, end, after),
+                "clocks": (began, ended),
+                "threads": processes.count_threads(self._pids),
+                "processes": len(end["processes"]),
+            }
+        )
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self._stop.reason is None and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_EVERY_S))
+            if self._has_ended():
+                return
+
+    def _has_ended(self) -> bool:
+        """Whether the program is gone; one that was never there yet (--comm, --cgroup) may still come."""
+        if self._command is not None:
+            if self._command.poll() is None:
+                return False
+            # It may have left its work to children, as daemons do.
+            self._find_processes()
+            if self._pids and self.plan.target.follow:
+                return False
+            self._stop.because("the command ended")
+            return True
+        if self.plan.target.how in ("comm", "cgroup") or any(processes.is_alive(p) for p in self._pids):
+            return False
+        self._find_processes()
+        if self._pids:
+            return False
+        self._stop.because("the program ended")
+        return True
+
+    def _volume(self) -> Message:
+        return self.collector.ask("volume", "volume", ASK_S)
+
+    def _look_at_connections(self) -> None:
+        """What TCP says of each connection, with our own counts taken in between."""
+        namespace = self._namespace().path
+        earlier = connections.snapshot(namespace)
+        ours = self.collector.ask("sockets", "sockets", ASK_S)["sockets"]
+        later = connections.snapshot(namespace)
+        if earlier is not None and later is not None:
+            self.seen.snapshots.append((earlier, ours, later))
+            self._describe()
+
+    def _describe(self) -> None:
+        """The path of the connections that were used so far; once, as soon as there is one to look at."""
+        topology = self.seen.topology
+        if topology is not None and topology["devices"]:
+            return
+        used = [
+            connection
+            for _, ours, later in self.seen.snapshots
+            for inode, connection in later.items()
+            if str(inode) in ours
+        ]
+        if topology is None or used:
+            self.seen.topology = path.describe(self._namespace(), used)
+
+    # -- end ------------------------------------------------------------------------------------------
+
+    def _collect_reports(self) -> None:
+        if self.plan.counters and not self.plan.target.follow:
+            self._count_nothing("--no-follow: perf follows children and threads, or neither")
+        if self._perf is not None:
+            counts = self._perf.finish()
+            self.seen.counters = {name: count.as_record() for name, count in counts.items()}
+            if self._perf_misses is not None:
+                self._count_nothing(self._perf_misses)
+        try:
+            self.seen.collector = self.collector.ask("report", "report", STOP_S)
+        except RunError as error:
+            self.seen.errors.append(str(error))
+
+    def _count_nothing(self, reason: str) -> None:
+        counts = all_unsupported(reason, EVENTS)
+        self.seen.counters = {name: count.as_record() for name, count in counts.items()}
+
+    def _living(self) -> set[int]:
+        """The command and, where they are followed, its children."""
+        return {pid for pid in self._pids if processes.is_alive(pid)}
+
+    def _end_command(self) -> None:
+        """When only the measuring time is over, it may go on for as long as it likes."""
+        command = self._command
+        if command is None:
+            return
+        while self._stop.reason is None and command.poll() is None:
+            time.sleep(LOOK_EVERY_S)
+        self.seen.ended += command.end(self._living)
+        self.seen.status = command.poll()

@@ -1,0 +1,157 @@
+"""What /proc says about processes: who there is, who made whom, and what CPU time they used.
+
+Everything here may race with the end of a process: one that is gone has no row, and is no error.
+"""
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+COMM_MAX = 15  # TASK_COMM_LEN - 1
+PF_KTHREAD = 0x00200000
+CPUCLOCK_SCHED = 2  # include/linux/posix-timers.h: the clock id of a process is made of its pid
+
+
+@dataclass(frozen=True)
+class Process:
+    """One line of /proc/PID/stat (proc_pid_stat(5)), as far as it is needed."""
+
+    pid: int
+    comm: str
+    state: str
+    parent: int
+    kernel: bool
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in "ZX"
+
+
+def parse_stat(text: str) -> Process:
+    """The name stands in parentheses and may hold anything, parentheses and blanks too."""
+    pid, _, rest = text.partition(" (")
+    comm, _, rest = rest.rpartition(") ")
+    fields = rest.split()
+    return Process(int(pid), comm, fields[0], int(fields[1]), bool(int(fields[6]) & PF_KTHREAD))
+
+
+def read_process(pid: int) -> Process | None:
+    try:
+        return parse_stat((PROC / str(pid) / "stat").read_text(errors="replace"))
+    except OSError:
+        return None
+
+
+def is_alive(pid: int) -> bool:
+    process = read_process(pid)
+    return process is not None and process.alive
+
+
+def all_processes() -> list[Process]:
+    """Every process of this pid namespace, threads left out."""
+    found = (read_process(int(entry.name)) for entry in PROC.iterdir() if entry.name.isdecimal())
+    return [process for process in found if process is not None]
+
+
+def with_descendants(roots: Iterable[int]) -> set[int]:
+    """The processes and everything that they, or their children, have started and that still lives."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for process in all_processes():
+        children[process.parent].append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += children[pid]
+    return {pid for pid in found if is_alive(pid)}
+
+
+def named(comm: str) -> set[int]:
+    """The processes with this name, which the kernel cuts to 15 characters."""
+    return {p.pid for p in all_processes() if p.comm == comm[:COMM_MAX] and p.alive and not p.kernel}
+
+
+def in_cgroup(path: Path) -> set[int]:
+    """The processes of a cgroup and of those below it."""
+    found: set[int] = set()
+    for listing in [path / "cgroup.procs", *path.glob("**/cgroup.procs")]:
+        try:
+            found |= {int(line) for line in listing.read_text().split()}
+        except OSError:  # it was removed meanwhile
+            continue
+    return {pid for pid in found if pid > 0}
+
+
+def cpu_ns(pid: int) -> int | None:
+    """CPU time of all threads, also of those that have ended; None when the process is gone."""
+    try:
+        return time.clock_gettime_ns(((~pid) << 3) | CPUCLOCK_SCHED)
+    except OSError:
+        return None
+
+
+def count_threads(pids: Iterable[int]) -> int:
+    return sum(len(_threads(pid)) for pid in pids)
+
+
+def voluntary_switches(pid: int) -> int:
+    """How often its living threads have gone to sleep."""
+    switches = 0
+    for thread in _threads(pid):
+        try:
+            status = (thread / "status").read_text(errors="replace")
+        except OSError:
+            continue
+        line = next((x for x in status.splitlines() if x.startswith("voluntary_ctxt_switches:")), ": 0")
+        switches += int(line.split()[1])
+    return switches
+
+
+def memlock_bytes(pid: int) -> int | None:
+    """RLIMIT_MEMLOCK of a process; None when it is unlimited (or nobody can say any more)."""
+    try:
+        text = (PROC / str(pid) / "limits").read_text()
+    except OSError:
+        return None
+    match = re.search(r"^Max locked memory\s+(\d+)", text, re.MULTILINE)
+    return int(match.group(1)) if match else None
+
+
+def _threads(pid: int) -> list[Path]:
+    try:
+        return list((PROC / str(pid) / "task").iterdir())
+    except OSError:
+        return []
+
+
+class CpuTimes:
+    """CPU time and switches of a changing set of processes, as one total that only grows.
+
+    Of a process that ends its last reading counts; what it did after that is missing. perf's task-clock,
+    which follows children by itself, has it: it is preferred wherever perf works.
+    """
+
+    def __init__(self) -> None:
+        self._began: dict[int, tuple[int, int]] = {}
+        self._last: dict[int, tuple[int, int]] = {}
+
+    def read(self, pids: Iterable[int], fresh: bool) -> tuple[int, int]:
+        """(CPU ns, voluntary switches) since the first call. `fresh`: a new process counts from its birth."""
+        for pid in pids:
+            spent = cpu_ns(pid)
+            if spent is None:
+                continue
+            now = spent, voluntary_switches(pid)
+            self._began.setdefault(pid, (0, 0) if fresh else now)
+            self._last[pid] = now
+        totals = [
+            (now[0] - self._began[pid][0], max(0, now[1] - self._began[pid][1]))
+            for pid, now in self._last.items()
+        ]
+        return sum(ns for ns, _ in totals), sum(switches for _, switches in totals)

@@ -1,0 +1,155 @@
+"""Whom to watch: who is behind --pid, --comm, --cgroup or a command, checked before anything starts."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from copyscope.errors import RunError, UsageError
+from copyscope.watch import processes
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was asked for, resolved. The processes may change; `find_processes` says who they are now."""
+
+    how: str  # pid, comm, cgroup, command
+    pids: tuple[int, ...] = ()
+    comm: str | None = None
+    cgroup: Path | None = None
+    command: tuple[str, ...] = ()
+    follow: bool = True
+    netns: Path | None = None
+    started: list[int] = field(default_factory=list)  # the command's process, once it is there
+
+    def find_processes(self, known: set[int]) -> set[int]:
+        """Everybody who belongs to it now; `known` are those who did so far."""
+        if self.how == "cgroup":
+            assert self.cgroup is not None
+            return processes.in_cgroup(self.cgroup)
+        roots = set(self.pids) | set(self.started)
+        if self.comm is not None:
+            roots |= processes.named(self.comm)
+        if not self.follow:
+            return {pid for pid in roots if processes.is_alive(pid)}
+        return processes.with_descendants(roots | known)
+
+    def arguments(self) -> list[str]:
+        """The collector's options."""
+        argv = ["--watch"]
+        if not self.follow:
+            argv.append("--no-follow")
+        if self.comm is not None:
+            argv += ["--comm", self.comm[: processes.COMM_MAX]]
+        if self.cgroup is not None:
+            argv += ["--cgroup", f"{self.cgroup.stat().st_ino}:{cgroup_level(self.cgroup)}"]
+        if self.netns is not None:
+            argv += ["--netns", str(self.netns.stat().st_ino)]
+        return argv
+
+    def name(self) -> str:
+        """How it is called in sentences."""
+        if self.how == "command":
+            return Path(self.command[0]).name
+        if self.how == "pid":
+            return ", ".join(f"{_comm(pid)}[{pid}]" for pid in self.pids)
+        return f"{self.how} {self.comm or self.cgroup}"
+
+
+def check_pid_namespace() -> None:
+    """BPF sees the pids of the whole machine; in a container ours are others."""
+    if Path("/proc/self/ns/pid").stat().st_ino != INITIAL_PID_NAMESPACE:
+        raise RunError(
+            "pid namespace: copyscope runs inside a container, where pids are not the kernel's: run it on "
+            "the host, or watch a container from there with --cgroup"
+        )
+
+
+def parse_pids(text: str) -> tuple[int, ...]:
+    """`12,34`; raises UsageError for what is no pid and RunError for one that cannot be watched."""
+    pids = []
+    for word in text.split(","):
+        if not word.strip().isdecimal() or int(word) == 0:
+            raise UsageError(f"--pid: {word or 'nothing'}: not a process id")
+        pids.append(int(word))
+    for pid in pids:
+        check_pid(pid)
+    return tuple(dict.fromkeys(pids))
+
+
+def check_pid(pid: int) -> None:
+    process = processes.read_process(pid)
+    if process is None:
+        inside = _pid_on_the_host(pid)
+        more = f": inside a container it is pid {pid}, here it is pid {inside}" if inside else ""
+        raise RunError(f"--pid: {pid}: no such process{more}")
+    if process.kernel:
+        raise RunError(
+            f"--pid: {pid}: {process.comm} is a kernel thread: it makes no system call that could be followed"
+        )
+    if not process.alive:
+        raise RunError(f"--pid: {pid}: {process.comm} has ended (a zombie waits for its parent)")
+    leader = _status(pid).get("Tgid", str(pid))
+    if leader != str(pid):
+        raise RunError(f"--pid: {pid}: is a thread of process {leader}: use --pid {leader}")
+
+
+def find_cgroup(text: str) -> Path:
+    """The directory of a cgroup v2; a relative path is meant below /sys/fs/cgroup."""
+    path = Path(text)
+    if not path.is_absolute() or not path.exists():
+        path = CGROUP_ROOT / text.lstrip("/")
+    path = path.resolve()
+    if not path.is_dir():
+        raise RunError(f"--cgroup: {text}: no such directory: systemd-cgls lists the cgroups")
+    if not (path / "cgroup.procs").exists() or _mount_of(path) is None:
+        raise RunError(f"--cgroup: {text}: not a cgroup of version 2 (stat -f says the file system)")
+    return path
+
+
+def find_netns(text: str) -> Path:
+    """The network namespace of a pid, or a file that holds one (ip netns: /run/netns/NAME)."""
+    if text.isdecimal():
+        check_pid(int(text))
+        return Path(f"/proc/{text}/ns/net")
+    path = Path(text) if "/" in text else Path("/run/netns") / text
+    if not path.exists():
+        raise RunError(f"--netns: {text}: no such namespace: give a pid, or a file such as /run/netns/NAME")
+    return path
+
+
+def cgroup_level(path: Path) -> int:
+    """How deep it lies: the root is 0."""
+    mount = _mount_of(path)
+    assert mount is not None  # find_cgroup has looked
+    return len(path.relative_to(mount).parts)
+
+
+def _mount_of(path: Path) -> Path | None:
+    """Where the cgroup2 file system that holds a directory is mounted."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    points = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
+    return next((point for point in points if path.is_relative_to(point)), None)
+
+
+def _comm(pid: int) -> str:
+    process = processes.read_process(pid)
+    return process.comm if process else "?"
+
+
+def _status(pid: int) -> dict[str, str]:
+    try:
+        lines = (processes.PROC / str(pid) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _pid_on_the_host(inner: int) -> int | None:
+    """The process that has this pid in a pid namespace of its own."""
+    for process in processes.all_processes():
+        ids = _status(process.pid).get("NSpid", "").split()
+        if len(ids) > 1 and ids[-1] == str(inner):
+            return process.pid
+    return None

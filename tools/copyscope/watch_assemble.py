@@ -1,0 +1,197 @@
+"""From what was seen of a watched program to the raw sections of a record: names and differences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from copyscope import VERSION
+from copyscope.assemble import Identity, no_sampler
+from copyscope.samples import to_record
+from copyscope.taxonomy import Taxonomy
+from copyscope.watch_flows import SPLICED_IN
+
+Row = dict[str, Any]
+SUMMED = ("calls", "bytes", "zerocopy_calls", "zerocopy_bytes", "nodelay_calls", "cork_calls")
+KEY = ("protocol", "direction", "syscall")
+
+
+def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequency_hz: int) -> Row:
+    """The raw record of a watched program (see record.py). `seen` is what watch/conductor.py left behind."""
+    collector = seen.collector or {}
+    taxonomy = Taxonomy.load()
+    sampler = collector.get("sampler") or no_sampler(frequency_hz)
+    segments = [segment_row(segment) for segment in seen.segments]
+    totals = seen.segments[-1]["volumes"][3]["totals"] if seen.segments else {"forks": 0, "exits": 0}
+    return {
+        "schema": 1,
+        "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
+        "run": {
+            "id": identity.id,
+            "experiment": identity.experiment,
+            "repeat": identity.repeat,
+            "order": identity.order,
+            "seed": identity.seed,
+            "started": seen.started,
+            "wall_s": seen.wall_s,
+            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments) / 1e9,
+            "interrupted": False,
+            "errors": seen.errors,
+            "segments": segments,
+        },
+        "workload": workload,
+        "target": {
+            **target,
+            "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(seen.pids.items())],
+            "forks": totals["forks"],
+            "exits": totals["exits"],
+            "ended": seen.ended,
+            "status": seen.status,
+        },
+        "topology": seen.topology,
+        "machine": seen.machine,
+        "traffic": None,
+        "counters": {"target": seen.counters},
+        "volume": volume_rows(seen.segments),
+        "packets": packet_rows(seen.segments),
+        "connections": connection_rows(seen.snapshots),
+        "bytes": [row for row in collector.get("bytes", []) if row["side"] == "target"],
+        "calls": [{**call, "arm": "calls"} for call in collector.get("calls", [])],
+        "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
+        "hooks": collector.get("hooks", []),
+        "sampler": {**sampler, "taxonomy_version": taxonomy.version, "bursts": _bursts(sampler)},
+        "samples": to_record(collector.get("samples", []), taxonomy),
+        "loss": collector.get("loss", {}),
+    }
+
+
+def _bursts(sampler: Mapping[str, Any]) -> Row | None:
+    bursts = sampler.get("bursts")
+    return None if bursts is None else {side: row for side, row in bursts.items() if side != "receiver"}
+
+
+def subtract_volume(after: Iterable[Row], before: Iterable[Row]) -> list[Row]:
+    """What moved between two readings, row by row; `largest_bytes` is a level, that of the later one."""
+    earlier = {tuple(row[k] for k in KEY): row for row in before}
+    rows = []
+    for row in after:
+        old = earlier.get(tuple(row[k] for k in KEY))
+        sizes = dict(map(tuple, row["sizes"]))
+        if old is not None:
+            for low, count in old["sizes"]:
+                sizes[low] -= count
+        made = {k: row[k] for k in KEY}
+        made |= {k: row[k] - (old[k] if old is not None else 0) for k in SUMMED}
+        made["largest_bytes"] = row["largest_bytes"]
+        made["sizes"] = [[low, count] for low, count in sizes.items() if count]
+        if made["calls"]:
+            rows.append(made)
+    return rows
+
+
+def moved(after: Row, before: Row, direction: str) -> tuple[int, int]:
+    """(bytes, calls) of one direction between two readings."""
+    rows = [
+        row
+        for row in subtract_volume(after["volume"], before["volume"])
+        # What splice(2) takes out of a socket is counted in ledger segments only, and so is no goodput.
+        if row["direction"] == direction and row["syscall"] != SPLICED_IN
+    ]
+    return sum(row["bytes"] for row in rows), sum(row["calls"] for row in rows)
+
+
+def segment_row(segment: Row) -> Row:
+    """One row of run.segments: what moved inside, and how much more while hooks came and went."""
+    before, begin, end, after = segment["volumes"]
+    (cpu_before, switches_before), (cpu_after, switches_after) = segment["clocks"]
+    sent, sends = moved(end, begin, "send")
+    received, receives = moved(end, begin, "receive")
+    outer_sent, outer_sends = moved(after, before, "send")
+    outer_received, outer_receives = moved(after, before, "receive")
+    totals = {key: end["totals"][key] - begin["totals"][key] for key in end["totals"]}
+    return {
+        "index": segment["index"],
+        "block": segment["block"],
+        "arm": segment["arm"],
+        "begin_ns": begin["t_ns"],
+        "end_ns": end["t_ns"],
+        "target": {
+            "bytes": sent + received,
+            "bytes_sent": sent,
+            "bytes_received": received,
+            "send_calls": sends,
+            "receive_calls": receives,
+            "edge_sent_bytes": outer_sent - sent,
+            "edge_received_bytes": outer_received - received,
+            "edge_send_calls": outer_sends - sends,
+            "edge_receive_calls": outer_receives - receives,
+            "process_cpu_ns": cpu_after - cpu_before,
+            "voluntary_switches": switches_after - switches_before,
+            "processes": segment["processes"],
+            "threads": segment["threads"],
+            **{key: totals[key] for key in ("births", "completions", "copied", "notifications", "unseen")},
+        },
+    }
+
+
+def volume_rows(segments: list[Row]) -> list[Row]:
+    """What moved through the sockets in all segments of each arm, by protocol, direction and call."""
+    sums: dict[tuple[str, ...], Row] = {}
+    for segment in segments:
+        _, begin, end, _ = segment["volumes"]
+        for row in subtract_volume(end["volume"], begin["volume"]):
+            key = (segment["arm"], *(row[k] for k in KEY))
+            if key not in sums:
+                sums[key] = {"arm": segment["arm"], **row, "sizes": dict(map(tuple, row["sizes"]))}
+                continue
+            into = sums[key]
+            for name in SUMMED:
+                into[name] += row[name]
+            into["largest_bytes"] = max(into["largest_bytes"], row["largest_bytes"])
+            for low, count in row["sizes"]:
+                into["sizes"][low] = into["sizes"].get(low, 0) + count
+    return [
+        {**row, "sizes": [list(x) for x in sorted(row["sizes"].items())]} for _, row in sorted(sums.items())
+    ]
+
+
+def packet_rows(segments: list[Row]) -> Row | None:
+    """Packets of the segments in which they were counted; None when there was none."""
+    if not segments or not any(segment["arm"] == "calls" for segment in segments):
+        return None
+    return dict(segments[-1]["volumes"][3]["packets"])
+
+
+def connection_rows(snapshots: list[tuple[Any, dict[str, list[int]], Any]]) -> list[Row]:
+    """Each connection that the target used and that was seen twice: TCP's own counts around ours.
+
+    `inner` is what TCP counted for certain between the two readings of ours, `outer` what it counted at most.
+    """
+    ends: dict[str, list[tuple[Any, list[int], Any]]] = {}
+    for earlier, ours, later in snapshots:
+        for inode, counts in ours.items():
+            before, after = earlier.get(int(inode)), later.get(int(inode))
+            if before is not None and after is not None and before.state == after.state == "ESTAB":
+                ends.setdefault(inode, []).append((before, counts, after))
+    rows = []
+    for seen in ends.values():
+        (first_before, first, first_after), (last_before, last, last_after) = seen[0], seen[-1]
+        rows.append(
+            {
+                "local": last_after.local,
+                "peer": last_after.peer,
+                "snapshots": len(seen),
+                "sent_bytes": last[0] - first[0],
+                "sent_inner_bytes": last_before.written - first_after.written,
+                "sent_outer_bytes": last_after.written - first_before.written,
+                "received_bytes": last[1] - first[1],
+                "received_inner_bytes": last_before.taken - first_after.taken,
+                "received_outer_bytes": last_after.taken - first_before.taken,
+                "mss_bytes": last_after.mss_bytes,
+                "retransmitted_bytes": last_after.bytes_retrans - first_before.bytes_retrans,
+                "busy_ms": last_after.busy_ms - first_before.busy_ms,
+                "rwnd_limited_ms": last_after.rwnd_limited_ms - first_before.rwnd_limited_ms,
+                "sndbuf_limited_ms": last_after.sndbuf_limited_ms - first_before.sndbuf_limited_ms,
+            }
+        )
+    return rows

@@ -1,0 +1,88 @@
+"""How many bytes each account of a watched program moved, in the ledger segments, and who says so. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.payload import FASTEST_COPY_BYTES_PER_NS, Flow
+from copyscope.segments import Record, select, total, why_no_ledger
+
+# Calls that hand the kernel pages of files or pipes: it refers to them (MSG_SPLICE_PAGES, formerly sendpage).
+BY_REFERENCE = ("sendfile", "splice")
+# Received without a receive call; counted where the hook for it is attached, in ledger segments.
+SPLICED_IN = "splice from a socket"
+
+
+def volume(record: Record, direction: str, arm: str | None = None) -> list[dict[str, Any]]:
+    """The rows of one direction, of one arm or of all."""
+    return [r for r in record["volume"] if r["direction"] == direction and arm in (None, r["arm"])]
+
+
+def added(rows: list[dict[str, Any]], key: str) -> int:
+    return sum(int(row[key]) for row in rows)
+
+
+def zerocopy_totals(record: Record, arm: str | None = None) -> dict[str, int]:
+    """Sends with MSG_ZEROCOPY, and what the error queues said of them, in one arm or in all segments."""
+    segments = select(record, arm) if arm is not None else record["run"]["segments"]
+    sent = volume(record, "send", arm)
+    found = {"sends": added(sent, "zerocopy_calls"), "bytes_sent": added(sent, "zerocopy_bytes")}
+    keys = ("completions", "copied", "notifications", "unseen")
+    return found | {key: total(segments, "target", key) for key in keys}
+
+
+def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
+    """Bytes and calls of each account; the program's own copies in user memory are not seen."""
+    absent = why_no_ledger(record)
+    if absent:
+        unknown = Flow(bytes_reason=absent, calls_reason=absent)
+        return dict.fromkeys(("copy_in", "pin", "deferred", "silent", "completion", "copy_out"), unknown)
+    sent = volume(record, "send", "ledger")
+    pages = [row for row in sent if row["syscall"] in BY_REFERENCE]
+    zerocopy = zerocopy_totals(record, "ledger")
+    referenced = added(pages, "bytes") + zerocopy["bytes_sent"]
+    references = added(pages, "calls") + zerocopy["sends"]
+    return {
+        "copy_in": Flow(added(sent, "bytes") - referenced, "exact", added(sent, "calls") - references),
+        "pin": Flow(referenced, "exact", references),
+        "deferred": _deferred(zerocopy),
+        "silent": _silent(zerocopy, silent_high_ns),
+        "completion": _completion(record, zerocopy),
+        "copy_out": _copy_out(record),
+    }
+
+
+def _deferred(zerocopy: dict[str, int]) -> Flow:
+    """The flag is per send; the bytes follow exactly where all sends or none carried it."""
+    if zerocopy["sends"] == 0:
+        return Flow(0, "exact", 0)
+    if zerocopy["completions"] == 0:
+        reason = "no completion of a zero-copy send was seen"
+        return Flow(bytes_reason=reason, calls_reason=reason)
+    share = zerocopy["copied"] / zerocopy["completions"]
+    return Flow(round(share * zerocopy["bytes_sent"]), "derived", zerocopy["copied"])
+
+
+def _silent(zerocopy: dict[str, int], silent_high_ns: float) -> Flow:
+    no_calls = "no hook counts these copies; their time is sampled"
+    uncopied = zerocopy["bytes_sent"]
+    if zerocopy["completions"]:
+        uncopied = round(uncopied * (1 - zerocopy["copied"] / zerocopy["completions"]))
+    if silent_high_ns == 0 or uncopied == 0:
+        return Flow(0, "derived", calls_reason=no_calls)
+    plausible = silent_high_ns * FASTEST_COPY_BYTES_PER_NS >= uncopied
+    return Flow(uncopied if plausible else 0, "derived", calls_reason=no_calls)
+
+
+def _completion(record: Record, zerocopy: dict[str, int]) -> Flow:
+    hook = next((h for h in record["hooks"] if h["id"] == "completion"), None)
+    if hook is None or hook["state"] in ("missing", "refused"):
+        return Flow(
+            0, "exact", calls_reason=f"{hook['symbol']}: {hook['reason']}" if hook else "no such hook"
+        )
+    return Flow(0, "exact", zerocopy["completions"])
+
+
+def _copy_out(record: Record) -> Flow:
+    rows = volume(record, "copy_out", "ledger")
+    return Flow(added(rows, "bytes"), "exact", added(rows, "calls"))

@@ -1,0 +1,96 @@
+"""Identities of a watched program: nobody cooperates, so the kernel's own books are compared with each other.
+
+Its traffic is never paused. What moved while hooks came and went is known (the `edge_` totals of each
+segment), and so is what may be under way at an edge: each thread inside one call, which counts at one place
+before and at the other after it. That, and nothing else, is the tolerance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.identities import Identity, compare, unchecked
+from copyscope.segments import Record, select, total
+from copyscope.watch_flows import SPLICED_IN, added, volume
+
+# Their return values are no bytes.
+NOT_BYTES = ("sendmmsg", "recvmmsg", "io_uring", "other")
+RECEIVING = ("recvfrom", "recvmsg", "recvmmsg", "read", "readv", SPLICED_IN)
+NAMES = {"send": "sent", "receive": "received"}
+
+
+def watch_identities(record: Record) -> list[Identity]:
+    """All identities of bytes."""
+    return [
+        by_connection(record, "send"),
+        by_connection(record, "receive"),
+        by_system_call(record, "send"),
+        by_system_call(record, "receive"),
+        copied_out(record),
+    ]
+
+
+def by_connection(record: Record, direction: str) -> Identity:
+    """Our count of each connection against TCP's own, for those that could be looked at twice."""
+    done = NAMES[direction]
+    name, what = f"connection_{done}_bytes", f"bytes {done} by socket calls = bytes {done} by TCP's own count"
+    if not record["connections"]:
+        return unchecked(
+            name, what, "bytes", "no connection lasted from one look to the next (ss, every 2 s)"
+        )
+    if direction == "receive" and any(row["syscall"] == SPLICED_IN for row in record["volume"]):
+        return unchecked(name, what, "bytes", "bytes taken by splice(2) are counted in ledger segments only")
+    rows = record["connections"]
+    inner, outer = added(rows, f"{done}_inner_bytes"), added(rows, f"{done}_outer_bytes")
+    tolerance = (outer - inner) / 2 + 2 * len(rows) * largest(volume(record, direction))
+    return compare(
+        name, what, added(rows, f"{done}_bytes"), (inner + outer) / 2, "bytes", tolerance=round(tolerance)
+    )
+
+
+def by_system_call(record: Record, direction: str) -> Identity:
+    """Return values of the system calls against the socket layer's count, in the calls segments."""
+    done = NAMES[direction]
+    name, what = (
+        f"call_{done}_bytes",
+        f"bytes {done} by return values = bytes {done} at the socket (calls segments)",
+    )
+    segments = select(record, "calls")
+    if not segments:
+        return unchecked(name, what, "bytes", "no segment followed the system calls")
+    at_socket = [row for row in volume(record, direction, "calls") if row["syscall"] != SPLICED_IN]
+    blind = sorted({row["syscall"] for row in at_socket if row["syscall"] in NOT_BYTES and row["bytes"]})
+    if blind:
+        return unchecked(name, what, "bytes", f"{', '.join(blind)}: what it returns is no number of bytes")
+    returned = [
+        row
+        for row in record["calls"]
+        if (row["syscall"] in RECEIVING) == (direction == "receive")
+        and row["syscall"] not in (*NOT_BYTES, SPLICED_IN)
+    ]
+    way = under_way(segments, max(largest(returned), largest(at_socket)))
+    tolerance = total(segments, "target", f"edge_{done}_bytes") + way
+    return compare(
+        name, what, added(returned, "bytes"), added(at_socket, "bytes"), "bytes", tolerance=tolerance
+    )
+
+
+def copied_out(record: Record) -> Identity:
+    """What was copied to the program's memory against what its receive calls returned."""
+    name, what = "received_split", "bytes received = copy_out (ledger segments)"
+    segments = select(record, "ledger")
+    if not segments:
+        return unchecked(name, what, "bytes", "no segment of the arm ledger in this run")
+    received = [row for row in volume(record, "receive", "ledger") if row["syscall"] != SPLICED_IN]
+    copied = volume(record, "copy_out", "ledger")
+    tolerance = total(segments, "target", "edge_received_bytes") + under_way(segments, largest(received))
+    return compare(name, what, added(received, "bytes"), added(copied, "bytes"), "bytes", tolerance=tolerance)
+
+
+def largest(rows: list[dict[str, Any]]) -> int:
+    return max((int(row["largest_bytes"]) for row in rows), default=0)
+
+
+def under_way(segments: list[dict[str, Any]], largest_bytes: int) -> int:
+    """At both ends of a segment every thread may be inside one call."""
+    return sum(2 * int(s["target"]["threads"]) * largest_bytes for s in segments)

@@ -1,0 +1,142 @@
+"""The ledger of a program that copyscope did not write: `derive` for a record with a target. Pure.
+
+One side, `target`, and `other`. Rates are per KiB of payload that the program moved through its sockets, sent
+or received.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.attribution import SideTime, clocked, side_times
+from copyscope.cpu_time import cpu_time, excludes_softirq
+from copyscope.functions import exact_rows
+from copyscope.identities import excused
+from copyscope.losses import losses
+from copyscope.overhead import overhead
+from copyscope.portrait import portrait
+from copyscope.rows import CONTEXTS, HOME, delivered_kib, sampled_row, silent_high_ns, with_flow
+from copyscope.segments import Record, goodput_gbps, select, total, wall_ns, why_no_ledger
+from copyscope.taxonomy import ACCOUNTS, STAGES
+from copyscope.time_identities import sampled_share, time_identities
+from copyscope.watch_flows import flows, zerocopy_totals
+from copyscope.watch_identities import watch_identities
+from copyscope.watch_verdict import find_verdict
+from copyscope.zerocopy_cause import find_cause
+
+Row = dict[str, Any]
+SIDES = ("target", "other")
+
+
+def derive(record: Record) -> Record:
+    """A new record with all derived sections; the one given is not changed."""
+    times = side_times(record)
+    full = dict(record)
+    segments = record["run"]["segments"]
+    full["tx_bytes"] = total(segments, "target", "bytes_sent")
+    full["rx_bytes"] = total(segments, "target", "bytes_received")
+    full["messages"] = total(segments, "target", "send_calls")
+    full["throughput_gbps"] = throughput(record)
+    full["ledger"] = ledger_rows(record, times)
+    full["stages"] = stage_rows(record, times)
+    full["sides"] = sides(record, times)
+    full["zerocopy"] = zerocopy(full)
+    full["loss"] = losses(record)
+    full["overhead"] = overhead(record)
+    full["exact"] = exact_rows(record)
+    found = watch_identities(full) + time_identities(full, times, 0)
+    full["identities"] = [excused(full, identity) for identity in found]
+    full["portrait"] = portrait(full)
+    full.setdefault("advice", None)
+    full["verdict"] = find_verdict(full)
+    return full
+
+
+def throughput(record: Record) -> Row:
+    """What the program moved, in Gbit/s: with its bytes counted only, and with the ledger's instruments."""
+    section: Row = {"reasons": {}}
+    for key, arm in (("unprobed", "unprobed"), ("probed", "ledger")):
+        section[key] = goodput_gbps(select(record, arm))
+        if section[key] is None:
+            section["reasons"][key] = f"no segment of the arm {arm} in this run"
+    return section
+
+
+def ledger_rows(record: Record, times: dict[str, SideTime]) -> list[Row]:
+    """One row per account, side and context that was sampled, and the home row of every account."""
+    moved = flows(record, silent_high_ns(times))
+    kib = delivered_kib(record)
+    rows = []
+    for account in ACCOUNTS:
+        if account not in moved:  # the program's own copies: its memory is its business
+            continue
+        for side in SIDES:
+            for context in CONTEXTS:
+                key = ("account", account, context)
+                home = side == "target" and HOME[account][1] == context
+                if not home and key not in times[side].weights.samples:
+                    continue
+                row = {"account": account} | sampled_row(record, times[side], side, key, kib)
+                home_row = f"{account} target {HOME[account][1]}"
+                rows.append(with_flow(row, moved[account], home_row, home=home))
+    return rows
+
+
+def stage_rows(record: Record, times: dict[str, SideTime]) -> list[Row]:
+    """One row per stage, side and context; user and unattributed always."""
+    kib = delivered_kib(record)
+    rows = []
+    for stage in STAGES:
+        for side in SIDES:
+            for context in CONTEXTS:
+                key = ("stage", stage, context)
+                always = side == "target" and (stage, context) in (
+                    ("user", "user"),
+                    ("unattributed", "process"),
+                )
+                if always or key in times[side].weights.samples:
+                    rows.append({"stage": stage} | sampled_row(record, times[side], side, key, kib))
+    return rows
+
+
+def sides(record: Record, times: dict[str, SideTime]) -> Row:
+    """CPU time of the program, and how much of it is unexplained."""
+    time, absent = times["target"], why_no_ledger(record)
+    spent = cpu_time(record, "target")
+    spent_ns: float = spent.ns
+    if time.scale_ns is not None and excludes_softirq(record, "target"):
+        covered = clocked(time.weights, record, "target")
+        spent_ns += (time.weights.all_weight - covered) * time.scale_ns
+    elapsed_ns = wall_ns(select(record, "ledger"))
+    row: Row = {
+        "cpu_ns": None if absent else round(spent_ns),
+        "cpu_source": spent.source,
+        "burst_ns": None if absent else round(spent.burst_ns),
+        "cpus_used": spent_ns / elapsed_ns if elapsed_ns else None,
+        "samples": time.weights.all_samples,
+        "sampled_share": None,
+        "unattributed_share": None,
+        "reasons": {},
+    }
+    if time.cpu_ns:
+        nameless = sum(w for (_, category, _), w in time.weights.weight.items() if category == "unattributed")
+        row["unattributed_share"] = round(nameless / time.weights.all_weight, 6)
+        row["sampled_share"] = sampled_share(record, "target", time)
+    reason = absent or time.reason or "no CPU time was sampled, or no counter to compare it with"
+    row["reasons"] = {key: reason for key, value in row.items() if value is None}
+    other = times["other"]
+    beside: Row = {
+        "cpu_ns": None if other.cpu_ns is None else round(other.cpu_ns),
+        "samples": other.weights.all_samples,
+        "reasons": {} if other.cpu_ns is not None else {"cpu_ns": other.reason or "not sampled"},
+    }
+    return {"target": row, "other": beside}
+
+
+def zerocopy(record: Record) -> Row | None:
+    """What became of the sends with MSG_ZEROCOPY, as their sockets' error queues said; None without any."""
+    totals = zerocopy_totals(record)
+    if not totals["sends"]:
+        return None
+    silent = sum(row["bytes"] or 0 for row in record["ledger"] if row["account"] == "silent")
+    return {**totals, "cause": find_cause(record, totals["copied"], silent)}

@@ -1,0 +1,145 @@
+"""May the ledger of a watched program be believed, and what does it say. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.finding import percent
+from copyscope.segments import Record, cut_short, measured, select, wall_ns
+from copyscope.verdict import (
+    SHORTEST_LEDGER_NS,
+    broken_identities,
+    heavy_losses,
+    interrupted,
+    missing_hooks,
+)
+from copyscope.watch_flows import BY_REFERENCE, added, volume
+
+SATURATED = 0.90
+MOSTLY = 0.50
+WORTH_SAYING = 0.005
+WORDS = {
+    "copy_in": "the copy into the kernel",
+    "pin": "taking pages by reference",
+    "deferred": "the deferred copy",
+    "silent": "copies on the way",
+    "completion": "completions",
+    "copy_out": "the copy out to the program",
+}
+# The kernel's copy from the page cache to a program that reads a file in order to send it.
+FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read")
+
+
+def find_verdict(record: Record) -> dict[str, Any]:
+    """The verdict section of a record whose other derived sections are filled in."""
+    reasons = (
+        interrupted(record)
+        + silence(record)
+        + broken_identities(record)
+        + heavy_losses(record)
+        + too_short(record)
+        + missing_hooks(record)
+    )
+    sentence = find_sentence(record)
+    if reasons:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
+    return {"valid": not reasons, "reasons": reasons, "sentence": sentence, "limit": find_limit(record)}
+
+
+def silence(record: Record) -> list[str]:
+    """A program that moved nothing has no ledger."""
+    if record["tx_bytes"] or record["rx_bytes"] or spliced(record):
+        return []
+    return [
+        f"nothing was sent or received over TCP or UDP by {record['target']['name']} in "
+        f"{record['run']['measured_s']:.1f} s"
+    ]
+
+
+def spliced(record: Record) -> int:
+    return added(
+        [row for row in volume(record, "receive") if row["syscall"] == "splice from a socket"], "bytes"
+    )
+
+
+def too_short(record: Record) -> list[str]:
+    """No time with instruments, or too little of it."""
+    if cut_short(record):
+        return []
+    probed = select(record, "ledger") or [s for s in measured(record) if s["arm"] != "unprobed"]
+    elapsed_ns = wall_ns(probed)
+    if elapsed_ns >= SHORTEST_LEDGER_NS:
+        return []
+    return [
+        f"too short: {elapsed_ns / 1e6:.1f} ms with instruments, at least "
+        f"{SHORTEST_LEDGER_NS // 1_000_000} ms are needed: let the program run longer"
+    ]
+
+
+def find_sentence(record: Record) -> str:
+    """What the copies of this program cost, the dearest first, and what it spares itself."""
+    name = record["target"]["name"]
+    shares = {account: share for account in WORDS if (share := account_share(record, account)) is not None}
+    if not shares:
+        return f"{name}: what its copies cost is not known"
+    told = sorted((a for a in shares if shares[a] >= WORTH_SAYING), key=lambda a: -shares[a])
+    parts = [f"{WORDS[account]} takes {percent(shares[account])}" for account in told]
+    reads = file_read_share(record)
+    if reads is not None and reads >= WORTH_SAYING:
+        parts.append(f"reading files into the program takes {percent(reads)}")
+    text = ", ".join(parts) + " of its CPU time" if parts else "no copy takes 0.5 % of its CPU time"
+    zerocopy = record["zerocopy"]
+    if zerocopy is not None and zerocopy["completions"]:
+        copied = zerocopy["copied"] / zerocopy["completions"]
+        text += f"; {percent(copied)} of its zero-copy sends were copied after all"
+        if zerocopy["cause"] is not None:
+            text += f": {zerocopy['cause']['sentence']}"
+    pages = [row for row in volume(record, "send") if row["syscall"] in BY_REFERENCE]
+    if pages and record["tx_bytes"]:
+        paged = percent(added(pages, "bytes") / record["tx_bytes"])
+        text += f"; {paged} of its bytes went out by reference to pages"
+    return f"{name}: {text}"
+
+
+def account_share(record: Record, account: str) -> float | None:
+    """An account's part of the program's CPU time, all contexts."""
+    rows = [r for r in record["ledger"] if r["account"] == account and r["side"] == "target"]
+    shares = [row["share"] for row in rows]
+    return None if not shares or None in shares else float(sum(shares))
+
+
+def file_read_share(record: Record) -> float | None:
+    """The part of the program's samples that read files: where it does not use sendfile, a copy more."""
+    rows = [row for row in record["samples"] if row["side"] == "target"]
+    whole = sum(row["weight"] for row in rows if row["event"] in ("cpu-clock", "cycles"))
+    reading = sum(
+        row["weight"]
+        for row in rows
+        if row["symbol"] in FILE_READS and row["event"] in ("cpu-clock", "cycles")
+    )
+    return reading / whole if whole else None
+
+
+def find_limit(record: Record) -> dict[str, str]:
+    """Who kept it from being faster: the program's CPU, its peer or the path, by TCP's own account."""
+    cpus = record["sides"]["target"]["cpus_used"]
+    evidence = "CPU time not known" if cpus is None else f"on CPU {cpus * 100:.0f} % of the time"
+    threads = max((s["target"]["threads"] for s in record["run"]["segments"]), default=1)
+    if cpus is not None and threads == 1 and cpus >= SATURATED:
+        return {"who": "target", "evidence": f"{evidence}, with one thread"}
+    machine_cpus = int(record["machine"]["cpus_online"])
+    if cpus is not None and cpus >= SATURATED * machine_cpus:
+        return {"who": "target", "evidence": f"{evidence}, of {machine_cpus} CPUs"}
+    rows = record["connections"]
+    busy_ms = added(rows, "busy_ms")
+    if not busy_ms:
+        return {"who": "unknown", "evidence": f"{evidence}; no connection that lasted was busy sending"}
+    window = added(rows, "rwnd_limited_ms") / busy_ms
+    buffer = added(rows, "sndbuf_limited_ms") / busy_ms
+    evidence += (
+        f"; of its connections' busy time {percent(window)} waited for the peer's window and "
+        f"{percent(buffer)} for the send buffer"
+    )
+    who = "peer" if window >= MOSTLY else "path" if buffer >= MOSTLY else "unknown"
+    return {"who": who, "evidence": evidence}
