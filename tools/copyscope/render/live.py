@@ -18,6 +18,7 @@ from rich.text import Text
 Record = Mapping[str, Any]
 
 SMALLEST_ROWS = 16
+LINE_EVERY_NS = 900_000_000  # once per block of a second
 # Lines of the screen that are no bars.
 FRAME_LINES = 12
 
@@ -30,12 +31,21 @@ class LiveView:
         terminal = wanted and self._console.is_terminal
         self._live = Live(console=self._console, screen=True, auto_refresh=False) if terminal else None
         self.wanted = wanted
+        self._began_ns: int | None = None
+        self._said_ns = 0
 
     def update(self, record: Record) -> None:
         if not self.wanted:
             return
+        segments = record["run"]["segments"]
+        if self._began_ns is None:
+            self._began_ns = segments[0]["begin_ns"]
+        now_ns = segments[-1]["end_ns"]
         if self._live is None:
-            self._console.print(line_of(record), soft_wrap=True)
+            if now_ns - self._said_ns >= LINE_EVERY_NS:
+                self._said_ns = now_ns
+                elapsed = units.format_seconds((now_ns - self._began_ns) / 1e9)
+                self._console.print(f"{elapsed:>9} {line_of(record)}", soft_wrap=True)
             return
         width, height = self._console.size
         lines = screen_of(record, width, max(height, SMALLEST_ROWS))
@@ -86,7 +96,7 @@ def line_of(record: Record) -> str:
     zerocopy = record["zerocopy"]
     state = f"zero-copy {zerocopy['copied']}/{zerocopy['completions']} copied" if zerocopy else "no zero-copy"
     return (
-        f"{record['run']['started'][11:19]} {units.format_gbps(now['gbps'])}, "
+        f"{units.format_gbps(now['gbps'])}, "
         f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s; "
         f"{', '.join(copies) or 'no copy sampled'}; {state}; lost {lost(record)}"
     )
