@@ -30,14 +30,14 @@ run     | Python                            | python3              | python3    
 run     | Python environments               | !have_venv           | python3-venv     | python3
 test    | checking shell scripts            | shellcheck           | shellcheck       | ShellCheck
 test    | a program to watch                | iperf3               | iperf3           | iperf3
-test    | a server to watch                 | nginx                | nginx-light      | nginx
 test    | its client                        | curl                 | curl             | curl
-test    | another server to watch           | redis-server         | redis-server     | redis
-test    | its client                        | redis-benchmark      | redis-tools      | redis
 test    | formatting C                      | clang-format         | clang-format     | clang-tools-extra
 test    | the bpftrace cookbook             | bpftrace             | bpftrace         | bpftrace
 test    | second opinion                    | /usr/sbin/syscount   | libbpf-tools     | libbpf-tools
 test    | memory errors in C                | !have_sanitizers     | libc6-dev gcc    | libasan libubsan
+programs | a server to watch                 | nginx                | nginx-light      | nginx
+programs | another server to watch           | redis-server         | redis-server     | redis
+programs | its client                        | redis-benchmark      | redis-tools      | redis
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
 kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu
@@ -54,13 +54,14 @@ export DEBIAN_FRONTEND=noninteractive
 
 usage() {
 	cat <<-'END'
-		usage: tools/deps.sh [--dry-run] [run] [test] [kernels]
+		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [programs]
 
 		Installs missing packages with apt-get or dnf (as root).
 
 		  run        what building and profiling need (the default)
 		  test       what the tests need besides
 		  kernels    what tests on other kernels need besides (make check-kernels)
+		  programs   servers that the live tests watch; their packages start services, so nobody gets them unasked
 		  --dry-run  only say what is missing
 
 		example: sudo tools/deps.sh run test
@@ -175,7 +176,7 @@ groups=()
 dry_run=
 for argument in "$@"; do
 	case $argument in
-	run | test | kernels) groups+=("$argument") ;;
+	run | test | kernels | programs) groups+=("$argument") ;;
 	--dry-run) dry_run=yes ;;
 	-h | --help) usage && exit 0 ;;
 	*) usage >&2 && exit 2 ;;

@@ -5,10 +5,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from contestants import Program
 from copyscope import paths
 from copyscope.options import choose_congestion
 from copyscope.topology import LinkSettings, Topology, open_topology
-from programs import Program
 from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (1024, 16384, 65536, 1 << 20)

@@ -72,6 +72,8 @@ LEFT_OUT = {
     "test_perf_agreement.py": "needs thousands of samples: minutes in a guest",
     "test_perf_stat.py": "about perf, not the kernel",
     "test_sweep_live.py": "about the sweep, not the kernel",
+    "test_watch_faults.py": "watching other programs has not been shown to work in guests yet",
+    "test_watch_programs.py": "watching other programs has not been shown to work in guests yet",
 }
 # What --brief leaves out besides.
 BRIEF_LEFT_OUT = {

@@ -144,7 +144,7 @@ def _alive(process: Path) -> bool:
 
 def test_a_tracepoint_that_is_not_there_costs_only_itself(busy: subprocess.Popen[bytes]) -> None:
     absent = Event("absent", "events", software=True, tracepoint="nosuch:tracepoint")
-    with PerfStat(busy.pid, (*EVENTS, absent)) as counting:
+    with PerfStat(busy.pid, events=(*EVENTS, absent)) as counting:
         counting.start()
         counting.wait_ready()
         counting.enable()
@@ -171,7 +171,7 @@ def test_tlb_flushes_are_those_of_the_process() -> None:
         with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            with PerfStat(process.pid, SENDER_EVENTS) as counting:
+            with PerfStat(process.pid, events=SENDER_EVENTS) as counting:
                 counting.start()
                 counting.wait_ready()
                 counting.enable()

@@ -156,7 +156,7 @@ class Conductor:
             collector.ask(f"target {side} {self._children[side].pid}", "target")
             if plan.counters:
                 events = SENDER_EVENTS if side == "sender" else EVENTS
-                self._perf[side] = self._exit.enter_context(PerfStat(self._children[side].pid, events))
+                self._perf[side] = self._exit.enter_context(PerfStat(self._children[side].pid, events=events))
                 self._perf[side].start()
         # veth and friends are loaded by now, so that their functions have names.
         collector.send("symbols")

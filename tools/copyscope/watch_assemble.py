@@ -30,6 +30,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
             "id": identity.id,
             "experiment": identity.experiment,
             "repeat": identity.repeat,
+            "factors": identity.factors,
             "order": identity.order,
             "seed": identity.seed,
             "started": seen.started,

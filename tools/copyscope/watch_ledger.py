@@ -44,6 +44,7 @@ def derive(record: Record) -> Record:
     full["loss"] = losses(record)
     full["overhead"] = overhead(record)
     full["exact"] = exact_rows(record)
+    full["zerocopy_life"] = None
     found = watch_identities(full) + time_identities(full, times, 0)
     full["identities"] = [excused(full, identity) for identity in found]
     full["portrait"] = portrait(full)

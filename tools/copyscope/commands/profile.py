@@ -21,9 +21,8 @@ from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
 from copyscope.render.terminal import make_console, print_lines, render, report_width
 from copyscope.render.tiers import tier_lines
-from copyscope.samples import folded_stacks
 from copyscope.tiers import why_not
-from copyscope.topology import TopologyError, invoking_user
+from copyscope.topology import TopologyError
 
 Record = dict[str, Any]
 

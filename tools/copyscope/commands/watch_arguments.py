@@ -3,8 +3,8 @@
 import argparse
 from collections.abc import Sequence
 
-from copyscope.commands.profile_arguments import UsageParser
 from copyscope.errors import UsageError
+from copyscope.profile_arguments import UsageParser
 
 WHOM = ("--pid", "--comm", "--cgroup")
 EXAMPLES = """\

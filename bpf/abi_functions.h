@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* abi_functions.h - the part of abi.h that is about function hooks; include that one. */
+#ifndef COPYSCOPE_ABI_FUNCTIONS_H
+#define COPYSCOPE_ABI_FUNCTIONS_H
+
+/* What the time inside a send, a receive or a softirq is charged to: the innermost hooked function decides. */
+enum category {
+	CATEGORY_NONE,
+	CATEGORY_SEND,
+	CATEGORY_RECEIVE,
+	CATEGORY_COPY_IN,
+	CATEGORY_PIN,
+	CATEGORY_PIN_PAGES,
+	CATEGORY_DEFERRED,
+	CATEGORY_SILENT,
+	CATEGORY_COMPLETION,
+	CATEGORY_COPY_OUT,
+	CATEGORY_TRANSMIT,
+	CATEGORY_SKB,
+	CATEGORY_MEMORY,
+	CATEGORY_SOFTIRQ,
+	CATEGORY_TSQ,
+	CATEGORY_CNT,
+};
+
+/* How a hooked function is followed. */
+enum hook_kind {
+	/* Its time is its own, inside a root. */
+	KIND_SPAN,
+	/* As a span, and time is followed from here on. */
+	KIND_ROOT,
+	/* As a span, and the bytes that the bracket announced were not copied after all. */
+	KIND_REFERENCE,
+	/* Its return is the beginning of a copy that no hook can see; the next event is its end. */
+	KIND_BRACKET,
+	/* Its entry ends a bracket. */
+	KIND_MARK,
+	/* As a span, but a part of the deferred copy where it runs inside one: that is charged as a whole. */
+	KIND_PART,
+	/* As a root, on top of any task: softirq work of a vector that is not followed as such. */
+	KIND_WORK,
+};
+
+/* Where a hooked function's bytes are. */
+enum hook_bytes {
+	BYTES_NONE,
+	BYTES_RETURNED,
+	BYTES_SKB_DATA_LEN,
+	BYTES_CHECKED,
+	BYTES_FOURTH_ARGUMENT,
+	BYTES_RETURNED_PAGES,
+};
+
+/* Perf counters that are read with the clock, at most. */
+#define COUNTERS_MAX 4
+/* Reads in one run of the program that measures what they cost. */
+#define READ_COST_READS 32
+
+/* One look at the clock and at the counters of this CPU. */
+struct reading {
+	__u64 ns;
+	__u64 counters[COUNTERS_MAX];
+};
+_Static_assert(sizeof(struct reading) == 8 + 8 * COUNTERS_MAX, "reading");
+
+/* Functions nested in each other at once; deeper ones are charged to the last that fits. */
+#define SHADOW_DEPTH 16
+#define SHADOWS_MAX 4096
+#define CONTEXTS 2
+/* A power of two, for an index that the verifier can bound. */
+#define CATEGORY_SLOTS 16
+_Static_assert(CATEGORY_CNT <= CATEGORY_SLOTS, "category");
+
+struct shadow_frame {
+	__u64 bytes;
+	__u32 category;
+	/* enum function_row */
+	__u32 row;
+};
+
+/* The functions that one task is in, its clock and its counters. */
+struct shadow {
+	/* Since when nothing has been charged to the innermost frame; ns is 0 while the task is off its CPU. */
+	struct reading since;
+	struct reading root;
+	struct reading off_cpu_since;
+	/* Modulo 2^64: what a counter was on the CPU that was left and on the one that came may be in any order. */
+	struct reading off_cpu;
+	/* off_cpu when the program that works on this began: a preempted program must not count that time. */
+	struct reading off_cpu_before;
+	__u64 random;
+	__u32 depth;
+	__u32 softirqs;
+	__u32 busy;
+	/* Is this call timed, or only counted? */
+	__u32 timed;
+	/* Calls until the end of this round of gate_one_in, and how many are left when one is timed. */
+	__u32 gate_left;
+	__u32 gate_pick;
+	struct shadow_frame frames[SHADOW_DEPTH];
+	/* What was charged since the root began, by context and category: added to the cells when it ends. */
+	struct reading spent[CONTEXTS][CATEGORY_SLOTS];
+};
+_Static_assert(sizeof(struct shadow) == 232 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
+
+/* The unit of squares: of nanoseconds they would not fit. */
+#define SQUARE_SHIFT 6
+
+/* One per side, context (process, softirq) and category. Calls and bytes of all calls, the others of the timed ones. */
+struct function_cell {
+	__u64 calls;
+	__u64 bytes;
+	__u64 timed_calls;
+	/* Sum over the timed roots of the square of what each spent here, in (64 ns)^2. */
+	__u64 squares;
+	struct reading self;
+};
+_Static_assert(sizeof(struct function_cell) == 32 + sizeof(struct reading), "function_cell");
+#define FUNCTION_CELLS ((SIDE_OTHER + 1) * CONTEXTS * CATEGORY_CNT)
+
+/* The roots of a side: entry to exit on the CPU, measured apart from the self times that must add up to it. */
+struct root_cell {
+	__u64 calls;
+	__u64 timed_calls;
+	struct reading inclusive;
+};
+_Static_assert(sizeof(struct root_cell) == 16 + sizeof(struct reading), "root_cell");
+
+/* Zero-copy sends whose notification is not queued yet, one entry per ubuf_info; optmem_max bounds them per socket. */
+#define ZEROCOPY_USES_MAX 8192
+
+/* A ubuf_info, from the first send that used it to its notification. */
+struct zerocopy_use {
+	/* When the last send that used it returned; 0 while one has not. */
+	__u64 returned_ns;
+	__u32 side;
+	__u32 sends;
+	__u32 copied;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct zerocopy_use) == 24, "zerocopy_use");
+
+/* The ubuf_info that a task's send uses. */
+struct zerocopy_send {
+	__u64 ubuf;
+	__u32 is_new;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct zerocopy_send) == 16, "zerocopy_send");
+
+/* Deferred copies: one per owner (OWNER_UNKNOWN included), side that ran them, and context (CONTEXT_UNKNOWN, too). */
+struct owner_cell {
+	__u64 calls;
+	__u64 bytes;
+};
+_Static_assert(sizeof(struct owner_cell) == 16, "owner_cell");
+#define OWNER_UNKNOWN (SIDE_OTHER + 1)
+#define OWNERS (OWNER_UNKNOWN + 1)
+#define CONTEXT_UNKNOWN CONTEXTS
+#define OWNER_CONTEXTS (CONTEXT_UNKNOWN + 1)
+#define OWNER_CELLS (OWNERS * (SIDE_OTHER + 1) * OWNER_CONTEXTS)
+
+/* Notifications of one side's zero-copy sends; a send is counted where its notification came. */
+struct completion_cell {
+	__u64 copied;
+	__u64 zerocopied;
+	__u64 notifications;
+	__u64 before_return;
+	__u32 histogram[HIST_SLOTS];
+};
+_Static_assert(sizeof(struct completion_cell) == 32 + 4 * HIST_SLOTS, "completion_cell");
+
+#endif
