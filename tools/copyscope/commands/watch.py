@@ -13,9 +13,9 @@ from copyscope.assemble import Identity
 from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
-from copyscope.errors import RunError
+from copyscope.errors import RunError, UsageError
 from copyscope.paths import ROOT
-from copyscope.plan import arm_probes, parse_instruments
+from copyscope.plan import SAMPLED, arm_probes, parse_instruments
 from copyscope.render.live import LiveView
 from copyscope.render.terminal import make_console
 from copyscope.render.watch import render
@@ -41,7 +41,9 @@ def main(argv: list[str]) -> int:
     options, command = split(argv)
     args = parser().parse_args(options)
     check_usage(args, command)
-    instruments = parse_instruments(args.instruments)
+    instruments = SAMPLED if args.instruments == "auto" else parse_instruments(args.instruments)
+    if "functions" in instruments:
+        raise UsageError("--instruments: functions: only for traffic that copyscope starts: leave it out")
     build_if_stale()
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")

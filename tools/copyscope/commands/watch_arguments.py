@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         "--instruments",
         default="auto",
         metavar="LIST",
-        help="auto, or some of counters,calls,sampler,functions",
+        help="auto, or some of counters,calls,sampler",
     )
     tool.add_argument(
         "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"

@@ -74,7 +74,8 @@ def with_peers(plan: RunPlan, peers: Sequence[Peer], each_s: float, seed: int) -
             Segment(len(segments) + i, block, arm, SEGMENT_S)  # type: ignore[arg-type]
             for i, arm in enumerate(order)
         ]
-    return replace(plan, segments=tuple(segments))
+    otherwise = None if plan.otherwise is None else with_peers(plan.otherwise, peers, each_s, seed)
+    return replace(plan, segments=tuple(segments), otherwise=otherwise)
 
 
 def perform(plan: RunPlan, steps: Steps, peers: Sequence[Peer]) -> tuple[Raw, PeerConductor]:
