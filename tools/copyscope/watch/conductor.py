@@ -150,7 +150,7 @@ class Watcher:
             self._start_perf(now)
 
     def _start_perf(self, pids: set[int]) -> None:
-        """perf gives up when one of the threads that it has found ends before it is there: then once more."""
+        """perf gives up when a thread that it has found ends before it is there: then once more."""
         for _ in range(PERF_TRIES):
             perf = PerfStat(*sorted(pids))
             perf.start()
@@ -164,9 +164,7 @@ class Watcher:
         self.collector.ask(f"target target {process.pid}", "target", ASK_S)
         self._cpu.read({process.pid}, fresh=False)
         if self._perf is not None:
-            self._perf_misses = (
-                f"perf was started before {process.comm}[{process.pid}] belonged to the target"
-            )
+            self._perf_misses = f"perf was there before {process.comm}[{process.pid}] belonged to the target"
 
     def _namespace(self) -> path.Namespace:
         pid = min(self._pids, default=None)
@@ -237,6 +235,8 @@ class Watcher:
         until = time.monotonic() + seconds
         while self._stop.reason is None and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_EVERY_S))
+            # Of a process that ends, what it did since the last look is missing where perf cannot say it.
+            self._cpu.read(self._pids, fresh=True)
             if self._has_ended():
                 return
 
