@@ -73,6 +73,8 @@ fi
 share() { echo "-fsdev local,id=$1,path=$2,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=$1,mount_tag=$1"; }
 
 encoded=$(printf %s "$command" | base64 -w0)
+# COMMAND_LINE_SIZE of x86 and arm64; the kernel cuts the rest off without a word.
+[ ${#encoded} -lt 1500 ] || { echo "boot: the command is too long for a kernel's command line: put it in a file" >&2; exit 98; }
 log=$(mktemp)
 for attempt in 1 2; do
 	# shellcheck disable=SC2046

@@ -11,7 +11,6 @@ that. A kernel that cannot be downloaded, does not boot or fails one test fails 
 
 import argparse
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -173,23 +172,25 @@ class Matrix:
             self._run_boot(kernel, boot, root, outcome)
         return outcome
 
-    def _command(self, kernel: Kernel, boot: Boot) -> str:
+    def _command(self, kernel: Kernel, boot: Boot, kept: Path) -> str:
         if kernel.arch != "amd64":
             return "/guest/inside results"
         left_out = [*LEFT_OUT, *(BRIEF_LEFT_OUT if self.brief else ())]
         left_out += KPROBE_TESTS if self.brief and kernel.name not in KPROBES_ON else ()
-        inside = ["tests/kernels/inside", "results", "-v", f"--timeout={TEST_TIMEOUT_S}"]
-        inside += [f"--deselect=tests/live/{begin}" for begin in left_out]
-        inside += [f"tests/live/{name}" for name in boot.files]
+        arguments = ["-v", f"--timeout={TEST_TIMEOUT_S}"]
+        arguments += [f"--deselect=tests/live/{begin}" for begin in left_out]
+        arguments += [f"tests/live/{name}" for name in boot.files]
+        # In a file: a kernel's command line ends after 2,048 bytes, and whatever is behind that is lost.
+        (kept / "arguments.txt").write_text("\n".join(arguments) + "\n")
         told = f"COPYSCOPE_SLOW={self.slow} COPYSCOPE_NICS={NICS} SURVEY={int(boot.surveys)}"
-        return f"{told} {shlex.join(inside)}"
+        return f"{told} tests/kernels/inside results @/run/results/arguments.txt"
 
     def _run_boot(self, kernel: Kernel, boot: Boot, root: str, outcome: Outcome) -> None:
         kept = KEPT / f"{kernel.name}-{boot.name}"
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
         began = time.monotonic()
-        status, cpu_seconds = start_guest(kernel, self._command(kernel, boot), root, kept)
+        status, cpu_seconds = start_guest(kernel, self._command(kernel, boot, kept), root, kept)
         outcome.boots += 1
         outcome.seconds += time.monotonic() - began
         outcome.cpu_seconds += cpu_seconds
