@@ -255,6 +255,8 @@ static __noinline int read_if_timed(struct shadow *shadow, struct reading *now)
 		return 0;
 	read_now(now);
 	if (*(volatile __u64 *)&shadow->off_cpu.ns != shadow->off_cpu_before.ns) {
+		/* The last charge was before that: the time off the CPU must not be in the next one. */
+		add_between(&shadow->since, &shadow->off_cpu_before, &shadow->off_cpu);
 		copy_reading(&shadow->off_cpu_before, &shadow->off_cpu);
 		read_now(now);
 	}
