@@ -29,9 +29,17 @@ def test_roots_that_attach_make_it_exact_and_what_is_missing_is_named() -> None:
         hook("pin", **REFUSED),
         hook("reap", state="missing"),
     ]
-    tier = choose_tier(True, [*rows, hook("other", instrument="calls", **REFUSED)])
+    tier = choose_tier(True, [*rows, hook("other", instrument="calls", **REFUSED)], by_name=True)
     assert tier.exact and tier.name == "exact"
     assert tier.reason == "function hooks: 2 by fentry, 1 by kprobe; not hooked: pin, reap"
+
+
+@pytest.mark.parametrize("root", ["send", "receive"])
+def test_kprobes_are_taken_only_by_name(root: str) -> None:
+    rows = [hook(name, how="kprobe" if name == root else "fentry") for name in ("send", "receive")]
+    tier = choose_tier(True, rows)
+    assert not tier.exact and f"tcp_{root} by kprobe only" in tier.reason
+    assert choose_tier(True, rows, by_name=True).exact
 
 
 @pytest.mark.parametrize("root", ["send", "receive"])

@@ -146,7 +146,7 @@ class Conductor:
             self.raw.kept = topology.keep(plan.keep)
         self._start_traffic(topology)
         ready = collector.expect("ready", LOAD_S)
-        self.raw.tier = choose_tier(plan.functions, ready["hooks"])
+        self.raw.tier = choose_tier(plan.functions, ready["hooks"], by_name=plan.otherwise is None)
         if plan.functions and not self.raw.tier.exact:
             if plan.otherwise is None:
                 raise RunError(f"{self.raw.tier.reason}; use --instruments auto")

@@ -23,8 +23,12 @@ class Tier:
         return "exact" if self.exact else "sampled"
 
 
-def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]]) -> Tier:
-    """What the collector could hook decides, never the version of the kernel."""
+def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bool = False) -> Tier:
+    """What the collector could hook decides, never the version of the kernel.
+
+    Kprobes are taken only when functions were asked for `by_name`: each takes a grace period to switch, which
+    is seconds for all of them, and segments are shorter than that.
+    """
     if not wanted:
         return Tier(False, "function hooks: not asked for")
     rows = {hook["id"]: hook for hook in hooks if hook["instrument"] == "functions"}
@@ -33,6 +37,12 @@ def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]]) -> Tier:
         if row is None or row["state"] not in ("available", "attached"):
             why = f"{row['symbol']}: {row['reason']}" if row else f"{root}: no such hook"
             return Tier(False, f"function hooks: refused by this kernel ({why})")
+        if row["how"] == "kprobe" and not by_name:
+            return Tier(
+                False,
+                f"function hooks: {row['symbol']} by kprobe only: too slow to switch between segments; "
+                "--instruments sampler,functions takes them all the same",
+            )
     # The tracepoints that stop a task's clock and follow softirqs are needed as well.
     for row in rows.values():
         if row["required"] and row["state"] not in ("available", "attached"):
