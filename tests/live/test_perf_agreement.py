@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copyscope.crosscheck.tools import kernel_stacks
 from copyscope.taxonomy import Taxonomy
 from profiling import LAUNCH, child_named, is_root
 
@@ -24,13 +25,7 @@ NOT_COMPARED = {"instruments"}
 def perf_stacks(data: Path) -> list[list[str]]:
     """The kernel frames of each sample, leaf first; empty for a sample in user mode."""
     argv = ["perf", "script", "-i", str(data), "-F", "ip,sym", "--no-inline"]
-    shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    stacks = []
-    for block in shown.split("\n\n"):
-        lines = [line.split(None, 1) for line in block.splitlines() if line.strip()]
-        if lines:
-            stacks.append([words[1].split("+")[0] for words in lines if words[0].startswith("ffff")])
-    return stacks
+    return kernel_stacks(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 
 def shares(counts: Counter[str]) -> dict[str, float]:

@@ -30,7 +30,7 @@ class UsageParser(argparse.ArgumentParser):
     """argparse, but wrong usage is one line and an exception."""
 
     def error(self, message: str) -> Any:
-        raise UsageError(f"{message} (profile --help lists the options)")
+        raise UsageError(f"{message} ({self.prog} --help lists the options)")
 
 
 def parser() -> argparse.ArgumentParser:

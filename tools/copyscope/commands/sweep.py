@@ -15,6 +15,7 @@ from copyscope.build import build_if_stale
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, combinations, describe, expand, load, run_s
 from copyscope.plan import parse_time_s
+from copyscope.profile_arguments import UsageParser
 from copyscope.record import RecordError
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import Outcome, perform
@@ -37,15 +38,8 @@ exit status: 0 every run is there and valid, 1 some failed or are invalid, 2 wro
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, but wrong usage is one line and an exception."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (sweep --help lists the options)")
-
-
 def parser() -> argparse.ArgumentParser:
-    made = _Parser(
+    made = UsageParser(
         prog="sweep",
         description="Run an experiment: every combination of its factors, in blocks of seeded order.",
         epilog=EPILOG,
