@@ -93,7 +93,7 @@ check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live te
 
 # The guests see this tree read-only, so everything must be built before.
 check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief (root, network)
-	$(Q)PYTHONPATH=tests/kernels $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
+	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests

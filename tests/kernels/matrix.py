@@ -23,6 +23,7 @@ from pathlib import Path
 
 from document import document, problems_of, summary
 from outcome import Outcome, read_boot
+from selection import KPROBE_ONLY, LEFT_OUT, Boot, boots_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -33,10 +34,9 @@ ARM64_TREE = ROOT / ".output" / "arm64" / "tree"
 
 # How many times slower a guest alone is than its host where tests wait (COPYSCOPE_SLOW).
 SLOW = 6
-TEST_TIMEOUT_S = 240
+# One test switches all hooks on and off twenty times: 10 s each in a guest.
+TEST_TIMEOUT_S = 420
 GUEST_TIMEOUT_S = 1200
-# With --brief: fault tests that would begin later than this are left to the full run, and named.
-BRIEF_S = 1200
 
 # Two network cards on one cable that leads nowhere else, for --topology nics.
 CABLED_PAIR = (
@@ -66,76 +66,6 @@ KERNELS = (
 # newer than the one that they are linked with.
 ARM64_PACKAGES = ("bookworm", "libbpf-dev", "libelf-dev", "zlib1g-dev", "libjansson-dev", "busybox-static")
 
-# The only live tests that no guest runs, by how their ids begin (pytest --deselect).
-LEFT_OUT = {
-    "test_perf_agreement.py": "needs thousands of samples: minutes in a guest",
-    "test_perf_stat.py": "about perf, not the kernel",
-    "test_sweep_live.py": "about the sweep, not the kernel",
-    "test_watch_faults.py": "watching other programs has not been shown to work in guests yet",
-    "test_watch_programs.py": "watching other programs has not been shown to work in guests yet",
-}
-# What --brief leaves out besides.
-BRIEF_LEFT_OUT = {
-    **{
-        f"test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[{seed}]": "one of five is enough"
-        for seed in (1, 2, 3, 4)
-    },
-    **{
-        f"test_profile_truth.py::test_identities_hold[{case}": "one_copy with one thread is enough"
-        for case in ("4-", "1-two_copy", "1-per_field", "1-null")
-    },
-    **{
-        f"test_nics.py::test_{name}": "about taking and giving back, which no kernel does its own way"
-        for name in ("ctrl_c", "settings_hold", "what_others_need")
-    },
-    **{
-        f"test_profile_{name}": "the same on every kernel"
-        for name in (
-            "faults.py::test_a_full_disk_costs_the_file_but_not_the_table",
-            "faults.py::test_an_out_directory_that_cannot_be",
-            "faults.py::test_memlock_too_low_says_the_arithmetic",
-            "faults.py::test_without_root_it_says_what_to_type",
-            "truth.py::test_the_table_is_for_people",
-        )
-    },
-}
-# kprobes take the place of fentry where that is missing; they are the same on all kernels but the oldest.
-KPROBES_ON = ("5.10", "7.x")
-KPROBE_TESTS = (
-    *(
-        f"test_functions.py::test_every_byte_is_in_the_function_that_moved_it[{impl}-kprobe]"
-        for impl in ("per_field", "two_copy", "one_copy", "zero_copy")
-    ),
-    "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean[kprobe]",
-)
-# What goes wrong in the middle of a run, and other people's tools: long, and with --brief on one kernel only.
-FAULT_TESTS = ("test_profile_faults.py", "test_topology.py", "test_bpftrace.py", "test_second_opinion.py")
-FAULTS_ON = "6.12"
-
-
-@dataclass(frozen=True)
-class Boot:
-    """One start of a guest, and what runs in it."""
-
-    name: str
-    files: tuple[str, ...]
-    surveys: bool = False
-
-
-def boots_of(kernel: Kernel, brief: bool) -> list[Boot]:
-    """A boot for each file, so that one that hangs takes no other with it; fewer with --brief."""
-    if kernel.arch != "amd64":
-        return [Boot("all", (), surveys=True)]
-    found = sorted(path.name for path in (ROOT / "tests" / "live").glob("test_*.py"))
-    files = [name for name in found if name not in LEFT_OUT]
-    if not brief:
-        return [
-            Boot(name.removeprefix("test_").removesuffix(".py"), (name,), surveys=index == 0)
-            for index, name in enumerate(files)
-        ]
-    boots = [Boot("truth", tuple(name for name in files if name not in FAULT_TESTS), surveys=True)]
-    return [*boots, Boot("faults", FAULT_TESTS)] if kernel.name == FAULTS_ON else boots
-
 
 class Matrix:
     """One run over some kernels."""
@@ -143,8 +73,6 @@ class Matrix:
     def __init__(self, brief: bool, jobs: int) -> None:
         self.brief = brief
         self.slow = SLOW * -(-jobs // (os.cpu_count() or 1))
-        self.began = time.monotonic()
-        self.not_run: list[str] = []
 
     def run_kernel(self, kernel: Kernel) -> Outcome:
         """Fetch, boot, read: whatever goes wrong becomes a line of `problems`."""
@@ -155,6 +83,7 @@ class Matrix:
             made=datetime.now(UTC).strftime("%Y-%m-%d"),
             emulator=emulator(kernel.arch),
             processors=2 if kernel.arch == "amd64" else 1,
+            brief=self.brief,
         )
         root = fetch(kernel.suite, kernel.arch)
         if root is None:
@@ -163,26 +92,28 @@ class Matrix:
         if kernel.arch == "arm64" and not build_arm64(root):
             outcome.problems.append("the programs for arm64 cannot be built (above)")
             return outcome
-        for boot in boots_of(kernel, self.brief):
-            if boot.files == FAULT_TESTS and time.monotonic() - self.began > BRIEF_S:
-                self.not_run.append(
-                    f"{kernel.name}: {boot.name}: {BRIEF_S} s were over: run them without --brief"
-                )
-                continue
+        for boot in self.boots_of(kernel):
             self._run_boot(kernel, boot, root, outcome)
         return outcome
+
+    def boots_of(self, kernel: Kernel) -> list[Boot]:
+        if kernel.arch != "amd64":
+            return [Boot("all", surveys=True)]
+        found = [path.name for path in (ROOT / "tests" / "live").glob("test_*.py")]
+        return boots_of(kernel.name, found, brief=self.brief)
 
     def _command(self, kernel: Kernel, boot: Boot, kept: Path) -> str:
         if kernel.arch != "amd64":
             return "/guest/inside results"
-        left_out = [*LEFT_OUT, *(BRIEF_LEFT_OUT if self.brief else ())]
-        left_out += KPROBE_TESTS if self.brief and kernel.name not in KPROBES_ON else ()
+        told = f"COPYSCOPE_SLOW={self.slow} COPYSCOPE_NICS={NICS}"
+        if boot.surveys:
+            options = "" if kernel.name in KPROBE_ONLY else "--gate 1 --compare-tiers"
+            return f"{told} SURVEY='--size 1M --duration 6 {options}' tests/kernels/inside results"
         arguments = ["-v", f"--timeout={TEST_TIMEOUT_S}"]
-        arguments += [f"--deselect=tests/live/{begin}" for begin in left_out]
-        arguments += [f"tests/live/{name}" for name in boot.files]
+        arguments += [f"--deselect=tests/live/{begin}" for begin in LEFT_OUT]
+        arguments += [f"tests/live/{name}" for name in boot.tests]
         # In a file: a kernel's command line ends after 2,048 bytes, and whatever is behind that is lost.
         (kept / "arguments.txt").write_text("\n".join(arguments) + "\n")
-        told = f"COPYSCOPE_SLOW={self.slow} COPYSCOPE_NICS={NICS} SURVEY={int(boot.surveys)}"
         return f"{told} tests/kernels/inside results @/run/results/arguments.txt"
 
     def _run_boot(self, kernel: Kernel, boot: Boot, root: str, outcome: Outcome) -> None:
@@ -190,7 +121,8 @@ class Matrix:
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
         began = time.monotonic()
-        status, cpu_seconds = start_guest(kernel, self._command(kernel, boot, kept), root, kept)
+        command = self._command(kernel, boot, kept)
+        status, cpu_seconds = start_guest(kernel, command, root, kept, boot.processors)
         outcome.boots += 1
         outcome.seconds += time.monotonic() - began
         outcome.cpu_seconds += cpu_seconds
@@ -199,7 +131,7 @@ class Matrix:
             outcome.problems.append(f"{boot.name}: the guest ended with status {status}: see {log}")
         if kernel.arch != "amd64":
             judge_outside(kept)
-        read_boot(kept, outcome, surveyed=boot.surveys)
+        read_boot(kept, outcome, surveyed=boot.surveys, tested=bool(boot.tests) or kernel.arch != "amd64")
         print(f"  GUEST {kernel.name} {boot.name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
@@ -229,9 +161,10 @@ def build_arm64(root: str) -> bool:
     return subprocess.run(argv, cwd=ROOT, check=False, env=environment).returncode == 0
 
 
-def start_guest(kernel: Kernel, command: str, root: str, kept: Path) -> tuple[int, float]:
+def start_guest(kernel: Kernel, command: str, root: str, kept: Path, processors: int) -> tuple[int, float]:
     """The guest's exit status, and the CPU time that its emulator used."""
-    environment = {"COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_TIMEOUT_S), **os.environ}
+    limits = {"COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_TIMEOUT_S), "COPYSCOPE_GUEST_CPUS": str(processors)}
+    environment = {**limits, **os.environ}
     if kernel.arch == "amd64":
         extra: Sequence[str] = CABLED_PAIR
     else:
@@ -285,15 +218,13 @@ def main(arguments: Sequence[str]) -> int:
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: not in the matrix")
     chosen = [kernel for kernel in KERNELS if not options.names or kernel.name in options.names]
-    # Fault tests come last: they are what a slow machine has no time for.
-    chosen.sort(key=lambda kernel: kernel.name == FAULTS_ON)
 
     matrix = Matrix(options.brief, options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = sorted(pool.map(matrix.run_kernel, chosen), key=lambda one: names().index(one.name))
     print(f"\n{summary(outcomes)}")
     problems = problems_of(outcomes)
-    print("\n".join([*matrix.not_run, *problems]))
+    print("\n".join(problems))
     if options.keep or not options.brief:
         keep(outcomes)
     return 1 if problems else 0

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from figures import figures_of
+
 # Hooks of these states are not attached, and that is fine: something better is, or nobody asked.
 IDLE = ("unused", "available")
 TRACEPOINT = "tp_btf"
@@ -23,6 +25,7 @@ class Outcome:
     made: str
     emulator: str
     processors: int
+    brief: bool
     release: str = "?"
     hooks: list[dict[str, Any]] = field(default_factory=list)
     sampler_events: list[dict[str, Any]] = field(default_factory=list)
@@ -59,15 +62,15 @@ class Outcome:
         return cls(**kept)
 
 
-def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool) -> None:
-    """Add what one boot left: tests and kernel log always, the survey of the kernel when it made one."""
+def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> None:
+    """Add what one boot left: the kernel log always, the survey and the tests when it made some."""
     survey: tuple[tuple[str, Callable[[str, Outcome], None]], ...] = (
         ("release", read_release),
         ("probe.json", read_probe),
         *((("doctor.json", read_doctor),) if outcome.arch == "amd64" else ()),
     )
     always = (
-        ("tests.jsonl", read_tests),
+        *((("tests.jsonl", read_tests),) if tested else ()),
         ("dmesg.txt", read_kernel_log),
         ("log.txt", read_kernel_log),  # a guest that hung left no dmesg.txt
     )
@@ -125,7 +128,8 @@ def read_kernel_log(text: str, outcome: Outcome) -> None:
 
 
 def read_ledger(impl: str, record: dict[str, Any], outcome: Outcome) -> None:
-    """The share of CPU time that the taxonomy could not name, and the names that it did not know."""
+    """The share of CPU time that the taxonomy could not name, the names that it did not know, and figures."""
+    outcome.figures |= figures_of(record)
     total = unknown = 0
     names: Counter[str] = Counter(outcome.unknown_symbols)
     for row in record["samples"]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copyscope import paths
+from builders import raw_record
+from builders.exact import with_functions
+from copyscope import ledger, paths
 
 HERE = paths.ROOT / "tests" / "kernels"
 
@@ -61,9 +63,9 @@ def leave(kept: Path, **changed: str) -> Path:
 
 def outcome_of(kept: Path) -> Any:
     made = module("outcome").Outcome(
-        "6.12", "trixie", "amd64", made="2026-01-01", emulator="QEMU", processors=2
+        "6.12", "trixie", "amd64", made="2026-01-01", emulator="QEMU", processors=2, brief=False
     )
-    module("outcome").read_boot(kept, made, surveyed=True)
+    module("outcome").read_boot(kept, made, surveyed=True, tested=True)
     return made
 
 
@@ -105,18 +107,31 @@ def test_the_page_says_what_is_attached_missing_and_skipped(tmp_path: Path) -> N
     assert "- `test_b.py`: too slow" in page
 
 
-def test_brief_runs_every_file_on_every_kernel_but_fault_tests_on_one() -> None:
-    matrix = module("matrix")
-    for kernel in matrix.KERNELS:
-        brief = {name for boot in matrix.boots_of(kernel, True) for name in boot.files}
-        full = {name for boot in matrix.boots_of(kernel, False) for name in boot.files}
-        assert full - brief == (
-            set() if kernel.arch != "amd64" or kernel.name == matrix.FAULTS_ON else set(matrix.FAULT_TESTS)
-        )
-        assert sum(boot.surveys for boot in matrix.boots_of(kernel, False)) == 1
+def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:
+    matrix, selection = module("matrix"), module("selection")
     live = {path.name for path in (paths.ROOT / "tests" / "live").glob("test_*.py")}
-    named = {*matrix.LEFT_OUT, *matrix.BRIEF_LEFT_OUT, *matrix.FAULT_TESTS}
-    assert {name.partition("::")[0] for name in named} <= live
+    assert set(selection.BESIDES) == {kernel.name for kernel in matrix.KERNELS if kernel.arch == "amd64"}
+    for name in selection.BESIDES:
+        brief = selection.boots_of(name, sorted(live), brief=True)
+        full = selection.boots_of(name, sorted(live), brief=False)
+        assert [boot.surveys for boot in brief] == [True, False]
+        assert [boot.surveys for boot in full] == [True] + [False] * (len(full) - 1)
+        files = {test.partition("::")[0] for boot in brief for test in boot.tests}
+        assert files < {test for boot in full for test in boot.tests} == live - set(selection.LEFT_OUT)
+        assert (
+            not any(test.endswith("-fentry]") for test in brief[1].tests) or name not in selection.KPROBE_ONLY
+        )
+
+
+def test_the_figures_of_a_survey_are_those_of_its_record() -> None:
+    record = ledger.derive(with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "functions"))))
+    found = module("figures").figures_of(record)
+    assert found["one_copy, losses"] == "none"
+    assert "% of the kernel time by function hooks" in found["one_copy, sender, copy_in in process context"]
+    for side in ("sender", "receiver"):
+        row = next(row for row in record["identities"] if row["name"] == f"functions_{side}_self")
+        assert f"{row['left']:,} ns of {row['right']:,} ns" in found[f"one_copy, {side}, self times"]
+        assert f"one_copy, {side}, all roots" in found
 
 
 def test_btf_is_found_behind_what_only_looks_like_it() -> None:

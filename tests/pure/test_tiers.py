@@ -12,7 +12,7 @@ from copyscope.errors import UsageError
 from copyscope.options import check_usage
 from copyscope.profile_arguments import parser
 from copyscope.render.tiers import tier_lines
-from copyscope.tiers import compare_tiers, why_not
+from copyscope.tiers import compare_tiers, coverage, why_not
 
 ARMS = ("unprobed", "ledger", "functions")
 
@@ -87,3 +87,18 @@ def test_the_instruments_that_it_needs(options: list[str], expected: tuple[str, 
 def test_what_cannot_work_is_wrong_usage(options: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check_usage(parser().parse_args(options))
+
+
+def test_coverage_is_the_time_inside_the_roots_over_the_time_in_the_kernel() -> None:
+    raw = as_sampled(with_functions(raw_record("one_copy", arms=ARMS)))
+    full = ledger.derive(raw)
+    for row in coverage(full):
+        assert row["low"] < row["ratio"] < row["high"]
+        users = [s for s in raw["samples"] if s["side"] == row["side"] and s["context"] == "user"]
+        everything = sum(s["samples"] for s in raw["samples"] if s["side"] == row["side"])
+        share = 1 - sum(s["samples"] for s in users) / everything
+        segments = [s for s in raw["run"]["segments"] if s["arm"] == "functions"]
+        clock_ns = sum(s[row["side"]]["process_cpu_ns"] for s in segments)
+        assert row["kernel_ns"] == pytest.approx(clock_ns * share, rel=1e-6)
+        assert row["ratio"] == pytest.approx(row["inside_ns"] / (clock_ns * share))
+    assert {row["side"] for row in coverage(full)} == {"sender", "receiver"}

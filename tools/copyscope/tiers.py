@@ -2,7 +2,7 @@
 
 Pure. Both are shares of a side's time in the kernel. The exact tier knows that of tcp_sendmsg, tcp_recvmsg
 and network softirqs; the sampler takes what is not in user mode. Entry and exit of the system call are in the
-second only (docs/METHOD.md).
+second only (docs/METHOD.md); coverage() says how much that is.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 
 from copyscope import stats
 from copyscope.attribution import SIDES, side_times
-from copyscope.segments import Record
+from copyscope.cpu_time import excludes_softirq
+from copyscope.segments import Record, processes, select, total
 
-# What both tiers see as the same thing. The rest of the kernel has no hooks of its own: in the exact tier
-# its time is the self time of the send, the receive or the softirq around it.
-COMPARED = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out", "skb_alloc")
+# What both tiers see as the same thing. The rest is cut along other lines: the sampler names the innermost
+# function (memory for an skb), the exact tier the hooked function around it (the making of that skb).
+COMPARED = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out")
 REST = "the rest"
 Key = tuple[str, str, str]  # side, context, name
 
@@ -73,6 +74,45 @@ def why_not(record: Record) -> str | None:
     if not any(time.weights.all_samples for time in times.values()):
         return next((time.reason for time in times.values() if time.reason), "the sampler took no sample")
     return None
+
+
+def coverage(record: Record) -> list[dict[str, Any]]:
+    """One row per process: time inside the roots of the functions segments over its kernel time there.
+
+    The kernel time is the CPU clock of these segments, less the sampled share of user mode; the interval is
+    that of this share. Below 1 by entry and exit of the system call, and by what else the kernel does.
+    """
+    if why_not(record):
+        return []
+    rows = []
+    for side in processes(record):
+        contexts: dict[str, int] = defaultdict(int)
+        for (_, _, context), samples in side_times(record)[side].weights.samples.items():
+            contexts[context] += samples
+        if excludes_softirq(record, side):
+            contexts.pop("softirq", None)
+        clock_ns = total(select(record, "functions"), side, "process_cpu_ns")
+        samples = sum(contexts.values())
+        if not clock_ns or not samples:
+            continue
+        inside_ns = sum(
+            row["cpu_ns"] or 0
+            for row in record["exact"]
+            if row["side"] == side and (row["context"] == "process" or "softirq" in contexts)
+        )
+        kernel = stats.wilson(samples - contexts["user"], samples)
+        share = 1 - contexts["user"] / samples
+        rows.append(
+            {
+                "side": side,
+                "inside_ns": inside_ns,
+                "kernel_ns": round(clock_ns * share),
+                "ratio": inside_ns / (clock_ns * share) if share else None,
+                "low": inside_ns / (clock_ns * kernel.high),
+                "high": inside_ns / (clock_ns * kernel.low) if kernel.low else None,
+            }
+        )
+    return rows
 
 
 def _exact(record: Record) -> tuple[dict[Key, float], dict[Key, float]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
-from copyscope.tiers import compare_tiers, why_not
+from copyscope.tiers import compare_tiers, coverage, why_not
 from rich.text import Text
 
 
@@ -49,4 +49,13 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
         f"{agree} of {len(rows)} exact shares lie inside the interval of the sampled one; what else may"
         " differ: docs/METHOD.md, Two tiers"
     )
-    return lines + wrap(text, width, indent=2, style="dim")
+    lines += wrap(text, width, indent=2, style="dim")
+    for row in coverage(record):
+        if row["ratio"] is not None and row["high"] is not None:
+            share = units.format_percent(row["ratio"])
+            text = (
+                f"{row['side']}: sends, receives and softirqs are {share} of its time in the kernel"
+                f" ({row['low'] * 100:.1f} .. {row['high'] * 100:.1f} %), functions segments"
+            )
+            lines += wrap(text, width, indent=2)
+    return lines

@@ -1,0 +1,72 @@
+"""Which live tests run in which guest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# The only live tests that no guest runs, by how their ids begin (pytest --deselect).
+LEFT_OUT = {
+    "test_perf_agreement.py": "needs thousands of samples: minutes in a guest",
+    "test_perf_stat.py": "about perf, not the kernel",
+    "test_sweep_live.py": "about the sweep, not the kernel",
+    "test_watch_faults.py": "watching other programs has not been shown to work in guests yet",
+    "test_watch_programs.py": "watching other programs has not been shown to work in guests yet",
+}
+
+STRATEGIES = ("per_field", "two_copy", "one_copy", "zero_copy")
+BYTES = "test_functions.py::test_every_byte_is_in_the_function_that_moved_it"
+
+# What --brief runs on each kernel: what the exact tier stands for, and real zero-copy. A name that is no test
+# any more is an error of pytest, so nothing is lost unseen.
+SAMPLED = (
+    *(f"test_profile_truth.py::test_send_23_count_23[{impl}]" for impl in STRATEGIES),
+    "test_profile_truth.py::test_zero_copy_over_a_local_path_is_copied_after_all",
+    "test_nics.py::test_zero_copy_is_not_copied",
+)
+EXACT = (
+    *(f"{BYTES}[{impl}-fentry]" for impl in STRATEGIES),
+    "test_functions.py::test_deferred_copies_name_the_sender_whoever_ran_them",
+    "test_functions.py::test_native_xdp_copies_in_silence_and_the_hooks_count_it",
+    "test_function_counters.py",
+)
+ON_AND_OFF = "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean"
+# What is the same on all kernels is run on one of them: faults, other people's tools, hooking by force.
+BESIDES = {
+    "5.10": (*(f"{BYTES}[{impl}-kprobe]" for impl in STRATEGIES),),
+    "6.1": (f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),
+    "6.12": (
+        *("test_topology.py", "test_nics.py::test_sigkill_brings_them_home"),
+        "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]",
+        "test_profile_faults.py::test_ctrl_c_keeps_what_was_measured",
+    ),
+    "7.x": (
+        *(f"{BYTES}[{impl}-kprobe]" for impl in ("one_copy", "zero_copy")),
+        "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
+        *("test_bpftrace.py", "test_second_opinion.py"),
+    ),
+}
+# Kernels on which functions are hooked by kprobe only.
+KPROBE_ONLY = ("5.10",)
+
+
+@dataclass(frozen=True)
+class Boot:
+    """One start of a guest, and what runs in it."""
+
+    name: str
+    tests: tuple[str, ...] = ()
+    surveys: bool = False
+    # A survey compares times: of two emulated processors on one of the host, one stands still.
+    processors: int = 2
+
+
+SURVEY = Boot("survey", surveys=True, processors=1)
+
+
+def boots_of(name: str, found: Sequence[str], *, brief: bool) -> list[Boot]:
+    """The boots of an amd64 kernel: its survey, then a boot for each file of tests, or one with --brief."""
+    if brief:
+        tests = (*SAMPLED, *(() if name in KPROBE_ONLY else EXACT), *BESIDES[name])
+        return [SURVEY, Boot("brief", tests)]
+    # A boot each, so that one that hangs takes no other with it.
+    files = [file for file in sorted(found) if file not in LEFT_OUT]
+    return [SURVEY, *(Boot(file.removeprefix("test_").removesuffix(".py"), (file,)) for file in files)]
