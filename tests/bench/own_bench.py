@@ -262,7 +262,7 @@ def growth_with_time(scratch: Path) -> list[Sample]:
 
 def lengthened(real: dict[str, Any], seconds: float) -> dict[str, Any]:
     """A record as a run of so many seconds would leave it: its segments and slices again and again."""
-    made = json.loads(json.dumps(real))
+    made: dict[str, Any] = json.loads(json.dumps(real))
     arms = tuple(dict.fromkeys(s["arm"] for s in real["run"]["segments"] if s["arm"] != "warmup"))
     wanted = len(plan.schedule_segments(seconds, arms, 1))
     warmup, *segments = made["run"]["segments"]
@@ -308,12 +308,12 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
     found = {part["what"]: part["samples"] for part in raw}
     text = ["| what | median | least to most | goal |", "|---|---|---|---|"]
     for name in ("profile", "sweep", "report", "finished sweep"):
-        for key in LABELS:
+        for key, label in LABELS.items():
             values = [sample[key] for sample in found.get(name, []) if key in sample]
             if values:
                 goal = f"{GOALS[key]:g} s" if key in GOALS else ""
                 spread = f"{min(values):.2f} to {max(values):.2f} s" if len(values) > 1 else ""
-                text.append(f"| {LABELS[key]} | {median(values):.2f} s | {spread} | {goal} |")
+                text.append(f"| {label} | {median(values):.2f} s | {spread} | {goal} |")
     if "memory" in found:
         peaks = ", ".join(f"{name} {kib / 1024:.0f} MiB" for name, kib in sorted(found["memory"].items()))
         text += ["", f"Peak memory of a run: {peaks}."]

@@ -18,9 +18,22 @@ Record = dict[str, Any]
 SHAPE = {**RAW, **DERIVED}
 FITS = fitting(SHAPE)
 FULL = [
-    ledger.derive(builders.raw_record(impl, pmu=pmu)) for impl in ("two_copy", "zero_copy") for pmu in (0, 1)
+    ledger.derive(builders.raw_record(impl, pmu=pmu)) for impl in ("two_copy", "zero_copy") for pmu in (False, True)
 ]
-WRONG = (None, True, 1, 0.5, math.inf, math.nan, "text", [], [math.inf], {}, {"x": math.nan}, [{"a": 1}])
+WRONG: tuple[Any, ...] = (
+    None,
+    True,
+    1,
+    0.5,
+    math.inf,
+    math.nan,
+    "text",
+    [],
+    [math.inf],
+    {},
+    {"x": math.nan},
+    [{"a": 1}],
+)
 
 
 @pytest.mark.parametrize("full", FULL)

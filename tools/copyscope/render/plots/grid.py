@@ -9,7 +9,8 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from copyscope.render.plots.style import FAINT, look
+from copyscope.points import Estimate
+from copyscope.render.plots.style import FAINT, INK, look
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -95,3 +96,19 @@ def say_not_available(axes: Axes, reason: str) -> None:
     width = max(24, int(axes.get_position().width * WIDTH_IN * 11))
     text = "\n".join(["n/a", *textwrap.wrap(reason, width)])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT)
+
+
+def draw_intervals(
+    axes: Axes, tops: Sequence[tuple[float, float, Estimate]], width: float, cap: float
+) -> None:
+    """The intervals of many bars at once, (place, height, estimate): one by one takes ten times as long."""
+    known = [
+        (place, height, value.value - value.low, value.high - value.value)
+        for place, height, value in tops
+        if value.low is not None and value.high is not None
+    ]
+    if known:
+        places, heights, below, above = zip(*known, strict=True)
+        axes.errorbar(
+            places, heights, yerr=[below, above], color=INK, fmt="none", elinewidth=width, capsize=cap
+        )

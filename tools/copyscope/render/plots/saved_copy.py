@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copyscope.panels import describe, varied
 from copyscope.points import Missing
 from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Grid, say_not_available
+from copyscope.render.plots.grid import Grid, draw_intervals, say_not_available
 from copyscope.render.plots.style import BLUE, FAINT, INK, VERMILLION, look
 from copyscope.saved_copy import Step, Waterfall, waterfalls
 from copyscope.sheet import Row
@@ -57,6 +57,8 @@ def _draw(axes: Axes, one: Waterfall) -> None:
         level += step.change.value
         levels.append(level)
     axes.plot([last - 1.43, last + 0.43], [level, level], color=FAINT, linewidth=0.6)
+    tops = [(place, levels[place], step.change) for place, step in enumerate(one.steps, start=1)]
+    draw_intervals(axes, tops, width=0.8, cap=1.8)
     for place, height in ((0, one.start), (last, one.end)):
         axes.bar(place, height, 0.86, color=WHOLE, edgecolor=INK, linewidth=0.5)
         _number(axes, place, height, "")
@@ -75,11 +77,6 @@ def _draw_step(axes: Axes, place: int, level: float, step: Step) -> None:
         place, change.value, 0.86, level, color=DEARER if dearer else SAVED, hatch="\\\\" if dearer else "//",
         edgecolor=INK, linewidth=0.5,
     )  # fmt: skip
-    if change.low is not None and change.high is not None:
-        bars = [[change.value - change.low], [change.high - change.value]]
-        axes.errorbar(
-            [place], [level + change.value], yerr=bars, color=INK, fmt="none", elinewidth=0.8, capsize=1.8
-        )
     _number(axes, place, change.value, "+")
 
 
