@@ -18,7 +18,9 @@ Record = dict[str, Any]
 SHAPE = {**RAW, **DERIVED}
 FITS = fitting(SHAPE)
 FULL = [
-    ledger.derive(builders.raw_record(impl, pmu=pmu)) for impl in ("two_copy", "zero_copy") for pmu in (False, True)
+    ledger.derive(builders.raw_record(impl, pmu=pmu))
+    for impl in ("two_copy", "zero_copy")
+    for pmu in (False, True)
 ]
 WRONG: tuple[Any, ...] = (
     None,
