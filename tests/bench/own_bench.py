@@ -99,9 +99,10 @@ def sweep_times(scratch: Path) -> list[Sample]:
 
 
 def report_times(scratch: Path) -> list[Sample]:
-    """The first hundred points of the published sweep, all of their runs."""
+    """A hundred points of the published sweep, evenly, with all of their runs."""
     some = scratch / "report"
-    found = points.group(results.load(PUBLISHED).records)[:REPORT_POINTS]
+    there = points.group(results.load(PUBLISHED).records)
+    found = [there[at * len(there) // REPORT_POINTS] for at in range(REPORT_POINTS)]
     (some / "raw").mkdir(parents=True)
     for point in found:
         for one in point.records:

@@ -9,11 +9,14 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+import numpy as np
 from copyscope.points import Estimate
 from copyscope.render.plots.style import FAINT, INK, look
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 WIDTH_IN = 10.0
 LEFT_IN, RIGHT_IN = 0.75, 0.15
@@ -96,6 +99,15 @@ def say_not_available(axes: Axes, reason: str) -> None:
     width = max(24, int(axes.get_position().width * WIDTH_IN * 11))
     text = "\n".join(["n/a", *textwrap.wrap(reason, width)])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT)
+
+
+def draw_boxes(
+    axes: Axes, boxes: Sequence[Sequence[tuple[float, float]]], colour: str, hatch: str, edge: float
+) -> None:
+    """Boxes of one look as one path: for each path its hatch is painted anew, a large picture at 300 DPI."""
+    if boxes:
+        path = Path.make_compound_path_from_polys(np.array(boxes))
+        axes.add_artist(PathPatch(path, facecolor=colour, hatch=hatch, edgecolor=INK, linewidth=edge))
 
 
 def draw_intervals(

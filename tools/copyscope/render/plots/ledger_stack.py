@@ -8,12 +8,11 @@ from itertools import groupby
 from copyscope.panels import describe, find_axis, spell, varied
 from copyscope.points import Estimate, Missing
 from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Grid, draw_intervals, say_not_available
+from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
 from copyscope.render.plots.style import FAINT, FILLS, INK, look
 from copyscope.sheet import Row, comparable
 from copyscope.taxonomy import ACCOUNTS, STAGES
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
@@ -92,10 +91,7 @@ def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> Non
     highest = 0.0
     for category, boxes in shapes.items():
         fill = FILLS[category]
-        # one collection per category: single boxes are ten times slower
-        axes.add_collection(
-            PolyCollection(boxes, facecolors=fill.colour, hatch=fill.hatch, edgecolors=INK, linewidths=0.3)
-        )
+        draw_boxes(axes, boxes, fill.colour, fill.hatch, edge=0.3)
         highest = max([highest, *(box[2][1] for box in boxes)])
     draw_intervals(axes, [(place, whole.value, whole) for place, whole in wholes], width=0.9, cap=2)
     axes.set_xticks(places, labels, rotation=90, fontsize=7.5)
