@@ -114,7 +114,7 @@ cookbook: all .venv/.ready-test ## docs/BPFTRACE.md anew, from real runs of ever
 $(OUTPUT)/tests/bare: tests/bench/bare.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
 
-bench: deps-test all .venv/.ready-test $(OUTPUT)/tests/bare ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
+bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
 	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
 
 clean: ## Remove what was built (not results/)

@@ -165,8 +165,12 @@ static void find_refused(struct probes *probes)
 
 static int load_what_works(struct probes *probes)
 {
-	int err = load(probes, ALL, FUNCTIONS_ALL, true);
+	int row = functions__next(probes->functions, 0), err;
 
+	/* A policy that refuses one function refuses all (EPERM), and one alone says so sooner than all together. */
+	if (row >= 0 && load(probes, NOTHING, row, false) == -EPERM)
+		functions__refuse(probes->functions, row, -EPERM);
+	err = load(probes, ALL, FUNCTIONS_ALL, true);
 	if (!err || err == -ENOMEM)
 		return err;
 	find_refused(probes);
@@ -252,7 +256,6 @@ int probes__detach(struct probes *probes)
 		if (!strcmp(hook_rows[i].instrument, "watch"))
 			continue;
 		failed = bpf_link__destroy(probes->hooks[i].link);
-
 		probes->hooks[i].link = NULL;
 		if (failed) {
 			complain(hook_rows[i].tracepoint, "detach: %s", strerror(-failed));
@@ -280,8 +283,7 @@ json_t *probes__hooks_json(const struct probes *probes)
 						       "instrument", hook_rows[i].instrument,
 						       "symbol", hook_rows[i].tracepoint,
 						       "state", state_names[hook->state],
-						       "how", works ? "tp_btf" : NULL,
-						       "reason", works ? NULL : hook->reason,
+						       "how", works ? "tp_btf" : NULL, "reason", works ? NULL : hook->reason,
 						       "required", hook_rows[i].need == REQUIRED));
 	}
 	functions__add_hooks(probes->functions, array);
@@ -298,8 +300,7 @@ json_t *probes__loss_json(const struct probes *probes)
 	json_t *loss = json_object();
 
 	for (int what = 0; what < LOSS_CNT; what++)
-		json_object_set_new(loss, loss_names[what],
-				    json_integer(probes->skel->bss->lost[what]));
+		json_object_set_new(loss, loss_names[what], json_integer(probes->skel->bss->lost[what]));
 	for (int i = 0; i < HOOK_CNT; i++)
 		recursion__add(loss, hook_rows[i].id, program_of(probes->skel, i));
 	functions__add_losses(probes->functions, probes->skel, loss);

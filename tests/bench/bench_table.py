@@ -1,5 +1,6 @@
 """The results of all benchmarks as one Markdown text."""
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,13 @@ def table(paths: list[Path]) -> str:
         parts.append(f"## {path.stem}\n")
         where = f"{machine['cpu_model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}"
         parts.append(where + (f", under {machine['hypervisor']}" if machine["hypervisor"] else "") + "\n")
-        parts += grid(result["comparisons"])
-        parts += losses(result["comparisons"])
+        # A benchmark that is no contest has a table of its own.
+        own = getattr(importlib.import_module(f"{path.stem}_bench"), "lines", None)
+        if own is not None:
+            parts += own(result["raw"])
+        else:
+            parts += grid(result["comparisons"])
+            parts += losses(result["comparisons"])
         parts.append("")
     return "\n".join(parts)
 

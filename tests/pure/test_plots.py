@@ -15,9 +15,9 @@ from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.plots.style import FILLS, KNOWN
 from copyscope.sheet import Row
 from copyscope.taxonomy import ACCOUNTS, STAGES
-from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
 from matplotlib.text import Text
 
 Record = dict[str, Any]
@@ -104,9 +104,9 @@ def test_strategies_and_accounts_differ_without_colour() -> None:
 def test_the_stack_is_as_high_as_its_rows(without_pmu: list[Row]) -> None:
     axes = plot("ledger_stack", without_pmu).axes[0]
     tops: dict[float, float] = {}
-    for collection in axes.collections:
-        for path in collection.get_paths() if isinstance(collection, PolyCollection) else []:
-            corners = numpy.asarray(path.vertices)
+    for boxes in (patch for patch in axes.patches if isinstance(patch, PathPatch)):
+        # of each box four corners, and the way back to the first
+        for corners in numpy.asarray(boxes.get_path().vertices).reshape(-1, 5, 2):
             left, top = float(corners[0][0]), float(corners[2][1])
             tops[left] = max(tops.get(left, 0.0), top)
     rows = [row for row in without_pmu if row.size == 4096]

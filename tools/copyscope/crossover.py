@@ -11,7 +11,7 @@ measured ratios, interpolated, and the answer says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -100,12 +100,18 @@ def crossovers(records: Sequence[Record]) -> list[Crossover]:
     return crossovers_of(fitted(records))
 
 
+def crossovers_in(records: Sequence[Record], quantity: str) -> list[Crossover]:
+    """Those of one quantity: the others are not fitted."""
+    fits = [(where, table, fit_costs(table, (quantity,))) for where, table in arrange(records)]
+    return crossovers_of(fits, (quantity,))
+
+
 def fitted(records: Sequence[Record]) -> list[Fitted]:
     """(setting, its points, the models of each strategy and number of threads): what takes the time."""
     return [(where, table, fit_costs(table)) for where, table in arrange(records)]
 
 
-def crossovers_of(fits: Sequence[Fitted]) -> list[Crossover]:
+def crossovers_of(fits: Sequence[Fitted], quantities: Iterable[str] = tuple(PARTS)) -> list[Crossover]:
     """The same, of models that are already there."""
     answers = []
     for where, table, models in fits:
@@ -114,7 +120,7 @@ def crossovers_of(fits: Sequence[Fitted]) -> list[Crossover]:
                 first, second = (models.get((impl, threads)) for impl in pair)
                 if first is None or second is None:
                     continue
-                answers += [_answer(first, second, table, quantity, where) for quantity in PARTS]
+                answers += [_answer(first, second, table, quantity, where) for quantity in quantities]
     return answers
 
 

@@ -49,10 +49,14 @@ def drawn(size: Size, part: str, effects: Mapping[int, float], count: int, seed:
     made = [_split(middle, part, whole)]
     # text seeds alike on every machine and in every process
     generator = random.Random(f"{seed} {part} {size.size_bytes}")
+    # three repeats can be drawn in ten ways only, whatever their order
+    known: dict[tuple[int, ...], dict[str, float]] = {}
     for _ in range(count):
-        chosen = generator.choices(repeats, k=len(repeats))
-        mixed = _mean_shares([shares[r] for r in chosen if r in shares]) or whole
-        made.append(_split(median([widened[r] for r in chosen]), part, mixed))
+        chosen = tuple(sorted(generator.choices(repeats, k=len(repeats))))
+        if chosen not in known:
+            mixed = _mean_shares([shares[r] for r in chosen if r in shares]) or whole
+            known[chosen] = _split(median([widened[r] for r in chosen]), part, mixed)
+        made.append(known[chosen])
     return made
 
 

@@ -21,16 +21,16 @@ import gzip
 import hashlib
 import io
 import json
-import math
 import os
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from copyscope.record_keys import DERIVED, RAW
-from copyscope.record_shape import find_problems
+from copyscope.record_shape import Check, find_problems, fitting
 from copyscope.watch_keys import WATCH_DERIVED, WATCH_RAW
 
 SCHEMA = 1
@@ -196,27 +196,18 @@ def validate(record: Record, *, raw: bool = False) -> list[str]:
     Checks that every key is there with its type, that numbers carry their unit in the name and are finite,
     and that each null of a derived row has a reason. With `raw` only what exists before `ledger.derive`.
     """
-    known, made = (WATCH_RAW, WATCH_DERIVED) if record.get("target") is not None else (RAW, DERIVED)
-    shape = known if raw else {**known, **made}
-    problems = find_problems(record, shape)
-    problems += [
-        f"{where}: {value}: not a finite number"
-        for where, value in _numbers(record, "")
-        if not math.isfinite(value)
-    ]
+    shape, fits = _shape(record.get("target") is not None, raw)
+    problems = [] if fits(record) else find_problems(record, shape)
     if record.get("schema") != SCHEMA:
         problems.append(f"schema: {record.get('schema')!r}: expected {SCHEMA}")
     return problems
 
 
-def _numbers(value: Any, where: str) -> list[tuple[str, float]]:
-    if isinstance(value, float):
-        return [(where, value)]
-    if isinstance(value, dict):
-        return [n for key, item in value.items() for n in _numbers(item, f"{where}.{key}".lstrip("."))]
-    if isinstance(value, list):
-        return [n for index, item in enumerate(value) for n in _numbers(item, f"{where}[{index}]")]
-    return []
+@cache
+def _shape(watched: bool, raw: bool) -> tuple[Any, Check]:
+    known, made = (WATCH_RAW, WATCH_DERIVED) if watched else (RAW, DERIVED)
+    shape = known if raw else {**known, **made}
+    return shape, fitting(shape)
 
 
 def _name(record: Record) -> str:

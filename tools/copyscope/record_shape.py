@@ -1,7 +1,13 @@
-"""The walk that compares a record with its shape (record_keys.py) and names every difference."""
+"""The walk that compares a record with its shape (record_keys.py) and names every difference.
+
+A report checks hundreds of records, and nearly all of them are whole. So a shape is first made into functions
+that only say yes or no (`fitting`); the walk that names things is for a record that did not fit.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 from copyscope.record_keys import PLAIN, UNITS, Each, Maybe, Shape
@@ -18,12 +24,71 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def find_problems(record: dict[str, Any], shape: Shape) -> list[str]:
     """Every difference between a record and a shape, one line each: where it is and what is wrong."""
-    return _walk(record, shape, "")
+    problems = _walk(record, shape, "")
+    return problems + [
+        f"{where}: {value}: not a finite number"
+        for where, value in _numbers(record, "")
+        if not math.isfinite(value)
+    ]
 
 
 def names_unit(key: str) -> bool:
     """Whether a numeric key says its unit, or is one of the plain counts."""
     return key in PLAIN or key.endswith(UNITS) or key.startswith("bytes_") or key == "zerocopy_calls"
+
+
+def _numbers(value: Any, where: str) -> list[tuple[str, float]]:
+    if isinstance(value, float):
+        return [(where, value)]
+    if isinstance(value, dict):
+        return [n for key, item in value.items() for n in _numbers(item, f"{where}.{key}".lstrip("."))]
+    if isinstance(value, list):
+        return [n for index, item in enumerate(value) for n in _numbers(item, f"{where}[{index}]")]
+    return []
+
+
+Check = Callable[[Any], bool]
+
+
+def fitting(shape: Shape) -> Check:
+    """Whether a value has a shape, as a function of the value: no more than `find_problems` lets pass."""
+    if isinstance(shape, str):
+        return _CHECKS[shape]
+    if isinstance(shape, Maybe):
+        return _or_null(fitting(shape.shape))
+    if isinstance(shape, list):
+        item = fitting(shape[0])
+        return lambda value: isinstance(value, list) and all(map(item, value))
+    if isinstance(shape, Each):
+        each = fitting(shape.shape)
+        # one that explains its nulls is looked at in detail
+        return lambda value: (
+            isinstance(value, dict)
+            and all(map(each, value.values()))
+            and not ("reason" in value or "reasons" in value)
+        )
+    return _object_fits(shape)
+
+
+def _object_fits(shape: dict[str, Shape]) -> Check:
+    checks = {key: fitting(inner) for key, inner in shape.items()}
+    keys = checks.keys()
+    explains = "reasons" in shape or "reason" in shape
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, dict) or not keys <= value.keys():
+            return False
+        for key, item in value.items():
+            check = checks.get(key)
+            if check is None:
+                if item.__class__ in (int, float) and not names_unit(key):
+                    return False
+                check = _is_finite
+            if not check(item):
+                return False
+        return not (explains and _unexplained(value, shape))
+
+    return fits
 
 
 def _walk(value: Any, shape: Shape, where: str) -> list[str]:
@@ -73,6 +138,32 @@ def _check_type(value: Any, shape: str, where: str) -> list[str]:
     name = shape.removesuffix("?")
     fits = isinstance(value, _TYPES[name]) and (name == "bool" or not isinstance(value, bool))
     return [] if fits else [f"{where}: {_type(value)}: expected {name}"]
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether every float in it is."""
+    if value.__class__ is float:
+        return math.isfinite(value)
+    if value.__class__ is dict:
+        return all(map(_is_finite, value.values()))
+    return value.__class__ is not list or all(map(_is_finite, value))
+
+
+def _or_null(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+# By its class and not by isinstance: a bool would be an int, and JSON makes no other classes.
+_CHECKS: dict[str, Check] = {
+    "int": lambda value: value.__class__ is int,
+    "num": lambda value: value.__class__ is int or (value.__class__ is float and math.isfinite(value)),
+    "str": lambda value: value.__class__ is str,
+    "bool": lambda value: value.__class__ is bool,
+    "object": lambda value: value.__class__ is dict and _is_finite(value),
+    "list": lambda value: value.__class__ is list and _is_finite(value),
+    "any": _is_finite,
+}
+_CHECKS |= {f"{name}?": _or_null(check) for name, check in _CHECKS.items()}
 
 
 def _type(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -74,8 +74,8 @@ class StrategyCosts:
         self.repeated = all(len(point.records) > 1 for _, point in found)
 
     def prepare(self, effects: Mapping[str, Mapping[int, float]]) -> None:
-        """Draw and fit every part; `effects` are those of the blocks, per part."""
-        for part in sorted({part for parts in PARTS.values() for part in parts}):
+        """Draw and fit the parts that have effects; `effects` are those of the blocks, per part."""
+        for part in effects:
             found = [
                 (size, drawn(size, part, effects[part], DRAWS, f"{self.impl} {self.threads}"))
                 for size in self._sizes
@@ -123,23 +123,23 @@ class StrategyCosts:
     def measured(self, quantity: str) -> list[dict[float, float]]:
         """Size -> ns per message, as measured first, then as drawn."""
         if quantity not in self._measured:
+            draws = {float(size): self._draws_at(quantity, size) for size in self.sizes(quantity)}
             self._measured[quantity] = [
-                {float(size): sum(self._groups(quantity, size, n).values()) for size in self.sizes(quantity)}
+                {size: sum(_summed(parts, n).values()) for size, parts in draws.items()}
                 for n in range(DRAWS + 1)
             ]
         return self._measured[quantity]
 
-    def groups(self, quantity: str, size_bytes: int) -> dict[str, float]:
+    def groups(self, quantity: str, size_bytes: int) -> Mapping[str, float]:
         """Group of rows -> ns per message, as measured."""
-        return self._groups(quantity, size_bytes, 0)
+        return _summed(self._draws_at(quantity, size_bytes), 0)
 
-    def _groups(self, quantity: str, size_bytes: int, draw: int) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for part in PARTS[quantity]:
-            at = [size.size_bytes for size in self._known[part]].index(size_bytes)
-            for group, cost in self._draws[part][at][draw].items():
-                found[group] = found.get(group, 0.0) + cost
-        return found
+    def _draws_at(self, quantity: str, size_bytes: int) -> list[GroupDraws]:
+        """The draws of each part of a quantity at one size."""
+        return [
+            self._draws[part][[size.size_bytes for size in self._known[part]].index(size_bytes)]
+            for part in PARTS[quantity]
+        ]
 
     def residuals(self, quantity: str) -> dict[int, float]:
         """Size -> fitted / measured - 1."""
@@ -169,12 +169,23 @@ class StrategyCosts:
         return rows
 
 
-def fit_costs(table: Table) -> dict[tuple[str, int], StrategyCosts]:
-    """(strategy, threads) -> its models, of all points of one setting."""
+def _summed(parts: Sequence[GroupDraws], draw: int) -> Mapping[str, float]:
+    """Group -> ns per message in one draw, all parts together."""
+    if len(parts) == 1:
+        return parts[0][draw]
+    found: dict[str, float] = {}
+    for draws in parts:
+        for group, cost in draws[draw].items():
+            found[group] = found.get(group, 0.0) + cost
+    return found
+
+
+def fit_costs(table: Table, quantities: Iterable[str] = tuple(PARTS)) -> dict[tuple[str, int], StrategyCosts]:
+    """(strategy, threads) -> its models of some quantities, of all points of one setting."""
     measured = {key: measure(point) for key, point in table.items()}
     effects = {
         part: block_effects(list(measured.values()), part)
-        for part in sorted({part for parts in PARTS.values() for part in parts})
+        for part in sorted({part for quantity in quantities for part in PARTS[quantity]})
     }
     models = {}
     for impl, threads in sorted({(impl, threads) for impl, threads, _ in table}):

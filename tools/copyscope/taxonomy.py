@@ -75,13 +75,16 @@ class Taxonomy:
     version: str
     rules: Sequence[Rule]
     _exact: dict[str, Rule] = field(init=False, repr=False)
-    _globs: list[tuple[re.Pattern[str], Rule]] = field(init=False, repr=False)
+    _globs: list[tuple[str, Rule]] = field(init=False, repr=False)
     _known: dict[str, tuple[str, Rule | None]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._exact = {rule.pattern: rule for rule in self.rules if not is_glob(rule.pattern)}
+        # Each with what it begins with: to make all patterns takes as long as to look at a whole run.
         self._globs = [
-            (re.compile(translate(rule.pattern)), rule) for rule in self.rules if is_glob(rule.pattern)
+            (re.split(r"[*?[]", rule.pattern, maxsplit=1)[0], rule)
+            for rule in self.rules
+            if is_glob(rule.pattern)
         ]
 
     @classmethod
@@ -103,10 +106,10 @@ class Taxonomy:
 
     def _match(self, symbol: str) -> Rule | None:
         exact = self._exact.get(symbol)
-        for pattern, rule in self._globs:
+        for beginning, rule in self._globs:
             if exact is not None and exact.order < rule.order:
                 break
-            if pattern.match(symbol):
+            if symbol.startswith(beginning) and _regex(rule.pattern).match(symbol):
                 return rule
         return exact
 
@@ -199,6 +202,11 @@ def _ascending(kernels: str) -> bool:
 def is_glob(pattern: str) -> bool:
     """Whether a pattern stands for more than one name."""
     return any(character in pattern for character in "*?[")
+
+
+@lru_cache(maxsize=4096)
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
 
 
 @lru_cache(maxsize=65536)

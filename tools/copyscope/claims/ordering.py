@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copyscope.claims.comparing import always, compare, thread_text
 from copyscope.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, together
-from copyscope.crossover import Crossover, crossovers, size_text
+from copyscope.crossover import Crossover, crossovers_in, size_text
 from copyscope.crossover_verdict import as_json
 from copyscope.points import LESS, MORE
 
@@ -38,7 +38,7 @@ def zero_wins_on_a_nic(runs: Runs) -> Finding:
 
 def _of(runs: Runs, pair: tuple[str, str], quantity: str) -> list[Crossover]:
     settled = [{**r, "run": {**r["run"], "factors": None}} for r in runs.records]
-    return [at for at in crossovers(settled) if at.pair == pair and at.quantity == quantity]
+    return [at for at in crossovers_in(settled, quantity) if at.pair == pair]
 
 
 def _each(found: list[Crossover], judge: object) -> Finding:

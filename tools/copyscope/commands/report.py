@@ -70,10 +70,10 @@ def main(argv: list[str]) -> int:
 
 def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its raw/ into `out`."""
+    # The records stay to the end, and the processes that draw end soon: nothing is worth collecting, and to
+    # look for it copies the pages that they share.
+    gc.disable()
     (found,) = reading.load([directory], "report")
-    # The records stay to the end: the collector need not look at them again, nor copy their pages by touching
-    # them in the processes that draw.
-    gc.freeze()
     (out / "plots").mkdir(parents=True, exist_ok=True)
     rows = sheet.fill(found.records)
     with drawing(rows, caption(found.records, rows)) as promised:

@@ -9,10 +9,14 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from copyscope.render.plots.style import FAINT, look
+import numpy as np
+from copyscope.points import Estimate
+from copyscope.render.plots.style import FAINT, INK, look
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 WIDTH_IN = 10.0
 LEFT_IN, RIGHT_IN = 0.75, 0.15
@@ -95,3 +99,28 @@ def say_not_available(axes: Axes, reason: str) -> None:
     width = max(24, int(axes.get_position().width * WIDTH_IN * 11))
     text = "\n".join(["n/a", *textwrap.wrap(reason, width)])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT)
+
+
+def draw_boxes(
+    axes: Axes, boxes: Sequence[Sequence[tuple[float, float]]], colour: str, hatch: str, edge: float
+) -> None:
+    """Boxes of one look as one path: for each path its hatch is painted anew, a large picture at 300 DPI."""
+    if boxes:
+        path = Path.make_compound_path_from_polys(np.array(boxes))
+        axes.add_artist(PathPatch(path, facecolor=colour, hatch=hatch, edgecolor=INK, linewidth=edge))
+
+
+def draw_intervals(
+    axes: Axes, tops: Sequence[tuple[float, float, Estimate]], width: float, cap: float
+) -> None:
+    """The intervals of many bars at once, (place, height, estimate): one by one takes ten times as long."""
+    known = [
+        (place, height, value.value - value.low, value.high - value.value)
+        for place, height, value in tops
+        if value.low is not None and value.high is not None
+    ]
+    if known:
+        places, heights, below, above = zip(*known, strict=True)
+        axes.errorbar(
+            places, heights, yerr=[below, above], color=INK, fmt="none", elinewidth=width, capsize=cap
+        )

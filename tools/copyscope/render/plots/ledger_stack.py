@@ -8,12 +8,11 @@ from itertools import groupby
 from copyscope.panels import describe, find_axis, spell, varied
 from copyscope.points import Estimate, Missing
 from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Grid, say_not_available
+from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
 from copyscope.render.plots.style import FAINT, FILLS, INK, look
 from copyscope.sheet import Row, comparable
 from copyscope.taxonomy import ACCOUNTS, STAGES
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
@@ -72,10 +71,14 @@ def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> Non
         return
     place, places, labels = 0.0, [], []
     shapes: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in CATEGORIES}
+    wholes: list[tuple[float, Estimate]] = []
     for group, bars in groupby(members, key=lambda row: [row.factors.get(name) for name in swept]):
         first = place
         for row in bars:
             _stack(axes, row, place, shapes)
+            whole = _whole(row)
+            if row.parts and isinstance(whole, Estimate):
+                wholes.append((place, whole))
             places.append(place)
             labels.append(row.impl)
             place += 1
@@ -88,11 +91,9 @@ def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> Non
     highest = 0.0
     for category, boxes in shapes.items():
         fill = FILLS[category]
-        # one collection per category: single boxes are ten times slower
-        axes.add_collection(
-            PolyCollection(boxes, facecolors=fill.colour, hatch=fill.hatch, edgecolors=INK, linewidths=0.3)
-        )
+        draw_boxes(axes, boxes, fill.colour, fill.hatch, edge=0.3)
         highest = max([highest, *(box[2][1] for box in boxes)])
+    draw_intervals(axes, [(place, whole.value, whole) for place, whole in wholes], width=0.9, cap=2)
     axes.set_xticks(places, labels, rotation=90, fontsize=7.5)
     axes.set_xlim(-0.8, place - GAP - 0.2)
     axes.grid(False, axis="x")
@@ -105,7 +106,7 @@ def _whole(row: Row) -> Estimate | Missing:
 
 
 def _stack(axes: Axes, row: Row, place: float, shapes: dict[str, list[list[tuple[float, float]]]]) -> None:
-    """The boxes of one bar, and the interval of its whole."""
+    """The boxes of one bar."""
     if not row.parts:
         axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), rotation=90, fontsize=7,
                   ha="center", va="bottom", color=FAINT)  # fmt: skip
@@ -117,7 +118,3 @@ def _stack(axes: Axes, row: Row, place: float, shapes: dict[str, list[list[tuple
             left, right = place - 0.43, place + 0.43
             shapes[category].append([(left, base), (right, base), (right, top), (left, top)])
         base = top
-    whole = _whole(row)
-    if isinstance(whole, Estimate) and whole.low is not None and whole.high is not None:
-        bars = [[whole.value - whole.low], [whole.high - whole.value]]
-        axes.errorbar([place], [whole.value], yerr=bars, color=INK, fmt="none", elinewidth=0.9, capsize=2)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copyscope.panels import describe, varied
 from copyscope.points import Missing
 from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Grid, say_not_available
+from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
 from copyscope.render.plots.style import BLUE, FAINT, INK, VERMILLION, look
 from copyscope.saved_copy import Step, Waterfall, waterfalls
 from copyscope.sheet import Row
@@ -51,12 +51,18 @@ def _draw(axes: Axes, one: Waterfall) -> None:
     labels = [one.before.impl, *(step.name for step in one.steps), one.after.impl]
     last = len(labels) - 1
     level, levels = one.start, [one.start]
+    boxes: dict[bool, list[list[tuple[float, float]]]] = {True: [], False: []}
     for place, step in enumerate(one.steps, start=1):
-        _draw_step(axes, place, level, step)
+        boxes[step.change.value >= 0].append(_box(place, level, step))
+        _number(axes, place, step.change.value, "+")
         axes.plot([place - 1.43, place + 0.43], [level, level], color=FAINT, linewidth=0.6)
         level += step.change.value
         levels.append(level)
     axes.plot([last - 1.43, last + 0.43], [level, level], color=FAINT, linewidth=0.6)
+    for dearer, found in boxes.items():
+        draw_boxes(axes, found, DEARER if dearer else SAVED, "\\\\" if dearer else "//", edge=0.5)
+    tops = [(place, levels[place], step.change) for place, step in enumerate(one.steps, start=1)]
+    draw_intervals(axes, tops, width=0.8, cap=1.8)
     for place, height in ((0, one.start), (last, one.end)):
         axes.bar(place, height, 0.86, color=WHOLE, edgecolor=INK, linewidth=0.5)
         _number(axes, place, height, "")
@@ -68,19 +74,9 @@ def _draw(axes: Axes, one: Waterfall) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
 
 
-def _draw_step(axes: Axes, place: int, level: float, step: Step) -> None:
-    change = step.change
-    dearer = change.value >= 0
-    axes.bar(
-        place, change.value, 0.86, level, color=DEARER if dearer else SAVED, hatch="\\\\" if dearer else "//",
-        edgecolor=INK, linewidth=0.5,
-    )  # fmt: skip
-    if change.low is not None and change.high is not None:
-        bars = [[change.value - change.low], [change.high - change.value]]
-        axes.errorbar(
-            [place], [level + change.value], yerr=bars, color=INK, fmt="none", elinewidth=0.8, capsize=1.8
-        )
-    _number(axes, place, change.value, "+")
+def _box(place: int, level: float, step: Step) -> list[tuple[float, float]]:
+    left, right, top = place - 0.43, place + 0.43, level + step.change.value
+    return [(left, level), (right, level), (right, top), (left, top)]
 
 
 def _number(axes: Axes, place: int, value: float, sign: str) -> None:

@@ -1,0 +1,71 @@
+"""The plot of precision_bench.py."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from copyscope import paths
+from copyscope.render.plots.grid import Grid
+from copyscope.render.plots.style import BLUE, FAINT, GREEN, VERMILLION, Mark, look
+from matplotlib.lines import Line2D
+from precision_bench import OURS, OURS_FAST, PERF, PERF_HZ, SECONDS, SIZE, WANTED, needed, seconds_text
+
+RESULTS = paths.ROOT / "results" / "bench"
+
+
+def draw(made: Sequence[dict[str, Any]], cpus: Sequence[str]) -> None:
+    """precision.png and .svg: the points, the fits, and where they reach 2 %."""
+    marks = {
+        OURS: Mark(BLUE, "o", "-"),
+        OURS_FAST: Mark(GREEN, "^", "-."),
+        PERF: Mark(VERMILLION, "s", "--"),
+    }
+    caption = (
+        f"Half of the 95 % interval (Wilson) in percent of the row, {int(SIZE) // 1024} KiB messages over "
+        f"veth, CPUs {' and '.join(cpus)}; lines: c / sqrt(seconds). Ours: tools/profile.py with its "
+        f"defaults, 0.6 of the time in the ledger. perf record: {PERF_HZ} Hz, its default, all of the time. "
+        "What each costs the traffic meanwhile: see the benchmark observer."
+    )
+    grid = Grid(
+        "Precision per second: how long until a row is known to 2 %", caption, len(made), panel_in=3.4
+    )
+    with look():
+        for axes, part in zip(grid.axes, made, strict=True):
+            longest = 2.0 * max(SECONDS)
+            for place, (tool, samples) in enumerate(part["samples"].items()):
+                found, mark = needed(samples), marks[tool]
+                known = sorted((s["seconds"], 100 * s["half_width"]) for s in samples if s["half_width"])
+                if found is None or not known:
+                    continue
+                longest = max(longest, 2 * found[0])
+                axes.plot(*zip(*known, strict=True), color=mark.colour, marker=mark.marker, linestyle="")
+                ends = (min(SECONDS) / 2, max(found[0], *SECONDS))
+                after_1_s = 100 * WANTED * math.sqrt(found[0])
+                heights = [after_1_s / math.sqrt(end) for end in ends]
+                axes.plot(ends, heights, color=mark.colour, linestyle=mark.dashes, linewidth=1.2)
+                axes.plot([found[0]], [100 * WANTED], color=mark.colour, marker="|", markersize=14)
+                axes.annotate(
+                    seconds_text(found[0]),
+                    (found[0], 100 * WANTED), xytext=(0, -16 - 11 * place), textcoords="offset points",
+                    ha="center", color=mark.colour, fontsize=8.5,
+                )  # fmt: skip
+            axes.axhline(100 * WANTED, color=FAINT, linewidth=0.8)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xlim(min(SECONDS) / 2, longest)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            ticks = [1, 2, 5, 10, 20, 50, 100]
+            axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.minorticks_off()
+            axes.set_ylim(0.8, 150)
+            axes.set_xlabel("seconds of run")
+            axes.set_title(f"{part['account']} ({part['impl']})", loc="left")
+        grid.axes[0].set_ylabel("half of the interval (%)")
+        handles = [
+            Line2D([], [], color=mark.colour, marker=mark.marker, linestyle=mark.dashes)
+            for mark in marks.values()
+        ]
+        grid.legend(handles, list(marks))
+        for suffix in ("svg", "png"):
+            metadata = {"Date": None, "Creator": None} if suffix == "svg" else {"Software": None}
+            grid.figure.savefig(RESULTS / f"precision.{suffix}", dpi=300, metadata=metadata)
