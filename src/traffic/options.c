@@ -181,6 +181,7 @@ static unsigned int default_working_set(size_t size_bytes)
 
 static void resolve_defaults(struct options *o)
 {
+	o->shape.in_file = o->strategy && o->strategy->in_file;
 	if (o->role == ROLE_SEND && !o->shape.size_bytes)
 		o->shape.size_bytes = DEFAULT_SIZE_BYTES;
 	if (!o->shape.slots)

@@ -47,7 +47,8 @@ def parser() -> argparse.ArgumentParser:
         "--impl",
         default="zero_copy",
         metavar="NAME",
-        help="strategy: null, per_field, two_copy, one_copy, zero_copy (and aliases); default zero_copy",
+        help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile (and aliases); "
+        "default zero_copy",
     )
     work.add_argument(
         "--size", default="64K", metavar="BYTES", help="message size, suffixes K M G; default 64K"
