@@ -69,6 +69,8 @@ int flow__sendmsg(struct flow *flow, const struct iovec *fields)
 	};
 	size_t done = 0;
 
+	if (flow->shape.fields == 1)
+		return flow__send(flow, fields->iov_base, fields->iov_len);
 	for (;;) {
 		ssize_t sent = sendmsg(flow->fd, &header, MSG_NOSIGNAL);
 		int err;

@@ -50,6 +50,7 @@ struct flow {
 
 /* Send all of it; short sends are continued. 0 or -errno with the reason in flow->failure. */
 int flow__send(struct flow *flow, const void *from, size_t length);
+/* All fields in one call: sendmsg(), or send() where there is one field only; it is the cheaper call. */
 int flow__sendmsg(struct flow *flow, const struct iovec *fields);
 /* The message that begins there in flow->file, by reference to the file's pages. */
 int flow__sendfile(struct flow *flow, off_t from);

@@ -19,6 +19,7 @@ const char *const role_names[] = { [ROLE_SEND] = "send", [ROLE_RECV] = "recv" };
 const char *const mode_names[] = { [MODE_STREAM] = "stream", [MODE_RR] = "rr" };
 const char *const reading_names[] = {
 	[READING_READ] = "read", [READING_RECVMSG] = "recvmsg", [READING_TRUNC] = "trunc",
+	[READING_POLL] = "poll",
 };
 _Static_assert(sizeof(role_names) / sizeof(*role_names) == ROLE_CNT, "a name each");
 _Static_assert(sizeof(mode_names) / sizeof(*mode_names) == MODE_CNT, "a name each");

@@ -152,7 +152,8 @@ json_t *report__thread(const struct thread_summary *thread)
 	json_t *object = json_object();
 
 	report__set(object, "tid", thread->tid);
-	report__set(object, "cpu_ns", thread->cpu_ns);
+	json_object_set_new(object, "cpu_ns",
+			    thread->cpu_ns < 0 ? json_null() : json_integer(thread->cpu_ns));
 	report__set(object, "bytes", thread->bytes);
 	json_object_set_new(object, "messages",
 			    thread->messages < 0 ? json_null() : json_integer(thread->messages));

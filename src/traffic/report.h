@@ -31,7 +31,7 @@ void report__add_run(json_t *report, const struct options *options, bool interru
 
 struct thread_summary {
 	long tid;
-	uint64_t cpu_ns;
+	int64_t cpu_ns;			/* -1: it stands on another connection of the same thread */
 	uint64_t bytes;
 	int64_t messages;		/* -1: unknown */
 	uint64_t calls;

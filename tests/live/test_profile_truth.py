@@ -95,6 +95,13 @@ def test_identities_hold(impl: str, threads: str) -> None:
         assert rows(record, "gather")[0]["cpu_ns"] > 0
 
 
+def test_one_polling_thread_takes_every_byte_of_all_connections() -> None:
+    record = record_of("--receiver", "poll", "--impl", "sendfile", "--threads", "4", "--duration", "1")
+    assert broken_identities(record) == []
+    assert bytes_of(record, "copy_out") == bytes_of(record, "pin") > 0
+    assert len({thread["tid"] for thread in record["traffic"]["receiver"]["threads"]}) == 1
+
+
 def test_touched_and_verified_bytes_arrive_right() -> None:
     record = record_of(
         "--impl", "zerocopy", "--size", "8K", "--working-set", "64", "--verify", "--touch", "--duration", "2"

@@ -158,7 +158,20 @@ def test_verified_from_every_memory(align: str, pages: str) -> None:
     assert [thread["messages"] for thread in sent.report["threads"]] == [50, 50]
 
 
-@pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc"])
+def test_one_polling_thread_reads_all_connections() -> None:
+    sent, received = run_pair(
+        ["--impl", "one_copy", "--messages", "500", "--size", "10000", "--verify", "--threads", "4"],
+        ["--receiver", "poll", "--size", "10000", "--verify", "--threads", "4"],
+    )
+    assert (sent.status, received.status) == (0, 0), received.stderr
+    threads = received.report["threads"]
+    assert [thread["bytes"] for thread in threads] == [500 * 10000] * 4
+    assert len({thread["tid"] for thread in threads}) == 1
+    # the time of the one thread is known, the part of each connection is not
+    assert threads[0]["cpu_ns"] > 0 and [thread["cpu_ns"] for thread in threads[1:]] == [None] * 3
+
+
+@pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc", "poll"])
 def test_every_receiver_gets_every_byte(receiver: str) -> None:
     size = [] if receiver == "trunc" else ["--verify"]
     sent, received = run_pair(
@@ -467,7 +480,7 @@ WRONG = [
     ([*SEND, "extra"], "'extra'"),
     (["recv"], "port"),
     (["recv", "--port", "0"], "out of range"),
-    ([*RECV, "--receiver", "mmap"], "read, recvmsg, trunc"),
+    ([*RECV, "--receiver", "mmap"], "read, recvmsg, trunc, poll"),
     ([*RECV, "--verify"], "size: missing"),
     ([*RECV, "--mode", "rr"], "size: missing"),
     ([*RECV, "--verify", "--size", "1K", "--receiver", "trunc"], "nothing to look at"),

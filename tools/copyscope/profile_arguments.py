@@ -70,7 +70,9 @@ def parser() -> argparse.ArgumentParser:
         "--mode", default="stream", help="stream (default) or rr (request/response: real latency)"
     )
     work.add_argument(
-        "--receiver", default="read", help="read (default), recvmsg or trunc (MSG_TRUNC: no copy)"
+        "--receiver",
+        default="read",
+        help="read (default), recvmsg, trunc (MSG_TRUNC: no copy), or poll (one thread for all connections)",
     )
     work.add_argument("--align", default="heap", help="heap (default) or page")
     work.add_argument("--pages", default="4k", help="4k (default), thp or hugetlb")
