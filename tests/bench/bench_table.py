@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from traffic_evidence import behind
+
 WHAT = {
     "gbps": "goodput",
     "sender_cpu_ns_per_kib": "sender's CPU time per KiB",
@@ -31,6 +33,7 @@ def table(paths: list[Path]) -> str:
         parts.append(where + (f", under {machine['hypervisor']}" if machine["hypervisor"] else "") + "\n")
         parts += grid(result["comparisons"])
         parts += losses(result["comparisons"])
+        parts += behind(result)
         parts.append("")
     return "\n".join(parts)
 
@@ -45,6 +48,8 @@ def grid(comparisons: list[dict[str, Any]]) -> list[str]:
         text = f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})"
         if made["quantity"] == "gbps":
             text += f": {made['ours_median']:.3g} against {made['peer_median']:.3g} Gb/s"
+        else:
+            text += f": {made['ours_median']:.0f} against {made['peer_median']:.0f} ns"
         lines.setdefault(key, {})[made["quantity"]] = text
     head = ["size", "connections", "ours", "peer", *(WHAT[quantity] for quantity in quantities)]
     rows = [
