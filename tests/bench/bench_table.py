@@ -12,6 +12,17 @@ WHAT = {
     "receiver_cpu_ns_per_kib": "receiver's CPU time per KiB",
 }
 
+CONTESTS = {
+    "traffic": (
+        "Sent over veth, one processor for each side: one buffer again and again, in one call a message, "
+        "with TCP_NODELAY, the route's congestion control and the kernel's buffer sizes. `one_copy` and "
+        "`bare` have a thread for each connection on both sides, and block in recv(). `one_copy_poll` "
+        "and `sendfile_poll` receive in one thread that polls all connections, as iperf3 does (its "
+        "sender is one thread as well, ours one for each connection). `iperf3_sendfile` is `iperf3 -Z`. "
+        "CPU time is that of a program's whole life.\n"
+    )
+}
+
 
 def size(count: int) -> str:
     for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
@@ -31,6 +42,7 @@ def table(paths: list[Path]) -> str:
         parts.append(f"## {path.stem}\n")
         where = f"{machine['cpu_model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}"
         parts.append(where + (f", under {machine['hypervisor']}" if machine["hypervisor"] else "") + "\n")
+        parts += [CONTESTS[path.stem]] if path.stem in CONTESTS else []
         parts += grid(result["comparisons"])
         parts += losses(result["comparisons"])
         parts += behind(result)
