@@ -34,7 +34,7 @@ enum side {
 
 /*
  * The syscalls that carry payload. The collector gives each its number and name (names.c). Our own traffic makes the
- * first six; those from CALL_READ on are followed only when another program is watched, and only on TCP and UDP sockets.
+ * first seven; those from CALL_READ on are followed only when another program is watched, and only on TCP and UDP sockets.
  */
 enum call {
 	CALL_NONE,
@@ -44,11 +44,11 @@ enum call {
 	CALL_SENDTO,
 	CALL_SENDMSG,
 	CALL_SENDMMSG,
+	CALL_SENDFILE,
 	CALL_READ,
 	CALL_READV,
 	CALL_WRITE,
 	CALL_WRITEV,
-	CALL_SENDFILE,
 	CALL_SPLICE,
 	/* splice(2) out of a socket: the same number, told apart by its file descriptors. */
 	CALL_SPLICE_READ,
@@ -183,8 +183,11 @@ struct byte_cell {
 	__u64 bytes;
 	__u64 zerocopy_calls;
 	__u64 zerocopy_bytes;
+	/* Of sendfile(2): a call to the socket for each pipe full of pages. */
+	__u64 spliced_calls;
+	__u64 spliced_bytes;
 };
-_Static_assert(sizeof(struct byte_cell) == 32, "byte_cell");
+_Static_assert(sizeof(struct byte_cell) == 48, "byte_cell");
 
 /*
  * Log-linear histogram of nanoseconds: HIST_SUB linear slots in each power of two, so a slot is at

@@ -17,7 +17,10 @@ struct {
 	__type(value, struct byte_cell);
 } byte_cells SEC(".maps");
 
-static __always_inline void count_bytes(enum byte_hook hook, __u32 side, __s64 bytes, int zerocopy)
+/* How a send gives its bytes to the kernel. */
+enum by { BY_COPY, BY_ZEROCOPY, BY_SPLICE };
+
+static __always_inline void count_bytes(enum byte_hook hook, __u32 side, __s64 bytes, enum by by)
 {
 	__u32 index = hook * SIDE_TARGETS + side;
 	struct byte_cell *cell = bpf_map_lookup_elem(&byte_cells, &index);
@@ -26,9 +29,12 @@ static __always_inline void count_bytes(enum byte_hook hook, __u32 side, __s64 b
 		return;
 	cell->calls++;
 	cell->bytes += bytes;
-	if (zerocopy) {
+	if (by == BY_ZEROCOPY) {
 		cell->zerocopy_calls++;
 		cell->zerocopy_bytes += bytes;
+	} else if (by == BY_SPLICE) {
+		cell->spliced_calls++;
+		cell->spliced_bytes += bytes;
 	}
 }
 
@@ -57,31 +63,40 @@ static __always_inline struct socket_call socket_call(struct pt_regs *regs)
 #define NR_RECVFROM 207
 #define NR_SENDMSG 211
 #define NR_RECVMSG 212
+#define NR_SENDFILE 71
 #else
 #define NR_SENDTO 44
 #define NR_RECVFROM 45
 #define NR_SENDMSG 46
 #define NR_RECVMSG 47
+#define NR_SENDFILE 40
 #endif
 
+static __always_inline int takes_zerocopy(const struct sock *sk)
+{
+	return sk->__sk_common.skc_flags >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1;
+}
+
 /*
- * The tracepoint's own flags argument is always 0 for sends (__sock_sendmsg(), net/socket.c), so the flags are those of
- * the syscall; only zero-copy sockets pay for the look. Without SO_ZEROCOPY the flag is ignored and the bytes are copied.
+ * The tracepoint's own flags argument is always 0 for sends (__sock_sendmsg(), net/socket.c): what kind of send it is,
+ * the syscall says. Without SO_ZEROCOPY the flag MSG_ZEROCOPY is ignored and the bytes are copied. sendfile(2) comes
+ * by here from 6.5 on, once for each pipe full of pages (splice_to_socket()).
  */
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
 {
 	__u32 side = current_side();
-	int zerocopy = 0;
+	struct socket_call call;
+	enum by by = BY_COPY;
 
 	if (side == SIDE_OTHER || ret < 0)
 		return 0;
-	if (sk->__sk_common.skc_flags >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1) {
-		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-
-		zerocopy = !!(socket_call(regs).flags & MSG_ZEROCOPY);
-	}
-	count_bytes(BYTES_SEND, side, ret, zerocopy);
+	call = socket_call((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()));
+	if (call.nr == NR_SENDFILE)
+		by = BY_SPLICE;
+	else if (call.flags & MSG_ZEROCOPY && takes_zerocopy(sk))
+		by = BY_ZEROCOPY;
+	count_bytes(BYTES_SEND, side, ret, by);
 	return 0;
 }
 
@@ -95,8 +110,10 @@ int BPF_PROG(on_send_bytes_at_exit, struct pt_regs *regs, long ret)
 	if (side == SIDE_OTHER || ret < 0)
 		return 0;
 	call = socket_call(regs);
-	if (call.nr == NR_SENDTO || call.nr == NR_SENDMSG)
-		count_bytes(BYTES_SEND, side, ret, !!(call.flags & MSG_ZEROCOPY));
+	if (call.nr == NR_SENDFILE)
+		count_bytes(BYTES_SEND, side, ret, BY_SPLICE);
+	else if (call.nr == NR_SENDTO || call.nr == NR_SENDMSG)
+		count_bytes(BYTES_SEND, side, ret, call.flags & MSG_ZEROCOPY ? BY_ZEROCOPY : BY_COPY);
 	return 0;
 }
 
@@ -108,7 +125,7 @@ int BPF_PROG(on_receive_bytes, struct sock *sk, int ret, int flags)
 	/* Reading a completion is not receiving payload. */
 	if (side == SIDE_OTHER || ret < 0 || (flags & MSG_ERRQUEUE))
 		return 0;
-	count_bytes(BYTES_RECEIVE, side, ret, 0);
+	count_bytes(BYTES_RECEIVE, side, ret, BY_COPY);
 	return 0;
 }
 
@@ -122,7 +139,7 @@ int BPF_PROG(on_receive_bytes_at_exit, struct pt_regs *regs, long ret)
 		return 0;
 	call = socket_call(regs);
 	if ((call.nr == NR_RECVFROM || call.nr == NR_RECVMSG) && !(call.flags & MSG_ERRQUEUE))
-		count_bytes(BYTES_RECEIVE, side, ret, 0);
+		count_bytes(BYTES_RECEIVE, side, ret, BY_COPY);
 	return 0;
 }
 
@@ -133,6 +150,6 @@ int BPF_PROG(on_copy_out_bytes, const struct sk_buff *skb, int len)
 
 	if (side == SIDE_OTHER)
 		return 0;
-	count_bytes(BYTES_COPY_OUT, side, len, 0);
+	count_bytes(BYTES_COPY_OUT, side, len, BY_COPY);
 	return 0;
 }

@@ -25,14 +25,18 @@ json_t *cells__bytes_json(const struct copyscope *skel)
 			sum.bytes += cells[cpu].bytes;
 			sum.zerocopy_calls += cells[cpu].zerocopy_calls;
 			sum.zerocopy_bytes += cells[cpu].zerocopy_bytes;
+			sum.spliced_calls += cells[cpu].spliced_calls;
+			sum.spliced_bytes += cells[cpu].spliced_bytes;
 		}
-		json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}",
+		json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
 						       "side", side_names[index % SIDE_TARGETS],
 						       "hook", byte_hook_names[index / SIDE_TARGETS],
 						       "calls", (json_int_t)sum.calls,
 						       "bytes", (json_int_t)sum.bytes,
 						       "zerocopy_calls", (json_int_t)sum.zerocopy_calls,
-						       "zerocopy_bytes", (json_int_t)sum.zerocopy_bytes));
+						       "zerocopy_bytes", (json_int_t)sum.zerocopy_bytes,
+						       "spliced_calls", (json_int_t)sum.spliced_calls,
+						       "spliced_bytes", (json_int_t)sum.spliced_bytes));
 	}
 	free(cells);
 	return array;

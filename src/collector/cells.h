@@ -9,7 +9,8 @@
 
 struct copyscope;
 
-/* [{side, hook, calls, bytes, zerocopy_calls, zerocopy_bytes}]; zero is a count here: the hook was attached. */
+/* [{side, hook, calls, bytes, zerocopy_calls, zerocopy_bytes, spliced_calls, spliced_bytes}]; zero is a count: the
+ * hook was attached. */
 json_t *cells__bytes_json(const struct copyscope *skel);
 /*
  * [{side, syscall, calls, bytes, timed_calls, on_cpu_ns, softirq_ns, blocked_ns, ...histogram}] of the calls that

@@ -16,6 +16,8 @@ struct send_counts {
 	uint64_t bytes;			/* accepted by the socket */
 	uint64_t sendto_calls;		/* all that were made, also those that failed */
 	uint64_t sendmsg_calls;
+	uint64_t sendfile_calls;
+	uint64_t spliced_bytes;		/* of them, given as pages of a file */
 	uint64_t short_sends;
 	uint64_t eagain;
 	uint64_t gather_timed_messages;
@@ -23,11 +25,18 @@ struct send_counts {
 	uint64_t gather_broken_messages;
 };
 
+static inline uint64_t send_counts__calls(const struct send_counts *counts)
+{
+	return counts->sendto_calls + counts->sendmsg_calls + counts->sendfile_calls;
+}
+
 /* One connection, and all that a strategy may use. */
 struct flow {
 	int fd;
 	bool timed;			/* this message is one of those that are timed */
 	bool expects_reply;		/* the receiver answers each message */
+	bool rewrites;			/* each message is rewritten before it is sent */
+	int file;			/* that the messages lie in, if the strategy wants one */
 	struct message_shape shape;
 	struct send_counts counts;
 	struct zerocopy zerocopy;	/* of asynchronous strategies */
@@ -41,7 +50,10 @@ struct flow {
 
 /* Send all of it; short sends are continued. 0 or -errno with the reason in flow->failure. */
 int flow__send(struct flow *flow, const void *from, size_t length);
+/* All fields in one call: sendmsg(), or send() where there is one field only; it is the cheaper call. */
 int flow__sendmsg(struct flow *flow, const struct iovec *fields);
+/* The message that begins there in flow->file, by reference to the file's pages. */
+int flow__sendfile(struct flow *flow, off_t from);
 
 /* The fields from byte `done` on go to `rest`; their number is returned. */
 unsigned int flow__remainder(const struct iovec *fields, unsigned int count, size_t done,

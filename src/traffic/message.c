@@ -42,6 +42,8 @@ size_t message_shape__bytes(const struct message_shape *shape)
 	size_t last = round_up(message_shape__field_bytes(shape, shape->fields - 1), align);
 	size_t bytes = (share * (shape->fields - 1) + last) * shape->slots;
 
+	if (shape->in_file)
+		return round_up(shape->size_bytes, align) * shape->slots;
 	return shape->pages == PAGES_4K ? bytes : round_up(bytes, memory__huge_page_bytes());
 }
 
@@ -113,16 +115,54 @@ static int place_fields(struct ring *ring)
 	return 0;
 }
 
+/* Messages in a file that has no name: one after the other, the fields of each without a gap. */
+static int place_in_file(struct ring *ring)
+{
+	const struct message_shape *shape = &ring->shape;
+	size_t message_bytes = round_up(shape->size_bytes, align_bytes(shape->align));
+	size_t bytes = message_shape__bytes(shape);
+	void *arena;
+
+	ring->file = memfd_create("messages", MFD_CLOEXEC);
+	if (ring->file < 0 || ftruncate(ring->file, bytes))
+		return -errno;
+	arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->file, 0);
+	if (arena == MAP_FAILED)
+		return -errno;
+	ring->arena = arena;
+	ring->arena_bytes = bytes;
+	for (unsigned int slot = 0; slot < shape->slots; slot++) {
+		struct iovec *field = &ring->fields[(size_t)slot * shape->fields];
+		char *place = (char *)arena + slot * message_bytes;
+
+		ring->messages[slot].file_offset = slot * message_bytes;
+		for (unsigned int i = 0; i < shape->fields; i++) {
+			field[i].iov_base = place;
+			field[i].iov_len = message_shape__field_bytes(shape, i);
+			place += field[i].iov_len;
+		}
+	}
+	return 0;
+}
+
+static int find_room(struct ring *ring)
+{
+	if (ring->shape.in_file)
+		return place_in_file(ring);
+	return ring->shape.pages == PAGES_4K ? allocate_fields(ring) : place_fields(ring);
+}
+
 int ring__open(struct ring *ring, const struct message_shape *shape, struct failure *failure)
 {
 	int err = -ENOMEM;
 
 	memset(ring, 0, sizeof(*ring));
 	ring->shape = *shape;
+	ring->file = -1;
 	ring->messages = calloc(shape->slots, sizeof(*ring->messages));
 	ring->fields = calloc((size_t)shape->slots * shape->fields, sizeof(*ring->fields));
 	if (ring->messages && ring->fields)
-		err = shape->pages == PAGES_4K ? allocate_fields(ring) : place_fields(ring);
+		err = find_room(ring);
 	if (err) {
 		ring__close(ring);
 		return failure__set(failure, err, "working-set: %u messages of %zu bytes: %s: "
@@ -138,12 +178,15 @@ void ring__close(struct ring *ring)
 {
 	if (ring->arena)
 		munmap(ring->arena, ring->arena_bytes);
-	else if (ring->fields)
+	else if (ring->fields && !ring->shape.in_file)
 		for (size_t i = 0; i < (size_t)ring->shape.slots * ring->shape.fields; i++)
 			free(ring->fields[i].iov_base);
+	if (ring->file >= 0)
+		close(ring->file);
 	free(ring->fields);
 	free(ring->messages);
 	memset(ring, 0, sizeof(*ring));
+	ring->file = -1;
 }
 
 void message__write_letters(struct message *message, unsigned int fields)

@@ -1,8 +1,10 @@
 #ifndef TRAFFIC_MESSAGE_H
 #define TRAFFIC_MESSAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #include "failure.h"
@@ -19,6 +21,7 @@ extern const char *const page_kind_names[PAGES_CNT];
 
 struct message {
 	struct iovec *fields;
+	off_t file_offset;	/* of a ring in a file: where the message begins in it */
 	/*
 	 * Send calls that still refer to this memory. The core neither rewrites nor sends a message
 	 * before this is 0 again; only asynchronous strategies ever raise it.
@@ -32,6 +35,7 @@ struct message_shape {
 	unsigned int slots;	/* messages in the ring: the working set */
 	enum alignment align;
 	enum page_kind pages;
+	bool in_file;		/* in a file in memory, each message in one piece: fields without gaps */
 };
 
 /* The messages one thread sends in turn. Every field is an allocation (or a place) of its own. */
@@ -39,8 +43,9 @@ struct ring {
 	struct message_shape shape;
 	struct message *messages;
 	struct iovec *fields;	/* of all messages, one after the other */
-	void *arena;		/* huge pages: the fields lie in here; otherwise each is on the heap */
+	void *arena;		/* huge pages or a file: the fields lie in here; otherwise each is on the heap */
 	size_t arena_bytes;
+	int file;		/* that the arena maps; -1: none */
 	unsigned int next;
 };
 

@@ -42,8 +42,9 @@ static const struct {
 	{ RECV, { "touch", OPT_TOUCH, NULL, 0, "with --verify: the sender was given --touch", 3 } },
 	{ SEND, { "verify", OPT_VERIFY, NULL, 0, "send a pattern the receiver can check", 3 } },
 	{ RECV, { "verify", OPT_VERIFY, NULL, 0, "check every byte; a wrong one fails the run", 3 } },
-	{ RECV, { "receiver", OPT_READING, "read|recvmsg|trunc", 0,
-		  "recv() (default), recvmsg() into fields, or drop without a copy", 3 } },
+	{ RECV, { "receiver", OPT_READING, "read|recvmsg|trunc|poll", 0,
+		  "recv() (default), recvmsg() into fields, drop without a copy, or one thread that waits in "
+		  "poll() for all connections", 3 } },
 	{ RECV, { "buffer", OPT_BUFFER, "BYTES", 0, "read at most so much at once (128K)", 3 } },
 
 	{ BOTH, { "cpus", OPT_CPUS, "LIST", 0, "thread i on the i-th of these CPUs: 0,2-3", 4 } },

@@ -19,6 +19,7 @@ const char *const role_names[] = { [ROLE_SEND] = "send", [ROLE_RECV] = "recv" };
 const char *const mode_names[] = { [MODE_STREAM] = "stream", [MODE_RR] = "rr" };
 const char *const reading_names[] = {
 	[READING_READ] = "read", [READING_RECVMSG] = "recvmsg", [READING_TRUNC] = "trunc",
+	[READING_POLL] = "poll",
 };
 _Static_assert(sizeof(role_names) / sizeof(*role_names) == ROLE_CNT, "a name each");
 _Static_assert(sizeof(mode_names) / sizeof(*mode_names) == MODE_CNT, "a name each");
@@ -181,6 +182,7 @@ static unsigned int default_working_set(size_t size_bytes)
 
 static void resolve_defaults(struct options *o)
 {
+	o->shape.in_file = o->strategy && o->strategy->in_file;
 	if (o->role == ROLE_SEND && !o->shape.size_bytes)
 		o->shape.size_bytes = DEFAULT_SIZE_BYTES;
 	if (!o->shape.slots)

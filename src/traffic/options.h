@@ -13,7 +13,7 @@
 
 enum role { ROLE_SEND, ROLE_RECV, ROLE_CNT };
 enum mode { MODE_STREAM, MODE_RR, MODE_CNT };
-enum reading { READING_READ, READING_RECVMSG, READING_TRUNC, READING_CNT };
+enum reading { READING_READ, READING_RECVMSG, READING_TRUNC, READING_POLL, READING_CNT };
 
 extern const char *const role_names[ROLE_CNT];
 extern const char *const mode_names[MODE_CNT];

@@ -41,6 +41,7 @@ static int try_strategy(const struct options *options, int fd, struct failure *f
 	flow->fd = fd;
 	flow->shape = options->shape;
 	flow->expects_reply = options->mode == MODE_RR;
+	flow->rewrites = options->touch;
 	err = strategy->open(flow);
 	if (err)
 		failure__set(failure, err, "%s", flow->failure.text);

@@ -12,6 +12,7 @@
 #include "clock.h"
 #include "preflight.h"
 #include "receiver.h"
+#include "receiver_poll.h"
 
 #define SETTLE_LIMIT_NS (5 * NSEC_PER_SEC)
 #define SETTLE_POLL_NS 20000
@@ -130,28 +131,59 @@ static void run_threads(struct receiver *receiver)
 		receiver_thread__join(&receiver->threads[i]);
 }
 
+static void free_connections(struct receiver *receiver)
+{
+	for (unsigned int i = 0; i < receiver->started; i++)
+		receiver_thread__free(&receiver->threads[i]);
+	receiver->started = 0;
+}
+
+static int connect_one(struct receiver *receiver, struct failure *failure)
+{
+	const struct options *options = &receiver->options;
+	unsigned int index = receiver->started;
+	struct receiver_thread *thread = &receiver->threads[index];
+	int fd = socket__connect(&options->socket, failure);
+	int err = 0;
+
+	if (fd < 0)
+		return fd;
+	if (!index)
+		socket__congestion(fd, receiver->options.socket.congestion_used);
+	receiver_thread__init(thread, options, index, fd, receiver->event_fd, &receiver->stopping);
+	if (options->reading != READING_POLL)
+		err = receiver_thread__start(thread);
+	if (err) {
+		close(fd);
+		return failure__set(failure, err, "thread %u: %s: lower --threads", index, strerror(-err));
+	}
+	receiver->started++;
+	return 0;
+}
+
+/* One thread for all that are connected, also when they are to be shut down at once. */
+static int start_polling(struct receiver *receiver, struct failure *failure)
+{
+	int err = receiver_poll__start(receiver->threads, receiver->started);
+
+	if (!err)
+		return 0;
+	free_connections(receiver);
+	return failure__set(failure, err, "thread: %s", strerror(-err));
+}
+
 static int connect_all(struct receiver *receiver, struct failure *failure)
 {
 	const struct options *options = &receiver->options;
 	json_t *event;
+	int err = 0;
 
-	for (unsigned int i = 0; i < options->threads; i++) {
-		int fd = socket__connect(&options->socket, failure);
-		int err;
-
-		if (fd < 0)
-			return fd;
-		if (!i)
-			socket__congestion(fd, receiver->options.socket.congestion_used);
-		err = receiver_thread__start(&receiver->threads[i], options, i, fd, receiver->event_fd,
-					     &receiver->stopping);
-		if (err) {
-			close(fd);
-			return failure__set(failure, err, "thread %u: %s: lower --threads", i,
-					    strerror(-err));
-		}
-		receiver->started++;
-	}
+	while (!err && receiver->started < options->threads)
+		err = connect_one(receiver, failure);
+	if (options->reading == READING_POLL && receiver->started && start_polling(receiver, failure))
+		return -1;
+	if (err)
+		return err;
 	if (!receiver->control.enabled)
 		return 0;
 	event = control__event("connected");
@@ -164,13 +196,6 @@ static int connect_all(struct receiver *receiver, struct failure *failure)
 static int exit_status(struct receiver *receiver)
 {
 	return json_array_size(receiver->errors) || (receiver->interrupted && !received_bytes(receiver));
-}
-
-static void free_threads(struct receiver *receiver)
-{
-	for (unsigned int i = 0; i < receiver->started; i++)
-		receiver_thread__free(&receiver->threads[i]);
-	free(receiver->threads);
 }
 
 int receiver__run(const struct options *options)
@@ -209,7 +234,8 @@ int receiver__run(const struct options *options)
 	status = exit_status(&receiver);
 	control__emit(receiver__report(&receiver));
 cleanup:
-	free_threads(&receiver);
+	free_connections(&receiver);
+	free(receiver.threads);
 	if (receiver.event_fd >= 0)
 		close(receiver.event_fd);
 	control__close(&receiver.control);

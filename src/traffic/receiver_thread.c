@@ -10,14 +10,7 @@
 
 #define BUFFER_ALIGN_BYTES 4096
 
-/* The read buffer and the pieces that recvmsg fills. */
-struct destination {
-	char *buffer;
-	struct iovec *pieces;
-	unsigned int count;
-};
-
-static int destination__open(struct destination *to, const struct options *options)
+int destination__open(struct destination *to, const struct options *options, struct failure *failure)
 {
 	/* One buffer cut into pieces: laid out like a message of that size. */
 	const struct message_shape shape = {
@@ -30,7 +23,8 @@ static int destination__open(struct destination *to, const struct options *optio
 	if (posix_memalign((void **)&to->buffer, BUFFER_ALIGN_BYTES, options->buffer_bytes))
 		to->buffer = NULL;
 	if (!to->pieces || !to->buffer)
-		return -ENOMEM;
+		return failure__set(failure, -ENOMEM, "buffer: %llu bytes: %s: lower --buffer",
+				    (unsigned long long)options->buffer_bytes, strerror(ENOMEM));
 	/* The first read shall not pay for the page faults. */
 	memset(to->buffer, 0, options->buffer_bytes);
 	place = to->buffer;
@@ -42,7 +36,7 @@ static int destination__open(struct destination *to, const struct options *optio
 	return 0;
 }
 
-static void destination__close(struct destination *to)
+void destination__close(struct destination *to)
 {
 	free(to->buffer);
 	free(to->pieces);
@@ -69,6 +63,7 @@ static ssize_t read_trunc(int fd, const struct destination *to, size_t size)
 
 static ssize_t (*const readers[])(int fd, const struct destination *to, size_t size) = {
 	[READING_READ] = read_read, [READING_RECVMSG] = read_recvmsg, [READING_TRUNC] = read_trunc,
+	[READING_POLL] = NULL,	/* receiver_poll.c */
 };
 _Static_assert(sizeof(readers) / sizeof(*readers) == READING_CNT, "a reader each");
 
@@ -85,7 +80,7 @@ static int answer(struct receiver_thread *thread, uint64_t total)
 	return failure__set(&thread->failure, -errno, "send: reply: %s", strerror(errno));
 }
 
-static int account(struct receiver_thread *thread, const struct destination *to, size_t got)
+int receiver_thread__account(struct receiver_thread *thread, const char *from, size_t got)
 {
 	const struct options *options = thread->options;
 	struct receive_counts *counts = &thread->counts;
@@ -96,7 +91,7 @@ static int account(struct receiver_thread *thread, const struct destination *to,
 	if (options->reading == READING_TRUNC)
 		count__set(&counts->truncated_bytes, total);
 	if (options->verify) {
-		stream_check__feed(&thread->check, to->buffer, got);
+		stream_check__feed(&thread->check, from, got);
 		count__set(&counts->checked_bytes, thread->check.checked_bytes);
 		count__set(&counts->wrong_bytes, thread->check.wrong_bytes);
 		count__set(&counts->first_wrong_offset, thread->check.first_wrong_offset);
@@ -133,7 +128,7 @@ static int read_stream(struct receiver_thread *thread, const struct destination 
 			return failure__set(&thread->failure, -errno, "recv: connection %u: %s",
 					    thread->index, strerror(errno));
 		}
-		err = account(thread, to, got);
+		err = receiver_thread__account(thread, to->buffer, got);
 		if (err)
 			return err;
 	}
@@ -166,7 +161,8 @@ static void summarise(struct receiver_thread *thread)
 	struct thread_summary *summary = &thread->summary;
 	size_t size = thread->options->shape.size_bytes;
 
-	summary->cpu_ns = clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
+	summary->tid = syscall(SYS_gettid);
+	summary->cpu_ns = (int64_t)clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
 	summary->bytes = count__get(&thread->counts.bytes);
 	summary->messages = size ? (int64_t)(summary->bytes / size) : -1;
 	summary->calls = count__get(&thread->counts.calls);
@@ -176,35 +172,35 @@ static void summarise(struct receiver_thread *thread)
 	tcp_state__read(&summary->tcp, thread->fd);
 }
 
-static void *run_thread(void *argument)
+void receiver_thread__finish(struct receiver_thread *thread, int err)
 {
-	struct receiver_thread *thread = argument;
-	struct destination to = { 0 };
-	int err;
-
-	thread->summary.tid = syscall(SYS_gettid);
-	err = placement__pin_thread(&thread->options->placement, thread->index, &thread->failure);
-	if (!err) {
-		err = destination__open(&to, thread->options);
-		if (err)
-			failure__set(&thread->failure, err, "buffer: %llu bytes: %s: lower --buffer",
-				     (unsigned long long)thread->options->buffer_bytes, strerror(-err));
-	}
-	if (!err)
-		err = read_stream(thread, &to);
 	thread->last_ns = clock__now_ns();
 	if (thread->first_ns)
 		slices__place(&thread->slices, receiver_thread__bytes(thread), thread->last_ns);
 	if (!err)
 		judge(thread);
 	summarise(thread);
-	destination__close(&to);
 	atomic_store_explicit(&thread->ended, true, memory_order_release);
 	eventfd_write(thread->event_fd, 1);
+}
+
+static void *run_thread(void *argument)
+{
+	struct receiver_thread *thread = argument;
+	struct destination to = { 0 };
+	int err;
+
+	err = placement__pin_thread(&thread->options->placement, thread->index, &thread->failure);
+	if (!err)
+		err = destination__open(&to, thread->options, &thread->failure);
+	if (!err)
+		err = read_stream(thread, &to);
+	receiver_thread__finish(thread, err);
+	destination__close(&to);
 	return NULL;
 }
 
-int receiver_thread__start(struct receiver_thread *thread, const struct options *options,
+void receiver_thread__init(struct receiver_thread *thread, const struct options *options,
 			   unsigned int index, int fd, int event_fd, atomic_bool *stopping)
 {
 	memset(thread, 0, sizeof(*thread));
@@ -215,12 +211,20 @@ int receiver_thread__start(struct receiver_thread *thread, const struct options 
 	thread->stopping = stopping;
 	thread->check.size_bytes = options->shape.size_bytes;
 	thread->check.slots = options->touch ? 0 : options->shape.slots;
-	return -pthread_create(&thread->thread, NULL, run_thread, thread);
+}
+
+int receiver_thread__start(struct receiver_thread *thread)
+{
+	int err = pthread_create(&thread->thread, NULL, run_thread, thread);
+
+	thread->has_thread = !err;
+	return -err;
 }
 
 void receiver_thread__join(struct receiver_thread *thread)
 {
-	pthread_join(thread->thread, NULL);
+	if (thread->has_thread)
+		pthread_join(thread->thread, NULL);
 }
 
 void receiver_thread__free(struct receiver_thread *thread)

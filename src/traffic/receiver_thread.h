@@ -33,7 +33,18 @@ static inline void count__set(atomic_uint_fast64_t *count, uint64_t value)
 	atomic_store_explicit(count, value, memory_order_relaxed);
 }
 
-/* One connection and the thread that reads it. */
+/* The read buffer and the pieces that recvmsg fills. */
+struct destination {
+	char *buffer;
+	struct iovec *pieces;
+	unsigned int count;
+};
+
+/* Without memory it says so in `failure`. */
+int destination__open(struct destination *to, const struct options *options, struct failure *failure);
+void destination__close(struct destination *to);
+
+/* One connection and the thread that reads it: its own, or one for all (receiver_poll.h). */
 struct receiver_thread {
 	struct receive_counts counts;
 	int fd;
@@ -47,17 +58,25 @@ struct receiver_thread {
 	int event_fd;			/* readable when it has ended */
 	unsigned int index;
 	pthread_t thread;
+	bool has_thread;
 	atomic_bool ended;
 	bool announced;			/* its failure, by the one who controls */
 	struct failure failure;
 	struct thread_summary summary;
 } __attribute__((aligned(128)));
 
-/* Takes the descriptor. 0 or -errno. */
-int receiver_thread__start(struct receiver_thread *thread, const struct options *options,
+/* Takes the descriptor. */
+void receiver_thread__init(struct receiver_thread *thread, const struct options *options,
 			   unsigned int index, int fd, int event_fd, atomic_bool *stopping);
+/* Read in a thread of its own: 0 or -errno. */
+int receiver_thread__start(struct receiver_thread *thread);
 void receiver_thread__join(struct receiver_thread *thread);
 void receiver_thread__free(struct receiver_thread *thread);
+
+/* For whoever reads the connection: `got` bytes came to `from`. 0 or -errno. */
+int receiver_thread__account(struct receiver_thread *thread, const char *from, size_t got);
+/* It is over, with this error; nobody reads it any more. */
+void receiver_thread__finish(struct receiver_thread *thread, int err);
 
 static inline uint64_t receiver_thread__bytes(const struct receiver_thread *thread)
 {

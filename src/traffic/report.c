@@ -43,16 +43,26 @@ static json_t *zerocopy_json(const struct zerocopy_counts *counts)
 	return object;
 }
 
+static json_t *spliced_json(const struct send_counts *counts)
+{
+	json_t *object = json_object();
+
+	report__set(object, "calls", counts->sendfile_calls);
+	report__set(object, "bytes", counts->spliced_bytes);
+	return object;
+}
+
 void report__add_sent(json_t *totals, const struct send_counts *counts,
-		      const struct zerocopy_counts *zerocopy)
+		      const struct zerocopy_counts *zerocopy, bool from_file)
 {
 	json_t *calls = json_object();
 
 	report__set(calls, "sendto", counts->sendto_calls);
 	report__set(calls, "sendmsg", counts->sendmsg_calls);
+	report__set(calls, "sendfile", counts->sendfile_calls);
 	report__set(totals, "bytes", counts->bytes);
 	report__set(totals, "messages", counts->messages);
-	report__set(totals, "calls", counts->sendto_calls + counts->sendmsg_calls);
+	report__set(totals, "calls", send_counts__calls(counts));
 	json_object_set_new(totals, "send_syscalls", calls);
 	report__set(totals, "short_sends", counts->short_sends);
 	report__set(totals, "eagain", counts->eagain);
@@ -60,6 +70,7 @@ void report__add_sent(json_t *totals, const struct send_counts *counts,
 	report__set(totals, "gather_timed_ns", counts->gather_timed_ns);
 	report__set(totals, "gather_broken_messages", counts->gather_broken_messages);
 	json_object_set_new(totals, "zerocopy", zerocopy ? zerocopy_json(zerocopy) : json_null());
+	json_object_set_new(totals, "spliced", from_file ? spliced_json(counts) : json_null());
 }
 
 static json_t *limits_json(void)
@@ -141,7 +152,8 @@ json_t *report__thread(const struct thread_summary *thread)
 	json_t *object = json_object();
 
 	report__set(object, "tid", thread->tid);
-	report__set(object, "cpu_ns", thread->cpu_ns);
+	json_object_set_new(object, "cpu_ns",
+			    thread->cpu_ns < 0 ? json_null() : json_integer(thread->cpu_ns));
 	report__set(object, "bytes", thread->bytes);
 	json_object_set_new(object, "messages",
 			    thread->messages < 0 ? json_null() : json_integer(thread->messages));

@@ -16,7 +16,7 @@
 void report__add_usage(json_t *totals);
 /* What the sending threads did; `zerocopy` is NULL for strategies that are not asynchronous. */
 void report__add_sent(json_t *totals, const struct send_counts *counts,
-		      const struct zerocopy_counts *zerocopy);
+		      const struct zerocopy_counts *zerocopy, bool from_file);
 
 /* Why a run says nothing about the network: it fits into the buffers, or is over too soon. */
 struct run_length {
@@ -31,7 +31,7 @@ void report__add_run(json_t *report, const struct options *options, bool interru
 
 struct thread_summary {
 	long tid;
-	uint64_t cpu_ns;
+	int64_t cpu_ns;			/* -1: it stands on another connection of the same thread */
 	uint64_t bytes;
 	int64_t messages;		/* -1: unknown */
 	uint64_t calls;

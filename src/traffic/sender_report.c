@@ -9,6 +9,8 @@ static void add_counts(struct send_counts *sum, const struct send_counts *counts
 	sum->bytes += counts->bytes;
 	sum->sendto_calls += counts->sendto_calls;
 	sum->sendmsg_calls += counts->sendmsg_calls;
+	sum->sendfile_calls += counts->sendfile_calls;
+	sum->spliced_bytes += counts->spliced_bytes;
 	sum->short_sends += counts->short_sends;
 	sum->eagain += counts->eagain;
 	sum->gather_timed_messages += counts->gather_timed_messages;
@@ -42,7 +44,8 @@ void sender__add_totals(const struct sender *sender, json_t *totals)
 		add_zerocopy(&zerocopy, &sender->threads[i].flow.zerocopy.counts);
 	}
 	report__add_usage(totals);
-	report__add_sent(totals, &counts, sender->options.strategy->reap ? &zerocopy : NULL);
+	report__add_sent(totals, &counts, sender->options.strategy->reap ? &zerocopy : NULL,
+			 sender->options.strategy->in_file);
 }
 
 static json_t *claim_json(const struct strategy_claim *claim)

@@ -132,6 +132,7 @@ static int prepare(struct sender_thread *thread)
 	err = ring__open(&thread->ring, &options->shape, &flow->failure);
 	if (err)
 		return err;
+	flow->file = thread->ring.file;
 	for (unsigned int i = 0; i < options->shape.slots; i++)
 		if (options->verify)
 			message__write_pattern(&thread->ring.messages[i], options->shape.fields, i);
@@ -163,7 +164,7 @@ static void summarise(struct sender_thread *thread)
 	summary->cpu_ns = clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
 	summary->bytes = counts->bytes;
 	summary->messages = counts->messages;
-	summary->calls = counts->sendto_calls + counts->sendmsg_calls;
+	summary->calls = send_counts__calls(counts);
 	summary->sndbuf_bytes = socket__buffer_bytes(thread->flow.fd, SO_SNDBUF);
 	summary->rcvbuf_bytes = socket__buffer_bytes(thread->flow.fd, SO_RCVBUF);
 	socket__congestion(thread->flow.fd, summary->congestion);
@@ -226,6 +227,7 @@ int sender_thread__start(struct sender_thread *thread, const struct options *opt
 	thread->flow = (struct flow){
 		.fd = fd,
 		.expects_reply = options->mode == MODE_RR,
+		.rewrites = options->touch,
 		.shape = options->shape,
 		.completion_time = &thread->completion_time,
 	};

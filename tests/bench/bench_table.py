@@ -5,10 +5,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+from traffic_evidence import behind
+
 WHAT = {
     "gbps": "goodput",
     "sender_cpu_ns_per_kib": "sender's CPU time per KiB",
     "receiver_cpu_ns_per_kib": "receiver's CPU time per KiB",
+}
+
+CONTESTS = {
+    "traffic": (
+        "Sent over veth, one processor for each side: one buffer again and again, in one call a message, "
+        "with TCP_NODELAY, the route's congestion control and the kernel's buffer sizes. `one_copy` and "
+        "`bare` have a thread for each connection on both sides, and block in recv(). `one_copy_poll` "
+        "and `sendfile_poll` receive in one thread that polls all connections, as iperf3 does (its "
+        "sender is one thread as well, ours one for each connection). `iperf3_sendfile` is `iperf3 -Z`. "
+        "CPU time is that of a program's whole life.\n"
+    )
 }
 
 
@@ -35,8 +48,10 @@ def table(paths: list[Path]) -> str:
         if own is not None:
             parts += own(result["raw"])
         else:
+            parts += [CONTESTS[path.stem]] if path.stem in CONTESTS else []
             parts += grid(result["comparisons"])
             parts += losses(result["comparisons"])
+            parts += behind(result)
         parts.append("")
     return "\n".join(parts)
 
@@ -51,6 +66,8 @@ def grid(comparisons: list[dict[str, Any]]) -> list[str]:
         text = f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})"
         if made["quantity"] == "gbps":
             text += f": {made['ours_median']:.3g} against {made['peer_median']:.3g} Gb/s"
+        else:
+            text += f": {made['ours_median']:.0f} against {made['peer_median']:.0f} ns"
         lines.setdefault(key, {})[made["quantity"]] = text
     head = ["size", "connections", "ours", "peer", *(WHAT[quantity] for quantity in quantities)]
     rows = [

@@ -12,10 +12,11 @@ TOO_LONG_S = 60.0
 
 @dataclass(frozen=True)
 class Ended:
-    """What a program printed, and the CPU time of its whole life (user and system, getrusage(2))."""
+    """What a program printed, its CPU time and how often it slept in its whole life (getrusage(2))."""
 
     output: str
     cpu_s: float
+    sleeps: int
 
 
 class Program:
@@ -50,4 +51,4 @@ class Program:
         self._output.close()
         if self._process.returncode:
             raise SystemExit(f"{' '.join(self.argv)}: status {self._process.returncode}: {said or output}")
-        return Ended(output, used.ru_utime + used.ru_stime)
+        return Ended(output, used.ru_utime + used.ru_stime, used.ru_nvcsw)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from contestants import Program
+from contestants import Ended, Program
 from copyscope import paths
 from copyscope.options import choose_congestion
 from copyscope.topology import LinkSettings, Topology, open_topology
@@ -18,12 +18,16 @@ RUN_S = 0.4
 BARE = paths.OUTPUT / "tests" / "bare"
 PORT = "5201"
 
-# What is compared, ours first: the same system calls on both sides.
+# What is compared, ours first: the same system calls on both sides, and receivers that wait in the same way.
+# The bare loop blocks in recv(), a thread each; iperf3 (until 3.15) reads all connections in one thread,
+# behind select(). The last is no contest of ours: it says what a thread for each connection costs.
 PAIRS = (
-    ("one_copy", "iperf3"),
     ("one_copy", "bare"),
-    ("zero_copy", "iperf3_sendfile"),
+    ("one_copy_poll", "iperf3"),
+    ("sendfile_poll", "iperf3_sendfile"),
+    ("bare", "iperf3"),
 )
+QUANTITIES = ("gbps", "sender_cpu_ns_per_kib", "receiver_cpu_ns_per_kib")
 Sample = dict[str, float]
 
 
@@ -47,27 +51,28 @@ class Contest:
         """Name -> what runs it once."""
         return {
             "one_copy": lambda: self.ours("one_copy"),
-            "zero_copy": lambda: self.ours("zero_copy"),
+            "one_copy_poll": lambda: self.ours("one_copy", "poll"),
+            "sendfile_poll": lambda: self.ours("sendfile", "poll"),
             "bare": self.bare,
             "iperf3": lambda: self.iperf3([]),
             "iperf3_sendfile": lambda: self.iperf3(["-Z"]),
         }
 
-    def ours(self, impl: str) -> Sample:
+    def ours(self, impl: str, reading: str = "read") -> Sample:
         messages = max(1, self.bytes // int(self.size) // int(self.connections))
         common = ["--size", self.size, "--threads", self.connections]
         address = self.topology.addresses["sender"]
         send = ["send", "--impl", impl, "--listen", address, "--messages", str(messages), "--fields", "1"]
-        send += ["--time-every", "1024"]
-        # The peers send the same memory again and again; a zero-copy sender must not.
-        send += ["--working-set", "1"] if impl == "one_copy" else []
+        # The peers send the same memory again and again, from one buffer, and read no clock.
+        send += ["--time-every", "1024", "--working-set", "1"]
         sender = self._start("sender", [str(paths.TRAFFIC), *send, *common])
         port = sender.ready(r"listening on \S+:(\d+)")[1]
         receive = ["recv", "--connect", address, "--port", port, "--buffer", self.size]
+        receive += ["--receiver", reading]
         receiver = self._start("receiver", [str(paths.TRAFFIC), *receive, *common])
         sent, received = sender.end(), receiver.end()
         report = json.loads(received.output)
-        return self._sample(report["bytes"], report["sending_ns"], sent.cpu_s, received.cpu_s)
+        return self._sample(report["bytes"], report["sending_ns"], sent, received)
 
     def bare(self) -> Sample:
         receiver = self._start("receiver", [str(BARE), "recv", PORT, self.size, self.connections])
@@ -77,7 +82,7 @@ class Contest:
         sender = self._start("sender", [str(BARE), *send])
         sent, received = sender.end(), receiver.end()
         report = json.loads(received.output)
-        return self._sample(report["bytes"], report["receiving_ns"], sent.cpu_s, received.cpu_s)
+        return self._sample(report["bytes"], report["receiving_ns"], sent, received)
 
     def iperf3(self, options: list[str]) -> Sample:
         server = ["iperf3", "--server", "--one-off", "--json", "--port", PORT, "--bind"]
@@ -90,7 +95,7 @@ class Contest:
         sender = self._start("sender", client)
         sent, received = sender.end(), receiver.end()
         total = json.loads(received.output)["end"]["sum_received"]
-        return self._sample(total["bytes"], total["seconds"] * 1e9, sent.cpu_s, received.cpu_s)
+        return self._sample(total["bytes"], total["seconds"] * 1e9, sent, received)
 
     def _wait_listening(self) -> None:
         look = self.topology.root_command("receiver", ["ss", "-Hltn", f"sport = :{PORT}"])
@@ -104,11 +109,13 @@ class Contest:
         cpus = self.cpus[0 if side == "sender" else 1]
         return Program(self.topology.command(side, ["taskset", "--cpu-list", cpus, *argv]))  # type: ignore[arg-type]
 
-    def _sample(self, count: int, took_ns: float, sender_cpu_s: float, receiver_cpu_s: float) -> Sample:
+    def _sample(self, count: int, took_ns: float, sent: Ended, received: Ended) -> Sample:
         return {
             "gbps": 8 * count / took_ns,
-            "sender_cpu_ns_per_kib": sender_cpu_s * 1e9 / (count / 1024),
-            "receiver_cpu_ns_per_kib": receiver_cpu_s * 1e9 / (count / 1024),
+            "sender_cpu_ns_per_kib": sent.cpu_s * 1e9 / (count / 1024),
+            "receiver_cpu_ns_per_kib": received.cpu_s * 1e9 / (count / 1024),
+            "sender_sleeps_per_message": sent.sleeps / (count / int(self.size)),
+            "receiver_sleeps_per_message": received.sleeps / (count / int(self.size)),
         }
 
 
@@ -137,7 +144,7 @@ def _contest_rows(
     made = [
         compare(samples, ours, peer, quantity, {"size_bytes": size_bytes, "connections": connections})
         for ours, peer in PAIRS
-        for quantity in ("gbps", "sender_cpu_ns_per_kib", "receiver_cpu_ns_per_kib")
+        for quantity in QUANTITIES
     ]
     raw = {"size_bytes": size_bytes, "connections": connections, "bytes": contest.bytes, "samples": samples}
     return made, raw

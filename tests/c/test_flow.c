@@ -55,6 +55,7 @@ static void short_sends_are_continued(void)
 	for (const struct strategy *const *item = strategies; *item; item++) {
 		const struct message_shape shape = {
 			.size_bytes = SIZE_BYTES, .fields = FIELDS, .slots = MESSAGES,
+			.in_file = (*item)->in_file,
 		};
 		struct stream_check check = { .size_bytes = SIZE_BYTES, .slots = MESSAGES };
 		const struct strategy *strategy = *item;
@@ -75,6 +76,7 @@ static void short_sends_are_continued(void)
 		for (unsigned int i = 0; i < MESSAGES; i++)
 			message__write_pattern(&ring.messages[i], FIELDS, i);
 		flow.fd = ends[0];
+		flow.file = ring.file;
 		reader = (struct reader){ ends[1], &check };
 		pthread_create(&thread, NULL, read_all, &reader);
 		CHECK_EQUAL(strategy->open ? strategy->open(&flow) : 0, 0);

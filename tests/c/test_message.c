@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "memory.h"
@@ -91,6 +92,32 @@ static void every_kind_of_memory_holds_messages(void)
 	}
 }
 
+/* In a file the fields of a message follow each other without a gap, and the file holds what was written. */
+static void messages_in_a_file_are_in_one_piece(void)
+{
+	static unsigned char stream[10007];
+
+	for (unsigned int align = 0; align < ALIGN_CNT; align++) {
+		const struct message_shape shape = {
+			.size_bytes = sizeof(stream), .fields = 7, .slots = 5, .align = align, .in_file = true,
+		};
+		struct failure failure = { "" };
+		struct ring ring;
+		size_t first;
+
+		CHECK_EQUAL(ring__open(&ring, &shape, &failure), 0);
+		for (unsigned int slot = 0; slot < shape.slots; slot++) {
+			const struct message *message = &ring.messages[slot];
+
+			message__write_pattern(&ring.messages[slot], shape.fields, slot);
+			CHECK(align == ALIGN_HEAP || message->file_offset % 4096 == 0);
+			CHECK_EQUAL(pread(ring.file, stream, sizeof(stream), message->file_offset), sizeof(stream));
+			CHECK_EQUAL(pattern__count_wrong(stream, sizeof(stream), slot, 0, &first), 0);
+		}
+		ring__close(&ring);
+	}
+}
+
 static void hugetlb_without_pages_says_how_to_reserve(void)
 {
 	const struct message_shape shape = {
@@ -120,6 +147,7 @@ static void a_send_accounts_two_pages_more(void)
 const struct test message_tests[] = {
 	{ "message: the last field takes the remainder", the_last_field_takes_the_remainder },
 	{ "message: every kind of memory holds messages", every_kind_of_memory_holds_messages },
+	{ "message: in a file it is in one piece", messages_in_a_file_are_in_one_piece },
 	{ "message: hugetlb without pages says how to reserve",
 	  hugetlb_without_pages_says_how_to_reserve },
 	{ "message: memory that is not there is refused", memory_that_is_not_there_is_refused },

@@ -50,7 +50,7 @@ def hooked(record: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ["fentry", "kprobe"])
-@pytest.mark.parametrize("impl", ["per_field", "two_copy", "one_copy", "zero_copy"])
+@pytest.mark.parametrize("impl", ["per_field", "two_copy", "one_copy", "zero_copy", "sendfile"])
 def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> None:
     reason = why_not(kind)
     if reason:
@@ -64,16 +64,18 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     assert broken_identities(record) == []
     assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}
     expected = MESSAGES * SIZE
-    referenced = expected if impl == "zero_copy" else 0
+    referenced = expected if impl in ("zero_copy", "sendfile") else 0
     assert cells(record, "copy_in", "bytes") == expected - referenced
     assert cells(record, "pin", "bytes") == referenced
     # A segment that a slow guest sends twice is copied twice.
     again = sum(thread["tcp_info"]["bytes_retrans"] for thread in record["traffic"]["sender"]["threads"])
-    assert referenced <= cells(record, "deferred", "bytes") <= referenced + again
+    late = expected if impl == "zero_copy" else 0
+    assert late <= cells(record, "deferred", "bytes") <= late + again
     assert cells(record, "copy_out", "bytes") == expected
-    # tcp_sendmsg and tcp_sendmsg_locked, each once per call
-    calls = MESSAGES * (8 if impl == "per_field" else 1)
-    assert cells(record, "send", "calls") == 2 * calls
+    if impl != "sendfile":  # the kernel decides in how many pieces pages go into the socket
+        # tcp_sendmsg and tcp_sendmsg_locked, each once per call
+        calls = MESSAGES * (8 if impl == "per_field" else 1)
+        assert cells(record, "send", "calls") == 2 * calls
     names = {row["name"] for row in record["identities"] if row["holds"]}
     assert {"functions_copy_in", "functions_deferred", "functions_copy_out", "functions_sender_self"} <= names
 

@@ -11,7 +11,7 @@ Record = dict[str, Any]
 
 SIZE = 40_000
 MESSAGES = 23
-CALLS = {"per_field": 8, "two_copy": 1, "one_copy": 1, "zero_copy": 1}
+CALLS = {"per_field": 8, "two_copy": 1, "one_copy": 1, "zero_copy": 1, "sendfile": 1}
 
 
 def hook(record: Record, name: str) -> Record:
@@ -30,8 +30,11 @@ def test_send_23_count_23(impl: str) -> None:
     assert (
         hook(record, "receive_bytes")["bytes"] == hook(record, "copy_out_bytes")["bytes"] == MESSAGES * SIZE
     )
+    assert sent["spliced_bytes"] == (MESSAGES * SIZE if impl == "sendfile" else 0)
     timed = [
-        row for row in record["calls"] if row["side"] == "sender" and row["syscall"] in ("sendto", "sendmsg")
+        row
+        for row in record["calls"]
+        if row["side"] == "sender" and row["syscall"] in ("sendto", "sendmsg", "sendfile")
     ]
     assert sum(row["calls"] for row in timed) == MESSAGES * CALLS[impl]
     assert sum(row["bytes"] for row in timed) == MESSAGES * SIZE
@@ -62,6 +65,17 @@ def test_zero_copy_over_a_local_path_is_copied_after_all(kind: str) -> None:
     assert any(row["samples"] for row in record["samples"] if row["category"] == "deferred")
 
 
+@pytest.mark.parametrize("kind", ["veth", "loopback"])
+def test_sendfile_hands_over_pages_and_nobody_copies_them_before_the_receiver(kind: str) -> None:
+    duration = ("--duration", enough_for_samples(1), "--verify", "--size", "100003")
+    record = record_of("--impl", "sendfile", "--topology", kind, *duration)
+    assert broken_identities(record) == []
+    assert bytes_of(record, "pin") == bytes_of(record, "copy_out") > 0
+    assert bytes_of(record, "copy_in") == bytes_of(record, "deferred") == bytes_of(record, "silent") == 0
+    assert record["traffic"]["receiver"]["verify"]["wrong_bytes"] == 0
+    assert any(row["samples"] for row in record["samples"] if row["category"] == "pin")
+
+
 def test_veth_with_xdp_copies_silently() -> None:
     record = record_of("--impl", "zerocopy", "--topology", "veth-xdp", "--duration", enough_for_samples(1.5))
     assert record["zerocopy"]["copied"] == 0
@@ -79,6 +93,13 @@ def test_identities_hold(impl: str, threads: str) -> None:
         assert bytes_of(record, "copy_in") == bytes_of(record, "copy_out") > 0
     if impl == "two_copy":
         assert rows(record, "gather")[0]["cpu_ns"] > 0
+
+
+def test_one_polling_thread_takes_every_byte_of_all_connections() -> None:
+    record = record_of("--receiver", "poll", "--impl", "sendfile", "--threads", "4", "--duration", "1")
+    assert broken_identities(record) == []
+    assert bytes_of(record, "copy_out") == bytes_of(record, "pin") > 0
+    assert len({thread["tid"] for thread in record["traffic"]["receiver"]["threads"]}) == 1
 
 
 def test_touched_and_verified_bytes_arrive_right() -> None:

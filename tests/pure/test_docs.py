@@ -104,6 +104,7 @@ def full_records() -> list[dict[str, Any]]:
             counted={"cycles": 3},
         ),
         raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
+        raw_record("sendfile"),
     ]
     for raw in raws:
         add_what_programs_say(raw)

@@ -36,7 +36,7 @@ def identities(raw: dict[str, Any]) -> dict[str, Any]:
     return {row["name"]: row for row in rows if row["name"].startswith("functions_")}
 
 
-@pytest.mark.parametrize("impl", ["one_copy", "two_copy", "zero_copy"])
+@pytest.mark.parametrize("impl", ["one_copy", "two_copy", "zero_copy", "sendfile"])
 def test_a_balanced_record_holds(impl: str) -> None:
     full = ledger.derive(exact_record(impl))
     assert full["verdict"]["valid"], full["verdict"]["reasons"]

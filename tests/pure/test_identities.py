@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 Record = dict[str, Any]
 Path = tuple[str | int, ...]
 
-RAW = {impl: builders.raw_record(impl) for impl in ("one_copy", "two_copy", "zero_copy", "per_field")}
+IMPLS = ("one_copy", "two_copy", "zero_copy", "per_field", "sendfile")
+RAW = {impl: builders.raw_record(impl) for impl in IMPLS}
 FULL = {impl: ledger.derive(raw) for impl, raw in RAW.items()}
 
 
@@ -97,6 +98,10 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("zero_copy", segment("sender", "zerocopy", "enobufs"), 1, {"sent_calls"}),
     ("zero_copy", ("bytes", SEND, "zerocopy_bytes"), -1, {"sent_split", "referenced_split"}),
     ("zero_copy", ("bytes", SEND, "zerocopy_calls"), -1, {"zerocopy_calls"}),
+    ("sendfile", segment("sender", "spliced", "bytes"), 1, {"sent_split", "referenced_split"}),
+    ("sendfile", ("bytes", SEND, "spliced_bytes"), -4096, {"sent_split", "referenced_split"}),
+    ("sendfile", ("bytes", SEND, "bytes"), 1, {"sent_bytes", "sent_split"}),
+    ("sendfile", segment("sender", "send_syscalls", "sendfile", index=CALLS), 1, {"timed_calls"}),
 ]
 
 

@@ -25,6 +25,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "zero_copy_nics_pmu": {"impl": "zero_copy", "kind": "nics", "pmu": True},
     "per_field_loopback": {"impl": "per_field", "kind": "loopback"},
     "null_veth": {"impl": "null"},
+    "sendfile_veth": {"impl": "sendfile"},
+    "sendfile_veth_xdp": {"impl": "sendfile", "kind": "veth-xdp"},
+    "sendfile_no_gather": {"impl": "sendfile", "scatter_gather": False},
     "one_copy_fixed": {"impl": "one_copy", "fixed_messages": 23},
 }
 Record = dict[str, Any]

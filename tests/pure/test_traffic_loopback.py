@@ -19,7 +19,7 @@ OUTPUT = Path(os.environ.get("COPYSCOPE_OUTPUT", Path(__file__).resolve().parent
 TRAFFIC = OUTPUT / "traffic"
 DRILL = OUTPUT / "tests" / "traffic-drill"
 
-STRATEGIES = ["null", "per_field", "two_copy", "one_copy", "zero_copy"]
+STRATEGIES = ["null", "per_field", "two_copy", "one_copy", "zero_copy", "sendfile"]
 SENDING = STRATEGIES[1:]
 SECONDS_MAX = 30.0
 
@@ -92,9 +92,11 @@ def run_pair(send: list[str], recv: list[str], binary: Path = TRAFFIC) -> tuple[
 @pytest.mark.parametrize("impl", STRATEGIES)
 @pytest.mark.parametrize("size", [8, 1001, 65536])
 def test_23_messages_are_counted_23(impl: str, size: int) -> None:
+    # pages of a file must not be rewritten while they are on their way
+    touch = [] if impl == "sendfile" else ["--touch"]
     sent, received = run_pair(
-        ["--impl", impl, "--messages", "23", "--size", str(size), "--verify", "--touch"],
-        ["--size", str(size), "--verify", "--touch"],
+        ["--impl", impl, "--messages", "23", "--size", str(size), "--verify", *touch],
+        ["--size", str(size), "--verify", *touch],
     )
     assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
     total = 0 if impl == "null" else 23 * size
@@ -156,7 +158,20 @@ def test_verified_from_every_memory(align: str, pages: str) -> None:
     assert [thread["messages"] for thread in sent.report["threads"]] == [50, 50]
 
 
-@pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc"])
+def test_one_polling_thread_reads_all_connections() -> None:
+    sent, received = run_pair(
+        ["--impl", "one_copy", "--messages", "500", "--size", "10000", "--verify", "--threads", "4"],
+        ["--receiver", "poll", "--size", "10000", "--verify", "--threads", "4"],
+    )
+    assert (sent.status, received.status) == (0, 0), received.stderr
+    threads = received.report["threads"]
+    assert [thread["bytes"] for thread in threads] == [500 * 10000] * 4
+    assert len({thread["tid"] for thread in threads}) == 1
+    # the time of the one thread is known, the part of each connection is not
+    assert threads[0]["cpu_ns"] > 0 and [thread["cpu_ns"] for thread in threads[1:]] == [None] * 3
+
+
+@pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc", "poll"])
 def test_every_receiver_gets_every_byte(receiver: str) -> None:
     size = [] if receiver == "trunc" else ["--verify"]
     sent, received = run_pair(
@@ -433,7 +448,9 @@ WRONG = [
     (["list", "all"], "takes no argument"),
     (["send"], "impl"),
     (["send", "--impl", "zerocpy"], "did you mean zerocopy"),
-    (["send", "--impl", "splice"], "one of: null, one_copy, per_field, two_copy, zero_copy"),
+    (["send", "--impl", "splice"], "one of: null, one_copy, per_field, sendfile, two_copy, zero_copy"),
+    (["send", "--impl", "sendfile", "--touch"], "still on their way would change"),
+    (["send", "--impl", "sendfile", "--pages", "thp"], "--pages 4k"),
     ([*SEND, "--size", "0"], "out of range"),
     ([*SEND, "--size", "7"], "smaller than 8 fields"),
     ([*SEND, "--size", "2G"], "out of range"),
@@ -463,7 +480,7 @@ WRONG = [
     ([*SEND, "extra"], "'extra'"),
     (["recv"], "port"),
     (["recv", "--port", "0"], "out of range"),
-    ([*RECV, "--receiver", "mmap"], "read, recvmsg, trunc"),
+    ([*RECV, "--receiver", "mmap"], "read, recvmsg, trunc, poll"),
     ([*RECV, "--verify"], "size: missing"),
     ([*RECV, "--mode", "rr"], "size: missing"),
     ([*RECV, "--verify", "--size", "1K", "--receiver", "trunc"], "nothing to look at"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from copyscope.cpu_time import cpu_time
-from copyscope.identities import sends_nothing
-from copyscope.segments import Record, select, topology_name, total, why_no_ledger
+from copyscope.identities import cell, sends_nothing
+from copyscope.segments import Record, select, spliced_total, topology_name, total, why_no_ledger
 from copyscope.zerocopy_cause import device_without_gather
 
 # a copy below this share of the sends is a remark, above it is the finding
@@ -27,7 +27,7 @@ def _finding(record: Record) -> tuple[str, float | None]:
     """The finding and the share of CPU time that it rests on."""
     zerocopy = record["zerocopy"]
     if zerocopy is None or zerocopy["sends"] == 0:
-        return _plain(record)
+        return _spliced(record) if spliced_total(select(record, "ledger"), "bytes") else _plain(record)
     copied = zerocopy["copied"] / zerocopy["completions"] if zerocopy["completions"] else 0.0
     if zerocopy["cause"] is not None and device_without_gather(record) is not None and copied >= MOST_SENDS:
         share = account_share(record, "copy_in")
@@ -58,6 +58,25 @@ def _deferred(record: Record, opening: str) -> tuple[str, float | None]:
     place = {"softirq": "in softirq", "process": "in a system call"}.get(context or "", "in the kernel")
     sentence = record["zerocopy"]["cause"]["sentence"] if record["zerocopy"]["cause"] else "cause not known"
     return f"{opening}{place}{doer(record, 'deferred')}, {percent(share)} of all CPU time: {sentence}", share
+
+
+def _spliced(record: Record) -> tuple[str, float | None]:
+    if cell(record, "copy_in", "bytes"):
+        share = account_share(record, "copy_in")
+        device = device_without_gather(record)
+        return f"the copy was made anyway, at the send call: {device} has no scatter-gather", share
+    if cell(record, "silent", "bytes"):
+        share = account_share(record, "silent")
+        return (
+            f"pages of a file went into the socket by reference, yet were copied on the way"
+            f"{doer(record, 'silent')}, {percent(share)} of all CPU time"
+        ), share
+    share = account_share(record, "pin")
+    out = account_share(record, "copy_out")
+    return (
+        f"no copy into the kernel: pages of a file by reference, {percent(share)} of all CPU time; the copy "
+        f"out to the receiver takes {percent(out)}"
+    ), share
 
 
 def _plain(record: Record) -> tuple[str, float | None]:

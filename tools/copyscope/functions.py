@@ -8,7 +8,7 @@ from typing import Any
 from copyscope import stats
 from copyscope.attribution import EVENT_COLUMNS
 from copyscope.identities import Identity, compare, unchecked
-from copyscope.segments import Record, cut_short, select, total, zerocopy_total
+from copyscope.segments import Record, cut_short, select, spliced_total, total, zerocopy_total
 from copyscope.zerocopy_life import life_identities
 
 ARM = "functions"
@@ -22,6 +22,8 @@ LEDGER_NAME = {
 }
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
 HOOKS_OF = {"copy_in": ("copy_in", "copy_in_check")}
+# and those that count pages of a file in `pin`
+SPLICE_HOOKS = ("splice", "send_pages")
 # The columns of a row that come from counters: key of the row -> the event.
 COUNTED = {key: names[0] for key, names in EVENT_COLUMNS.items()} | {
     "cpu_clock_ns": "cpu-clock",
@@ -125,14 +127,22 @@ def function_identities(record: Record) -> list[Identity]:
         return []
     segments = select(record, ARM)
     sent = total(segments, "sender", "bytes")
-    referenced = zerocopy_total(segments, "bytes_sent") or 0
+    spliced = spliced_total(segments, "bytes")
+    referenced = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced or 0)
     copied = zerocopy_total(segments, "bytes_copied") or 0
     received = total(segments, "receiver", "bytes") - total(segments, "receiver", "truncated_bytes")
     # What is sent a second time (a tail loss probe, for instance) is copied a second time.
     again = retransmitted_bytes(record)
     found = [
         _bytes(record, "functions_copy_in", "copy_in", sent - referenced, "bytes sent without reference"),
-        _bytes(record, "functions_pin", "pin", referenced, "bytes sent by reference"),
+        _bytes(
+            record,
+            "functions_pin",
+            "pin",
+            referenced,
+            "bytes sent by reference",
+            ids=("pin",) if spliced is None else SPLICE_HOOKS,
+        ),
         _bytes(
             record,
             "functions_deferred",
@@ -177,11 +187,18 @@ def retransmitted_bytes(record: Record) -> int:
 
 
 def _bytes(
-    record: Record, name: str, category: str, expected: int, what: str, *, tolerance: int = 0
+    record: Record,
+    name: str,
+    category: str,
+    expected: int,
+    what: str,
+    *,
+    tolerance: int = 0,
+    ids: tuple[str, ...] = (),
 ) -> Identity:
     """Bytes of one category, all sides and contexts, against what the program says."""
     text = f"{category} by function hooks = {what}"
-    ids = HOOKS_OF.get(category, (category,))
+    ids = ids or HOOKS_OF.get(category, (category,))
     hooks = [row for row in record["hooks"] if row["instrument"] == ARM and row["id"] in ids]
     if not any(hook["state"] == "attached" for hook in hooks):
         reason = "; ".join(f"{hook['symbol']}: {hook['reason']}" for hook in hooks) or "no such hook"

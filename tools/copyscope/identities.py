@@ -11,8 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from copyscope import payload
-from copyscope.segments import Record, cut_short, measured, select, total, why_no_ledger, zerocopy_total
-from copyscope.zerocopy_cause import device_without_gather
+from copyscope.segments import (
+    Record,
+    cut_short,
+    measured,
+    select,
+    spliced_total,
+    total,
+    why_no_ledger,
+    zerocopy_total,
+)
 
 Identity = dict[str, Any]
 
@@ -100,9 +108,13 @@ def sent_split(record: Record) -> Identity:
 
 
 def referenced_split(record: Record) -> Identity | None:
-    """Every byte that the kernel saw sent by reference ended in one of three ways, say the completions."""
+    """Every byte that the kernel saw sent by reference ended in one of three ways, say the completions.
+
+    Pages of a file have no completions; what the program gave as such then stands on the right.
+    """
     name, what = "referenced_split", "bytes sent by reference = deferred + silent + zero-copy"
-    if zerocopy_total(select(record, "ledger"), "sends") is None:
+    segments = select(record, "ledger")
+    if zerocopy_total(segments, "sends") is None and spliced_total(segments, "calls") is None:
         return None
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
     if kernel is None or kernel.zerocopy_bytes is None:
@@ -110,11 +122,9 @@ def referenced_split(record: Record) -> Identity | None:
     deferred, silent = cell(record, "deferred", "bytes"), cell(record, "silent", "bytes")
     if deferred is None or silent is None:
         return unchecked(name, what, "bytes", "deferred or silent: bytes not known, see the ledger")
-    at_call = 0
-    if device_without_gather(record) is not None:
-        at_call = zerocopy_total(select(record, "ledger"), "bytes_copied") or 0
     ended = deferred + silent + payload.zero_copy_bytes(record, silent)
-    return compare(name, what, kernel.zerocopy_bytes - at_call, ended, "bytes")
+    seen = kernel.zerocopy_bytes + kernel.spliced_bytes - payload.copied_at_call(record)
+    return compare(name, what, seen, ended, "bytes")
 
 
 def received_split(record: Record) -> Identity:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from copyscope.segments import Record, select, total, why_no_ledger, zerocopy_total
+from copyscope.segments import Record, select, spliced_total, total, why_no_ledger, zerocopy_total
 from copyscope.zerocopy_cause import device_without_gather
 
 # what counts bytes, by the names of the collector's `bytes` rows; a hook whose id begins so fills the row
@@ -38,12 +38,17 @@ class Flow:
 
 @dataclass(frozen=True)
 class Counted:
-    """What the kernel counted at one place; zero-copy is None where the hook cannot see the flag."""
+    """What the kernel counted at one place; zero-copy is None where the hook cannot see the flag.
+
+    Spliced are pages of a file; the socket counts a call for each pipe full of them.
+    """
 
     calls: int
     bytes: int
     zerocopy_calls: int | None
     zerocopy_bytes: int | None
+    spliced_calls: int = 0
+    spliced_bytes: int = 0
 
 
 def counted(record: Record, side: str, hook: str) -> Counted | None:
@@ -62,6 +67,7 @@ def counted(record: Record, side: str, hook: str) -> Counted | None:
         sum(int(r["bytes"]) for r in rows),
         None if blind else sum(int(r["zerocopy_calls"]) for r in rows),
         None if blind else sum(int(r["zerocopy_bytes"]) for r in rows),
+        *(sum(int(r.get(key, 0)) for r in rows) for key in ("spliced_calls", "spliced_bytes")),
     )
 
 
@@ -87,12 +93,20 @@ def gathers(record: Record) -> bool | None:
 
 
 def referenced_bytes(record: Record) -> int:
-    """Bytes that the program sent with zero-copy and the kernel took by reference (else 0)."""
+    """Bytes that the program sent with zero-copy or from a file and the kernel took by reference (else 0)."""
     segments = select(record, "ledger")
     sent = zerocopy_total(segments, "bytes_sent") or 0
     if device_without_gather(record) is not None:
         return sent - (zerocopy_total(segments, "bytes_copied") or 0)
-    return sent
+    return sent + (spliced_total(segments, "bytes") or 0)
+
+
+def copied_at_call(record: Record) -> int:
+    """Bytes that were to go by reference and that the send call copied: the device cannot gather."""
+    segments = select(record, "ledger")
+    if device_without_gather(record) is None:
+        return 0
+    return (zerocopy_total(segments, "bytes_copied") or 0) + (spliced_total(segments, "bytes") or 0)
 
 
 def deferred_bytes(record: Record) -> int:
@@ -133,7 +147,11 @@ def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
     return {
         "gather": _gather(record),
         "copy_in": _copy_in(record),
-        "pin": Flow(referenced_bytes(record), "exact", zerocopy_total(segments, "sends") or 0),
+        "pin": Flow(
+            referenced_bytes(record),
+            "exact",
+            (zerocopy_total(segments, "sends") or 0) + (spliced_total(segments, "calls") or 0),
+        ),
         "deferred": Flow(
             deferred_bytes(record),
             "reported",
@@ -159,26 +177,26 @@ def _gather(record: Record) -> Flow:
 
 def _copy_in(record: Record) -> Flow:
     segments = select(record, "ledger")
-    at_call = 0
-    if device_without_gather(record) is not None:
-        at_call = zerocopy_total(segments, "bytes_copied") or 0
+    at_call = copied_at_call(record)
     kernel = counted(record, "sender", SEND_HOOK)
     if kernel is None or kernel.zerocopy_bytes is None or kernel.zerocopy_calls is None:
         # the return values of the send calls, as the program added them up
         sent = total(segments, "sender", "bytes") - (zerocopy_total(segments, "bytes_sent") or 0)
+        sent -= spliced_total(segments, "bytes") or 0
         blind = "the hook does not see which calls are zero-copy"
         return Flow(
             sent + at_call,
             "derived",
             calls_reason=why_uncounted(record, SEND_HOOK) if kernel is None else blind,
         )
-    copied = kernel.bytes - kernel.zerocopy_bytes
-    return Flow(copied + at_call, "reported" if at_call else "exact", kernel.calls - kernel.zerocopy_calls)
+    copied = kernel.bytes - kernel.zerocopy_bytes - kernel.spliced_bytes
+    calls = kernel.calls - kernel.zerocopy_calls - kernel.spliced_calls
+    return Flow(copied + at_call, "reported" if at_call else "exact", calls)
 
 
 def _silent(record: Record, silent_high_ns: float) -> Flow:
     no_calls = "no hook counts these copies; their time is sampled"
-    if zerocopy_total(select(record, "ledger"), "sends"):
+    if referenced_bytes(record):
         return Flow(silent_bytes(record, silent_high_ns), "derived", calls_reason=no_calls)
     if silent_high_ns == 0:
         return Flow(0, "derived", 0)

@@ -47,7 +47,8 @@ def parser() -> argparse.ArgumentParser:
         "--impl",
         default="zero_copy",
         metavar="NAME",
-        help="strategy: null, per_field, two_copy, one_copy, zero_copy (and aliases); default zero_copy",
+        help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile (and aliases); "
+        "default zero_copy",
     )
     work.add_argument(
         "--size", default="64K", metavar="BYTES", help="message size, suffixes K M G; default 64K"
@@ -69,7 +70,9 @@ def parser() -> argparse.ArgumentParser:
         "--mode", default="stream", help="stream (default) or rr (request/response: real latency)"
     )
     work.add_argument(
-        "--receiver", default="read", help="read (default), recvmsg or trunc (MSG_TRUNC: no copy)"
+        "--receiver",
+        default="read",
+        help="read (default), recvmsg, trunc (MSG_TRUNC: no copy), or poll (one thread for all connections)",
     )
     work.add_argument("--align", default="heap", help="heap (default) or page")
     work.add_argument("--pages", default="4k", help="4k (default), thp or hugetlb")

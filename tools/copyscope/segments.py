@@ -72,6 +72,14 @@ def zerocopy_total(segments: Sequence[Segment], key: str) -> int | None:
     return sum(int(part[key]) for part in parts)
 
 
+def spliced_total(segments: Sequence[Segment], key: str) -> int | None:
+    """Sum of what the sender gave as pages of a file: `calls` or `bytes`; None when its strategy does not."""
+    parts = [s["sender"].get("spliced") for s in segments]
+    if not parts or any(part is None for part in parts):
+        return None
+    return sum(int(part[key]) for part in parts)
+
+
 def wall_ns(segments: Sequence[Segment]) -> int:
     """Elapsed time of segments, pauses between them left out."""
     return sum(int(s["end_ns"]) - int(s["begin_ns"]) for s in segments)

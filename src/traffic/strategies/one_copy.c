@@ -8,6 +8,6 @@ static int one_copy_send(struct flow *flow, struct message *message)
 const struct strategy strategy_one_copy = {
 	.name = "one_copy",
 	.aliases = (const char *const[]){ "onecopy", "a2", NULL },
-	.claim = { 0, 1, "one sendmsg() over a prebuilt iovec" },
+	.claim = { 0, 1, "one sendmsg() over a prebuilt iovec; send() where there is one field" },
 	.send = one_copy_send,
 };

@@ -38,9 +38,12 @@ RATES: dict[str, tuple[int, int, int, int, int]] = {
     "two_copy": (8_500, 290_000_000, 160_000_000, 1, 1),
     "zero_copy": (8_000, 292_000_000, 150_000_000, 0, 1),
     "per_field": (7_000, 295_000_000, 210_000_000, 0, 8),
+    "sendfile": (9_500, 280_000_000, 180_000_000, 0, 1),
     "null": (5_000_000, 298_000_000, 1_000_000, 0, 0),
 }
 GATHER_NS_PER_MESSAGE = 6_100
+BY_REFERENCE = ("zero_copy", "sendfile")
+SYSCALL = {"one_copy": "sendmsg", "zero_copy": "sendmsg", "sendfile": "sendfile"}
 
 
 def raw_record(
@@ -226,9 +229,11 @@ def _segments(
             "gather_timed_messages": timed,
             "gather_timed_ns": timed * GATHER_NS_PER_MESSAGE,
             "gather_broken_messages": 0,
-            "send_syscalls": {"sendmsg" if impl in ("one_copy", "zero_copy") else "send": calls},
+            "send_syscalls": {SYSCALL.get(impl, "send"): calls},
             "zerocopy": zero_copy_totals(kind, calls, size) if impl == "zero_copy" else None,
         }
+        if impl == "sendfile":  # records that are older than this strategy do not have the key
+            sender["spliced"] = {"calls": calls, "bytes": sent_bytes}
         reader = _totals(
             sent_bytes, messages if calls else 0, sent_bytes // 131_072 + 1 if calls else 0, receiver_ns
         )
@@ -282,7 +287,7 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
         "impl": impl,
         "pid": 4711 if side == "sender" else 4712,
         "options": {"threads": threads},
-        "claim": {"user_copies": RATES[impl][3], "kernel_copies": 0 if impl == "zero_copy" else 1},
+        "claim": {"user_copies": RATES[impl][3], "kernel_copies": int(impl not in BY_REFERENCE)},
         "threads": [
             {
                 "tid": 5000 + i,

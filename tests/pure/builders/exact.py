@@ -9,7 +9,7 @@ from typing import Any
 
 Record = dict[str, Any]
 
-HOOKED = ("send", "receive", "copy_in", "pin", "deferred", "copy_out", "zerocopy_use")
+HOOKED = ("send", "receive", "copy_in", "pin", "splice", "deferred", "copy_out", "zerocopy_use")
 SEND_NS = 1_000_000
 USUAL = ("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses")
 READ_COST = {
@@ -53,6 +53,7 @@ def with_functions(
     timed = calls // gate
     zerocopy = [s["sender"]["zerocopy"] or {"bytes_sent": 0, "bytes_copied": 0} for s in segments]
     referenced = sum(z["bytes_sent"] for z in zerocopy)
+    referenced += sum((s["sender"].get("spliced") or {"bytes": 0})["bytes"] for s in segments)
     copied = sum(z["bytes_copied"] for z in zerocopy)
     received = sum(s["receiver"]["bytes"] - s["receiver"]["truncated_bytes"] for s in segments)
 

@@ -29,8 +29,12 @@ def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> li
     zero_copy = impl == "zero_copy"
     copied_out = 0 if receiver == "trunc" else received["bytes"]
 
+    # a pipe holds 16 pages
+    spliced = sent["bytes"] if impl == "sendfile" else 0
+    pieces = -(-spliced // 65_536)
+
     def row(side: str, hook: str, calls: int, bytes_: int, zerocopy: bool) -> dict[str, Any]:
-        return {
+        cell = {
             "side": side,
             "hook": hook,
             "calls": calls,
@@ -38,9 +42,13 @@ def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> li
             "zerocopy_calls": calls if zerocopy else 0,
             "zerocopy_bytes": bytes_ if zerocopy else 0,
         }
+        if spliced:
+            sending = hook == "send_bytes"
+            cell |= {"spliced_calls": pieces * sending, "spliced_bytes": spliced * sending}
+        return cell
 
     return [
-        row("sender", "send_bytes", sent["calls"], sent["bytes"], zero_copy),
+        row("sender", "send_bytes", pieces or sent["calls"], sent["bytes"], zero_copy),
         row("receiver", "receive_bytes", received["calls"], received["bytes"], False),
         row("receiver", "copy_out_bytes", copied_out // 32_768, copied_out, False),
     ]

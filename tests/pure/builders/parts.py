@@ -40,6 +40,11 @@ SENDER: dict[str, list[Share]] = {
         ("softirq", "account", "completion", "msg_zerocopy_complete", 20),
         ("user", "stage", "user", "[user]", 40),
     ],
+    "sendfile": [
+        ("process", "account", "pin", "skb_splice_from_iter", 120),
+        ("process", "stage", "syscall", "splice_to_socket", 90),
+        ("user", "stage", "user", "[user]", 20),
+    ],
     "null": [],
 }
 RECEIVER: list[Share] = [

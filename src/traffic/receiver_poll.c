@@ -1,0 +1,106 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "receiver_poll.h"
+
+struct loop {
+	struct receiver_thread *connections;
+	unsigned int count;
+	unsigned int open;
+	struct pollfd *ready;
+	struct destination to;
+};
+
+static void finish(struct loop *loop, unsigned int index, int err)
+{
+	loop->ready[index].fd = -1;
+	loop->open--;
+	receiver_thread__finish(&loop->connections[index], err);
+}
+
+/* One buffer at most, so that no connection keeps the others waiting. */
+static void read_ready(struct loop *loop, unsigned int index)
+{
+	struct receiver_thread *connection = &loop->connections[index];
+	size_t size = connection->options->buffer_bytes;
+	size_t filled = 0;
+
+	while (filled < size) {
+		char *place = loop->to.buffer + filled;
+		ssize_t got = recv(connection->fd, place, size - filled, MSG_DONTWAIT);
+		int err = 0;
+
+		if (got < 0 && errno == EAGAIN)
+			return;
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			err = failure__set(&connection->failure, -errno, "recv: connection %u: %s", index,
+					   strerror(errno));
+		else if (got)
+			err = receiver_thread__account(connection, place, got);
+		if (!got || err) {
+			finish(loop, index, err);
+			return;
+		}
+		filled += got;
+	}
+}
+
+static int prepare(struct loop *loop)
+{
+	struct receiver_thread *first = loop->connections;
+	int err = placement__pin_thread(&first->options->placement, 0, &first->failure);
+
+	return err ? err : destination__open(&loop->to, first->options, &first->failure);
+}
+
+static void *run_loop(void *argument)
+{
+	struct loop *loop = argument;
+	int err = prepare(loop);
+
+	for (unsigned int i = 0; i < loop->count; i++) {
+		loop->ready[i] = (struct pollfd){ .fd = loop->connections[i].fd, .events = POLLIN };
+		if (err)
+			finish(loop, i, err);
+	}
+	while (loop->open) {
+		/* EINTR leaves `ready` as it was: reading once too often finds nothing. */
+		poll(loop->ready, loop->count, -1);
+		for (unsigned int i = 0; i < loop->count; i++)
+			if (loop->ready[i].fd >= 0 && loop->ready[i].revents)
+				read_ready(loop, i);
+	}
+	/* The thread's time is that of all: it stands on the first, and nobody knows the others'. */
+	loop->connections[0].summary.cpu_ns = (int64_t)clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
+	for (unsigned int i = 1; i < loop->count; i++)
+		loop->connections[i].summary.cpu_ns = -1;
+	destination__close(&loop->to);
+	free(loop->ready);
+	free(loop);
+	return NULL;
+}
+
+int receiver_poll__start(struct receiver_thread *connections, unsigned int count)
+{
+	struct loop *loop = calloc(1, sizeof(*loop));
+	struct pollfd *ready = calloc(count, sizeof(*ready));
+	int err = -ENOMEM;
+
+	if (loop && ready) {
+		*loop = (struct loop){
+			.connections = connections, .count = count, .open = count, .ready = ready,
+		};
+		err = -pthread_create(&connections->thread, NULL, run_loop, loop);
+	}
+	connections->has_thread = !err;
+	if (err) {
+		free(ready);
+		free(loop);
+	}
+	return err;
+}

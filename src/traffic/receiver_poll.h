@@ -1,0 +1,12 @@
+#ifndef TRAFFIC_RECEIVER_POLL_H
+#define TRAFFIC_RECEIVER_POLL_H
+
+#include "receiver_thread.h"
+
+/*
+ * One thread reads all connections, as servers with an event loop do: poll() says which have data, and each of
+ * these is read until a buffer is full or nothing is left. It sleeps only when none has data.
+ */
+int receiver_poll__start(struct receiver_thread *connections, unsigned int count);
+
+#endif

@@ -1,0 +1,28 @@
+#include <errno.h>
+
+#include "strategy.h"
+
+/* What waits in a socket is the file's own pages: nobody tells when the last reader is done with them. */
+static int sendfile_open(struct flow *flow)
+{
+	if (flow->rewrites)
+		return failure__set(&flow->failure, -EINVAL, "touch: sendfile: pages that are still on their way "
+				    "would change: leave --touch out");
+	if (flow->shape.pages != PAGES_4K)
+		return failure__set(&flow->failure, -EINVAL, "pages: %s: sendfile sends pages of a file: use "
+				    "--pages 4k", page_kind_names[flow->shape.pages]);
+	return 0;
+}
+
+static int sendfile_send(struct flow *flow, struct message *message)
+{
+	return flow__sendfile(flow, message->file_offset);
+}
+
+const struct strategy strategy_sendfile = {
+	.name = "sendfile",
+	.claim = { 0, 0, "one sendfile() of a message that lies in a file in memory, in one piece" },
+	.in_file = true,
+	.open = sendfile_open,
+	.send = sendfile_send,
+};
