@@ -106,6 +106,14 @@ KPROBE_TESTS = (
         f"test_functions.py::test_every_byte_is_in_the_function_that_moved_it[{impl}-kprobe]"
         for impl in ("per_field", "two_copy", "one_copy", "zero_copy")
     ),
+    *(
+        f"test_functions.py::test_the_copy_is_seen_at_its_call_or_between_brackets[{impl}-kprobe-bracket-kprobe]"
+        for impl in ("two_copy", "one_copy")
+    ),
+    *(
+        f"test_functions.py::test_deferred_copies_name_the_sender_whoever_ran_them[{placement}-kprobe]"
+        for placement in ("split", "same")
+    ),
     "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean[kprobe]",
 )
 # What goes wrong in the middle of a run, and other people's tools: long, and with --brief on one kernel only.

@@ -21,7 +21,7 @@ LEDGER_NAME = {
     "pin_pages": "pin",
 }
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
-HOOKS_OF = {"copy_in": ("copy_in", "copy_in_check")}
+HOOKS_OF = {"copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check")}
 # The columns of a row that come from counters: key of the row -> the event.
 COUNTED = {key: names[0] for key, names in EVENT_COLUMNS.items()} | {
     "cpu_clock_ns": "cpu-clock",
