@@ -37,6 +37,8 @@ enum hook_kind {
 	KIND_MARK,
 	/* As a span, but a part of the deferred copy where it runs inside one: that is charged as a whole. */
 	KIND_PART,
+	/* As a span, from the instructions that call the function to those after them; the function itself has no hook. */
+	KIND_CALL,
 	/* As a root, on top of any task: softirq work of a vector that is not followed as such. */
 	KIND_WORK,
 };
@@ -49,6 +51,8 @@ enum hook_bytes {
 	BYTES_CHECKED,
 	BYTES_FOURTH_ARGUMENT,
 	BYTES_RETURNED_PAGES,
+	BYTES_SECOND_ARGUMENT,
+	BYTES_FIFTH_ARGUMENT,
 };
 
 /* Perf counters that are read with the clock, at most. */

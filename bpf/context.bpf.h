@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* context.bpf.h - whether a program runs on a task's own account or in softirq on top of it. */
+/* context.bpf.h - which task a program runs on, and whether on its own account or in softirq on top of it. */
 #ifndef COPYSCOPE_CONTEXT_BPF_H
 #define COPYSCOPE_CONTEXT_BPF_H
 
@@ -17,6 +17,14 @@ struct pcpu_hot___found {
 extern const int __preempt_count __ksym __weak;
 extern const struct pcpu_hot___found pcpu_hot __ksym __weak;
 #endif
+
+/* Each CPU has an idle task of its own, and all have the tid 0. */
+#define IDLE_TASK 0x80000000u
+
+static __always_inline __u32 task_key(__u32 tid)
+{
+	return tid ? tid : IDLE_TASK | bpf_get_smp_processor_id();
+}
 
 /* 0 process, 1 softirq, CONTEXT_UNKNOWN where the count cannot be found. */
 static __always_inline __u32 current_context(void)

@@ -6,15 +6,13 @@
  * So self times add up to the time between entry and exit of the root, less the time off the CPU. Softirq work that runs
  * on top of a task is nested in it: it ends before the task goes on, and it is a context of its own in the cells.
  */
+#include "hooked.bpf.h"
 #include "shadow.bpf.h"
 
 #define VEC_NET_TX 2
 #define VEC_NET_RX 3
 
-/*
- * How each function is hooked, set before loading; the verifier drops the branches that are not taken. By fentry and fexit
- * its arguments are in ctx, and after them its return value; probed: by kprobe and kretprobe.
- */
+/* How each function is hooked, set before loading; probed: by kprobe and kretprobe (hooked.bpf.h). */
 const volatile __u8 function_arguments[ROW_CNT];
 const volatile __u8 function_probed[ROW_CNT];
 const volatile __u32 page_bytes = 4096;
@@ -82,8 +80,9 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	if (kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)
 		goto out;
 	if (!unwind(shadow, row)) {
-		/* It was entered before we were attached. */
-		count_loss(LOSS_SHADOW_BROKEN);
+		/* It was entered before we were attached; or other ways lead to the instruction after a call, too. */
+		if (kind != KIND_CALL)
+			count_loss(LOSS_SHADOW_BROKEN);
 		goto out;
 	}
 	frame = top_frame(shadow);
@@ -93,6 +92,8 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 		bytes = returned;
 	else if (bytes_kind == BYTES_RETURNED_PAGES)
 		bytes = returned * page_bytes;
+	else if (bytes_kind == BYTES_SECOND_ARGUMENT)
+		bytes = (__u32)returned == (__u32)frame->bytes ? (__s64)frame->bytes : 0;
 	else
 		bytes = returned ? 0 : (__s64)frame->bytes;
 	count_call(shadow, category, bytes);
@@ -104,45 +105,22 @@ out:
 	return 0;
 }
 
-/* A program of fentry or fexit reads its ctx at constant offsets only: the compiler must not choose between two. */
-#define CTX_SLOT(ctx, slot) ({ \
-	__u64 value; \
-	asm volatile("%0 = *(u64 *)(%1 + 8 * " #slot ")" : "=r"(value) : "r"(ctx)); \
-	value; \
-})
-#define ARGUMENT(ctx, row, slot, PARM) (function_probed[row] ? PARM((struct pt_regs *)(ctx)) : CTX_SLOT(ctx, slot))
-
 static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_kind)
 {
+	__u8 probed = function_probed[row];
+
 	if (bytes_kind == BYTES_SKB_DATA_LEN)
-		return BPF_CORE_READ((struct sk_buff *)ARGUMENT(ctx, row, 0, PT_REGS_PARM1), data_len);
+		return BPF_CORE_READ((struct sk_buff *)ARGUMENT(ctx, probed, 0, PT_REGS_PARM1), data_len);
+	if (bytes_kind == BYTES_SECOND_ARGUMENT)
+		return ARGUMENT(ctx, probed, 1, PT_REGS_PARM2);
 	if (bytes_kind == BYTES_FOURTH_ARGUMENT)
-		return (__u32)ARGUMENT(ctx, row, 3, PT_REGS_PARM4);
+		return (__u32)ARGUMENT(ctx, probed, 3, PT_REGS_PARM4);
+	if (bytes_kind == BYTES_FIFTH_ARGUMENT)
+		return (__u32)ARGUMENT(ctx, probed, 4, PT_REGS_PARM5);
 	/* 5.10 stores a bool as one byte and leaves the rest as it was. */
-	if (bytes_kind == BYTES_CHECKED && !(__u8)ARGUMENT(ctx, row, 2, PT_REGS_PARM3))
-		return ARGUMENT(ctx, row, 1, PT_REGS_PARM2);
+	if (bytes_kind == BYTES_CHECKED && !(__u8)ARGUMENT(ctx, probed, 2, PT_REGS_PARM3))
+		return ARGUMENT(ctx, probed, 1, PT_REGS_PARM2);
 	return 0;
-}
-
-/* The return value comes after the arguments; bpf_get_func_ret() is younger than fexit (5.17, commit f92c1e183604). */
-static __always_inline __s64 returned_value(void *ctx, __u32 row)
-{
-	__u64 value = 0;
-
-	if (function_probed[row])
-		return (__s32)PT_REGS_RC((struct pt_regs *)ctx);
-	switch (function_arguments[row]) {
-	case 1: value = CTX_SLOT(ctx, 1); break;
-	case 2: value = CTX_SLOT(ctx, 2); break;
-	case 3: value = CTX_SLOT(ctx, 3); break;
-	case 4: value = CTX_SLOT(ctx, 4); break;
-	case 5: value = CTX_SLOT(ctx, 5); break;
-	case 6: value = CTX_SLOT(ctx, 6); break;
-	case 7: value = CTX_SLOT(ctx, 7); break;
-	case 8: value = CTX_SLOT(ctx, 8); break;
-	}
-	/* The upper half of an int is not defined. */
-	return (__s32)value;
 }
 
 /* kprobe and kretprobe in name only: the collector makes them fentry and fexit where it can. */
@@ -159,7 +137,8 @@ static __always_inline __s64 returned_value(void *ctx, __u32 row)
 	SEC("?kretprobe") \
 	int leave_##id(void *ctx) \
 	{ \
-		__s64 returned = BYTES_##bytes == BYTES_NONE ? 0 : returned_value(ctx, ROW_##id); \
+		__s64 returned = BYTES_##bytes == BYTES_NONE ? 0 : \
+				 (__s32)returned_value(ctx, function_probed[ROW_##id], function_arguments[ROW_##id]); \
 \
 		if (KIND_##kind == KIND_BRACKET) \
 			return announce(CATEGORY_##category, BYTES_##bytes == BYTES_CHECKED ? \
@@ -171,7 +150,7 @@ FUNCTIONS(FUNCTION)
 
 static __always_inline struct shadow *shadow_of(__u32 tid)
 {
-	__u32 key = shadow_key(tid);
+	__u32 key = task_key(tid);
 	struct shadow *shadow = bpf_map_lookup_elem(&shadows, &key);
 
 	return shadow && shadow->depth ? shadow : NULL;

@@ -50,16 +50,19 @@
  * symbols   candidates in order, separated by |: the first that this kernel has is used. Without the roots of send and
  *           receive the instrument does not run; any other row that is missing leaves its time with the function around it
  * category  what its self time is charged to
- * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | WORK (abi.h)
+ * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | WORK (abi.h)
  * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
  *           CHECKED (second argument, where the third says that it goes to the kernel) |
- *           FOURTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages)
+ *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages) |
+ *           SECOND_ARGUMENT (if it returned as much: of less, TCP takes nothing)
  *
- * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel: lib/ is built without. It is
- * bracketed: tcp_wmem_schedule() returns the number of bytes that are copied (or pinned) next (6.1 and newer), and
- * whichever hooked function comes next is its end. A BRACKET row right after another one is used only without that:
- * on older kernels the copy begins when __check_object_size() has seen its destination (which every copy
- * from user space has checked, so it is the dearer hook).
+ * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel: lib/ is built without. The first
+ * rows of the category COPY_IN are ways to see it all the same; one of them is used (function_set.c).
+ * CALL: by kprobe, at the instructions that call it in COPY_CALLERS, found in the running kernel's text, and at those after
+ * them. The older kernel copies in a function that nothing can be hooked in, and that one is called.
+ * BRACKET: tcp_wmem_schedule() returns the number of bytes that are copied (or pinned) next (6.1 and newer), and
+ * whichever hooked function comes next is its end. On older kernels the copy begins when __check_object_size() has seen its
+ * destination (which every copy from user space has checked, so it is the dearer hook).
  *
  * silent: whatever copies a packet's data inside the kernel ends in skb_copy_bits(), which knows how much; the rows
  * around it have the time of the allocations. __pskb_pull_tail() is what skb_linearize() is made of.
@@ -69,6 +72,8 @@
 	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE) \
 	FUNCTION(send_locked, "tcp_sendmsg_locked", SEND, SPAN, RETURNED) \
 	FUNCTION(receive, "tcp_recvmsg", RECEIVE, ROOT, NONE) \
+	FUNCTION(copy_in_call, "_copy_from_iter|_copy_from_iter_nocache", COPY_IN, CALL, SECOND_ARGUMENT) \
+	FUNCTION(copy_in_call_around, "skb_do_copy_data_nocache", COPY_IN, CALL, FIFTH_ARGUMENT) \
 	FUNCTION(copy_in, "tcp_wmem_schedule", COPY_IN, BRACKET, RETURNED) \
 	FUNCTION(copy_in_check, "__check_object_size", COPY_IN, BRACKET, CHECKED) \
 	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED) \
@@ -98,6 +103,9 @@
 	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE) \
 	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE)
 
+/* Where TCP calls what copies; the last two are parts of it where the compiler made functions of them. */
+#define COPY_CALLERS "tcp_sendmsg_locked|tcp_sendmsg_locked.cold|skb_copy_to_page_nocache|skb_do_copy_data_nocache"
+
 /* Which row a frame of a shadow stack belongs to; the last two have no function. */
 enum function_row {
 #define FUNCTION(id, symbols, category, kind, bytes) ROW_##id,
@@ -108,17 +116,28 @@ enum function_row {
 	ROW_SOFTIRQ,
 };
 /*
- * ZEROCOPY(id, symbols) - the life of a zero-copy send, from its ubuf_info to the notification; symbols as above.
+ * ZEROCOPY(id, symbols, ends) - the life of a zero-copy send, from its ubuf_info to the notification; symbols as above.
  * Part of the instrument functions; all of them or none.
  *
+ * ends  ENTER | LEAVE | BOTH: a kretprobe does not see the arguments, so what is needed at the exit is kept at the entry
+ *
  * The completion is hooked at both ends: at its entry a count of 1 says that this is the last reference; two CPUs that
- * drop the last two at once both see 2 there, and at the exit 0.
+ * drop the last two at once both see 2 there, and at the exit 0. 5.10 has a
+ * function for the last reference only: there zerocopy_last takes the place of zerocopy_drop and zerocopy_dropped.
  */
 #define ZEROCOPIES(ZEROCOPY) \
-	ZEROCOPY(zerocopy_use, "msg_zerocopy_realloc") \
-	ZEROCOPY(zerocopy_return, "tcp_sendmsg") \
-	ZEROCOPY(zerocopy_copy, "skb_copy_ubufs") \
-	ZEROCOPY(zerocopy_drop, "msg_zerocopy_complete|msg_zerocopy_callback") \
-	ZEROCOPY(zerocopy_dropped, "msg_zerocopy_complete|msg_zerocopy_callback")
+	ZEROCOPY(zerocopy_use, "msg_zerocopy_realloc|sock_zerocopy_realloc", BOTH) \
+	ZEROCOPY(zerocopy_return, "tcp_sendmsg", LEAVE) \
+	ZEROCOPY(zerocopy_copy, "skb_copy_ubufs", ENTER) \
+	ZEROCOPY(zerocopy_drop, "msg_zerocopy_complete|msg_zerocopy_callback", ENTER) \
+	ZEROCOPY(zerocopy_dropped, "msg_zerocopy_complete|msg_zerocopy_callback", LEAVE) \
+	ZEROCOPY(zerocopy_last, "sock_zerocopy_callback", ENTER)
+
+enum life {
+#define ZEROCOPY(id, symbols, ends) LIFE_##id,
+	ZEROCOPIES(ZEROCOPY)
+#undef ZEROCOPY
+	LIFE_CNT,
+};
 
 #endif

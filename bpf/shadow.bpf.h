@@ -3,11 +3,9 @@
 #ifndef COPYSCOPE_SHADOW_BPF_H
 #define COPYSCOPE_SHADOW_BPF_H
 
+#include "context.bpf.h"
 #include "counters.bpf.h"
 #include "hooks.h"
-
-/* Each CPU has an idle task of its own, and all have the tid 0. */
-#define IDLE_TASK 0x80000000u
 
 /* One root call in so many is timed, chosen at random in each round of so many; all are counted. */
 const volatile __u32 gate_one_in = 1;
@@ -36,11 +34,6 @@ struct {
 } root_cells SEC(".maps");
 
 static const struct shadow new_shadow = {};
-
-static __always_inline __u32 shadow_key(__u32 tid)
-{
-	return tid ? tid : IDLE_TASK | bpf_get_smp_processor_id();
-}
 
 static __always_inline struct function_cell *cell_of(const struct shadow *shadow, __u32 category)
 {
@@ -269,7 +262,7 @@ static __noinline int read_if_timed(struct shadow *shadow, struct reading *now)
  */
 static __always_inline struct shadow *begin(int root)
 {
-	__u32 key = shadow_key(bpf_get_current_pid_tgid());
+	__u32 key = task_key(bpf_get_current_pid_tgid());
 	struct shadow *shadow = bpf_map_lookup_elem(&shadows, &key);
 
 	if (!shadow) {

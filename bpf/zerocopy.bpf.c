@@ -8,6 +8,8 @@
  */
 #include "context.bpf.h"
 #include "histogram.bpf.h"
+#include "hooked.bpf.h"
+#include "hooks.h"
 #include "target.bpf.h"
 
 struct {
@@ -38,16 +40,95 @@ struct {
 	__type(value, struct completion_cell);
 } completion_cells SEC(".maps");
 
-/* msg_zerocopy_realloc(sk, size, uarg): a new ubuf_info, or the one given, which then stands for this send, too. */
-SEC("?fexit")
-int on_zerocopy_use(void *ctx)
+/* Arguments that the exit of a function needs and a kretprobe does not see; by task, context and function. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TASKS_MAX);
+	__type(key, __u64);
+	__type(value, __u64);
+} kept_arguments SEC(".maps");
+
+/* How each function is hooked, set before loading (hooked.bpf.h). */
+const volatile __u8 life_arguments[LIFE_CNT];
+const volatile __u8 life_probed[LIFE_CNT];
+
+/* The ubuf_info of kernels without struct ubuf_info_msgzc (6.1), which took this part of it. */
+struct ubuf_info___whole {
+	refcount_t refcnt;
+	__u16 len;
+	__u16 zerocopy : 1;
+} __attribute__((preserve_access_index));
+
+static __always_inline int references_of(__u64 ubuf)
+{
+	if (bpf_core_type_exists(struct ubuf_info_msgzc))
+		return BPF_CORE_READ((struct ubuf_info_msgzc *)ubuf, ubuf.refcnt.refs.counter);
+	return BPF_CORE_READ((struct ubuf_info___whole *)ubuf, refcnt.refs.counter);
+}
+
+static __always_inline __u32 sends_of(__u64 ubuf)
+{
+	if (bpf_core_type_exists(struct ubuf_info_msgzc))
+		return BPF_CORE_READ((struct ubuf_info_msgzc *)ubuf, len);
+	return BPF_CORE_READ((struct ubuf_info___whole *)ubuf, len);
+}
+
+/* None of its packets was copied so far. */
+static __always_inline bool is_zerocopy(__u64 ubuf)
+{
+	if (bpf_core_type_exists(struct ubuf_info_msgzc))
+		return BPF_CORE_READ_BITFIELD_PROBED((struct ubuf_info_msgzc *)ubuf, zerocopy);
+	return BPF_CORE_READ_BITFIELD_PROBED((struct ubuf_info___whole *)ubuf, zerocopy);
+}
+
+static __always_inline __u64 kept_key(__u32 life)
+{
+	return (__u64)task_key(bpf_get_current_pid_tgid()) << 32 | current_context() << 16 | life;
+}
+
+static __always_inline void keep(__u32 life, __u64 argument)
+{
+	__u64 key = kept_key(life);
+
+	if (bpf_map_update_elem(&kept_arguments, &key, &argument, BPF_ANY))
+		count_loss(LOSS_ZEROCOPY_MAP_FULL);
+}
+
+/* False when the entry was not seen. */
+static __always_inline bool take_kept(__u32 life, __u64 *argument)
+{
+	__u64 key = kept_key(life);
+	__u64 *kept = bpf_map_lookup_elem(&kept_arguments, &key);
+
+	if (!kept)
+		return false;
+	*argument = *kept;
+	bpf_map_delete_elem(&kept_arguments, &key);
+	return true;
+}
+
+/*
+ * kprobe and kretprobe in name only: the collector makes them fentry and fexit where it can.
+ *
+ * msg_zerocopy_realloc(sk, size, uarg): a new ubuf_info, or the one given, which then stands for this send, too.
+ */
+SEC("?kprobe")
+int enter_zerocopy_use(void *ctx)
+{
+	keep(LIFE_zerocopy_use, ARGUMENT(ctx, life_probed[LIFE_zerocopy_use], 2, PT_REGS_PARM3));
+	return 0;
+}
+
+SEC("?kretprobe")
+int leave_zerocopy_use(void *ctx)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct zerocopy_use fresh = {}, *use;
 	struct zerocopy_send send = {};
 	__u64 given = 0;
 
-	if (bpf_get_func_ret(ctx, &send.ubuf) || !send.ubuf || bpf_get_func_arg(ctx, 2, &given))
+	send.ubuf = returned_value(ctx, life_probed[LIFE_zerocopy_use], life_arguments[LIFE_zerocopy_use]);
+	if (!take_kept(LIFE_zerocopy_use, &given) || !send.ubuf)
 		return 0;
 	send.is_new = send.ubuf != given;
 	use = bpf_map_lookup_elem(&zerocopy_uses, &send.ubuf);
@@ -66,22 +147,24 @@ int on_zerocopy_use(void *ctx)
 }
 
 /* tcp_sendmsg(): the clock of the completion latency starts. */
-SEC("?fexit")
-int on_zerocopy_return(void *ctx)
+SEC("?kretprobe")
+int leave_zerocopy_return(void *ctx)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct zerocopy_send *send = bpf_map_lookup_elem(&zerocopy_sends, &tid);
 	struct zerocopy_use *use;
-	__u64 ubuf, returned = 0;
 	__u32 is_new;
+	__s32 returned;
+	__u64 ubuf;
 
-	if (!send || bpf_get_func_ret(ctx, &returned))
+	if (!send)
 		return 0;
+	returned = returned_value(ctx, life_probed[LIFE_zerocopy_return], life_arguments[LIFE_zerocopy_return]);
 	ubuf = send->ubuf;
 	is_new = send->is_new;
 	bpf_map_delete_elem(&zerocopy_sends, &tid);
 	/* A send that took nothing gives its ubuf_info back without a notification. */
-	if (is_new && (__s32)returned <= 0) {
+	if (is_new && returned <= 0) {
 		bpf_map_delete_elem(&zerocopy_uses, &ubuf);
 		return 0;
 	}
@@ -93,19 +176,17 @@ int on_zerocopy_return(void *ctx)
 }
 
 /* skb_copy_ubufs(skb) */
-SEC("?fentry")
-int on_zerocopy_copy(void *ctx)
+SEC("?kprobe")
+int enter_zerocopy_copy(void *ctx)
 {
 	struct skb_shared_info *shared;
 	struct zerocopy_use *use;
 	struct owner_cell *cell;
 	struct sk_buff *skb;
-	__u64 argument = 0, ubuf;
 	__u32 owner, index;
+	__u64 ubuf;
 
-	if (bpf_get_func_arg(ctx, 0, &argument))
-		return 0;
-	skb = (struct sk_buff *)argument;
+	skb = (struct sk_buff *)ARGUMENT(ctx, life_probed[LIFE_zerocopy_copy], 0, PT_REGS_PARM1);
 	/* skb_end_pointer(): end is an offset on every 64-bit architecture. */
 	shared = (struct skb_shared_info *)(BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end));
 	ubuf = (__u64)BPF_CORE_READ(shared, destructor_arg);
@@ -147,40 +228,54 @@ static __always_inline void notify(__u64 ubuf, const struct zerocopy_use *use)
 }
 
 /* msg_zerocopy_complete(skb, ubuf, success): one reference less; success is false for a copy. */
-SEC("?fentry")
-int on_zerocopy_drop(void *ctx)
+SEC("?kprobe")
+int enter_zerocopy_drop(void *ctx)
 {
-	__u64 ubuf = 0, success = 0;
-	struct ubuf_info_msgzc *info;
-	struct zerocopy_use *use;
+	__u64 ubuf = ARGUMENT(ctx, life_probed[LIFE_zerocopy_drop], 1, PT_REGS_PARM2);
+	__u8 success = ARGUMENT(ctx, life_probed[LIFE_zerocopy_drop], 2, PT_REGS_PARM3);
+	struct zerocopy_use *use = bpf_map_lookup_elem(&zerocopy_uses, &ubuf);
 
-	if (bpf_get_func_arg(ctx, 1, &ubuf) || bpf_get_func_arg(ctx, 2, &success))
-		return 0;
-	use = bpf_map_lookup_elem(&zerocopy_uses, &ubuf);
 	if (!use)
 		return 0;
-	info = (struct ubuf_info_msgzc *)ubuf;
-	use->sends = BPF_CORE_READ(info, len);
-	if (!(__u8)success || !BPF_CORE_READ_BITFIELD_PROBED(info, zerocopy))
+	use->sends = sends_of(ubuf);
+	if (!success || !is_zerocopy(ubuf))
 		use->copied = 1;
-	if (BPF_CORE_READ(info, ubuf.refcnt.refs.counter) == 1)
+	if (references_of(ubuf) == 1)
+		notify(ubuf, use);
+	else if (life_probed[LIFE_zerocopy_dropped])
+		keep(LIFE_zerocopy_dropped, ubuf);
+	return 0;
+}
+
+SEC("?kretprobe")
+int leave_zerocopy_dropped(void *ctx)
+{
+	struct zerocopy_use *use;
+	__u64 ubuf = 0;
+
+	if (!life_probed[LIFE_zerocopy_dropped])
+		ubuf = CTX_SLOT(ctx, 1);
+	else if (!take_kept(LIFE_zerocopy_dropped, &ubuf))
+		return 0;
+	use = bpf_map_lookup_elem(&zerocopy_uses, &ubuf);
+	/* Queued as a notification, its memory begins with zeroes; freed, with what it was. */
+	if (use && !references_of(ubuf))
 		notify(ubuf, use);
 	return 0;
 }
 
-SEC("?fexit")
-int on_zerocopy_dropped(void *ctx)
+/* sock_zerocopy_callback(ubuf, success): the last reference is gone; success is false when one of them was copied. */
+SEC("?kprobe")
+int enter_zerocopy_last(void *ctx)
 {
-	struct ubuf_info_msgzc *info;
-	struct zerocopy_use *use;
-	__u64 ubuf = 0;
+	__u64 ubuf = ARGUMENT(ctx, life_probed[LIFE_zerocopy_last], 0, PT_REGS_PARM1);
+	__u8 success = ARGUMENT(ctx, life_probed[LIFE_zerocopy_last], 1, PT_REGS_PARM2);
+	struct zerocopy_use *use = bpf_map_lookup_elem(&zerocopy_uses, &ubuf);
 
-	if (bpf_get_func_arg(ctx, 1, &ubuf))
+	if (!use)
 		return 0;
-	use = bpf_map_lookup_elem(&zerocopy_uses, &ubuf);
-	info = (struct ubuf_info_msgzc *)ubuf;
-	/* Queued as a notification, its memory begins with zeroes; freed, with what it was. */
-	if (use && !BPF_CORE_READ(info, ubuf.refcnt.refs.counter))
-		notify(ubuf, use);
+	use->sends = sends_of(ubuf);
+	use->copied = !success;
+	notify(ubuf, use);
 	return 0;
 }

@@ -86,8 +86,45 @@ void attach__find(struct attach *attach, const char *candidates, const struct at
 			 sources->btf ? "inlined or absent in this kernel" : "this kernel has no BTF");
 }
 
+/* function+0x1a,+0x2b */
+static void name_sites(struct attach *attach)
+{
+	const char *function = "";
+	size_t used = 0;
+
+	for (int i = 0; i < attach->sites_cnt && used < sizeof(attach->symbol); i++) {
+		const struct call_site *site = &attach->sites[i];
+		bool again = !strcmp(site->function, function);
+
+		function = site->function;
+		used += snprintf(attach->symbol + used, sizeof(attach->symbol) - used, "%s%s+%#zx", i ? "," : "",
+				 again ? "" : function, site->offset);
+	}
+}
+
+void attach__find_calls(struct attach *attach, const char *callers, const char *callees,
+			const struct attach_sources *sources)
+{
+	const char *none = sources->no_kprobes ?: sources->ksyms ? NULL : "not looked for";
+
+	attach->probed = true;
+	attach->state = STATE_MISSING;
+	snprintf(attach->symbol, sizeof(attach->symbol), "%s", callees);
+	if (none)
+		snprintf(attach->reason, sizeof(attach->reason), "%s", none);
+	else
+		attach->sites_cnt = call_sites__find(attach->sites, sources->ksyms, callers, callees, attach->reason,
+						     sizeof(attach->reason));
+	if (!attach->sites_cnt)
+		return;
+	attach->state = STATE_READY;
+	name_sites(attach);
+}
+
 const char *attach__how(const struct attach *attach)
 {
+	if (attach->sites_cnt)
+		return "call-site";
 	return attach->probed ? "kprobe" : "fentry";
 }
 
@@ -133,34 +170,38 @@ void attach__refuse(struct attach *attach, const char *doing, int err)
 	attach->state = STATE_REFUSED;
 }
 
-static struct bpf_link *link_one(const struct attach *attach, struct bpf_program *program, bool at_exit)
+static int link_one(struct attach *attach, struct bpf_program *program, const char *symbol, size_t offset, bool retprobe)
 {
-	LIBBPF_OPTS(bpf_kprobe_opts, options, .retprobe = at_exit);
+	LIBBPF_OPTS(bpf_kprobe_opts, options, .retprobe = retprobe, .offset = offset);
+	struct bpf_link *link;
 
-	if (attach->probed)
-		return bpf_program__attach_kprobe_opts(program, attach->symbol, &options);
-	return bpf_program__attach_trace(program);
+	if (!program)
+		return 0;
+	link = attach->probed ? bpf_program__attach_kprobe_opts(program, symbol, &options) :
+				bpf_program__attach_trace(program);
+	if (!link)
+		return -errno;
+	attach->links[attach->links_cnt++] = link;
+	return 0;
 }
 
 int attach__attach(struct attach *attach)
 {
-	int err;
+	int err = 0;
 
 	/* The exit first: an entry without its exit would break the stack. */
-	if (attach->leave) {
-		attach->leave_link = link_one(attach, attach->leave, true);
-		if (!attach->leave_link)
-			return -errno;
+	for (int i = 0; !err && i < attach->sites_cnt; i++) {
+		const struct call_site *site = &attach->sites[i];
+
+		err = link_one(attach, attach->leave, site->function, site->after, false) ?:
+		      link_one(attach, attach->enter, site->function, site->offset, false);
 	}
-	if (attach->enter) {
-		attach->enter_link = link_one(attach, attach->enter, false);
-		if (!attach->enter_link) {
-			err = -errno;
-			attach__detach(attach);
-			return err;
-		}
-	}
-	return 0;
+	if (!attach->sites_cnt)
+		err = link_one(attach, attach->leave, attach->symbol, 0, true) ?:
+		      link_one(attach, attach->enter, attach->symbol, 0, false);
+	if (err)
+		attach__detach(attach);
+	return err;
 }
 
 /*
@@ -187,7 +228,7 @@ static void add_missed(struct attach *attach, const struct bpf_link *link)
 	struct kprobe_link_info info = {};
 	__u32 size = sizeof(info);
 
-	if (!link || !attach->probed || bpf_obj_get_info_by_fd(bpf_link__fd(link), &info, &size) ||
+	if (!attach->probed || bpf_obj_get_info_by_fd(bpf_link__fd(link), &info, &size) ||
 	    size < sizeof(info))
 		return;
 	attach->missed += info.missed;
@@ -196,13 +237,11 @@ static void add_missed(struct attach *attach, const struct bpf_link *link)
 
 int attach__detach(struct attach *attach)
 {
-	int err;
+	int err = 0;
 
-	add_missed(attach, attach->enter_link);
-	add_missed(attach, attach->leave_link);
-	err = bpf_link__destroy(attach->enter_link);
-	err = bpf_link__destroy(attach->leave_link) ?: err;
-	attach->enter_link = NULL;
-	attach->leave_link = NULL;
+	for (int i = 0; i < attach->links_cnt; i++)
+		add_missed(attach, attach->links[i]);
+	while (attach->links_cnt)
+		err = bpf_link__destroy(attach->links[--attach->links_cnt]) ?: err;
 	return err;
 }

@@ -5,121 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
 #include "abi.h"
+#include "counter_trial.h"
 #include "cpu_event.h"
-#include "kernel_work.h"
 #include "read_cost.h"
 
 #define USUAL "cycles,instructions,LLC-load-misses,L1-dcache-load-misses"
-/* Long enough that events which take turns on a PMU (once per timer tick) all get one. */
-#define TRIAL_NS 60000000LL
-/* Running less than this part of the time, an event shares its counter with others. */
-#define WHOLE 0.99
-
 struct counters {
 	int asked;
 	int cpus;
 	struct cpu_event events[COUNTERS_MAX];
 	struct read_cost cost;
 };
-
-static long long now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-/* Lets the first `first` of the events count kernel work; totals of each are what this trial added. */
-static int try_events(const struct counters *counters, int first, struct event_total *totals)
-{
-	long long end_ns = now_ns() + TRIAL_NS;
-	int err = 0;
-
-	for (int i = 0; i < first; i++) {
-		totals[i] = cpu_event__total(&counters->events[i]);
-		cpu_event__control(&counters->events[i], PERF_EVENT_IOC_ENABLE);
-	}
-	do
-		err = kernel_work();
-	while (!err && now_ns() < end_ns);
-	for (int i = 0; i < first; i++) {
-		cpu_event__control(&counters->events[i], PERF_EVENT_IOC_DISABLE);
-		totals[i] = cpu_event__since(&counters->events[i], totals[i]);
-	}
-	return err;
-}
-
-/* How many of the events, from the first, count all of the time when they count together. */
-static int fitting(const struct counters *counters)
-{
-	struct event_total totals[COUNTERS_MAX];
-
-	for (int first = 1; first <= counters->asked; first++) {
-		if (try_events(counters, first, totals))
-			return first - 1;
-		for (int i = 0; i < first; i++)
-			if (counters->events[i].works && cpu_event__running(totals[i]) < WHOLE)
-				return first - 1;
-	}
-	return counters->asked;
-}
-
-static void name_those_that_fit(const struct counters *counters, char *text, size_t size)
-{
-	int fit = fitting(counters);
-	size_t used = 0;
-
-	text[0] = '\0';
-	for (int i = 0; i < fit; i++)
-		if (counters->events[i].works && used < size)
-			used += snprintf(text + used, size - used, "%s%s", used ? "," : "", counters->events[i].row.name);
-}
-
-/* An event can open and never count: arm64 takes raw cache events that its PMU does not have. */
-static void check_that_they_count(struct counters *counters)
-{
-	struct event_total totals[COUNTERS_MAX];
-	bool shared = false;
-	char fit[128];
-	int err = try_events(counters, counters->asked, totals);
-
-	for (int i = 0; i < counters->asked; i++) {
-		struct cpu_event *event = &counters->events[i];
-
-		if (!event->works)
-			continue;
-		shared = shared || cpu_event__running(totals[i]) < WHOLE;
-		if (totals[i].count)
-			continue;
-		snprintf(event->reason, sizeof(event->reason), "%s%s%s", totals[i].running_ns ?
-			 "it opens, but counted nothing while the kernel copied memory" :
-			 "it never got a counter of the PMU: other events use them all",
-			 err ? "; the trial ended early: " : "", err ? strerror(-err) : "");
-		cpu_event__close(event);
-	}
-	if (!shared) {
-		/* Should they have to share later, then with others: the sampler, perf, the NMI watchdog. */
-		for (int i = 0; i < counters->asked; i++)
-			if (counters->events[i].works)
-				snprintf(counters->events[i].reason, sizeof(counters->events[i].reason),
-					 "it shared the PMU with the sampler, with perf or with others");
-		return;
-	}
-	name_those_that_fit(counters, fit, sizeof(fit));
-	for (int i = 0; i < counters->asked; i++)
-		if (counters->events[i].works)
-			snprintf(counters->events[i].reason, sizeof(counters->events[i].reason),
-				 "more events than the PMU has counters: they take turns; --count %s fit",
-				 *fit ? fit : "with fewer");
-}
 
 bool counters__valid(const char *text)
 {
@@ -162,7 +64,7 @@ int counters__new(struct counters **result, const char *list)
 	counters->cpus = libbpf_num_possible_cpus();
 	err = open_list(counters, list ?: USUAL);
 	if (!err && counters__count(counters))
-		check_that_they_count(counters);
+		counter_trial__check(counters->events, counters->asked);
 	if (err) {
 		counters__free(counters);
 		return err;
@@ -260,7 +162,7 @@ json_t *counters__events_json(const struct counters *counters)
 	for (int i = 0; counters && i < counters->asked; i++) {
 		const struct cpu_event *event = &counters->events[i];
 		double share = event->works ? share_of_time(event) : 0;
-		bool scaled = event->works && share < WHOLE;
+		bool scaled = event->works && share < RUNS_ALL_THE_TIME;
 
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s?, s:o}", "name", event->row.name,
 			"unit", event->row.unit,

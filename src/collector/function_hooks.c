@@ -47,6 +47,24 @@ static bool is_required(int row)
 	return row == ROW_send || row == ROW_receive;
 }
 
+static void find(struct functions *functions, int row, const struct attach_sources *sources)
+{
+	const struct hooked_function *wanted = &function_rows[row];
+	const struct functions_options *options = &functions->options;
+	struct attach *function = &functions->all[row];
+
+	if (wanted->kind != KIND_CALL)
+		attach__find(function, wanted->symbols, sources, options->attach);
+	else if (options->attach != ATTACH_NOTHING && options->copy_in != COPY_IN_BRACKET)
+		attach__find_calls(function, COPY_CALLERS, wanted->symbols, sources);
+	else
+		snprintf(function->symbol, sizeof(function->symbol), "%s", wanted->symbols);
+	if (options->attach == ATTACH_NOTHING || function->state == STATE_UNUSED) {
+		function->state = STATE_UNUSED;
+		snprintf(function->reason, sizeof(function->reason), "not asked for");
+	}
+}
+
 int functions__new(struct functions **result, const struct btf *btf, const struct functions_options *options)
 {
 	enum attach_wish wish = options->attach;
@@ -68,19 +86,15 @@ int functions__new(struct functions **result, const struct btf *btf, const struc
 		return err;
 	}
 	sources.ksyms = ksyms;
-	for (int row = 0; row < ROW_CNT; row++) {
-		struct attach *function = &functions->all[row];
-
-		attach__find(function, function_rows[row].symbols, &sources, wish);
-		if (wish == ATTACH_NOTHING) {
-			function->state = STATE_UNUSED;
-			snprintf(function->reason, sizeof(function->reason), "not asked for");
-		}
-	}
-	ksyms__free(ksyms);
 	functions->options = *options;
+	/* Fentry only is fentry only. */
+	if (wish == ATTACH_FENTRY && options->copy_in == COPY_IN_ANY)
+		functions->options.copy_in = COPY_IN_BRACKET;
+	for (int row = 0; row < ROW_CNT; row++)
+		find(functions, row, &sources);
 	*result = functions;
-	err = zerocopy__new(&functions->zerocopy, btf, wish == ATTACH_ANY || wish == ATTACH_FENTRY);
+	err = zerocopy__new(&functions->zerocopy, &sources, wish);
+	ksyms__free(ksyms);
 	return err || wish == ATTACH_NOTHING ? err : counters__new(&functions->counters, options->count);
 }
 
@@ -106,7 +120,7 @@ void functions__refuse(struct functions *functions, int row, int err)
 	bool probed;
 
 	if (row == ROW_ZEROCOPY) {
-		zerocopy__refuse(functions->zerocopy, err);
+		zerocopy__refuse(functions->zerocopy, "load: ", err);
 		return;
 	}
 	probed = functions->all[row].probed;
@@ -117,7 +131,7 @@ void functions__refuse(struct functions *functions, int row, int err)
 	for (row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1))
 		if (functions->all[row].probed == probed)
 			attach__refuse(&functions->all[row], "load: ", err);
-	zerocopy__refuse(functions->zerocopy, err);
+	zerocopy__refuse_way(functions->zerocopy, probed, "load: ", err);
 }
 
 void functions__refuse_read_cost(struct functions *functions)
@@ -140,7 +154,7 @@ int functions__prepare(struct functions *functions, struct copyscope *skel, int 
 	int err = 0;
 
 	skel->rodata->page_bytes = sysconf(_SC_PAGESIZE);
-	zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
+	err = zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
 	skel->rodata->gate_one_in = functions->options.gate_one_in;
 	skel->rodata->gate_seed = functions->options.seed;
 	counters__prepare(functions->counters, skel, read_cost);
@@ -189,29 +203,37 @@ static int try_again(struct functions *functions)
 		attach__refuse(function, "attach a second time: ", err);
 		refused++;
 	}
+	if (refused)
+		zerocopy__refuse_way(functions->zerocopy, false, "attach a second time: ", err);
 	return refused;
 }
 
 int functions__try(struct functions *functions, struct copyscope *skel)
 {
-	bool taken[2] = {};
-	int refused = 0;
+	/* fentry, kprobe, call sites */
+	bool taken[3] = {};
+	int refused = 0, fentry_err = 0;
 
 	/* One of each kind will do: switching all of them on and off again takes seconds on a slow machine. */
 	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
 		struct attach *function = &functions->all[row];
+		int way = function->sites_cnt ? 2 : function->probed;
 		int err;
 
-		if (taken[function->probed])
+		if (taken[way])
 			continue;
 		err = attach__attach(function);
-		taken[function->probed] = !err;
+		taken[way] = !err;
 		if (!err)
 			continue;
+		if (!function->probed)
+			fentry_err = err;
 		attach__refuse(function, "attach: ", err);
 		refused++;
 	}
 	functions__detach(functions, skel);
+	if (fentry_err && !taken[0])
+		zerocopy__refuse_way(functions->zerocopy, false, "attach: ", fentry_err);
 	return refused ?: try_again(functions);
 }
 

@@ -8,24 +8,15 @@
 #include "recursion.h"
 #include "zerocopy.h"
 
-bool function_set__works(const struct attach *function)
-{
-	return function->state == STATE_READY || function->state == STATE_ATTACHED;
-}
-
-bool function_set__is_spare(const struct functions *functions, int row)
-{
-	return row && function_rows[row].kind == KIND_BRACKET && function_rows[row - 1].kind == KIND_BRACKET &&
-	       function_set__works(&functions->all[row - 1]);
-}
-
 void functions__add_hooks(const struct functions *functions, json_t *hooks)
 {
 	for (int row = 0; row < ROW_CNT; row++) {
 		const struct attach *function = &functions->all[row];
+		bool works = function_set__works(function);
 		bool spare = function_set__is_spare(functions, row);
-		bool used = function_set__works(function) && !spare;
-		const char *reason = spare ? "the row before it is better and works" : function->reason;
+		bool used = works && !spare;
+		const char *reason = !works ? function->reason : function_rows[row].kind == KIND_MARK ?
+				     "the end of the copy is hooked itself" : "another way to see the copy is better here";
 
 		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", function_rows[row].id, "instrument", "functions",
@@ -38,7 +29,7 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 	zerocopy__add_hooks(functions->zerocopy, hooks);
 }
 
-void functions__add_losses(const struct functions *functions, struct copyscope *skel, json_t *loss)
+void functions__add_losses(const struct functions *functions, json_t *loss)
 {
 	for (int row = 0; row < ROW_CNT; row++) {
 		const struct attach *function = &functions->all[row];
@@ -53,7 +44,7 @@ void functions__add_losses(const struct functions *functions, struct copyscope *
 		if (function->missed_known)
 			json_object_set_new(loss, name, json_integer(function->missed));
 	}
-	zerocopy__add_loss(functions->zerocopy, skel, loss);
+	zerocopy__add_loss(functions->zerocopy, loss);
 }
 
 json_t *functions__json(const struct functions *functions, const struct copyscope *skel)

@@ -28,7 +28,9 @@ struct functions {
 };
 
 bool function_set__works(const struct attach *function);
-/* Of two brackets only one: the second where the first does not work. */
+/* The row that sees the copy into the kernel; -1 when none works. */
+int function_set__copy_in(const struct functions *functions);
+/* Not used, because another row is better: other ways to see the copy, and the ends of a bracket where there is none. */
 bool function_set__is_spare(const struct functions *functions, int row);
 
 #endif

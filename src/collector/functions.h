@@ -12,9 +12,13 @@ struct copyscope;
 struct counters;
 struct functions;
 
+/* How the copy into the kernel is seen; COPY_IN_ANY is by bracket where that is fentry, else at the call where it can be found. */
+enum copy_in_wish { COPY_IN_ANY, COPY_IN_BRACKET, COPY_IN_CALL_SITE };
+
 struct functions_options {
 	/* ATTACH_NOTHING leaves all rows unused. */
 	enum attach_wish attach;
+	enum copy_in_wish copy_in;
 	/* Of the sends, receives and softirqs of a thread one in so many is timed; seed: which ones. */
 	unsigned int gate_one_in;
 	unsigned long long seed;
@@ -48,7 +52,7 @@ int functions__detach(struct functions *functions, struct copyscope *skel);
 /* Appends the record's hooks[] rows. */
 void functions__add_hooks(const struct functions *functions, json_t *hooks);
 /* Appends to the record's loss{}: programs that were skipped, probes that did not fire. */
-void functions__add_losses(const struct functions *functions, struct copyscope *skel, json_t *loss);
+void functions__add_losses(const struct functions *functions, json_t *loss);
 /*
  * {"cells": [{side, context, category, calls, bytes, timed_calls, self_ns, self_ns_squared, counters}],
  *  "roots": [{side, calls, timed_calls, inclusive_ns, counters}], "gate", "events", "read_cost"}

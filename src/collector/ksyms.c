@@ -146,10 +146,11 @@ static bool is_copy(const char *suffix)
 	return !strncmp(suffix, ".isra.", 6) || !strncmp(suffix, ".constprop.", 11);
 }
 
-const char *ksyms__find_name(const struct ksyms *ksyms, const char *name)
+/* KSYM_UNKNOWN if there is none. */
+static uint32_t find_name(const struct ksyms *ksyms, const char *name)
 {
 	size_t length = strlen(name);
-	const char *copy = NULL;
+	uint32_t copy = KSYM_UNKNOWN;
 
 	for (uint32_t id = 1; id < ksyms->count; id++) {
 		const char *found = ksyms__name(ksyms, id);
@@ -157,11 +158,32 @@ const char *ksyms__find_name(const struct ksyms *ksyms, const char *name)
 		if (strncmp(found, name, length))
 			continue;
 		if (!found[length])
-			return found;
+			return id;
 		if (is_copy(found + length) && !strstr(found + length, ".part.") && !strstr(found + length, ".cold"))
-			copy = copy ?: found;
+			copy = copy ?: id;
 	}
 	return copy;
+}
+
+const char *ksyms__find_name(const struct ksyms *ksyms, const char *name)
+{
+	uint32_t id = find_name(ksyms, name);
+
+	return id ? ksyms__name(ksyms, id) : NULL;
+}
+
+const char *ksyms__range(const struct ksyms *ksyms, const char *name, uint64_t *address, uint64_t *end)
+{
+	uint32_t id = find_name(ksyms, name), next = id;
+
+	/* Aliases share an address. */
+	while (id && next < ksyms->count && ksyms->table[next].address == ksyms->table[id].address)
+		next++;
+	if (!id || next == ksyms->count)
+		return NULL;
+	*address = ksyms->table[id].address;
+	*end = ksyms->table[next].address;
+	return ksyms__name(ksyms, id);
 }
 
 void ksyms__free(struct ksyms *ksyms)

@@ -26,6 +26,8 @@ const char *ksyms__name(const struct ksyms *ksyms, uint32_t id);
  * arguments (NAME.constprop.0, NAME.isra.0). Parts of it (.part, .cold) are not it. NULL if there is none.
  */
 const char *ksyms__find_name(const struct ksyms *ksyms, const char *name);
+/* Address and end (the next symbol) of the function that is found by this name; its symbol, or NULL if there is none. */
+const char *ksyms__range(const struct ksyms *ksyms, const char *name, uint64_t *address, uint64_t *end);
 void ksyms__free(struct ksyms *ksyms);
 
 #endif

@@ -44,7 +44,7 @@ static struct {
 };
 
 /* Long options without a letter. */
-enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS };
+enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
@@ -56,6 +56,8 @@ static const struct argp_option options[] = {
 	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default cycles,instructions,"
 	  "LLC-load-misses,L1-dcache-load-misses; also cpu-clock, page-faults, raw ones as r03; empty: none)", 0 },
 	{ "attach", 'a', "KIND", 0, "Hook functions by fentry or kprobe only (default any: kprobe where fentry is refused)", 0 },
+	{ "copy-in", OPTION_COPY_IN, "KIND", 0, "See the copy into the kernel by bracket or call-site (default any: by bracket "
+	  "where that is fentry; bracket where the call cannot be found)", 0 },
 	{ "watch", 'w', NULL, 0, "The target is a program that copyscope did not start", 0 },
 	{ "comm", OPTION_COMM, "NAME", 0, "With --watch: programs of this name that are started later, too", 0 },
 	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: whoever runs in this cgroup (v2) or below", 0 },
@@ -111,6 +113,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 					       !strcmp(arg, "kprobe") ? ATTACH_KPROBE : ATTACH_NOTHING;
 		if (env.functions_options.attach == ATTACH_NOTHING)
 			argp_error(state, "--attach: %s: one of any, fentry, kprobe", arg);
+		return 0;
+	case OPTION_COPY_IN:
+		env.functions_options.copy_in = !strcmp(arg, "bracket") ? COPY_IN_BRACKET :
+						!strcmp(arg, "call-site") ? COPY_IN_CALL_SITE : COPY_IN_ANY;
+		if (env.functions_options.copy_in == COPY_IN_ANY && strcmp(arg, "any"))
+			argp_error(state, "--copy-in: %s: one of any, bracket, call-site", arg);
 		return 0;
 	case 'w':
 		if (env.watch.mode == WATCH_NOBODY)

@@ -303,7 +303,7 @@ json_t *probes__loss_json(const struct probes *probes)
 		json_object_set_new(loss, loss_names[what], json_integer(probes->skel->bss->lost[what]));
 	for (int i = 0; i < HOOK_CNT; i++)
 		recursion__add(loss, hook_rows[i].id, program_of(probes->skel, i));
-	functions__add_losses(probes->functions, probes->skel, loss);
+	functions__add_losses(probes->functions, loss);
 	return loss;
 }
 

@@ -11,93 +11,86 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
-#include "cells.h"
+#include "abi.h"
 #include "hooks.h"
-#include "names.h"
 #include "recursion.h"
+#include "zerocopy_report.h"
 
-#define SYMBOL_MAX 64
-
-enum life {
-#define ZEROCOPY(id, symbols) LIFE_##id,
-	ZEROCOPIES(ZEROCOPY)
-#undef ZEROCOPY
-	LIFE_CNT,
-};
+enum ends { ENTER = 1, LEAVE = 2, BOTH = ENTER | LEAVE };
 
 static const struct {
 	const char *id;
 	const char *symbols;
+	enum ends ends;
 } rows[LIFE_CNT] = {
-#define ZEROCOPY(id, symbols) { #id, symbols },
+#define ZEROCOPY(id, symbols, ends) { #id, symbols, ends },
 	ZEROCOPIES(ZEROCOPY)
 #undef ZEROCOPY
 };
 
-enum state { UNUSED, READY, ATTACHED, MISSING, REFUSED };
-
-static const char *const state_names[] = {
-	[UNUSED] = "unused",
-	[READY] = "available",
-	[ATTACHED] = "attached",
-	[MISSING] = "missing",
-	[REFUSED] = "refused",
-};
-
 struct zerocopy {
-	/* Of all: one without the others says nothing. */
-	enum state state;
-	char reason[160];
-	char symbols[LIFE_CNT][SYMBOL_MAX];
-	struct bpf_link *links[LIFE_CNT];
+	struct attach all[LIFE_CNT];
 	/* Whether they ever were attached: then the cells are counts, and zero is one. */
 	bool counted;
 };
 
-static struct bpf_program *program_of(struct copyscope *skel, int row)
+static struct bpf_program *program_of(struct copyscope *skel, int row, enum ends end)
 {
-	switch (row) {
-#define ZEROCOPY(id, symbols) \
-	case LIFE_##id: \
-		return skel->progs.on_##id;
-	ZEROCOPIES(ZEROCOPY)
-#undef ZEROCOPY
-	default:
-		return NULL;
+	switch (row << 2 | end) {
+	case LIFE_zerocopy_use << 2 | ENTER: return skel->progs.enter_zerocopy_use;
+	case LIFE_zerocopy_use << 2 | LEAVE: return skel->progs.leave_zerocopy_use;
+	case LIFE_zerocopy_return << 2 | LEAVE: return skel->progs.leave_zerocopy_return;
+	case LIFE_zerocopy_copy << 2 | ENTER: return skel->progs.enter_zerocopy_copy;
+	case LIFE_zerocopy_drop << 2 | ENTER: return skel->progs.enter_zerocopy_drop;
+	case LIFE_zerocopy_dropped << 2 | LEAVE: return skel->progs.leave_zerocopy_dropped;
+	case LIFE_zerocopy_last << 2 | ENTER: return skel->progs.enter_zerocopy_last;
+	default: return NULL;
 	}
 }
 
-/* The first candidate that this kernel has, by BTF; else the last one, by name. */
-static bool find(char symbol[SYMBOL_MAX], const char *symbols, const struct btf *btf)
+static bool works(const struct attach *hook)
 {
-	char list[2 * SYMBOL_MAX], *save = NULL, *name;
-
-	snprintf(list, sizeof(list), "%s", symbols);
-	for (name = strtok_r(list, "|", &save); name; name = strtok_r(NULL, "|", &save)) {
-		snprintf(symbol, SYMBOL_MAX, "%s", name);
-		if (btf && btf__find_by_name_kind(btf, name, BTF_KIND_FUNC) > 0)
-			return true;
-	}
-	return false;
+	return hook->state == STATE_READY || hook->state == STATE_ATTACHED;
 }
 
-int zerocopy__new(struct zerocopy **result, const struct btf *btf, bool wanted)
+/* Where each reference that goes is seen, the last one is among them. */
+static bool is_spare(const struct zerocopy *zerocopy, int row)
+{
+	const struct attach *drop = &zerocopy->all[LIFE_zerocopy_drop];
+
+	if (row == LIFE_zerocopy_last)
+		return drop->state != STATE_MISSING;
+	return (row == LIFE_zerocopy_drop || row == LIFE_zerocopy_dropped) && drop->state == STATE_MISSING &&
+	       works(&zerocopy->all[LIFE_zerocopy_last]);
+}
+
+/* The first row without which the others say nothing, and which does not work; negative if there is none. */
+static int obstacle(const struct zerocopy *zerocopy)
+{
+	for (int row = 0; row < LIFE_CNT; row++)
+		if (!works(&zerocopy->all[row]) && !is_spare(zerocopy, row))
+			return row;
+	return -1;
+}
+
+#define EACH_USED_ROW(zerocopy, row) \
+	for (int row = 0; row < LIFE_CNT; row++) \
+		if (!is_spare(zerocopy, row))
+
+int zerocopy__new(struct zerocopy **result, const struct attach_sources *sources, enum attach_wish wish)
 {
 	struct zerocopy *zerocopy = calloc(1, sizeof(*zerocopy));
 
 	if (!zerocopy)
 		return -ENOMEM;
-	zerocopy->state = READY;
 	for (int row = 0; row < LIFE_CNT; row++) {
-		if (find(zerocopy->symbols[row], rows[row].symbols, btf))
-			continue;
-		zerocopy->state = MISSING;
-		snprintf(zerocopy->reason, sizeof(zerocopy->reason), "%s: %s", zerocopy->symbols[row],
-			 btf ? "inlined or absent in this kernel" : "this kernel has no BTF");
-	}
-	if (!wanted) {
-		zerocopy->state = UNUSED;
-		snprintf(zerocopy->reason, sizeof(zerocopy->reason), "not asked for");
+		struct attach *hook = &zerocopy->all[row];
+
+		attach__find(hook, rows[row].symbols, sources, wish);
+		if (wish == ATTACH_NOTHING) {
+			hook->state = STATE_UNUSED;
+			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
+		}
 	}
 	*result = zerocopy;
 	return 0;
@@ -105,157 +98,142 @@ int zerocopy__new(struct zerocopy **result, const struct btf *btf, bool wanted)
 
 bool zerocopy__is_ready(const struct zerocopy *zerocopy)
 {
-	return zerocopy->state == READY;
+	return obstacle(zerocopy) < 0;
 }
 
-void zerocopy__prepare(const struct zerocopy *zerocopy, struct copyscope *skel, bool load)
+int zerocopy__prepare(struct zerocopy *zerocopy, struct copyscope *skel, bool load)
 {
+	int err = 0;
+
 	for (int row = 0; row < LIFE_CNT; row++) {
-		struct bpf_program *program = program_of(skel, row);
+		struct bpf_program *enter = program_of(skel, row, ENTER), *leave = program_of(skel, row, LEAVE);
+		struct attach *hook = &zerocopy->all[row];
 
-		bpf_program__set_autoload(program, load && zerocopy->state == READY);
-		if (load && zerocopy->state == READY)
-			bpf_program__set_attach_target(program, 0, zerocopy->symbols[row]);
+		if (enter)
+			bpf_program__set_autoload(enter, false);
+		if (leave)
+			bpf_program__set_autoload(leave, false);
+		skel->rodata->life_arguments[row] = hook->arguments;
+		skel->rodata->life_probed[row] = hook->probed;
+		if (load && !err && zerocopy__is_ready(zerocopy) && !is_spare(zerocopy, row))
+			err = attach__prepare(hook, enter, leave);
 	}
+	return err;
 }
 
-void zerocopy__refuse(struct zerocopy *zerocopy, int err)
+void zerocopy__refuse_way(struct zerocopy *zerocopy, bool probed, const char *doing, int err)
 {
-	zerocopy->state = REFUSED;
-	snprintf(zerocopy->reason, sizeof(zerocopy->reason), "load: %s", strerror(-err));
+	EACH_USED_ROW(zerocopy, row)
+		if (works(&zerocopy->all[row]) && zerocopy->all[row].probed == probed)
+			attach__refuse(&zerocopy->all[row], doing, err);
+}
+
+void zerocopy__refuse(struct zerocopy *zerocopy, const char *doing, int err)
+{
+	bool probed = true;
+
+	EACH_USED_ROW(zerocopy, row)
+		probed &= zerocopy->all[row].probed;
+	zerocopy__refuse_way(zerocopy, probed, doing, err);
 }
 
 void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel)
 {
-	if (zerocopy->state != READY && zerocopy->state != ATTACHED)
+	int err = 0;
+
+	if (!zerocopy__is_ready(zerocopy))
 		return;
-	zerocopy->state = ATTACHED;
-	for (int row = 0; row < LIFE_CNT; row++) {
-		zerocopy->links[row] = bpf_program__attach(program_of(skel, row));
-		if (zerocopy->links[row])
-			continue;
-		zerocopy->state = REFUSED;
-		snprintf(zerocopy->reason, sizeof(zerocopy->reason), "%s: attach: %s", zerocopy->symbols[row],
-			 strerror(errno));
-		zerocopy__detach(zerocopy, skel);
-		return;
+	EACH_USED_ROW(zerocopy, row) {
+		struct attach *hook = &zerocopy->all[row];
+
+		err = err ?: attach__attach(hook);
+		/* It is loaded in one way, and there is no other after that. */
+		hook->kprobe_next = false;
+		hook->state = STATE_ATTACHED;
 	}
-	zerocopy->counted = true;
+	zerocopy->counted |= !err;
+	if (!err)
+		return;
+	zerocopy__detach(zerocopy, skel);
+	EACH_USED_ROW(zerocopy, row)
+		attach__refuse(&zerocopy->all[row], "attach: ", err);
 }
 
 int zerocopy__detach(struct zerocopy *zerocopy, struct copyscope *skel)
 {
 	struct zerocopy_send send;
 	struct zerocopy_use use;
-	__u64 ubuf;
+	__u64 ubuf, kept;
 	__u32 tid;
 	int err = 0;
 
-	for (int row = 0; row < LIFE_CNT; row++) {
-		err = bpf_link__destroy(zerocopy->links[row]) ?: err;
-		zerocopy->links[row] = NULL;
-	}
+	for (int row = 0; row < LIFE_CNT; row++)
+		err = attach__detach(&zerocopy->all[row]) ?: err;
 	/* What is still under way is forgotten: its end will not be seen. */
 	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.zerocopy_uses), NULL, &ubuf))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.zerocopy_uses), &ubuf, &use);
 	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.zerocopy_sends), NULL, &tid))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.zerocopy_sends), &tid, &send);
+	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.kept_arguments), NULL, &ubuf))
+		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.kept_arguments), &ubuf, &kept);
 	return err;
 }
 
 void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks)
 {
-	bool works = zerocopy->state == READY || zerocopy->state == ATTACHED;
+	int missing = obstacle(zerocopy);
 
-	for (int row = 0; row < LIFE_CNT; row++)
+	for (int row = 0; row < LIFE_CNT; row++) {
+		const struct attach *hook = &zerocopy->all[row];
+		bool spare = is_spare(zerocopy, row), used = works(hook) && missing < 0 && !spare;
+		char reason[sizeof(hook->reason) + SYMBOL_MAX];
+
+		/* All of them or none: the reason is that of the one that does not work. */
+		if (spare && hook->state != STATE_UNUSED)
+			snprintf(reason, sizeof(reason), "this kernel tells of %s reference",
+				 row == LIFE_zerocopy_last ? "each" : "the last");
+		else if (missing >= 0 && works(hook))
+			snprintf(reason, sizeof(reason), "%s: %s", zerocopy->all[missing].symbol,
+				 zerocopy->all[missing].reason);
+		else
+			snprintf(reason, sizeof(reason), "%s", hook->reason);
 		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", rows[row].id, "instrument", "functions",
-						       "symbol", zerocopy->symbols[row],
-						       "state", state_names[zerocopy->state],
-						       "how", works ? "fentry" : NULL,
-						       "reason", works ? NULL : zerocopy->reason,
+						       "symbol", hook->symbol,
+						       "state", state_names[spare || (works(hook) && !used) ?
+									    STATE_UNUSED : hook->state],
+						       "how", used ? attach__how(hook) : NULL,
+						       "reason", used ? NULL : reason,
 						       "required", 0));
-}
-
-void zerocopy__add_loss(const struct zerocopy *zerocopy, struct copyscope *skel, json_t *loss)
-{
-	for (int row = 0; zerocopy->counted && row < LIFE_CNT; row++)
-		recursion__add(loss, rows[row].id, program_of(skel, row));
-}
-
-static json_t *owners_json(const struct copyscope *skel, int cpus)
-{
-	static const char *const contexts[OWNER_CONTEXTS] = { "process", "softirq", NULL };
-	struct owner_cell *cells = calloc(cpus, sizeof(*cells));
-	json_t *array = json_array();
-
-	for (__u32 index = 0; cells && index < OWNER_CELLS; index++) {
-		__u32 owner = index / OWNER_CONTEXTS / (SIDE_OTHER + 1);
-		struct owner_cell sum = {};
-
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.owner_cells), &index, cells))
-			continue;
-		for (int cpu = 0; cpu < cpus; cpu++) {
-			sum.calls += cells[cpu].calls;
-			sum.bytes += cells[cpu].bytes;
-		}
-		if (!sum.calls)
-			continue;
-		json_array_append_new(array, json_pack("{s:s?, s:s, s:s?, s:I, s:I}",
-			"owner_side", owner == OWNER_UNKNOWN ? NULL : side_names[owner],
-			"current_side", side_names[index / OWNER_CONTEXTS % (SIDE_OTHER + 1)],
-			"context", contexts[index % OWNER_CONTEXTS],
-			"calls", (json_int_t)sum.calls, "bytes", (json_int_t)sum.bytes));
 	}
-	free(cells);
-	return array;
 }
 
-static void add_completions(const struct copyscope *skel, int cpus, json_t *completions, json_t *latencies)
+void zerocopy__add_loss(const struct zerocopy *zerocopy, json_t *loss)
 {
-	struct completion_cell *cells = calloc(cpus, sizeof(*cells));
+	if (!zerocopy->counted)
+		return;
+	EACH_USED_ROW(zerocopy, row) {
+		const struct attach *hook = &zerocopy->all[row];
+		char name[64];
 
-	for (__u32 side = 0; cells && side <= SIDE_OTHER; side++) {
-		struct completion_cell sum = {};
-		__u64 histogram[HIST_SLOTS] = {};
-
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.completion_cells), &side, cells))
-			continue;
-		for (int cpu = 0; cpu < cpus; cpu++) {
-			sum.copied += cells[cpu].copied;
-			sum.zerocopied += cells[cpu].zerocopied;
-			sum.notifications += cells[cpu].notifications;
-			sum.before_return += cells[cpu].before_return;
-			for (int slot = 0; slot < HIST_SLOTS; slot++)
-				histogram[slot] += cells[cpu].histogram[slot];
-		}
-		if (!sum.notifications)
-			continue;
-		json_array_append_new(completions, json_pack("{s:s, s:I, s:I}", "side", side_names[side],
-							     "copied", (json_int_t)sum.copied,
-							     "zerocopied", (json_int_t)sum.zerocopied));
-		json_array_append_new(latencies, json_pack("{s:s, s:I, s:I, s:o}", "side", side_names[side],
-							   "count", (json_int_t)sum.notifications,
-							   "before_return", (json_int_t)sum.before_return,
-							   "histogram", cells__histogram_json(histogram)));
+		snprintf(name, sizeof(name), "recursion_%s", rows[row].id);
+		json_object_set_new(loss, name, json_integer(recursion__skipped(hook->enter) +
+							     recursion__skipped(hook->leave)));
+		snprintf(name, sizeof(name), "missed_%s", rows[row].id);
+		if (hook->missed_known)
+			json_object_set_new(loss, name, json_integer(hook->missed));
 	}
-	free(cells);
 }
 
 void zerocopy__add_json(const struct zerocopy *zerocopy, const struct copyscope *skel, json_t *functions)
 {
-	json_t *completions = zerocopy->counted ? json_array() : json_null();
-	json_t *latencies = zerocopy->counted ? json_array() : json_null();
-	json_t *owners = json_null();
-	int cpus = libbpf_num_possible_cpus();
-
 	if (zerocopy->counted) {
-		owners = owners_json(skel, cpus);
-		add_completions(skel, cpus, completions, latencies);
+		zerocopy_report__add(skel, functions);
+		return;
 	}
-	json_object_set_new(functions, "owners", owners);
-	json_object_set_new(functions, "completions", completions);
-	json_object_set_new(functions, "completion_latency", latencies);
+	json_object_set_new(functions, "owners", json_null());
+	json_object_set_new(functions, "completions", json_null());
+	json_object_set_new(functions, "completion_latency", json_null());
 }
 
 void zerocopy__free(struct zerocopy *zerocopy)
@@ -263,6 +241,6 @@ void zerocopy__free(struct zerocopy *zerocopy)
 	if (!zerocopy)
 		return;
 	for (int row = 0; row < LIFE_CNT; row++)
-		bpf_link__destroy(zerocopy->links[row]);
+		attach__detach(&zerocopy->all[row]);
 	free(zerocopy);
 }

@@ -7,29 +7,28 @@
 
 #include <jansson.h>
 
-struct btf;
+#include "attach.h"
+
 struct copyscope;
 struct zerocopy;
 
-/* Looks the symbols up. wanted: false leaves all unused. Returns 0 or -errno. */
-int zerocopy__new(struct zerocopy **zerocopy, const struct btf *btf, bool wanted);
+/* Looks the symbols up. Returns 0 or -errno. */
+int zerocopy__new(struct zerocopy **zerocopy, const struct attach_sources *sources, enum attach_wish wish);
 /* Are they to be loaded at all? */
 bool zerocopy__is_ready(const struct zerocopy *zerocopy);
-/* Before load: sets the attach targets, or leaves the programs out. */
-void zerocopy__prepare(const struct zerocopy *zerocopy, struct copyscope *skel, bool load);
-/* The kernel did not take them. */
-void zerocopy__refuse(struct zerocopy *zerocopy, int err);
+/* Before load: chooses programs and their types, or leaves them out. Returns 0 or -errno. */
+int zerocopy__prepare(struct zerocopy *zerocopy, struct copyscope *skel, bool load);
+/* The kernel did not take them: those of the better way are by kprobe next (still ready), or refused. */
+void zerocopy__refuse(struct zerocopy *zerocopy, const char *doing, int err);
+/* The same, of those that are hooked in one way. */
+void zerocopy__refuse_way(struct zerocopy *zerocopy, bool probed, const char *doing, int err);
 /* A failure costs its own results only; the hooks say why. */
 void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel);
 int zerocopy__detach(struct zerocopy *zerocopy, struct copyscope *skel);
 /* Appends the record's hooks[] rows, and what the programs missed to loss{}. */
 void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks);
-void zerocopy__add_loss(const struct zerocopy *zerocopy, struct copyscope *skel, json_t *loss);
-/*
- * Adds to the record's functions{}: "owners": [{owner_side, current_side, context, calls, bytes}],
- * "completions": [{side, copied, zerocopied}], "completion_latency": [{side, count, before_return, histogram}]; null
- * without the hooks.
- */
+void zerocopy__add_loss(const struct zerocopy *zerocopy, json_t *loss);
+/* Adds to the record's functions{} what zerocopy_report.h says; null without the hooks. */
 void zerocopy__add_json(const struct zerocopy *zerocopy, const struct copyscope *skel, json_t *functions);
 void zerocopy__free(struct zerocopy *zerocopy);
 

@@ -25,7 +25,8 @@ DRILL_DIR := $(OUTPUT)/obj/traffic-drill
 UNIT_DIR := $(OUTPUT)/obj/unit
 TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
 DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
-UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS)
+UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) \
+	src/collector/call_decode.c src/collector/counter_trial.c
 UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))
 
 .DELETE_ON_ERROR:
@@ -53,7 +54,7 @@ $(1)/src/traffic/registry.o: $(1)/strategies.inc
 endef
 $(eval $(call traffic_compile,$(TRAFFIC_DIR),$$(SANITIZE)))
 $(eval $(call traffic_compile,$(DRILL_DIR),$$(SANITIZE)))
-$(eval $(call traffic_compile,$(UNIT_DIR),$$(UNIT_SANITIZE)))
+$(eval $(call traffic_compile,$(UNIT_DIR),$$(UNIT_SANITIZE) -Ibpf))
 
 $(OUTPUT)/traffic: $(TRAFFIC_OBJECTS)
 	$(call say,LINK,$@)

@@ -60,7 +60,9 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
         *("--instruments", "functions", "--attach", kind),
         check=None,
     )
-    assert hooked(record) == {kind, "tp_btf"}
+    assert (
+        {kind, "tp_btf"} <= hooked(record) <= {kind, "tp_btf", *(["call-site"] if kind == "kprobe" else [])}
+    )
     assert broken_identities(record) == []
     assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}
     expected = MESSAGES * SIZE
@@ -78,6 +80,50 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
         assert cells(record, "send", "calls") == 2 * calls
     names = {row["name"] for row in record["identities"] if row["holds"]}
     assert {"functions_copy_in", "functions_deferred", "functions_copy_out", "functions_sender_self"} <= names
+
+
+@cache
+def call_site(*options: str) -> dict[str, Any]:
+    """The hook on the call of the copy routine, if the collector is told to look for it."""
+    argv = [str(paths.COLLECTOR), "--probe", "--functions", "--copy-in", "call-site"]
+    done = subprocess.run([*options, *argv], capture_output=True, text=True, check=True)
+    rows = [row for row in json.loads(done.stdout)["hooks"] if row["id"].startswith("copy_in_call")]
+    return next((row for row in rows if row["state"] == "attached"), rows[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "how"),
+    [("any", "call-site", "call-site"), ("kprobe", "bracket", "kprobe")],
+)
+@pytest.mark.parametrize("impl", ["two_copy", "one_copy"])
+def test_the_copy_is_seen_at_its_call_or_between_brackets(impl: str, kind: str, way: str, how: str) -> None:
+    reason = why_not(kind) or (call_site()["reason"] if way == "call-site" else None)
+    if reason:
+        pytest.skip(reason)
+    record = record_of(
+        *("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE)),
+        *("--instruments", "functions", "--attach", kind, "--copy-in", way),
+        check=None,
+    )
+    (row,) = [row for row in record["hooks"] if row["id"].startswith("copy_in") and row["how"]]
+    assert row["how"] == how
+    assert (re.fullmatch(r"tcp_sendmsg_locked(,?\+0x[0-9a-f]+)+", row["symbol"]) is not None) == (
+        way == "call-site"
+    )
+    assert cells(record, "copy_in", "bytes") == MESSAGES * SIZE
+    assert broken_identities(record) == []
+    assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}
+    names = {row["name"] for row in record["identities"] if row["holds"]}
+    assert {"functions_copy_in", "functions_sender_self"} <= names
+
+
+def test_without_the_kernels_text_the_copy_is_bracketed_and_says_why() -> None:
+    reason = why_not() or (None if call_site()["state"] == "attached" else call_site()["reason"])
+    if reason:
+        pytest.skip(reason)
+    hidden = ("unshare", "--mount", "sh", "-c", 'mount --bind /dev/null /proc/kcore && exec "$@"', "sh")
+    row = call_site(*hidden)
+    assert row["state"] == "missing" and row["reason"].startswith("/proc/kcore: ")
 
 
 def complaints() -> list[str]:
@@ -156,17 +202,21 @@ def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
     assert broken_identities(record) == []
 
 
+@pytest.mark.parametrize("kind", ["fentry", "kprobe"])
 @pytest.mark.parametrize("placement", ["split", "same"])
-def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str) -> None:
-    reason = why_not()
+def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: str) -> None:
+    reason = why_not(kind)
     if reason:
         pytest.skip(reason)
     record = record_of(
         *("--impl", "zero_copy", "--messages", str(MESSAGES), "--size", str(SIZE)),
-        *("--instruments", "sampler,functions", "--placement", placement),
+        *("--instruments", "sampler,functions", "--placement", placement, "--attach", kind),
         check=None,
     )
     functions = record["functions"]
+    assert {row["how"] for row in record["hooks"] if row["id"].startswith("zerocopy_") and row["how"]} == {
+        kind
+    }
     assert functions["owners"], [row for row in record["hooks"] if row["id"].startswith("zerocopy_")]
     assert {row["owner_side"] for row in functions["owners"]} == {"sender"}
     owned = sum(row["bytes"] for row in functions["owners"])

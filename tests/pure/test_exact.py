@@ -69,10 +69,11 @@ def test_a_hook_that_is_missing_is_unchecked_with_its_reason() -> None:
     assert found["holds"] is None and "inlined or absent" in found["reason"]
 
 
-def test_either_bracket_of_the_copy_is_enough() -> None:
+@pytest.mark.parametrize("other", ["copy_in_check", "copy_in_call", "copy_in_call_around"])
+def test_any_way_to_see_the_copy_is_enough(other: str) -> None:
     raw = exact_record()
     hook = next(row for row in raw["hooks"] if row["id"] == "copy_in" and row["instrument"] == "functions")
-    raw["hooks"].append({**hook, "id": "copy_in_check"})
+    raw["hooks"].append({**hook, "id": other})
     hook |= {"state": "missing", "reason": "inlined or absent in this kernel"}
     assert identities(raw)["functions_copy_in"]["holds"] is True
 

@@ -53,6 +53,37 @@ def test_without_a_root_it_is_sampled_with_the_reason(root: str) -> None:
     assert not choose_tier(True, [row for row in rows if row["id"] != root]).exact
 
 
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("refused", "fentry: load: Operation not permitted; kprobe: this kernel has no kprobes"),
+        ("missing", "this kernel has no kprobes"),
+        ("missing", "this kernel has no BTF"),
+        ("missing", "/proc/kallsyms has no addresses (kernel.kptr_restrict)"),
+        ("refused", "fentry: attach: not supported here (ENOTSUPP); kprobe: attach: Operation not permitted"),
+    ],
+)
+def test_what_this_kernel_lacks_is_in_the_reason(state: str, reason: str) -> None:
+    rows = [hook(name, state=state, how=None, reason=reason) for name in ("send", "receive")]
+    for by_name in (False, True):
+        tier = choose_tier(True, rows, by_name=by_name)
+        assert not tier.exact
+        assert tier.reason == f"function hooks: refused by this kernel (tcp_send: {reason})"
+
+
+def test_the_way_of_the_copy_is_counted_and_missed_when_asked_for_in_vain() -> None:
+    rows = [hook("send"), hook("receive"), hook("copy_in_call", how="call-site")]
+    assert choose_tier(True, rows).reason == "function hooks: 1 by call-site, 2 by fentry"
+    in_vain = hook("copy_in_call", state="missing", how=None, reason="/proc/kcore: Operation not permitted")
+    tier = choose_tier(True, [hook("send"), hook("receive"), hook("copy_in"), in_vain])
+    assert tier.reason == "function hooks: 3 by fentry; not hooked: copy_in_call"
+
+
+def test_the_way_of_the_copy_is_in_the_plan() -> None:
+    args = parser().parse_args(["--copy-in", "call-site", "--instruments", "functions"])
+    assert make_plan(args, parse_instruments(args.instruments), TRAFFIC, seed=1).copy_in == "call-site"
+
+
 def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:
     rows = [hook("send"), hook("receive"), hook("switch", required=True, **REFUSED)]
     assert "tcp_switch: fentry: load" in choose_tier(True, rows).reason

@@ -61,6 +61,7 @@ class RunPlan:
     counters: bool
     seed: int
     attach: str = "any"
+    copy_in: str = "any"
     count: str | None = None
     keep: str | None = None
     # What to do on a kernel that takes no function hooks; None: such a kernel is an error.
@@ -137,7 +138,7 @@ class Conductor:
         steal_before = machine.cpu_times()
         argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
         if plan.functions:
-            argv += ["--functions", "--attach", plan.attach]
+            argv += ["--functions", "--attach", plan.attach, "--copy-in", plan.copy_in]
             argv += ["--functions-gate", str(plan.gate), "--seed", str(plan.seed)]
             argv += [] if plan.count is None else ["--count", plan.count]
         collector = self._spawn("collector", argv)

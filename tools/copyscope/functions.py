@@ -21,7 +21,7 @@ LEDGER_NAME = {
     "pin_pages": "pin",
 }
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
-HOOKS_OF = {"copy_in": ("copy_in", "copy_in_check")}
+HOOKS_OF = {"copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check")}
 # and those that count pages of a file in `pin`
 SPLICE_HOOKS = ("splice", "send_pages")
 # The columns of a row that come from counters: key of the row -> the event.

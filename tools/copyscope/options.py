@@ -158,6 +158,7 @@ def _plan_with(
         seed=seed,
         count=None if args.count is None else parse_count(args.count),
         attach=args.attach,
+        copy_in=args.copy_in,
         keep=args.keep,
     )
 

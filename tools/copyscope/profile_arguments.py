@@ -117,6 +117,13 @@ def parser() -> argparse.ArgumentParser:
     # For tests of both ways on a kernel that takes both.
     tool.add_argument("--attach", choices=("any", "fentry", "kprobe"), default="any", help=argparse.SUPPRESS)
     tool.add_argument(
+        "--copy-in",
+        choices=("any", "bracket", "call-site"),
+        default="any",
+        help="where functions are hooked: see the copy into the kernel by hooks around it, or by kprobes on"
+        " its call and the instruction after it; default bracket where that is fentry",
+    )
+    tool.add_argument(
         "--frequency",
         type=int,
         default=199,

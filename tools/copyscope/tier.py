@@ -9,6 +9,8 @@ from typing import Any
 
 # Where a send and a receive begin: without both there is nothing to charge time to.
 ROOTS = ("send", "receive")
+# The ways of hooking a function; the tracepoints beside them are hooked by tp_btf.
+HOW = ("fentry", "kprobe", "call-site")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bo
     for row in rows.values():
         if row["required"] and row["state"] not in ("available", "attached"):
             return Tier(False, f"function hooks: of no use on this kernel ({row['symbol']}: {row['reason']})")
-    ways = Counter(row["how"] for row in rows.values() if row["how"] in ("fentry", "kprobe"))
+    ways = Counter(row["how"] for row in rows.values() if row["how"] in HOW)
     counts = ", ".join(f"{count} by {way}" for way, count in sorted(ways.items()))
     left_out = sorted(row["id"] for row in rows.values() if row["state"] in ("missing", "refused"))
     without = f"; not hooked: {', '.join(left_out)}" if left_out else ""

@@ -1,0 +1,140 @@
+/* A PMU with as many counters as the test wants: events take turns on it, one tick after the other, as perf lets them. */
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include <sys/ioctl.h>
+
+#include "../../src/collector/counter_trial.h"
+#include "../../src/collector/kernel_work.h"
+#include "check.h"
+
+#define EVENTS 4
+#define TICK_NS 4000000
+
+static struct {
+	struct cpu_event events[EVENTS];
+	struct event_total totals[EVENTS];
+	bool enabled[EVENTS];
+	/* Opens, and counts nothing. */
+	bool silent[EVENTS];
+	int counters;
+	int next;
+} pmu;
+
+static int index_of(const struct cpu_event *event)
+{
+	return event - pmu.events;
+}
+
+void cpu_event__control(const struct cpu_event *event, unsigned long request)
+{
+	pmu.enabled[index_of(event)] = event->works && request == PERF_EVENT_IOC_ENABLE;
+}
+
+struct event_total cpu_event__total(const struct cpu_event *event)
+{
+	return pmu.totals[index_of(event)];
+}
+
+struct event_total cpu_event__since(const struct cpu_event *event, struct event_total before)
+{
+	struct event_total now = cpu_event__total(event);
+
+	return (struct event_total){ now.count - before.count, now.enabled_ns - before.enabled_ns,
+				     now.running_ns - before.running_ns };
+}
+
+double cpu_event__running(struct event_total total)
+{
+	return total.enabled_ns ? (double)total.running_ns / total.enabled_ns : 0;
+}
+
+void cpu_event__close(struct cpu_event *event)
+{
+	event->works = false;
+}
+
+/* One tick of work. */
+int kernel_work(void)
+{
+	const struct timespec tick = { .tv_nsec = TICK_NS };
+	int free_counters = pmu.counters;
+
+	nanosleep(&tick, NULL);
+	for (int i = 0; i < EVENTS; i++)
+		pmu.totals[i].enabled_ns += pmu.enabled[i] ? TICK_NS : 0;
+	for (int i = 0; i < EVENTS && free_counters; i++) {
+		int turn = (pmu.next + i) % EVENTS;
+
+		if (!pmu.enabled[turn])
+			continue;
+		free_counters--;
+		pmu.totals[turn].running_ns += TICK_NS;
+		pmu.totals[turn].count += pmu.silent[turn] ? 0 : 1000;
+	}
+	pmu.next = (pmu.next + 1) % EVENTS;
+	return 0;
+}
+
+static void set_up(int counters)
+{
+	static const char *const names[EVENTS] = { "cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses" };
+
+	memset(&pmu, 0, sizeof(pmu));
+	pmu.counters = counters;
+	for (int i = 0; i < EVENTS; i++) {
+		strcpy(pmu.events[i].row.name, names[i]);
+		pmu.events[i].works = true;
+	}
+}
+
+static void a_group_that_is_too_large_says_which_fit(void)
+{
+	set_up(2);
+	counter_trial__check(pmu.events, EVENTS);
+	for (int i = 0; i < EVENTS; i++) {
+		CHECK(pmu.events[i].works);
+		CHECK(strstr(pmu.events[i].reason, "more events than the PMU has counters"));
+		CHECK(strstr(pmu.events[i].reason, "--count cycles,instructions fit"));
+	}
+}
+
+static void one_that_never_counts_does_not_count_as_fitting(void)
+{
+	set_up(2);
+	pmu.silent[1] = true;
+	counter_trial__check(pmu.events, EVENTS);
+	CHECK(!pmu.events[1].works);
+	CHECK(strstr(pmu.events[1].reason, "counted nothing"));
+	CHECK(strstr(pmu.events[0].reason, "--count cycles,LLC-load-misses fit"));
+}
+
+static void a_group_that_fits_blames_others_if_it_has_to_share_later(void)
+{
+	set_up(EVENTS);
+	counter_trial__check(pmu.events, EVENTS);
+	for (int i = 0; i < EVENTS; i++) {
+		CHECK(pmu.events[i].works);
+		CHECK(strstr(pmu.events[i].reason, "with the sampler, with perf or with others"));
+	}
+}
+
+static void without_a_counter_it_never_got_one(void)
+{
+	set_up(0);
+	counter_trial__check(pmu.events, EVENTS);
+	for (int i = 0; i < EVENTS; i++) {
+		CHECK(!pmu.events[i].works);
+		CHECK(strstr(pmu.events[i].reason, "never got a counter of the PMU"));
+	}
+}
+
+const struct test counter_trial_tests[] = {
+	{ "counter_trial: a group that is too large says which fit", a_group_that_is_too_large_says_which_fit },
+	{ "counter_trial: one that never counts does not count as fitting", one_that_never_counts_does_not_count_as_fitting },
+	{ "counter_trial: a group that fits blames others if it has to share later",
+	  a_group_that_fits_blames_others_if_it_has_to_share_later },
+	{ "counter_trial: without a counter it never got one", without_a_counter_it_never_got_one },
+	{ NULL, NULL },
+};
