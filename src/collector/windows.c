@@ -11,7 +11,7 @@
 #include <bpf/libbpf.h>
 
 /* Opening and closing take about half a millisecond each, while the text of the kernel is patched on all CPUs. */
-#define WINDOW_NS 10000000ULL
+#define WINDOW_NS 20000000ULL
 #define SHARE_MAX 8
 /* A short segment has a window, too: the first comes soon, but not at once: the send queue is empty then. */
 #define FIRST_NS 20000000ULL
