@@ -114,7 +114,16 @@ cookbook: all .venv/.ready-test ## docs/BPFTRACE.md anew, from real runs of ever
 $(OUTPUT)/tests/bare: tests/bench/bare.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
 
-bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
+$(OUTPUT)/hook_kinds.bpf.o: tests/bench/hook_kinds.bpf.c $(VMLINUX_H)
+	$(Q)$(CLANG) $(BPF_FLAGS) -I$(dir $(VMLINUX_H)) -c $< -o $@
+
+$(OUTPUT)/hook_kinds.skel.h: $(OUTPUT)/hook_kinds.bpf.o
+	$(Q)bpftool gen skeleton $< name hook_kinds > $@
+
+$(OUTPUT)/tests/hook-cost: tests/bench/hook_cost.c $(OUTPUT)/hook_kinds.skel.h $(OUTPUT)/copyscope.skel.h | $(OUTPUT)/tests
+	$(Q)$(CC) $(CFLAGS) -I$(OUTPUT) -Ibpf -o $@ $< -lbpf
+
+bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/hook-cost ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
 	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
 
 clean: ## Remove what was built (not results/)

@@ -2,6 +2,7 @@
 /*
  * calls.bpf.c - the kernel time of every send and receive syscall, split into on-CPU, softirq and blocked.
  *
+ * Where one call in N is timed, all programs but that of sys_exit are attached for a part of the time (windows.h).
  * A clock per task: started at sys_enter, frozen by sched_switch, stopped at sys_exit. Softirq work that
  * runs inside the call (on veth and lo: the peer's protocol work and the deferred copy) is a time of its own.
  * blocked includes the wait for a CPU after the wake-up.
@@ -11,7 +12,7 @@
 
 /* nr -> enum call, filled by the collector for its own architecture. */
 const volatile __u8 call_of_nr[SYSCALLS_MAX];
-/* One call in so many is timed, chosen at random; all are counted. */
+/* One call in so many is timed, chosen at random, while the hooks that time are attached; all are counted. */
 const volatile __u32 time_one_in = 1;
 /* Calls that are being timed now: while there are none, the hooks that fire most often cost one load. */
 __u32 open_clocks;
@@ -90,8 +91,10 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	clock->softirq_since_ns = 0;
 	clock->spent_ns[TIME_SOFTIRQ] = 0;
 	clock->spent_ns[TIME_BLOCKED] = 0;
+	/* One that is open still: the end of that call was not seen. */
+	if (clock->call == CALL_NONE)
+		__sync_fetch_and_add(&open_clocks, 1);
 	clock->call = call;
-	__sync_fetch_and_add(&open_clocks, 1);
 	clock->enter_ns = bpf_ktime_get_ns();
 	return 0;
 }

@@ -9,6 +9,8 @@
  *             watch | copies | packets: of a program that we did not write; watch stays attached all the time
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
+ *             TIMED     required, too; where only one call in N is timed, attached in windows only (windows.h). The row
+ *                       that begins a call comes first
  *             OPTIONAL  without it a column is missing, and says so
  *             FALLBACK  used only where the row before it is absent
  *
@@ -24,11 +26,11 @@
 	HOOK(receive_bytes, bytes, sock_recv_length, OPTIONAL) \
 	HOOK(receive_bytes_at_exit, bytes, sys_exit, FALLBACK) \
 	HOOK(copy_out_bytes, bytes, skb_copy_datagram_iovec, REQUIRED) \
-	HOOK(syscall_enter, calls, sys_enter, REQUIRED) \
+	HOOK(syscall_enter, calls, sys_enter, TIMED) \
 	HOOK(syscall_exit, calls, sys_exit, REQUIRED) \
-	HOOK(task_switch, calls, sched_switch, REQUIRED) \
-	HOOK(softirq_enter, calls, softirq_entry, REQUIRED) \
-	HOOK(softirq_leave, calls, softirq_exit, REQUIRED) \
+	HOOK(task_switch, calls, sched_switch, TIMED) \
+	HOOK(softirq_enter, calls, softirq_entry, TIMED) \
+	HOOK(softirq_leave, calls, softirq_exit, TIMED) \
 	HOOK(process_fork, watch, sched_process_fork, REQUIRED) \
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exec, watch, sched_process_exec, OPTIONAL) \

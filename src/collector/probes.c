@@ -9,95 +9,21 @@
 #include <copyscope.skel.h>
 
 #include "functions.h"
-#include "hooks.h"
 #include "message.h"
 #include "names.h"
 #include "recursion.h"
+#include "tracepoints.h"
 #include "watch.h"
-
-enum need { REQUIRED, OPTIONAL, FALLBACK };
-
-enum hook_id {
-#define HOOK(id, instrument, tracepoint, need) HOOK_##id,
-	HOOKS(HOOK)
-#undef HOOK
-	HOOK_CNT,
-};
-
-static const struct hook_row {
-	const char *id;
-	const char *instrument;
-	const char *tracepoint;
-	enum need need;
-} hook_rows[HOOK_CNT] = {
-#define HOOK(id, instrument, tracepoint, need) { #id, #instrument, #tracepoint, need },
-	HOOKS(HOOK)
-#undef HOOK
-};
-
-struct hook {
-	enum attach_state state;
-	struct bpf_link *link;
-	char reason[160];
-};
+#include "windows.h"
 
 struct probes {
 	struct copyscope *skel;
 	struct hook hooks[HOOK_CNT];
 	struct functions *functions;
 	unsigned int time_one_in;
+	struct windows *windows;
 	const struct watch *watch;
 };
-
-static struct bpf_program *program_of(struct copyscope *skel, enum hook_id id)
-{
-	switch (id) {
-#define HOOK(id, instrument, tracepoint, need) \
-	case HOOK_##id:                        \
-		return skel->progs.on_##id;
-	HOOKS(HOOK)
-#undef HOOK
-	default:
-		return NULL;
-	}
-}
-
-/* Presence, from BTF. A FALLBACK row is wanted only where the row before it is missing. */
-static void find_tracepoints(struct probes *probes, const struct btf *btf, int err, bool functions)
-{
-	for (int i = 0; i < HOOK_CNT; i++) {
-		const struct hook_row *row = &hook_rows[i];
-		struct hook *hook = &probes->hooks[i];
-		char type[96];
-
-		if (!btf) {
-			hook->state = STATE_MISSING;
-			snprintf(hook->reason, sizeof(hook->reason),
-				 "/sys/kernel/btf/vmlinux: %s: this kernel has no BTF; the sampler still works: "
-				 "--instruments sampler", strerror(-err));
-			continue;
-		}
-		if ((!functions && !strcmp(row->instrument, "functions")) ||
-		    (!probes->watch && watch__owns(row->instrument))) {
-			hook->state = STATE_UNUSED;
-			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
-			continue;
-		}
-		if (row->need == FALLBACK && probes->hooks[i - 1].state == STATE_READY) {
-			hook->state = STATE_UNUSED;
-			snprintf(hook->reason, sizeof(hook->reason), "%s is better and present",
-				 hook_rows[i - 1].tracepoint);
-			continue;
-		}
-		snprintf(type, sizeof(type), "btf_trace_%s", row->tracepoint);
-		if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) > 0) {
-			hook->state = STATE_READY;
-			continue;
-		}
-		hook->state = STATE_MISSING;
-		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
-	}
-}
 
 /* What to load: everything that is READY, or one hook, or one function. */
 #define ALL -1
@@ -117,7 +43,7 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	if (!skel)
 		return -errno;
 	for (int i = 0; i < HOOK_CNT; i++)
-		bpf_program__set_autoload(program_of(skel, i), probes->hooks[i].state == STATE_READY &&
+		bpf_program__set_autoload(tracepoints__program(skel, i), probes->hooks[i].state == STATE_READY &&
 							       (only == ALL || only == i));
 	err = functions__prepare(probes->functions, skel, only_function);
 	bpf_program__set_autoload(skel->progs.on_cpu_clock, sampler);
@@ -127,7 +53,7 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	bpf_program__set_autoload(skel->progs.on_l1d_load_misses, sampler);
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
-	skel->rodata->time_one_in = probes->time_one_in;
+	skel->rodata->time_one_in = windows__one_in(probes->time_one_in);
 	err = err ?: copyscope__load(skel);
 	if (!err && only == ALL)
 		probes->skel = skel;
@@ -189,7 +115,7 @@ int probes__open(struct probes **result, unsigned int time_one_in, const struct 
 	probes->time_one_in = time_one_in;
 	probes->watch = watch;
 	btf = btf__load_vmlinux_btf();
-	find_tracepoints(probes, btf, btf ? 0 : -errno, functions->attach != ATTACH_NOTHING);
+	tracepoints__find(probes->hooks, btf, btf ? 0 : -errno, functions->attach != ATTACH_NOTHING, watch);
 	err = functions__new(&probes->functions, btf, functions);
 	btf__free(btf);
 	err = err ?: load_what_works(probes);
@@ -216,6 +142,26 @@ void probes__target(struct probes *probes, enum side side, pid_t tgid)
 	probes->skel->bss->target_tgid[side] = tgid;
 }
 
+static bool is_required(enum hook_id id)
+{
+	return hook_rows[id].need == REQUIRED || hook_rows[id].need == TIMED;
+}
+
+/* The hooks that time calls, where not every call is timed. */
+static int start_windows(struct probes *probes)
+{
+	struct windows_hooks hooks = { .open = &probes->skel->bss->open_clocks };
+	unsigned int share = windows__share(probes->time_one_in);
+
+	for (int i = 0; i < HOOK_CNT && hooks.count < WINDOWS_HOOKS_MAX; i++) {
+		if (hook_rows[i].need != TIMED)
+			continue;
+		hooks.programs[hooks.count] = tracepoints__program(probes->skel, i);
+		hooks.links[hooks.count++] = &probes->hooks[i].link;
+	}
+	return share > 1 ? windows__start(&probes->windows, &hooks, share) : 0;
+}
+
 int probes__attach(struct probes *probes, const char *instrument)
 {
 	int err = strcmp(instrument, "functions") ? 0 : functions__attach(probes->functions, probes->skel);
@@ -228,7 +174,7 @@ int probes__attach(struct probes *probes, const char *instrument)
 		if (strcmp(hook_rows[i].instrument, instrument))
 			continue;
 		if (hook->state == STATE_READY || hook->state == STATE_ATTACHED) {
-			hook->link = bpf_program__attach(program_of(probes->skel, i));
+			hook->link = bpf_program__attach(tracepoints__program(probes->skel, i));
 			if (hook->link) {
 				hook->state = STATE_ATTACHED;
 				continue;
@@ -236,19 +182,23 @@ int probes__attach(struct probes *probes, const char *instrument)
 			hook->state = STATE_REFUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "attach: %s", strerror(errno));
 		}
-		if (hook_rows[i].need == REQUIRED) {
+		if (is_required(i)) {
 			complain(hook_rows[i].tracepoint, "%s", hook->reason);
 			return -ENOENT;
 		}
 	}
-	return 0;
+	return strcmp(instrument, "calls") ? 0 : start_windows(probes);
 }
 
 int probes__detach(struct probes *probes)
 {
 	struct task_clock clock;
 	__u32 tid;
-	int err = 0;
+	int err = windows__stop(probes->windows);
+
+	probes->windows = NULL;
+	if (err)
+		complain("calls", "its hooks could not be switched: %s", strerror(-err));
 
 	for (int i = 0; i < HOOK_CNT; i++) {
 		int failed;
@@ -283,8 +233,9 @@ json_t *probes__hooks_json(const struct probes *probes)
 						       "instrument", hook_rows[i].instrument,
 						       "symbol", hook_rows[i].tracepoint,
 						       "state", state_names[hook->state],
-						       "how", works ? "tp_btf" : NULL, "reason", works ? NULL : hook->reason,
-						       "required", hook_rows[i].need == REQUIRED));
+						       "how", works ? "tp_btf" : NULL,
+						       "reason", works ? NULL : hook->reason,
+						       "required", is_required(i)));
 	}
 	functions__add_hooks(probes->functions, array);
 	return array;
@@ -302,8 +253,8 @@ json_t *probes__loss_json(const struct probes *probes)
 	for (int what = 0; what < LOSS_CNT; what++)
 		json_object_set_new(loss, loss_names[what], json_integer(probes->skel->bss->lost[what]));
 	for (int i = 0; i < HOOK_CNT; i++)
-		recursion__add(loss, hook_rows[i].id, program_of(probes->skel, i));
-	functions__add_losses(probes->functions, loss);
+		recursion__add(loss, hook_rows[i].id, tracepoints__program(probes->skel, i));
+	functions__add_losses(probes->functions, probes->skel, loss);
 	return loss;
 }
 
@@ -311,6 +262,7 @@ void probes__close(struct probes *probes)
 {
 	if (!probes)
 		return;
+	windows__stop(probes->windows);
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_link__destroy(probes->hooks[i].link);
 	functions__free(probes->functions);

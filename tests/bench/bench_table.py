@@ -5,12 +5,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hooks_table import costs
 from traffic_evidence import behind
 
 WHAT = {
     "gbps": "goodput",
     "sender_cpu_ns_per_kib": "sender's CPU time per KiB",
     "receiver_cpu_ns_per_kib": "receiver's CPU time per KiB",
+    "cpu_ns_per_kib": "both sides' CPU time per KiB",
 }
 
 CONTESTS = {
@@ -51,6 +53,8 @@ def table(paths: list[Path]) -> str:
             parts += [CONTESTS[path.stem]] if path.stem in CONTESTS else []
             parts += grid(result["comparisons"])
             parts += losses(result["comparisons"])
+            parts += failures(result["raw"])
+            parts += costs(result["raw"])
             parts += behind(result)
         parts.append("")
     return "\n".join(parts)
@@ -58,6 +62,8 @@ def table(paths: list[Path]) -> str:
 
 def grid(comparisons: list[dict[str, Any]]) -> list[str]:
     """One line for each size, number of connections and pair; a column for each quantity."""
+    if not comparisons:
+        return []
     quantities = list(dict.fromkeys(made["quantity"] for made in comparisons))
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for made in comparisons:
@@ -85,7 +91,7 @@ SAME_INFORMATION = {
 
 def losses(comparisons: list[dict[str, Any]]) -> list[str]:
     """The goodput that switching on costs: ours beside the best peer with the same information."""
-    against_off = [made for made in comparisons if made["peer"] == "off"]
+    against_off = [made for made in comparisons if made["peer"] == "off" and made["quantity"] == "gbps"]
     lines = []
     for made in against_off:
         peers = [
@@ -96,10 +102,9 @@ def losses(comparisons: list[dict[str, Any]]) -> list[str]:
         if not peers:
             continue
         best = max(peers, key=lambda peer: peer["ratio"])
-        times = f"{(1 - best['ratio']) / (1 - made['ratio']):.1f}" if made["ratio"] < 1 else "none lost"
         lines.append(
             f"| {size(made['factors']['size_bytes'])} | {made['ours']} | {percent(made)} "
-            f"| {best['ours']} | {percent(best)} | {times} |"
+            f"| {best['ours']} | {percent(best)} | {times_less(made, best)} |"
         )
     if not lines:
         return []
@@ -107,6 +112,28 @@ def losses(comparisons: list[dict[str, Any]]) -> list[str]:
     return ["", head, "|---|---|---|---|---|---|", *lines]
 
 
+def times_less(ours: dict[str, Any], peer: dict[str, Any]) -> str:
+    """How many times more the peer loses; at least: its smallest loss over our largest."""
+    if ours["high"] >= 1 or peer["high"] >= 1:
+        who = [name for name, made in (("ours", ours), ("the peer", peer)) if made["high"] >= 1]
+        middle = f"no loss found: {', '.join(who)}"
+    else:
+        middle = f"{(1 - peer['ratio']) / (1 - ours['ratio']):.1f}"
+    if ours["low"] >= 1:
+        return middle
+    return f"{middle} (at least {max(0.0, (1 - peer['high']) / (1 - ours['low'])):.1f})"
+
+
 def percent(made: dict[str, Any]) -> str:
     loss, low, high = (100 * (1 - made[key]) for key in ("ratio", "high", "low"))
     return f"{loss:.1f} % ({low:.1f} to {high:.1f})"
+
+
+def failures(raw: list[dict[str, Any]]) -> list[str]:
+    """Who could not run, at which size, and why."""
+    lines = [
+        f"- {size(item['size_bytes'])}: {name} could not be measured: {reason}"
+        for item in raw
+        for name, reason in item.get("failed", {}).items()
+    ]
+    return ["", *lines] if lines else []

@@ -1,32 +1,28 @@
 """What do our instruments cost, against what people would use instead? Tool by tool, in turns.
 
-One sender and one receiver run over veth for the whole benchmark and pause between segments; each block
-has one segment without any tool and one with each. A tool is attached before its segment begins and
-detached after it ends, so its start is not in the figure.
+One sender and one receiver run over veth for all tools of one size, and pause between segments. Each turn of
+a tool is four segments: off, on, on, off: two pairs in both orders, so that a drift of the machine falls
+out. A tool is attached before its segments begin and detached after they end: its start and end do not count.
 """
 
 import contextlib
 import random
-import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from copyscope import paths
 from copyscope.child import Child
 from copyscope.options import choose_congestion
 from copyscope.topology import SIDES, LinkSettings, Topology, open_topology
+from observers import FREQUENCY, Observer, ObserverError, bpftrace, ours, perf_stat, program
 from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (64, 1024, 65536)
-# The default of tools/profile.py, and of profile.bt.
-FREQUENCY = "199"
-SEGMENT_S = 0.5
-HERE = Path(__file__).resolve().parent
-Tool = Callable[["Stage"], contextlib.AbstractContextManager[None]]
+SEGMENT_S = 0.2
+# Ours is small and has to be known better; a turn of it takes half as long as one of the others.
+OUR_TURNS = 3
+Sample = dict[str, float]
 
 
 class Stage:
@@ -54,113 +50,92 @@ class Stage:
             child = self.sender if side == "sender" else self.receiver
             self.collector.ask(f"target {side} {child.pid}", "target")
         self.collector.ask("symbols", "symbols", 30)
+        self.counting = perf_stat(self.sender, self.receiver, exit_)
         self.sender.ask("go", "going")
         time.sleep(SEGMENT_S)
-        self.mark = self._mark()
+        self.marks = self._mark()
 
-    def segment(self) -> dict[str, float]:
-        """Goodput of SEGMENT_S of traffic; nothing is in flight before and after."""
-        before = self.mark
+    def segment(self) -> Sample:
+        """SEGMENT_S of traffic; nothing is in flight before and after."""
+        before = self.marks
         begin_ns = self.sender.ask("resume", "resumed")["t_ns"]
         time.sleep(SEGMENT_S)
-        self.mark = self._mark()
-        sent = self.mark["bytes"] - before["bytes"]
-        return {"gbps": 8 * sent / (self.mark["t_ns"] - begin_ns)}
+        self.marks = self._mark()
+        sent = self.marks[0]["bytes"] - before[0]["bytes"]
+        cpu_ns = sum(
+            after["process_cpu_ns"] - at["process_cpu_ns"]
+            for at, after in zip(before, self.marks, strict=True)
+        )
+        return {
+            "gbps": 8 * sent / (self.marks[0]["t_ns"] - begin_ns),
+            "cpu_ns_per_kib": cpu_ns / (sent / 1024),
+        }
 
-    def _mark(self) -> dict[str, Any]:
+    def _mark(self) -> tuple[dict[str, Any], dict[str, Any]]:
         mark = self.sender.ask("pause", "mark", 30)
-        self.receiver.ask(f"settle {mark['bytes']}", "mark", 30)
-        return mark
+        return mark, self.receiver.ask(f"settle {mark['bytes']}", "mark", 30)
+
+    def turn(self, observer: Observer) -> list[tuple[Sample, Sample]]:
+        """Two pairs of (on, off)."""
+        before = self.segment()
+        with observer():
+            first, second = self.segment(), self.segment()
+        return [(first, before), (second, self.segment())]
 
 
-@contextlib.contextmanager
-def nothing(_stage: Stage) -> Iterator[None]:
-    yield
-
-
-def ours(instruments: str) -> Tool:
-    @contextlib.contextmanager
-    def attached(stage: Stage) -> Iterator[None]:
-        stage.collector.ask(f"open {instruments}", "opened", 30)
-        try:
-            yield
-        finally:
-            stage.collector.ask("close", "closed", 30)
-
-    return attached
-
-
-def program(argv: list[str], ready: str | None) -> Tool:
-    """A tool of others: `ready` is a line that says that it is attached (None: 0.5 s are enough for perf)."""
-
-    @contextlib.contextmanager
-    def attached(_stage: Stage) -> Iterator[None]:
-        with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as errors:
-            out = subprocess.PIPE if ready else subprocess.DEVNULL
-            with subprocess.Popen(argv, cwd=scratch, stdout=out, stderr=errors, text=True) as tool:
-                try:
-                    if ready:
-                        assert tool.stdout is not None
-                        while ready not in tool.stdout.readline():
-                            if tool.poll() is not None:
-                                raise SystemExit(f"{argv[0]}: ended before it was attached")
-                    else:
-                        time.sleep(0.5)
-                    yield
-                finally:
-                    if tool.poll() is not None:
-                        errors.seek(0)
-                        raise SystemExit(f"{' '.join(argv)}: {errors.read().decode()}")
-                    tool.send_signal(signal.SIGINT)
-                    try:
-                        tool.communicate(timeout=60)
-                    except subprocess.TimeoutExpired:
-                        tool.kill()
-                        raise SystemExit(f"{' '.join(argv)}: does not end on SIGINT") from None
-
-    return attached
-
-
-def bpftrace(script: str) -> Tool:
-    # BEGIN runs when the first probe is attached; the others follow within a millisecond or two.
-    path = str(HERE / script)
-    mount = 'mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
-    return program(["unshare", "--mount", "sh", "-c", mount, "sh", "bpftrace", path], "attached")
-
-
-def tools() -> dict[str, Tool]:
-    """Every contestant; `off` is the control."""
+def observers(stage: Stage) -> dict[str, tuple[Observer, int]]:
+    """Every contestant, and how many turns it has in a round."""
     record = ["perf", "record", "-a", "-g", "-F", FREQUENCY, "-e", "cpu-clock", "-o", "perf.data"]
+    traced = f"{stage.sender.pid},{stage.receiver.pid}"
+    trace = ["perf", "trace", "-s", "-p", traced, "-o", "trace.txt"]
+    collector = stage.collector
     return {
-        "off": nothing,
-        "ours": ours("bytes,sampler"),
-        "ours_calls": ours("calls"),
-        "perf_record": program(record, None),
-        "perf_trace": program(["perf", "trace", "-s", "-a", "-o", "trace.txt"], None),
-        "bpftrace_calls": bpftrace("calls.bt"),
-        "bpftrace_profile": bpftrace("profile.bt"),
+        # What the segments of a ledger have attached, and those of the system calls.
+        "ours": (ours(collector, "bytes,sampler", stage.counting), OUR_TURNS),
+        "ours_calls": (ours(collector, "calls"), OUR_TURNS),
+        # What the first is made of.
+        "ours_bytes": (ours(collector, "bytes"), 1),
+        "ours_sampler": (ours(collector, "sampler"), 1),
+        "ours_counters": (ours(collector, "", stage.counting), 1),
+        "perf_record": (program("perf record", record), 1),
+        "bpftrace_profile": (bpftrace("profile.bt"), 1),
+        "perf_trace": (program("perf trace", trace), 1),
+        "bpftrace_calls": (bpftrace("calls.bt"), 1),
     }
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result per size: each tool against the control, and every sample."""
+    """One result for each size: each tool against the traffic alone, every sample, and who failed."""
     shuffler = random.Random(seed)
     link = LinkSettings(congestion=choose_congestion(None))
     for size_bytes in SIZES_BYTES:
         with contextlib.ExitStack() as exit_:
             topology = exit_.enter_context(open_topology("veth", link, paths.XDP_OBJECT))
-            stage = Stage(topology, size_bytes, cpus, exit_)
-            contestants = tools()
-            samples: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
-            for _ in range(BLOCKS):
-                order = list(contestants)
-                shuffler.shuffle(order)
-                for name in order:
-                    with contestants[name](stage):
-                        samples[name].append(stage.segment())
-            made = [
-                compare(samples, name, "off", "gbps", {"size_bytes": size_bytes})
-                for name in contestants
-                if name != "off"
-            ]
-        yield made, {"size_bytes": size_bytes, "samples": samples}
+            yield _one_size(Stage(topology, size_bytes, cpus, exit_), size_bytes, shuffler)
+
+
+def _one_size(
+    stage: Stage, size_bytes: int, shuffler: random.Random
+) -> tuple[list[Comparison], dict[str, Any]]:
+    contestants = observers(stage)
+    pairs: dict[str, list[tuple[Sample, Sample]]] = {name: [] for name in contestants}
+    failed: dict[str, str] = {}
+    for _ in range((BLOCKS + 1) // 2):
+        order = [name for name, (_, turns) in contestants.items() for _ in range(turns)]
+        shuffler.shuffle(order)
+        for name in order:
+            if name in failed:
+                continue
+            try:
+                pairs[name] += stage.turn(contestants[name][0])
+            except ObserverError as error:
+                failed[name] = str(error)
+    made = [
+        compare({name: on, "off": off}, name, "off", quantity, {"size_bytes": size_bytes})
+        for name, both in pairs.items()
+        if both and name not in failed
+        for on, off in (tuple(map(list, zip(*both, strict=True))),)
+        for quantity in ("gbps", "cpu_ns_per_kib")
+    ]
+    samples = {name: [{"on": on, "off": off} for on, off in both] for name, both in pairs.items()}
+    return made, {"size_bytes": size_bytes, "failed": failed, "samples": samples}

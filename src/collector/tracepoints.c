@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "tracepoints.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <copyscope.skel.h>
+
+#include "watch.h"
+
+const struct hook_row hook_rows[HOOK_CNT] = {
+#define HOOK(id, instrument, tracepoint, need) { #id, #instrument, #tracepoint, need },
+	HOOKS(HOOK)
+#undef HOOK
+};
+
+struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id)
+{
+	switch (id) {
+#define HOOK(id, instrument, tracepoint, need) \
+	case HOOK_##id:                        \
+		return skel->progs.on_##id;
+	HOOKS(HOOK)
+#undef HOOK
+	default:
+		return NULL;
+	}
+}
+
+/* A FALLBACK row is wanted only where the row before it is missing. */
+void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, int err, bool functions, bool watched)
+{
+	for (int i = 0; i < HOOK_CNT; i++) {
+		const struct hook_row *row = &hook_rows[i];
+		struct hook *hook = &hooks[i];
+		char type[96];
+
+		if (!btf) {
+			hook->state = STATE_MISSING;
+			snprintf(hook->reason, sizeof(hook->reason),
+				 "/sys/kernel/btf/vmlinux: %s: this kernel has no BTF; the sampler still works: "
+				 "--instruments sampler", strerror(-err));
+			continue;
+		}
+		if ((!functions && !strcmp(row->instrument, "functions")) ||
+		    (!watched && watch__owns(row->instrument))) {
+			hook->state = STATE_UNUSED;
+			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
+			continue;
+		}
+		if (row->need == FALLBACK && hooks[i - 1].state == STATE_READY) {
+			hook->state = STATE_UNUSED;
+			snprintf(hook->reason, sizeof(hook->reason), "%s is better and present",
+				 hook_rows[i - 1].tracepoint);
+			continue;
+		}
+		snprintf(type, sizeof(type), "btf_trace_%s", row->tracepoint);
+		if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) > 0) {
+			hook->state = STATE_READY;
+			continue;
+		}
+		hook->state = STATE_MISSING;
+		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
+	}
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* tracepoints.h - the rows of HOOKS in bpf/hooks.h, and which of them this kernel has. */
+#ifndef COPYSCOPE_TRACEPOINTS_H
+#define COPYSCOPE_TRACEPOINTS_H
+
+#include <stdbool.h>
+
+#include "attach.h"
+#include "hooks.h"
+
+struct bpf_link;
+struct bpf_program;
+struct btf;
+struct copyscope;
+
+enum need { REQUIRED, TIMED, OPTIONAL, FALLBACK };
+
+enum hook_id {
+#define HOOK(id, instrument, tracepoint, need) HOOK_##id,
+	HOOKS(HOOK)
+#undef HOOK
+	HOOK_CNT,
+};
+
+struct hook_row {
+	const char *id;
+	const char *instrument;
+	const char *tracepoint;
+	enum need need;
+};
+extern const struct hook_row hook_rows[HOOK_CNT];
+
+struct hook {
+	enum attach_state state;
+	struct bpf_link *link;
+	char reason[160];
+};
+
+/* Presence, from BTF; btf NULL: err says why there is none. functions, watched: whether their rows are wanted. */
+void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, int err, bool functions, bool watched);
+struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id);
+
+#endif

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "windows.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <bpf/libbpf.h>
+
+/* Opening and closing take about half a millisecond each, while the text of the kernel is patched on all CPUs. */
+#define WINDOW_NS 20000000ULL
+#define SHARE_MAX 8
+/* A short segment has a window, too: the first comes soon, but not at once: the send queue is empty then. */
+#define FIRST_NS 20000000ULL
+#define LOOK_NS 1000000ULL
+#define NSEC_PER_SEC 1000000000ULL
+
+struct windows {
+	struct windows_hooks hooks;
+	unsigned int share;
+	unsigned int seed;
+	pthread_t thread;
+	pthread_mutex_t mutex;
+	pthread_cond_t stopping;
+	bool stop;
+	int err;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
+}
+
+/* Sleeps; false when told to stop. The mutex is held. */
+static bool rest(struct windows *windows, uint64_t ns)
+{
+	uint64_t until_ns = now_ns() + ns;
+	struct timespec until = { until_ns / NSEC_PER_SEC, until_ns % NSEC_PER_SEC };
+
+	while (!windows->stop)
+		if (pthread_cond_timedwait(&windows->stopping, &windows->mutex, &until) == ETIMEDOUT)
+			return true;
+	return false;
+}
+
+/* Uniform between 0 and twice the mean, so that windows keep no step with anything. */
+static uint64_t random_ns(struct windows *windows, uint64_t mean_ns)
+{
+	return 2.0 * mean_ns * rand_r(&windows->seed) / RAND_MAX;
+}
+
+static int drop(struct windows *windows, int i)
+{
+	struct bpf_link **link = windows->hooks.links[i];
+	int err = bpf_link__destroy(*link);
+
+	*link = NULL;
+	return err;
+}
+
+/* What began in the window also ends in it, however long it takes: or long calls would be missing. */
+static bool close_window(struct windows *windows)
+{
+	windows->err = drop(windows, 0);
+	do {
+		if (windows->err || !rest(windows, LOOK_NS))
+			return false;
+	} while (*windows->hooks.open);
+	for (int i = 1; i < windows->hooks.count && !windows->err; i++)
+		windows->err = drop(windows, i);
+	return !windows->err;
+}
+
+/* The first comes last: whoever begins must be followed from the beginning. */
+static bool open_window(struct windows *windows)
+{
+	for (int i = windows->hooks.count - 1; i >= 0; i--) {
+		*windows->hooks.links[i] = bpf_program__attach(windows->hooks.programs[i]);
+		if (!*windows->hooks.links[i]) {
+			windows->err = -errno;
+			return false;
+		}
+	}
+	return true;
+}
+
+static void *run(void *argument)
+{
+	struct windows *windows = argument;
+	uint64_t rest_ns = random_ns(windows, FIRST_NS / 2);
+
+	pthread_mutex_lock(&windows->mutex);
+	while (close_window(windows) && rest(windows, rest_ns)) {
+		if (!open_window(windows) || !rest(windows, WINDOW_NS))
+			break;
+		rest_ns = random_ns(windows, WINDOW_NS * (windows->share - 1));
+	}
+	pthread_mutex_unlock(&windows->mutex);
+	return NULL;
+}
+
+unsigned int windows__share(unsigned int one_in)
+{
+	return one_in < SHARE_MAX ? one_in : SHARE_MAX;
+}
+
+unsigned int windows__one_in(unsigned int one_in)
+{
+	return one_in / windows__share(one_in);
+}
+
+int windows__start(struct windows **result, const struct windows_hooks *hooks, unsigned int share)
+{
+	struct windows *windows = calloc(1, sizeof(*windows));
+	pthread_condattr_t attr;
+	int err;
+
+	if (!windows)
+		return -ENOMEM;
+	windows->hooks = *hooks;
+	windows->share = share;
+	windows->seed = now_ns();
+	pthread_mutex_init(&windows->mutex, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&windows->stopping, &attr);
+	pthread_condattr_destroy(&attr);
+	err = -pthread_create(&windows->thread, NULL, run, windows);
+	if (err) {
+		pthread_cond_destroy(&windows->stopping);
+		free(windows);
+		return err;
+	}
+	*result = windows;
+	return 0;
+}
+
+int windows__stop(struct windows *windows)
+{
+	int err;
+
+	if (!windows)
+		return 0;
+	pthread_mutex_lock(&windows->mutex);
+	windows->stop = true;
+	pthread_cond_signal(&windows->stopping);
+	pthread_mutex_unlock(&windows->mutex);
+	pthread_join(windows->thread, NULL);
+	err = windows->err;
+	pthread_cond_destroy(&windows->stopping);
+	free(windows);
+	return err;
+}

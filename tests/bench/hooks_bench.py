@@ -1,0 +1,153 @@
+"""What does one event of a hook cost? Program by program: here, and in a guest those that are refused here.
+
+tests/bench/hook_cost.c measures: CPU time of many events with the program attached, less that of the same
+work without it, in turns. A guest is emulated: only the ratios of its figures mean anything.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+# A guest runs this file itself.
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "tools")]
+
+from copyscope import paths  # noqa: E402
+from copyscope.stats import bootstrap  # noqa: E402
+from samples import BLOCKS, Comparison  # noqa: E402
+
+HOOK_COST = ".output/tests/hook-cost"
+BOOT = paths.ROOT / "tests" / "kernels" / "boot.sh"
+KERNELS = Path("~/.cache/copyscope/kernels").expanduser()
+# The newest of tests/kernels/matrix.py: it takes every kind of hook.
+GUEST = "sid-amd64"
+GUEST_S = 240
+ROW_S = 60
+MARK = "@@HOOK "
+# A pair takes milliseconds.
+PAIRS = 4 * BLOCKS
+CALLS = 20_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call of hook_cost; `what` is what the table says."""
+
+    what: str
+    kind: str
+    target: str
+    work: str = "getpid"
+    reads: str = ""
+
+    def argv(self) -> list[str]:
+        end = [self.reads] if self.reads else []
+        return [HOOK_COST, self.kind, self.target, self.work, str(CALLS), str(PAIRS), *end]
+
+
+# Called once by getpid(2), on every kernel since 2.6.24.
+FUNCTION = "__task_pid_nr_ns"
+KINDS = (
+    Row("tp_btf", "tp_btf", "sys_enter"),
+    Row("raw_tp", "raw_tp", "sys_enter"),
+    Row("classic tracepoint", "tracepoint", "sys_enter"),
+    Row("tp_btf, a hook that only sockets reach", "tp_btf", "sock_recv_length", "peek"),
+    Row("tp_btf and the clock", "tp_btf", "sys_enter", reads="clock"),
+    *(Row(f"tp_btf and {n} counter{'s'[: n > 1]}", "tp_btf", "sys_enter", reads=str(n)) for n in range(1, 5)),
+)
+FUNCTIONS = (
+    Row("fentry", "fentry", FUNCTION),
+    Row("fexit", "fexit", FUNCTION),
+    Row("kprobe", "kprobe", FUNCTION),
+    Row("kretprobe", "kretprobe", FUNCTION),
+)
+SAMPLES = (
+    Row("timer, no program", "perf_event", "cpu-clock", "tcp"),
+    Row("timer and program", "perf_event+program", "cpu-clock", "tcp"),
+    Row("timer, program and kernel stack", "perf_event+stack", "cpu-clock", "tcp"),
+)
+OURS = (
+    Row("calls: begin of another system call", "ours:on_syscall_enter", "sys_enter"),
+    Row("calls: end of another system call", "ours:on_syscall_exit", "sys_exit"),
+    Row("calls: begin of a receive", "ours:on_syscall_enter", "sys_enter", "peek"),
+    Row("calls: end of a receive", "ours:on_syscall_exit", "sys_exit", "peek"),
+    Row("calls: softirq begins", "ours:on_softirq_enter", "softirq_entry", "tcp"),
+    Row("calls: softirq ends", "ours:on_softirq_leave", "softirq_exit", "tcp"),
+    Row("bytes: a send", "ours:on_send_bytes", "sock_send_length", "unix"),
+    Row("bytes: a receive", "ours:on_receive_bytes", "sock_recv_length", "peek"),
+    Row("bytes: a copy to the program", "ours:on_copy_out_bytes", "skb_copy_datagram_iovec", "tcp"),
+)
+HERE_ROWS = (*KINDS, *FUNCTIONS, *SAMPLES, *OURS)
+GUEST_ROWS = (*KINDS, *FUNCTIONS)
+
+
+def rows(seed: int, _cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
+    """This machine, then the guest: every row with its values, and which could not run and why."""
+    yield [], _summary("host", os.uname().release, list(_measure(HERE_ROWS)), seed)
+    kernel, found = _guest()
+    yield [], _summary("guest", kernel, found, seed)
+
+
+def _measure(wanted: tuple[Row, ...]) -> Iterator[dict[str, Any]]:
+    for row in wanted:
+        one: dict[str, Any] = {"what": row.what, "kind": row.kind, "target": row.target, "work": row.work}
+        one["reads"] = row.reads or None
+        try:
+            done = subprocess.run(
+                row.argv(), capture_output=True, text=True, check=False, timeout=ROW_S, cwd=paths.ROOT
+            )
+        except subprocess.TimeoutExpired:
+            yield one | {"failed": f"no end within {ROW_S} s"}
+            continue
+        if done.returncode:
+            yield one | {"failed": done.stderr.strip() or f"status {done.returncode}"}
+        else:
+            yield one | json.loads(done.stdout)
+
+
+def _guest() -> tuple[str, list[dict[str, Any]]]:
+    """The rows of a guest and its kernel; without one, every row says why."""
+    root = KERNELS / GUEST / "root"
+    if not root.exists():
+        reason = f"no guest: {root}: missing: make check-kernels KERNELS=7.x fetches it"
+        return GUEST, [{"what": row.what, "failed": reason} for row in GUEST_ROWS]
+    command = f"{sys.executable} -B tests/bench/hooks_bench.py"
+    done = subprocess.run(
+        [str(BOOT), str(root), command],
+        env={**os.environ, "COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_S)},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=paths.ROOT,
+    )
+    said = [line.split(MARK, 1)[1] for line in done.stdout.splitlines() if MARK in line]
+    found = [json.loads(line) for line in said]
+    kernel = next((one["kernel"] for one in found if "kernel" in one), GUEST)
+    found = [one for one in found if "what" in one]
+    missing = GUEST_ROWS[len(found) :]
+    last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+    return kernel, [*found, *({"what": r.what, "failed": f"the guest ended: {last}"} for r in missing)]
+
+
+def _summary(where: str, kernel: str, found: list[dict[str, Any]], seed: int) -> dict[str, Any]:
+    for one in found:
+        if "ns" in one:
+            low, high = bootstrap(one["ns"], seed)
+            one |= {"median_ns": median(one["ns"]), "low_ns": low, "high_ns": high}
+    return {"where": where, "kernel": kernel, "hooks": found}
+
+
+def main() -> int:
+    """In the guest: each row as one line, as soon as it is there."""
+    print(MARK + json.dumps({"kernel": os.uname().release}), flush=True)
+    for one in _measure(GUEST_ROWS):
+        print(MARK + json.dumps(one), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
