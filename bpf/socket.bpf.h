@@ -32,7 +32,7 @@ static __always_inline __u32 protocol_of(const struct sock *sk)
 
 	if (family != AF_INET && family != AF_INET6)
 		return PROTOCOL_CNT;
-	if (watch_netns && BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) != watch_netns)
+	if (!in_watched_netns(sk))
 		return PROTOCOL_CNT;
 	/* A bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
 	protocol = BPF_CORE_READ(sk, sk_protocol);

@@ -45,16 +45,18 @@ int on_zerocopy_use(void *ctx)
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct zerocopy_use fresh = {}, *use;
 	struct zerocopy_send send = {};
-	__u64 given = 0;
+	__u64 sk = 0, given = 0;
 
-	if (bpf_get_func_ret(ctx, &send.ubuf) || !send.ubuf || bpf_get_func_arg(ctx, 2, &given))
+	if (!functions_on)
+		return 0;
+	if (bpf_get_func_arg(ctx, 0, &sk) || bpf_get_func_ret(ctx, &send.ubuf) || !send.ubuf || bpf_get_func_arg(ctx, 2, &given))
 		return 0;
 	send.is_new = send.ubuf != given;
 	use = bpf_map_lookup_elem(&zerocopy_uses, &send.ubuf);
 	if (use && !send.is_new) {
 		use->returned_ns = 0;
 	} else {
-		fresh.side = current_side();
+		fresh.side = in_watched_netns((struct sock *)sk) ? current_side() : SIDE_OTHER;
 		if (bpf_map_update_elem(&zerocopy_uses, &send.ubuf, &fresh, BPF_ANY)) {
 			count_loss(LOSS_ZEROCOPY_MAP_FULL);
 			return 0;
@@ -103,7 +105,7 @@ int on_zerocopy_copy(void *ctx)
 	__u64 argument = 0, ubuf;
 	__u32 owner, index;
 
-	if (bpf_get_func_arg(ctx, 0, &argument))
+	if (!functions_on || bpf_get_func_arg(ctx, 0, &argument))
 		return 0;
 	skb = (struct sk_buff *)argument;
 	/* skb_end_pointer(): end is an offset on every 64-bit architecture. */

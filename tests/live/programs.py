@@ -189,3 +189,51 @@ def redis(directory: Path, value_bytes: int) -> Iterator[int]:
         with running(benchmark):
             time.sleep(0.3 * SLOW)
             yield process.pid
+
+
+KNOWN = """
+import os, socket, struct, sys
+how, port, messages, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+peer = socket.create_connection(("127.0.0.1", port))
+SO_ZEROCOPY, MSG_ZEROCOPY, MSG_ERRQUEUE = 60, 0x4000000, 0x2000
+payload, completed = bytes(size), 0
+if how == "sendfile":
+    file = os.memfd_create("known")
+    os.write(file, payload)
+if how == "zerocopy":
+    peer.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+for _ in range(messages):
+    if how == "sendfile":
+        assert os.sendfile(peer.fileno(), file, 0, size) == size
+    elif how == "zerocopy":
+        assert peer.send(payload, MSG_ZEROCOPY) == size
+    else:
+        assert peer.send(payload) == size
+    back = 0
+    while how == "echo" and back < size:
+        back += len(peer.recv(size - back))
+peer.shutdown(socket.SHUT_WR)
+# The end of the peer's stream: everything has arrived there.
+assert peer.recv(1) == b""
+while how == "zerocopy" and completed < messages:
+    _, ancillary, _, _ = peer.recvmsg(1, 512, MSG_ERRQUEUE)
+    _, _, _, _, _, low, high = struct.unpack_from("=I4B2I", ancillary[0][2])
+    completed += high - low + 1
+"""
+KNOWN_PEER = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+peer, _ = server.accept()
+while block := peer.recv(1 << 17):
+    if sys.argv[2] == "echo":
+        peer.sendall(block)
+"""
+
+
+@contextlib.contextmanager
+def known_sender(how: str, messages: int, size: int) -> Iterator[list[str]]:
+    """A command that sends messages of one size: copied, echo (they come back), sendfile, zerocopy."""
+    port = free_port()
+    with running([sys.executable, "-c", KNOWN_PEER, str(port), how]):
+        wait_for_port(port)
+        yield [sys.executable, "-c", KNOWN, how, str(port), str(messages), str(size)]

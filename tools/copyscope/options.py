@@ -14,6 +14,7 @@ from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.plan import (
     SAMPLED,
     Segment,
+    all_at_once,
     arm_probes,
     parse_count,
     parse_cpus,
@@ -134,9 +135,7 @@ def _plan_with(
     if args.messages is None:
         segments = schedule_segments(args.duration, tuple(arms), seed)
     else:
-        # One segment, every instrument at once, and so no control to compare with.
-        name = "+".join(arm for arm in arms if arm != "unprobed")
-        probes = {name: tuple(dict.fromkeys(probe for arm in arms.values() for probe in arm))}
+        probes = all_at_once(arms)
     return RunPlan(
         kind=args.topology,
         link=LinkSettings(

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from copyscope.errors import UsageError
+from copyscope.plan import parse_count, parse_instruments
 from copyscope.profile_arguments import UsageParser
 
 WHOM = ("--pid", "--comm", "--cgroup")
@@ -56,12 +57,31 @@ def parser() -> argparse.ArgumentParser:
         "--instruments",
         default="auto",
         metavar="LIST",
-        help="auto, or some of counters,calls,sampler",
+        help="auto, or some of counters,calls,sampler,functions",
     )
+    # For tests of both ways on a kernel that takes both.
+    tool.add_argument("--attach", choices=("any", "fentry", "kprobe"), default="any", help=argparse.SUPPRESS)
     tool.add_argument(
         "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
     )
-    tool.add_argument("--gate", type=int, default=16, metavar="N", help="time one syscall in N; default 16")
+    tool.add_argument(
+        "--gate",
+        type=int,
+        metavar="N",
+        help="time one syscall in N, and one send or receive where functions are hooked; all are counted;"
+        " default 16, and 1 with --whole",
+    )
+    tool.add_argument(
+        "--count",
+        metavar="LIST",
+        help="events to count per hooked function (tools/profile.py --help lists them), or none",
+    )
+    tool.add_argument(
+        "--whole",
+        action="store_true",
+        help="every instrument from the first moment to the last: a short command is seen as a whole, but"
+        " what watching costs is not known",
+    )
     tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
     out = made.add_argument_group("output")
     out.add_argument("--live", action="store_true", help="a screen that is refreshed while it runs")
@@ -87,7 +107,17 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
     if not 1 <= args.frequency <= 50_000:
         raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
-    if not 1 <= args.gate <= 1_000_000:
+    if args.gate is not None and not 1 <= args.gate <= 1_000_000:
         raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
+    if args.count is not None:
+        parse_count(args.count)
+        if "functions" not in parse_instruments(args.instruments):
+            raise UsageError(
+                "--count: counts per function, and no function is hooked: --instruments sampler,functions"
+            )
+    if args.live and args.whole:
+        raise UsageError(
+            "--live and --whole: the screen is refreshed after each segment, and --whole has one"
+        )
     if args.live and args.json == "-":
         raise UsageError("--live and --json -: both want stdout: give --json a file")
