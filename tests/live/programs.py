@@ -14,6 +14,11 @@ from profiling import SLOW, record_of
 
 Record = dict[str, Any]
 
+# How much longer programs go on in a guest: there attaching takes a second, and so does every look at them.
+STRETCH = max(1.0, SLOW / 2)
+# Function hooks take longest to attach; they have tests of their own.
+SAMPLED = ("--instruments", "counters,calls,sampler")
+
 NGINX = """\
 daemon off;
 master_process on;
@@ -109,8 +114,12 @@ def iperf3_server() -> Iterator[int]:
 
 
 def watch(*options: str, check: int | None = 0) -> Record:
-    """The record of a watched program."""
-    return record_of(*options, check=check)
+    """The record of a watched program; by samples unless it says how."""
+    return record_of(*(() if "--instruments" in options else SAMPLED), *options, check=check)
+
+
+def stretched(seconds: float) -> str:
+    return str(round(seconds * STRETCH))
 
 
 def bytes_of(record: Record, account: str) -> int:

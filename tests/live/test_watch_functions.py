@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 import pytest
-from profiling import broken_identities, is_root, profile
+from profiling import SLOW, broken_identities, is_root, profile
 from programs import held, iperf3_server, known_sender, missing, watch
 from test_functions import MESSAGES, SIZE, cells, hooked, why_not
 
@@ -82,7 +82,8 @@ def test_one_call_in_four_is_timed_and_every_one_is_counted() -> None:
 def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
     reason = why_not()
     with iperf3_server() as port:
-        record = watch("--duration", "3", "--", "iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", "4")
+        argv = ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", str(round(4 * SLOW))]
+        record = watch("--instruments", "auto", "--", *argv)
     assert broken_identities(record) == []
     arms = {segment["arm"] for segment in record["run"]["segments"]}
     assert record["run"]["tier"] == ("sampled" if reason else "exact")
