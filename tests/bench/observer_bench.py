@@ -19,6 +19,7 @@ from copyscope import paths
 from copyscope.child import Child
 from copyscope.options import choose_congestion
 from copyscope.topology import SIDES, LinkSettings, Topology, open_topology
+from copyscope.tracefs import IN_TRACEFS
 from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (64, 1024, 65536)
@@ -123,9 +124,7 @@ def program(argv: list[str], ready: str | None) -> Tool:
 
 def bpftrace(script: str) -> Tool:
     # BEGIN runs when the first probe is attached; the others follow within a millisecond or two.
-    path = str(HERE / script)
-    mount = 'mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
-    return program(["unshare", "--mount", "sh", "-c", mount, "sh", "bpftrace", path], "attached")
+    return program([*IN_TRACEFS, "bpftrace", str(HERE / script)], "attached")
 
 
 def tools() -> dict[str, Tool]:

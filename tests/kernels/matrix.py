@@ -71,8 +71,6 @@ LEFT_OUT = {
     "test_perf_agreement.py": "needs thousands of samples: minutes in a guest",
     "test_perf_stat.py": "about perf, not the kernel",
     "test_sweep_live.py": "about the sweep, not the kernel",
-    "test_watch_faults.py": "watching other programs has not been shown to work in guests yet",
-    "test_watch_programs.py": "watching other programs has not been shown to work in guests yet",
 }
 # What --brief leaves out besides.
 BRIEF_LEFT_OUT = {
@@ -87,6 +85,22 @@ BRIEF_LEFT_OUT = {
     **{
         f"test_nics.py::test_{name}": "about taking and giving back, which no kernel does its own way"
         for name in ("ctrl_c", "settings_hold", "what_others_need")
+    },
+    # A command that forks, an exit status, one program of others, functions of a known one: enough.
+    **{
+        f"test_watch_faults.py::test_{name}": "no kernel does it its own way"
+        for name in (
+            *("one_line", "a_thread", "a_pid", "a_program", "a_command", "ctrl_c", "a_name", "a_cgroup"),
+            *("attaching", "children_are_followed_unless_not_wanted[False]"),
+        )
+    },
+    **{
+        f"test_watch_programs.py::test_{name}": "iperf3 that writes is enough"
+        for name in ("iperf3_as_a_command[sendfile]", "nginx", "python", "a_portrait", "a_splice", "redis")
+    },
+    **{
+        f"test_watch_functions.py::test_{name}": "copies and zero-copy of a known sender are enough"
+        for name in ("both_directions", "sendfile", "one_call_in_four", "auto_takes", "a_kernel_that")
     },
     **{
         f"test_profile_{name}": "the same on every kernel"
@@ -107,6 +121,7 @@ KPROBE_TESTS = (
         for impl in ("per_field", "two_copy", "one_copy", "zero_copy")
     ),
     "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean[kprobe]",
+    "test_watch_functions.py::test_what_is_copied_in_is_counted_to_the_byte[kprobe]",
 )
 # What goes wrong in the middle of a run, and other people's tools: long, and with --brief on one kernel only.
 FAULT_TESTS = ("test_profile_faults.py", "test_topology.py", "test_bpftrace.py", "test_second_opinion.py")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from copyscope.errors import RunError
+from copyscope.tracefs import IN_TRACEFS
 
 # A tool is attached when it has opened its events and opens no more for this long, or for so many times the
 # longest that it took from one to the next.
@@ -88,11 +89,8 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
 
 @contextlib.contextmanager
 def _running(peer: Peer, watched: Watched, output: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    # In a mount namespace of its own: tracefs is not mounted everywhere, and it is not ours to mount.
-    tracefs = 'mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
-    argv = ["unshare", "--mount", "sh", "-c", tracefs, "sh", *peer.argv(watched)]
     tool = subprocess.Popen(
-        argv,
+        [*IN_TRACEFS, *peer.argv(watched)],
         cwd=watched.directory,
         stdin=subprocess.DEVNULL,
         stdout=output,
