@@ -44,8 +44,8 @@ class Traffic:
     resolved: dict[str, Any]
 
 
-def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
-    """What can be refused without running anything. Returns the instruments."""
+def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
+    """The instruments, and that nothing was asked of functions that are not hooked."""
     instruments = parse_instruments(args.instruments)
     if args.compare_tiers and not {"sampler", "functions"} <= set(instruments):
         asked = args.instruments
@@ -56,6 +56,12 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
             raise UsageError(
                 "--count: counts per function, and no function is hooked: --instruments sampler,functions"
             )
+    return instruments
+
+
+def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
+    """What can be refused without running anything. Returns the instruments."""
+    instruments = check_instruments(args)
     try:
         open_topology(args.topology, LinkSettings(), paths.XDP_OBJECT)
     except TopologyError as error:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from copyscope import stats
-from copyscope.attribution import SIDES, side_times
-from copyscope.segments import Record
+from copyscope.attribution import side_times
+from copyscope.segments import Record, processes
 
 # What both tiers see as the same thing. The rest of the kernel has no hooks of its own: in the exact tier
 # its time is the self time of the send, the receive or the softirq around it.
@@ -32,7 +32,7 @@ def compare_tiers(record: Record) -> list[dict[str, Any]]:
     exact, spread = _exact(record)
     hits = _sampled(record)
     rows = []
-    for side in SIDES:
+    for side in (*processes(record), "other"):
         exact_ns = sum(ns for key, ns in exact.items() if key[0] == side)
         samples = sum(count for key, count in hits.items() if key[0] == side)
         if not exact_ns or not samples:

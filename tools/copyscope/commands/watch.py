@@ -27,8 +27,10 @@ from copyscope.plan import (
     parse_instruments,
 )
 from copyscope.render.live import LiveView
-from copyscope.render.terminal import make_console
+from copyscope.render.terminal import make_console, print_lines, report_width
+from copyscope.render.tiers import tier_lines
 from copyscope.render.watch import render
+from copyscope.tiers import why_not
 from copyscope.watch.conductor import Watcher
 from copyscope.watch.plan import Seen, WatchPlan
 from copyscope.watch.target import (
@@ -52,7 +54,6 @@ def main(argv: list[str]) -> int:
     options, command = split(argv)
     args = parser().parse_args(options)
     check_usage(args, command)
-    parse_instruments(args.instruments)
     build_if_stale()
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
@@ -84,12 +85,14 @@ def main(argv: list[str]) -> int:
     keep(made, seen, args, out)
     if seen.status:
         return seen.status
+    if args.compare_tiers and why_not(made):
+        return 1
     return 0 if made["verdict"]["valid"] else 1
 
 
 def make_plan(args: argparse.Namespace, target: Target, seed: int) -> WatchPlan:
     """`auto` is exact where the kernel allows it, as for traffic of our own; the live view shows samples."""
-    if args.instruments != "auto":
+    if args.instruments != "auto" or args.compare_tiers:
         return plan_with(args, target, seed, parse_instruments(args.instruments))
     sampled = plan_with(args, target, seed, SAMPLED)
     # A sample that falls into a kprobe's program is lost (bpf_prog_active): not in one segment.
@@ -172,4 +175,7 @@ def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -
     if args.json:
         keeping.write_json(made, args.json)
     if args.json != "-":
-        render(made, verbose=args.verbose, console=make_console())
+        console = make_console()
+        render(made, verbose=args.verbose, console=console)
+        if args.compare_tiers:
+            print_lines(tier_lines(made, report_width(console)), console)

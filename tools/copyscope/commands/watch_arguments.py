@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from copyscope.errors import UsageError
-from copyscope.plan import parse_count, parse_instruments
+from copyscope.options import check_instruments
 from copyscope.profile_arguments import UsageParser
 
 WHOM = ("--pid", "--comm", "--cgroup")
@@ -90,6 +90,11 @@ def parser() -> argparse.ArgumentParser:
     )
     out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
     out.add_argument("--out", metavar="DIR", help="keep the record (and its folded stacks) in this directory")
+    out.add_argument(
+        "--compare-tiers",
+        action="store_true",
+        help="exact and sampled shares of this run side by side (hooks functions, too)",
+    )
     out.add_argument("-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, symbols")
     out.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return made
@@ -109,12 +114,7 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
         raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
     if args.gate is not None and not 1 <= args.gate <= 1_000_000:
         raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
-    if args.count is not None:
-        parse_count(args.count)
-        if "functions" not in parse_instruments(args.instruments):
-            raise UsageError(
-                "--count: counts per function, and no function is hooked: --instruments sampler,functions"
-            )
+    check_instruments(args)
     if args.live and args.whole:
         raise UsageError(
             "--live and --whole: the screen is refreshed after each segment, and --whole has one"
