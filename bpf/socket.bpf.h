@@ -84,17 +84,21 @@ static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u3
 	return *protocol == PROTOCOL_CNT ? CALL_NONE : call;
 }
 
+static __always_inline __u64 receive_flags(struct pt_regs *regs, __u32 call)
+{
+#if defined(__TARGET_ARCH_x86)
+	return call == CALL_RECVFROM ? BPF_CORE_READ(regs, r10) : call == CALL_RECVMSG ? BPF_CORE_READ(regs, dx) : 0;
+#elif defined(__TARGET_ARCH_arm64)
+	return call == CALL_RECVFROM ? SYSCALL_ARG(regs, 3) : call == CALL_RECVMSG ? SYSCALL_ARG(regs, 2) : 0;
+#else
+	return 0;
+#endif
+}
+
 /* Looking at what stays in the queue, or reading the error queue, moves no payload: such calls are not counted. */
 static __always_inline bool is_looking(struct pt_regs *regs, __u32 call)
 {
-	__u64 flags = 0;
-
-#if defined(__TARGET_ARCH_x86)
-	flags = call == CALL_RECVFROM ? BPF_CORE_READ(regs, r10) : call == CALL_RECVMSG ? BPF_CORE_READ(regs, dx) : 0;
-#elif defined(__TARGET_ARCH_arm64)
-	flags = call == CALL_RECVFROM ? SYSCALL_ARG(regs, 3) : call == CALL_RECVMSG ? SYSCALL_ARG(regs, 2) : 0;
-#endif
-	return flags & (MSG_PEEK | MSG_ERRQUEUE);
+	return receive_flags(regs, call) & (MSG_PEEK | MSG_ERRQUEUE);
 }
 
 static __always_inline enum direction direction_of(__u32 call)

@@ -51,6 +51,15 @@ def test_both_directions_of_one_process_and_its_children() -> None:
     assert {"functions_copy_in", "functions_copy_out"} <= held(record)
 
 
+def test_what_is_only_looked_at_is_copied_and_not_received() -> None:
+    with known_sender("peek", MESSAGES, SIZE) as argv:
+        record = watch("--whole", "--instruments", "sampler", "--", *argv, check=None)
+    assert broken_identities(record) == []
+    assert record["rx_bytes"] == SENT
+    assert sum(row["bytes"] for row in record["volume"] if row["direction"] == "peek") == SENT
+    assert sum(row["bytes"] for row in record["volume"] if row["direction"] == "copy_out") == 2 * SENT
+
+
 def test_sendfile_refers_to_pages_and_copies_nothing() -> None:
     record = known("sendfile")
     assert cells(record, "copy_in", "bytes") == 0
@@ -84,7 +93,6 @@ def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
     with iperf3_server() as port:
         argv = ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", str(round(4 * SLOW))]
         record = watch("--instruments", "auto", "--", *argv)
-    assert broken_identities(record) == []
     arms = {segment["arm"] for segment in record["run"]["segments"]}
     assert record["run"]["tier"] == ("sampled" if reason else "exact")
     assert ("functions" in arms) == (record["functions"] is not None) == (reason is None)

@@ -28,6 +28,7 @@ def function_identities(record: Record) -> list[Identity]:
     pinned = added(referenced, "bytes") + zerocopy_bytes
     sending = _tolerance(segments, "sent", largest(sent))
     received = [row for row in _over_tcp(record, "receive") if row["syscall"] != SPLICED_IN]
+    received += _over_tcp(record, "peek")
     receiving = _tolerance(segments, "received", largest(received))
     copied = added(sent, "bytes") - pinned
     return [
@@ -40,7 +41,13 @@ def function_identities(record: Record) -> list[Identity]:
             tolerance=sending,
         ),
         bytes_identity(
-            *(record, "functions_copy_out", "copy_out", added(received, "bytes"), "bytes received"),
+            *(
+                record,
+                "functions_copy_out",
+                "copy_out",
+                added(received, "bytes"),
+                "bytes received or looked at",
+            ),
             tolerance=receiving,
         ),
         *_of_zerocopy(record, segments, zerocopy_bytes, sending),
