@@ -15,6 +15,7 @@ examples:
   sudo tools/profile.py --cgroup system.slice/nginx.service --live
   sudo tools/profile.py --pid 4711 --duration 10 --advise
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
+  sudo tools/profile.py --whole --instruments functions -- curl -T file http://192.0.2.1/
 
 exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or invalid one, 2 wrong usage
 """
