@@ -130,10 +130,7 @@ static json_t *volume_now(struct collector *collector)
 	return volume;
 }
 
-/*
- * From here to here the function hooks count: what a watched program had moved by then goes into the answer, since it is
- * not paused while they are attached.
- */
+/* What a watched program had moved when the function hooks began, or ceased, to count: it goes on while they come and go. */
 static void add_volume_at_switch(struct collector *collector, json_t *answer, bool hooking)
 {
 	if (hooking && collector->watch.mode != WATCH_NOBODY)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from copyscope.watch_verdict import FILE_READS
 from profiling import is_root
 from programs import (
     bytes_of,
@@ -68,7 +69,7 @@ def test_nginx_copies_less_with_sendfile(tmp_path: Path) -> None:
     assert bytes_of(pages, "deferred") == 0  # pages of the page cache are delivered, not copied
     assert bytes_of(copies, "pin") == 0 and bytes_of(copies, "copy_in") > 1 << 24
     # Without sendfile the file is copied to the program first.
-    reads = [row for row in copies["samples"] if row["symbol"] == "filemap_read" and row["side"] == "target"]
+    reads = [row for row in copies["samples"] if row["symbol"] in FILE_READS and row["side"] == "target"]
     assert sum(row["samples"] for row in reads) > 0
     assert "reading files into the program takes" in copies["verdict"]["sentence"]
     assert "by reference to pages" in pages["verdict"]["sentence"]

@@ -27,8 +27,8 @@ WORDS = {
     "completion": "completions",
     "copy_out": "the copy out to the program",
 }
-# The kernel's copy from the page cache to a program that reads a file in order to send it.
-FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read")
+# The kernel's copy from the page cache to a program that reads a file in order to send it; the last is tmpfs.
+FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read", "shmem_file_read_iter")
 
 
 def find_verdict(record: Record) -> dict[str, Any]:
