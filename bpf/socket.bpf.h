@@ -19,9 +19,11 @@
 #define SYSCALL_ARG(regs, n) BPF_CORE_READ(regs, regs[n])
 /* What the call was entered with: the first argument is overwritten by the return value. */
 #define SYSCALL_FD(regs) BPF_CORE_READ(regs, orig_x0)
+#define SPLICE_FD_OUT(regs) SYSCALL_ARG(regs, 2)
 #else
 #define SYSCALL_NR(regs) BPF_CORE_READ(regs, orig_ax)
 #define SYSCALL_FD(regs) BPF_CORE_READ(regs, di)
+#define SPLICE_FD_OUT(regs) BPF_CORE_READ(regs, dx)
 #endif
 
 /* PROTOCOL_CNT when it is neither, as are the sockets of the local domain and of netlink. */
@@ -62,6 +64,11 @@ static __always_inline __u32 protocol_of_fd(__u32 fd)
 	return sk ? protocol_of(sk) : PROTOCOL_CNT;
 }
 
+static __always_inline struct sock *socket_of_call(struct pt_regs *regs, __u32 call)
+{
+	return socket_of_fd(call == CALL_SPLICE ? SPLICE_FD_OUT(regs) : SYSCALL_FD(regs));
+}
+
 /* The call as it is counted: CALL_NONE when no TCP or UDP socket takes part in it. */
 static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u32 *protocol)
 {
@@ -71,11 +78,7 @@ static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u3
 	if (call != CALL_SPLICE) {
 		*protocol = protocol_of_fd(SYSCALL_FD(regs));
 	} else {
-#if defined(__TARGET_ARCH_arm64)
-		*protocol = protocol_of_fd(SYSCALL_ARG(regs, 2));
-#else
-		*protocol = protocol_of_fd(BPF_CORE_READ(regs, dx));
-#endif
+		*protocol = protocol_of_fd(SPLICE_FD_OUT(regs));
 		if (*protocol == PROTOCOL_CNT) {
 			call = CALL_SPLICE_READ;
 			*protocol = protocol_of_fd(SYSCALL_FD(regs));

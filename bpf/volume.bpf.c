@@ -165,6 +165,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	long nr = SYSCALL_NR(regs);
 	struct volume_cell *cell;
 	__u32 protocol, call;
+	struct sock *sk;
 
 	if (ret < 0 || current_side() == SIDE_OTHER)
 		return;
@@ -183,10 +184,14 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 		return;
 	}
 	cell = count_volume(protocol, direction_of(call), call, ret);
-	if (protocol == PROTOCOL_TCP && call == CALL_SPLICE_READ)
-		count_socket(socket_of_fd(SYSCALL_FD(regs)), DIRECTION_RECEIVE, ret);
+	sk = socket_of_call(regs, call);
+	/* Another thread has closed it meanwhile. */
+	if (!sk)
+		return;
+	if (protocol == PROTOCOL_TCP)
+		count_socket(sk, direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)
-		note_send(cell, socket_of_fd(SYSCALL_FD(regs)), regs, call, protocol, ret);
+		note_send(cell, sk, regs, call, protocol, ret);
 }
 
 /* Before 6.3 there is no sock_send_length: what the call returned, where its file is a socket. */
