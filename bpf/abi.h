@@ -105,6 +105,8 @@ enum direction {
 	DIRECTION_RECEIVE,
 	/* What of the received was copied to the program's memory, packet by packet. */
 	DIRECTION_COPY_OUT,
+	/* Looked at with MSG_PEEK: copied, and still in the queue. */
+	DIRECTION_PEEK,
 	DIRECTION_CNT,
 };
 

@@ -41,6 +41,11 @@ enum hook_kind {
 	KIND_CALL,
 	/* As a root, on top of any task: softirq work of a vector that is not followed as such. */
 	KIND_WORK,
+	/*
+	 * As a root where our own traffic runs: a receiver that sleeps in its call when the hooks come has entered it unseen.
+	 * As a span in a program that is watched: it copies in the same function from sockets that are no business of ours.
+	 */
+	KIND_OWN_ROOT,
 };
 
 /* Where a hooked function's bytes are. */

@@ -37,13 +37,14 @@ static __always_inline int announce(__u32 category, __s64 bytes)
 
 static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 bytes)
 {
+	bool root = kind == KIND_ROOT || (kind == KIND_OWN_ROOT && watch_mode == WATCH_NOBODY);
 	struct shadow *shadow;
 	struct reading now = {};
 
 	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
-	if (kind == KIND_ROOT && current_side() == SIDE_OTHER)
+	if (root && current_side() == SIDE_OTHER)
 		return 0;
-	shadow = begin(kind == KIND_ROOT || kind == KIND_WORK);
+	shadow = begin(root || kind == KIND_WORK);
 	if (!shadow)
 		return 0;
 	read_if_timed(shadow, &now);
@@ -51,7 +52,7 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)) {
 		charge(shadow, &now);
 		/* No root contains itself: it ended and its exit did not fire. */
-		if (kind == KIND_ROOT && unwind(shadow, row)) {
+		if (root && unwind(shadow, row)) {
 			shadow->depth--;
 			count_loss(LOSS_SHADOW_BROKEN);
 		}
@@ -132,6 +133,9 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 \
 		if (KIND_##kind == KIND_BRACKET) \
 			return announce(CATEGORY_##category, at_entry); \
+		if (KIND_##kind == KIND_ROOT && \
+		    !in_watched_netns((struct sock *)ARGUMENT(ctx, ROW_##id, 0, PT_REGS_PARM1))) \
+			return 0; \
 		return enter(ROW_##id, CATEGORY_##category, KIND_##kind, at_entry); \
 	} \
 	SEC("?kretprobe") \

@@ -52,7 +52,7 @@
  * symbols   candidates in order, separated by |: the first that this kernel has is used. Without the roots of send and
  *           receive the instrument does not run; any other row that is missing leaves its time with the function around it
  * category  what its self time is charged to
- * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | WORK (abi.h)
+ * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | WORK | OWN_ROOT (abi.h); a ROOT has its socket first
  * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
  *           CHECKED (second argument, where the third says that it goes to the kernel) |
  *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages) |
@@ -91,7 +91,7 @@
 	FUNCTION(expand_head, "pskb_expand_head", SILENT, PART, NONE) \
 	FUNCTION(xdp_copy, "skb_pp_cow_data", SILENT, PART, NONE) \
 	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE) \
-	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, ROOT, RETURNED) \
+	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, OWN_ROOT, RETURNED) \
 	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE) \
 	FUNCTION(tsq, "tcp_tasklet_func|tcp_tsq_workfn", TSQ, WORK, NONE) \
 	FUNCTION(skb_alloc, "tcp_stream_alloc_skb|sk_stream_alloc_skb", SKB, SPAN, NONE) \

@@ -258,13 +258,16 @@ static __noinline int read_if_timed(struct shadow *shadow, struct reading *now)
 
 /*
  * The shadow of the current task; a softirq may interrupt a program that works on it, and then leaves it alone.
- * NULL: not followed (outside of every root), or busy.
+ * NULL: not followed (outside of every root, or hooks are still coming or going), or busy.
  */
 static __always_inline struct shadow *begin(int root)
 {
 	__u32 key = task_key(bpf_get_current_pid_tgid());
-	struct shadow *shadow = bpf_map_lookup_elem(&shadows, &key);
+	struct shadow *shadow;
 
+	if (!functions_on)
+		return NULL;
+	shadow = bpf_map_lookup_elem(&shadows, &key);
 	if (!shadow) {
 		if (!root)
 			return NULL;

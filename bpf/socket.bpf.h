@@ -19,9 +19,11 @@
 #define SYSCALL_ARG(regs, n) BPF_CORE_READ(regs, regs[n])
 /* What the call was entered with: the first argument is overwritten by the return value. */
 #define SYSCALL_FD(regs) BPF_CORE_READ(regs, orig_x0)
+#define SPLICE_FD_OUT(regs) SYSCALL_ARG(regs, 2)
 #else
 #define SYSCALL_NR(regs) BPF_CORE_READ(regs, orig_ax)
 #define SYSCALL_FD(regs) BPF_CORE_READ(regs, di)
+#define SPLICE_FD_OUT(regs) BPF_CORE_READ(regs, dx)
 #endif
 
 /* PROTOCOL_CNT when it is neither, as are the sockets of the local domain and of netlink. */
@@ -32,7 +34,7 @@ static __always_inline __u32 protocol_of(const struct sock *sk)
 
 	if (family != AF_INET && family != AF_INET6)
 		return PROTOCOL_CNT;
-	if (watch_netns && BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) != watch_netns)
+	if (!in_watched_netns(sk))
 		return PROTOCOL_CNT;
 	/* A bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
 	protocol = BPF_CORE_READ(sk, sk_protocol);
@@ -62,6 +64,11 @@ static __always_inline __u32 protocol_of_fd(__u32 fd)
 	return sk ? protocol_of(sk) : PROTOCOL_CNT;
 }
 
+static __always_inline struct sock *socket_of_call(struct pt_regs *regs, __u32 call)
+{
+	return socket_of_fd(call == CALL_SPLICE ? SPLICE_FD_OUT(regs) : SYSCALL_FD(regs));
+}
+
 /* The call as it is counted: CALL_NONE when no TCP or UDP socket takes part in it. */
 static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u32 *protocol)
 {
@@ -71,11 +78,7 @@ static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u3
 	if (call != CALL_SPLICE) {
 		*protocol = protocol_of_fd(SYSCALL_FD(regs));
 	} else {
-#if defined(__TARGET_ARCH_arm64)
-		*protocol = protocol_of_fd(SYSCALL_ARG(regs, 2));
-#else
-		*protocol = protocol_of_fd(BPF_CORE_READ(regs, dx));
-#endif
+		*protocol = protocol_of_fd(SPLICE_FD_OUT(regs));
 		if (*protocol == PROTOCOL_CNT) {
 			call = CALL_SPLICE_READ;
 			*protocol = protocol_of_fd(SYSCALL_FD(regs));
@@ -84,17 +87,21 @@ static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u3
 	return *protocol == PROTOCOL_CNT ? CALL_NONE : call;
 }
 
+static __always_inline __u64 receive_flags(struct pt_regs *regs, __u32 call)
+{
+#if defined(__TARGET_ARCH_x86)
+	return call == CALL_RECVFROM ? BPF_CORE_READ(regs, r10) : call == CALL_RECVMSG ? BPF_CORE_READ(regs, dx) : 0;
+#elif defined(__TARGET_ARCH_arm64)
+	return call == CALL_RECVFROM ? SYSCALL_ARG(regs, 3) : call == CALL_RECVMSG ? SYSCALL_ARG(regs, 2) : 0;
+#else
+	return 0;
+#endif
+}
+
 /* Looking at what stays in the queue, or reading the error queue, moves no payload: such calls are not counted. */
 static __always_inline bool is_looking(struct pt_regs *regs, __u32 call)
 {
-	__u64 flags = 0;
-
-#if defined(__TARGET_ARCH_x86)
-	flags = call == CALL_RECVFROM ? BPF_CORE_READ(regs, r10) : call == CALL_RECVMSG ? BPF_CORE_READ(regs, dx) : 0;
-#elif defined(__TARGET_ARCH_arm64)
-	flags = call == CALL_RECVFROM ? SYSCALL_ARG(regs, 3) : call == CALL_RECVMSG ? SYSCALL_ARG(regs, 2) : 0;
-#endif
-	return flags & (MSG_PEEK | MSG_ERRQUEUE);
+	return receive_flags(regs, call) & (MSG_PEEK | MSG_ERRQUEUE);
 }
 
 static __always_inline enum direction direction_of(__u32 call)

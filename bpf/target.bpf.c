@@ -4,6 +4,7 @@
 
 __u32 target_tgid[SIDE_TARGETS];
 __u64 lost[LOSS_CNT];
+__u32 functions_on;
 
 const volatile __u32 watch_mode;
 const volatile __u64 watch_cgroup_id;

@@ -26,6 +26,9 @@ extern const volatile __u32 watch_cgroup_level;
 extern const volatile __u32 watch_netns;
 #define SIDE_WATCHED SIDE_SENDER
 
+/* Set while all function hooks are attached: what they count begins and ends at one moment, whatever attaching takes. */
+extern __u32 functions_on;
+
 /* tgid -> enum watched_by */
 struct watched_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -44,6 +47,11 @@ static __always_inline __u32 side_of(__u32 tgid)
 	if (tgid && tgid == target_tgid[SIDE_RECEIVER])
 		return SIDE_RECEIVER;
 	return SIDE_OTHER;
+}
+
+static __always_inline bool in_watched_netns(const struct sock *sk)
+{
+	return !watch_netns || BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) == watch_netns;
 }
 
 static __always_inline void count_loss(enum loss what)

@@ -144,17 +144,18 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 {
+	enum direction direction = flags & MSG_PEEK ? DIRECTION_PEEK : DIRECTION_RECEIVE;
 	__u32 protocol;
 
-	/* Reading a completion is not receiving payload; neither is looking at what stays in the queue. */
-	if (ret < 0 || flags & (MSG_ERRQUEUE | MSG_PEEK) || current_side() == SIDE_OTHER)
+	/* Reading a completion is not receiving payload. */
+	if (ret < 0 || flags & MSG_ERRQUEUE || current_side() == SIDE_OTHER)
 		return 0;
 	protocol = protocol_of(sk);
 	if (protocol != PROTOCOL_CNT)
-		count_volume(protocol, DIRECTION_RECEIVE,
+		count_volume(protocol, direction,
 			     current_call((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf())),
 			     ret);
-	if (protocol == PROTOCOL_TCP)
+	if (protocol == PROTOCOL_TCP && direction == DIRECTION_RECEIVE)
 		count_socket(sk, DIRECTION_RECEIVE, ret);
 	return 0;
 }
@@ -164,6 +165,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	long nr = SYSCALL_NR(regs);
 	struct volume_cell *cell;
 	__u32 protocol, call;
+	struct sock *sk;
 
 	if (ret < 0 || current_side() == SIDE_OTHER)
 		return;
@@ -176,13 +178,20 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	call = watched_call(call, regs, &protocol);
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
 		return;
-	if (is_looking(regs, call))
+	if (is_looking(regs, call)) {
+		if (!(receive_flags(regs, call) & MSG_ERRQUEUE))
+			count_volume(protocol, DIRECTION_PEEK, call, ret);
 		return;
+	}
 	cell = count_volume(protocol, direction_of(call), call, ret);
-	if (protocol == PROTOCOL_TCP && call == CALL_SPLICE_READ)
-		count_socket(socket_of_fd(SYSCALL_FD(regs)), DIRECTION_RECEIVE, ret);
+	sk = socket_of_call(regs, call);
+	/* Another thread has closed it meanwhile. */
+	if (!sk)
+		return;
+	if (protocol == PROTOCOL_TCP)
+		count_socket(sk, direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)
-		note_send(cell, socket_of_fd(SYSCALL_FD(regs)), regs, call, protocol, ret);
+		note_send(cell, sk, regs, call, protocol, ret);
 }
 
 /* Before 6.3 there is no sock_send_length: what the call returned, where its file is a socket. */

@@ -81,6 +81,9 @@ static __always_inline bool is_zerocopy(__u64 ubuf)
 	return BPF_CORE_READ_BITFIELD_PROBED((struct ubuf_info___whole *)ubuf, zerocopy);
 }
 
+/* Kept in the lowest bit of a pointer, which is aligned. */
+#define NETNS_OF_OTHERS 1ULL
+
 static __always_inline __u64 kept_key(__u32 life)
 {
 	return (__u64)task_key(bpf_get_current_pid_tgid()) << 32 | current_context() << 16 | life;
@@ -115,7 +118,10 @@ static __always_inline bool take_kept(__u32 life, __u64 *argument)
 SEC("?kprobe")
 int enter_zerocopy_use(void *ctx)
 {
-	keep(LIFE_zerocopy_use, ARGUMENT(ctx, life_probed[LIFE_zerocopy_use], 2, PT_REGS_PARM3));
+	struct sock *sk = (struct sock *)ARGUMENT(ctx, life_probed[LIFE_zerocopy_use], 0, PT_REGS_PARM1);
+	__u64 given = ARGUMENT(ctx, life_probed[LIFE_zerocopy_use], 2, PT_REGS_PARM3);
+
+	keep(LIFE_zerocopy_use, given | (in_watched_netns(sk) ? 0 : NETNS_OF_OTHERS));
 	return 0;
 }
 
@@ -126,16 +132,20 @@ int leave_zerocopy_use(void *ctx)
 	struct zerocopy_use fresh = {}, *use;
 	struct zerocopy_send send = {};
 	__u64 given = 0;
+	bool watched;
 
+	if (!functions_on)
+		return 0;
 	send.ubuf = returned_value(ctx, life_probed[LIFE_zerocopy_use], life_arguments[LIFE_zerocopy_use]);
 	if (!take_kept(LIFE_zerocopy_use, &given) || !send.ubuf)
 		return 0;
-	send.is_new = send.ubuf != given;
+	watched = !(given & NETNS_OF_OTHERS);
+	send.is_new = send.ubuf != (given & ~NETNS_OF_OTHERS);
 	use = bpf_map_lookup_elem(&zerocopy_uses, &send.ubuf);
 	if (use && !send.is_new) {
 		use->returned_ns = 0;
 	} else {
-		fresh.side = current_side();
+		fresh.side = watched ? current_side() : SIDE_OTHER;
 		if (bpf_map_update_elem(&zerocopy_uses, &send.ubuf, &fresh, BPF_ANY)) {
 			count_loss(LOSS_ZEROCOPY_MAP_FULL);
 			return 0;
@@ -186,6 +196,8 @@ int enter_zerocopy_copy(void *ctx)
 	__u32 owner, index;
 	__u64 ubuf;
 
+	if (!functions_on)
+		return 0;
 	skb = (struct sk_buff *)ARGUMENT(ctx, life_probed[LIFE_zerocopy_copy], 0, PT_REGS_PARM1);
 	/* skb_end_pointer(): end is an offset on every 64-bit architecture. */
 	shared = (struct skb_shared_info *)(BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end));

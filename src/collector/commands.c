@@ -82,10 +82,18 @@ static int do_symbols(struct collector *collector, const char *arguments)
 	return say(json_pack("{s:s, s:i}", "event", "symbols", "count", ksyms__count(collector->ksyms)));
 }
 
+/* Function hooks count between these two, when all of them are there; calls that began before are left out. */
+static void count_functions(struct collector *collector, bool on)
+{
+	probes__skeleton(collector->probes)->bss->functions_on = on;
+}
+
 static int close_all(struct collector *collector)
 {
 	int err = 0;
 
+	count_functions(collector, false);
+	collector->hooking = false;
 	if (collector->sampling) {
 		err = sampler__disable(collector->sampler);
 		collector->sampling = false;
@@ -98,6 +106,8 @@ static int open_one(struct collector *collector, const char *instrument)
 	struct copyscope *skel = probes__skeleton(collector->probes);
 	int err;
 
+	if (!strcmp(instrument, "functions"))
+		collector->hooking = true;
 	if (strcmp(instrument, "sampler"))
 		return probes__attach(collector->probes, instrument);
 	if (!collector->ksyms)
@@ -112,8 +122,24 @@ static int open_one(struct collector *collector, const char *instrument)
 	return sampler__enable(collector->sampler);
 }
 
+static json_t *volume_now(struct collector *collector)
+{
+	json_t *volume = watch__json(probes__skeleton(collector->probes));
+
+	json_object_set_new(volume, "t_ns", json_integer(now_ns()));
+	return volume;
+}
+
+/* What a watched program had moved when the function hooks began, or ceased, to count: it goes on while they come and go. */
+static void add_volume_at_switch(struct collector *collector, json_t *answer, bool hooking)
+{
+	if (hooking && collector->watch.mode != WATCH_NOBODY)
+		json_object_set_new(answer, "volume", volume_now(collector));
+}
+
 static int do_open(struct collector *collector, const char *arguments)
 {
+	json_t *answer;
 	char list[64], *save = NULL, *instrument;
 	json_int_t start = now_ns();
 	int err;
@@ -126,35 +152,43 @@ static int do_open(struct collector *collector, const char *arguments)
 			return refuse(instrument, err == -EAGAIN ? "read the symbols first" : strerror(-err));
 		}
 	}
-	return say(json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", now_ns(), "took_ns",
-			     now_ns() - start));
+	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", now_ns(), "took_ns", now_ns() - start);
+	add_volume_at_switch(collector, answer, collector->hooking);
+	count_functions(collector, collector->hooking);
+	return say(answer);
 }
 
 static int do_close(struct collector *collector, const char *arguments)
 {
 	struct copyscope *skel = probes__skeleton(collector->probes);
 	json_int_t start = now_ns();
+	bool hooking = collector->hooking;
+	json_t *answer = json_object();
 	int samples = 0;
 	int err;
 
 	(void)arguments;
+	count_functions(collector, false);
+	add_volume_at_switch(collector, answer, hooking);
 	err = close_all(collector);
 	if (!err && collector->ksyms)
 		samples = stacks__drain(collector->stacks, bpf_map__fd(skel->maps.stacks), collector->ksyms);
-	if (err || samples < 0)
+	if (err || samples < 0) {
+		json_decref(answer);
 		return refuse("close", strerror(-(err ?: samples)));
-	return say(json_pack("{s:s, s:I, s:I, s:i}", "event", "closed", "t_ns", now_ns(), "took_ns",
-			     now_ns() - start, "samples", samples));
+	}
+	json_object_update_new(answer, json_pack("{s:s, s:I, s:I, s:i}", "event", "closed", "t_ns", now_ns(), "took_ns",
+						 now_ns() - start, "samples", samples));
+	return say(answer);
 }
 
 /* What the watched program moved so far, and when that was read. */
 static int do_volume(struct collector *collector, const char *arguments)
 {
-	json_t *volume = watch__json(probes__skeleton(collector->probes));
+	json_t *volume = volume_now(collector);
 
 	(void)arguments;
 	json_object_set_new(volume, "event", json_string("volume"));
-	json_object_set_new(volume, "t_ns", json_integer(now_ns()));
 	return say(volume);
 }
 

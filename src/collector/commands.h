@@ -20,6 +20,8 @@ struct collector {
 	struct watch watch;
 	unsigned int frequency_hz;
 	bool sampling;
+	/* Function hooks are attached. */
+	bool hooking;
 };
 
 /* Obeys stdin until `report` or its end. Returns 0 or -errno; a refused command is an answer, not an error. */

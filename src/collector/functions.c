@@ -69,6 +69,8 @@ static json_t *roots_json(const struct copyscope *skel, const struct counters *c
 	for (__u32 side = 0; cells && side <= SIDE_OTHER; side++) {
 		struct root_cell sum = {};
 
+		if (skel->rodata->watch_mode != WATCH_NOBODY && side == SIDE_RECEIVER)
+			continue;
 		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.root_cells), &side, cells))
 			continue;
 		for (int cpu = 0; cpu < cpus; cpu++) {

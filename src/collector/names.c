@@ -29,6 +29,7 @@ const char *const direction_names[DIRECTION_CNT] = {
 	[DIRECTION_SEND] = "send",
 	[DIRECTION_RECEIVE] = "receive",
 	[DIRECTION_COPY_OUT] = "copy_out",
+	[DIRECTION_PEEK] = "peek",
 };
 
 const char *const protocol_names[PROTOCOL_CNT] = {

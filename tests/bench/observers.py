@@ -9,6 +9,7 @@ from pathlib import Path
 from signal import SIGINT
 
 from copyscope.child import Child
+from copyscope.tracefs import IN_TRACEFS
 from copyscope.counters import EVENTS, SENDER_EVENTS
 from copyscope.errors import RunError
 from copyscope.perf_stat import PerfStat
@@ -63,9 +64,7 @@ def perf_stat(sender: Child, receiver: Child, exit_: contextlib.ExitStack) -> tu
 
 def bpftrace(script: str) -> Observer:
     # BEGIN runs when the first probe is attached; the others follow within a millisecond or two.
-    mount = 'mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
-    argv = ["unshare", "--mount", "sh", "-c", mount, "sh", "bpftrace", str(HERE / script)]
-    return program(f"bpftrace {script}", argv, "attached")
+    return program(f"bpftrace {script}", [*IN_TRACEFS, "bpftrace", str(HERE / script)], "attached")
 
 
 def program(name: str, argv: list[str], ready: str | None = None) -> Observer:

@@ -14,6 +14,11 @@ from profiling import SLOW, record_of
 
 Record = dict[str, Any]
 
+# How much longer programs go on in a guest: there attaching takes a second, and so does every look at them.
+STRETCH = max(1.0, SLOW / 2)
+# Function hooks take longest to attach; they have tests of their own.
+SAMPLED = ("--instruments", "counters,calls,sampler")
+
 NGINX = """\
 daemon off;
 master_process on;
@@ -109,8 +114,22 @@ def iperf3_server() -> Iterator[int]:
 
 
 def watch(*options: str, check: int | None = 0) -> Record:
-    """The record of a watched program."""
-    return record_of(*options, check=check)
+    """The record of a watched program; by samples unless it says how. With `check` 0 it is a valid one."""
+    how = () if "--instruments" in options else SAMPLED
+    record = record_of(*how, *options, check=None if check == 0 and SLOW > 1 else check)
+    assert check != 0 or wrong(record) == [], record["verdict"]
+    return record
+
+
+def wrong(record: Record) -> list[str]:
+    """What speaks against the run. In a guest the sampled time does not: its host stops it for longer than a
+    burst of the sampler lasts, and nothing is sampled meanwhile."""
+    reasons: list[str] = record["verdict"]["reasons"]
+    return [reason for reason in reasons if SLOW == 1 or not reason.startswith("identity target_time")]
+
+
+def stretched(seconds: float) -> str:
+    return str(round(seconds * STRETCH))
 
 
 def bytes_of(record: Record, account: str) -> int:
@@ -189,3 +208,52 @@ def redis(directory: Path, value_bytes: int) -> Iterator[int]:
         with running(benchmark):
             time.sleep(0.3 * SLOW)
             yield process.pid
+
+
+KNOWN = """
+import os, socket, struct, sys
+how, port, messages, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+peer = socket.create_connection(("127.0.0.1", port))
+SO_ZEROCOPY, MSG_ZEROCOPY, MSG_ERRQUEUE = 60, 0x4000000, 0x2000
+payload, completed = bytes(size), 0
+if how == "sendfile":
+    file = os.memfd_create("known")
+    os.write(file, payload)
+if how == "zerocopy":
+    peer.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+for _ in range(messages):
+    if how == "sendfile":
+        assert os.sendfile(peer.fileno(), file, 0, size) == size
+    elif how == "zerocopy":
+        assert peer.send(payload, MSG_ZEROCOPY) == size
+    else:
+        assert peer.send(payload) == size
+    back = 0
+    while how in ("echo", "peek") and back < size:
+        looked = len(peer.recv(size - back, socket.MSG_PEEK)) if how == "peek" else size - back
+        back += len(peer.recv(looked))
+peer.shutdown(socket.SHUT_WR)
+# The end of the peer's stream: everything has arrived there.
+assert peer.recv(1) == b""
+while how == "zerocopy" and completed < messages:
+    _, ancillary, _, _ = peer.recvmsg(1, 512, MSG_ERRQUEUE)
+    _, _, _, _, _, low, high = struct.unpack_from("=I4B2I", ancillary[0][2])
+    completed += high - low + 1
+"""
+KNOWN_PEER = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+peer, _ = server.accept()
+while block := peer.recv(1 << 17):
+    if sys.argv[2] in ("echo", "peek"):
+        peer.sendall(block)
+"""
+
+
+@contextlib.contextmanager
+def known_sender(how: str, messages: int, size: int) -> Iterator[list[str]]:
+    """A command that sends: copied, echo or peek (it all comes back), sendfile, zerocopy."""
+    port = free_port()
+    with running([sys.executable, "-c", KNOWN_PEER, str(port), how]):
+        wait_for_port(port)
+        yield [sys.executable, "-c", KNOWN, how, str(port), str(messages), str(size)]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
+from copyscope.tracefs import IN_TRACEFS
 from profiling import SLOW
 
 COOKBOOK = paths.ROOT / "tools" / "bpftrace"
@@ -18,13 +19,6 @@ EXCHANGE = Path(__file__).with_name("exchange.py")
 MESSAGES = 500
 SIZE_BYTES = 65536
 SENT_BYTES = MESSAGES * SIZE_BYTES
-# In a mount namespace of its own: many machines have no tracefs mounted, and it is not ours to mount.
-IN_TRACEFS = [
-    *("unshare", "--mount", "sh", "-c"),
-    "exec 3>&2 2>/dev/null; mount -t tracefs tracefs /sys/kernel/tracing;"
-    'mount -t debugfs debugfs /sys/kernel/debug; exec 2>&3 3>&-; exec "$@"',
-    "sh",
-]
 
 Check = Callable[[str], bool]
 

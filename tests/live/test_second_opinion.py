@@ -7,11 +7,14 @@ import sys
 import pytest
 from copyscope import paths
 from profiling import SLOW, is_root
+from test_functions import why_not
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
 CROSSCHECK = [sys.executable, str(paths.ROOT / "tools" / "crosscheck.py")]
 EXACT = {"send syscalls", "bytes taken by the socket", "bytes copied out", "bytes referenced"}
+# Where functions can be hooked, by us and by kprobes of others.
+EXACT_FUNCTIONS = {"calls of tcp_sendmsg", "bytes taken by tcp_sendmsg", "bytes copied by skb_copy_ubufs"}
 
 
 @pytest.mark.parametrize("impl", ["zero_copy"])
@@ -26,6 +29,11 @@ def test_exact_quantities_are_equal(impl: str) -> None:
     # A tool that is installed is asked, and answers.
     assert "bpftrace" in asked, made["absent"]
     assert all(row["agrees"] for row in exact), exact
+    if why_not() is None and why_not("kprobe") is None:
+        functions = [row for row in made["rows"] if row["quantity"] in EXACT_FUNCTIONS]
+        assert {row["peer"] for row in functions} >= {"bpftrace kprobes", "funclatency"}, made["absent"]
+        assert {row["quantity"] for row in functions} == EXACT_FUNCTIONS
+        assert all(row["agrees"] for row in functions), functions
 
 
 def test_a_fixed_count_is_refused() -> None:

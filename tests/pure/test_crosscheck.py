@@ -4,7 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from copyscope.crosscheck.compare import Seen, compare
+from builders import raw_record
+from builders.exact import SEND_NS, with_functions
+from copyscope.crosscheck.compare import Seen, compare, ours
 from copyscope.crosscheck.peer import Watched
 from copyscope.crosscheck.tools import PEERS, Bpftrace, Funclatency, PerfTrace, Syscount, kernel_stacks
 
@@ -73,6 +75,26 @@ def test_a_tool_may_add_to_its_times_what_it_slows_the_traffic_down() -> None:
     assert timed.agrees and timed.reason is not None
     unexplained = compare(mine, "peer", [seen(100, 900_000)] * 4, seed=1)
     assert next(row for row in unexplained if row.quantity == "time in send syscalls").agrees is False
+
+
+def test_our_hooks_may_add_to_our_times_what_they_slow_the_traffic_down() -> None:
+    theirs = [seen(100, 500_000)] * 4
+    dear = compare([seen(100, 900_000, wall_ns=1_500_000)], "peer", theirs, seed=1)
+    timed = next(row for row in dear if row.quantity == "time in send syscalls")
+    assert timed.agrees and timed.reason is not None and timed.reason.startswith("our hooks")
+    unexplained = compare([seen(100, 900_000)], "peer", theirs, seed=1)
+    assert next(row for row in unexplained if row.quantity == "time in send syscalls").agrees is False
+
+
+@pytest.mark.parametrize("gate", [1, 4])
+def test_function_hooks_have_their_quantities(gate: int) -> None:
+    raw = raw_record("zero_copy", arms=("unprobed", "ledger", "calls", "functions"))
+    (mine,) = [one for one in ours(with_functions(raw, gate=gate)) if "tcp_sendmsg_calls" in one.quantities]
+    sent = mine.quantities["tcp_sendmsg_bytes"]
+    assert mine.quantities["pinned_bytes"] == mine.quantities["deferred_bytes"] == sent == mine.bytes > 0
+    assert mine.quantities["deferred_calls"] > 0
+    # send, pin and copy_in: the deferred copy is softirq work, and not of the send itself
+    assert mine.quantities["tcp_sendmsg_ns"] == pytest.approx(4 * SEND_NS, rel=1e-3)
 
 
 def test_shares_agree_within_the_interval_of_their_samples() -> None:

@@ -61,6 +61,7 @@ ROOM_OF = {
     "__main__": "ground",
     "counters": "ground",
     "tier": "ground",
+    "tracefs": "ground",
     "findings": "ground",
     "doctor": "effects",
     "doctor_machine": "effects",

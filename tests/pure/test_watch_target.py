@@ -21,6 +21,10 @@ SS = (
 )
 
 
+def test_where_ss_knows_nothing_of_tcp_there_is_no_connection() -> None:
+    assert connections.parse("ESTAB 0 0 127.0.0.1:42412 127.0.0.1:42915 uid:0 ino:42 sk:1 <->\n") == {}
+
+
 def test_ss_is_read() -> None:
     found = connections.parse(SS)
     assert sorted(found) == [42, 43]

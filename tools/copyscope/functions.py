@@ -8,7 +8,15 @@ from typing import Any
 from copyscope import stats
 from copyscope.attribution import EVENT_COLUMNS
 from copyscope.identities import Identity, compare, unchecked
-from copyscope.segments import Record, cut_short, select, spliced_total, total, zerocopy_total
+from copyscope.segments import (
+    Record,
+    cut_short,
+    delivered_bytes,
+    select,
+    spliced_total,
+    total,
+    zerocopy_total,
+)
 from copyscope.zerocopy_life import life_identities
 
 ARM = "functions"
@@ -45,7 +53,7 @@ def exact_rows(record: Record) -> list[dict[str, Any]]:
     functions = record["functions"]
     if functions is None:
         return []
-    delivered_kib = total(select(record, ARM), "receiver", "bytes") / 1024
+    delivered_kib = delivered_bytes(select(record, ARM)) / 1024
     roots = {root["side"]: root for root in functions["roots"]}
     events = {event["name"]: event for event in functions["events"]}
     gate = functions["gate"]
@@ -134,8 +142,10 @@ def function_identities(record: Record) -> list[Identity]:
     # What is sent a second time (a tail loss probe, for instance) is copied a second time.
     again = retransmitted_bytes(record)
     found = [
-        _bytes(record, "functions_copy_in", "copy_in", sent - referenced, "bytes sent without reference"),
-        _bytes(
+        bytes_identity(
+            record, "functions_copy_in", "copy_in", sent - referenced, "bytes sent without reference"
+        ),
+        bytes_identity(
             record,
             "functions_pin",
             "pin",
@@ -143,7 +153,7 @@ def function_identities(record: Record) -> list[Identity]:
             "bytes sent by reference",
             ids=("pin",) if spliced is None else SPLICE_HOOKS,
         ),
-        _bytes(
+        bytes_identity(
             record,
             "functions_deferred",
             "deferred",
@@ -151,9 +161,16 @@ def function_identities(record: Record) -> list[Identity]:
             "bytes of sends reported copied",
             tolerance=again,
         ),
-        _bytes(record, "functions_copy_out", "copy_out", received, "bytes received"),
+        bytes_identity(record, "functions_copy_out", "copy_out", received, "bytes received"),
         *life_identities(record, again),
     ]
+    return found + self_identities(record)
+
+
+def self_identities(record: Record) -> list[Identity]:
+    """Self times against inclusive time, of each process's side."""
+    functions = record["functions"]
+    found = []
     for root in functions["roots"]:
         if root["inclusive_ns"] and root["side"] != "other":
             cells = [cell for cell in functions["cells"] if cell["side"] == root["side"]]
@@ -186,7 +203,7 @@ def retransmitted_bytes(record: Record) -> int:
     return sum(int((thread.get("tcp_info") or {}).get("bytes_retrans") or 0) for thread in threads)
 
 
-def _bytes(
+def bytes_identity(
     record: Record,
     name: str,
     category: str,

@@ -14,6 +14,7 @@ from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.plan import (
     SAMPLED,
     Segment,
+    all_at_once,
     arm_probes,
     parse_count,
     parse_cpus,
@@ -43,8 +44,8 @@ class Traffic:
     resolved: dict[str, Any]
 
 
-def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
-    """What can be refused without running anything. Returns the instruments."""
+def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
+    """The instruments, and that nothing was asked of functions that are not hooked."""
     instruments = parse_instruments(args.instruments)
     if args.compare_tiers and not {"sampler", "functions"} <= set(instruments):
         asked = args.instruments
@@ -55,6 +56,12 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
             raise UsageError(
                 "--count: counts per function, and no function is hooked: --instruments sampler,functions"
             )
+    return instruments
+
+
+def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
+    """What can be refused without running anything. Returns the instruments."""
+    instruments = check_instruments(args)
     try:
         open_topology(args.topology, LinkSettings(), paths.XDP_OBJECT)
     except TopologyError as error:
@@ -134,9 +141,7 @@ def _plan_with(
     if args.messages is None:
         segments = schedule_segments(args.duration, tuple(arms), seed)
     else:
-        # One segment, every instrument at once, and so no control to compare with.
-        name = "+".join(arm for arm in arms if arm != "unprobed")
-        probes = {name: tuple(dict.fromkeys(probe for arm in arms.values() for probe in arm))}
+        probes = all_at_once(arms)
     return RunPlan(
         kind=args.topology,
         link=LinkSettings(

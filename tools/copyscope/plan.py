@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,6 +84,12 @@ def arm_probes(instruments: Sequence[str]) -> dict[Arm, tuple[str, ...]]:
     if "functions" in instruments:
         arms["functions"] = ("functions",)
     return arms
+
+
+def all_at_once(arms: Mapping[Arm, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """One arm with every instrument, for a run in one segment; it has no control to be compared with."""
+    name = "+".join(arm for arm in arms if arm != "unprobed")
+    return {name: tuple(dict.fromkeys(probe for arm in arms.values() for probe in arm))}
 
 
 def schedule_segments(duration_s: float, arms: Sequence[Arm], seed: int) -> list[Segment]:

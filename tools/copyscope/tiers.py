@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from copyscope import stats
-from copyscope.attribution import SIDES, side_times
+from copyscope.attribution import side_times
 from copyscope.cpu_time import excludes_softirq
 from copyscope.segments import Record, processes, select, total
 
@@ -33,7 +33,7 @@ def compare_tiers(record: Record) -> list[dict[str, Any]]:
     exact, spread = _exact(record)
     hits = _sampled(record)
     rows = []
-    for side in SIDES:
+    for side in (*processes(record), "other"):
         exact_ns = sum(ns for key, ns in exact.items() if key[0] == side)
         samples = sum(count for key, count in hits.items() if key[0] == side)
         if not exact_ns or not samples:

@@ -25,11 +25,15 @@ def find_verdict(record: Record) -> dict[str, Any]:
         + too_short(record)
         + missing_hooks(record)
     )
-    sentence = find_sentence(record)
+    return judged(reasons, find_sentence(record), find_limit(record))
+
+
+def judged(reasons: list[str], sentence: str, limit: dict[str, Any]) -> dict[str, Any]:
+    """The section; a run with a reason against it says so before anything else."""
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
-    return {"valid": not reasons, "reasons": reasons, "sentence": sentence, "limit": find_limit(record)}
+    return {"valid": not reasons, "reasons": reasons, "sentence": sentence, "limit": limit}
 
 
 def interrupted(record: Record) -> list[str]:
@@ -92,14 +96,18 @@ def too_short(record: Record) -> list[str]:
     # the control strategy sends nothing, however long it runs
     if reported and record["tx_bytes"]:
         return [f"too short: {reported}"]
-    # a run without the ledger's instruments (--instruments calls) is judged by those that it has
+    return below_the_shortest(record, "to leave the socket buffers")
+
+
+def below_the_shortest(record: Record, why: str) -> list[str]:
+    """A run without the ledger's instruments (--instruments calls) is judged by those that it has."""
     probed = select(record, "ledger") or [s for s in measured(record) if s["arm"] != "unprobed"]
     elapsed_ns = wall_ns(probed)
     if elapsed_ns >= SHORTEST_LEDGER_NS:
         return []
     return [
         f"too short: {elapsed_ns / 1e6:.1f} ms with instruments, at least "
-        f"{SHORTEST_LEDGER_NS // 1_000_000} ms are needed to leave the socket buffers"
+        f"{SHORTEST_LEDGER_NS // 1_000_000} ms are needed {why}"
     ]
 
 

@@ -22,6 +22,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
     taxonomy = Taxonomy.load()
     sampler = collector.get("sampler") or no_sampler(frequency_hz)
     segments = [segment_row(segment) for segment in seen.segments]
+    arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
     totals = seen.segments[-1]["volumes"][3]["totals"] if seen.segments else {"forks": 0, "exits": 0}
     return {
         "schema": 1,
@@ -38,6 +39,8 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
             "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments) / 1e9,
             "interrupted": False,
             "errors": seen.errors,
+            "tier": seen.tier.name if seen.tier else None,
+            "tier_reason": seen.tier.reason if seen.tier else "the run ended before the collector was ready",
             "segments": segments,
         },
         "workload": workload,
@@ -57,7 +60,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
         "packets": packet_rows(seen.segments),
         "connections": connection_rows(seen.snapshots),
         "bytes": [row for row in collector.get("bytes", []) if row["side"] == "target"],
-        "calls": [{**call, "arm": "calls"} for call in collector.get("calls", [])],
+        "calls": [{**call, "arm": arm_of_calls} for call in collector.get("calls", [])],
         "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
         "hooks": collector.get("hooks", []),
         "sampler": {**sampler, "taxonomy_version": taxonomy.version, "bursts": _bursts(sampler)},
@@ -130,9 +133,17 @@ def segment_row(segment: Row) -> Row:
             "voluntary_switches": switches_after - switches_before,
             "processes": segment["processes"],
             "threads": segment["threads"],
+            "open_zerocopy_sends": open_sends(begin) + open_sends(end),
             **{key: totals[key] for key in ("births", "completions", "copied", "notifications", "unseen")},
         },
     }
+
+
+def open_sends(volume: Row) -> int:
+    """Zero-copy sends so far of which no completion has come."""
+    sent: int = sum(row["zerocopy_calls"] for row in volume["volume"] if row["protocol"] == "tcp")
+    seen: int = volume["totals"]["completions"] + volume["totals"]["unseen"]
+    return max(0, sent - seen)
 
 
 def volume_rows(segments: list[Row]) -> list[Row]:
@@ -158,7 +169,7 @@ def volume_rows(segments: list[Row]) -> list[Row]:
 
 def packet_rows(segments: list[Row]) -> Row | None:
     """Packets of the segments in which they were counted; None when there was none."""
-    if not segments or not any(segment["arm"] == "calls" for segment in segments):
+    if not any("calls" in segment["arm"].split("+") for segment in segments):
         return None
     return dict(segments[-1]["volumes"][3]["packets"])
 

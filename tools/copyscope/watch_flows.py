@@ -15,7 +15,8 @@ SPLICED_IN = "splice from a socket"
 
 def volume(record: Record, direction: str, arm: str | None = None) -> list[dict[str, Any]]:
     """The rows of one direction, of one arm or of all."""
-    return [r for r in record["volume"] if r["direction"] == direction and arm in (None, r["arm"])]
+    rows = [r for r in record["volume"] if r["direction"] == direction]
+    return [r for r in rows if arm is None or arm in r["arm"].split("+")]
 
 
 def added(rows: list[dict[str, Any]], key: str) -> int:

@@ -77,11 +77,12 @@ def by_system_call(record: Record, direction: str) -> Identity:
 
 def copied_out(record: Record) -> Identity:
     """What was copied to the program's memory against what its receive calls returned."""
-    name, what = "received_split", "bytes received = copy_out (ledger segments)"
+    name, what = "received_split", "bytes received, or looked at (MSG_PEEK) = copy_out (ledger segments)"
     segments = select(record, "ledger")
     if not segments:
         return unchecked(name, what, "bytes", "no segment of the arm ledger in this run")
     received = [row for row in volume(record, "receive", "ledger") if row["syscall"] != SPLICED_IN]
+    received += volume(record, "peek", "ledger")
     copied = volume(record, "copy_out", "ledger")
     tolerance = total(segments, "target", "edge_received_bytes") + under_way(segments, largest(received))
     return compare(name, what, added(received, "bytes"), added(copied, "bytes"), "bytes", tolerance=tolerance)

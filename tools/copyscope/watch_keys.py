@@ -30,6 +30,7 @@ WATCH_RAW: dict[str, Shape] = {
                 "receive_calls": "int", "edge_sent_bytes": "int", "edge_received_bytes": "int",
                 "edge_send_calls": "int", "edge_receive_calls": "int", "process_cpu_ns": "int",
                 "voluntary_switches": "int", "processes": "int", "threads": "int", "births": "int",
+                "open_zerocopy_sends": "int",
                 "completions": "int",
                 "copied": "int", "notifications": "int", "unseen": "int",
             },

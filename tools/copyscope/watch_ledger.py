@@ -20,9 +20,11 @@ from copyscope.segments import Record, goodput_gbps, select, total, wall_ns, why
 from copyscope.taxonomy import ACCOUNTS, STAGES
 from copyscope.time_identities import sampled_share, time_identities
 from copyscope.watch_flows import flows, zerocopy_totals
+from copyscope.watch_functions import function_identities
 from copyscope.watch_identities import watch_identities
 from copyscope.watch_verdict import find_verdict
 from copyscope.zerocopy_cause import find_cause
+from copyscope.zerocopy_life import zerocopy_life
 
 Row = dict[str, Any]
 SIDES = ("target", "other")
@@ -44,8 +46,8 @@ def derive(record: Record) -> Record:
     full["loss"] = losses(record)
     full["overhead"] = overhead(record)
     full["exact"] = exact_rows(record)
-    full["zerocopy_life"] = None
-    found = watch_identities(full) + time_identities(full, times, 0)
+    full["zerocopy_life"] = zerocopy_life(record)
+    found = watch_identities(full) + time_identities(full, times, 0) + function_identities(full)
     full["identities"] = [excused(full, identity) for identity in found]
     full["portrait"] = portrait(full)
     full.setdefault("advice", None)

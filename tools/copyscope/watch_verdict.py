@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope.finding import percent
-from copyscope.segments import Record, cut_short, measured, select, wall_ns
+from copyscope.segments import Record, cut_short
 from copyscope.verdict import (
-    SHORTEST_LEDGER_NS,
+    below_the_shortest,
     broken_identities,
     heavy_losses,
     interrupted,
+    judged,
     missing_hooks,
 )
 from copyscope.watch_flows import BY_REFERENCE, added, volume
@@ -26,8 +27,8 @@ WORDS = {
     "completion": "completions",
     "copy_out": "the copy out to the program",
 }
-# The kernel's copy from the page cache to a program that reads a file in order to send it.
-FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read")
+# The kernel's copy from the page cache to a program that reads a file in order to send it; the last is tmpfs.
+FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read", "shmem_file_read_iter")
 
 
 def find_verdict(record: Record) -> dict[str, Any]:
@@ -40,11 +41,7 @@ def find_verdict(record: Record) -> dict[str, Any]:
         + too_short(record)
         + missing_hooks(record)
     )
-    sentence = find_sentence(record)
-    if reasons:
-        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
-    return {"valid": not reasons, "reasons": reasons, "sentence": sentence, "limit": find_limit(record)}
+    return judged(reasons, find_sentence(record), find_limit(record))
 
 
 def silence(record: Record) -> list[str]:
@@ -65,16 +62,7 @@ def spliced(record: Record) -> int:
 
 def too_short(record: Record) -> list[str]:
     """No time with instruments, or too little of it."""
-    if cut_short(record):
-        return []
-    probed = select(record, "ledger") or [s for s in measured(record) if s["arm"] != "unprobed"]
-    elapsed_ns = wall_ns(probed)
-    if elapsed_ns >= SHORTEST_LEDGER_NS:
-        return []
-    return [
-        f"too short: {elapsed_ns / 1e6:.1f} ms with instruments, at least "
-        f"{SHORTEST_LEDGER_NS // 1_000_000} ms are needed: let the program run longer"
-    ]
+    return [] if cut_short(record) else below_the_shortest(record, "for a ledger: let the program run longer")
 
 
 def find_sentence(record: Record) -> str:

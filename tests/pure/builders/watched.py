@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from copyscope.assemble import Identity
+from copyscope.tier import choose_tier
 from copyscope.watch_assemble import assemble
 
 from .kernel import hooks
@@ -85,14 +86,20 @@ class Program:
 
 
 def seen_of(
-    call: str = "write", *, zerocopy: bool = False, copied: int = 0, receives: int = 0, blocks: int = 3
+    call: str = "write",
+    *,
+    zerocopy: bool = False,
+    copied: int = 0,
+    receives: int = 0,
+    blocks: int = 3,
+    arms: tuple[str, ...] = ARMS,
 ) -> SimpleNamespace:
     """What watch/conductor.py leaves behind."""
     program = Program("sendmsg" if zerocopy else call, zerocopy, copied, receives)
     segments, in_calls_segments = [], 0
     cpu_ns = switches = 0
-    for index in range(blocks * len(ARMS)):
-        arm = ARMS[index % len(ARMS)]
+    for index in range(blocks * len(arms)):
+        arm = arms[index % len(arms)]
         ledger = arm == "ledger"
         volumes = [program.reading()]
         program.move(EDGE_CALLS, copied_out=False)
@@ -108,7 +115,7 @@ def seen_of(
         segments.append(
             {
                 "index": index,
-                "block": index // len(ARMS),
+                "block": index // len(arms),
                 "arm": arm,
                 "volumes": tuple(volumes),
                 "clocks": (before, (cpu_ns, switches)),
@@ -121,6 +128,7 @@ def seen_of(
         segments=segments,
         errors=[],
         ended="the time was over",
+        tier=choose_tier("functions" in arms, ()),
         pids={4711: "server"},
         topology=path(),
         machine=machine(False),

@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,25 @@ from copyscope.assemble import Identity
 from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import RunError
+from copyscope.options import DEFAULT_GATE
 from copyscope.paths import ROOT
-from copyscope.plan import SAMPLED, arm_probes, parse_instruments
+from copyscope.plan import (
+    INSTRUMENTS,
+    SAMPLED,
+    Arm,
+    all_at_once,
+    arm_probes,
+    parse_count,
+    parse_instruments,
+)
 from copyscope.render.live import LiveView
-from copyscope.render.terminal import make_console
+from copyscope.render.terminal import make_console, print_lines, report_width
+from copyscope.render.tiers import tier_lines
 from copyscope.render.watch import render
-from copyscope.watch.conductor import Seen, Watcher, WatchPlan
+from copyscope.tiers import why_not
+from copyscope.watch.conductor import Watcher
+from copyscope.watch.plan import Seen, WatchPlan
 from copyscope.watch.target import (
     Target,
     check_pid_namespace,
@@ -41,9 +54,6 @@ def main(argv: list[str]) -> int:
     options, command = split(argv)
     args = parser().parse_args(options)
     check_usage(args, command)
-    instruments = SAMPLED if args.instruments == "auto" else parse_instruments(args.instruments)
-    if "functions" in instruments:
-        raise UsageError("--instruments: functions: only for traffic that copyscope starts: leave it out")
     build_if_stale()
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
@@ -51,17 +61,7 @@ def main(argv: list[str]) -> int:
     target = find_target(args, command)
     out = keeping.open_directory(args.out)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
-    plan = WatchPlan(
-        target=target,
-        probes=watch_probes(instruments),
-        duration_s=args.duration,
-        frequency_hz=args.frequency,
-        gate=args.gate,
-        counters="counters" in instruments,
-        seed=seed,
-        block_s=LIVE_BLOCK_S if args.live else None,
-        output_to_stderr=args.json == "-" or args.live,
-    )
+    plan = make_plan(args, target, seed)
     workload = {"impl": None, "command": list(command) or None, "messages": None}
     workload["duration_s"] = args.duration
     name = target.name()
@@ -85,10 +85,41 @@ def main(argv: list[str]) -> int:
     keep(made, seen, args, out)
     if seen.status:
         return seen.status
+    if args.compare_tiers and why_not(made):
+        return 1
     return 0 if made["verdict"]["valid"] else 1
 
 
-def watch_probes(instruments: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
+def make_plan(args: argparse.Namespace, target: Target, seed: int) -> WatchPlan:
+    """`auto` is exact where the kernel allows it, as for traffic of our own; the live view shows samples."""
+    if args.instruments != "auto" or args.compare_tiers:
+        return plan_with(args, target, seed, parse_instruments(args.instruments))
+    sampled = plan_with(args, target, seed, SAMPLED)
+    # A sample that falls into a kprobe's program is lost (bpf_prog_active): not in one segment.
+    if args.live or args.whole:
+        return sampled
+    return replace(plan_with(args, target, seed, INSTRUMENTS), otherwise=sampled)
+
+
+def plan_with(args: argparse.Namespace, target: Target, seed: int, instruments: tuple[str, ...]) -> WatchPlan:
+    probes = watch_probes(instruments)
+    return WatchPlan(
+        target=target,
+        probes=dict(all_at_once(probes)) if args.whole else dict(probes),
+        duration_s=args.duration,
+        frequency_hz=args.frequency,
+        gate=args.gate or (1 if args.whole else DEFAULT_GATE),
+        counters="counters" in instruments,
+        seed=seed,
+        block_s=LIVE_BLOCK_S if args.live else None,
+        whole=args.whole,
+        output_to_stderr=args.json == "-" or args.live,
+        attach=args.attach,
+        count=None if args.count is None else parse_count(args.count),
+    )
+
+
+def watch_probes(instruments: tuple[str, ...]) -> dict[Arm, tuple[str, ...]]:
     """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
     extra = {"bytes": ("copies",), "calls": ("calls", "packets")}
     return {
@@ -144,4 +175,7 @@ def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -
     if args.json:
         keeping.write_json(made, args.json)
     if args.json != "-":
-        render(made, verbose=args.verbose, console=make_console())
+        console = make_console()
+        render(made, verbose=args.verbose, console=console)
+        if args.compare_tiers:
+            print_lines(tier_lines(made, report_width(console)), console)

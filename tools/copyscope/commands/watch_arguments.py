@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from copyscope.errors import UsageError
+from copyscope.options import check_instruments
 from copyscope.profile_arguments import UsageParser
 
 WHOM = ("--pid", "--comm", "--cgroup")
@@ -14,6 +15,7 @@ examples:
   sudo tools/profile.py --cgroup system.slice/nginx.service --live
   sudo tools/profile.py --pid 4711 --duration 10 --advise
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
+  sudo tools/profile.py --whole --instruments functions -- curl -T file http://192.0.2.1/
 
 exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or invalid one, 2 wrong usage
 """
@@ -56,12 +58,31 @@ def parser() -> argparse.ArgumentParser:
         "--instruments",
         default="auto",
         metavar="LIST",
-        help="auto, or some of counters,calls,sampler",
+        help="auto, or some of counters,calls,sampler,functions",
     )
+    # For tests of both ways on a kernel that takes both.
+    tool.add_argument("--attach", choices=("any", "fentry", "kprobe"), default="any", help=argparse.SUPPRESS)
     tool.add_argument(
         "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
     )
-    tool.add_argument("--gate", type=int, default=16, metavar="N", help="time one syscall in N; default 16")
+    tool.add_argument(
+        "--gate",
+        type=int,
+        metavar="N",
+        help="time one syscall in N, and one send or receive where functions are hooked; all are counted;"
+        " default 16, and 1 with --whole",
+    )
+    tool.add_argument(
+        "--count",
+        metavar="LIST",
+        help="events to count per hooked function (tools/profile.py --help lists them), or none",
+    )
+    tool.add_argument(
+        "--whole",
+        action="store_true",
+        help="every instrument from the first moment to the last: a short command is seen as a whole, but"
+        " what watching costs is not known",
+    )
     tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
     out = made.add_argument_group("output")
     out.add_argument("--live", action="store_true", help="a screen that is refreshed while it runs")
@@ -70,6 +91,11 @@ def parser() -> argparse.ArgumentParser:
     )
     out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
     out.add_argument("--out", metavar="DIR", help="keep the record (and its folded stacks) in this directory")
+    out.add_argument(
+        "--compare-tiers",
+        action="store_true",
+        help="exact and sampled shares of this run side by side (hooks functions, too)",
+    )
     out.add_argument("-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, symbols")
     out.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return made
@@ -87,7 +113,12 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
     if not 1 <= args.frequency <= 50_000:
         raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
-    if not 1 <= args.gate <= 1_000_000:
+    if args.gate is not None and not 1 <= args.gate <= 1_000_000:
         raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
+    check_instruments(args)
+    if args.live and args.whole:
+        raise UsageError(
+            "--live and --whole: the screen is refreshed after each segment, and --whole has one"
+        )
     if args.live and args.json == "-":
         raise UsageError("--live and --json -: both want stdout: give --json a file")

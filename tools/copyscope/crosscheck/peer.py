@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import IO
 
 from copyscope.errors import RunError
+from copyscope.tracefs import IN_TRACEFS
 
-# A tool is attached when it has opened its events and opens no more for this long.
+# A tool is attached when it has opened its events and opens no more for this long, or for so many times the
+# longest that it took from one to the next.
 QUIET_S = 0.25
-ATTACH_S = 30.0
+QUIET_GAPS = 3
+# Compiling a script and attaching kprobes takes half a minute on an emulated machine.
+ATTACH_S = 90.0
 END_S = 60.0
 
 Quantities = dict[str, float]
@@ -85,11 +89,8 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
 
 @contextlib.contextmanager
 def _running(peer: Peer, watched: Watched, output: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    # In a mount namespace of its own: tracefs is not mounted everywhere, and it is not ours to mount.
-    tracefs = 'mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
-    argv = ["unshare", "--mount", "sh", "-c", tracefs, "sh", *peer.argv(watched)]
     tool = subprocess.Popen(
-        argv,
+        [*IN_TRACEFS, *peer.argv(watched)],
         cwd=watched.directory,
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -106,16 +107,18 @@ def _running(peer: Peer, watched: Watched, output: IO[str]) -> Iterator[subproce
 
 def _wait_attached(peer: Peer, tool: subprocess.Popen[bytes], output: IO[str]) -> None:
     deadline = time.monotonic() + ATTACH_S
-    held, since = 0, time.monotonic()
+    held, since, longest_s = 0, time.monotonic(), 0.0
     while time.monotonic() < deadline:
         if tool.poll() is not None:
             output.seek(0)
             said = [line for line in output.read().splitlines() if line.strip()]
             raise RunError(f"{peer.name}: {said[-1] if said else f'ended with status {tool.returncode}'}")
         now = _events_held(tool.pid)
+        quiet_s = time.monotonic() - since
         if now != held:
+            longest_s = max(longest_s, quiet_s) if held else 0.0
             held, since = now, time.monotonic()
-        elif held and time.monotonic() - since > QUIET_S:
+        elif held and quiet_s > max(QUIET_S, QUIET_GAPS * longest_s):
             return
         time.sleep(0.02)
     raise RunError(f"{peer.name}: opened no event within {ATTACH_S:.0f} s")

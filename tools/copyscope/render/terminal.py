@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from copyscope.render import units
@@ -80,15 +80,21 @@ def print_lines(lines: list[Text], console: Console) -> None:
 
 def headline_lines(record: Record, width: int) -> list[Text]:
     """What was run, how fast it was without instruments, and the verdict; INVALID stands above all."""
-    verdict = record["verdict"]
+    labels = [("goodput", _goodput_text(record))]
+    return judged_lines(record["verdict"], _workload_text(record), labels, width)
+
+
+def judged_lines(verdict: Record, title: str, labels: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """Why it is invalid, before all; what was run; what is to be known of it; the verdict."""
     lines: list[Text] = []
     if not verdict["valid"]:
         lines += wrap("INVALID RUN: do not use these numbers", width, style="bold red")
         for reason in verdict["reasons"]:
             lines += wrap(f"  - {reason}", width, indent=4, style="red")
-    lines += wrap(_workload_text(record), width, indent=2, style="bold")
-    lines += labelled("goodput", _goodput_text(record), width)
-    return lines + labelled("verdict", verdict["sentence"], width)
+    lines += wrap(title, width, indent=2, style="bold")
+    for name, text in (*labels, ("verdict", verdict["sentence"])):
+        lines += labelled(name, text, width)
+    return lines
 
 
 def _workload_text(record: Record) -> str:

@@ -16,11 +16,11 @@ from copyscope.render.evidence import (
     observer_lines,
 )
 from copyscope.render.exact_table import exact_lines
-from copyscope.render.layout import labelled, wrap
+from copyscope.render.layout import labelled
 from copyscope.render.ledger_table import account_lines
 from copyscope.render.portrait import advice_lines, portrait_lines
 from copyscope.render.stage_table import stage_lines
-from copyscope.render.terminal import print_lines, report_width
+from copyscope.render.terminal import judged_lines, print_lines, report_width
 from rich.console import Console
 from rich.text import Text
 
@@ -50,12 +50,7 @@ def render(record: Record, *, verbose: bool, console: Console) -> None:
 
 def headline_lines(record: Record, width: int) -> list[Text]:
     """Who was watched for how long, what it moved, and the verdict; INVALID stands above all."""
-    verdict, target = record["verdict"], record["target"]
-    lines: list[Text] = []
-    if not verdict["valid"]:
-        lines += wrap("INVALID RUN: do not use these numbers", width, style="bold red")
-        for reason in verdict["reasons"]:
-            lines += wrap(f"  - {reason}", width, indent=4, style="red")
+    target = record["target"]
     parts = [
         f"{units.format_seconds(record['run']['measured_s'])} measured",
         f"Linux {record['machine']['kernel']}",
@@ -64,10 +59,8 @@ def headline_lines(record: Record, width: int) -> list[Text]:
     ]
     command = record["workload"]["command"]
     title = " ".join(command) if command else target["name"]
-    lines += wrap(f"{title}: {', '.join(parts)}", width, indent=2, style="bold")
-    lines += labelled("processes", processes_text(target), width)
-    lines += labelled("goodput", goodput_text(record), width)
-    return lines + labelled("verdict", verdict["sentence"], width)
+    labels = [("processes", processes_text(target)), ("goodput", goodput_text(record))]
+    return judged_lines(record["verdict"], f"{title}: {', '.join(parts)}", labels, width)
 
 
 def processes_text(target: Record) -> str:

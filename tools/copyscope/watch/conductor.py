@@ -8,22 +8,20 @@ attached or detached.
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from copyscope import machine, paths
+from copyscope import machine
 from copyscope.child import Child, Message
 from copyscope.counters import EVENTS, all_unsupported
 from copyscope.errors import RunError
 from copyscope.perf_stat import PerfStat
 from copyscope.plan import Segment
+from copyscope.tier import choose_tier
 from copyscope.watch import connections, path, processes
 from copyscope.watch.command import HeldCommand
-from copyscope.watch.schedule import segments
+from copyscope.watch.plan import Seen, WatchPlan
 from copyscope.watch.stop import Stop
-from copyscope.watch.target import Target
 
 # Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
 START_S = ASK_S = 60.0
@@ -31,39 +29,6 @@ STOP_S = 10.0
 PERF_TRIES = 5
 # How soon the end of the program, or Ctrl-C, is noticed.
 LOOK_EVERY_S = 0.05
-
-
-@dataclass(frozen=True)
-class WatchPlan:
-    """What one such run does, resolved; made by commands/watch.py."""
-
-    target: Target
-    probes: dict[Any, tuple[str, ...]]
-    duration_s: float | None
-    frequency_hz: int
-    gate: int
-    counters: bool
-    seed: int
-    block_s: float | None = None
-    output_to_stderr: bool = False
-
-
-@dataclass
-class Seen:
-    """What a run leaves behind, however it ends."""
-
-    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    segments: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    ended: str = "the time was over"
-    pids: dict[int, str] = field(default_factory=dict)
-    topology: dict[str, Any] | None = None
-    machine: dict[str, Any] | None = None
-    snapshots: list[tuple[Any, dict[str, list[int]], Any]] = field(default_factory=list)
-    collector: Message | None = None
-    counters: dict[str, Any] = field(default_factory=dict)
-    status: int | None = None
-    wall_s: float = 0.0
 
 
 class Watcher:
@@ -75,6 +40,7 @@ class Watcher:
         self._tell = tell
         self._exit = ExitStack()
         self._command: HeldCommand | None = None
+        self._released = False
         self._perf: PerfStat | None = None
         self._perf_misses: str | None = None
         self._cpu = processes.CpuTimes()
@@ -106,9 +72,7 @@ class Watcher:
     def _set_up(self) -> None:
         plan, target = self.plan, self.plan.target
         steal_before = machine.cpu_times()
-        argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
-        functions = any("functions" in probes for probes in plan.probes.values())
-        self.collector = Child("collector", [*argv, *target.arguments(), *["--functions"] * functions])
+        self.collector = Child("collector", plan.collector())
         self._exit.callback(self.collector.end)
         if target.command:
             self._command = self._exit.enter_context(
@@ -116,7 +80,8 @@ class Watcher:
             )
             target.started.append(self._command.pid)
         self._exit.callback(self._stop.listen(self._command))
-        self.hooks = self.collector.expect("ready", START_S)["hooks"]
+        self._choose_tier(self.collector.expect("ready", START_S)["hooks"])
+        plan = self.plan
         self.collector.ask("symbols", "symbols", START_S)
         self.collector.ask("open watch", "opened", ASK_S)
         self._find_processes()
@@ -128,10 +93,17 @@ class Watcher:
         self.seen.machine = machine.describe(self._namespace())
         self._read_limits()
         self._exit.callback(self._record_steal, steal_before)
-        if self._command is not None:
-            self._command.release()
         self._describe()
         self._look_at_connections()
+
+    def _choose_tier(self, hooks: list[dict[str, Any]]) -> None:
+        plan = self.plan
+        self.seen.tier = choose_tier(plan.functions, hooks, by_name=plan.otherwise is None)
+        if not plan.functions or self.seen.tier.exact:
+            return
+        if plan.otherwise is None:
+            raise RunError(f"{self.seen.tier.reason}; use --instruments auto")
+        self.plan = plan.otherwise
 
     def _find_processes(self) -> None:
         """Tell the collector of processes that it cannot have seen coming, and note everybody's name."""
@@ -188,8 +160,8 @@ class Watcher:
     # -- measure --------------------------------------------------------------------------------------
 
     def _run_segments(self) -> None:
-        plan, block = self.plan, 0
-        for segment in segments(plan.duration_s, list(plan.probes), plan.seed, plan.block_s):
+        block = 0
+        for segment in self.plan.segments():
             if segment.block != block:
                 self._look_at_connections()
                 block = segment.block
@@ -201,24 +173,27 @@ class Watcher:
 
     def _run_segment(self, segment: Segment) -> None:
         probes = self.plan.probes[segment.arm]
-        counting = self._perf if segment.arm == "ledger" else None
+        counting = self._perf if "ledger" in segment.arm else None
         self._find_processes()
         before = self._volume()
         if probes:
-            self.collector.ask(f"open {','.join(probes)}", "opened", ASK_S)
+            opened = self.collector.ask(f"open {','.join(probes)}", "opened", ASK_S)
+            # Function hooks count from one moment on, not while one after the other is attached.
+            before = opened["volume"] if probes == ("functions",) else before
         if counting is not None:
             counting.enable()
         begin = self._volume()
         began = self._cpu.read(self._pids, fresh=True)
+        if self._command is not None and not self._released:
+            self._release(self._command)
         self._wait(segment.length_s)
         ended = self._cpu.read(self._pids, fresh=True)
         end = self._volume()
         # perf ends by itself when the last process has: its counts are whole then.
         if counting is not None and not self._has_ended():
             counting.disable()
-        if probes:
-            self.collector.ask("close", "closed", ASK_S)
-        after = self._volume()
+        closed = self.collector.ask("close", "closed", ASK_S) if probes else {}
+        after = closed["volume"] if probes == ("functions",) else self._volume()
         self.seen.segments.append(
             {
                 "index": segment.index,
@@ -230,6 +205,13 @@ class Watcher:
                 "processes": len(end["processes"]),
             }
         )
+
+    def _release(self, command: HeldCommand) -> None:
+        """The command begins when the first segment has: however short it is, all of it is seen."""
+        self._released = True
+        command.release()
+        # It has its own name by now.
+        self._find_processes()
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -29,6 +29,9 @@ def segments(
         left_s -= length_s
         order = list(arms)
         shuffler.shuffle(order)
+        if block < len(FIRST_BLOCKS_S):
+            # Function hooks take longest to attach: a program that ends soon is not to end meanwhile.
+            order.sort(key=lambda arm: arm == "functions")
         for arm in order:
             yield Segment(index, block, arm, length_s * ARM_WEIGHTS[arm] / total_weight)
             index += 1

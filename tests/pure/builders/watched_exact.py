@@ -1,0 +1,61 @@
+"""A watched program with function hooks: a functions section that balances with the segments of its arm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.segments import select
+
+from .exact import HOOKED, SEND_NS
+from .watched import ARMS, EDGE_CALLS, SIZE, watched_record
+
+Record = dict[str, Any]
+
+
+def watched_with_functions(*, copied: int = 0, receives: int = 0, **options: Any) -> Record:
+    """As watched_record(), with an arm more. The hooks also counted half of what moved at their edges."""
+    record = watched_record(copied=copied, receives=receives, arms=(*ARMS, "functions"), **options)
+    segments = select(record, "functions")
+    calls = sum(s["target"]["send_calls"] for s in segments) + EDGE_CALLS * len(segments)
+    (sent,) = [r for r in record["volume"] if (r["arm"], r["direction"]) == ("functions", "send")]
+    zerocopy = sent["zerocopy_calls"] > 0
+    referenced = zerocopy or sent["syscall"] == "sendfile"
+    deferred = calls * copied // 100 if zerocopy else 0
+
+    def cell(context: str, category: str, count: int, size: int, self_ns: int) -> Record:
+        return {
+            **{"side": "target", "context": context, "category": category, "calls": count},
+            **{"bytes": count * size, "timed_calls": count, "self_ns": self_ns if count else 0},
+            **{"self_ns_squared": 0.0, "counters": {}},
+        }
+
+    cells = [
+        cell("process", "send", 2 * calls, SIZE // 2, SEND_NS),
+        cell("process", "pin" if referenced else "copy_in", calls, SIZE, SEND_NS),
+        cell("softirq", "deferred", deferred, SIZE, SEND_NS),
+        cell("process", "copy_out", calls if receives else 0, receives, SEND_NS),
+    ]
+    inclusive = sum(row["self_ns"] for row in cells)
+    root = {"calls": calls, "timed_calls": calls, "inclusive_ns": inclusive, "counters": {}}
+    owner = {"owner_side": "target", "current_side": "target", "context": "softirq"}
+    completion = {"side": "target", "copied": deferred, "zerocopied": calls - deferred}
+    record["functions"] = {
+        "cells": cells,
+        "roots": [{"side": "target", **root}, {"side": "other", **dict.fromkeys(root, 0), "counters": {}}],
+        "gate": 1,
+        "events": [],
+        "read_cost": None,
+        "page_bytes": 4096,
+        "owners": [{**owner, "calls": deferred, "bytes": deferred * SIZE}] if deferred else [],
+        "completions": [completion] if zerocopy else [],
+        "completion_latency": [],
+    }
+    record["run"] |= {"tier": "exact", "tier_reason": f"function hooks: {len(HOOKED)} by fentry"}
+    record["hooks"] += [
+        {
+            **{"id": name, "instrument": "functions", "symbol": name, "state": "attached"},
+            **{"how": "fentry", "reason": None, "required": False},
+        }
+        for name in HOOKED
+    ]
+    return record

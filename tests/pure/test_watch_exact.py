@@ -1,0 +1,144 @@
+"""The exact tier of a watched program, on invented ones whose truth is known."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from typing import Any
+
+import pytest
+from builders.watched import CALLS, EDGE_CALLS, SIZE
+from builders.watched_exact import watched_with_functions
+from copyscope import ledger, record
+from copyscope.commands.watch import make_plan
+from copyscope.commands.watch_arguments import check_usage, parser
+from copyscope.errors import UsageError
+from copyscope.render import watch
+from copyscope.tiers import compare_tiers
+from copyscope.watch.target import Target
+from rich.console import Console
+
+Record = dict[str, Any]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "write": {},
+    "sendfile": {"call": "sendfile"},
+    "zero-copy": {"zerocopy": True},
+    "zero-copy, copied": {"zerocopy": True, "copied": 100},
+    "both ways": {"receives": 4096},
+}
+# What may be at the edges of three segments, and one call of one thread at each of them.
+TOLERANCE_CALLS = 3 * (2 * EDGE_CALLS + 2)
+
+
+def identities(full: Record) -> dict[str, Record]:
+    return {row["name"]: row for row in full["identities"] if row["name"].startswith("functions_")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_identity_that_can_be_checked_holds(kind: str) -> None:
+    raw = watched_with_functions(**KINDS[kind])
+    assert record.validate(raw, raw=True) == []
+    full = ledger.derive(raw)
+    assert record.validate(full) == []
+    assert [row for row in full["identities"] if row["holds"] is False] == []
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+    found = identities(full)
+    assert {"functions_copy_in", "functions_pin", "functions_copy_out", "functions_target_self"} <= set(found)
+    assert ("functions_owner" in found) == ("zerocopy" in KINDS[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "category", "name"),
+    [
+        ("write", "copy_in", "functions_copy_in"),
+        ("sendfile", "pin", "functions_pin"),
+        ("both ways", "copy_out", "functions_copy_out"),
+    ],
+)
+def test_a_byte_beyond_what_was_under_way_breaks_it(kind: str, category: str, name: str) -> None:
+    options = KINDS[kind]
+    raw = watched_with_functions(**options)
+    size = options.get("receives", SIZE)
+    (cell,) = [row for row in raw["functions"]["cells"] if row["category"] == category and row["bytes"]]
+    cell["bytes"] = (3 * CALLS + TOLERANCE_CALLS) * size
+    assert identities(ledger.derive(raw))[name]["holds"] is True
+    cell["bytes"] += 1
+    assert identities(ledger.derive(raw))[name]["holds"] is False
+
+
+def test_the_owner_of_deferred_copies_is_the_program() -> None:
+    raw = watched_with_functions(zerocopy=True, copied=100)
+    full = ledger.derive(raw)
+    assert [row["owner_side"] for row in full["zerocopy_life"]["owners"]] == ["target"]
+    raw["functions"]["owners"][0]["owner_side"] = "other"
+    assert identities(ledger.derive(raw))["functions_owner"]["holds"] is False
+
+
+def test_bytes_of_some_copied_sends_are_not_known() -> None:
+    found = identities(ledger.derive(watched_with_functions(zerocopy=True, copied=50)))
+    assert (
+        found["functions_owner"]["holds"] is None
+        and "not of how many bytes" in found["functions_owner"]["reason"]
+    )
+    assert found["functions_completions"]["holds"] is True
+
+
+def test_exact_rows_are_per_kib_of_what_the_program_moved() -> None:
+    full = ledger.derive(watched_with_functions(receives=SIZE))
+    (row,) = [row for row in full["exact"] if row["category"] == "copy_in"]
+    assert row["ns_per_kib"] == pytest.approx(row["cpu_ns"] / (2 * 3 * CALLS * SIZE / 1024))
+    assert {row["side"] for row in full["exact"]} == {"target"}
+    for width in (60, 100):
+        stream = io.StringIO()
+        watch.render(full, verbose=True, console=Console(file=stream, width=width, color_system=None))
+        assert "EXACT" in stream.getvalue() and "tier" in stream.getvalue()
+        assert max(len(line) for line in stream.getvalue().splitlines()) <= width
+
+
+def test_both_tiers_of_it_are_compared() -> None:
+    full = ledger.derive(watched_with_functions())
+    rows = {(row["side"], row["context"], row["name"]): row for row in compare_tiers(full)}
+    assert rows["target", "process", "copy_in"]["sampled_share"] == pytest.approx(1 / 3, abs=0.01)
+    assert rows["target", "process", "copy_in"]["exact_share"] == pytest.approx(1 / 2)
+
+
+def arguments(*options: str) -> argparse.Namespace:
+    args = parser().parse_args(list(options))
+    check_usage(args, ["true"])
+    return args
+
+
+def test_auto_has_a_plan_for_either_tier() -> None:
+    target = Target(how="command", command=("true",))
+    plan = make_plan(arguments("--count", "none"), target, 1)
+    assert plan.functions and plan.otherwise is not None and not plan.otherwise.functions
+    assert "--functions" in plan.collector() and plan.collector()[-1] == "--watch"
+    assert "--functions" not in plan.otherwise.collector()
+    by_name = make_plan(arguments("--instruments", "sampler,functions"), target, 1)
+    assert by_name.functions and by_name.otherwise is None
+    for sampled in (["--live"], ["--whole"]):
+        assert not make_plan(arguments(*sampled), target, 1).functions
+
+
+def test_the_whole_of_a_command_is_one_segment() -> None:
+    plan = make_plan(
+        arguments("--whole", "--instruments", "calls,functions"), Target(how="command", command=("true",)), 1
+    )
+    (segment,) = plan.segments()
+    assert str(segment.arm) == "calls+functions" and segment.length_s == float("inf")
+    assert plan.probes == {"calls+functions": ("calls", "packets", "functions")} and plan.gate == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--live", "--whole"], "--live and --whole"),
+        (["--count", "none", "--instruments", "sampler"], "no function is hooked"),
+        (["--count", "sheep"], "--count: sheep"),
+        (["--compare-tiers", "--instruments", "calls"], "needs sampler and functions"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        arguments(*options)

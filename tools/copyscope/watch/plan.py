@@ -1,0 +1,78 @@
+"""What a run beside a watched program does, and what it leaves behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from copyscope import paths
+from copyscope.child import Message
+from copyscope.plan import Segment
+from copyscope.tier import Tier
+from copyscope.watch import schedule
+from copyscope.watch.target import Target
+
+
+@dataclass(frozen=True)
+class WatchPlan:
+    """What one such run does, resolved; made by commands/watch.py."""
+
+    target: Target
+    probes: dict[Any, tuple[str, ...]]
+    duration_s: float | None
+    frequency_hz: int
+    gate: int
+    counters: bool
+    seed: int
+    block_s: float | None = None
+    # One segment from the first moment to the last, with every instrument.
+    whole: bool = False
+    output_to_stderr: bool = False
+    attach: str = "any"
+    count: str | None = None
+    # What to do on a kernel that takes no function hooks; None: such a kernel is an error.
+    otherwise: WatchPlan | None = None
+
+    @property
+    def functions(self) -> bool:
+        """Whether any arm hooks functions."""
+        return any("functions" in probes for probes in self.probes.values())
+
+    def collector(self) -> list[str]:
+        """The collector's command line."""
+        argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz), "--gate", str(self.gate)]
+        if self.functions:
+            argv += ["--functions", "--attach", self.attach]
+            argv += ["--functions-gate", str(self.gate), "--seed", str(self.seed)]
+            argv += [] if self.count is None else ["--count", self.count]
+        return [*argv, *self.target.arguments()]
+
+    def segments(self) -> Iterator[Segment]:
+        """Windows in time, one after the other."""
+        if self.whole:
+            (arm,) = self.probes
+            yield Segment(0, 0, arm, math.inf if self.duration_s is None else self.duration_s)
+            return
+        yield from schedule.segments(self.duration_s, list(self.probes), self.seed, self.block_s)
+
+
+@dataclass
+class Seen:
+    """What a run leaves behind, however it ends."""
+
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    ended: str = "the time was over"
+    tier: Tier | None = None
+    pids: dict[int, str] = field(default_factory=dict)
+    topology: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
+    snapshots: list[tuple[Any, dict[str, list[int]], Any]] = field(default_factory=list)
+    collector: Message | None = None
+    counters: dict[str, Any] = field(default_factory=dict)
+    status: int | None = None
+    wall_s: float = 0.0
