@@ -13,6 +13,7 @@
 #include "message.h"
 #include "names.h"
 #include "recursion.h"
+#include "shape.h"
 #include "watch.h"
 
 enum need { REQUIRED, OPTIONAL, FALLBACK };
@@ -262,6 +263,7 @@ int probes__detach(struct probes *probes)
 	while (!bpf_map_get_next_key(bpf_map__fd(probes->skel->maps.clocks), NULL, &tid))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(probes->skel->maps.clocks), &tid, &clock);
 	probes->skel->bss->open_clocks = 0;
+	shape__forget(probes->skel);
 	return functions__detach(probes->functions, probes->skel) ?: err;
 }
 

@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
 
 def watch_probes(instruments: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
     """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
-    extra = {"bytes": ("copies",), "calls": ("calls", "packets")}
+    extra = {"bytes": ("copies",), "calls": ("calls", "packets", "shape")}
     return {
         arm: tuple(name for probe in probes for name in extra.get(probe, (probe,)))
         for arm, probes in arm_probes(instruments).items()

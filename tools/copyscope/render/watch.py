@@ -97,7 +97,7 @@ def zerocopy_lines(record: Record, width: int) -> list[Text]:
     if zerocopy is None:
         return []
     text = (
-        f"{units.format_count(zerocopy['sends'])} sends with MSG_ZEROCOPY, "
+        f"{units.format_count(zerocopy['sends'])} zero-copy sends (MSG_ZEROCOPY, SEND_ZC), "
         f"{units.format_count(zerocopy['completions'])} completions seen in "
         f"{units.format_count(zerocopy['notifications'])} notifications, "
         f"{units.format_count(zerocopy['copied'])} copied after all"
@@ -105,6 +105,11 @@ def zerocopy_lines(record: Record, width: int) -> list[Text]:
     if zerocopy["unseen"]:
         text += (
             f"; {units.format_count(zerocopy['unseen'])} were taken off the queue before they could be read"
+        )
+    if zerocopy["untold"]:
+        text += (
+            f"; io_uring did not say of {units.format_count(zerocopy['untold'])} whether they were copied: "
+            "they did not ask (IORING_SEND_ZC_REPORT_USAGE)"
         )
     if zerocopy["cause"] is not None:
         text += f": {zerocopy['cause']['sentence']}"
