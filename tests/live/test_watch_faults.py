@@ -100,14 +100,14 @@ def test_ctrl_c_ends_a_command_that_ignores_it(tmp_path: Path) -> None:
     kept = tmp_path / "record.json"
     with iperf3_server() as port:
         stubborn = f"trap '' INT; {' '.join(client(port, 60))} >/dev/null"
-        argv = [*LAUNCH, "--quiet", "--json", str(kept), "--", "sh", "-c", stubborn]
+        argv = [*LAUNCH, "--quiet", "--explain", "--json", str(kept), "--", "sh", "-c", stubborn]
         run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(3 * SLOW)
         run.send_signal(signal.SIGINT)
         shown, said = run.communicate(timeout=20 * SLOW)
     assert run.returncode == 128 + signal.SIGTERM, said
     assert "went on for 2 s after that and was sent SIGTERM" in " ".join(shown.split())
-    assert "copy_in" in shown and kept.exists()
+    assert "copy_in: The kernel copies" in shown and kept.exists()
     time.sleep(0.5)
     assert left_after_a_second(before) == []
 

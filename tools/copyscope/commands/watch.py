@@ -14,7 +14,7 @@ from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
 from copyscope.errors import RunError, UsageError
-from copyscope.paths import ROOT
+from copyscope.paths import host_results
 from copyscope.plan import SAMPLED, arm_probes, parse_instruments
 from copyscope.render.live import LiveView
 from copyscope.render.terminal import make_console
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     identity = Identity(record.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
     made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
     if args.advise:
-        made["advice"] = advice.advise(made, read_crossovers(made))
+        made["advice"] = advice.advise(made, read_crossovers(host_results(made["machine"]["hostname"])))
     keep(made, seen, args, out)
     if seen.status:
         return seen.status
@@ -121,20 +121,29 @@ def target_section(target: Target, name: str) -> Record:
     }
 
 
-def read_crossovers(made: Record) -> list[Record] | None:
-    """What tools/crossover.py has measured on this host; None when it has not been run."""
-    path = ROOT / "results" / str(made["machine"]["hostname"]) / "crossover" / "crossover.json"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    try:
-        rows: list[Record] = json.loads(text)["crossovers"]
-    except (ValueError, KeyError) as error:
-        raise RunError(
-            f"--advise: {path}: not a crossover file: {error!r}: run tools/crossover.py again"
-        ) from error
-    return rows
+def read_crossovers(host: Path) -> list[Record] | None:
+    """What tools/crossover.py has measured on this host, newest file first; None when it has not been run.
+
+    Each row gets `file`, where it stands, and `path`, over which it was measured.
+    """
+    files = sorted(host.glob("*/crossover.json"), key=lambda file: -file.stat().st_mtime)
+    rows: list[Record] = []
+    for file in files:
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+            shown = str(Path(*file.parts[-4:]))
+            rows += [
+                {**row, "file": shown, "path": row["where"].get("topology", document["topology"])}
+                for row in document["crossovers"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # What was measured of the program is worth more than the advice.
+            print(
+                f"profile: --advise: {file}: left out, not a crossover file: {error!r}: run "
+                f"tools/crossover.py {file.parent}",
+                file=sys.stderr,
+            )
+    return rows or None
 
 
 def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -> None:
@@ -144,4 +153,4 @@ def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -
     if args.json:
         keeping.write_json(made, args.json)
     if args.json != "-":
-        render(made, verbose=args.verbose, console=make_console())
+        render(made, verbose=args.verbose, explain=args.explain, console=make_console())

@@ -16,6 +16,8 @@ from copyscope.render.evidence import (
     observer_lines,
 )
 from copyscope.render.exact_table import exact_lines
+from copyscope.render.explain import explain_lines
+from copyscope.render.explain_watch import explain_watch_lines
 from copyscope.render.layout import labelled, wrap
 from copyscope.render.ledger_table import account_lines
 from copyscope.render.portrait import advice_lines, portrait_lines
@@ -27,7 +29,7 @@ from rich.text import Text
 Record = Mapping[str, Any]
 
 
-def render(record: Record, *, verbose: bool, console: Console) -> None:
+def render(record: Record, *, verbose: bool, console: Console, explain: bool = False) -> None:
     """Print the report of one derived record of a watched program."""
     width = report_width(console)
     lines = headline_lines(record, width)
@@ -45,6 +47,9 @@ def render(record: Record, *, verbose: bool, console: Console) -> None:
     lines += identity_lines(record, width, verbose=verbose)
     lines += hook_lines(record, width, verbose=verbose)
     lines += advice_lines(record, width)
+    if explain:
+        lines += explain_lines(record, width)
+        lines += explain_watch_lines(record, width)
     print_lines(lines, console)
 
 
