@@ -199,6 +199,8 @@ def connection_rows(snapshots: list[tuple[Any, dict[str, list[int]], Any]]) -> l
                 ends.setdefault(inode, []).append((before, counts, after))
     rows = []
     for seen in ends.values():
+        if len(seen) < 2:
+            continue
         (first_before, first, first_after), (last_before, last, last_after) = seen[0], seen[-1]
         rows.append(
             {

@@ -44,12 +44,13 @@ def main(argv: list[str]) -> int:
     instruments = SAMPLED if args.instruments == "auto" else parse_instruments(args.instruments)
     if "functions" in instruments:
         raise UsageError("--instruments: functions: only for traffic that copyscope starts: leave it out")
-    build_if_stale()
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
+    build_if_stale()
     check_pid_namespace()
     target = find_target(args, command)
     out = keeping.open_directory(args.out)
+    keeping.check_json(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     plan = WatchPlan(
         target=target,
@@ -82,10 +83,10 @@ def main(argv: list[str]) -> int:
     made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
     if args.advise:
         made["advice"] = advice.advise(made, read_crossovers(host_results(made["machine"]["hostname"])))
-    keep(made, seen, args, out)
+    kept = keep(made, seen, args, out)
     if seen.status:
         return seen.status
-    return 0 if made["verdict"]["valid"] else 1
+    return 0 if kept and made["verdict"]["valid"] else 1
 
 
 def watch_probes(instruments: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
@@ -146,11 +147,17 @@ def read_crossovers(host: Path) -> list[Record] | None:
     return rows or None
 
 
-def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -> None:
-    """Files first: a reader of the table may go away at any line."""
+def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -> bool:
+    """Files first: a reader of the table may go away at any line. One that fails does not lose the table."""
+    kept = True
     if out is not None:
         keeping.keep(made, (seen.collector or {}).get("samples", []), out)
     if args.json:
-        keeping.write_json(made, args.json)
+        try:
+            keeping.write_json(made, args.json)
+        except (record.RecordError, OSError) as error:
+            kept = False
+            print(f"profile: --json: {error}", file=sys.stderr)
     if args.json != "-":
         render(made, verbose=args.verbose, explain=args.explain, console=make_console())
+    return kept
