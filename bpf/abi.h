@@ -141,10 +141,10 @@ _Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell")
 
 /* How a watched program hands over what it sends: one per protocol and system call. */
 struct shape_cell {
-	/* Messages whose arguments were read, and those of which that failed. */
+	/* Messages whose arguments were read, of one call in time_one_in, and those of which that failed. */
 	__u64 messages;
 	__u64 unreadable;
-	/* Messages that begin where the message before of the same thread did. */
+	/* Messages that begin where the message did that was looked at before in the same thread. */
 	__u64 repeated;
 	__u64 buffers;
 	/* Buffers that were looked at, those of them that begin at a page, and the others that begin at a cache line. */

@@ -81,7 +81,7 @@ def _buffer_text(portrait: Record) -> str:
             units.format_percent(buffers[f"{place}_share"]) for place in ("page", "line", "other")
         )
         text += f"; begin at a page {page}, at a cache line of 64 B {line}, elsewhere {other}"
-    text += f"; same address as the message before {units.format_percent(buffers['repeated_share'])}"
+    text += f"; same address as the message read before {units.format_percent(buffers['repeated_share'])}"
     if buffers["unreadable"]:
         text += f"; {units.format_count(buffers['unreadable'])} could not be read"
     return text
