@@ -88,11 +88,11 @@ check: artifacts .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/unit $(OU
 	$(Q)$(OUTPUT)/tests/unit
 	$(Q)$(PYTEST) -q tests/pure
 
-check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on this kernel (root)
+check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends ## Live tests on this kernel (root)
 	$(Q)$(PYTEST) -q tests/live
 
 # The guests see this tree read-only, so everything must be built before.
-check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief (root, network)
+check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
@@ -112,6 +112,9 @@ cookbook: all .venv/.ready-test ## docs/BPFTRACE.md anew, from real runs of ever
 	$(Q)tests/bench/cookbook.sh
 
 $(OUTPUT)/tests/bare: tests/bench/bare.c | $(OUTPUT)/tests
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
+
+$(OUTPUT)/tests/sends: tests/live/sends.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
 
 $(OUTPUT)/hook_kinds.bpf.o: tests/bench/hook_kinds.bpf.c $(VMLINUX_H)

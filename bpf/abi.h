@@ -133,6 +133,43 @@ struct volume_cell {
 _Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell");
 #define VOLUME_CELLS (PROTOCOL_CNT * DIRECTION_CNT * CALL_CNT)
 
+/* Slots 0 to 15 hold the counts 0 to 15, slot 16 + n holds [16 << n, 32 << n). */
+#define COUNT_SLOTS 32
+#define COUNTS_EXACT 16
+/* Of one message so many buffers are looked at, of one sendmmsg(2) so many messages; all buffers are counted. */
+#define BUFFERS_LOOKED 16
+#define MESSAGES_LOOKED 64
+#define CACHE_LINE_BYTES 64
+
+/* How a watched program hands over what it sends: one per protocol and system call. */
+struct shape_cell {
+	/* Messages whose arguments were read, of one call in time_one_in, and those of which that failed. */
+	__u64 messages;
+	__u64 unreadable;
+	/* Messages that begin where the message did that was looked at before in the same thread. */
+	__u64 repeated;
+	__u64 buffers;
+	/* Buffers that were looked at, those of them that begin at a page, and the others that begin at a cache line. */
+	__u64 looked;
+	__u64 page_aligned;
+	__u64 line_aligned;
+	/* How often TCP went round its loop, for how many sends. */
+	__u64 sends;
+	__u64 rounds;
+	__u64 buffers_per_message[COUNT_SLOTS];
+	__u64 rounds_per_send[COUNT_SLOTS];
+};
+_Static_assert(sizeof(struct shape_cell) == 72 + 16 * COUNT_SLOTS, "shape_cell");
+#define SHAPE_CELLS (PROTOCOL_CNT * CALL_CNT)
+
+/* What is remembered of a thread that sends. */
+struct sending_task {
+	__u64 last_address;
+	__u32 rounds;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct sending_task) == 16, "sending_task");
+
 /* Packets that the program itself handed to a device, before the device cuts them. */
 struct packet_cell {
 	__u64 packets;
@@ -169,6 +206,8 @@ enum watch_total {
 	WATCH_NOTIFICATIONS,
 	/* Completions that the program had taken off the queue before they could be read. */
 	WATCH_UNSEEN,
+	/* Notifications of io_uring whose program did not ask whether the send was copied. */
+	WATCH_UNTOLD,
 	WATCH_TOTAL_CNT,
 };
 

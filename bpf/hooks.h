@@ -6,7 +6,7 @@
  *
  * id          the BPF program is on_<id>; the record calls the hook by this name
  * instrument  bytes | calls | functions: switched together, segment by segment
- *             watch | copies | packets: of a program that we did not write; watch stays attached all the time
+ *             watch | copies | packets | shape: of a program that we did not write; watch stays attached all the time
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
  *             TIMED     required, too; where only one call in N is timed, attached in windows only (windows.h). The row
@@ -15,7 +15,8 @@
  *             FALLBACK  used only where the row before it is absent
  *
  * Which kernel has which tracepoint was read from BTF, never from a version number:
- * sock_send_length and sock_recv_length came with 6.3 (commit 6e6eda44b939), the others are older than 5.10.
+ * sock_send_length and sock_recv_length came with 6.3 (commit 6e6eda44b939), tcp_sendmsg_locked is in 6.16 and not in 6.12,
+ * the others are older than 5.10.
  */
 #ifndef COPYSCOPE_HOOKS_H
 #define COPYSCOPE_HOOKS_H
@@ -38,9 +39,13 @@
 	HOOK(volume_sent, watch, sock_send_length, OPTIONAL) \
 	HOOK(volume_sent_at_exit, watch, sys_exit, FALLBACK) \
 	HOOK(completion, watch, inet_sk_error_report, OPTIONAL) \
+	HOOK(uring_complete, watch, io_uring_complete, OPTIONAL) \
 	HOOK(volume_spliced, copies, sys_exit, REQUIRED) \
 	HOOK(volume_copied_out, copies, skb_copy_datagram_iovec, REQUIRED) \
 	HOOK(packet, packets, net_dev_start_xmit, OPTIONAL) \
+	HOOK(shape, shape, sys_exit, OPTIONAL) \
+	HOOK(round_end, shape, sock_send_length, OPTIONAL) \
+	HOOK(round, shape, tcp_sendmsg_locked, OPTIONAL) \
 	HOOK(shadow_switch, functions, sched_switch, REQUIRED) \
 	HOOK(shadow_softirq_enter, functions, softirq_entry, REQUIRED) \
 	HOOK(shadow_softirq_leave, functions, softirq_exit, REQUIRED)

@@ -19,11 +19,13 @@
 #define SYSCALL_ARG(regs, n) BPF_CORE_READ(regs, regs[n])
 /* What the call was entered with: the first argument is overwritten by the return value. */
 #define SYSCALL_FD(regs) BPF_CORE_READ(regs, orig_x0)
-#define SPLICE_FD_OUT(regs) SYSCALL_ARG(regs, 2)
+#define SYSCALL_SECOND(regs) SYSCALL_ARG(regs, 1)
+#define SYSCALL_THIRD(regs) SYSCALL_ARG(regs, 2)
 #else
 #define SYSCALL_NR(regs) BPF_CORE_READ(regs, orig_ax)
 #define SYSCALL_FD(regs) BPF_CORE_READ(regs, di)
-#define SPLICE_FD_OUT(regs) BPF_CORE_READ(regs, dx)
+#define SYSCALL_SECOND(regs) BPF_CORE_READ(regs, si)
+#define SYSCALL_THIRD(regs) BPF_CORE_READ(regs, dx)
 #endif
 
 /* PROTOCOL_CNT when it is neither, as are the sockets of the local domain and of netlink. */
@@ -41,20 +43,27 @@ static __always_inline __u32 protocol_of(const struct sock *sk)
 	return protocol == IPPROTO_TCP ? PROTOCOL_TCP : protocol == IPPROTO_UDP ? PROTOCOL_UDP : PROTOCOL_CNT;
 }
 
+/* NULL when it is no socket. */
+static __always_inline struct sock *socket_of_file(const struct file *file)
+{
+	struct socket *socket;
+
+	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return NULL;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
 static __always_inline struct sock *socket_of_fd(__u32 fd)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct file **files = BPF_CORE_READ(table, fd);
 	struct file *file = NULL;
-	struct socket *socket;
 
 	if (fd >= BPF_CORE_READ(table, max_fds) || bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
 		return NULL;
-	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
-		return NULL;
-	socket = BPF_CORE_READ(file, private_data);
-	return BPF_CORE_READ(socket, sk);
+	return socket_of_file(file);
 }
 
 static __always_inline __u32 protocol_of_fd(__u32 fd)
@@ -66,7 +75,7 @@ static __always_inline __u32 protocol_of_fd(__u32 fd)
 
 static __always_inline struct sock *socket_of_call(struct pt_regs *regs, __u32 call)
 {
-	return socket_of_fd(call == CALL_SPLICE ? SPLICE_FD_OUT(regs) : SYSCALL_FD(regs));
+	return socket_of_fd(call == CALL_SPLICE ? SYSCALL_THIRD(regs) : SYSCALL_FD(regs));
 }
 
 /* The call as it is counted: CALL_NONE when no TCP or UDP socket takes part in it. */
@@ -78,7 +87,7 @@ static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u3
 	if (call != CALL_SPLICE) {
 		*protocol = protocol_of_fd(SYSCALL_FD(regs));
 	} else {
-		*protocol = protocol_of_fd(SPLICE_FD_OUT(regs));
+		*protocol = protocol_of_fd(SYSCALL_THIRD(regs));
 		if (*protocol == PROTOCOL_CNT) {
 			call = CALL_SPLICE_READ;
 			*protocol = protocol_of_fd(SYSCALL_FD(regs));

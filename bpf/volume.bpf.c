@@ -5,24 +5,15 @@
 #include <bpf/bpf_endian.h>
 
 #define MSG_ZEROCOPY 0x4000000
-#define PF_IO_WORKER 0x10
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 /* Of TCP's field nonagle (include/net/tcp.h). */
 #define TCP_NAGLE_OFF 1
 #define TCP_NAGLE_CORK 2
 
-/* As in calls.bpf.c: nr -> enum call, filled by the collector. */
-extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
-
 struct zerocopy_map zerocopy_sockets SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, VOLUME_CELLS);
-	__type(key, __u32);
-	__type(value, struct volume_cell);
-} volume_cells SEC(".maps");
+struct volume_map volume_cells SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -33,8 +24,7 @@ struct {
 
 static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
 {
-	__u32 index = (protocol * DIRECTION_CNT + direction) * CALL_CNT + call;
-	struct volume_cell *cell = bpf_map_lookup_elem(&volume_cells, &index);
+	struct volume_cell *cell = volume_of(protocol, direction, call);
 
 	if (!cell)
 		return NULL;
@@ -60,19 +50,6 @@ static __always_inline void count_socket(const struct sock *sk, enum direction d
 			return;
 	}
 	__sync_fetch_and_add(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
-}
-
-/* Which call the running task is in. Workers of io_uring are in none: their registers are the parent's or empty. */
-static __always_inline __u32 current_call(struct pt_regs *regs)
-{
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	long nr = SYSCALL_NR(regs);
-	__u32 call;
-
-	if (BPF_CORE_READ(task, flags) & PF_IO_WORKER)
-		return CALL_IO_URING;
-	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
-	return call == CALL_NONE ? CALL_OTHER : call;
 }
 
 static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * watch.bpf.h - a program that we did not write: what its three files share.
+ * watch.bpf.h - a program that we did not write: what its five files share.
  *
  * watch.bpf.c    who belongs to it
  * volume.bpf.c   what moves through its sockets, call by call
+ * uring.bpf.c    which of it io_uring sent without a copy
+ * shape.bpf.c    how it hands over what it sends, and how often TCP goes round for it
  * arrival.bpf.c  what becomes of it: packets, completions
  *
- * The hooks of the first two stay attached for the whole run, in the control segments as well: without them nobody would
+ * The hooks of the first three stay attached for the whole run, in the control segments as well: without them nobody would
  * know how much such a program moved. They are the cheap ones, some map lookups and a few additions per socket call.
  */
 #ifndef COPYSCOPE_WATCH_BPF_H
@@ -14,7 +16,19 @@
 
 #include "socket.bpf.h"
 
+#define PF_IO_WORKER 0x10
+
 extern __u64 watch_totals[WATCH_TOTAL_CNT];
+/* As in calls.bpf.c: nr -> enum call, filled by the collector. */
+extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
+
+struct volume_map {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, VOLUME_CELLS);
+	__type(key, __u32);
+	__type(value, struct volume_cell);
+};
+extern struct volume_map volume_cells SEC(".maps");
 
 /* By the address of the socket; a socket that is gone leaves its place to the next. */
 struct zerocopy_map {
@@ -41,6 +55,26 @@ static __always_inline __u32 size_slot(__u64 bytes)
 		}
 	}
 	return slot & (SIZE_SLOTS - 1);
+}
+
+/* Which call the running task is in. Workers of io_uring are in none: their registers are the parent's or empty. */
+static __always_inline __u32 current_call(struct pt_regs *regs)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	long nr = SYSCALL_NR(regs);
+	__u32 call;
+
+	if (BPF_CORE_READ(task, flags) & PF_IO_WORKER)
+		return CALL_IO_URING;
+	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+	return call == CALL_NONE ? CALL_OTHER : call;
+}
+
+static __always_inline struct volume_cell *volume_of(__u32 protocol, enum direction direction, __u32 call)
+{
+	__u32 index = (protocol * DIRECTION_CNT + direction) * CALL_CNT + call;
+
+	return bpf_map_lookup_elem(&volume_cells, &index);
 }
 
 #endif

@@ -1,7 +1,7 @@
 # The collector and its BPF programs. $(OUTPUT)/copyscope.bpf.o is linked from one object per instrument.
 
 BPF_ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(shell uname -m)))
-BPF_UNITS := target sampler bytes calls functions zerocopy watch volume arrival
+BPF_UNITS := target sampler bytes calls functions zerocopy watch volume uring shape arrival
 BPF_OBJECTS := $(BPF_UNITS:%=$(OUTPUT)/bpf/%.bpf.o)
 BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-parameter -D__TARGET_ARCH_$(BPF_ARCH)
 

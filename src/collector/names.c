@@ -23,6 +23,7 @@ const char *const watch_total_names[WATCH_TOTAL_CNT] = {
 	[WATCH_COPIED] = "copied",
 	[WATCH_NOTIFICATIONS] = "notifications",
 	[WATCH_UNSEEN] = "unseen",
+	[WATCH_UNTOLD] = "untold",
 };
 
 const char *const direction_names[DIRECTION_CNT] = {

@@ -12,6 +12,7 @@
 #include "message.h"
 #include "names.h"
 #include "recursion.h"
+#include "shape.h"
 #include "tracepoints.h"
 #include "watch.h"
 #include "windows.h"
@@ -215,6 +216,7 @@ int probes__detach(struct probes *probes)
 	while (!bpf_map_get_next_key(bpf_map__fd(probes->skel->maps.clocks), NULL, &tid))
 		bpf_map_lookup_and_delete_elem(bpf_map__fd(probes->skel->maps.clocks), &tid, &clock);
 	probes->skel->bss->open_clocks = 0;
+	shape__forget(probes->skel);
 	return functions__detach(probes->functions, probes->skel) ?: err;
 }
 
@@ -254,7 +256,7 @@ json_t *probes__loss_json(const struct probes *probes)
 		json_object_set_new(loss, loss_names[what], json_integer(probes->skel->bss->lost[what]));
 	for (int i = 0; i < HOOK_CNT; i++)
 		recursion__add(loss, hook_rows[i].id, tracepoints__program(probes->skel, i));
-	functions__add_losses(probes->functions, probes->skel, loss);
+	functions__add_losses(probes->functions, loss);
 	return loss;
 }
 

@@ -10,10 +10,12 @@
 #include <copyscope.skel.h>
 
 #include "names.h"
+#include "shape.h"
 
 bool watch__owns(const char *instrument)
 {
-	return !strcmp(instrument, "watch") || !strcmp(instrument, "copies") || !strcmp(instrument, "packets");
+	return !strcmp(instrument, "watch") || !strcmp(instrument, "copies") || !strcmp(instrument, "packets") ||
+	       !strcmp(instrument, "shape");
 }
 
 void watch__configure(const struct watch *watch, struct copyscope *skel)
@@ -25,6 +27,7 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 	skel->rodata->watch_cgroup_level = watch->cgroup_level;
 	skel->rodata->watch_netns = watch->netns;
 	skel->rodata->watch_follow = watch->follow;
+	shape__configure(skel);
 	memcpy((char *)skel->rodata->watch_comm, watch->comm, sizeof(watch->comm));
 }
 
@@ -140,8 +143,8 @@ json_t *watch__json(const struct copyscope *skel)
 	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
-	return json_pack("{s:o, s:o, s:o, s:o}", "volume", volumes_json(skel), "packets", packets_json(skel),
-			 "processes", processes_json(skel), "totals", totals);
+	return json_pack("{s:o, s:o, s:o, s:o, s:o}", "volume", volumes_json(skel), "packets", packets_json(skel),
+			 "shapes", shape__json(skel), "processes", processes_json(skel), "totals", totals);
 }
 
 json_t *watch__sockets_json(const struct copyscope *skel)

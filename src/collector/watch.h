@@ -31,7 +31,8 @@ bool watch__owns(const char *instrument);
 void watch__configure(const struct watch *watch, struct copyscope *skel);
 void watch__add(struct copyscope *skel, pid_t tgid);
 /*
- * {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}], "packets": {...}, "totals": {...}, "processes": [[tgid, forked]]}:
+ * {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}], "packets": {...}, "shapes": [...], "totals": {...},
+ *  "processes": [[tgid, forked]]}:
  * totals since the collector started, of the calls that happened.
  */
 json_t *watch__json(const struct copyscope *skel);

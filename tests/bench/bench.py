@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
 from bench_table import table  # noqa: E402
 from copyscope.machine_cpu import read_cpu_model, read_hypervisor  # noqa: E402
 
-NAMES = ("traffic", "observer", "hooks", "own", "precision")
+NAMES = ("traffic", "observer", "hooks", "attach", "own", "precision")
 RESULTS = ROOT / "results" / "bench"
 SEED = 20261120
 

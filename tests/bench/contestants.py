@@ -30,6 +30,11 @@ class Program:
             self.argv, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.PIPE, text=True
         )
 
+    @property
+    def pid(self) -> int:
+        """Its process; taskset(1) and the like become what they start."""
+        return self._process.pid
+
     def ready(self, pattern: str) -> re.Match[str]:
         """Wait for a line on stderr; raises SystemExit with all that was said when it never comes."""
         assert self._process.stderr is not None

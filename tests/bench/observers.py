@@ -9,10 +9,10 @@ from pathlib import Path
 from signal import SIGINT
 
 from copyscope.child import Child
-from copyscope.tracefs import IN_TRACEFS
 from copyscope.counters import EVENTS, SENDER_EVENTS
 from copyscope.errors import RunError
 from copyscope.perf_stat import PerfStat
+from copyscope.tracefs import IN_TRACEFS
 
 # The default of tools/profile.py, and of profile.bt.
 FREQUENCY = "199"

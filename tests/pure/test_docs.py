@@ -112,12 +112,16 @@ def full_records() -> list[dict[str, Any]]:
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     watched = derive(watched_record(zerocopy=True, copied=100, receives=4096))
     crossover = {
-        "pair": "one_copy zero_copy",
+        "pair": ["one_copy", "zero_copy"],
         "threads": 1,
-        "quantity": "cpu",
+        "quantity": "sender_cpu_ns_per_kib",
+        "verdict": "crosses",
+        "above": "zero_copy",
         "size_bytes": 9,
-        "low": 8,
-        "high": 10,
+        "low_bytes": 8,
+        "high_bytes": 10,
+        "path": "veth",
+        "file": "results/vm/paths/crossover.json",
     }
     watched["advice"] = advice.advise(watched, [crossover])
     calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from itertools import islice
 from pathlib import Path
 
@@ -60,6 +61,14 @@ def test_our_own_process() -> None:
     assert times.read([me], fresh=False) == (0, 0)
     sum(range(1_000_000))
     assert times.read([me], fresh=False)[0] > 0
+
+
+def test_a_limit_that_does_not_hold_is_none() -> None:
+    limit_bytes, why = processes.memlock(os.getpid())
+    found = re.search(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())
+    capable = found is not None and int(found[1], 16) >> 14 & 1
+    assert (limit_bytes is None) == bool(why) and (not capable or limit_bytes is None)
+    assert processes.memlock(2**22 - 3) == (None, "the process had ended before its limit was read")
 
 
 @pytest.mark.parametrize(

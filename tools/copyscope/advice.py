@@ -1,24 +1,41 @@
 """Would zero-copy or sendfile help this program on this path? One honest paragraph. Pure.
 
 What could be saved at most is the program's own copy_in. What it would cost instead is not in this record;
-the crossover that was measured on this host (tools/crossover.py) says from which size on it pays.
+a crossover that was measured on this host and on such a path (tools/crossover.py) says from which size on it
+pays.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from copyscope.segments import Record
 from copyscope.watch_flows import added, volume
+from copyscope.watch_verdict import file_read_share
 from copyscope.zerocopy_cause import device_without_gather, is_tap
 
 Crossover = dict[str, Any]
 
 NO_CROSSOVER = (
-    "Cannot tell whether zero-copy would pay, because no crossover was measured here: run tools/crossover.py."
+    "Cannot tell whether zero-copy would pay, because no crossover was measured on this host: run "
+    "sudo tools/crossover.py (two minutes) and ask again."
 )
 MOSTLY = 0.5
+WORTH_SAYING = 0.005
 PAGE_SHIFT = 12
+# "MSG_ZEROCOPY is generally only effective at writes over around 10 KB" (networking/msg_zerocopy.rst)
+SMALL_BYTES = 10_240
+# References to memory that one packet holds: MAX_SKB_FRAGS, include/linux/skbuff.h
+PACKET_REFERENCES = 17
+# Paths that never leave the machine, by the driver of the device: the name that crossover.json gives them.
+LOCAL_PATHS = {"loopback": "loopback", "veth": "veth"}
+QUANTITIES = {
+    "sender_cpu_ns_per_kib": "the sender's CPU time",
+    "system_cpu_ns_per_kib": "CPU time of both sides",
+    "receiver_cpu_ns_per_kib": "the receiver's CPU time",
+    "goodput_gbps": "goodput",
+}
 
 
 def advise(record: Record, crossovers: list[Crossover] | None) -> dict[str, Any]:
@@ -33,7 +50,8 @@ def advise(record: Record, crossovers: list[Crossover] | None) -> dict[str, Any]
     sentences = [
         _what_it_does(portrait, typical_bytes),
         _most(most),
-        _crossing(row, typical_bytes) if row is not None else NO_CROSSOVER,
+        *_files(record),
+        _crossing(row, typical_bytes, record) if row is not None else NO_CROSSOVER,
     ]
     if found:
         sentences.append(f"What would stop it: {'; '.join(found)}.")
@@ -70,6 +88,10 @@ def byte_median(sizes: list[list[int]]) -> int:
 
 def stoppers(record: Record, typical_bytes: int) -> list[str]:
     """What on this path, or in this program, would take the gain away again."""
+    return _on_the_path(record) + _in_the_program(record, typical_bytes)
+
+
+def _on_the_path(record: Record) -> list[str]:
     found = []
     topology = record["topology"]
     local = record["portrait"]["local_share"]
@@ -86,6 +108,30 @@ def stoppers(record: Record, typical_bytes: int) -> list[str]:
         found.append(f"{device} has no scatter-gather: the kernel copies at the call")
     if topology["xdp"]:
         found.append(f"XDP ({topology['xdp']}) on its device")
+    return found
+
+
+def _in_the_program(record: Record, typical_bytes: int) -> list[str]:
+    found = []
+    if typical_bytes < SMALL_BYTES:
+        found.append(
+            f"its writes are small: half of its bytes go out in calls of {kib(2 * typical_bytes)} or less, "
+            "and the kernel's documentation has zero-copy pay above 10 KB"
+        )
+    buffers = record["portrait"]["buffers"]
+    if buffers is not None and buffers["repeated_share"] > MOSTLY:
+        found.append(
+            f"{buffers['repeated_share'] * 100:.0f} % of its messages begin at the address of the message "
+            "before: it would have to wait for each completion before it fills that buffer again, or take "
+            "turns with several"
+        )
+    if buffers is not None and buffers["mean_per_message"] >= 2:
+        one_bytes = record["portrait"]["send"]["mean_bytes"] / buffers["mean_per_message"]
+        if one_bytes < 1 << PAGE_SHIFT:
+            found.append(
+                f"its messages are {buffers['mean_per_message']:.0f} buffers of {kib(one_bytes)}: zero-copy "
+                f"holds each by a reference, and a packet has {PACKET_REFERENCES}, so packets would be small"
+            )
     memlock_bytes = record["machine"]["limits"]["memlock_bytes"]
     pages = (typical_bytes >> PAGE_SHIFT) + 2
     if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
@@ -100,17 +146,39 @@ def stoppers(record: Record, typical_bytes: int) -> list[str]:
 
 
 def matching(crossovers: list[Crossover], record: Record) -> Crossover | None:
-    """The crossover of zero-copy against a copying send, of the nearest number of threads; CPU time first."""
-    rows = [row for row in crossovers if "zero_copy" in str(row.get("pair"))]
+    """The crossover of zero-copy against a copying send that is nearest to this program.
+
+    The path counts first, then the sender's CPU time, then the pair; of equal ones the newest file (they come
+    in that order), and of one file the nearest number of threads.
+    """
+    rows = [row for row in crossovers if "zero_copy" in row["pair"]]
     threads = max((s["target"]["threads"] for s in record["run"]["segments"]), default=1)
-    rows.sort(
+    files = list(dict.fromkeys(row["file"] for row in rows))
+    quantities = list(QUANTITIES)
+    return min(
+        rows,
         key=lambda row: (
-            "cpu" not in str(row.get("quantity")),
-            "one_copy" not in str(row.get("pair")),
-            abs(int(row.get("threads") or 1) - threads),
-        )
+            distance(row, record),
+            quantities.index(row["quantity"]) if row["quantity"] in quantities else len(quantities),
+            "one_copy" not in row["pair"],
+            files.index(row["file"]),
+            abs(int(row["threads"]) - threads),
+        ),
+        default=None,
     )
-    return rows[0] if rows else None
+
+
+def distance(row: Crossover, record: Record) -> int:
+    """How far the path that was measured is from the program's: 0 the same, 1 alike, 2 of another kind."""
+    topology = record["topology"]
+    drivers = {LOCAL_PATHS.get(str(device["driver"])) for device in topology["devices"]}
+    if topology["local_delivery"] and row["path"] in drivers:
+        return 0
+    return 1 if bool(topology["local_delivery"]) == _is_local(row) else 2
+
+
+def _is_local(row: Crossover) -> bool:
+    return any(str(row["path"]).startswith(name) for name in LOCAL_PATHS.values())
 
 
 def _what_it_does(portrait: dict[str, Any], typical_bytes: int) -> str:
@@ -131,13 +199,47 @@ def _most(most: dict[str, float] | None) -> str:
     )
 
 
-def _crossing(row: Crossover, typical_bytes: int) -> str:
-    where = f"{row['pair']}, {row['threads']} threads, {row['quantity']}, measured on this host"
-    if row["size_bytes"] is None:
-        return f"The measured crossover says: {row['verdict']} ({where})."
-    low = row["low"] if row["low"] is not None else row["size_bytes"]
-    high = row["high"] if row["high"] is not None else row["size_bytes"]
+def _files(record: Record) -> list[str]:
+    """Where it reads files to send them, sendfile saves a copy more, and needs no completion."""
+    share = file_read_share(record)
+    if share is None or share < WORTH_SAYING:
+        return []
+    return [
+        f"Reading files into its memory takes {share * 100:.0f} % more: if it sends what it reads as it is, "
+        "sendfile spares both copies."
+    ]
+
+
+def _crossing(row: Crossover, typical_bytes: int, record: Record) -> str:
+    quantity = QUANTITIES.get(row["quantity"], row["quantity"])
+    threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
+    against = " or ".join(name for name in row["pair"] if name != "zero_copy")
+    where = (
+        f"against {against}, {quantity}, {threads}, measured on this host over {row['path']}: {row['file']}"
+    )
+    if distance(row, record) == 2:
+        return (
+            "Cannot tell whether zero-copy would pay, because it was measured on this host over "
+            f"{row['path']} only ({row['file']}), and this program sends over {record['topology']['kind']}: "
+            "run tools/crossover.py with an experiment over that path."
+        )
+    if row["verdict"] == "crosses":
+        return _by_size(row, typical_bytes, where)
+    if row["verdict"] == "undetermined":
+        reason = str(row["evidence"]).split("; largest residual")[0]
+        return f"Cannot tell whether zero-copy would pay: {reason} ({where})."
+    if row["verdict"] == "always":
+        return f"Zero-copy paid at every size ({where}): it would help on that path."
+    return f"Zero-copy never paid at any size ({where}): it would not help."
+
+
+def _by_size(row: Crossover, typical_bytes: int, where: str) -> str:
+    """Where its calls are: above the interval of the crossover, below it, or in it."""
+    low = row["low_bytes"] if row["low_bytes"] is not None else 0
+    high = row["high_bytes"] if row["high_bytes"] is not None else math.inf
     interval = f"{kib(row['size_bytes'])} ({kib(low)} to {kib(high)}; {where})"
+    if row["above"] != "zero_copy":
+        return f"Zero-copy pays below {interval} and not above it."
     if typical_bytes >= high:
         return f"Zero-copy pays from {interval} on, and its calls are larger: it would help on that path."
     if 2 * typical_bytes <= low:
@@ -148,4 +250,6 @@ def _crossing(row: Crossover, typical_bytes: int) -> str:
 
 
 def kib(size_bytes: float) -> str:
+    if math.isinf(size_bytes):
+        return "beyond what was measured"
     return f"{size_bytes / 1024:,.0f} KiB" if size_bytes >= 1024 else f"{size_bytes:.0f} B"

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from copyscope.segments import Record
+from copyscope.send_shape import buffers, rounds
 from copyscope.watch_flows import BY_REFERENCE, added, volume
 
 
@@ -24,6 +25,8 @@ def portrait(record: Record) -> dict[str, Any]:
         }
         if seen
         else None,
+        "buffers": buffers(record)[0],
+        "rounds": rounds(record)[0],
         "connections": len(record["connections"]),
         "local_share": local_share(record),
         "reasons": reasons(record, bool(seen)),
@@ -64,6 +67,9 @@ def side_of_it(record: Record, direction: str) -> dict[str, Any] | None:
         "page_share": pages / moved if moved else 0.0,
         "nodelay_share": added(rows, "nodelay_calls") / calls,
         "cork_share": added(rows, "cork_calls") / calls,
+        "io_uring_share": added([row for row in rows if row["syscall"] == "io_uring"], "bytes") / moved
+        if moved
+        else 0.0,
     }
 
 
@@ -97,6 +103,11 @@ def reasons(record: Record, packets_seen: bool) -> dict[str, str]:
             if any(s["arm"] == "calls" for s in record["run"]["segments"])
             else "packets are counted in calls segments, and there was none"
         )
+    found |= {
+        part: reason
+        for part, (made, reason) in (("buffers", buffers(record)), ("rounds", rounds(record)))
+        if made is None
+    }
     if local_share(record) is None:
         found["local_share"] = "no connection was there to be looked at when the path was read"
     return found

@@ -20,6 +20,8 @@ MOST_UNATTRIBUTED = 0.05
 SWITCH_NS = 2_000
 # Timer interrupts come up to tens of microseconds late in virtual machines (they wait for the next exit).
 SHORT_BURST_NS = 50_000
+# Bursts of the sampling timer are what chance deals; from fewer their spread cannot be told.
+FEWEST_TIMER_BURSTS = 8
 
 
 def time_identities(record: Record, times: dict[str, SideTime], gather_ns: float | None) -> list[Identity]:
@@ -64,7 +66,18 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
         tolerance += hidden_at_birth_ns(record)
     if unit == "ns" and spent.burst_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
         return unchecked(name, what, unit, _short_bursts(spent, seen / exact))
+    bursts = (record["sampler"].get("bursts") or {}).get(side)
+    if bursts and bursts["count"] < FEWEST_TIMER_BURSTS and abs(seen - exact) > tolerance:
+        return unchecked(name, what, unit, _few_bursts(bursts["count"], seen / exact))
     return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
+
+
+def _few_bursts(count: int, share: float) -> str:
+    """Why a short run is no test of the sampler."""
+    return (
+        f"the sampling timer was armed {count} times only, at random moments: {share:.0%} of the time was "
+        "seen; run longer"
+    )
 
 
 def _short_bursts(spent: CpuTime, share: float) -> str:

@@ -14,6 +14,8 @@ from copyscope.watch_flows import SPLICED_IN
 Row = dict[str, Any]
 SUMMED = ("calls", "bytes", "zerocopy_calls", "zerocopy_bytes", "nodelay_calls", "cork_calls")
 KEY = ("protocol", "direction", "syscall")
+TOTALS = ("births", "completions", "copied", "notifications", "unseen", "untold")
+NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}
 
 
 def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequency_hz: int) -> Row:
@@ -23,7 +25,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
     sampler = collector.get("sampler") or no_sampler(frequency_hz)
     segments = [segment_row(segment) for segment in seen.segments]
     arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
-    totals = seen.segments[-1]["volumes"][3]["totals"] if seen.segments else {"forks": 0, "exits": 0}
+    last = seen.segments[-1]["volumes"][3] if seen.segments else NOTHING_YET
     return {
         "schema": 1,
         "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
@@ -47,8 +49,9 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
         "target": {
             **target,
             "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(seen.pids.items())],
-            "forks": totals["forks"],
-            "exits": totals["exits"],
+            "forks": last["totals"]["forks"],
+            "exits": last["totals"]["exits"],
+            **whole(last),
             "ended": seen.ended,
             "status": seen.status,
         },
@@ -58,6 +61,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
         "counters": {"target": seen.counters},
         "volume": volume_rows(seen.segments),
         "packets": packet_rows(seen.segments),
+        "shapes": shape_rows(seen.segments),
         "connections": connection_rows(seen.snapshots),
         "bytes": [row for row in collector.get("bytes", []) if row["side"] == "target"],
         "calls": [{**call, "arm": arm_of_calls} for call in collector.get("calls", [])],
@@ -104,6 +108,18 @@ def moved(after: Row, before: Row, direction: str) -> tuple[int, int]:
     return sum(row["bytes"] for row in rows), sum(row["calls"] for row in rows)
 
 
+def whole(last: Row) -> Row:
+    """All that moved from the first moment to the last reading, whether a segment was under way or not."""
+    sent, sends = moved(last, NOTHING_YET, "send")
+    received, receives = moved(last, NOTHING_YET, "receive")
+    return {
+        "sent_bytes": sent,
+        "send_calls": sends,
+        "received_bytes": received,
+        "receive_calls": receives,
+    }
+
+
 def segment_row(segment: Row) -> Row:
     """One row of run.segments: what moved inside, and how much more while hooks came and went."""
     before, begin, end, after = segment["volumes"]
@@ -134,7 +150,7 @@ def segment_row(segment: Row) -> Row:
             "processes": segment["processes"],
             "threads": segment["threads"],
             "open_zerocopy_sends": open_sends(begin) + open_sends(end),
-            **{key: totals[key] for key in ("births", "completions", "copied", "notifications", "unseen")},
+            **{key: totals[key] for key in TOTALS},
         },
     }
 
@@ -174,6 +190,13 @@ def packet_rows(segments: list[Row]) -> Row | None:
     return dict(segments[-1]["volumes"][3]["packets"])
 
 
+def shape_rows(segments: list[Row]) -> list[Row] | None:
+    """How messages were handed over, in the segments in which that was read; None when there was none."""
+    if not segments or not any(segment["arm"] == "calls" for segment in segments):
+        return None
+    return [dict(row) for row in segments[-1]["volumes"][3]["shapes"]]
+
+
 def connection_rows(snapshots: list[tuple[Any, dict[str, list[int]], Any]]) -> list[Row]:
     """Each connection that the target used and that was seen twice: TCP's own counts around ours.
 
@@ -187,6 +210,8 @@ def connection_rows(snapshots: list[tuple[Any, dict[str, list[int]], Any]]) -> l
                 ends.setdefault(inode, []).append((before, counts, after))
     rows = []
     for seen in ends.values():
+        if len(seen) < 2:
+            continue
         (first_before, first, first_after), (last_before, last, last_after) = seen[0], seen[-1]
         rows.append(
             {

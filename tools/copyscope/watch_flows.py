@@ -28,7 +28,7 @@ def zerocopy_totals(record: Record, arm: str | None = None) -> dict[str, int]:
     segments = select(record, arm) if arm is not None else record["run"]["segments"]
     sent = volume(record, "send", arm)
     found = {"sends": added(sent, "zerocopy_calls"), "bytes_sent": added(sent, "zerocopy_bytes")}
-    keys = ("completions", "copied", "notifications", "unseen")
+    keys = ("completions", "copied", "notifications", "unseen", "untold")
     return found | {key: total(segments, "target", key) for key in keys}
 
 
@@ -43,8 +43,10 @@ def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
     zerocopy = zerocopy_totals(record, "ledger")
     referenced = added(pages, "bytes") + zerocopy["bytes_sent"]
     references = added(pages, "calls") + zerocopy["sends"]
+    # io_uring says that a send was zero-copy when it ends: at an edge that is after its bytes were counted.
+    copied = max(0, added(sent, "bytes") - referenced)
     return {
-        "copy_in": Flow(added(sent, "bytes") - referenced, "exact", added(sent, "calls") - references),
+        "copy_in": Flow(copied, "exact", max(0, added(sent, "calls") - references)),
         "pin": Flow(referenced, "exact", references),
         "deferred": _deferred(zerocopy),
         "silent": _silent(zerocopy, silent_high_ns),
@@ -57,10 +59,16 @@ def _deferred(zerocopy: dict[str, int]) -> Flow:
     """The flag is per send; the bytes follow exactly where all sends or none carried it."""
     if zerocopy["sends"] == 0:
         return Flow(0, "exact", 0)
-    if zerocopy["completions"] == 0:
+    if zerocopy["completions"] == 0 or zerocopy["untold"] > zerocopy["completions"]:
         reason = "no completion of a zero-copy send was seen"
+        if zerocopy["untold"]:
+            reason = (
+                "io_uring says whether it copied only where a send asks for it "
+                "(IORING_SEND_ZC_REPORT_USAGE), and these did not"
+            )
         return Flow(bytes_reason=reason, calls_reason=reason)
-    share = zerocopy["copied"] / zerocopy["completions"]
+    # The two totals are read one after the other: a completion may come in between.
+    share = min(1.0, zerocopy["copied"] / zerocopy["completions"])
     return Flow(round(share * zerocopy["bytes_sent"]), "derived", zerocopy["copied"])
 
 

@@ -10,10 +10,16 @@ _MOVED = {
     "zerocopy_calls": "int", "zerocopy_bytes": "int", "nodelay_calls": "int", "cork_calls": "int",
     "largest_bytes": "int", "sizes": ["list"],
 }
+_SHAPE = {
+    "protocol": "str", "syscall": "str", "messages": "int", "unreadable": "int", "repeated": "int",
+    "buffers": "int", "looked": "int", "page_aligned": "int", "line_aligned": "int", "sends": "int",
+    "rounds": "int", "buffers_per_message": ["list"], "rounds_per_send": ["list"],
+}
 _SIDE_OF_IT = {
     "calls": "int", "bytes": "int", "mean_bytes": "num", "median_low_bytes": "int", "sizes": ["list"],
     "by_call": [{"protocol": "str", "syscall": "str", "calls": "int", "bytes": "int"}],
     "zerocopy_share": "num", "page_share": "num", "nodelay_share": "num", "cork_share": "num",
+    "io_uring_share": "num",
 }
 
 WATCH_RAW: dict[str, Shape] = {
@@ -32,7 +38,7 @@ WATCH_RAW: dict[str, Shape] = {
                 "voluntary_switches": "int", "processes": "int", "threads": "int", "births": "int",
                 "open_zerocopy_sends": "int",
                 "completions": "int",
-                "copied": "int", "notifications": "int", "unseen": "int",
+                "copied": "int", "notifications": "int", "unseen": "int", "untold": "int",
             },
         }],
     },
@@ -40,7 +46,8 @@ WATCH_RAW: dict[str, Shape] = {
     "target": {
         "how": "str", "name": "str", "comm": "str?", "cgroup": "str?", "netns": "str?", "follow": "bool",
         "pids": [{"pid": "int", "comm": "str"}], "forks": "int", "exits": "int", "ended": "str",
-        "status": "int?",
+        "status": "int?", "sent_bytes": "int", "send_calls": "int", "received_bytes": "int",
+        "receive_calls": "int",
     },
     "topology": {
         **{key: shape for key, shape in RAW["topology"].items() if key != "addresses"},
@@ -50,6 +57,7 @@ WATCH_RAW: dict[str, Shape] = {
     "counters": {"target": RAW["counters"]["sender"]},
     "volume": [{"arm": "str", **_MOVED}],
     "packets": Maybe({"packets": "int", "bytes": "int", "segments": "int", "sizes": ["list"]}),
+    "shapes": Maybe([_SHAPE]),
     "connections": [{
         "local": "str", "peer": "str", "snapshots": "int", "sent_bytes": "int", "sent_inner_bytes": "int",
         "sent_outer_bytes": "int", "received_bytes": "int", "received_inner_bytes": "int",
@@ -73,11 +81,17 @@ WATCH_DERIVED: dict[str, Shape] = {
     }),
     "zerocopy": Maybe({
         "sends": "int", "bytes_sent": "int", "completions": "int", "copied": "int", "notifications": "int",
-        "unseen": "int", "cause": Maybe({"code": "str", "sentence": "str"}),
+        "unseen": "int", "untold": "int", "cause": Maybe({"code": "str", "sentence": "str"}),
     }),
     "portrait": {
         "send": Maybe(_SIDE_OF_IT), "receive": Maybe(_SIDE_OF_IT),
         "packets": Maybe({"packets": "int", "mean_bytes": "num", "mean_segments": "num", "sizes": ["list"]}),
+        "buffers": Maybe({
+            "messages": "int", "buffers": "int", "mean_per_message": "num", "per_message": ["list"],
+            "unreadable": "int", "looked": "int", "page_share": "num?", "line_share": "num?",
+            "other_share": "num?", "repeated_share": "num",
+        }),
+        "rounds": Maybe({"sends": "int", "rounds": "int", "mean_per_send": "num", "per_send": ["list"]}),
         "connections": "int", "local_share": "num?", "reasons": Each("str"),
     },
 }

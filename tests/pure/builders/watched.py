@@ -54,7 +54,7 @@ class Program:
             rows.append(self._row("receive", "read", self.calls, self.receives))
             rows.append(self._row("copy_out", "other", self.copies, self.receives))
         totals = dict.fromkeys(
-            ("forks", "births", "exits", "completions", "copied", "notifications", "unseen"), 0
+            ("forks", "births", "exits", "completions", "copied", "notifications", "unseen", "untold"), 0
         )
         if self.zerocopy:
             totals |= {"completions": self.calls, "copied": self.calls * self.copied // 100}
@@ -64,8 +64,28 @@ class Program:
             "t_ns": self.now_ns,
             "volume": rows,
             "packets": {**packets, "sizes": [[32_768, 2 * self.calls]]},
+            "shapes": [self._shape()],
             "processes": [[4711, False]],
             "totals": totals,
+        }
+
+    def _shape(self) -> Record:
+        """Two buffers a message, the first at a page; three rounds a send. Pages of files have no buffers."""
+        messages = 0 if self.call == "sendfile" else self.calls
+        return {
+            "protocol": "tcp",
+            "syscall": self.call,
+            "messages": messages,
+            "unreadable": 0,
+            "repeated": messages // 2,
+            "buffers": 2 * messages,
+            "looked": 2 * messages,
+            "page_aligned": messages,
+            "line_aligned": messages // 2,
+            "sends": self.calls,
+            "rounds": 3 * self.calls,
+            "buffers_per_message": [[2, messages]] if messages else [],
+            "rounds_per_send": [[2, self.calls // 2], [4, self.calls - self.calls // 2]],
         }
 
     @staticmethod

@@ -31,6 +31,19 @@ def open_directory(name: str | None) -> Path | None:
     return directory
 
 
+def check_json(name: str | None) -> None:
+    """The directory of --json, looked at before the run, for the same reason."""
+    if name is None or name == "-":
+        return
+    directory = Path(name).absolute().parent
+    if not directory.is_dir():
+        raise RunError(f"--json: {name}: no such directory: make it, or choose another file")
+    if Path(name).is_dir():
+        raise RunError(f"--json: {name}: is a directory: choose a file in it")
+    if not os.access(directory, os.W_OK):
+        raise RunError(f"--json: {name}: its directory cannot be written: choose another")
+
+
 def keep(made: Record, samples: list[Record], directory: Path) -> None:
     """The record and the folded stacks (for any flame graph tool) of one run."""
     stem = f"{made['run']['id']}-{made['run']['started'].replace(':', '')}"

@@ -62,6 +62,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/profile.py {' '.join(argv)}")
     out = keeping.open_directory(args.out)
+    keeping.check_json(args.json)
     workload = workload_section(args, traffic.resolved)
     git, dirty = git_revision()
     console = make_console()

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import re
 import signal
 import sys
 from dataclasses import asdict, replace
@@ -119,8 +118,7 @@ def find_experiment(name: str) -> Path:
 
 
 def default_directory(experiment: Experiment) -> Path:
-    host = re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename)
-    directory = paths.ROOT / "results" / host / experiment.name
+    directory = paths.host_results(os.uname().nodename) / experiment.name
     return directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
 
 

@@ -16,7 +16,7 @@ from copyscope.commands import keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
 from copyscope.errors import RunError
 from copyscope.options import DEFAULT_GATE
-from copyscope.paths import ROOT
+from copyscope.paths import host_results
 from copyscope.plan import (
     INSTRUMENTS,
     SAMPLED,
@@ -54,12 +54,13 @@ def main(argv: list[str]) -> int:
     options, command = split(argv)
     args = parser().parse_args(options)
     check_usage(args, command)
-    build_if_stale()
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
+    build_if_stale()
     check_pid_namespace()
     target = find_target(args, command)
     out = keeping.open_directory(args.out)
+    keeping.check_json(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     plan = make_plan(args, target, seed)
     workload = {"impl": None, "command": list(command) or None, "messages": None}
@@ -81,13 +82,13 @@ def main(argv: list[str]) -> int:
     identity = Identity(record.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
     made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
     if args.advise:
-        made["advice"] = advice.advise(made, read_crossovers(made))
-    keep(made, seen, args, out)
+        made["advice"] = advice.advise(made, read_crossovers(host_results(made["machine"]["hostname"])))
+    kept = keep(made, seen, args, out)
     if seen.status:
         return seen.status
     if args.compare_tiers and why_not(made):
         return 1
-    return 0 if made["verdict"]["valid"] else 1
+    return 0 if kept and made["verdict"]["valid"] else 1
 
 
 def make_plan(args: argparse.Namespace, target: Target, seed: int) -> WatchPlan:
@@ -121,7 +122,7 @@ def plan_with(args: argparse.Namespace, target: Target, seed: int, instruments: 
 
 def watch_probes(instruments: tuple[str, ...]) -> dict[Arm, tuple[str, ...]]:
     """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
-    extra = {"bytes": ("copies",), "calls": ("calls", "packets")}
+    extra = {"bytes": ("copies",), "calls": ("calls", "packets", "shape")}
     return {
         arm: tuple(name for probe in probes for name in extra.get(probe, (probe,)))
         for arm, probes in arm_probes(instruments).items()
@@ -152,30 +153,45 @@ def target_section(target: Target, name: str) -> Record:
     }
 
 
-def read_crossovers(made: Record) -> list[Record] | None:
-    """What tools/crossover.py has measured on this host; None when it has not been run."""
-    path = ROOT / "results" / str(made["machine"]["hostname"]) / "crossover" / "crossover.json"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    try:
-        rows: list[Record] = json.loads(text)["crossovers"]
-    except (ValueError, KeyError) as error:
-        raise RunError(
-            f"--advise: {path}: not a crossover file: {error!r}: run tools/crossover.py again"
-        ) from error
-    return rows
+def read_crossovers(host: Path) -> list[Record] | None:
+    """What tools/crossover.py has measured on this host, newest file first; None when it has not been run.
+
+    Each row gets `file`, where it stands, and `path`, over which it was measured.
+    """
+    files = sorted(host.glob("*/crossover.json"), key=lambda file: -file.stat().st_mtime)
+    rows: list[Record] = []
+    for file in files:
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+            shown = str(Path(*file.parts[-4:]))
+            rows += [
+                {**row, "file": shown, "path": row["where"].get("topology", document["topology"])}
+                for row in document["crossovers"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # What was measured of the program is worth more than the advice.
+            print(
+                f"profile: --advise: {file}: left out, not a crossover file: {error!r}: run "
+                f"tools/crossover.py {file.parent}",
+                file=sys.stderr,
+            )
+    return rows or None
 
 
-def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -> None:
-    """Files first: a reader of the table may go away at any line."""
+def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -> bool:
+    """Files first: a reader of the table may go away at any line. One that fails does not lose the table."""
+    kept = True
     if out is not None:
         keeping.keep(made, (seen.collector or {}).get("samples", []), out)
     if args.json:
-        keeping.write_json(made, args.json)
+        try:
+            keeping.write_json(made, args.json)
+        except (record.RecordError, OSError) as error:
+            kept = False
+            print(f"profile: --json: {error}", file=sys.stderr)
     if args.json != "-":
         console = make_console()
-        render(made, verbose=args.verbose, console=console)
+        render(made, verbose=args.verbose, explain=args.explain, console=console)
         if args.compare_tiers:
             print_lines(tier_lines(made, report_width(console)), console)
+    return kept

@@ -89,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--advise", action="store_true", help="say whether zero-copy or sendfile would help here"
     )
+    out.add_argument("--explain", action="store_true", help="say after the table what each row of it means")
     out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
     out.add_argument("--out", metavar="DIR", help="keep the record (and its folded stacks) in this directory")
     out.add_argument(

@@ -87,17 +87,18 @@ def explain_lines(record: Record, width: int) -> list[Text]:
             contexts = [name for name in CONTEXTS if any(row["context"] == name for row in here)]
             places = "; ".join(WHERE_MEANING[name] for name in contexts)
             text = f"{ACCOUNT_MEANING[account]} Ran {places}.{_doers(record, account)}"
-            lines += _entry(account, text, width)
+            lines += entry(account, text, width)
     stages = {row["stage"] for row in record["stages"] if row["samples"] or row["cpu_ns"]}
     for stage, meaning in STAGE_MEANING.items():
         if stage in stages:
-            lines += _entry(stage, meaning + _doers(record, stage), width)
+            lines += entry(stage, meaning + _doers(record, stage), width)
     for name, meaning in LINE_MEANING.items():
-        lines += _entry(name, meaning, width)
+        lines += entry(name, meaning, width)
     return lines
 
 
-def _entry(name: str, text: str, width: int) -> list[Text]:
+def entry(name: str, text: str, width: int) -> list[Text]:
+    """One row's name and what it means."""
     lines = wrap(f"{name}: {text}", width, indent=4)
     lines[0].stylize("bold", 0, len(name))
     return lines

@@ -13,6 +13,8 @@ Record = Mapping[str, Any]
 
 BAR_WIDTH = 24
 SLOTS_SHOWN = 8
+COUNTS_SHOWN = 4
+COUNTS_EXACT = 16
 
 
 def portrait_lines(record: Record, width: int) -> list[Text]:
@@ -26,6 +28,8 @@ def portrait_lines(record: Record, width: int) -> list[Text]:
             continue
         lines += labelled(direction, _direction_text(part, direction), width)
         lines += histogram_lines(part["sizes"], width)
+    lines += labelled("buffers", _buffer_text(portrait), width)
+    lines += labelled("rounds", _round_text(portrait), width)
     lines += labelled("packets", _packet_text(portrait), width)
     return lines + labelled("peers", _peer_text(record), width)
 
@@ -42,6 +46,7 @@ def _direction_text(part: Record, direction: str) -> str:
         text += (
             f"; by reference: zero-copy {units.format_percent(part['zerocopy_share'])}, "
             f"file pages {units.format_percent(part['page_share'])} of the bytes; "
+            f"io_uring {units.format_percent(part['io_uring_share'])} of the bytes; "
             f"TCP_NODELAY {units.format_percent(part['nodelay_share'])}, "
             f"cork {units.format_percent(part['cork_share'])} of the calls"
         )
@@ -63,6 +68,47 @@ def histogram_lines(sizes: list[list[int]], width: int) -> list[Text]:
             f"and {units.format_percent(left / whole)} of other sizes", width, indent=2, style="dim"
         )
     return lines
+
+
+def _buffer_text(portrait: Record) -> str:
+    """How many buffers a message has, and where they begin."""
+    buffers = portrait["buffers"]
+    if buffers is None:
+        return f"n/a: {portrait['reasons']['buffers']}"
+    text = f"{buffers['mean_per_message']:.1f} per message ({_counts_text(buffers['per_message'])})"
+    if buffers["looked"]:
+        page, line, other = (
+            units.format_percent(buffers[f"{place}_share"]) for place in ("page", "line", "other")
+        )
+        text += f"; begin at a page {page}, at a cache line of 64 B {line}, elsewhere {other}"
+    text += f"; same address as the message read before {units.format_percent(buffers['repeated_share'])}"
+    if buffers["unreadable"]:
+        text += f"; {units.format_count(buffers['unreadable'])} could not be read"
+    return text
+
+
+def _round_text(portrait: Record) -> str:
+    """How often TCP goes round its copy loop for one send."""
+    rounds = portrait["rounds"]
+    if rounds is None:
+        return f"n/a: {portrait['reasons']['rounds']}"
+    return (
+        f"{rounds['mean_per_send']:.1f} rounds of TCP's loop per send ({_counts_text(rounds['per_send'])}); "
+        "each fills a packet or a fragment, or waits for room"
+    )
+
+
+def _counts_text(counts: list[list[int]]) -> str:
+    """The most frequent numbers, in their order, with their shares."""
+    whole = sum(count for _, count in counts)
+    shown = sorted(sorted(counts, key=lambda slot: -slot[1])[:COUNTS_SHOWN])
+    parts = [f"{_slot_text(low)}: {units.format_percent(count / whole)}" for low, count in shown]
+    return ", ".join(parts + ["..."] * (len(counts) > len(shown)))
+
+
+def _slot_text(low: int) -> str:
+    """Numbers up to 15 have a slot of their own; from 16 on a slot is a power of two."""
+    return str(low) if low < COUNTS_EXACT else f"{low} to {2 * low - 1}"
 
 
 def _packet_text(portrait: Record) -> str:

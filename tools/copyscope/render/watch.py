@@ -16,6 +16,8 @@ from copyscope.render.evidence import (
     observer_lines,
 )
 from copyscope.render.exact_table import exact_lines
+from copyscope.render.explain import explain_lines
+from copyscope.render.explain_watch import explain_watch_lines
 from copyscope.render.layout import labelled
 from copyscope.render.ledger_table import account_lines
 from copyscope.render.portrait import advice_lines, portrait_lines
@@ -27,7 +29,7 @@ from rich.text import Text
 Record = Mapping[str, Any]
 
 
-def render(record: Record, *, verbose: bool, console: Console) -> None:
+def render(record: Record, *, verbose: bool, console: Console, explain: bool = False) -> None:
     """Print the report of one derived record of a watched program."""
     width = report_width(console)
     lines = headline_lines(record, width)
@@ -45,6 +47,9 @@ def render(record: Record, *, verbose: bool, console: Console) -> None:
     lines += identity_lines(record, width, verbose=verbose)
     lines += hook_lines(record, width, verbose=verbose)
     lines += advice_lines(record, width)
+    if explain:
+        lines += explain_lines(record, width)
+        lines += explain_watch_lines(record, width)
     print_lines(lines, console)
 
 
@@ -90,7 +95,7 @@ def zerocopy_lines(record: Record, width: int) -> list[Text]:
     if zerocopy is None:
         return []
     text = (
-        f"{units.format_count(zerocopy['sends'])} sends with MSG_ZEROCOPY, "
+        f"{units.format_count(zerocopy['sends'])} zero-copy sends (MSG_ZEROCOPY, SEND_ZC), "
         f"{units.format_count(zerocopy['completions'])} completions seen in "
         f"{units.format_count(zerocopy['notifications'])} notifications, "
         f"{units.format_count(zerocopy['copied'])} copied after all"
@@ -98,6 +103,11 @@ def zerocopy_lines(record: Record, width: int) -> list[Text]:
     if zerocopy["unseen"]:
         text += (
             f"; {units.format_count(zerocopy['unseen'])} were taken off the queue before they could be read"
+        )
+    if zerocopy["untold"]:
+        text += (
+            f"; io_uring did not say of {units.format_count(zerocopy['untold'])} whether they were copied: "
+            "they did not ask (IORING_SEND_ZC_REPORT_USAGE)"
         )
     if zerocopy["cause"] is not None:
         text += f": {zerocopy['cause']['sentence']}"

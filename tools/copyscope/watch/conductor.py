@@ -148,10 +148,10 @@ class Watcher:
         """The memlock limit is the program's, not ours."""
         pid = min(self._pids, default=None)
         if pid is not None and self.seen.machine is not None:
-            memlock_bytes = processes.memlock_bytes(pid)
+            memlock_bytes, why = processes.memlock(pid)
             self.seen.machine["limits"]["memlock_bytes"] = memlock_bytes
             if memlock_bytes is None:
-                self.seen.machine["reasons"]["limits.memlock_bytes"] = "unlimited"
+                self.seen.machine["reasons"]["limits.memlock_bytes"] = why
 
     def _record_steal(self, before: Any) -> None:
         if self.seen.machine is not None:

@@ -13,6 +13,8 @@ from pathlib import Path
 PROC = Path("/proc")
 COMM_MAX = 15  # TASK_COMM_LEN - 1
 PF_KTHREAD = 0x00200000
+CAP_IPC_LOCK = 14
+INITIAL_USER_NAMESPACE = 0xEFFFFFFD  # PROC_USER_INIT_INO, include/linux/proc_ns.h
 CPUCLOCK_SCHED = 2  # include/linux/posix-timers.h: the clock id of a process is made of its pid
 
 
@@ -113,14 +115,20 @@ def voluntary_switches(pid: int) -> int:
     return switches
 
 
-def memlock_bytes(pid: int) -> int | None:
-    """RLIMIT_MEMLOCK of a process; None when it is unlimited (or nobody can say any more)."""
+def memlock(pid: int) -> tuple[int | None, str]:
+    """(RLIMIT_MEMLOCK of a process, or None when it holds nothing back; then why)."""
     try:
-        text = (PROC / str(pid) / "limits").read_text()
+        limits = (PROC / str(pid) / "limits").read_text()
+        status = (PROC / str(pid) / "status").read_text(errors="replace")
+        namespace = (PROC / str(pid) / "ns" / "user").stat().st_ino
     except OSError:
-        return None
-    match = re.search(r"^Max locked memory\s+(\d+)", text, re.MULTILINE)
-    return int(match.group(1)) if match else None
+        return None, "the process had ended before its limit was read"
+    # mm_account_pinned_pages() asks for the capability in the machine's own user namespace.
+    effective = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
+    if namespace == INITIAL_USER_NAMESPACE and effective and int(effective[1], 16) >> CAP_IPC_LOCK & 1:
+        return None, "it has CAP_IPC_LOCK: the limit does not hold for it"
+    match = re.search(r"^Max locked memory\s+(\d+)", limits, re.MULTILINE)
+    return (int(match[1]), "") if match else (None, "unlimited")
 
 
 def _threads(pid: int) -> list[Path]:

@@ -1,5 +1,7 @@
 """Whom to watch: who is behind --pid, --comm, --cgroup or a command, checked before anything starts."""
 
+import fcntl
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +10,8 @@ from copyscope.watch import processes
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
+NS_GET_NSTYPE = 0xB703  # ioctl_nsfs(2)
+CLONE_NEWNET = 0x40000000
 
 
 @dataclass(frozen=True)
@@ -78,21 +82,21 @@ def parse_pids(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(pids))
 
 
-def check_pid(pid: int) -> None:
+def check_pid(pid: int, option: str = "--pid") -> None:
     process = processes.read_process(pid)
     if process is None:
         inside = _pid_on_the_host(pid)
         more = f": inside a container it is pid {pid}, here it is pid {inside}" if inside else ""
-        raise RunError(f"--pid: {pid}: no such process{more}")
+        raise RunError(f"{option}: {pid}: no such process{more}")
     if process.kernel:
         raise RunError(
-            f"--pid: {pid}: {process.comm} is a kernel thread: it makes no system call that could be followed"
+            f"{option}: {pid}: {process.comm} is a kernel thread: it makes no system call to be followed"
         )
     if not process.alive:
-        raise RunError(f"--pid: {pid}: {process.comm} has ended (a zombie waits for its parent)")
+        raise RunError(f"{option}: {pid}: {process.comm} has ended (a zombie waits for its parent)")
     leader = _status(pid).get("Tgid", str(pid))
     if leader != str(pid):
-        raise RunError(f"--pid: {pid}: is a thread of process {leader}: use --pid {leader}")
+        raise RunError(f"{option}: {pid}: is a thread of process {leader}: use {option} {leader}")
 
 
 def find_cgroup(text: str) -> Path:
@@ -111,12 +115,28 @@ def find_cgroup(text: str) -> Path:
 def find_netns(text: str) -> Path:
     """The network namespace of a pid, or a file that holds one (ip netns: /run/netns/NAME)."""
     if text.isdecimal():
-        check_pid(int(text))
+        check_pid(int(text), "--netns")
         return Path(f"/proc/{text}/ns/net")
     path = Path(text) if "/" in text else Path("/run/netns") / text
     if not path.exists():
         raise RunError(f"--netns: {text}: no such namespace: give a pid, or a file such as /run/netns/NAME")
+    if not _is_netns(path):
+        raise RunError(f"--netns: {text}: not a network namespace: ip netns list, or lsns -t net, shows them")
     return path
+
+
+def _is_netns(path: Path) -> bool:
+    """Whether the kernel says so of the file (ioctl_nsfs(2)); it refuses the question of any other file."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return fcntl.ioctl(handle, NS_GET_NSTYPE) == CLONE_NEWNET
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def cgroup_level(path: Path) -> int:

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+/* uring.bpf.c - a program that we did not write: what its io_uring sends without a copy. */
+#include "watch.bpf.h"
+
+/* include/uapi/linux/io_uring.h */
+#define IORING_OP_SEND_ZC 47
+#define IORING_OP_SENDMSG_ZC 48
+#define IORING_CQE_F_NOTIF (1U << 3)
+#define IORING_NOTIF_USAGE_ZC_COPIED (1U << 31)
+
+/* Read from BTF: none of it is in every kernel that has the tracepoint; where it is not, there is no SEND_ZC either. */
+struct io_cqe___found {
+	int res;
+	unsigned int flags;
+} __attribute__((preserve_access_index));
+
+struct io_kiocb___found {
+	struct file *file;
+	__u8 opcode;
+	struct io_cqe___found cqe;
+} __attribute__((preserve_access_index));
+
+struct io_notif_data___found {
+	bool zc_report;
+} __attribute__((preserve_access_index));
+
+static __always_inline void note_notification(const struct io_kiocb___found *request)
+{
+	/* A notification keeps its data where a request has its file (io_notif_to_data(), io_uring/notif.h). */
+	const struct io_notif_data___found *data = (const void *)__builtin_preserve_access_index(&request->file);
+
+	if (!bpf_core_field_exists(data->zc_report) || !BPF_CORE_READ(data, zc_report)) {
+		add_total(WATCH_UNTOLD, 1);
+		return;
+	}
+	add_total(WATCH_NOTIFICATIONS, 1);
+	add_total(WATCH_COMPLETIONS, 1);
+	if (BPF_CORE_READ(request, cqe.res) & IORING_NOTIF_USAGE_ZC_COPIED)
+		add_total(WATCH_COPIED, 1);
+}
+
+/*
+ * A request has ended; its result is in the request, where every kernel has it: the arguments of the tracepoint changed. The
+ * bytes have been counted at the socket (volume.bpf.c), which does not know how they were sent. Completions that belong to no
+ * request (multishot) have none, and are no sends.
+ */
+SEC("?tp_btf/io_uring_complete")
+int BPF_PROG(on_uring_complete, void *ring, void *ended)
+{
+	const struct io_kiocb___found *request = ended;
+	struct volume_cell *cell;
+	const struct sock *sk;
+	__u32 protocol;
+	__u8 opcode;
+	int sent;
+
+	if (!bpf_core_field_exists(request->cqe) || !request || current_side() == SIDE_OTHER)
+		return 0;
+	if (BPF_CORE_READ(request, cqe.flags) & IORING_CQE_F_NOTIF) {
+		note_notification(request);
+		return 0;
+	}
+	opcode = BPF_CORE_READ(request, opcode);
+	sent = BPF_CORE_READ(request, cqe.res);
+	if ((opcode != IORING_OP_SEND_ZC && opcode != IORING_OP_SENDMSG_ZC) || sent <= 0)
+		return 0;
+	sk = socket_of_file(BPF_CORE_READ(request, file));
+	protocol = sk ? protocol_of(sk) : PROTOCOL_CNT;
+	if (protocol == PROTOCOL_CNT)
+		return 0;
+	cell = volume_of(protocol, DIRECTION_SEND, CALL_IO_URING);
+	if (!cell)
+		return 0;
+	cell->zerocopy_calls++;
+	cell->zerocopy_bytes += sent;
+	return 0;
+}

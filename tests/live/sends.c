@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * sends.c - sends over loopback in one way, for some time, and says what it did: the truth that a ledger is compared with.
+ *
+ * sends HOW SECONDS REPORT
+ *
+ * writes {"calls": ..., "messages": ..., "bytes": ...} to the file REPORT. Exit status 77: this kernel cannot do it. A UDP
+ * socket that nobody reads takes what is sent with UDP; a thread drains what is sent with TCP.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CANNOT 77
+#define MEMORY_BYTES (1 << 21)
+#define DATAGRAM_BYTES 1200
+#define MESSAGES 8
+#define URING_BYTES 16384
+#define PIPE_BYTES 65536
+
+static char *memory;
+static int sock;
+static struct sockaddr_in to;
+static struct { long long calls, messages, bytes; } did;
+
+static void count(long long messages, long long bytes)
+{
+	did.calls++;
+	did.messages += messages;
+	did.bytes += bytes;
+}
+
+static long long checked(long long done, const char *what)
+{
+	if (done < 0)
+		err(1, "%s", what);
+	return done;
+}
+
+/* A page, a cache line that is no page, and neither. */
+static void do_writev(void)
+{
+	struct iovec buffers[] = { { memory, 4096 }, { memory + 8192 + 64, 1000 }, { memory + 16384 + 8, 100 } };
+
+	count(1, checked(writev(sock, buffers, 3), "writev"));
+}
+
+static void do_large(void)
+{
+	count(1, checked(send(sock, memory, 1 << 20, 0), "send"));
+}
+
+static void do_sendto(void)
+{
+	count(1, checked(sendto(sock, memory, DATAGRAM_BYTES, 0, (void *)&to, sizeof(to)), "sendto"));
+}
+
+/* Every message has two buffers, and begins at an address of its own. */
+static void do_sendmmsg(void)
+{
+	struct iovec buffers[MESSAGES][2];
+	struct mmsghdr messages[MESSAGES];
+	long long sent, bytes = 0;
+
+	memset(messages, 0, sizeof(messages));
+	for (int i = 0; i < MESSAGES; i++) {
+		buffers[i][0] = (struct iovec){ memory + i * 4096, DATAGRAM_BYTES / 2 };
+		buffers[i][1] = (struct iovec){ memory + i * 4096 + 2048 + 1, DATAGRAM_BYTES / 2 };
+		messages[i].msg_hdr = (struct msghdr){ .msg_iov = buffers[i], .msg_iovlen = 2, .msg_name = &to,
+						       .msg_namelen = sizeof(to) };
+	}
+	sent = checked(sendmmsg(sock, messages, MESSAGES, 0), "sendmmsg");
+	for (int i = 0; i < sent; i++)
+		bytes += messages[i].msg_len;
+	count(sent, bytes);
+}
+
+static void do_vmsplice(void)
+{
+	static int ends[2] = { -1, -1 };
+	struct iovec page = { memory, PIPE_BYTES };
+	long long in, moved;
+
+	if (ends[0] < 0)
+		checked(pipe(ends), "pipe");
+	in = checked(vmsplice(ends[1], &page, 1, 0), "vmsplice");
+	while (in > 0) {
+		moved = checked(splice(ends[0], NULL, sock, NULL, in, 0), "splice");
+		count(1, moved);
+		in -= moved;
+	}
+}
+
+/* The least of io_uring(7): one request at a time, without a library. */
+static struct {
+	int fd;
+	_Atomic unsigned int *sq_tail, *cq_head, *cq_tail;
+	unsigned int sq_mask, cq_mask, *sq_array;
+	struct io_uring_sqe *sqes;
+	struct io_uring_cqe *cqes;
+} ring = { .fd = -1 };
+
+static void open_ring(void)
+{
+	struct io_uring_params made = {};
+	char *rings;
+
+	ring.fd = syscall(__NR_io_uring_setup, 8, &made);
+	if (ring.fd < 0 || !(made.features & IORING_FEAT_SINGLE_MMAP)) {
+		warn("io_uring_setup");
+		exit(CANNOT);
+	}
+	rings = mmap(NULL, made.cq_off.cqes + made.cq_entries * sizeof(*ring.cqes) + made.sq_off.array + 4096,
+		     PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_SQ_RING);
+	ring.sqes = mmap(NULL, made.sq_entries * sizeof(*ring.sqes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+			 ring.fd, IORING_OFF_SQES);
+	if (rings == MAP_FAILED || ring.sqes == MAP_FAILED)
+		err(1, "io_uring: mmap");
+	ring.sq_tail = (void *)(rings + made.sq_off.tail);
+	ring.sq_mask = *(unsigned int *)(rings + made.sq_off.ring_mask);
+	ring.sq_array = (void *)(rings + made.sq_off.array);
+	ring.cq_head = (void *)(rings + made.cq_off.head);
+	ring.cq_tail = (void *)(rings + made.cq_off.tail);
+	ring.cq_mask = *(unsigned int *)(rings + made.cq_off.ring_mask);
+	ring.cqes = (void *)(rings + made.cq_off.cqes);
+}
+
+struct ended {
+	int res;
+	unsigned int flags;
+};
+
+static struct ended next_completion(void)
+{
+	unsigned int head = atomic_load(ring.cq_head);
+	struct ended ended;
+
+	while (head == atomic_load(ring.cq_tail))
+		checked(syscall(__NR_io_uring_enter, ring.fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0), "io_uring_enter");
+	ended.res = ring.cqes[head & ring.cq_mask].res;
+	ended.flags = ring.cqes[head & ring.cq_mask].flags;
+	atomic_store(ring.cq_head, head + 1);
+	return ended;
+}
+
+static void send_by_ring(int opcode, int flags)
+{
+	unsigned int tail, index;
+	struct ended ended;
+
+	if (ring.fd < 0)
+		open_ring();
+	tail = atomic_load(ring.sq_tail);
+	index = tail & ring.sq_mask;
+	memset(&ring.sqes[index], 0, sizeof(*ring.sqes));
+	ring.sqes[index].opcode = opcode;
+	ring.sqes[index].fd = sock;
+	ring.sqes[index].addr = (unsigned long)memory;
+	ring.sqes[index].len = URING_BYTES;
+	ring.sqes[index].ioprio = flags;
+	ring.sq_array[index] = index;
+	atomic_store(ring.sq_tail, tail + 1);
+	checked(syscall(__NR_io_uring_enter, ring.fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0), "io_uring_enter");
+	ended = next_completion();
+	if (ended.res == -EINVAL || ended.res == -EOPNOTSUPP)
+		exit(CANNOT);
+	errno = -ended.res;
+	count(1, checked(ended.res, "io_uring: send"));
+	/* The buffer is ours again with the notification. */
+	while (ended.flags & IORING_CQE_F_MORE)
+		ended = next_completion();
+}
+
+static void do_uring(void)
+{
+	send_by_ring(IORING_OP_SEND, 0);
+}
+
+static void do_uring_zc(void)
+{
+	send_by_ring(IORING_OP_SEND_ZC, IORING_SEND_ZC_REPORT_USAGE);
+}
+
+/* It does not ask whether it was copied. */
+static void do_uring_zc_quiet(void)
+{
+	send_by_ring(IORING_OP_SEND_ZC, 0);
+}
+
+static const struct {
+	const char *name;
+	int type;
+	void (*once)(void);
+} ways[] = {
+	{ "writev", SOCK_STREAM, do_writev },
+	{ "large", SOCK_STREAM, do_large },
+	{ "sendto", SOCK_DGRAM, do_sendto },
+	{ "sendmmsg", SOCK_DGRAM, do_sendmmsg },
+	{ "vmsplice", SOCK_STREAM, do_vmsplice },
+	{ "uring", SOCK_STREAM, do_uring },
+	{ "uring_zc", SOCK_STREAM, do_uring_zc },
+	{ "uring_zc_quiet", SOCK_STREAM, do_uring_zc_quiet },
+};
+
+static void *drain(void *arg)
+{
+	int peer = *(int *)arg;
+	static char block[1 << 18];
+
+	while (recv(peer, block, sizeof(block), 0) > 0)
+		;
+	return NULL;
+}
+
+static void open_sockets(int type)
+{
+	static int peer;
+	socklen_t length = sizeof(to);
+	pthread_t thread;
+	int there = checked(socket(AF_INET, type, 0), "socket");
+
+	to = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	checked(bind(there, (void *)&to, sizeof(to)), "bind");
+	checked(getsockname(there, (void *)&to, &length), "getsockname");
+	sock = checked(socket(AF_INET, type, 0), "socket");
+	if (type == SOCK_DGRAM)
+		return;
+	checked(listen(there, 1), "listen");
+	checked(connect(sock, (void *)&to, sizeof(to)), "connect");
+	peer = checked(accept(there, NULL, NULL), "accept");
+	errno = pthread_create(&thread, NULL, drain, &peer);
+	if (errno)
+		err(1, "pthread_create");
+}
+
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+int main(int argc, char **argv)
+{
+	double until;
+	FILE *report;
+	size_t way = 0;
+
+	if (argc != 4)
+		errx(2, "usage: sends HOW SECONDS REPORT");
+	while (way < sizeof(ways) / sizeof(*ways) && strcmp(ways[way].name, argv[1]))
+		way++;
+	if (way == sizeof(ways) / sizeof(*ways))
+		errx(2, "%s: no such way to send", argv[1]);
+	memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (memory == MAP_FAILED)
+		err(1, "mmap");
+	memset(memory, 'c', MEMORY_BYTES);
+	open_sockets(ways[way].type);
+	until = now_s() + atof(argv[2]);
+	while (now_s() < until)
+		ways[way].once();
+	report = fopen(argv[3], "w");
+	if (!report)
+		err(1, "%s", argv[3]);
+	fprintf(report, "{\"calls\": %lld, \"messages\": %lld, \"bytes\": %lld}\n", did.calls, did.messages, did.bytes);
+	return fclose(report) ? 1 : 0;
+}

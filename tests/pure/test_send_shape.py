@@ -1,0 +1,88 @@
+"""How a program hands over what it sends, from invented readings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders.watched import CALLS, EDGE_CALLS, watched_record
+from copyscope import ledger, send_shape
+from copyscope.render.portrait import portrait_lines
+from hypothesis import given
+from hypothesis import strategies as st
+
+Record = dict[str, Any]
+
+# The builder's counters run from the first moment: every segment and both of its edges.
+EVERY_CALL = 9 * (CALLS + 2 * EDGE_CALLS)
+
+
+def shown(record: Record) -> str:
+    return " ".join(line.plain.strip() for line in portrait_lines(record, 80))
+
+
+def test_buffers_and_rounds() -> None:
+    full = ledger.derive(watched_record())
+    buffers, rounds = full["portrait"]["buffers"], full["portrait"]["rounds"]
+    assert (buffers["messages"], buffers["buffers"]) == (EVERY_CALL, 2 * EVERY_CALL)
+    assert buffers["per_message"] == [[2, EVERY_CALL]]
+    shares = [buffers[f"{place}_share"] for place in ("page", "line", "other", "repeated")]
+    assert shares == pytest.approx([0.5, 0.25, 0.25, 0.5])
+    assert (rounds["sends"], rounds["mean_per_send"]) == (EVERY_CALL, 3)
+    text = shown(full)
+    assert "2.0 per message (2: 100.0 %)" in text
+    assert "begin at a page 50.0 %, at a cache line of 64 B 25.0 %, elsewhere 25.0 %" in text
+    assert "3.0 rounds of TCP's loop per send (2: 50.0 %, 4: 50.0 %)" in text
+
+
+def test_pages_have_no_buffers_and_that_is_said() -> None:
+    full = ledger.derive(watched_record(call="sendfile"))
+    assert full["portrait"]["buffers"] is None and full["portrait"]["rounds"]["sends"] == EVERY_CALL
+    assert "have none in their arguments" in full["portrait"]["reasons"]["buffers"]
+
+
+def test_a_kernel_without_the_tracepoint_says_so() -> None:
+    raw = watched_record()
+    raw["hooks"].append(
+        {
+            "id": "round",
+            "instrument": "shape",
+            "symbol": "tcp_sendmsg_locked",
+            "state": "missing",
+            "how": None,
+            "reason": "no such tracepoint in this kernel",
+            "required": False,
+        }
+    )
+    for row in raw["shapes"]:
+        row |= {"sends": 0, "rounds": 0, "rounds_per_send": []}
+    full = ledger.derive(raw)
+    assert full["portrait"]["rounds"] is None
+    said = "tcp_sendmsg_locked: no such tracepoint in this kernel"
+    assert full["portrait"]["reasons"]["rounds"] == said and said in shown(full)
+
+
+def test_without_calls_segments_nothing_is_known() -> None:
+    raw = watched_record()
+    raw["shapes"] = None
+    full = ledger.derive(raw)
+    assert full["portrait"]["buffers"] is None and full["portrait"]["rounds"] is None
+    assert full["portrait"]["reasons"]["buffers"] == send_shape.NO_SEGMENT
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 4096), st.integers(1, 1 << 40)), max_size=5))
+def test_histograms_add_up(histograms: list[dict[int, int]]) -> None:
+    rows = [{"x": [[low, count] for low, count in sorted(slots.items())]} for slots in histograms]
+    merged = send_shape.merged(rows, "x")
+    assert sum(count for _, count in merged) == sum(sum(slots.values()) for slots in histograms)
+    assert [low for low, _ in merged] == sorted({low for slots in histograms for low in slots})
+
+
+def test_zero_copy_of_io_uring_that_did_not_ask_is_unknown() -> None:
+    raw = watched_record(zerocopy=True)
+    for segment in raw["run"]["segments"]:
+        segment["target"] |= {"completions": 0, "copied": 0, "notifications": 0, "untold": CALLS}
+    full = ledger.derive(raw)
+    deferred = next(row for row in full["ledger"] if row["account"] == "deferred")
+    assert deferred["bytes"] is None and "IORING_SEND_ZC_REPORT_USAGE" in deferred["reasons"]["bytes"]
+    assert full["zerocopy"]["untold"] == 9 * CALLS
