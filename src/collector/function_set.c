@@ -26,7 +26,7 @@ int function_set__copy_in(const struct functions *functions)
 	enum copy_in_wish wish = functions->options.copy_in;
 	int call = first(functions, KIND_CALL), bracket = first(functions, KIND_BRACKET);
 
-	/* A kprobe is slow to switch, and on an instruction that cannot be replaced by a jump dear to run (METHOD.md). */
+	/* Kprobes are slow to switch (METHOD.md). */
 	if (wish == COPY_IN_ANY && bracket >= 0 && !functions->all[bracket].probed)
 		wish = COPY_IN_BRACKET;
 	if (wish == COPY_IN_BRACKET)

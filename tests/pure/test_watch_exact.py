@@ -127,7 +127,7 @@ def test_the_whole_of_a_command_is_one_segment() -> None:
     )
     (segment,) = plan.segments()
     assert str(segment.arm) == "calls+functions" and segment.length_s == float("inf")
-    assert plan.probes == {"calls+functions": ("calls", "packets", "functions")} and plan.gate == 1
+    assert plan.probes == {"calls+functions": ("calls", "packets", "shape", "functions")} and plan.gate == 1
 
 
 @pytest.mark.parametrize(
