@@ -12,6 +12,7 @@
 #include "counters.h"
 #include "function_set.h"
 #include "ksyms.h"
+#include "maps.h"
 #include "message.h"
 #include "names.h"
 #include "zerocopy.h"
@@ -263,16 +264,13 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 
 int functions__detach(struct functions *functions, struct copyscope *skel)
 {
-	struct shadow shadow;
 	int err = 0;
-	__u32 tid;
 
 	for (int row = 0; row < ROW_CNT; row++)
 		err = attach__detach(&functions->all[row]) ?: err;
 	counters__switch(functions->counters, false);
 	/* What was still open is forgotten: its exit will not be seen. */
-	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.shadows), NULL, &tid))
-		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.shadows), &tid, &shadow);
+	err = maps__clear(skel->maps.shadows) ?: err;
 	return zerocopy__detach(functions->zerocopy, skel) ?: err;
 }
 

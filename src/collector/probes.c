@@ -9,6 +9,7 @@
 #include <copyscope.skel.h>
 
 #include "functions.h"
+#include "maps.h"
 #include "message.h"
 #include "names.h"
 #include "recursion.h"
@@ -193,8 +194,6 @@ int probes__attach(struct probes *probes, const char *instrument)
 
 int probes__detach(struct probes *probes)
 {
-	struct task_clock clock;
-	__u32 tid;
 	int err = windows__stop(probes->windows);
 
 	probes->windows = NULL;
@@ -213,10 +212,10 @@ int probes__detach(struct probes *probes)
 			err = failed;
 		}
 	}
-	while (!bpf_map_get_next_key(bpf_map__fd(probes->skel->maps.clocks), NULL, &tid))
-		bpf_map_lookup_and_delete_elem(bpf_map__fd(probes->skel->maps.clocks), &tid, &clock);
+	/* Threads may be in the middle of a call when hooks go: what was remembered of them is over. */
+	err = maps__clear(probes->skel->maps.clocks) ?: err;
 	probes->skel->bss->open_clocks = 0;
-	shape__forget(probes->skel);
+	err = maps__clear(probes->skel->maps.sending_tasks) ?: err;
 	return functions__detach(probes->functions, probes->skel) ?: err;
 }
 

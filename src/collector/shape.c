@@ -75,12 +75,3 @@ json_t *shape__json(const struct copyscope *skel)
 	free(cells);
 	return array;
 }
-
-void shape__forget(const struct copyscope *skel)
-{
-	int fd = bpf_map__fd(skel->maps.sending_tasks);
-	__u32 tid;
-
-	while (!bpf_map_get_next_key(fd, NULL, &tid) && !bpf_map_delete_elem(fd, &tid))
-		;
-}

@@ -11,7 +11,5 @@ struct copyscope;
 void shape__configure(struct copyscope *skel);
 /* [{protocol, syscall, messages, ...}] of the calls that happened while the instrument was attached. */
 json_t *shape__json(const struct copyscope *skel);
-/* Threads may be in the middle of a send when hooks go: what was remembered of them is over. */
-void shape__forget(const struct copyscope *skel);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "abi.h"
 #include "hooks.h"
+#include "maps.h"
 #include "recursion.h"
 #include "zerocopy_report.h"
 
@@ -161,21 +162,14 @@ void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel)
 
 int zerocopy__detach(struct zerocopy *zerocopy, struct copyscope *skel)
 {
-	struct zerocopy_send send;
-	struct zerocopy_use use;
-	__u64 ubuf, kept;
-	__u32 tid;
 	int err = 0;
 
 	for (int row = 0; row < LIFE_CNT; row++)
 		err = attach__detach(&zerocopy->all[row]) ?: err;
 	/* What is still under way is forgotten: its end will not be seen. */
-	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.zerocopy_uses), NULL, &ubuf))
-		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.zerocopy_uses), &ubuf, &use);
-	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.zerocopy_sends), NULL, &tid))
-		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.zerocopy_sends), &tid, &send);
-	while (!bpf_map_get_next_key(bpf_map__fd(skel->maps.kept_arguments), NULL, &ubuf))
-		bpf_map_lookup_and_delete_elem(bpf_map__fd(skel->maps.kept_arguments), &ubuf, &kept);
+	err = maps__clear(skel->maps.zerocopy_uses) ?: err;
+	err = maps__clear(skel->maps.zerocopy_sends) ?: err;
+	err = maps__clear(skel->maps.kept_arguments) ?: err;
 	return err;
 }
 

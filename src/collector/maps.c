@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "maps.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+/* Not by looking up and deleting at once: hash maps can do that since 5.14 (commit 3e87f192b405). */
+int maps__clear(const struct bpf_map *map)
+{
+	int fd = bpf_map__fd(map);
+	/* Keys are four or eight bytes. */
+	__u64 key;
+	int err;
+
+	while (!bpf_map_get_next_key(fd, NULL, &key)) {
+		err = bpf_map_delete_elem(fd, &key);
+		if (err)
+			return err;
+	}
+	return 0;
+}

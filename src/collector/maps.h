@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* maps.h - what the collector does to BPF maps as a whole. */
+#ifndef COLLECTOR_MAPS_H
+#define COLLECTOR_MAPS_H
+
+struct bpf_map;
+
+/* Deletes all elements of a hash map; 0 or -errno. */
+int maps__clear(const struct bpf_map *map);
+
+#endif
