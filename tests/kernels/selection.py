@@ -20,34 +20,52 @@ LEFT_OUT = {
 
 STRATEGIES = ("per_field", "two_copy", "one_copy", "zero_copy", "sendfile")
 BYTES = "test_functions.py::test_every_byte_is_in_the_function_that_moved_it"
+OWNERS = "test_functions.py::test_deferred_copies_name_the_sender_whoever_ran_them"
+CALL_SITE = "test_functions.py::test_the_copy_is_seen_at_its_call_or_between_brackets"
+COUNTERS = "test_function_counters.py::test"
+WATCHED = "test_watch_functions.py::test"
 
 # What --brief runs on each kernel: what the exact tier stands for, and real zero-copy. A name that is no test
 # any more is an error of pytest, so nothing is lost unseen.
 SAMPLED = (
     *(f"test_profile_truth.py::test_send_23_count_23[{impl}]" for impl in STRATEGIES),
-    "test_profile_truth.py::test_zero_copy_over_a_local_path_is_copied_after_all",
+    "test_profile_truth.py::test_zero_copy_over_a_local_path_is_copied_after_all[loopback]",
     "test_nics.py::test_zero_copy_is_not_copied",
 )
 EXACT = (
     *(f"{BYTES}[{impl}-fentry]" for impl in STRATEGIES),
-    "test_functions.py::test_deferred_copies_name_the_sender_whoever_ran_them",
+    *(f"{OWNERS}[{placement}-fentry]" for placement in ("split", "same")),
+    f"{CALL_SITE}[one_copy-any-call-site-call-site]",
     "test_functions.py::test_native_xdp_copies_in_silence_and_the_hooks_count_it",
-    "test_function_counters.py",
+    f"{COUNTERS}_two_clocks_agree_in_every_side[4]",
+    f"{COUNTERS}_a_counter_that_is_not_there_is_unsupported_and_never_zero",
+    f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[fentry]",
+    f"{WATCHED}_zero_copy_over_lo_is_copied_later_and_the_memory_is_the_senders",
 )
 ON_AND_OFF = "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean"
 # What is the same on all kernels is run on one of them: faults, other people's tools, hooking by force.
 BESIDES = {
-    "5.10": (*(f"{BYTES}[{impl}-kprobe]" for impl in STRATEGIES),),
-    "6.1": (f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),
+    "5.10": (
+        *(f"{BYTES}[{impl}-kprobe]" for impl in STRATEGIES),
+        *(f"{OWNERS}[split-kprobe]", f"{ON_AND_OFF}[kprobe]"),
+    ),
+    "6.1": (
+        *(f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),
+        f"{COUNTERS}_one_call_in_four_is_timed_and_every_one_is_counted",
+    ),
     "6.12": (
-        *("test_topology.py", "test_nics.py::test_sigkill_brings_them_home"),
-        "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]",
-        "test_profile_faults.py::test_ctrl_c_keeps_what_was_measured",
+        *(
+            "test_bpftrace.py",
+            "test_second_opinion.py",
+            "test_watch_programs.py::test_iperf3_as_a_command[write]",
+        ),
     ),
     "7.x": (
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("one_copy", "zero_copy")),
         "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
-        *("test_bpftrace.py", "test_second_opinion.py"),
+        "test_nics.py::test_sigkill_brings_them_home",
+        *("test_topology.py", "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]"),
+        "test_watch_faults.py::test_the_exit_status_is_passed_on_and_silence_is_said",
     ),
 }
 # Kernels on which functions are hooked by kprobe only.
