@@ -134,7 +134,7 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 		if (KIND_##kind == KIND_BRACKET) \
 			return announce(CATEGORY_##category, at_entry); \
 		if (KIND_##kind == KIND_ROOT && \
-		    !in_watched_netns((struct sock *)ARGUMENT(ctx, ROW_##id, 0, PT_REGS_PARM1))) \
+		    !in_watched_netns((struct sock *)ARGUMENT(ctx, function_probed[ROW_##id], 0, PT_REGS_PARM1))) \
 			return 0; \
 		return enter(ROW_##id, CATEGORY_##category, KIND_##kind, at_entry); \
 	} \

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -49,6 +49,15 @@ class Outcome:
 
     def count(self, outcome: str) -> int:
         return sum(row["outcome"] == outcome for row in self.tests)
+
+    def require(self, tests: Iterable[str]) -> None:
+        """A test that was chosen by name has something to say on this kernel: skipped is failed."""
+        wanted = set(tests)
+        self.problems += [
+            f"{row['id']}: skipped: {row['said']}"
+            for row in self.tests
+            if row["outcome"] == "skipped" and row["id"] in wanted
+        ]
 
     def write(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)

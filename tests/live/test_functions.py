@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -43,6 +44,13 @@ def why_not(kind: str = "any") -> str | None:
 
 def cells(record: dict[str, Any], category: str, key: str) -> int:
     return sum(cell[key] for cell in record["functions"]["cells"] if cell["category"] == category)
+
+
+def sum_by_side(found: dict[tuple[str, str | None], int]) -> dict[tuple[str, str | None], int]:
+    sums: Counter[tuple[str, str | None]] = Counter()
+    for (side, _), count in found.items():
+        sums[side, None] += count
+    return dict(sums)
 
 
 def hooked(record: dict[str, Any]) -> set[str]:
@@ -227,7 +235,11 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
         for cell in functions["cells"]
         if cell["category"] == "deferred"
     }
-    assert {(row["current_side"], row["context"]): row["bytes"] for row in functions["owners"]} == of_shadows
+    of_owners = {(row["current_side"], row["context"]): row["bytes"] for row in functions["owners"]}
+    if None in {context for _, context in of_owners}:
+        # 5.10 does not tell a program in which context it runs.
+        of_owners, of_shadows = sum_by_side(of_owners), sum_by_side(of_shadows)
+    assert of_owners == of_shadows
     assert functions["completions"] == [{"side": "sender", "copied": MESSAGES, "zerocopied": 0}]
     (latency,) = functions["completion_latency"]
     counted = sum(count for _, _, count in latency["histogram"]["buckets"])

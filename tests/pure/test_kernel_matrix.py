@@ -75,6 +75,14 @@ def test_a_good_guest_has_no_problem_and_both_roots_make_it_exact(tmp_path: Path
     assert (one.count("passed"), one.count("skipped"), one.count("failed")) == (1, 1, 0)
 
 
+def test_a_test_that_was_chosen_by_name_must_not_be_skipped(tmp_path: Path) -> None:
+    one = outcome_of(leave(tmp_path))
+    one.require(["test_a.py::test_one"])
+    assert one.problems == []
+    one.require(["test_a.py::test_two"])
+    assert one.problems == ["test_a.py::test_two: skipped: no cable"]
+
+
 def test_every_way_to_fail_is_a_problem(tmp_path: Path) -> None:
     failed = {**TESTS[0], "outcome": "failed", "said": "assert 1 == 2"}
     required = hook("copy_out_bytes", "bytes", "missing", None, required=True)
