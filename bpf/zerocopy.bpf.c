@@ -81,8 +81,11 @@ static __always_inline bool is_zerocopy(__u64 ubuf)
 	return BPF_CORE_READ_BITFIELD_PROBED((struct ubuf_info___whole *)ubuf, zerocopy);
 }
 
-/* Kept in the lowest bit of a pointer, which is aligned. */
-#define NETNS_OF_OTHERS 1ULL
+/*
+ * One more that is kept: of msg_zerocopy_realloc(), that its socket is in a network namespace that is not watched. Apart,
+ * because the verifier allows no arithmetic on the pointers that fentry is given.
+ */
+#define NETNS_OF_OTHERS LIFE_CNT
 
 static __always_inline __u64 kept_key(__u32 life)
 {
@@ -121,7 +124,9 @@ int enter_zerocopy_use(void *ctx)
 	struct sock *sk = (struct sock *)ARGUMENT(ctx, life_probed[LIFE_zerocopy_use], 0, PT_REGS_PARM1);
 	__u64 given = ARGUMENT(ctx, life_probed[LIFE_zerocopy_use], 2, PT_REGS_PARM3);
 
-	keep(LIFE_zerocopy_use, given | (in_watched_netns(sk) ? 0 : NETNS_OF_OTHERS));
+	keep(LIFE_zerocopy_use, given);
+	if (!in_watched_netns(sk))
+		keep(NETNS_OF_OTHERS, 0);
 	return 0;
 }
 
@@ -131,7 +136,7 @@ int leave_zerocopy_use(void *ctx)
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct zerocopy_use fresh = {}, *use;
 	struct zerocopy_send send = {};
-	__u64 given = 0;
+	__u64 given = 0, nothing;
 	bool watched;
 
 	if (!functions_on)
@@ -139,8 +144,8 @@ int leave_zerocopy_use(void *ctx)
 	send.ubuf = returned_value(ctx, life_probed[LIFE_zerocopy_use], life_arguments[LIFE_zerocopy_use]);
 	if (!take_kept(LIFE_zerocopy_use, &given) || !send.ubuf)
 		return 0;
-	watched = !(given & NETNS_OF_OTHERS);
-	send.is_new = send.ubuf != (given & ~NETNS_OF_OTHERS);
+	watched = !take_kept(NETNS_OF_OTHERS, &nothing);
+	send.is_new = send.ubuf != given;
 	use = bpf_map_lookup_elem(&zerocopy_uses, &send.ubuf);
 	if (use && !send.is_new) {
 		use->returned_ns = 0;
