@@ -65,7 +65,7 @@ BESIDES = {
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("one_copy", "zero_copy")),
         "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
         "test_nics.py::test_sigkill_brings_them_home",
-        *("test_topology.py", "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]"),
+        "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]",
         "test_watch_faults.py::test_the_exit_status_is_passed_on_and_silence_is_said",
     ),
 }
