@@ -46,7 +46,7 @@ ON_AND_OFF = "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_
 # What is the same on all kernels is run on one of them: faults, other people's tools, hooking by force.
 BESIDES = {
     "5.10": (
-        # A kprobe of a softirq that interrupts a program is not run there, and the run says so: not zero_copy.
+        # Not zero_copy: kprobes of a softirq that interrupts a program are not run there, and so a loss.
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("per_field", "two_copy", "one_copy", "sendfile")),
         f"{ON_AND_OFF}[kprobe]",
     ),

@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs 
 
 SIZE = 40_000
 MESSAGES = 400
-# perf switches its counters with the task a moment later than sched_switch is traced; an emulated processor that
-# its host takes away in between makes that moment long.
+# perf switches its counters with the task a moment later than sched_switch is traced; where the host takes an
+# emulated processor away in between, that moment is long.
 COUNTER_TOLERANCE = 0.15 if SLOW > 1 else 0.02
 
 
@@ -44,7 +44,9 @@ def test_two_clocks_agree_in_every_side(gate: int) -> None:
     for side in ("sender", "receiver"):
         cells = of_side(record, side)
         self_ns = sum(cell["self_ns"] for cell in cells)
-        assert sum(cell["counters"]["cpu-clock"] for cell in cells) == pytest.approx(self_ns, rel=COUNTER_TOLERANCE)
+        assert sum(cell["counters"]["cpu-clock"] for cell in cells) == pytest.approx(
+            self_ns, rel=COUNTER_TOLERANCE
+        )
         root = next(root for root in record["functions"]["roots"] if root["side"] == side)
         assert self_ns == pytest.approx(root["inclusive_ns"], rel=0.01)
     cost = record["functions"]["read_cost"]
