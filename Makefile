@@ -92,7 +92,7 @@ check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/
 	$(Q)$(PYTEST) -q tests/live
 
 # The guests see this tree read-only, so everything must be built before.
-check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief (root, network)
+check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck

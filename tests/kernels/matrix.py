@@ -2,7 +2,8 @@
 
     make check-kernels                            all kernels, all tests
     make check-kernels KERNELS="6.12 7.x"         some kernels
-    make check-kernels MATRIX=--brief             what CI runs; prints, and writes nothing
+    make check-kernels MATRIX=--brief             what differs between kernels, in 25 minutes
+    make check-kernels MATRIX=--least             what CI runs; prints, and writes nothing
 
 Each kernel is fetched (fetch.sh) and booted (boot.sh); one script runs in it (inside). What the guests said
 is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels, and docs/KERNELS.md is made from
@@ -70,8 +71,8 @@ ARM64_PACKAGES = ("bookworm", "libbpf-dev", "libelf-dev", "zlib1g-dev", "libjans
 class Matrix:
     """One run over some kernels."""
 
-    def __init__(self, brief: bool, jobs: int) -> None:
-        self.brief = brief
+    def __init__(self, extent: str, jobs: int) -> None:
+        self.extent = extent
         self.slow = SLOW * -(-jobs // (os.cpu_count() or 1))
 
     def run_kernel(self, kernel: Kernel) -> Outcome:
@@ -83,7 +84,7 @@ class Matrix:
             made=datetime.now(UTC).strftime("%Y-%m-%d"),
             emulator=emulator(kernel.arch),
             processors=2 if kernel.arch == "amd64" else 1,
-            brief=self.brief,
+            extent=self.extent,
         )
         root = fetch(kernel.suite, kernel.arch)
         if root is None:
@@ -100,16 +101,19 @@ class Matrix:
         if kernel.arch != "amd64":
             return [Boot("all", surveys=True)]
         found = [path.name for path in (ROOT / "tests" / "live").glob("test_*.py")]
-        return boots_of(kernel.name, found, brief=self.brief)
+        return boots_of(kernel.name, found, self.extent)
 
     def _command(self, kernel: Kernel, boot: Boot, kept: Path) -> str:
         if kernel.arch != "amd64":
             return "/guest/inside results"
         told = f"COPYSCOPE_SLOW={self.slow} COPYSCOPE_NICS={NICS}"
-        if boot.surveys:
+        told += " SURVEY=1" if boot.surveys else ""
+        if boot.profiles:
             options = "--size 1M --duration 6"
             options += "" if kernel.name in KPROBE_ONLY else " --gate 1 --compare-tiers"
-            return f"{told} SURVEY='{options}' tests/kernels/inside results"
+            told += f" PROFILES='{options}'"
+        if not boot.tests:
+            return f"{told} tests/kernels/inside results"
         arguments = ["-v", f"--timeout={TEST_TIMEOUT_S}"]
         arguments += [f"--deselect=tests/live/{begin}" for begin in LEFT_OUT]
         arguments += [f"tests/live/{name}" for name in boot.tests]
@@ -213,21 +217,24 @@ def main(arguments: Sequence[str]) -> int:
     # for it, and its sampler then misses what it should see.
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cpus, help="guests at a time (default: as many as CPUs)")
-    parser.add_argument("--keep", action="store_true", help="with --brief: keep the results all the same")
-    parser.add_argument("--brief", action="store_true", help="what fits into CI; keeps nothing")
+    parser.add_argument("--keep", action="store_true", help="write results/kernels and docs/KERNELS.md")
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument("--brief", action="store_const", const="brief", dest="extent", help="25 minutes")
+    extent.add_argument("--least", action="store_const", const="least", dest="extent", help="what CI runs")
+    parser.set_defaults(extent="all")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - {kernel.name for kernel in KERNELS}
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: not in the matrix")
     chosen = [kernel for kernel in KERNELS if not options.names or kernel.name in options.names]
 
-    matrix = Matrix(options.brief, options.jobs)
+    matrix = Matrix(options.extent, options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = sorted(pool.map(matrix.run_kernel, chosen), key=lambda one: names().index(one.name))
     print(f"\n{summary(outcomes)}")
     problems = problems_of(outcomes)
     print("\n".join(problems))
-    if options.keep or not options.brief:
+    if options.keep or options.extent == "all":
         keep(outcomes)
     return 1 if problems else 0
 

@@ -25,7 +25,7 @@ class Outcome:
     made: str
     emulator: str
     processors: int
-    brief: bool
+    extent: str
     release: str = "?"
     hooks: list[dict[str, Any]] = field(default_factory=list)
     sampler_events: list[dict[str, Any]] = field(default_factory=list)

@@ -69,6 +69,17 @@ BESIDES = {
         "test_watch_faults.py::test_the_exit_status_is_passed_on_and_silence_is_said",
     ),
 }
+# What --least runs: bytes and calls, exactly. Nothing in it is a matter of time: it holds on a busy machine.
+LEAST = (
+    *(f"test_profile_truth.py::test_send_23_count_23[{impl}]" for impl in STRATEGIES),
+    *(f"{BYTES}[{impl}-fentry]" for impl in STRATEGIES),
+    f"{OWNERS}[split-fentry]",
+    f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[fentry]",
+)
+LEAST_BY_KPROBE = (
+    *(f"test_profile_truth.py::test_send_23_count_23[{impl}]" for impl in STRATEGIES),
+    *(f"{BYTES}[{impl}-kprobe]" for impl in ("two_copy", "one_copy")),
+)
 # Kernels on which functions are hooked by kprobe only.
 KPROBE_ONLY = ("5.10",)
 
@@ -79,19 +90,25 @@ class Boot:
 
     name: str
     tests: tuple[str, ...] = ()
+    # Hooks and doctor; and two profiles of some seconds.
     surveys: bool = False
+    profiles: bool = False
     # A survey compares times: of two emulated processors on one of the host, one stands still.
     processors: int = 2
 
 
-SURVEY = Boot("survey", surveys=True, processors=1)
+SURVEY = Boot("survey", surveys=True, profiles=True, processors=1)
+# How much is run: everything, what differs between kernels, or of that what counts and does not measure.
+EXTENTS = ("all", "brief", "least")
 
 
-def boots_of(name: str, found: Sequence[str], *, brief: bool) -> list[Boot]:
-    """The boots of an amd64 kernel: its survey, then a boot for each file of tests, or one with --brief."""
-    if brief:
+def boots_of(name: str, found: Sequence[str], extent: str) -> list[Boot]:
+    """The boots of an amd64 kernel: its survey, then one for each file of tests, or one for all of them."""
+    if extent == "brief":
         tests = (*SAMPLED, *(() if name in KPROBE_ONLY else EXACT), *BESIDES[name])
         return [SURVEY, Boot("brief", tests)]
+    if extent == "least":
+        return [Boot("least", LEAST_BY_KPROBE if name in KPROBE_ONLY else LEAST, surveys=True)]
     # A boot each, so that one that hangs takes no other with it.
     files = [file for file in sorted(found) if file not in LEFT_OUT]
     return [SURVEY, *(Boot(file.removeprefix("test_").removesuffix(".py"), (file,)) for file in files)]

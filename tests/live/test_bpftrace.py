@@ -66,7 +66,8 @@ def per_second_total(output: str) -> bool:
 def deferred_total(output: str) -> bool:
     # Whoever the softirq ran on.
     counted = sum(int(n) for n in re.findall(r"^@deferred_bytes\[.*\]: (\d+)$", output, re.MULTILINE))
-    return counted == SENT_BYTES
+    # A segment that a slow guest sends twice is copied twice.
+    return SENT_BYTES <= counted <= (1.05 if SLOW > 1 else 1) * SENT_BYTES
 
 
 RECIPES = {

@@ -63,7 +63,7 @@ def leave(kept: Path, **changed: str) -> Path:
 
 def outcome_of(kept: Path) -> Any:
     made = module("outcome").Outcome(
-        "6.12", "trixie", "amd64", made="2026-01-01", emulator="QEMU", processors=2, brief=False
+        "6.12", "trixie", "amd64", made="2026-01-01", emulator="QEMU", processors=2, extent="all"
     )
     module("outcome").read_boot(kept, made, surveyed=True, tested=True)
     return made
@@ -120,8 +120,11 @@ def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:
     live = {path.name for path in (paths.ROOT / "tests" / "live").glob("test_*.py")}
     assert set(selection.BESIDES) == {kernel.name for kernel in matrix.KERNELS if kernel.arch == "amd64"}
     for name in selection.BESIDES:
-        brief = selection.boots_of(name, sorted(live), brief=True)
-        full = selection.boots_of(name, sorted(live), brief=False)
+        full, brief, least = (selection.boots_of(name, sorted(live), extent) for extent in selection.EXTENTS)
+        assert {test for boot in least for test in boot.tests} <= {
+            test for boot in brief for test in boot.tests
+        }
+        assert [boot.surveys for boot in least] == [True]
         assert [boot.surveys for boot in brief] == [True, False]
         assert [boot.surveys for boot in full] == [True] + [False] * (len(full) - 1)
         files = {test.partition("::")[0] for boot in brief for test in boot.tests}
