@@ -180,6 +180,9 @@ Not there, and why:
 ## Failures
 
 {bullets(problems_of(outcomes))}
+## Runs that marked themselves
+
+{bullets(f"{one.name}: {remark}" for one in outcomes for remark in one.remarks)}
 ## Figures
 
 Of the runs of the survey (messages of 1 MiB, each call timed, one processor): the share of a copy by function

@@ -35,6 +35,8 @@ class Outcome:
     tests: list[dict[str, Any]] = field(default_factory=list)
     figures: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    # What a run says against itself, as it should: no fault of the programs, nor of the kernel.
+    remarks: list[str] = field(default_factory=list)
     boots: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -156,4 +158,8 @@ def read_ledger(impl: str, record: dict[str, Any], outcome: Outcome) -> None:
     if unknown / total >= 0.05:
         outcome.problems.append(f"profile {impl}: unattributed {unknown / total:.1%}, not below 5 %")
     if not record["verdict"]["valid"]:
-        outcome.problems.append(f"profile {impl}: not valid: {'; '.join(record['verdict']['reasons'])}")
+        reasons = record["verdict"]["reasons"]
+        # A program that interrupts itself on a processor is not run: losses, which mark the run (METHOD.md).
+        lossy = any(reason.startswith("loss: recursion_") for reason in reasons)
+        said = outcome.remarks if lossy else outcome.problems
+        said.append(f"profile {impl}: not valid: {'; '.join(reasons)}")
