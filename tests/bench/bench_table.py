@@ -50,12 +50,13 @@ def table(paths: list[Path]) -> str:
         if own is not None:
             parts += own(result["raw"])
         else:
-            parts += [CONTESTS[path.stem]] if path.stem in CONTESTS else []
+            contest = path.stem in CONTESTS
+            parts += [CONTESTS[path.stem]] if contest else []
             parts += grid(result["comparisons"])
             parts += losses(result["comparisons"])
             parts += failures(result["raw"])
             parts += costs(result["raw"])
-            parts += behind(result)
+            parts += behind(result) if contest else []
         parts.append("")
     return "\n".join(parts)
 
