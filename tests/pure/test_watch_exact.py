@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 import pytest
-from builders.watched import CALLS, EDGE_CALLS, SIZE
+from builders.watched import CALLS, EDGE_CALLS, KINDS, SIZE
 from builders.watched_exact import watched_with_functions
 from copyscope import ledger, record
 from copyscope.commands.watch import make_plan
@@ -20,13 +20,6 @@ from rich.console import Console
 
 Record = dict[str, Any]
 
-KINDS: dict[str, dict[str, Any]] = {
-    "write": {},
-    "sendfile": {"call": "sendfile"},
-    "zero-copy": {"zerocopy": True},
-    "zero-copy, copied": {"zerocopy": True, "copied": 100},
-    "both ways": {"receives": 4096},
-}
 # What may be at the edges of three segments, and one call of one thread at each of them.
 TOLERANCE_CALLS = 3 * (2 * EDGE_CALLS + 2)
 

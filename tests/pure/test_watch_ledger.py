@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from builders.watched import CALLS, EDGE_CALLS, SIZE, seen_of, watched_record
+from builders.watched import CALLS, EDGE_CALLS, KINDS, SIZE, seen_of, watched_record
 from copyscope import advice, ledger, record
 from copyscope.render import live, watch
 from copyscope.watch_assemble import subtract_volume
@@ -18,14 +18,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 Record = dict[str, Any]
-
-KINDS: dict[str, dict[str, Any]] = {
-    "write": {},
-    "sendfile": {"call": "sendfile"},
-    "zero-copy": {"zerocopy": True},
-    "zero-copy, copied": {"zerocopy": True, "copied": 100},
-    "both ways": {"receives": 4096},
-}
 
 
 def derived(**options: Any) -> Record:

@@ -24,6 +24,14 @@ Record = dict[str, Any]
 
 SEGMENT_NS = 300_000_000
 EDGE_CALLS = 3
+# What such a program may do, as options of watched_record().
+KINDS: dict[str, dict[str, Any]] = {
+    "write": {},
+    "sendfile": {"call": "sendfile"},
+    "zero-copy": {"zerocopy": True},
+    "zero-copy, copied": {"zerocopy": True, "copied": 100},
+    "both ways": {"receives": 4096},
+}
 CALLS = 10_000
 SIZE = 65_536
 ARMS = ("unprobed", "ledger", "calls")
