@@ -60,7 +60,7 @@ def summary(outcomes: Iterable[Outcome]) -> str:
                 ", ".join(sampled) or "none",
                 ", ".join(f"{share:.1%}" for share in one.unattributed.values()) or "-",
                 *(str(one.count(what)) for what in ("passed", "failed", "skipped")),
-                "FAILED" if one.problems else "ok",
+                "FAILED" if one.problems else "marked" if one.remarks else "ok",
                 f"{one.seconds:.0f}",
                 f"{one.cpu_seconds:.0f}",
             ]
@@ -164,6 +164,7 @@ def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
     return (
         HEAD
         + f"""{summary(outcomes)}
+*result*: `marked` when a profile of the survey called itself not valid because of losses (below).
 *tier*: `exact` where functions can be hooked, else `sampled`. *unattributed*: the share of both sides' CPU
 time that no row of the taxonomy names, in one run of 6 s with one_copy and one with zero_copy. *s*: from
 power-on to power-off; *CPU s*: what the emulator used meanwhile.

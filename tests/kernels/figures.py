@@ -8,7 +8,7 @@ Record = dict[str, Any]
 
 
 def figures_of(record: Record) -> dict[str, str]:
-    """By what they are about; empty when no function was hooked."""
+    """By what they are about; only the losses where no function was hooked."""
     impl = record["workload"]["impl"]
     found = {}
     for row in tiers.compare_tiers(record):
