@@ -46,31 +46,11 @@ struct socket_call {
 /* The syscall and its flags argument, as they still stand in the registers at sys_exit. */
 static __always_inline struct socket_call socket_call(struct pt_regs *regs)
 {
-	struct socket_call call = { .nr = -1 };
+	struct socket_call call = { .nr = regs->REG_SYSCALL };
 
-#if defined(__TARGET_ARCH_x86)
-	call.nr = regs->orig_ax;
-	call.flags = call.nr == 44 || call.nr == 45 ? regs->r10 : regs->dx;
-#elif defined(__TARGET_ARCH_arm64)
-	call.nr = regs->syscallno;
-	call.flags = call.nr == 206 || call.nr == 207 ? regs->regs[3] : regs->regs[2];
-#endif
+	call.flags = call.nr == NR_SENDTO || call.nr == NR_RECVFROM ? regs->REG_FOURTH : regs->REG_THIRD;
 	return call;
 }
-
-#if defined(__TARGET_ARCH_arm64)
-#define NR_SENDTO 206
-#define NR_RECVFROM 207
-#define NR_SENDMSG 211
-#define NR_RECVMSG 212
-#define NR_SENDFILE 71
-#else
-#define NR_SENDTO 44
-#define NR_RECVFROM 45
-#define NR_SENDMSG 46
-#define NR_RECVMSG 47
-#define NR_SENDFILE 40
-#endif
 
 static __always_inline int takes_zerocopy(const struct sock *sk)
 {

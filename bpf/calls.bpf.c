@@ -47,13 +47,7 @@ static __always_inline __u32 call_of(long nr)
 
 static __always_inline long syscall_nr(struct pt_regs *regs)
 {
-#if defined(__TARGET_ARCH_x86)
-	return regs->orig_ax;
-#elif defined(__TARGET_ARCH_arm64)
-	return regs->syscallno;
-#else
-	return -1;
-#endif
+	return regs->REG_SYSCALL;
 }
 
 SEC("?tp_btf/sys_enter")

@@ -38,10 +38,8 @@ static __always_inline __u32 current_context(void)
 		count = ((const struct pcpu_hot___found *)bpf_this_cpu_ptr(&pcpu_hot))->preempt_count;
 	else
 		return CONTEXT_UNKNOWN;
-#elif defined(__TARGET_ARCH_arm64)
-	count = BPF_CORE_READ(bpf_get_current_task_btf(), thread_info.preempt.count);
 #else
-	return CONTEXT_UNKNOWN;
+	count = BPF_CORE_READ(bpf_get_current_task_btf(), TASK_PREEMPT_COUNT);
 #endif
 	return !!(count & SERVING_SOFTIRQ);
 }

@@ -16,6 +16,8 @@ const volatile __u32 counters_cnt;
 /* What READ_COST_READS looks at the clock cost, and as many at the clock and the counters. */
 __u64 clock_cost_ns;
 __u64 read_cost_ns;
+/* and what these added to each counter: a look at the counters is work that they count. */
+__u64 read_cost_counts[COUNTERS_MAX];
 
 /* Event i of CPU c is entry c * COUNTERS_MAX + i; the collector makes and fills it. */
 struct {
@@ -67,17 +69,21 @@ static __always_inline void add_between(struct reading *sum, const struct readin
 SEC("?raw_tp")
 int on_read_cost(void *ctx)
 {
-	struct reading now = {};
+	struct reading first = {}, now = {};
 	__u64 began, between;
 
 	began = bpf_ktime_get_ns();
 	for (int i = 0; i < READ_COST_READS; i++)
 		now.ns = bpf_ktime_get_ns();
 	between = bpf_ktime_get_ns();
+	clock_cost_ns = between - began;
+	read_now(&first);
+	began = bpf_ktime_get_ns();
 	for (int i = 0; i < READ_COST_READS; i++)
 		read_now(&now);
-	read_cost_ns = bpf_ktime_get_ns() - between;
-	clock_cost_ns = between - began;
+	read_cost_ns = bpf_ktime_get_ns() - began;
+	EACH_COUNTER(i)
+		read_cost_counts[i] = now.counters[i] - first.counters[i];
 	return 0;
 }
 

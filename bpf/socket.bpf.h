@@ -14,19 +14,11 @@
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 
-#if defined(__TARGET_ARCH_arm64)
-#define SYSCALL_NR(regs) BPF_CORE_READ(regs, syscallno)
-#define SYSCALL_ARG(regs, n) BPF_CORE_READ(regs, regs[n])
-/* What the call was entered with: the first argument is overwritten by the return value. */
-#define SYSCALL_FD(regs) BPF_CORE_READ(regs, orig_x0)
-#define SYSCALL_SECOND(regs) SYSCALL_ARG(regs, 1)
-#define SYSCALL_THIRD(regs) SYSCALL_ARG(regs, 2)
-#else
-#define SYSCALL_NR(regs) BPF_CORE_READ(regs, orig_ax)
-#define SYSCALL_FD(regs) BPF_CORE_READ(regs, di)
-#define SYSCALL_SECOND(regs) BPF_CORE_READ(regs, si)
-#define SYSCALL_THIRD(regs) BPF_CORE_READ(regs, dx)
-#endif
+#define SYSCALL_NR(regs) BPF_CORE_READ(regs, REG_SYSCALL)
+#define SYSCALL_FD(regs) BPF_CORE_READ(regs, REG_FIRST)
+#define SYSCALL_SECOND(regs) BPF_CORE_READ(regs, REG_SECOND)
+#define SYSCALL_THIRD(regs) BPF_CORE_READ(regs, REG_THIRD)
+#define SYSCALL_FOURTH(regs) BPF_CORE_READ(regs, REG_FOURTH)
 
 /* PROTOCOL_CNT when it is neither, as are the sockets of the local domain and of netlink. */
 static __always_inline __u32 protocol_of(const struct sock *sk)
@@ -98,13 +90,7 @@ static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u3
 
 static __always_inline __u64 receive_flags(struct pt_regs *regs, __u32 call)
 {
-#if defined(__TARGET_ARCH_x86)
-	return call == CALL_RECVFROM ? BPF_CORE_READ(regs, r10) : call == CALL_RECVMSG ? BPF_CORE_READ(regs, dx) : 0;
-#elif defined(__TARGET_ARCH_arm64)
-	return call == CALL_RECVFROM ? SYSCALL_ARG(regs, 3) : call == CALL_RECVMSG ? SYSCALL_ARG(regs, 2) : 0;
-#else
-	return 0;
-#endif
+	return call == CALL_RECVFROM ? SYSCALL_FOURTH(regs) : call == CALL_RECVMSG ? SYSCALL_THIRD(regs) : 0;
 }
 
 /* Looking at what stays in the queue, or reading the error queue, moves no payload: such calls are not counted. */

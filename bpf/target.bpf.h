@@ -10,6 +10,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "abi.h"
+#include "arch.bpf.h"
 
 /* Written by the collector before anything is attached. 0 matches nothing: tgid 0 is the idle task. */
 extern __u32 target_tgid[SIDE_TARGETS];

@@ -54,11 +54,7 @@ static __always_inline void count_socket(const struct sock *sk, enum direction d
 
 static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)
 {
-#if defined(__TARGET_ARCH_arm64)
-	return call == CALL_SENDTO || call == CALL_SENDMMSG ? SYSCALL_ARG(regs, 3) : SYSCALL_ARG(regs, 2);
-#else
-	return call == CALL_SENDTO || call == CALL_SENDMMSG ? BPF_CORE_READ(regs, r10) : BPF_CORE_READ(regs, dx);
-#endif
+	return call == CALL_SENDTO || call == CALL_SENDMMSG ? SYSCALL_FOURTH(regs) : SYSCALL_THIRD(regs);
 }
 
 static __always_inline void note_send(struct volume_cell *cell, const struct sock *sk, struct pt_regs *regs, __u32 call,

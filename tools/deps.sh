@@ -41,6 +41,8 @@ programs | its client                        | redis-benchmark      | redis-tool
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
 kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu
+kernels | a third processor                | qemu-system-riscv64  | qemu-system-misc | qemu-system-riscv-core
+kernels | building for that                | !have_riscv64_cc     | gcc-riscv64-linux-gnu libc6-dev-riscv64-cross | gcc-riscv64-linux-gnu
 kernels | first program of a guest          | /bin/busybox         | busybox-static   | busybox
 kernels | modules of the guests             | depmod               | kmod             | kmod
 kernels | first file system of a guest      | cpio                 | cpio             | cpio
@@ -103,8 +105,16 @@ have_sanitizers() { # gcc prints a path only for a library that it has
 	[[ $(gcc -print-file-name=libasan.so) == */* && $(gcc -print-file-name=libubsan.so) == */* ]]
 }
 
-have_arm64_cc() { # the compiler alone has no C library
-	echo 'int main(void) { return 0; }' | aarch64-linux-gnu-gcc -static -x c - -o /dev/null
+links_for() { # the compiler alone has no C library
+	echo 'int main(void) { return 0; }' | "$1-linux-gnu-gcc" -static -x c - -o /dev/null
+}
+
+have_arm64_cc() {
+	links_for aarch64
+}
+
+have_riscv64_cc() {
+	links_for riscv64
 }
 
 have_debian_keys() {

@@ -175,9 +175,13 @@ json_t *counters__events_json(const struct counters *counters)
 
 json_t *counters__cost_json(const struct counters *counters)
 {
-	if (!counters__count(counters) || !counters->cost.runs)
-		return json_null();
-	return read_cost__json(&counters->cost, counters__count(counters));
+	const char *names[COUNTERS_MAX];
+	int count = 0;
+
+	for (int i = 0; counters && i < counters->asked; i++)
+		if (counters->events[i].works)
+			names[count++] = counters->events[i].row.name;
+	return count && counters->cost.runs ? read_cost__json(&counters->cost, names, count) : json_null();
 }
 
 void counters__free(struct counters *counters)

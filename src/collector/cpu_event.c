@@ -12,14 +12,18 @@
 
 #include "pmu.h"
 
-#define CACHE_MISS(cache) \
-	((cache) | (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
+#define MISS(cache, op) ((cache) | ((op) << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
+#define LOAD_MISS(cache) MISS(cache, PERF_COUNT_HW_CACHE_OP_READ)
+#define STORE_MISS(cache) MISS(cache, PERF_COUNT_HW_CACHE_OP_WRITE)
 
 static const struct event_row event_rows[] = {
 	{ "cycles", "cycles", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES },
 	{ "instructions", "instructions", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS },
-	{ "LLC-load-misses", "misses", PERF_TYPE_HW_CACHE, CACHE_MISS(PERF_COUNT_HW_CACHE_LL) },
-	{ "L1-dcache-load-misses", "misses", PERF_TYPE_HW_CACHE, CACHE_MISS(PERF_COUNT_HW_CACHE_L1D) },
+	{ "LLC-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_LL) },
+	{ "L1-dcache-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_L1D) },
+	{ "dTLB-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_DTLB) },
+	{ "dTLB-store-misses", "misses", PERF_TYPE_HW_CACHE, STORE_MISS(PERF_COUNT_HW_CACHE_DTLB) },
+	{ "iTLB-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_ITLB) },
 	{ "cpu-clock", "ns", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK },
 	{ "page-faults", "faults", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS },
 };

@@ -54,7 +54,8 @@ static const struct argp_option options[] = {
 	  "Of the sends, receives and softirqs of a thread, time one in N (default 16); all are counted", 0 },
 	{ "seed", OPTION_SEED, "N", 0, "Which ones", 0 },
 	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default cycles,instructions,"
-	  "LLC-load-misses,L1-dcache-load-misses; also cpu-clock, page-faults, raw ones as r03; empty: none)", 0 },
+	  "LLC-load-misses,L1-dcache-load-misses; also dTLB-load-misses, dTLB-store-misses, "
+	  "iTLB-load-misses, cpu-clock, page-faults, raw ones as r03; empty: none)", 0 },
 	{ "attach", 'a', "KIND", 0, "Hook functions by fentry or kprobe only (default any: kprobe where fentry is refused)", 0 },
 	{ "copy-in", OPTION_COPY_IN, "KIND", 0, "See the copy into the kernel by bracket or call-site (default any: by bracket "
 	  "where that is fentry; bracket where the call cannot be found)", 0 },

@@ -5,6 +5,8 @@
 
 #include <jansson.h>
 
+#include "abi.h"
+
 struct copyscope;
 
 /* Odd, so that there is a middle one. */
@@ -17,10 +19,12 @@ struct read_cost {
 	/* Per look: the clock alone, and what the counters add; each sorted. */
 	double clock_ns[READ_COST_RUNS];
 	double counters_ns[READ_COST_RUNS];
+	/* What a look adds to each counter that works, in the order of its place among them; sorted. */
+	double counts[COUNTERS_MAX][READ_COST_RUNS];
 };
 
 void read_cost__measure(struct read_cost *cost, struct copyscope *skel);
-/* The median and its 95 % interval. */
-json_t *read_cost__json(const struct read_cost *cost, int events);
+/* The medians and their 95 % intervals; `names` are those of the counters that work. */
+json_t *read_cost__json(const struct read_cost *cost, const char *const *names, int events);
 
 #endif

@@ -114,8 +114,8 @@ HEAD = """\
 in QEMU and runs the tests of `make check-live` inside, unchanged (`tests/kernels/matrix.py`). What came of
 it is in `results/kernels/NAME.json`, what `tools/doctor.py` printed there in `NAME.doctor.txt` beside it;
 this page is made from those files. On x86-64 the emulator has no PMU. arm64's counts cycles and
-instructions; that guest has no Python, so it only runs the programs, and what they said is judged outside
-(`tests/kernels/arm64/test_arm64.py`).
+instructions, riscv64's misses of the TLB as well; those guests have no Python, so they only run the programs,
+and what they said is judged outside (`tests/kernels/cross/test_cross.py`).
 
     make check-kernels                        all kernels, all live tests
     make check-kernels KERNELS="6.1 7.x"      some of them; the other rows stay as they are
@@ -131,7 +131,7 @@ One kernel by hand, with this machine's files, read-only (writes go to memory), 
     $run 'modprobe veth; tools/profile.py --impl zerocopy --duration 2'
     $run 'modprobe veth; .venv/bin/python3 -P -B -m pytest tests/live/test_functions.py'
 
-arm64 by hand, once `make check-kernels KERNELS=6.12-arm64` has built its programs:
+arm64 by hand (riscv64 likewise), once `make check-kernels KERNELS=6.12-arm64` has built its programs:
 
     export COPYSCOPE_GUEST_ARCH=arm64 COPYSCOPE_GUEST_TREE=$PWD/.output/arm64/tree
     tests/kernels/boot.sh $(tests/kernels/fetch.sh trixie arm64) '/guest/collector --probe --functions'
@@ -188,7 +188,7 @@ Not there, and why:
 
 Of the runs of the survey (messages of 1 MiB, each call timed, one processor): the share of a copy by function
 hooks and by sampling; the time inside all roots over the time in the kernel; self times over inclusive time.
-Of arm64: counters per copy against a counter of the threads from outside.
+Of arm64 and riscv64: counters per copy against a counter of the threads from outside.
 
 {bullets(figures)}
 ## What doctor says

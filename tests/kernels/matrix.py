@@ -31,7 +31,6 @@ ROOT = HERE.parent.parent
 KEPT = ROOT / ".output" / "kernels"
 RESULTS = ROOT / "results" / "kernels"
 DOCUMENT = ROOT / "docs" / "KERNELS.md"
-ARM64_TREE = ROOT / ".output" / "arm64" / "tree"
 
 # How many times slower a guest alone is than its host where tests wait (COPYSCOPE_SLOW).
 SLOW = 6
@@ -62,10 +61,14 @@ KERNELS = (
     Kernel("6.12", "trixie"),
     Kernel("7.x", "sid"),
     Kernel("6.12-arm64", "trixie", "arm64"),
+    Kernel("6.12-riscv64", "trixie", "riscv64"),
 )
-# Static libraries and busybox for the arm64 guest. The oldest suite that has libbpf 1.x: its C library is not
-# newer than the one that they are linked with.
-ARM64_PACKAGES = ("bookworm", "libbpf-dev", "libelf-dev", "zlib1g-dev", "libjansson-dev", "busybox-static")
+# Static libraries and busybox for guests of another architecture, and where they come from: the oldest suite
+# that has libbpf 1.x, so that its C library is not newer than the one that they are linked with; riscv64 is a
+# part of Debian since trixie.
+LIBRARIES = ("libbpf-dev", "libelf-dev", "zlib1g-dev", "libjansson-dev", "busybox-static")
+LIBRARIES_OF = {"arm64": ("bookworm", *LIBRARIES), "riscv64": ("trixie", *LIBRARIES, "libzstd-dev")}
+EMULATORS = {"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64"}
 
 
 class Matrix:
@@ -90,8 +93,8 @@ class Matrix:
         if root is None:
             outcome.problems.append(f"{kernel.suite}-{kernel.arch} cannot be downloaded (above)")
             return outcome
-        if kernel.arch == "arm64" and not build_arm64(root):
-            outcome.problems.append("the programs for arm64 cannot be built (above)")
+        if kernel.arch != "amd64" and not build_cross(kernel.arch, root):
+            outcome.problems.append(f"the programs for {kernel.arch} cannot be built (above)")
             return outcome
         for boot in self.boots_of(kernel):
             self._run_boot(kernel, boot, root, outcome)
@@ -142,7 +145,7 @@ class Matrix:
 
 
 def emulator(arch: str) -> str:
-    program = "qemu-system-x86_64" if arch == "amd64" else "qemu-system-aarch64"
+    program = f"qemu-system-{EMULATORS[arch]}"
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     accelerator = os.environ.get("COPYSCOPE_ACCEL", "tcg") if arch == "amd64" else "tcg, icount"
     return f"{said.partition('(')[0].strip()} ({accelerator})"
@@ -154,17 +157,22 @@ def fetch(suite: str, arch: str, *packages: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def build_arm64(root: str) -> bool:
+def build_cross(arch: str, root: str) -> bool:
     """Static programs for the other processor, from the same sources."""
-    suite, *packages = ARM64_PACKAGES
-    sysroot = fetch(suite, "arm64", *packages)
+    suite, *packages = LIBRARIES_OF[arch]
+    sysroot = fetch(suite, arch, *packages)
     if sysroot is None:
         return False
-    argv = ["make", "--no-print-directory", "-f", str(HERE / "arm64" / "arm64.mk")]
-    argv += [f"KERNEL={root}", f"SYSROOT={sysroot}"]
+    argv = ["make", "--no-print-directory", "-f", str(HERE / "cross" / "cross.mk")]
+    argv += [f"ARCH={arch}", f"KERNEL={root}", f"SYSROOT={sysroot}"]
     # Make hands its own variables down by the environment; OUTPUT and CC are others there.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(argv, cwd=ROOT, check=False, env=environment).returncode == 0
+
+
+def tree_of(arch: str) -> str:
+    """The files that such a guest sees instead of this machine's."""
+    return str(ROOT / ".output" / arch / "tree")
 
 
 def start_guest(kernel: Kernel, command: str, root: str, kept: Path, processors: int) -> tuple[int, float]:
@@ -175,7 +183,7 @@ def start_guest(kernel: Kernel, command: str, root: str, kept: Path, processors:
         extra: Sequence[str] = CABLED_PAIR
     else:
         extra = ()
-        environment |= {"COPYSCOPE_GUEST_ARCH": kernel.arch, "COPYSCOPE_GUEST_TREE": str(ARM64_TREE)}
+        environment |= {"COPYSCOPE_GUEST_ARCH": kernel.arch, "COPYSCOPE_GUEST_TREE": tree_of(kernel.arch)}
     argv = [str(HERE / "boot.sh"), root, command]
     argv += ["-fsdev", f"local,id=results,path={kept},security_model=none,multidevs=remap"]
     argv += ["-device", "virtio-9p-pci,fsdev=results,mount_tag=results", *extra]
@@ -187,9 +195,9 @@ def start_guest(kernel: Kernel, command: str, root: str, kept: Path, processors:
 
 
 def judge_outside(kept: Path) -> None:
-    """What the arm64 guest said, against what must be true; leaves tests.jsonl like the other guests."""
+    """What a guest of another architecture said, against what must be true; leaves a tests.jsonl, too."""
     argv = [sys.executable, "-P", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-p", "as_it_goes", "-v"]
-    argv += ["--tb=short", str((HERE / "arm64" / "test_arm64.py").relative_to(ROOT))]
+    argv += ["--tb=short", str((HERE / "cross" / "test_cross.py").relative_to(ROOT))]
     environment = {
         **os.environ,
         "PYTHONPATH": str(HERE),

@@ -16,7 +16,7 @@ HERE = paths.ROOT / "tests" / "kernels"
 
 @pytest.fixture(autouse=True)
 def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (HERE, HERE / "arm64"):
+    for place in (HERE, HERE / "cross"):
         monkeypatch.syspath_prepend(str(place))
 
 

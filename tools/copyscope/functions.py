@@ -36,6 +36,9 @@ SPLICE_HOOKS = ("splice", "send_pages")
 COUNTED = {key: names[0] for key, names in EVENT_COLUMNS.items()} | {
     "cpu_clock_ns": "cpu-clock",
     "page_faults": "page-faults",
+    "dtlb_load_misses": "dTLB-load-misses",
+    "dtlb_store_misses": "dTLB-store-misses",
+    "itlb_load_misses": "iTLB-load-misses",
 }
 # A program that is preempted just when it opens a root takes what passes until it goes on for its own.
 SELF_TOLERANCE = 0.01

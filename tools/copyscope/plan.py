@@ -17,7 +17,7 @@ SAMPLED = ("counters", "calls", "sampler")
 # What the function hooks can count (src/collector/counters.c), at most so many at once.
 COUNTABLE = (
     *("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"),
-    *("cpu-clock", "page-faults"),
+    *("dTLB-load-misses", "dTLB-store-misses", "iTLB-load-misses", "cpu-clock", "page-faults"),
 )
 COUNTERS_MAX = 4
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")

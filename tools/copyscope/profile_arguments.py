@@ -141,7 +141,8 @@ def parser() -> argparse.ArgumentParser:
         "--count",
         metavar="LIST",
         help="events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,"
-        " L1-dcache-load-misses (these are the default), cpu-clock, page-faults; or none",
+        " L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,"
+        " iTLB-load-misses, cpu-clock, page-faults; or none",
     )
     tool.add_argument(
         "--warmup", type=float, default=0.3, metavar="S", help="traffic before the first segment; default 0.3"

@@ -134,6 +134,7 @@ RAW: dict[str, Shape] = {
         "read_cost": Maybe({
             "reads": "int", "events": "int", "median_ns": "num", "low_ns": "num", "high_ns": "num",
             "clock_ns": "num",
+            "added": [{"name": "str", "count": "num", "low": "num", "high": "num"}],
         }),
     }),
     "hooks": [{
@@ -180,7 +181,8 @@ DERIVED: dict[str, Shape] = {
         "side": "str", "context": "str", "category": "str", "ledger_name": "str", "calls": "int",
         "bytes": "int", "timed_calls": "int", "self_ns": "int", "cpu_ns": "num?", "ns_per_kib": "num?",
         "share": "num?", "cycles": "num?", "instructions": "num?", "l1d_misses": "num?", "llc_misses": "num?",
-        "cpu_clock_ns": "num?", "page_faults": "num?", "method": "str",
+        "cpu_clock_ns": "num?", "page_faults": "num?", "dtlb_load_misses": "num?",
+        "dtlb_store_misses": "num?", "itlb_load_misses": "num?", "method": "str",
         "ci": Maybe({"low_ns": "num", "high_ns": "num", "level": "num"}), "reasons": Each("str"),
     }],
     "zerocopy_life": Maybe({

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from copyscope.render import units
@@ -21,6 +21,9 @@ COUNTED = (
     ("llc_misses", "LLC miss/KiB", 1024),
     ("cpu_clock_ns", "cpu-clock ns/KiB", 1024),
     ("page_faults", "faults/KiB", 1024),
+    ("dtlb_load_misses", "dTLB load miss/KiB", 1024),
+    ("dtlb_store_misses", "dTLB store miss/KiB", 1024),
+    ("itlb_load_misses", "iTLB miss/KiB", 1024),
 )
 
 
@@ -63,6 +66,11 @@ def exact_lines(record: Record, width: int) -> list[Text]:
     lines += table.lines(width)
     lines += _gate_lines(record, width)
     return lines + _counter_lines(record, width) + life_lines(record, width)
+
+
+def _added(counts: Sequence[Record]) -> str:
+    """What one read does to the counters that it reads."""
+    return ", ".join(f"{units.format_hundredths(count['count'])} {count['name']}" for count in counts)
 
 
 def _moved(row: Mapping[str, Any], record: Mapping[str, Any]) -> str:
@@ -110,8 +118,8 @@ def _counter_lines(record: Record, width: int) -> list[Text]:
     if cost is not None:
         texts.append(
             f"reading {cost['events']} counters costs {cost['median_ns']:.0f} ns at each entry and exit "
-            f"({cost['low_ns']:.0f} to {cost['high_ns']:.0f}, {cost['reads']} reads); it is in these numbers,"
-            " not subtracted"
+            f"({cost['low_ns']:.0f} to {cost['high_ns']:.0f}, {cost['reads']} reads) and adds "
+            f"{_added(cost['added'])}; it is in these numbers, not subtracted"
         )
     unsupported: dict[str, list[str]] = {}
     for event in functions["events"]:

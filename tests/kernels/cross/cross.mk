@@ -1,0 +1,52 @@
+# The tree that a guest of another architecture runs on: static programs, busybox, one script. See matrix.py, which says
+# which architecture (ARCH) and where its kernel (KERNEL) and Debian's static libraries (SYSROOT) are; the programs are
+# built by the same rules as the host's.
+
+OUTPUT := .output/$(ARCH)
+TREE := $(OUTPUT)/tree
+HERE := tests/kernels/cross
+TRIPLE := $(if $(filter arm64,$(ARCH)),aarch64,$(ARCH))-linux-gnu
+BPF_ARCH := $(if $(filter riscv64,$(ARCH)),riscv,$(ARCH))
+LIBRARIES := $(abspath $(SYSROOT))/usr/lib/$(TRIPLE)
+CC := $(TRIPLE)-gcc
+# The headers are the host's own (libbpf's and jansson's are the same for all), the libraries are the other's; the C
+# library is the cross compiler's.
+CROSS_CFLAGS := -O2 -g -std=gnu11 -Wall -Wextra -Werror -isystem $(abspath $(SYSROOT))/usr/include
+LDFLAGS := -static -L$(LIBRARIES)
+COLLECTOR_LIBS := -lbpf -lelf -lz -ljansson -pthread
+ifeq ($(ARCH),riscv64)
+# Debian's oldest riscv64 libraries are newer than the cross C library: since glibc 2.38 C23's names of these are others.
+LDFLAGS += $(foreach name,strtol strtoul strtoll strtoull strtoimax strtoumax,-Wl,--defsym=__isoc23_$(name)=$(name)) \
+	$(foreach name,sscanf fscanf,-Wl,--defsym=__isoc23_$(name)=__isoc99_$(name))
+BRIDGE := $(OUTPUT)/search_tree.o
+COLLECTOR_LIBS := -lbpf -lelf $(abspath $(BRIDGE)) -lz -lzstd -ljansson -pthread
+endif
+PROGRAMS := $(OUTPUT)/collector $(OUTPUT)/traffic
+
+.PHONY: tree programs
+tree: programs $(OUTPUT)/thread_counter
+	@mkdir -p $(TREE)/bin $(TREE)/sbin $(TREE)/usr/bin $(TREE)/lib/modules $(TREE)/guest
+	@mkdir -p $(addprefix $(TREE)/,dev proc sys run tmp root)
+	@install -m 755 $(firstword $(wildcard $(SYSROOT)/bin/busybox $(SYSROOT)/usr/bin/busybox)) $(TREE)/bin/busybox
+	@ln -sf busybox $(TREE)/bin/sh
+	@ln -sf ../bin/busybox $(TREE)/sbin/ip
+	@ln -sf ../../bin/busybox $(TREE)/usr/bin/env
+	@install -m 755 $(PROGRAMS) $(OUTPUT)/thread_counter $(HERE)/inside $(TREE)/guest
+
+programs: $(OUTPUT)/vmlinux.btf $(BRIDGE)
+	@$(MAKE) --no-print-directory OUTPUT=$(OUTPUT) BPF_ARCH=$(BPF_ARCH) VMLINUX_BTF=$(OUTPUT)/vmlinux.btf \
+		CC=$(CC) CFLAGS="$(CROSS_CFLAGS)" LDFLAGS="$(LDFLAGS)" \
+		COLLECTOR_LIBS="$(COLLECTOR_LIBS)" $(PROGRAMS)
+
+$(OUTPUT)/vmlinux.btf: $(KERNEL)/vmlinuz $(HERE)/btf.py
+	@mkdir -p $(@D)
+	@rm -f $(OUTPUT)/vmlinux.h
+	@python3 $(HERE)/btf.py $< $@
+
+$(OUTPUT)/search_tree.o: $(HERE)/search_tree.c
+	@mkdir -p $(@D)
+	@$(CC) $(CROSS_CFLAGS) -c $< -o $@
+
+$(OUTPUT)/thread_counter: $(HERE)/thread_counter.c
+	@mkdir -p $(@D)
+	@$(CC) $(CROSS_CFLAGS) -static $< -o $@
