@@ -12,10 +12,11 @@ from copyscope.claims.model import select
 from copyscope.commands import reading
 from copyscope.errors import UsageError
 from copyscope.render import export
-from copyscope.render.plots.draw import Drawing, drawing
+from copyscope.render.plots.draw import Drawing, Subject, painters
 from copyscope.render.report import html, markdown
 from copyscope.render.report.sections import document
 from copyscope.results import Results
+from copyscope.saved_copy import simplest
 from copyscope.sheet import Row
 from copyscope.study import Study, caption, examine
 
@@ -70,13 +71,13 @@ def main(argv: list[str]) -> int:
 
 def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its raw/ into `out`."""
-    # The records stay to the end, and the processes that draw end soon: nothing is worth collecting, and to
-    # look for it copies the pages that they share.
+    # The records stay to the end, and the processes that draw end soon: nothing is worth collecting.
     gc.disable()
-    (found,) = reading.load([directory], "report")
-    (out / "plots").mkdir(parents=True, exist_ok=True)
-    rows = sheet.fill(found.records)
-    with drawing(rows, caption(found.records, rows)) as promised:
+    with painters() as at_work:
+        (found,) = reading.load([directory], "report")
+        (out / "plots").mkdir(parents=True, exist_ok=True)
+        rows = sheet.fill(found.records)
+        promised = at_work.draw(Subject(rows, simplest(rows), caption(found.records, rows)))
         study = _examine(found, rows)
         _write_tables(study, out)
         drawings = {name: promise.result() for name, promise in promised.items()}
