@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from own_bench import GOALS as SECONDS_GOALS
 from own_bench import LABELS
-from precision_bench import OURS_FAST, PERF, needed
+from precision_numbers import OURS_FAST, PERF, needed
 from samples import median
 from traffic_evidence import GOALS as TRAFFIC_GOALS
 
