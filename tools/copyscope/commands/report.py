@@ -10,6 +10,7 @@ from pathlib import Path
 from copyscope import claims, crossover_verdict, paths, results, sheet
 from copyscope.claims.model import select
 from copyscope.commands import reading
+from copyscope.commands.deriving import derive_anew
 from copyscope.errors import UsageError
 from copyscope.render import export
 from copyscope.render.plots.draw import Drawing, Subject, painters
@@ -25,6 +26,7 @@ examples:
   tools/report.py results/HOST/quick      one sweep
   tools/report.py                         every sweep under results/
   tools/report.py DIR --out /tmp/look     leave DIR as it is
+  tools/report.py DIR --derive            verdicts and ledgers by this copyscope, where an older one made them
 """
 
 
@@ -39,6 +41,12 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("directory", nargs="*", metavar="DIR", help="results/HOST/EXPERIMENT of a sweep")
     made.add_argument("--out", metavar="OUT", help="write to this directory instead of DIR (one DIR only)")
+    made.add_argument(
+        "--derive",
+        action="store_true",
+        help="first work out anew, from the raw sections of each record in DIR/raw, all that is derived of"
+        " them (ledger, identities, verdict), and write the records that come out otherwise",
+    )
     return made
 
 
@@ -56,6 +64,8 @@ def main(argv: list[str]) -> int:
         if arguments.out and len(directories) > 1:
             raise UsageError("--out: one output for several directories: give one DIR")
         for directory in directories:
+            if arguments.derive:
+                _derive(directory)
             make(directory, Path(arguments.out) if arguments.out else directory)
     except UsageError as error:
         print(f"report: {error}", file=sys.stderr)
@@ -67,6 +77,12 @@ def main(argv: list[str]) -> int:
         print("report: interrupted: run it again, it starts anew", file=sys.stderr)
         return 130
     return 0
+
+
+def _derive(directory: Path) -> None:
+    count, written = derive_anew(directory)
+    named = f": {', '.join(written[:3])}{' and others' if len(written) > 3 else ''}" if written else ""
+    print(f"{directory}: {len(written)} of {count} records came out otherwise{named}", file=sys.stderr)
 
 
 def make(directory: Path, out: Path) -> None:
