@@ -10,7 +10,10 @@ Precision says nothing of what the tool costs meanwhile: that is the benchmark `
 import contextlib
 import importlib
 import json
+import os
 import random
+import select
+import signal
 import subprocess
 import tempfile
 import time
@@ -25,7 +28,6 @@ from copyscope.options import choose_congestion, resolve_traffic
 from copyscope.profile_arguments import parser
 from copyscope.taxonomy import Taxonomy
 from copyscope.topology import LinkSettings, Topology, open_topology
-from observers import ObserverError, program
 from precision_numbers import OURS, OURS_FAST, OURS_WHOLE, PERF, PERF_HZ, Sample, lines, sample
 from samples import Comparison
 
@@ -36,6 +38,7 @@ ACCOUNTS = {"one_copy": "copy_in", "zero_copy": "deferred"}
 SIZE = 65536
 SECONDS = (1, 2, 4)
 WARM_UP_S = 0.5
+PERF_READY_S = 20
 FAST = ("--frequency", str(PERF_HZ))
 LEDGER_ONLY = ("--instruments", "sampler,counters")
 
@@ -92,21 +95,44 @@ class Traffic:
         return mark
 
 
+@contextlib.contextmanager
+def recording(pids: Sequence[str], data: Path) -> Iterator[None]:
+    """perf record from when it has said that it is enabled (perf-record(1), --control) until it has ended."""
+    control, answer = data.with_name("control"), data.with_name("answer")
+    for fifo in (control, answer):
+        os.mkfifo(fifo)
+    argv = ["perf", "record", "-q", "-g", "-F", str(PERF_HZ), "-p", ",".join(pids), "-o", str(data)]
+    argv += ["-D", "-1", f"--control=fifo:{control},{answer}"]
+    # both ways, so that opening waits for nobody
+    with control.open("r+b", 0) as ask, answer.open("r+b", 0) as said:
+        tool = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            ask.write(b"enable\n")
+            if not select.select([said], [], [], PERF_READY_S)[0]:
+                raise SystemExit(f"{' '.join(argv)}: not enabled after {PERF_READY_S} s")
+            yield
+            tool.send_signal(signal.SIGINT)
+            _, error = tool.communicate(timeout=PERF_READY_S)
+            # it ends by the signal that it was sent
+            if tool.returncode not in (0, -signal.SIGINT):
+                raise SystemExit(f"{' '.join(argv)}: status {tool.returncode}: {error.strip()[-500:]}")
+        finally:
+            if tool.poll() is None:
+                tool.kill()
+                tool.wait()
+
+
 def perf(traffic: Traffic, account: str, seconds: int) -> Sample:
     """perf record -g on both sides at its default frequency; without a PMU its event is cpu-clock."""
     before = traffic.mark()
     with tempfile.TemporaryDirectory(prefix="copyscope-perf-") as scratch:
         data = str(Path(scratch) / "perf.data")
         sender = str(traffic.sender.pid)
-        argv = ["perf", "record", "-q", "-g", "-F", str(PERF_HZ), "-p", f"{sender},{traffic.receiver.pid}"]
         # It begins and ends while the traffic pauses: all of the traffic is observed, and nothing else.
-        try:
-            with program("perf record", [*argv, "-o", data])():
-                began_ns = traffic.sender.ask("resume", "resumed")["t_ns"]
-                time.sleep(seconds)
-                after = traffic.mark()
-        except ObserverError as error:
-            raise SystemExit(str(error)) from error
+        with recording([sender, str(traffic.receiver.pid)], Path(data)):
+            began_ns = traffic.sender.ask("resume", "resumed")["t_ns"]
+            time.sleep(seconds)
+            after = traffic.mark()
         shown = run(["perf", "script", "-i", data, "--pid", sender, "-F", "ip,sym", "--no-inline"])
     taxonomy = Taxonomy.load()
     categories = [taxonomy.classify(stack).category for stack in kernel_stacks(shown)]
