@@ -79,7 +79,7 @@ def measure(name: str, cpus: list[str]) -> bool:
                 comparisons += [asdict(comparison) for comparison in made]
                 raw.append(samples)
                 ticker.say(samples_name(samples))
-        except (SystemExit, RunError, UsageError, OSError) as error:
+        except (SystemExit, RunError, UsageError, OSError, ValueError, subprocess.SubprocessError) as error:
             ticker.say(f"FAILED: {error}")
             return False
         ticker.say(f"done, planned {PLANNED_S[name]} s, used")
