@@ -1,36 +1,50 @@
-"""make bench: ours and theirs in one run, as paired ratios. bench.py [NAME...] (root)
+"""make bench: ours and theirs in one run, as paired ratios. bench.py [NAME...] (root) or bench.py --table
 
 Each benchmark is a module with rows(seed, cpus): comparisons and raw samples. Results go to
-results/bench/NAME.json, the table of all to results/bench/README.md. Seeded; nothing else should run.
+results/bench/NAME.json; those of the run before stay beside them in results/bench/earlier/, and both runs are
+compared. README.md there is made from these files: --table makes it again and measures nothing. Seeded;
+nothing else should run.
 """
 
+import argparse
 import importlib
 import json
 import os
 import platform
+import subprocess
 import sys
-import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
 
-from bench_table import table  # noqa: E402
+from bench_table import document  # noqa: E402
+from copyscope.errors import RunError, UsageError  # noqa: E402
 from copyscope.machine_cpu import read_cpu_model, read_hypervisor  # noqa: E402
+from ticker import Ticker  # noqa: E402
 
-NAMES = ("traffic", "observer", "hooks", "attach", "own", "precision")
+# What each takes here with ten pairs, of 15 minutes that are allowed. Half of hooks is the boot of a guest.
+PLANNED_S = {"traffic": 185, "observer": 200, "hooks": 160, "attach": 105, "own": 115, "precision": 80}
+NAMES = tuple(PLANNED_S)
 RESULTS = ROOT / "results" / "bench"
 SEED = 20261120
 
 
-def main(names: list[str]) -> int:
-    """Exit status 0; a peer that is missing or fails ends the benchmark with its name."""
-    unknown = [name for name in names if name not in NAMES]
+def main(argv: list[str]) -> int:
+    """Exit status 0, 1 when a benchmark failed (the others were made), 2 usage, 130 interrupted."""
+    parser = argparse.ArgumentParser(prog="bench.py", description="make bench: see tests/bench/bench.py.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)}; default all")
+    parser.add_argument("--table", action="store_true", help="only make README.md again, from the results")
+    given = parser.parse_args(argv)
+    unknown = [name for name in given.names if name not in NAMES]
     if unknown:
         print(f"bench: {unknown[0]}: not a benchmark: one of {', '.join(NAMES)}", file=sys.stderr)
         return 2
+    if given.table:
+        return write_document()
     if os.geteuid() != 0:
         print("bench: needs root: sudo make bench", file=sys.stderr)
         return 1
@@ -38,19 +52,54 @@ def main(names: list[str]) -> int:
     if len(cpus) < 2:
         print("bench: needs two processors, one for each side", file=sys.stderr)
         return 1
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    for name in names or NAMES:
-        began = time.monotonic()
-        comparisons, raw = [], []
-        for made, samples in importlib.import_module(f"{name}_bench").rows(SEED, [str(c) for c in cpus[:2]]):
-            comparisons += [asdict(comparison) for comparison in made]
-            raw.append(samples)
-            print(f"{name}: {samples_name(samples)}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-        result = {"machine": machine(), "seed": SEED, "comparisons": comparisons, "raw": raw}
-        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    text = table([RESULTS / f"{name}.json" for name in NAMES])
+    names = given.names or NAMES
+    planned = ", ".join(f"{name} {PLANNED_S[name]} s" for name in names)
+    minutes = sum(PLANNED_S[name] for name in names) / 60
+    print(f"bench: about {minutes:.0f} minutes: {planned}", file=sys.stderr)
+    failed = False
+    try:
+        for name in names:
+            failed |= not measure(name, [str(cpu) for cpu in cpus[:2]])
+    except KeyboardInterrupt:
+        print("\nbench: interrupted: what was finished is kept", file=sys.stderr)
+        write_document()
+        return 130
+    write_document()
+    print((RESULTS / "README.md").read_text(encoding="utf-8"))
+    return int(failed)
+
+
+def measure(name: str, cpus: list[str]) -> bool:
+    """One benchmark; False, with its reason on stderr, where it could not be finished: the others go on."""
+    comparisons, raw = [], []
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    with Ticker(name, PLANNED_S[name]) as ticker:
+        try:
+            for made, samples in importlib.import_module(f"{name}_bench").rows(SEED, cpus):
+                comparisons += [asdict(comparison) for comparison in made]
+                raw.append(samples)
+                ticker.say(samples_name(samples))
+        except (SystemExit, RunError, UsageError, OSError, ValueError, subprocess.SubprocessError) as error:
+            ticker.say(f"FAILED: {error}")
+            return False
+        ticker.say(f"done, planned {PLANNED_S[name]} s, used")
+        about = {"machine": machine(), "started": started, "git": commit(), "used_s": round(ticker.used_s, 1)}
+    keep(name, about | {"seed": SEED, "comparisons": comparisons, "raw": raw})
+    return True
+
+
+def keep(name: str, result: dict[str, Any]) -> None:
+    """The new result; the one that was there becomes the earlier one."""
+    path, earlier = RESULTS / f"{name}.json", RESULTS / "earlier" / f"{name}.json"
+    earlier.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        path.replace(earlier)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def write_document() -> int:
+    text = document(RESULTS, PLANNED_S)
     (RESULTS / "README.md").write_text(text, encoding="utf-8")
-    print(text)
     return 0
 
 
@@ -65,6 +114,21 @@ def machine() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "hypervisor": read_hypervisor(),
     }
+
+
+def commit() -> str | None:
+    """The commit that was measured, and whether there is more than it; None where this tree is no clone."""
+    found = git("rev-parse", "--short", "HEAD")
+    # the results of the benchmarks before this one are no change of what is measured
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results")
+    return f"{found} and changes" if found and changed else found
+
+
+def git(*argv: str) -> str | None:
+    # as root in a user's tree git refuses, unless it is told that this is meant
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *argv]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 if __name__ == "__main__":

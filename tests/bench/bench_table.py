@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from agreement import agreement, lines
 from hooks_table import costs
 from traffic_evidence import behind
 
@@ -32,6 +33,46 @@ def size(count: int) -> str:
         if count >= factor:
             return f"{count // factor} {unit}"
     return f"{count} B"
+
+
+def document(directory: Path, planned_s: dict[str, int]) -> str:
+    """README.md: every benchmark, how long each took, and whether the run before came to the same."""
+    paths = [directory / f"{name}.json" for name in planned_s]
+    parts = [table(paths), *times(paths, planned_s)]
+    known = [path for path in paths if path.exists() and (directory / "earlier" / path.name).exists()]
+    found, when = [], {}
+    for path in known:
+        now, earlier = (json.loads(one.read_text(encoding="utf-8")) for one in (path, _earlier(path)))
+        both = agreement(path.stem, now, earlier)
+        if both is not None:
+            found.append(both)
+            when[path.stem] = run_name(now), run_name(earlier)
+    if found:
+        parts += ["## The same bench twice", "", *lines(found, when), ""]
+    return "\n".join(parts)
+
+
+def _earlier(path: Path) -> Path:
+    return path.parent / "earlier" / path.name
+
+
+def run_name(result: dict[str, Any]) -> str:
+    """When and of which commit; results that are older than these keys do not say."""
+    return f"{result.get('started', 'time not kept')[:16]}, {result.get('git') or 'commit not known'}"
+
+
+def times(paths: list[Path], planned_s: dict[str, int]) -> list[str]:
+    """How long each was meant to take, and took."""
+    rows, whole = [], 0.0
+    for path in paths:
+        used_s = json.loads(path.read_text(encoding="utf-8")).get("used_s") if path.exists() else None
+        if used_s is not None:
+            whole += used_s
+            rows.append(f"| {path.stem} | {planned_s[path.stem]} s | {used_s:.0f} s |")
+    if not rows:
+        return []
+    head = ["## How long it takes", "", "| benchmark | planned | used |", "|---|---|---|"]
+    return [*head, *rows, "", f"Together {whole / 60:.1f} minutes; at most 15 are meant.", ""]
 
 
 def table(paths: list[Path]) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.render.plots.grid import Grid
-from copyscope.render.plots.style import BLUE, FAINT, GREEN, VERMILLION, Mark, look
+from copyscope.render.plots.style import BLUE, FAINT, GREEN, ORANGE, VERMILLION, Mark, look
 from matplotlib.lines import Line2D
-from precision_bench import OURS, OURS_FAST, PERF, PERF_HZ, SECONDS, SIZE, WANTED, needed, seconds_text
+from precision_bench import SECONDS, SIZE
+from precision_numbers import OURS, OURS_FAST, OURS_WHOLE, PERF, PERF_HZ, WANTED, needed, seconds_text
 
 RESULTS = paths.ROOT / "results" / "bench"
 
@@ -18,12 +19,13 @@ def draw(made: Sequence[dict[str, Any]], cpus: Sequence[str]) -> None:
     marks = {
         OURS: Mark(BLUE, "o", "-"),
         OURS_FAST: Mark(GREEN, "^", "-."),
+        OURS_WHOLE: Mark(ORANGE, "D", ":"),
         PERF: Mark(VERMILLION, "s", "--"),
     }
     caption = (
-        f"Half of the 95 % interval (Wilson) in percent of the row, {int(SIZE) // 1024} KiB messages over "
-        f"veth, CPUs {' and '.join(cpus)}; lines: c / sqrt(seconds). Ours: tools/profile.py with its "
-        f"defaults, 0.6 of the time in the ledger. perf record: {PERF_HZ} Hz, its default, all of the time. "
+        f"Half of the 95 % interval (Wilson) in percent of the row, {SIZE // 1024} KiB messages over "
+        f"veth, CPUs {' and '.join(cpus)}; lines: c / sqrt(seconds). Ours: tools/profile.py, 0.6 of the time "
+        f"in the ledger, with --messages all of it. perf record: {PERF_HZ} Hz, its default, both sides. "
         "What each costs the traffic meanwhile: see the benchmark observer."
     )
     grid = Grid(

@@ -13,8 +13,8 @@ from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (1024, 16384, 65536, 1 << 20)
 CONNECTIONS = (1, 4)
-# Long enough for slow start to be nothing, short enough for all to take five minutes.
-RUN_S = 0.4
+# Long enough for slow start to be nothing, short enough for all to take three minutes.
+RUN_S = 0.3
 BARE = paths.OUTPUT / "tests" / "bare"
 PORT = "5201"
 

@@ -13,6 +13,7 @@ from copyscope.points import Estimate
 from copyscope.render.plots import draw
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.plots.style import FILLS, KNOWN
+from copyscope.saved_copy import simplest
 from copyscope.sheet import Row
 from copyscope.taxonomy import ACCOUNTS, STAGES
 from matplotlib.container import ErrorbarContainer
@@ -36,9 +37,11 @@ def with_pmu() -> list[Row]:
 
 
 def plot(name: str, rows: list[Row]) -> Figure:
-    figure = importlib.import_module(f"copyscope.render.plots.{name}").plot(rows, CAPTION)
-    assert isinstance(figure, Figure)
-    return figure
+    return draw.figure_of(name, subject(rows))
+
+
+def subject(rows: list[Row]) -> draw.Subject:
+    return draw.Subject(rows, simplest(rows), CAPTION)
 
 
 def words(figure: Figure) -> str:
@@ -116,11 +119,13 @@ def test_the_stack_is_as_high_as_its_rows(without_pmu: list[Row]) -> None:
     assert len(tops) == len(rows)
 
 
-@pytest.mark.parametrize("name", ["goodput", "ledger_stack"])
-def test_a_plot_drawn_twice_is_the_same_bytes(name: str, without_pmu: list[Row]) -> None:
-    with draw.drawing(without_pmu, CAPTION) as promised:
-        first = promised[name].result()
-    again = draw.draw(name)
+@pytest.mark.parametrize("name", ["goodput", "ledger_stack", "saved_copy", "latency"])
+def test_a_plot_drawn_by_another_process_without_the_records_is_the_same_bytes(
+    name: str, without_pmu: list[Row]
+) -> None:
+    with draw.painters() as at_work:
+        first = at_work.draw(subject(without_pmu))[name].result()
+    again = draw.draw(name, subject(without_pmu))
     assert again == first
     assert first.png.startswith(b"\x89PNG")
     assert b"<svg" in first.svg

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import Any
 
@@ -10,10 +9,11 @@ import pytest
 from builders.sweep import sweep
 from copyscope import claims, sheet
 from copyscope.render.plots.catalogue import PLOTS
+from copyscope.render.plots.draw import Subject, figure_of
 from copyscope.render.report import html, markdown
 from copyscope.render.report.sections import document
+from copyscope.saved_copy import simplest
 from copyscope.study import caption, examine
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 Record = dict[str, Any]
@@ -65,10 +65,7 @@ def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
     assert not re.search(r"\b(nan|inf|None)\b", text)
     assert "<h2" in html.write(blocks, {plot.name: b"<svg/>" for plot in PLOTS})
     for plot in PLOTS:
-        figure = importlib.import_module(f"copyscope.render.plots.{plot.name}").plot(
-            rows, caption(records, rows)
-        )
-        assert isinstance(figure, Figure)
+        figure = figure_of(plot.name, Subject(rows, simplest(rows), caption(records, rows)))
         said = " ".join(t.get_text() for t in figure.findobj(Text) if isinstance(t, Text))
         assert not re.search(r"\b(nan|inf|None)\b", said)
         drawn = [artist for axes in figure.axes for artist in (*axes.lines, *axes.patches, *axes.collections)]

@@ -60,6 +60,12 @@ def waterfalls(
     return [found for a, b in counterparts(rows, before, after) if (found := waterfall(a, b)) is not None]
 
 
+def simplest(rows: Sequence[Row]) -> list[Waterfall | Missing]:
+    """Those of the fewest threads, which is what a picture has room for."""
+    fewest = min((row.threads for row in rows), default=1)
+    return waterfalls([row for row in rows if row.threads == fewest])
+
+
 def counterparts(rows: Sequence[Row], a: str, b: str) -> list[tuple[Row, Row]]:
     """Pairs of rows that differ in the strategy only, in the order of the sheet."""
     theirs = {_setting(row): row for row in rows if row.impl == b}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from copyscope import points
@@ -25,6 +25,7 @@ class Row:
     """One point: its factors, how many runs stand behind it, and what they say."""
 
     factors: Mapping[str, Any]
+    mode: str
     valid: int
     invalid: int
     values: Mapping[str, Estimate | Missing]
@@ -67,7 +68,13 @@ def _row(point: Point, good: Point | None) -> Row:
         values = {name: points.estimate(good, name) for name in METRICS}
     accounts = points.account_estimates(good) if good else {}
     parts = typical(parts_of(good.records)) if good else {}
-    return Row(factors, count, len(point.records) - count, values, accounts, parts, good or point)
+    mode = str(first["workload"]["mode"])
+    return Row(factors, mode, count, len(point.records) - count, values, accounts, parts, good or point)
+
+
+def without_records(row: Row) -> Row:
+    """The same for another process: all that was worked out, and none of the records behind it."""
+    return replace(row, point=Point(row.point.factors, ()))
 
 
 def order(row: Row) -> tuple[Any, ...]:

@@ -10,12 +10,14 @@ from pathlib import Path
 from copyscope import claims, crossover_verdict, paths, results, sheet
 from copyscope.claims.model import select
 from copyscope.commands import reading
+from copyscope.commands.deriving import derive_anew
 from copyscope.errors import UsageError
 from copyscope.render import export
-from copyscope.render.plots.draw import Drawing, drawing
+from copyscope.render.plots.draw import Drawing, Subject, painters
 from copyscope.render.report import html, markdown
 from copyscope.render.report.sections import document
 from copyscope.results import Results
+from copyscope.saved_copy import simplest
 from copyscope.sheet import Row
 from copyscope.study import Study, caption, examine
 
@@ -24,6 +26,7 @@ examples:
   tools/report.py results/HOST/quick      one sweep
   tools/report.py                         every sweep under results/
   tools/report.py DIR --out /tmp/look     leave DIR as it is
+  tools/report.py DIR --derive            verdicts and ledgers by this copyscope, where an older one made them
 """
 
 
@@ -38,6 +41,12 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("directory", nargs="*", metavar="DIR", help="results/HOST/EXPERIMENT of a sweep")
     made.add_argument("--out", metavar="OUT", help="write to this directory instead of DIR (one DIR only)")
+    made.add_argument(
+        "--derive",
+        action="store_true",
+        help="first work out anew, from the raw sections of each record in DIR/raw, all that is derived of"
+        " them (ledger, identities, verdict), and write the records that come out otherwise",
+    )
     return made
 
 
@@ -55,6 +64,8 @@ def main(argv: list[str]) -> int:
         if arguments.out and len(directories) > 1:
             raise UsageError("--out: one output for several directories: give one DIR")
         for directory in directories:
+            if arguments.derive:
+                _derive(directory)
             make(directory, Path(arguments.out) if arguments.out else directory)
     except UsageError as error:
         print(f"report: {error}", file=sys.stderr)
@@ -68,15 +79,21 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def _derive(directory: Path) -> None:
+    count, written = derive_anew(directory)
+    named = f": {', '.join(written[:3])}{' and others' if len(written) > 3 else ''}" if written else ""
+    print(f"{directory}: {len(written)} of {count} records came out otherwise{named}", file=sys.stderr)
+
+
 def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its raw/ into `out`."""
-    # The records stay to the end, and the processes that draw end soon: nothing is worth collecting, and to
-    # look for it copies the pages that they share.
+    # The records stay to the end, and the processes that draw end soon: nothing is worth collecting.
     gc.disable()
-    (found,) = reading.load([directory], "report")
-    (out / "plots").mkdir(parents=True, exist_ok=True)
-    rows = sheet.fill(found.records)
-    with drawing(rows, caption(found.records, rows)) as promised:
+    with painters() as at_work:
+        (found,) = reading.load([directory], "report")
+        (out / "plots").mkdir(parents=True, exist_ok=True)
+        rows = sheet.fill(found.records)
+        promised = at_work.draw(Subject(rows, simplest(rows), caption(found.records, rows)))
         study = _examine(found, rows)
         _write_tables(study, out)
         drawings = {name: promise.result() for name, promise in promised.items()}

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Plot:
-    """`name`: of the module, and of the files. `alt`: what is seen, for those who do not see it."""
+    """`name`: of the module, and of the files. `alt`: what is seen, for those who do not see it.
+
+    `of`: what the module draws, a field of draw.Subject.
+    """
 
     name: str
     title: str
     alt: str
+    of: str = "rows"
 
 
 PLOTS = (
@@ -40,6 +44,7 @@ PLOTS = (
         "Where the saved copy went",
         "From the cost of one_copy to that of zero_copy, step by step: the copy that is saved, and what is "
         "paid for it.",
+        of="saved",
     ),
     Plot(
         "misses",

@@ -1,4 +1,8 @@
-"""Draws every plot of the catalogue, in processes of their own: drawing is what a report waits for."""
+"""Draws every plot of the catalogue, in processes of their own: drawing is what a report waits for.
+
+They are forked before a record is read. So they load matplotlib meanwhile, and they are small: a fork of a
+process that holds the records copies them page by page, because each look at an object counts its users.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,13 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from copyscope.points import Missing
 from copyscope.render.plots.catalogue import PLOTS
-from copyscope.sheet import Row
+from copyscope.saved_copy import Waterfall
+from copyscope.sheet import Row, without_records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,29 +37,72 @@ class Drawing:
     png: bytes
 
 
-# What is drawn; set before the processes are forked, so that rows need not be pickled.
-_work: tuple[Sequence[Row], str] = ((), "")
+@dataclass(frozen=True)
+class Subject:
+    """What is drawn: rows and waterfalls as they are, or without their records (`light`)."""
+
+    rows: Sequence[Row]
+    saved: Sequence[Waterfall | Missing]
+    caption: str
+
+    def light(self) -> Subject:
+        """The same to be sent to another process: the records would be nearly all of it."""
+        saved = [
+            one
+            if isinstance(one, Missing)
+            else replace(one, before=without_records(one.before), after=without_records(one.after))
+            for one in self.saved
+        ]
+        return Subject([without_records(row) for row in self.rows], saved, self.caption)
+
+
+class Painters:
+    """The processes that draw; `draw` begins, and returns what is promised."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def draw(self, subject: Subject) -> dict[str, Future[Drawing]]:
+        """The files of each plot by its name, in the order of the catalogue."""
+        light = subject.light()
+        names = sorted((p.name for p in PLOTS), key=lambda n: SLOW_FIRST.index(n) if n in SLOW_FIRST else 99)
+        promised = {name: self._pool.submit(draw, name, light) for name in names}
+        return {plot.name: promised[plot.name] for plot in PLOTS}
 
 
 @contextmanager
-def drawing(rows: Sequence[Row], caption: str) -> Iterator[dict[str, Future[Drawing]]]:
-    """Begins to draw; yields the promised files by the name of the plot, in the order of the catalogue."""
-    global _work  # noqa: PLW0603 (inherited by fork)
-    _work = rows, caption
-    names = sorted((p.name for p in PLOTS), key=lambda n: SLOW_FIRST.index(n) if n in SLOW_FIRST else 99)
-    workers = min(
-        len(names), os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count() or 1
-    )
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        promised = {name: pool.submit(draw, name) for name in names}
-        yield {plot.name: promised[plot.name] for plot in PLOTS}
+def painters() -> Iterator[Painters]:
+    """Starts them; they wait with matplotlib at hand."""
+    cpus = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+    workers = min(len(PLOTS), cpus or 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _load) as pool:
+        pool.submit(_load)  # the pool forks all of them when the first work comes
+        yield Painters(pool)
 
 
-def draw(name: str) -> Drawing:
-    """One plot of the rows at hand, as SVG and PNG without dates."""
-    rows, caption = _work
+def _load() -> None:
+    for plot in PLOTS:
+        importlib.import_module(f"copyscope.render.plots.{plot.name}")
+    importlib.import_module("matplotlib.backends.backend_agg")
+    importlib.import_module("matplotlib.backends.backend_svg")
+    importlib.import_module("PIL.Image")
+
+
+def figure_of(name: str, subject: Subject) -> Figure:
+    """One plot of the catalogue."""
     module = importlib.import_module(f"copyscope.render.plots.{name}")
-    figure = module.plot(rows, caption)
+    of = next(plot.of for plot in PLOTS if plot.name == name)
+    figure: Figure = module.plot(getattr(subject, of), subject.caption)
+    return figure
+
+
+def draw(name: str, subject: Subject) -> Drawing:
+    """One plot as SVG and PNG without dates."""
+    figure = figure_of(name, subject)
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        # a place for no text: looking for one measures all tick labels, in each drawing
+        if not axis.label.get_text():
+            axis.set_label_coords(0, 0)
     svg = io.BytesIO()
     from copyscope.render.plots.style import look  # noqa: PLC0415 (imports matplotlib)
 

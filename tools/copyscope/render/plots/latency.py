@@ -12,7 +12,7 @@ TITLE = "Latency: request to response (rr mode)"
 
 def plot(rows: Sequence[Row], caption: str) -> Figure:
     """Median and 99th percentile of the round trips of each run, as medians over repeats."""
-    rr = [row for row in rows if row.point.records[0]["workload"]["mode"] == "rr"]
+    rr = [row for row in rows if row.mode == "rr"]
     quantities = [
         Quantity("rtt_p50_us", "round trip (us)", "median"),
         Quantity("rtt_p99_us", "round trip (us)", "99th percentile"),

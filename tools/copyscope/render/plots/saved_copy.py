@@ -9,8 +9,7 @@ from copyscope.points import Missing
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
 from copyscope.render.plots.style import BLUE, FAINT, INK, VERMILLION, look
-from copyscope.saved_copy import Step, Waterfall, waterfalls
-from copyscope.sheet import Row
+from copyscope.saved_copy import Step, Waterfall
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -20,10 +19,8 @@ TITLE = "Where the saved copy went: from one_copy to zero_copy"
 WHOLE, DEARER, SAVED = "#BBBBBB", VERMILLION, BLUE
 
 
-def plot(rows: Sequence[Row], caption: str) -> Figure:
+def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure:
     """A waterfall for each setting of the fewest threads: the others are in the table."""
-    fewest = min((row.threads for row in rows), default=1)
-    found = waterfalls([row for row in rows if row.threads == fewest])
     drawn = [one for one in found if isinstance(one, Waterfall)]
     if not drawn:
         why = next((one.reason for one in found if isinstance(one, Missing)), None)
@@ -31,6 +28,7 @@ def plot(rows: Sequence[Row], caption: str) -> Figure:
         with look():
             say_not_available(grid.axes[0], why or "one_copy and zero_copy were not both measured")
         return grid.figure
+    fewest = drawn[0].after.threads
     swept = varied([one.after for one in drawn], without=("impl", "threads"))
     count = f"{fewest} thread{'s' if fewest != 1 else ''}"
     note = f"All sides together, {count}; steps of paired repeats; an interval may leave its panel."

@@ -31,6 +31,8 @@ SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
     "font.size": 9,
     "axes.titlesize": 9.5,
+    # where it is anyway: left open, every drawing measures all tick labels to find that out
+    "axes.titley": 1.0,
     "axes.labelsize": 9,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,

@@ -1,0 +1,35 @@
+"""report.py --derive: what an older copyscope derived is corrected, and what was measured is not touched."""
+
+import json
+from pathlib import Path
+
+import pytest
+from builders.sweep import store, sweep
+from copyscope import ledger, record, record_keys
+from copyscope.commands import report
+
+
+def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [ledger.derive(made) for made in sweep(sizes=(4096,), threads=(1,), repeats=2)]
+    truth = records[0]["verdict"]
+    records[0] = records[0] | {"verdict": truth | {"valid": False, "reasons": ["identity sender_rows: old"]}}
+    directory = store(records, tmp_path / "host" / "demo")
+    cut = directory / "raw" / "cut.json"
+    cut.write_text('{"schema": 1')
+    paths = sorted(path for path in (directory / "raw").iterdir() if path != cut)
+    before = {path: (path.read_bytes(), record.read(path)) for path in paths}
+    (stale,) = [path for path in paths if not before[path][1]["verdict"]["valid"]]
+
+    assert report.main([str(directory), "--derive", "--out", str(tmp_path / "out")]) == 0
+    assert f"1 of {len(paths)} records came out otherwise: {stale.name}" in capsys.readouterr().err
+    assert record.read(stale)["verdict"] == truth
+    for path, (data, old) in before.items():
+        new = record.read(path)
+        assert path == stale or path.read_bytes() == data
+        assert all(json.dumps(new[key]) == json.dumps(old[key]) for key in record_keys.RAW)
+    assert cut.read_text() == '{"schema": 1'
+
+    assert report.main([str(directory), "--derive", "--out", str(tmp_path / "out")]) == 0
+    assert f"0 of {len(paths)} records came out otherwise\n" in capsys.readouterr().err

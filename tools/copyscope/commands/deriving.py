@@ -1,0 +1,35 @@
+"""Everything derived of the records of a sweep, worked out again: the raw sections stay as they are."""
+
+from pathlib import Path
+
+from copyscope import ledger, record
+from copyscope.errors import UsageError
+from copyscope.record import RecordError
+from copyscope.results import SUFFIXES
+
+
+def derive_anew(directory: Path) -> tuple[int, list[str]]:
+    """Derive each record in DIR/raw by this copyscope and write those that come out otherwise.
+
+    Returns how many there are, and the names of those that were written. What cannot be read is left for the
+    report to name. Raises UsageError for one that cannot be written.
+    """
+    there = sorted(p for p in (directory / "raw").glob("*") if p.name.endswith(SUFFIXES) and p.name[0] != ".")
+    count, written = 0, []
+    for path in there:
+        try:
+            old = record.read(path)
+        except RecordError:
+            continue
+        if record.validate(old, raw=True):
+            continue
+        count += 1
+        new = ledger.derive(old)
+        if record.serialise(new) == record.serialise(old):
+            continue
+        try:
+            record.write(new, path)
+        except RecordError as error:
+            raise UsageError(str(error)) from error
+        written.append(path.name)
+    return count, written
