@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders.watched import CALLS, EDGE_CALLS, SEGMENT_NS, SIZE, seen_of, watched_record
 from copyscope import ledger, stats, watch_verdict
-from copyscope.attached import attached_effect, pace_section
+from copyscope.attached import attached_effect, pace_section, without_empty
 from copyscope.render.evidence import attached_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,9 +100,25 @@ def test_slices_that_say_nothing_are_not_compared() -> None:
     full = [1.0] * 4
     assert "after" not in reason(full, [], full) and "last hook" in reason(full, full, [])
     assert "2 blocks" in reason([1.0] * 2, full, full)
-    assert "moved nothing for a while" in reason(full, [1.0, 0.0, 1.0, 1.0], full)
+    assert "moved nothing before" in reason(full, [0.0] * 4, full)
     assert "50 % of its bytes" in reason(full, full, full, {"7": [50, 0], "8": [50, 0]})
     assert "over TCP" in reason(full, full, full, {"7": [0, 0]})
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_an_empty_slice_is_time_of_its_neighbour(moved: list[int]) -> None:
+    rows = [{"begin_ns": i, "end_ns": i + 1, "bytes": n} for i, n in enumerate(moved)]
+    made = without_empty(rows)
+    assert sum(row["bytes"] for row in made) == sum(moved)
+    assert sum(row["end_ns"] - row["begin_ns"] for row in made) == len(moved)
+    assert not any(moved) or all(row["bytes"] > 0 for row in made)
+
+
+def test_a_starved_slice_widens_the_interval_and_hides_nothing() -> None:
+    even = effect_of([1.0] * 4, [1.0, 1.1, 1.0, 1.1], [1.0] * 4)
+    starved = effect_of([1.0] * 4, [1.0, 0.0, 0.1, 1.1], [1.0] * 4)
+    assert starved["reason"] is None and starved["slices"] == even["slices"]
+    assert starved["high"] - starved["low"] > 2 * (even["high"] - even["low"])
 
 
 def test_the_text_says_when_an_interval_is_wide() -> None:

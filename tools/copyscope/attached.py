@@ -79,6 +79,21 @@ def _rows(when: str, sums: Sequence[tuple[int, int]]) -> list[Row]:
     ]
 
 
+def without_empty(rows: Sequence[Row]) -> list[Row]:
+    """Whoever got no CPU for the length of a slice moved nothing in it: that time belongs to a neighbour."""
+    made: list[Row] = []
+    for row in rows:
+        if made and min(row["bytes"], made[-1]["bytes"]) <= 0:
+            made[-1] = {
+                **made[-1],
+                "end_ns": row["end_ns"],
+                "bytes": made[-1]["bytes"] + row["bytes"],
+            }
+        else:
+            made.append(row)
+    return made
+
+
 def attached_effect(record: Row) -> Row:
     """The section `overhead.attached`: null with its reason where nothing can be compared."""
     pace = record.get("pace") or {"slices": [], "own_cpu_ns": None, "covered_share": None}
@@ -100,11 +115,11 @@ def attached_effect(record: Row) -> Row:
     if effect["reason"] is not None:
         return effect
     rates = {
-        when: [row["bytes"] / (row["end_ns"] - row["begin_ns"]) for row in rows]
+        when: [row["bytes"] / (row["end_ns"] - row["begin_ns"]) for row in without_empty(rows)]
         for when, rows in slices.items()
     }
     found = stats.unpaired_ratio(rates["attached"], rates["before"] + rates["after"])
-    assert found.interval is not None  # FEWEST_SLICES of both
+    assert found.interval is not None  # one slice before and one after, at least
     return effect | {
         "ratio": found.value,
         "low": found.interval.low,
@@ -136,8 +151,8 @@ def why_unknown(record: Row, pace: Row, slices: Mapping[str, Sequence[Row]]) -> 
         ),
         (blocks < FEWEST_SLICES, f"{blocks} blocks of segments, and {FEWEST_SLICES} are needed: run longer"),
         (
-            any(row["bytes"] <= 0 for rows in slices.values() for row in rows),
-            "it moved nothing for a while: its own pauses would be taken for ours",
+            any(sum(row["bytes"] for row in rows) <= 0 for rows in slices.values()),
+            "it moved nothing before, meanwhile or after: its own pauses would be taken for ours",
         ),
     )
     return next((reason for holds, reason in reasons if holds), None)
