@@ -17,7 +17,7 @@ TAIL = struct.Struct("=4xIIII")
 PORTS_AT, ADDRESSES_AT, TAIL_AT, MESSAGE_BYTES = 4, 8, 52, 72
 NAMES = {1: "ESTAB", 2: "SYN-SENT", 4: "FIN-WAIT-1", 5: "FIN-WAIT-2", 8: "CLOSE-WAIT", 9: "LAST-ACK"}
 # struct tcp_info (linux/tcp.h): it only grows, and 5.10 has all of these.
-MSS_AT, ACKED_AT, BUSY_AT, RETRANS_AT, INFO_BYTES = 16, 120, 168, 208, 216
+MSS_AT, RECEIVED_AT, UNSENT_AT, BUSY_AT, SENT_AT, INFO_BYTES = 16, 128, 144, 168, 200, 216
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,24 @@ class Connection:
     state: str
     local: str
     peer: str
-    send_queue_bytes: int
     receive_queue_bytes: int
     mss_bytes: int
-    bytes_acked: int
-    bytes_received: int
+    bytes_sent: int
     bytes_retrans: int
+    unsent_bytes: int
+    bytes_received: int
     busy_ms: int
     rwnd_limited_ms: int
     sndbuf_limited_ms: int
 
     @property
     def written(self) -> int:
-        """What the program has put into it: acknowledged, or still in the queue (write_seq - snd_una)."""
-        return self.bytes_acked + self.send_queue_bytes
+        """What the program has put into it: sent once, or not yet (write_seq - snd_nxt).
+
+        All of it is read under the lock of the socket (tcp_get_info(), net/ipv4/tcp.c). The length of the
+        send queue is not: on a busy machine megabytes are acknowledged before the lock is there.
+        """
+        return self.bytes_sent - self.bytes_retrans + self.unsent_bytes
 
     @property
     def taken(self) -> int:
@@ -62,20 +66,21 @@ def _connection(body: bytes) -> Connection | None:
     info = next(
         (v for kind, v in tcp_diag.attributes(body[MESSAGE_BYTES:]) if kind == tcp_diag.INET_DIAG_INFO), b""
     )
-    receive_queue, send_queue, _uid, inode = TAIL.unpack_from(body, TAIL_AT)
+    receive_queue, _send_queue, _uid, inode = TAIL.unpack_from(body, TAIL_AT)
     if len(info) < INFO_BYTES or not inode:
         return None
     family, state = HEAD.unpack_from(body)
     ports = PORTS.unpack_from(body, PORTS_AT)
     hosts = ADDRESSES.unpack_from(body, ADDRESSES_AT)
     (mss,) = struct.unpack_from("=I", info, MSS_AT)
-    acked, received = struct.unpack_from("=QQ", info, ACKED_AT)
+    (received,) = struct.unpack_from("=Q", info, RECEIVED_AT)
+    (unsent,) = struct.unpack_from("=I", info, UNSENT_AT)
     busy_us, rwnd_us, sndbuf_us = struct.unpack_from("=QQQ", info, BUSY_AT)
-    (retrans,) = struct.unpack_from("=Q", info, RETRANS_AT)
+    sent, retrans = struct.unpack_from("=QQ", info, SENT_AT)
     local, peer = (_address(family, host, port) for host, port in zip(hosts, ports, strict=True))
     return Connection(
-        *(inode, NAMES.get(state, str(state)), local, peer, send_queue, receive_queue),
-        *(mss, acked, received, retrans, busy_us // 1000, rwnd_us // 1000, sndbuf_us // 1000),
+        *(inode, NAMES.get(state, str(state)), local, peer, receive_queue),
+        *(mss, sent, retrans, unsent, received, busy_us // 1000, rwnd_us // 1000, sndbuf_us // 1000),
     )
 
 
