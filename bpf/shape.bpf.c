@@ -193,8 +193,7 @@ int BPF_PROG(on_round_end, struct sock *sk, int ret, int flags)
 	task->rounds = 0;
 	if (ret < 0)
 		return 0;
-	index = PROTOCOL_TCP * CALL_CNT +
-		current_call((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()));
+	index = PROTOCOL_TCP * CALL_CNT + current_call();
 	cell = bpf_map_lookup_elem(&shape_cells, &index);
 	if (!cell)
 		return 0;

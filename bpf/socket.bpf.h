@@ -15,24 +15,36 @@
 #define S_IFSOCK 0140000
 
 #define SYSCALL_NR(regs) BPF_CORE_READ(regs, REG_SYSCALL)
+/* Of registers that the verifier knows as such. */
+#define SYSCALL_NR_KNOWN(regs) ((long)(regs)->REG_SYSCALL)
 #define SYSCALL_FD(regs) BPF_CORE_READ(regs, REG_FIRST)
 #define SYSCALL_SECOND(regs) BPF_CORE_READ(regs, REG_SECOND)
 #define SYSCALL_THIRD(regs) BPF_CORE_READ(regs, REG_THIRD)
 #define SYSCALL_FOURTH(regs) BPF_CORE_READ(regs, REG_FOURTH)
 
+static __always_inline bool is_watched_inet(const struct sock *sk, __u16 family)
+{
+	return (family == AF_INET || family == AF_INET6) && in_watched_netns(sk);
+}
+
+static __always_inline __u32 protocol_from(__u32 protocol)
+{
+	return protocol == IPPROTO_TCP ? PROTOCOL_TCP : protocol == IPPROTO_UDP ? PROTOCOL_UDP : PROTOCOL_CNT;
+}
+
 /* PROTOCOL_CNT when it is neither, as are the sockets of the local domain and of netlink. */
 static __always_inline __u32 protocol_of(const struct sock *sk)
 {
-	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	__u32 protocol;
-
-	if (family != AF_INET && family != AF_INET6)
-		return PROTOCOL_CNT;
-	if (!in_watched_netns(sk))
+	if (!is_watched_inet(sk, BPF_CORE_READ(sk, __sk_common.skc_family)))
 		return PROTOCOL_CNT;
 	/* A bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
-	protocol = BPF_CORE_READ(sk, sk_protocol);
-	return protocol == IPPROTO_TCP ? PROTOCOL_TCP : protocol == IPPROTO_UDP ? PROTOCOL_UDP : PROTOCOL_CNT;
+	return protocol_from(BPF_CORE_READ(sk, sk_protocol));
+}
+
+/* Of a socket that a tracepoint was given: the verifier knows it, and loads do for what else takes a helper each. */
+static __always_inline __u32 protocol_of_given(const struct sock *sk)
+{
+	return is_watched_inet(sk, sk->__sk_common.skc_family) ? protocol_from(sk->sk_protocol) : PROTOCOL_CNT;
 }
 
 /* NULL when it is no socket. */

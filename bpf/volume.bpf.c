@@ -15,6 +15,9 @@ struct zerocopy_map zerocopy_sockets SEC(".maps");
 
 struct volume_map volume_cells SEC(".maps");
 
+__u8 volume_used[VOLUME_CELLS];
+_Static_assert(!(VOLUME_CELLS & (VOLUME_CELLS - 1)), "an index is cut to it");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, SOCKETS_MAX);
@@ -28,6 +31,8 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 
 	if (!cell)
 		return NULL;
+	if (!cell->calls)
+		volume_used[volume_index(protocol, direction, call) & (VOLUME_CELLS - 1)] = 1;
 	cell->calls++;
 	cell->bytes += bytes;
 	cell->sizes[size_slot(bytes)]++;
@@ -36,12 +41,10 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 	return cell;
 }
 
-static __always_inline void count_socket(const struct sock *sk, enum direction direction, __u64 bytes)
+static __always_inline void count_socket(__u64 inode, enum direction direction, __u64 bytes)
 {
 	struct socket_cell fresh = {}, *cell;
-	__u64 inode;
 
-	inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
 	cell = bpf_map_lookup_elem(&socket_cells, &inode);
 	if (!cell) {
 		bpf_map_update_elem(&socket_cells, &inode, &fresh, BPF_NOEXIST);
@@ -50,6 +53,11 @@ static __always_inline void count_socket(const struct sock *sk, enum direction d
 			return;
 	}
 	__sync_fetch_and_add(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
+}
+
+static __always_inline __u64 inode_of_given(const struct sock *sk)
+{
+	return sk->sk_socket->file->f_inode->i_ino;
 }
 
 static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)
@@ -61,7 +69,6 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 				      __u32 protocol, __u64 bytes)
 {
 	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
-	__u64 flags = BPF_CORE_READ(sk, __sk_common.skc_flags);
 
 	if (protocol == PROTOCOL_TCP) {
 		__u32 nagle = BPF_CORE_READ_BITFIELD_PROBED(tcp, nonagle);
@@ -70,9 +77,9 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 		cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
 	}
 	/* The flag means nothing without SO_ZEROCOPY, and write(2) has no flags. */
-	if (!(flags >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1))
-		return;
 	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG)
+		return;
+	if (!(BPF_CORE_READ(sk, __sk_common.skc_flags) >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1))
 		return;
 	if (call_flags(regs, call) & MSG_ZEROCOPY && bytes) {
 		cell->zerocopy_calls++;
@@ -101,16 +108,16 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 
 	if (ret < 0 || current_side() == SIDE_OTHER)
 		return 0;
-	protocol = protocol_of(sk);
+	protocol = protocol_of_given(sk);
 	if (protocol == PROTOCOL_CNT)
 		return 0;
-	regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	call = current_call(regs);
+	call = current_call();
 	cell = count_volume(protocol, DIRECTION_SEND, call, ret);
+	regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	if (cell)
 		note_send(cell, sk, regs, call, protocol, ret);
 	if (protocol == PROTOCOL_TCP)
-		count_socket(sk, DIRECTION_SEND, ret);
+		count_socket(inode_of_given(sk), DIRECTION_SEND, ret);
 	return 0;
 }
 
@@ -123,30 +130,27 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 	/* Reading a completion is not receiving payload. */
 	if (ret < 0 || flags & MSG_ERRQUEUE || current_side() == SIDE_OTHER)
 		return 0;
-	protocol = protocol_of(sk);
+	protocol = protocol_of_given(sk);
 	if (protocol != PROTOCOL_CNT)
-		count_volume(protocol, direction,
-			     current_call((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf())),
-			     ret);
+		count_volume(protocol, direction, current_call(), ret);
 	if (protocol == PROTOCOL_TCP && direction == DIRECTION_RECEIVE)
-		count_socket(sk, DIRECTION_RECEIVE, ret);
+		count_socket(inode_of_given(sk), DIRECTION_RECEIVE, ret);
 	return 0;
 }
 
 static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool spliced)
 {
-	long nr = SYSCALL_NR(regs);
+	long nr = SYSCALL_NR_KNOWN(regs);
 	struct volume_cell *cell;
 	__u32 protocol, call;
 	struct sock *sk;
 
-	if (ret < 0 || current_side() == SIDE_OTHER)
-		return;
+	/* Every system call of the machine comes here: the cheapest test first. */
 	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+	if (ret < 0 || (spliced && call != CALL_SPLICE) || current_side() == SIDE_OTHER)
+		return;
 	/* io_uring_enter() and the calls for several messages do not return bytes. */
 	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG)
-		return;
-	if (spliced && call != CALL_SPLICE)
 		return;
 	call = watched_call(call, regs, &protocol);
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
@@ -162,7 +166,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	if (!sk)
 		return;
 	if (protocol == PROTOCOL_TCP)
-		count_socket(sk, direction_of(call), ret);
+		count_socket(BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino), direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)
 		note_send(cell, sk, regs, call, protocol, ret);
 }

@@ -29,6 +29,8 @@ struct volume_map {
 	__type(value, struct volume_cell);
 };
 extern struct volume_map volume_cells SEC(".maps");
+/* Which of these cells anything was counted in: reading a map costs the collector a system call a cell. */
+extern __u8 volume_used[VOLUME_CELLS];
 
 /* By the address of the socket; a socket that is gone leaves its place to the next. */
 struct zerocopy_map {
@@ -57,22 +59,33 @@ static __always_inline __u32 size_slot(__u64 bytes)
 	return slot & (SIZE_SLOTS - 1);
 }
 
-/* Which call the running task is in. Workers of io_uring are in none: their registers are the parent's or empty. */
-static __always_inline __u32 current_call(struct pt_regs *regs)
+/*
+ * Which call the running task is in. Workers of io_uring are in none: their registers are the parent's or empty. Everything is
+ * reached from pointers that the verifier knows, so that it is loaded and not copied by a helper: this runs at each call.
+ */
+static __always_inline __u32 current_call(void)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	long nr = SYSCALL_NR(regs);
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs;
 	__u32 call;
+	long nr;
 
-	if (BPF_CORE_READ(task, flags) & PF_IO_WORKER)
+	if (task->flags & PF_IO_WORKER)
 		return CALL_IO_URING;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	nr = SYSCALL_NR_KNOWN(regs);
 	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
 	return call == CALL_NONE ? CALL_OTHER : call;
 }
 
+static __always_inline __u32 volume_index(__u32 protocol, enum direction direction, __u32 call)
+{
+	return (protocol * DIRECTION_CNT + direction) * CALL_CNT + call;
+}
+
 static __always_inline struct volume_cell *volume_of(__u32 protocol, enum direction direction, __u32 call)
 {
-	__u32 index = (protocol * DIRECTION_CNT + direction) * CALL_CNT + call;
+	__u32 index = volume_index(protocol, direction, call);
 
 	return bpf_map_lookup_elem(&volume_cells, &index);
 }

@@ -91,7 +91,8 @@ static json_t *volumes_json(const struct copyscope *skel)
 	for (__u32 index = 0; cells && index < VOLUME_CELLS; index++) {
 		json_t *row;
 
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.volume_cells), &index, cells))
+		if (!skel->bss->volume_used[index] ||
+		    bpf_map_lookup_elem(bpf_map__fd(skel->maps.volume_cells), &index, cells))
 			continue;
 		row = volume_json(index, cells, cpus);
 		if (row)

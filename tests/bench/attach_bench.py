@@ -1,8 +1,9 @@
 """Does it disturb a program to be watched? tools/profile.py on and off one busy iperf3, twenty times.
 
 One iperf3 client sends over loopback all the time. Stretches with tools/profile.py --pid and stretches
-without take turns; goodput of both is TCP's own count (ss). Beside it stands what the records say of
-themselves: their goodput with all instruments against their own segments without.
+without take turns; goodput of both is TCP's own count, read from outside every tenth of a second. Beside it
+stands what the records state of themselves: their goodput while anything is attached against that before
+and after (overhead.attached), all records together.
 """
 
 import json
@@ -10,15 +11,16 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Self
 
 from contestants import Program
 from copyscope import paths
-from copyscope.segments import goodput_gbps, select
 from copyscope.watch import connections
 from samples import BLOCKS, Comparison, compare
 
@@ -29,15 +31,16 @@ STRETCH_S = 1.0
 WARM_UP_S = 2.0
 BUFFERS = ("wmem", "rmem")
 # Starting Python, loading the programs and writing the record come on top of each stretch that is watched.
-CYCLE_S = 2 * STRETCH_S + 3.0
+CYCLE_S = 2 * STRETCH_S + 4.0
 TURNS = 2 * BLOCKS
+LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
 class Moved:
     """What TCP has taken from the client so far, and when that was read."""
 
-    bytes: int
+    bytes: float
     at_s: float
 
     def gbps_since(self, earlier: "Moved") -> float:
@@ -53,29 +56,75 @@ def moved() -> Moved:
     return Moved(max(sending), time.monotonic())
 
 
+class Looking:
+    """Looks at the connection all the time, whether somebody watches the client or not."""
+
+    def __init__(self) -> None:
+        self.looks = [moved()]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_EVERY_S):
+            self.looks.append(moved())
+
+    def at(self, at_s: float) -> Moved:
+        """Between two looks as much as their rate says."""
+        later = next(look for look in self.looks if look.at_s >= at_s)
+        earlier = [look for look in self.looks if look.at_s < at_s][-1]
+        share = (at_s - earlier.at_s) / (later.at_s - earlier.at_s)
+        return Moved(earlier.bytes + share * (later.bytes - earlier.bytes), at_s)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.looks.append(moved())
+
+
+class Silent(Exception):
+    """A record that cannot say what it cost; the message is its reason."""
+
+
 def watched(pid: int, record: Path) -> dict[str, dict[str, float]]:
-    """One run beside the client: all of it by TCP's count, and the part that was measured by its record."""
-    before = moved()
+    """One run beside the client: all of it and its attached part from outside, and what its record states.
+
+    Raises Silent when it states nothing.
+    """
     argv = [*PROFILE, "--pid", str(pid), "--duration", str(STRETCH_S), "--json", str(record)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    after = moved()
+    with Looking() as looking:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if not record.exists():
         raise SystemExit(f"{' '.join(argv)}: status {done.returncode}: {done.stderr}")
     made = json.loads(record.read_text(encoding="utf-8"))
-    measured, control = goodput_gbps(made["run"]["segments"]), goodput_gbps(select(made, "unprobed"))
-    if not measured or not control:
-        raise SystemExit(f"{record}: nothing was measured: {made['verdict']['reasons']}")
+    stated = made["overhead"]["attached"]
+    if stated["ratio"] is None:
+        raise Silent(stated["reason"])
+    slices = made["pace"]["slices"]
+    span = [row for row in slices if row["when"] == "attached"]
+    begin, end = (looking.at(ns / 1e9) for ns in (span[0]["begin_ns"], span[-1]["end_ns"]))
     return {
-        "whole_run": {"gbps": after.gbps_since(before)},
-        "attached": {"gbps": measured},
-        "its_unprobed": {"gbps": control},
+        "whole_run": {"gbps": looking.looks[-1].gbps_since(looking.looks[0])},
+        "attached": {"gbps": end.gbps_since(begin)},
+        "its_attached": {"gbps": gbps(span)},
+        "its_detached": {"gbps": gbps([row for row in slices if row["when"] != "attached"])},
+        "own_cpu": {"share": stated["own_cpu_share"]},
     }
 
 
+def gbps(rows: list[dict[str, Any]]) -> float:
+    elapsed_ns: int = sum(row["end_ns"] - row["begin_ns"] for row in rows)
+    moved_bytes: int = sum(row["bytes"] for row in rows)
+    return 8 * moved_bytes / elapsed_ns
+
+
 def unwatched() -> dict[str, dict[str, float]]:
-    before = moved()
-    time.sleep(STRETCH_S)
-    return {"detached": {"gbps": moved().gbps_since(before)}}
+    with Looking() as looking:
+        time.sleep(STRETCH_S)
+    return {"detached": {"gbps": looking.looks[-1].gbps_since(looking.looks[0])}}
 
 
 def finish(client: Program) -> int:
@@ -101,6 +150,7 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
         stdout=subprocess.DEVNULL,
     )
     samples: dict[str, list[dict[str, float]]] = {}
+    left_out: list[str] = []
     try:
         time.sleep(0.5)
         argv = ["taskset", "-c", cpus[0], "iperf3", "-J", "-c", "127.0.0.1", "-p", PORT, "-t", seconds]
@@ -110,32 +160,61 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
             for turn in range(TURNS):
                 record = Path(scratch) / f"{turn}.json"
                 first = shuffler.random() < 0.5
-                found = watched(client.pid, record) if first else {}
-                found |= unwatched()
-                found |= {} if first else watched(client.pid, record)
+                try:
+                    found = watched(client.pid, record) if first else {}
+                    found |= unwatched()
+                    found |= {} if first else watched(client.pid, record)
+                except Silent as reason:
+                    left_out.append(str(reason))
+                    continue
                 for name, sample in found.items():
                     samples.setdefault(name, []).append(sample)
         sent = finish(client)
     finally:
         server.terminate()
         server.wait()
+    if len(left_out) > TURNS // 4:
+        raise SystemExit(
+            f"attach: {len(left_out)} of {TURNS} records do not say what they cost: {left_out[0]}"
+        )
     factors = {"size_bytes": SIZE_BYTES}
     made = [
         compare(samples, ours, peer, "gbps", factors)
         for ours, peer in (
             ("attached", "detached"),
-            ("attached", "its_unprobed"),
+            ("its_attached", "its_detached"),
             ("whole_run", "detached"),
         )
     ]
-    yield made, {**factors, "turns": TURNS, "sent_bytes": sent, "verdict": verdict(*made), "samples": samples}
-
-
-def verdict(seen: Comparison, stated: Comparison, _whole: Comparison) -> str:
-    """Whether what was seen from outside is more than what the records state of themselves."""
-    more = seen.high < stated.low
-    return (
-        f"{TURNS} times on and off: goodput {seen.ratio:.3f} ({seen.low:.3f} to {seen.high:.3f}) of that "
-        f"without, the records state {stated.ratio:.3f} ({stated.low:.3f} to {stated.high:.3f}): "
-        f"{'MORE THAN STATED' if more else 'no more than stated'}"
+    own = median(sample["share"] for sample in samples["own_cpu"])
+    said = verdict(made[0], made[1], made[2], own)
+    yield (
+        made,
+        {
+            **factors,
+            "turns": TURNS,
+            "sent_bytes": sent,
+            "verdict": said,
+            "left_out": left_out,
+            "samples": samples,
+        },
     )
+
+
+def verdict(seen: Comparison, stated: Comparison, whole: Comparison, own_cpu_share: float) -> str:
+    """Whether what was seen from outside is more than what the records state of themselves."""
+    if seen.high < stated.low:
+        judged = "MORE THAN STATED"
+    elif seen.low > stated.high:
+        judged = "less than stated"
+    else:
+        judged = "as stated, within the intervals"
+    return (
+        f"{TURNS} times on and off: goodput {told(seen)} of that without, the records state {told(stated)}: "
+        f"{judged}. copyscope's own work took {own_cpu_share * 100:.1f} % of one CPU (median); with "
+        f"its start and end a run of {STRETCH_S:.0f} s cost {told(whole)}"
+    )
+
+
+def told(made: Comparison) -> str:
+    return f"{made.ratio:.3f} ({made.low:.3f} to {made.high:.3f})"

@@ -13,27 +13,6 @@ from copyscope.errors import RunError, UsageError
 from copyscope.watch import connections, processes, target
 from copyscope.watch.schedule import segments
 
-SS = (
-    "ESTAB 0 2554320 127.0.0.1:59112 127.0.0.1:5999 uid:1000 ino:42 sk:1001 cgroup:/ <-> ts sack cubic "
-    "wscale:7,7 rto:201 rtt:0.031/0.013 mss:32768 pmtu:65535 cwnd:10 bytes_sent:900 bytes_retrans:7 "
-    "bytes_acked:1000 bytes_received:50 segs_out:3 busy:1676ms rwnd_limited:428ms(25.5%)\n"
-    "LISTEN 0 4096 *:80 *:* ino:43 sk:1002 <-> cubic cwnd:10\n"
-    "TIME-WAIT 0 0 [::1]:80 [::1]:40000\n"
-)
-
-
-def test_where_ss_knows_nothing_of_tcp_there_is_no_connection() -> None:
-    assert connections.parse("ESTAB 0 0 127.0.0.1:42412 127.0.0.1:42915 uid:0 ino:42 sk:1 <->\n") == {}
-
-
-def test_ss_is_read() -> None:
-    found = connections.parse(SS)
-    assert sorted(found) == [42, 43]
-    one = found[42]
-    assert (one.state, one.local, one.peer) == ("ESTAB", "127.0.0.1:59112", "127.0.0.1:5999")
-    assert (one.written, one.taken) == (1000 + 2_554_320, 50)
-    assert (one.bytes_retrans, one.busy_ms, one.rwnd_limited_ms, one.sndbuf_limited_ms) == (7, 1676, 428, 0)
-
 
 @pytest.mark.parametrize(
     ("address", "host"),

@@ -89,6 +89,11 @@ class PerfStat:
         self._counts: IO[bytes] | None = None
         self._messages: IO[bytes] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """perf's process; None when it does not run."""
+        return None if self._process is None else self._process.pid
+
     def start(self) -> None:
         """Start perf with counting off, without waiting for it (several are started at the same time)."""
         missing = [program for program in ("setpriv", "perf") if shutil.which(program) is None]

@@ -7,6 +7,7 @@ from typing import Any
 
 from copyscope import VERSION
 from copyscope.assemble import Identity, no_sampler
+from copyscope.attached import pace_section
 from copyscope.samples import to_record
 from copyscope.taxonomy import Taxonomy
 from copyscope.watch_flows import SPLICED_IN
@@ -63,6 +64,13 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
         "packets": packet_rows(seen.segments),
         "shapes": shape_rows(seen.segments),
         "connections": connection_rows(seen.snapshots),
+        "pace": pace_section(
+            seen.segments,
+            seen.before,
+            seen.after,
+            seen.snapshots[-1][1] if seen.snapshots else {},
+            seen.own_cpu_ns,
+        ),
         "bytes": [row for row in collector.get("bytes", []) if row["side"] == "target"],
         "calls": [{**call, "arm": arm_of_calls} for call in collector.get("calls", [])],
         "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,

@@ -35,14 +35,12 @@ def by_connection(record: Record, direction: str) -> Identity:
     done = NAMES[direction]
     name, what = f"connection_{done}_bytes", f"bytes {done} by socket calls = bytes {done} by TCP's own count"
     if not record["connections"]:
-        return unchecked(
-            name, what, "bytes", "no connection lasted from one look to the next (ss, every 2 s)"
-        )
+        return unchecked(name, what, "bytes", "no connection lasted from one look to the next (every 2 s)")
     if direction == "receive" and any(row["syscall"] == SPLICED_IN for row in record["volume"]):
         return unchecked(name, what, "bytes", "bytes taken by splice(2) are counted in ledger segments only")
     rows = record["connections"]
     inner, outer = added(rows, f"{done}_inner_bytes"), added(rows, f"{done}_outer_bytes")
-    # ss reads the queue and the acknowledged bytes one after the other: their sum may run back a little.
+    # Queue and acknowledged bytes are read one after the other: their sum may run back a little.
     tolerance = abs(outer - inner) / 2 + 2 * len(rows) * largest(volume(record, direction))
     return compare(
         name, what, added(rows, f"{done}_bytes"), (inner + outer) / 2, "bytes", tolerance=round(tolerance)

@@ -64,10 +64,21 @@ WATCH_RAW: dict[str, Shape] = {
         "received_outer_bytes": "int", "mss_bytes": "int", "retransmitted_bytes": "int", "busy_ms": "int",
         "rwnd_limited_ms": "int", "sndbuf_limited_ms": "int",
     }],
+    "pace": {
+        "slices": [{"when": "str", "begin_ns": "int", "end_ns": "int", "bytes": "int"}],
+        "lasting_connections": "int", "covered_share": "num?", "own_cpu_ns": "int?",
+    },
 }
 
 WATCH_DERIVED: dict[str, Shape] = {
     **DERIVED,
+    "overhead": {
+        **DERIVED["overhead"],
+        "attached": {
+            "ratio": "num?", "low": "num?", "high": "num?", "level": "num?", "effect": "num?",
+            "slices": Each("int"), "own_cpu_share": "num?", "reason": "str?",
+        },
+    },
     "sides": {
         "target": {
             "cpu_ns": "num?", "cpu_source": "str", "burst_ns": "num?", "cpus_used": "num?", "samples": "int?",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from copyscope.attached import attached_effect
 from copyscope.attribution import SideTime, clocked, side_times
 from copyscope.cpu_time import cpu_time, excludes_softirq
 from copyscope.functions import exact_rows
@@ -44,7 +45,7 @@ def derive(record: Record) -> Record:
     full["sides"] = sides(record, times)
     full["zerocopy"] = zerocopy(full)
     full["loss"] = losses(record)
-    full["overhead"] = overhead(record)
+    full["overhead"] = overhead(record) | {"attached": attached_effect(record)}
     full["exact"] = exact_rows(record)
     full["zerocopy_life"] = zerocopy_life(record)
     found = watch_identities(full) + time_identities(full, times, 0) + function_identities(full)

@@ -19,6 +19,7 @@ from copyscope.watch_flows import BY_REFERENCE, added, volume
 SATURATED = 0.90
 MOSTLY = 0.50
 WORTH_SAYING = 0.005
+WORTH_A_WARNING = 0.05
 WORDS = {
     "copy_in": "the copy into the kernel",
     "pin": "taking pages by reference",
@@ -87,7 +88,15 @@ def find_sentence(record: Record) -> str:
     if pages and record["tx_bytes"]:
         paged = percent(added(pages, "bytes") / record["tx_bytes"])
         text += f"; {paged} of its bytes went out by reference to pages"
-    return f"{name}: {text}"
+    return f"{name}: {text}{cost_of_watching(record)}"
+
+
+def cost_of_watching(record: Record) -> str:
+    """Said only where it is certain that watching cost more than it should."""
+    attached = record["overhead"]["attached"]
+    if attached["high"] is None or attached["high"] > 1 - WORTH_A_WARNING:
+        return ""
+    return f"; being watched cost it about {percent(attached['effect'])} of its goodput"
 
 
 def account_share(record: Record, account: str) -> float | None:

@@ -165,6 +165,9 @@ def seen_of(
         counters={"task-clock": counter(blocks * CPU_NS)},
         status=None,
         wall_s=4.0,
+        before=readings(0),
+        after=readings(10 * SEGMENT_NS * len(segments)),
+        own_cpu_ns=CPU_NS // 100,
     )
 
 
@@ -190,6 +193,15 @@ def look(calls: int, receives: int) -> tuple[dict[int, Any], dict[str, list[int]
         )
 
     return {42: connection(calls)}, {"42": [calls * SIZE, calls * receives]}, {42: connection(calls + 1)}
+
+
+def readings(begin_ns: int) -> list[SimpleNamespace]:
+    """Five looks at the one connection, a tenth of a segment apart, at twice the pace of a segment."""
+    slice_ns = SEGMENT_NS // 10
+    return [
+        SimpleNamespace(t_ns=begin_ns + i * slice_ns, moved_bytes={42: i * 2 * CALLS * SIZE // 10})
+        for i in range(5)
+    ]
 
 
 def path() -> Record:

@@ -124,7 +124,29 @@ def observer_lines(record: Record, width: int) -> list[Text]:
     lines: list[Text] = []
     for text, names in by_text.items():
         lines += labelled("observer", f"{', '.join(names)}: {text}", width)
-    return lines
+    attached = record["overhead"].get("attached")
+    return lines if attached is None else lines + labelled("observer", attached_text(attached), width)
+
+
+# Of an interval of a ratio: what is wider than this says little, and that is said.
+WIDE = 0.2
+
+
+def attached_text(attached: Mapping[str, Any]) -> str:
+    """The observer effect of all that is attached while a program is watched, and of our own work."""
+    own = attached["own_cpu_share"]
+    tail = "" if own is None else f"; copyscope's own work took {own * 100:.1f} % of one CPU"
+    if attached["ratio"] is None:
+        return f"all that is attached: n/a: {attached['reason']}{tail}"
+    slices = attached["slices"]
+    text = f"all that is attached, against the time before and after: goodput {_change(attached['ratio'])}"
+    text += f" ({attached['level'] * 100:.0f} % interval {_change(attached['low'])} to "
+    text += f"{_change(attached['high'])}, {slices['attached']} slices against "
+    text += f"{slices['before'] + slices['after']}): "
+    text += "no effect found" if attached["low"] <= 1 <= attached["high"] else "effect seen"
+    if attached["high"] - attached["low"] > WIDE:
+        text += ", by an interval that is wide: run longer"
+    return text + tail
 
 
 def _arm_text(arm: Mapping[str, Any]) -> str:

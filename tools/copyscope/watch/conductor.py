@@ -15,19 +15,18 @@ from copyscope import machine
 from copyscope.child import Child, Message
 from copyscope.counters import EVENTS, all_unsupported
 from copyscope.errors import RunError
-from copyscope.perf_stat import PerfStat
 from copyscope.plan import Segment
 from copyscope.tier import choose_tier
-from copyscope.watch import connections, path, processes
+from copyscope.watch import connections, pace, path, processes
 from copyscope.watch.command import HeldCommand
+from copyscope.watch.followed import Followed
 from copyscope.watch.plan import Seen, WatchPlan
 from copyscope.watch.stop import Stop
 
 # Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
 START_S = ASK_S = 60.0
 STOP_S = 10.0
-PERF_TRIES = 5
-# How soon the end of the program, or Ctrl-C, is noticed.
+# Of a program that ends, at most so much of its CPU time is missed where perf cannot say it.
 LOOK_EVERY_S = 0.05
 
 
@@ -41,13 +40,9 @@ class Watcher:
         self._exit = ExitStack()
         self._command: HeldCommand | None = None
         self._released = False
-        self._perf: PerfStat | None = None
-        self._perf_misses: str | None = None
-        self._cpu = processes.CpuTimes()
-        self._pids: set[int] = set()
-        self._told: set[int] = set()
         self._stop = Stop()
         self.collector: Child
+        self._followed: Followed
 
     def perform(self) -> Seen:
         """Run to the end. Raises only when nothing at all could be measured."""
@@ -83,9 +78,11 @@ class Watcher:
         self._choose_tier(self.collector.expect("ready", START_S)["hooks"])
         plan = self.plan
         self.collector.ask("symbols", "symbols", START_S)
+        self._followed = Followed(plan, self.seen, self.collector, self._exit)
+        self.seen.before = self._unwatched()
         self.collector.ask("open watch", "opened", ASK_S)
-        self._find_processes()
-        self._cpu.read(self._pids, fresh=False)
+        self._followed.find(self._volume())
+        self._followed.cpu.read(self._followed.pids, fresh=False)
         if any("sampler" in probes for probes in plan.probes.values()):
             # Children inherit the timers that are there when they are made: so they must be, from the start.
             self.collector.ask("open sampler", "opened", ASK_S)
@@ -105,48 +102,22 @@ class Watcher:
             raise RunError(f"{self.seen.tier.reason}; use --instruments auto")
         self.plan = plan.otherwise
 
-    def _find_processes(self) -> None:
-        """Tell the collector of processes that it cannot have seen coming, and note everybody's name."""
-        followed = {pid: forked for pid, forked in self._volume()["processes"]}
-        now = self.plan.target.find_processes(self._pids | set(followed))
-        for pid in sorted(now):
-            process = processes.read_process(pid)
-            if process is None:
-                continue
-            self.seen.pids[pid] = process.comm
-            # A child has inherited the timers of its parent (perf_event_open(2)).
-            if pid not in self._told and not followed.get(pid, False):
-                self._tell_collector(process)
-        self._pids = now
-        if self.plan.counters and self.plan.target.follow and self._perf is None and now:
-            self._start_perf(now)
-
-    def _start_perf(self, pids: set[int]) -> None:
-        """perf gives up when a thread that it has found ends before it is there: then once more."""
-        for _ in range(PERF_TRIES):
-            perf = PerfStat(*sorted(pids))
-            perf.start()
-            perf.wait_ready()
-            if perf.failure is None or "had ended" not in perf.failure:
-                break
-        self._perf = self._exit.enter_context(perf)
-
-    def _tell_collector(self, process: processes.Process) -> None:
-        self._told.add(process.pid)
-        self.collector.ask(f"target target {process.pid}", "target", ASK_S)
-        self._cpu.read({process.pid}, fresh=False)
-        if self._perf is not None:
-            self._perf_misses = f"perf was there before {process.comm}[{process.pid}] belonged to the target"
+    def _unwatched(self) -> list[pace.Reading]:
+        """How fast the program goes with nothing attached; a command of ours has no such time."""
+        if self.plan.target.command or not self._followed.alive():
+            return []
+        length_s = pace.slice_s(self.plan.duration_s)
+        return pace.read(self._namespace().path, length_s, self._stop.sleep)
 
     def _namespace(self) -> path.Namespace:
-        pid = min(self._pids, default=None)
+        pid = min(self._followed.pids, default=None)
         if self.plan.target.netns is not None:
             return path.Namespace(self.plan.target.netns, pid)
         return path.Namespace(Path(f"/proc/{'self' if pid is None else pid}/ns/net"), pid)
 
     def _read_limits(self) -> None:
         """The memlock limit is the program's, not ours."""
-        pid = min(self._pids, default=None)
+        pid = min(self._followed.pids, default=None)
         if pid is not None and self.seen.machine is not None:
             memlock_bytes, why = processes.memlock(pid)
             self.seen.machine["limits"]["memlock_bytes"] = memlock_bytes
@@ -160,6 +131,18 @@ class Watcher:
     # -- measure --------------------------------------------------------------------------------------
 
     def _run_segments(self) -> None:
+        began_ns = self._own_cpu_ns()
+        try:
+            self._run_blocks()
+        finally:
+            self.seen.own_cpu_ns = self._own_cpu_ns() - began_ns
+
+    def _own_cpu_ns(self) -> int:
+        perf = self._followed.perf.pid if self._followed.perf is not None else None
+        pids = [self.collector.pid] + [perf] * (perf is not None)
+        return pace.own_cpu_ns([p for p in pids if p is not None], ended=self._command is None)
+
+    def _run_blocks(self) -> None:
         block = 0
         for segment in self.plan.segments():
             if segment.block != block:
@@ -173,27 +156,29 @@ class Watcher:
 
     def _run_segment(self, segment: Segment) -> None:
         probes = self.plan.probes[segment.arm]
-        counting = self._perf if "ledger" in segment.arm else None
-        self._find_processes()
+        counting = self._followed.perf if "ledger" in segment.arm else None
         before = self._volume()
+        if self._followed.find(before):
+            before = self._volume()
         if probes:
             opened = self.collector.ask(f"open {','.join(probes)}", "opened", ASK_S)
             # Function hooks count from one moment on, not while one after the other is attached.
             before = opened["volume"] if probes == ("functions",) else before
         if counting is not None:
             counting.enable()
-        begin = self._volume()
-        began = self._cpu.read(self._pids, fresh=True)
+        begin = self._volume() if probes else before
+        began = self._followed.cpu.read(self._followed.pids, fresh=True)
         if self._command is not None and not self._released:
             self._release(self._command)
         self._wait(segment.length_s)
-        ended = self._cpu.read(self._pids, fresh=True)
-        end = self._volume()
+        ended = self._followed.cpu.read(self._followed.pids, fresh=True)
+        end = after = self._volume()
         # perf ends by itself when the last process has: its counts are whole then.
         if counting is not None and not self._has_ended():
             counting.disable()
-        closed = self.collector.ask("close", "closed", ASK_S) if probes else {}
-        after = closed["volume"] if probes == ("functions",) else self._volume()
+        if probes:
+            closed = self.collector.ask("close", "closed", ASK_S)
+            after = closed["volume"] if probes == ("functions",) else self._volume()
         self.seen.segments.append(
             {
                 "index": segment.index,
@@ -201,7 +186,7 @@ class Watcher:
                 "arm": segment.arm,
                 "volumes": (before, begin, end, after),
                 "clocks": (began, ended),
-                "threads": processes.count_threads(self._pids),
+                "threads": processes.count_threads(self._followed.pids),
                 "processes": len(end["processes"]),
             }
         )
@@ -211,16 +196,21 @@ class Watcher:
         self._released = True
         command.release()
         # It has its own name by now.
-        self._find_processes()
+        self._followed.find(self._volume())
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while self._stop.reason is None and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK_EVERY_S))
-            # Of a process that ends, what it did since the last look is missing where perf cannot say it.
-            self._cpu.read(self._pids, fresh=True)
-            if self._has_ended():
+            ended = self._stop.sleep(min(left, LOOK_EVERY_S), self._awaited())
+            self._followed.cpu.glance(self._followed.pids, fresh=True, switches=ended)
+            if ended and self._has_ended():
                 return
+
+    def _awaited(self) -> int | None:
+        """A process whose end may be that of the program."""
+        if self._command is not None and self._command.status is None:
+            return self._command.pid
+        return self._followed.awaited()
 
     def _has_ended(self) -> bool:
         """Whether the program is gone; one that was never there yet (--comm, --cgroup) may still come."""
@@ -228,15 +218,15 @@ class Watcher:
             if self._command.poll() is None:
                 return False
             # It may have left its work to children, as daemons do.
-            self._find_processes()
-            if self._pids and self.plan.target.follow:
+            self._followed.find(self._volume(), search=True)
+            if self._followed.pids and self.plan.target.follow:
                 return False
             self._stop.because("the command ended")
             return True
-        if self.plan.target.how in ("comm", "cgroup") or any(processes.is_alive(p) for p in self._pids):
+        if self.plan.target.how in ("comm", "cgroup") or self._followed.alive():
             return False
-        self._find_processes()
-        if self._pids:
+        self._followed.find(self._volume(), search=True)
+        if self._followed.pids:
             return False
         self._stop.because("the program ended")
         return True
@@ -273,15 +263,19 @@ class Watcher:
     def _collect_reports(self) -> None:
         if self.plan.counters and not self.plan.target.follow:
             self._count_nothing("--no-follow: perf follows children and threads, or neither")
-        if self._perf is not None:
-            counts = self._perf.finish()
+        if self._followed.perf is not None:
+            counts = self._followed.perf.finish()
             self.seen.counters = {name: count.as_record() for name, count in counts.items()}
-            if self._perf_misses is not None:
-                self._count_nothing(self._perf_misses)
+            if self._followed.perf_misses is not None:
+                self._count_nothing(self._followed.perf_misses)
         try:
             self.seen.collector = self.collector.ask("report", "report", STOP_S)
         except RunError as error:
             self.seen.errors.append(str(error))
+        if self.seen.before:
+            # With it goes all that was attached.
+            self.collector.end()
+            self.seen.after = self._unwatched()
 
     def _count_nothing(self, reason: str) -> None:
         counts = all_unsupported(reason, EVENTS)
@@ -289,7 +283,7 @@ class Watcher:
 
     def _living(self) -> set[int]:
         """The command and, where they are followed, its children."""
-        return {pid for pid in self._pids if processes.is_alive(pid)}
+        return {pid for pid in self._followed.pids if processes.is_alive(pid)}
 
     def _end_command(self) -> None:
         """When only the measuring time is over, it may go on for as long as it likes."""

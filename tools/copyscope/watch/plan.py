@@ -13,6 +13,7 @@ from copyscope.child import Message
 from copyscope.plan import Segment
 from copyscope.tier import Tier
 from copyscope.watch import schedule
+from copyscope.watch.pace import Reading
 from copyscope.watch.target import Target
 
 
@@ -76,3 +77,7 @@ class Seen:
     counters: dict[str, Any] = field(default_factory=dict)
     status: int | None = None
     wall_s: float = 0.0
+    # With nothing attached: before the first hook came, and after the last had gone.
+    before: list[Reading] = field(default_factory=list)
+    after: list[Reading] = field(default_factory=list)
+    own_cpu_ns: int | None = None

@@ -1,0 +1,70 @@
+"""TCP's own counts of a connection, as the kernel hands them over; ss(8) printed the same of this one."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+from copyscope.watch import connections, tcp_diag
+
+# Recorded on Linux 6.18: a program had sent all that fits, its peer had taken 50,000 bytes and sent 321.
+MESSAGE = bytes.fromhex(
+    "02010400e776e3e57f0000010000000000000000000000007f00000100000000000000000000000000000000"
+    "7f18000000000000380100004101000000903d000000000009632500"
+)
+INFO = bytes.fromhex(
+    "010000000107aa01e01c0300409c000000ba0000180200000000000000000000000000000000000000000000300100"
+    "00000000003001000060000000ffff0000d7ff00003f00000050000000ffffff7f0f000000cbff00002400000000"
+    "000000d7ff000000000000a7e155e305000000ffffffffffffffffa1720200000000004101000000000000090000"
+    "000500000000903d000b0000000100000005000000d14506040200000080a304000000000080a304000000000000"
+    "000000000000000600000000000000a0720200000000000000000000000000"
+)
+
+
+def body(message: bytes = MESSAGE, info: bytes = INFO) -> bytes:
+    """Behind another attribute, whose length is not a multiple of four."""
+    attributes = ((8, b"\x01"), (tcp_diag.INET_DIAG_INFO, info))
+    padded = (
+        struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+        for kind, value in attributes
+    )
+    return message + b"".join(padded)
+
+
+def test_a_connection_is_read_as_ss_reads_it() -> None:
+    found = connections.parse([body()])
+    assert list(found) == [2_450_185]
+    one = found[2_450_185]
+    assert (one.state, one.local, one.peer) == ("ESTAB", "127.0.0.1:59254", "127.0.0.1:58341")
+    assert (one.written, one.taken) == (160_416 + 4_034_560, 321 - 321)
+    assert (one.mss_bytes, one.bytes_retrans) == (47_616, 0)
+    assert (one.busy_ms, one.rwnd_limited_ms, one.sndbuf_limited_ms) == (304, 304, 0)
+
+
+def test_addresses_of_both_families() -> None:
+    mapped = bytes(10) + b"\xff\xff" + socket.inet_aton("10.0.0.1")
+    loopback = socket.inet_pton(socket.AF_INET6, "::1")
+    message = bytes((socket.AF_INET6, *MESSAGE[1:8])) + mapped + loopback + MESSAGE[40:]
+    (one,) = connections.parse([body(message)]).values()
+    assert (one.local, one.peer) == ("[::ffff:10.0.0.1]:59254", "[::1]:58341")
+    assert connections.host_of(one.local) == "10.0.0.1"
+
+
+def test_what_has_no_counts_or_no_file_is_left_out() -> None:
+    assert connections.parse([MESSAGE, body(info=INFO[:200]), body(MESSAGE[:68] + bytes(4))]) == {}
+
+
+def test_messages_and_attributes_that_are_cut_short_end() -> None:
+    """The kernel does not send such: a reader must not hang on one."""
+    assert list(tcp_diag.attributes(struct.pack("=HH", 0, 1) + bytes(8))) == []
+    two = tcp_diag.HEADER.pack(17, 20, 0, 0, 0) + b"abcd" + tcp_diag.HEADER.pack(16, 3, 0, 0, 0)
+    assert list(tcp_diag.messages(two)) == [(20, b"a"), (3, b"")]
+    assert list(tcp_diag.messages(bytes(16))) == []
+
+
+def test_a_namespace_that_is_gone_has_no_connections(tmp_path: Path) -> None:
+    assert connections.snapshot(tmp_path / "none") is None
+    with pytest.raises(OSError, match="none"):
+        tcp_diag.dump(tmp_path / "none")

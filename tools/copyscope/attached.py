@@ -1,0 +1,158 @@
+"""What it costs a running program to be watched at all: goodput while attached over goodput without.
+
+The arms of a run share the hooks that count bytes, and our own work between the segments: neither is in the
+effect of an arm. Here the control is the time before the first hook came and after the last had gone, by
+TCP's own counts. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from copyscope import stats
+from copyscope.watch_flows import SPLICED_IN
+
+Row = dict[str, Any]
+
+FEWEST_SLICES = 3
+# The share of its bytes that must have gone over connections that lasted: or the counts are not of the same.
+COVERED = 0.95
+
+
+def pace_section(
+    segments: Sequence[Row],
+    before: Sequence[Any],
+    after: Sequence[Any],
+    sockets: Mapping[str, Sequence[int]],
+    own_cpu_ns: int | None,
+) -> Row:
+    """The raw section `pace`, from readings of watch/pace.py and our own count by inode (`sockets`)."""
+    lasting = {int(inode) for inode in sockets}.intersection(
+        *(reading.moved_bytes for reading in [*before, *after])
+    )
+    moved = sum(map(sum, sockets.values()))
+    covered = sum(sum(sockets[str(inode)]) for inode in lasting)
+    rows = _detached("before", before, lasting) + _attached(segments) + _detached("after", after, lasting)
+    return {
+        "slices": rows,
+        "lasting_connections": len(lasting) if before and after else 0,
+        "covered_share": covered / moved if moved and before and after else None,
+        "own_cpu_ns": own_cpu_ns,
+    }
+
+
+def _detached(when: str, readings: Sequence[Any], lasting: set[int]) -> list[Row]:
+    """Slices by TCP's count of the connections that lasted."""
+    sums = [(reading.t_ns, sum(reading.moved_bytes[inode] for inode in lasting)) for reading in readings]
+    return _rows(when, sums)
+
+
+def _attached(segments: Sequence[Row]) -> list[Row]:
+    """A slice for each block, with all that is done between its segments, by our own count."""
+    firsts = [
+        s for s, earlier in zip(segments, [None, *segments], strict=False) if not _same_block(s, earlier)
+    ]
+    readings = [segment["volumes"][0] for segment in firsts] + [s["volumes"][3] for s in segments[-1:]]
+    return _rows("attached", [(reading["t_ns"], _tcp_bytes(reading)) for reading in readings])
+
+
+def _same_block(segment: Row, earlier: Row | None) -> bool:
+    return earlier is not None and bool(segment["block"] == earlier["block"])
+
+
+def _tcp_bytes(volume: Row) -> int:
+    return sum(
+        int(row["bytes"])
+        for row in volume["volume"]
+        if row["protocol"] == "tcp"
+        and row["direction"] in ("send", "receive")
+        and row["syscall"] != SPLICED_IN
+    )
+
+
+def _rows(when: str, sums: Sequence[tuple[int, int]]) -> list[Row]:
+    return [
+        {"when": when, "begin_ns": begin, "end_ns": end, "bytes": high - low}
+        for (begin, low), (end, high) in pairwise(sums)
+    ]
+
+
+def without_empty(rows: Sequence[Row]) -> list[Row]:
+    """Whoever got no CPU for the length of a slice moved nothing in it: that time belongs to a neighbour."""
+    made: list[Row] = []
+    for row in rows:
+        if made and min(row["bytes"], made[-1]["bytes"]) <= 0:
+            made[-1] = {
+                **made[-1],
+                "end_ns": row["end_ns"],
+                "bytes": made[-1]["bytes"] + row["bytes"],
+            }
+        else:
+            made.append(row)
+    return made
+
+
+def attached_effect(record: Row) -> Row:
+    """The section `overhead.attached`: null with its reason where nothing can be compared."""
+    pace = record.get("pace") or {"slices": [], "own_cpu_ns": None, "covered_share": None}
+    slices = {
+        when: [r for r in pace["slices"] if r["when"] == when] for when in ("before", "attached", "after")
+    }
+    elapsed_ns = sum(row["end_ns"] - row["begin_ns"] for row in slices["attached"])
+    own = pace["own_cpu_ns"]
+    effect: Row = {
+        "ratio": None,
+        "low": None,
+        "high": None,
+        "level": None,
+        "effect": None,
+        "slices": {when: len(rows) for when, rows in slices.items()},
+        "own_cpu_share": own / elapsed_ns if own is not None and elapsed_ns else None,
+        "reason": why_unknown(record, pace, slices),
+    }
+    if effect["reason"] is not None:
+        return effect
+    rates = {
+        when: [row["bytes"] / (row["end_ns"] - row["begin_ns"]) for row in without_empty(rows)]
+        for when, rows in slices.items()
+    }
+    found = stats.unpaired_ratio(rates["attached"], rates["before"] + rates["after"])
+    assert found.interval is not None  # one slice before and one after, at least
+    return effect | {
+        "ratio": found.value,
+        "low": found.interval.low,
+        "high": found.interval.high,
+        "level": found.interval.level,
+        "effect": 1 - found.value,
+    }
+
+
+def why_unknown(record: Row, pace: Row, slices: Mapping[str, Sequence[Row]]) -> str | None:
+    """Why the two cannot be compared, the first reason that holds; None when they can."""
+    covered, blocks = pace["covered_share"], len(slices["attached"])
+    reasons = (
+        (
+            record["target"].get("how") == "command",
+            "it was started by this run: there is no time without instruments",
+        ),
+        (not slices["before"], "it was not there, or TCP could not be asked, before the first hook came"),
+        (not slices["after"], "it had ended, or TCP could not be asked, when the last hook had gone"),
+        (covered is None, "nothing moved over TCP, which alone counts bytes when no hook does"),
+        (
+            any(row["syscall"] == SPLICED_IN for row in record["volume"]),
+            "bytes taken by splice(2) are counted in ledger segments only",
+        ),
+        (
+            covered is not None and covered < COVERED,
+            f"{(covered or 0) * 100:.0f} % of its bytes went over connections that lasted the whole run, and "
+            f"{COVERED * 100:.0f} % would have to",
+        ),
+        (blocks < FEWEST_SLICES, f"{blocks} blocks of segments, and {FEWEST_SLICES} are needed: run longer"),
+        (
+            any(sum(row["bytes"] for row in rows) <= 0 for rows in slices.values()),
+            "it moved nothing before, meanwhile or after: its own pauses would be taken for ours",
+        ),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
