@@ -28,6 +28,9 @@ struct probes {
 	const struct watch *watch;
 };
 
+/* Reading a call's arguments needs no window: a watched program that makes few calls shall still show how it sends. */
+#define SHAPES_PER_TIMED 8
+
 /* What to load: everything that is READY, or one hook, or one function. */
 #define ALL -1
 #define NOTHING -2
@@ -60,6 +63,8 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
 	skel->rodata->time_one_in = windows__one_in(probes->calls.time_one_in);
+	if (probes->calls.time_one_in > SHAPES_PER_TIMED)
+		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
 	skel->rodata->count_at_socket = call_counting__at_socket(probes->hooks);
 	err = err ?: copyscope__load(skel);
 	if (!err && only == ALL)

@@ -15,7 +15,7 @@
  * two thirds of a percent of one CPU at one window in this time, on average, however long it is open.
  */
 #define PERIOD_NS 160000000ULL
-/* Of a period: a window is 10 ms at least, so that opening it is no larger part of its cost than keeping it open. */
+/* Of a period: a window is 10 ms at least. Its two switches then cost about as much as being open does. */
 #define SHARE_MAX 16
 /* A short segment has a window, too: the first comes soon, but not at once: the send queue is empty then. */
 #define FIRST_NS 20000000ULL
