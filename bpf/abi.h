@@ -143,7 +143,7 @@ _Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell")
 
 /* How a watched program hands over what it sends: one per protocol and system call. */
 struct shape_cell {
-	/* Messages whose arguments were read, of one call in time_one_in, and those of which that failed. */
+	/* Messages whose arguments were read, of one call in shape_one_in, and those of which that failed. */
 	__u64 messages;
 	__u64 unreadable;
 	/* Messages that begin where the message did that was looked at before in the same thread. */

@@ -2,7 +2,9 @@
 /*
  * calls.bpf.c - the kernel time of every send and receive syscall, split into on-CPU, softirq and blocked.
  *
- * Where one call in N is timed, all programs but that of sys_exit are attached for a part of the time (windows.h).
+ * Where one call in N is timed, the programs that time are attached for a part of the time (windows.h). What counts all
+ * calls is then at the socket, where the kernel has a hook (6.3 and newer): it sees no other system call, and leaves the
+ * machine's system calls on their fast path. Else it is the program of sys_exit, which then stays attached.
  * A clock per task: started at sys_enter, frozen by sched_switch, stopped at sys_exit. Softirq work that
  * runs inside the call (on veth and lo: the peer's protocol work and the deferred copy) is a time of its own.
  * blocked includes the wait for a CPU after the wake-up.
@@ -14,6 +16,8 @@
 const volatile __u8 call_of_nr[SYSCALLS_MAX];
 /* One call in so many is timed, chosen at random, while the hooks that time are attached; all are counted. */
 const volatile __u32 time_one_in = 1;
+/* Calls are counted at the socket; where they return they are only timed. */
+const volatile bool count_at_socket;
 /* Calls that are being timed now: while there are none, the hooks that fire most often cost one load. */
 __u32 open_clocks;
 
@@ -48,6 +52,61 @@ static __always_inline __u32 call_of(long nr)
 static __always_inline long syscall_nr(struct pt_regs *regs)
 {
 	return regs->REG_SYSCALL;
+}
+
+static __always_inline struct call_cell *call_cell(__u32 side, __u32 call)
+{
+	__u32 index = side * CALL_CNT + call;
+
+	return bpf_map_lookup_elem(&call_cells, &index);
+}
+
+static __always_inline void count_call(struct call_cell *cell, __u32 call, long ret)
+{
+	cell->calls++;
+	/* io_uring_enter() returns requests, and the calls for several messages return messages. */
+	if (ret > 0 && call != CALL_IO_URING && call != CALL_SENDMMSG && call != CALL_RECVMMSG)
+		cell->bytes += ret;
+	if (ret > 0 && (__u64)ret > cell->largest_bytes)
+		cell->largest_bytes = ret;
+}
+
+/*
+ * These four pass the socket once a call, with what the call will return, be it an error (net/socket.c). Others do not:
+ * sendfile(2) comes by with each pipe full of pages, the calls for several messages with each of them.
+ */
+static __always_inline bool passes_once(__u32 call)
+{
+	return call == CALL_SENDTO || call == CALL_SENDMSG || call == CALL_RECVFROM || call == CALL_RECVMSG;
+}
+
+static __always_inline void count_passing(int ret)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 side = side_of(task->tgid);
+	struct call_cell *cell;
+	__u32 call;
+
+	if (side == SIDE_OTHER)
+		return;
+	call = call_of(syscall_nr((struct pt_regs *)bpf_task_pt_regs(task)));
+	cell = passes_once(call) ? call_cell(side, call) : NULL;
+	if (cell)
+		count_call(cell, call, ret);
+}
+
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(on_call_sent, struct sock *sk, int ret, int flags)
+{
+	count_passing(ret);
+	return 0;
+}
+
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(on_call_received, struct sock *sk, int ret, int flags)
+{
+	count_passing(ret);
+	return 0;
 }
 
 SEC("?tp_btf/sys_enter")
@@ -103,7 +162,6 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	struct call_cell *cell;
 	__u32 tid = pid_tgid;
 	__u64 elapsed;
-	__u32 index;
 	__u32 call;
 
 	if (side == SIDE_OTHER)
@@ -118,16 +176,13 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 		if (call == CALL_NONE || is_looking(regs, call))
 			return 0;
 	}
-	index = side * CALL_CNT + call;
-	cell = bpf_map_lookup_elem(&call_cells, &index);
+	if (count_at_socket && !passes_once(call))
+		return 0;
+	cell = call_cell(side, call);
 	if (!cell)
 		return 0;
-	cell->calls++;
-	/* io_uring_enter() returns requests, and the calls for several messages return messages. */
-	if (ret > 0 && call != CALL_IO_URING && call != CALL_SENDMMSG && call != CALL_RECVMMSG)
-		cell->bytes += ret;
-	if (ret > 0 && (__u64)ret > cell->largest_bytes)
-		cell->largest_bytes = ret;
+	if (!count_at_socket)
+		count_call(cell, call, ret);
 
 	/* Not chosen, or entered before the programs were attached: counted, not timed. */
 	clock = now ? bpf_map_lookup_elem(&clocks, &tid) : NULL;

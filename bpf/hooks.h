@@ -9,8 +9,9 @@
  *             watch | copies | packets | shape: of a program that we did not write; watch stays attached all the time
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
- *             TIMED     required, too; where only one call in N is timed, attached in windows only (windows.h). The row
- *                       that begins a call comes first
+ *             TIMED     required, too; where only one call in N is timed, attached in windows only (windows.h), but for
+ *                       sys_exit where it counts as well. The row that begins a call comes first
+ *             COUNTER   one of two that count all calls in place of sys_exit, where that costs less (probes.c)
  *             OPTIONAL  without it a column is missing, and says so
  *             FALLBACK  used only where the row before it is absent
  *
@@ -28,10 +29,12 @@
 	HOOK(receive_bytes_at_exit, bytes, sys_exit, FALLBACK) \
 	HOOK(copy_out_bytes, bytes, skb_copy_datagram_iovec, REQUIRED) \
 	HOOK(syscall_enter, calls, sys_enter, TIMED) \
-	HOOK(syscall_exit, calls, sys_exit, REQUIRED) \
+	HOOK(syscall_exit, calls, sys_exit, TIMED) \
 	HOOK(task_switch, calls, sched_switch, TIMED) \
 	HOOK(softirq_enter, calls, softirq_entry, TIMED) \
 	HOOK(softirq_leave, calls, softirq_exit, TIMED) \
+	HOOK(call_sent, calls, sock_send_length, COUNTER) \
+	HOOK(call_received, calls, sock_recv_length, COUNTER) \
 	HOOK(process_fork, watch, sched_process_fork, REQUIRED) \
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exec, watch, sched_process_exec, OPTIONAL) \

@@ -11,7 +11,8 @@
 /* As in functions.bpf.c: set by the collector. */
 extern const volatile __u32 page_bytes;
 /* As in calls.bpf.c: one call in so many is looked at, chosen at random. */
-extern const volatile __u32 time_one_in;
+/* The arguments of one call in so many are read, chosen at random. */
+const volatile __u32 shape_one_in = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -137,7 +138,7 @@ int BPF_PROG(on_shape, struct pt_regs *regs, long ret)
 	struct shape_cell *cell;
 	__u64 second;
 
-	if (ret < 0 || (time_one_in > 1 && bpf_get_prandom_u32() % time_one_in) || current_side() == SIDE_OTHER)
+	if (ret < 0 || (shape_one_in > 1 && bpf_get_prandom_u32() % shape_one_in) || current_side() == SIDE_OTHER)
 		return 0;
 	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
 	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG && call != CALL_WRITE && call != CALL_WRITEV)

@@ -70,7 +70,7 @@ static json_t *total_json(const struct call_cell *sum, enum call_time what, doub
 	return sum->timed ? json_integer(sum->total_ns[what] * scale + 0.5) : json_null();
 }
 
-static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
+static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus, const char *counted_at)
 {
 	__u64 histogram[TIME_CNT][HIST_SLOTS] = {};
 	struct call_cell sum = {};
@@ -92,13 +92,14 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 		return NULL;
 	/* The timed calls are a random sample of all: totals stand for all. */
 	scale = sum.timed ? (double)sum.calls / sum.timed : 0;
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o}",
 			 "side", side_names[index / CALL_CNT],
 			 "syscall", call_names[index % CALL_CNT],
 			 "calls", (json_int_t)sum.calls,
 			 "bytes", (json_int_t)sum.bytes,
 			 "largest_bytes", (json_int_t)sum.largest_bytes,
 			 "timed_calls", (json_int_t)sum.timed,
+			 "counted_at", counted_at,
 			 "on_cpu_ns", total_json(&sum, TIME_ON_CPU, scale),
 			 "softirq_ns", total_json(&sum, TIME_SOFTIRQ, scale),
 			 "blocked_ns", total_json(&sum, TIME_BLOCKED, scale),
@@ -118,7 +119,7 @@ json_t *cells__calls_json(const struct copyscope *skel)
 
 		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.call_cells), &index, cells))
 			continue;
-		call = call_json(index, cells, cpus);
+		call = call_json(index, cells, cpus, skel->rodata->count_at_socket ? "socket" : "return");
 		if (call)
 			json_array_append_new(array, call);
 	}

@@ -31,24 +31,27 @@
 static struct {
 	struct watch watch;
 	unsigned int frequency_hz;
-	unsigned int gate;
+	struct calls_options calls;
 	bool functions;
 	struct functions_options functions_options;
 	bool probe;
 	bool verbose;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
-	.gate = DEFAULT_GATE,
+	.calls.time_one_in = DEFAULT_GATE,
 	.functions_options = { .attach = ATTACH_ANY, .gate_one_in = DEFAULT_GATE },
 	.watch.follow = true,
 };
 
 /* Long options without a letter. */
-enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN };
+enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
+       OPTION_COUNT_RETURNS };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
 	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
+	{ "count-returns", OPTION_COUNT_RETURNS, NULL, 0,
+	  "Count calls where they return, not at the socket: sendfile(2) passes it in pieces", 0 },
 	{ "functions", 'f', NULL, 0, "Load the function hooks, too", 0 },
 	{ "functions-gate", OPTION_FUNCTIONS_GATE, "N", 0,
 	  "Of the sends, receives and softirqs of a thread, time one in N (default 16); all are counted", 0 },
@@ -91,7 +94,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--frequency: %s: not between 1 and 50000 Hz", arg);
 		return 0;
 	case 'g':
-		env.gate = gate_of(arg, "--gate", state);
+		env.calls.time_one_in = gate_of(arg, "--gate", state);
+		return 0;
+	case OPTION_COUNT_RETURNS:
+		env.calls.count_returns = true;
 		return 0;
 	case OPTION_FUNCTIONS_GATE:
 		env.functions_options.gate_one_in = gate_of(arg, "--functions-gate", state);
@@ -222,7 +228,7 @@ int main(int argc, char **argv)
 		names__watch();
 	err = stacks__new(&collector.stacks);
 	if (!err)
-		err = probes__open(&collector.probes, env.gate, &env.functions_options,
+		err = probes__open(&collector.probes, &env.calls, &env.functions_options,
 				   env.watch.mode == WATCH_NOBODY ? NULL : &env.watch);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err),

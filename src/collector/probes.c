@@ -8,6 +8,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "call_counting.h"
 #include "functions.h"
 #include "maps.h"
 #include "message.h"
@@ -22,10 +23,13 @@ struct probes {
 	struct copyscope *skel;
 	struct hook hooks[HOOK_CNT];
 	struct functions *functions;
-	unsigned int time_one_in;
+	struct calls_options calls;
 	struct windows *windows;
 	const struct watch *watch;
 };
+
+/* Reading a call's arguments needs no window: a watched program that makes few calls shall still show how it sends. */
+#define SHAPES_PER_TIMED 8
 
 /* What to load: everything that is READY, or one hook, or one function. */
 #define ALL -1
@@ -44,6 +48,9 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 
 	if (!skel)
 		return -errno;
+	/* Where every call is timed sys_exit stays anyway; a watched program sends in ways that pass no socket hook. */
+	call_counting__choose(probes->hooks, !probes->watch && !probes->calls.count_returns &&
+					     windows__share(probes->calls.time_one_in) > 1);
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_program__set_autoload(tracepoints__program(skel, i), probes->hooks[i].state == STATE_READY &&
 							       (only == ALL || only == i));
@@ -55,7 +62,10 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	bpf_program__set_autoload(skel->progs.on_l1d_load_misses, sampler);
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
-	skel->rodata->time_one_in = windows__one_in(probes->time_one_in);
+	skel->rodata->time_one_in = windows__one_in(probes->calls.time_one_in);
+	if (probes->calls.time_one_in > SHAPES_PER_TIMED)
+		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
+	skel->rodata->count_at_socket = call_counting__at_socket(probes->hooks);
 	err = err ?: copyscope__load(skel);
 	if (!err && only == ALL)
 		probes->skel = skel;
@@ -105,7 +115,7 @@ static int load_what_works(struct probes *probes)
 	return load(probes, ALL, FUNCTIONS_ALL, true);
 }
 
-int probes__open(struct probes **result, unsigned int time_one_in, const struct functions_options *functions,
+int probes__open(struct probes **result, const struct calls_options *calls, const struct functions_options *functions,
 		 const struct watch *watch)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
@@ -114,7 +124,7 @@ int probes__open(struct probes **result, unsigned int time_one_in, const struct 
 
 	if (!probes)
 		return -ENOMEM;
-	probes->time_one_in = time_one_in;
+	probes->calls = *calls;
 	probes->watch = watch;
 	btf = btf__load_vmlinux_btf();
 	tracepoints__find(probes->hooks, btf, btf ? 0 : -errno, functions->attach != ATTACH_NOTHING, watch);
@@ -144,24 +154,54 @@ void probes__target(struct probes *probes, enum side side, pid_t tgid)
 	probes->skel->bss->target_tgid[side] = tgid;
 }
 
-static bool is_required(enum hook_id id)
+static bool is_required(const struct probes *probes, enum hook_id id)
 {
-	return hook_rows[id].need == REQUIRED || hook_rows[id].need == TIMED;
+	enum need need = hook_rows[id].need;
+
+	return need == REQUIRED || need == TIMED || (need == COUNTER && call_counting__at_socket(probes->hooks));
+}
+
+/* Attached for a part of the time only. */
+static bool comes_and_goes(const struct probes *probes, enum hook_id id)
+{
+	if (hook_rows[id].need != TIMED || windows__share(probes->calls.time_one_in) == 1)
+		return false;
+	return id != HOOK_syscall_exit || call_counting__at_socket(probes->hooks);
 }
 
 /* The hooks that time calls, where not every call is timed. */
 static int start_windows(struct probes *probes)
 {
 	struct windows_hooks hooks = { .open = &probes->skel->bss->open_clocks };
-	unsigned int share = windows__share(probes->time_one_in);
 
 	for (int i = 0; i < HOOK_CNT && hooks.count < WINDOWS_HOOKS_MAX; i++) {
-		if (hook_rows[i].need != TIMED)
+		if (!comes_and_goes(probes, i))
 			continue;
 		hooks.programs[hooks.count] = tracepoints__program(probes->skel, i);
 		hooks.links[hooks.count++] = &probes->hooks[i].link;
 	}
-	return share > 1 ? windows__start(&probes->windows, &hooks, share) : 0;
+	if (!hooks.count)
+		return 0;
+	return windows__start(&probes->windows, &hooks, windows__share(probes->calls.time_one_in));
+}
+
+/* Where windows are to attach it, once is enough to know that it can be attached. */
+static int attach_one(struct probes *probes, enum hook_id id)
+{
+	struct hook *hook = &probes->hooks[id];
+	bool known = hook->state == STATE_ATTACHED;
+
+	if (known && comes_and_goes(probes, id))
+		return 0;
+	hook->link = bpf_program__attach(tracepoints__program(probes->skel, id));
+	if (!hook->link)
+		return -errno;
+	hook->state = STATE_ATTACHED;
+	if (comes_and_goes(probes, id)) {
+		bpf_link__destroy(hook->link);
+		hook->link = NULL;
+	}
+	return 0;
 }
 
 int probes__attach(struct probes *probes, const char *instrument)
@@ -171,20 +211,19 @@ int probes__attach(struct probes *probes, const char *instrument)
 	if (err)
 		return err;
 	for (int i = 0; i < HOOK_CNT; i++) {
+		bool required = is_required(probes, i);
 		struct hook *hook = &probes->hooks[i];
 
 		if (strcmp(hook_rows[i].instrument, instrument))
 			continue;
-		if (hook->state == STATE_READY || hook->state == STATE_ATTACHED) {
-			hook->link = bpf_program__attach(tracepoints__program(probes->skel, i));
-			if (hook->link) {
-				hook->state = STATE_ATTACHED;
+		if (tracepoints__works(hook)) {
+			err = attach_one(probes, i);
+			if (!err)
 				continue;
-			}
 			hook->state = STATE_REFUSED;
-			snprintf(hook->reason, sizeof(hook->reason), "attach: %s", strerror(errno));
+			snprintf(hook->reason, sizeof(hook->reason), "attach: %s", strerror(-err));
 		}
-		if (is_required(i)) {
+		if (required) {
 			complain(hook_rows[i].tracepoint, "%s", hook->reason);
 			return -ENOENT;
 		}
@@ -225,7 +264,6 @@ json_t *probes__hooks_json(const struct probes *probes)
 
 	for (int i = 0; i < HOOK_CNT; i++) {
 		const struct hook *hook = &probes->hooks[i];
-		bool works = hook->state == STATE_READY || hook->state == STATE_ATTACHED;
 
 		if (!probes->watch && watch__owns(hook_rows[i].instrument))
 			continue;
@@ -234,9 +272,9 @@ json_t *probes__hooks_json(const struct probes *probes)
 						       "instrument", hook_rows[i].instrument,
 						       "symbol", hook_rows[i].tracepoint,
 						       "state", state_names[hook->state],
-						       "how", works ? "tp_btf" : NULL,
-						       "reason", works ? NULL : hook->reason,
-						       "required", is_required(i)));
+						       "how", tracepoints__works(hook) ? "tp_btf" : NULL,
+						       "reason", tracepoints__works(hook) ? NULL : hook->reason,
+						       "required", is_required(probes, i)));
 	}
 	functions__add_hooks(probes->functions, array);
 	return array;

@@ -3,6 +3,7 @@
 #ifndef COLLECTOR_PROBES_H
 #define COLLECTOR_PROBES_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include <jansson.h>
@@ -15,13 +16,19 @@ struct functions_options;
 struct probes;
 struct watch;
 
+struct calls_options {
+	/* Which share of the calls is timed; all are counted. */
+	unsigned int time_one_in;
+	/* Count them where they return, not at the socket: some pass it in pieces. */
+	bool count_returns;
+};
+
 /*
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
- * time_one_in: which share of the calls is timed (all are counted). functions: how to hook functions, and what to read.
- * watch: NULL for our own traffic.
+ * functions: how to hook functions, and what to read. watch: NULL for our own traffic.
  */
-int probes__open(struct probes **probes, unsigned int time_one_in, const struct functions_options *functions,
+int probes__open(struct probes **probes, const struct calls_options *calls, const struct functions_options *functions,
 		 const struct watch *watch);
 /* The skeleton, for the sampler and the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);

@@ -29,6 +29,11 @@ struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id
 	}
 }
 
+bool tracepoints__works(const struct hook *hook)
+{
+	return hook->state == STATE_READY || hook->state == STATE_ATTACHED;
+}
+
 /* A FALLBACK row is wanted only where the row before it is missing. */
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, int err, bool functions, bool watched)
 {

@@ -13,7 +13,7 @@ struct bpf_program;
 struct btf;
 struct copyscope;
 
-enum need { REQUIRED, TIMED, OPTIONAL, FALLBACK };
+enum need { REQUIRED, TIMED, COUNTER, OPTIONAL, FALLBACK };
 
 enum hook_id {
 #define HOOK(id, instrument, tracepoint, need) HOOK_##id,
@@ -38,6 +38,8 @@ struct hook {
 
 /* Presence, from BTF; btf NULL: err says why there is none. functions, watched: whether their rows are wanted. */
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, int err, bool functions, bool watched);
+/* It can be attached, as far as is known. */
+bool tracepoints__works(const struct hook *hook);
 struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id);
 
 #endif

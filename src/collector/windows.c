@@ -10,9 +10,13 @@
 
 #include <bpf/libbpf.h>
 
-/* Opening and closing take about half a millisecond each, while the text of the kernel is patched on all CPUs. */
-#define WINDOW_NS 20000000ULL
-#define SHARE_MAX 8
+/*
+ * Opening and closing take about half a millisecond of CPU time each, while the text of the kernel is patched on all CPUs:
+ * two thirds of a percent of one CPU at one window in this time, on average, however long it is open.
+ */
+#define PERIOD_NS 160000000ULL
+/* Of a period: a window is 10 ms at least. Its two switches then cost about as much as being open does. */
+#define SHARE_MAX 16
 /* A short segment has a window, too: the first comes soon, but not at once: the send queue is empty then. */
 #define FIRST_NS 20000000ULL
 #define LOOK_NS 1000000ULL
@@ -93,14 +97,12 @@ static bool open_window(struct windows *windows)
 static void *run(void *argument)
 {
 	struct windows *windows = argument;
+	uint64_t window_ns = PERIOD_NS / windows->share;
 	uint64_t rest_ns = random_ns(windows, FIRST_NS / 2);
 
 	pthread_mutex_lock(&windows->mutex);
-	while (close_window(windows) && rest(windows, rest_ns)) {
-		if (!open_window(windows) || !rest(windows, WINDOW_NS))
-			break;
-		rest_ns = random_ns(windows, WINDOW_NS * (windows->share - 1));
-	}
+	while (rest(windows, rest_ns) && open_window(windows) && rest(windows, window_ns) && close_window(windows))
+		rest_ns = random_ns(windows, PERIOD_NS - window_ns);
 	pthread_mutex_unlock(&windows->mutex);
 	return NULL;
 }

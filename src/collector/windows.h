@@ -15,7 +15,7 @@
 struct bpf_link;
 struct bpf_program;
 
-/* Attached programs. The first begins what the others follow to its end: it goes first. */
+/* Programs that can be attached, and are not. The first begins what the others follow to its end: it goes first. */
 struct windows_hooks {
 	int count;
 	struct bpf_program *programs[WINDOWS_HOOKS_MAX];

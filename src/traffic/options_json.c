@@ -18,6 +18,7 @@ static json_t *cpus_json(const struct placement *placement)
 static void add_send_options(json_t *object, const struct options *o)
 {
 	json_object_set_new(object, "impl", json_string(o->strategy->name));
+	json_object_set_new(object, "in_file", json_boolean(o->strategy->in_file));
 	json_object_set_new(object, "duration_s", o->duration_s ? json_real(o->duration_s) : json_null());
 	json_object_set_new(object, "messages", count_or_null(o->messages));
 	json_object_set_new(object, "align", json_string(alignment_names[o->shape.align]));

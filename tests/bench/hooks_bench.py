@@ -76,6 +76,8 @@ OURS = (
     Row("calls: end of another system call", "ours:on_syscall_exit", "sys_exit"),
     Row("calls: begin of a receive", "ours:on_syscall_enter", "sys_enter", "peek"),
     Row("calls: end of a receive", "ours:on_syscall_exit", "sys_exit", "peek"),
+    Row("calls: a send, counted", "ours:on_call_sent", "sock_send_length", "unix"),
+    Row("calls: a receive, counted", "ours:on_call_received", "sock_recv_length", "peek"),
     Row("calls: softirq begins", "ours:on_softirq_enter", "softirq_entry", "tcp"),
     Row("calls: softirq ends", "ours:on_softirq_leave", "softirq_exit", "tcp"),
     Row("bytes: a send", "ours:on_send_bytes", "sock_send_length", "unix"),

@@ -118,11 +118,13 @@ def test_the_table_is_for_people() -> None:
 
 
 def test_calls_are_timed_in_windows_and_all_counted() -> None:
-    """The hooks that time come and go; the one that counts stays, and the sum is exact to the call."""
+    """The hooks that time come and go; those that count stay, and the sum is exact to the call."""
     record = record_of("--impl", "one_copy", "--size", "4K", "--instruments", "calls", "--duration", "2")
     assert broken_identities(record) == []
     assert next(i for i in record["identities"] if i["name"] == "timed_calls")["holds"]
     (sent,) = (row for row in record["calls"] if row["syscall"] in ("sendto", "sendmsg"))
+    (counting,) = (h for h in record["hooks"] if h["id"] == "call_sent")
+    assert sent["counted_at"] == ("socket" if counting["state"] == "attached" else "return")
     # One in 16 on average. A window is 10 ms of a segment, so a single run may be off by some factor.
     assert sent["calls"] / 100 < sent["timed_calls"] < sent["calls"] / 3
     # Softirq work is told apart: a send over veth always has some.

@@ -13,7 +13,7 @@ from copyscope.plan import SAMPLED, parse_instruments
 from copyscope.profile_arguments import parser
 from copyscope.tier import choose_tier
 
-TRAFFIC = Traffic((), (), {})
+TRAFFIC = Traffic((), (), {"in_file": False})
 REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation not permitted"}
 
 
@@ -82,6 +82,13 @@ def test_the_way_of_the_copy_is_counted_and_missed_when_asked_for_in_vain() -> N
 def test_the_way_of_the_copy_is_in_the_plan() -> None:
     args = parser().parse_args(["--copy-in", "call-site", "--instruments", "functions"])
     assert make_plan(args, parse_instruments(args.instruments), TRAFFIC, seed=1).copy_in == "call-site"
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_calls_that_pass_the_socket_in_pieces_are_counted_where_they_return(in_file: bool) -> None:
+    traffic = Traffic((), (), {"in_file": in_file})
+    plan = make_plan(parser().parse_args([]), SAMPLED, traffic, seed=1)
+    assert plan.count_returns is in_file
 
 
 def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:

@@ -60,6 +60,8 @@ class RunPlan:
     gate: int
     counters: bool
     seed: int
+    # Calls are counted where they return: some of them pass the socket in pieces.
+    count_returns: bool = False
     attach: str = "any"
     copy_in: str = "any"
     count: str | None = None
@@ -137,6 +139,7 @@ class Conductor:
         plan = self.plan
         steal_before = machine.cpu_times()
         argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
+        argv += ["--count-returns"] * plan.count_returns
         if plan.functions:
             argv += ["--functions", "--attach", plan.attach, "--copy-in", plan.copy_in]
             argv += ["--functions-gate", str(plan.gate), "--seed", str(plan.seed)]

@@ -159,6 +159,7 @@ def _plan_with(
         warmup_s=args.warmup,
         frequency_hz=args.frequency,
         gate=args.gate or (1 if args.messages is not None else DEFAULT_GATE),
+        count_returns=bool(traffic.resolved["in_file"]),
         counters="counters" in instruments,
         seed=seed,
         count=None if args.count is None else parse_count(args.count),
