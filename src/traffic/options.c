@@ -17,12 +17,14 @@
 
 const char *const role_names[] = { [ROLE_SEND] = "send", [ROLE_RECV] = "recv" };
 const char *const mode_names[] = { [MODE_STREAM] = "stream", [MODE_RR] = "rr" };
+const char *const sending_names[] = { [SENDING_THREADS] = "threads", [SENDING_LOOP] = "loop" };
 const char *const reading_names[] = {
 	[READING_READ] = "read", [READING_RECVMSG] = "recvmsg", [READING_TRUNC] = "trunc",
 	[READING_POLL] = "poll",
 };
 _Static_assert(sizeof(role_names) / sizeof(*role_names) == ROLE_CNT, "a name each");
 _Static_assert(sizeof(mode_names) / sizeof(*mode_names) == MODE_CNT, "a name each");
+_Static_assert(sizeof(sending_names) / sizeof(*sending_names) == SENDING_CNT, "a name each");
 _Static_assert(sizeof(reading_names) / sizeof(*reading_names) == READING_CNT, "a name each");
 
 static int parse_impl(struct options *options, const char *name, struct failure *failure)
@@ -125,6 +127,10 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		return err;
 	case OPT_SEED:
 		return quantity__count("seed", arg, 0, INT64_MAX, &o->seed, failure);
+	case OPT_SENDING:
+		err = quantity__choice("sender", arg, sending_names, SENDING_CNT, &index, failure);
+		o->sending = index;
+		return err;
 	case OPT_READING:
 		err = quantity__choice("receiver", arg, reading_names, READING_CNT, &index, failure);
 		o->reading = index;
@@ -156,6 +162,10 @@ static int check_together(const struct options *o, struct failure *failure)
 		if (o->messages && o->duration_s)
 			return failure__set(failure, -EINVAL, "duration: given with --messages: a run ends "
 					    "by one of them: drop the other");
+		if (o->sending == SENDING_LOOP && o->mode == MODE_RR)
+			return failure__set(failure, -EINVAL, "mode: rr: with --sender loop one connection at a "
+					    "time would wait for its answer, and the others for it: use --sender "
+					    "threads");
 		return 0;
 	}
 	if (!o->socket.port)
