@@ -34,6 +34,8 @@ static const struct {
 
 	{ SEND, { "align", OPT_ALIGN, "heap|page", 0, "where a field starts (heap)", 3 } },
 	{ SEND, { "pages", OPT_PAGES, "4k|thp|hugetlb", 0, "what the fields lie on (4k)", 3 } },
+	{ SEND, { "file", OPT_FILE, "DIR", 0,
+		  "where a strategy that sends from a file has it: unnamed, in this directory (in memory)", 3 } },
 	{ SEND, { "working-set", OPT_WORKING_SET, "N", 0,
 		  "messages in memory, sent in turn (1 MiB worth, 4 to 1024)", 3 } },
 	{ RECV, { "working-set", OPT_WORKING_SET, "N", 0,

@@ -93,6 +93,9 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__choice("pages", arg, page_kind_names, PAGES_CNT, &index, failure);
 		o->shape.pages = index;
 		return err;
+	case OPT_FILE:
+		o->shape.directory = arg;
+		return 0;
 	case OPT_WORKING_SET:
 		err = quantity__count("working-set", arg, 1, WORKING_SET_MAX, &number, failure);
 		o->shape.slots = number;
@@ -162,6 +165,9 @@ static int check_together(const struct options *o, struct failure *failure)
 		if (o->messages && o->duration_s)
 			return failure__set(failure, -EINVAL, "duration: given with --messages: a run ends "
 					    "by one of them: drop the other");
+		if (shape->directory && !o->strategy->in_file)
+			return failure__set(failure, -EINVAL, "file: %s: %s does not send from a file: leave --file "
+					    "out", shape->directory, o->strategy->name);
 		if (o->sending == SENDING_LOOP && o->mode == MODE_RR)
 			return failure__set(failure, -EINVAL, "mode: rr: with --sender loop one connection at a "
 					    "time would wait for its answer, and the others for it: use --sender "

@@ -22,6 +22,8 @@ static void add_send_options(json_t *object, const struct options *o)
 	json_object_set_new(object, "messages", count_or_null(o->messages));
 	json_object_set_new(object, "align", json_string(alignment_names[o->shape.align]));
 	json_object_set_new(object, "pages", json_string(page_kind_names[o->shape.pages]));
+	json_object_set_new(object, "file", o->shape.directory ? json_string(o->shape.directory)
+							       : json_null());
 	json_object_set_new(object, "sndbuf_bytes", count_or_null(o->socket.sndbuf_bytes));
 	json_object_set_new(object, "sender", json_string(sending_names[o->sending]));
 	report__set(object, "time_every", o->time_every);
