@@ -49,6 +49,9 @@ static const struct {
 	{ RECV, { "receiver", OPT_READING, "read|recvmsg|trunc|poll", 0,
 		  "recv() (default), recvmsg() into fields, drop without a copy, or one thread that waits in "
 		  "poll() for all connections", 3 } },
+	{ RECV, { "coalesce", OPT_COALESCE, "US", 0,
+		  "with --receiver poll: look every so many us when nothing is there, instead of being woken (0)",
+		  3 } },
 	{ RECV, { "buffer", OPT_BUFFER, "BYTES", 0, "read at most so much at once (128K)", 3 } },
 
 	{ BOTH, { "cpus", OPT_CPUS, "LIST", 0, "thread i on the i-th of these CPUs: 0,2-3", 4 } },

@@ -14,6 +14,7 @@
 #define DEFAULT_BUFFER_BYTES (128u << 10)
 #define DEFAULT_WORKING_SET_BYTES (1u << 20)
 #define DURATION_MAX_S 86400
+#define COALESCE_MAX_US 100000
 
 const char *const role_names[] = { [ROLE_SEND] = "send", [ROLE_RECV] = "recv" };
 const char *const mode_names[] = { [MODE_STREAM] = "stream", [MODE_RR] = "rr" };
@@ -138,6 +139,8 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__choice("receiver", arg, reading_names, READING_CNT, &index, failure);
 		o->reading = index;
 		return err;
+	case OPT_COALESCE:
+		return quantity__count("coalesce", arg, 0, COALESCE_MAX_US, &o->coalesce_us, failure);
 	case OPT_BUFFER:
 		return quantity__size("buffer", arg, 1, MESSAGE_BYTES_MAX, &o->buffer_bytes, failure);
 	case OPT_CHECK:
@@ -182,6 +185,12 @@ static int check_together(const struct options *o, struct failure *failure)
 	if (o->verify && o->reading == READING_TRUNC)
 		return failure__set(failure, -EINVAL, "verify: with --receiver trunc: there is nothing to "
 				    "look at: use read or recvmsg");
+	if (o->coalesce_us && o->reading != READING_POLL)
+		return failure__set(failure, -EINVAL, "coalesce: with --receiver %s: it sleeps in its read: use "
+				    "--receiver poll", reading_names[o->reading]);
+	if (o->coalesce_us && o->mode == MODE_RR)
+		return failure__set(failure, -EINVAL, "coalesce: with --mode rr: each round trip would wait for the "
+				    "timer: leave --coalesce out");
 	if (o->reading == READING_RECVMSG && o->buffer_bytes < shape->fields)
 		return failure__set(failure, -EINVAL, "buffer: %llu: smaller than %u fields",
 				    (unsigned long long)o->buffer_bytes, shape->fields);

@@ -7,7 +7,8 @@
 
 /*
  * So much is sent on a connection between two looks at who has room. poll() calls a socket writable from a third
- * of its send buffer on (sk_stream_is_writeable()), which is more than this once the kernel has let it grow.
+ * of its send buffer on (sk_stream_is_writeable()), which is more than this once the kernel has let it grow. A smaller one (--sndbuf) is filled
+ * within the turn, and waited for.
  */
 #define TURN_BYTES (256u << 10)
 #define TURNS_MAX 64u
