@@ -43,6 +43,7 @@ struct flow {
 	struct histogram *completion_time;
 	uint64_t starved_ns;		/* since when ENOBUFS with nothing in flight; 0: not */
 	uint64_t starved_reaps;
+	struct flow *sibling;		/* the next one that the same thread sends on, round and round; NULL: none */
 	struct iovec *rest;		/* room for the remainder of a message: shape.fields */
 	void *state;			/* the strategy's own, from open to close */
 	struct failure failure;

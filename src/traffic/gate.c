@@ -25,7 +25,7 @@ void gate__destroy(struct gate *gate)
 	pthread_mutex_destroy(&gate->lock);
 }
 
-static void notify(struct gate *gate)
+void gate__notify(struct gate *gate)
 {
 	/* Cannot fail: the counter would have to reach 2^64 without being read. */
 	eventfd_write(gate->event_fd, 1);
@@ -39,7 +39,7 @@ bool gate__park(struct gate *gate, bool retire)
 	gate->parked++;
 	gate->retired += retire;
 	if (retire || gate->parked == gate->threads)
-		notify(gate);
+		gate__notify(gate);
 	for (;;) {
 		state = atomic_load_explicit(&gate->state, memory_order_relaxed);
 		if (state == GATE_DISMISSED || (state == GATE_OPEN && !retire))
@@ -58,7 +58,7 @@ void gate__set(struct gate *gate, enum gate_state state)
 	pthread_cond_broadcast(&gate->changed);
 	/* They may all rest already, and then nobody else would say so. */
 	if (state == GATE_CLOSED && gate->parked == gate->threads)
-		notify(gate);
+		gate__notify(gate);
 	pthread_mutex_unlock(&gate->lock);
 }
 

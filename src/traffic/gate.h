@@ -8,7 +8,7 @@
 /*
  * Where the sending threads rest. While the gate is open a thread pays one relaxed load per message;
  * when it is closed a thread first brings its connection to rest, then parks here. `event_fd` becomes
- * readable when all have parked, and when one retires: it has nothing more to send.
+ * readable when all have parked, and when one retires (it has nothing more to send) or wants to be looked at.
  */
 enum gate_state { GATE_CLOSED, GATE_OPEN, GATE_DISMISSED };
 
@@ -32,6 +32,9 @@ static inline bool gate__is_open(struct gate *gate)
 
 /* For the threads: park until the gate opens (true) or all are dismissed (false). */
 bool gate__park(struct gate *gate, bool retire);
+
+/* For the threads: something has changed that the one who controls should look at. */
+void gate__notify(struct gate *gate);
 
 /* For the one who controls. After gate__all_parked() he may read what the threads have written. */
 void gate__set(struct gate *gate, enum gate_state state);

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -47,6 +48,36 @@ size_t message_shape__bytes(const struct message_shape *shape)
 	return shape->pages == PAGES_4K ? bytes : round_up(bytes, memory__huge_page_bytes());
 }
 
+/* A file that has no name, and its blocks: a mapping of a full file system would end in SIGBUS. */
+static int open_file(const char *directory, size_t bytes)
+{
+	int file, err;
+
+	if (directory)
+		file = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	else
+		file = memfd_create("messages", MFD_CLOEXEC);
+	if (file < 0)
+		return -errno;
+	err = directory ? posix_fallocate(file, 0, bytes) : ftruncate(file, bytes) ? errno : 0;
+	if (!err)
+		return file;
+	close(file);
+	return -err;
+}
+
+static int check_file(const struct message_shape *shape, uint64_t needed, struct failure *failure)
+{
+	int file = open_file(shape->directory, needed);
+
+	if (file < 0)
+		return failure__set(failure, file, "file: %s: no file of %llu KiB there: %s: choose another "
+				    "directory", shape->directory, (unsigned long long)needed >> 10,
+				    strerror(-file));
+	close(file);
+	return 0;
+}
+
 int message_shape__check(const struct message_shape *shape, unsigned int rings,
 			 struct failure *failure)
 {
@@ -74,7 +105,7 @@ int message_shape__check(const struct message_shape *shape, unsigned int rings,
 			"working-set: %u messages of %zu bytes in %u threads: %llu MiB needed, %llu "
 			"available: lower --working-set", shape->slots, shape->size_bytes, rings,
 			(unsigned long long)needed >> 20, (unsigned long long)available >> 20);
-	return 0;
+	return shape->directory ? check_file(shape, needed, failure) : 0;
 }
 
 /* Fields on the heap: as in any program, one allocation each. */
@@ -115,7 +146,7 @@ static int place_fields(struct ring *ring)
 	return 0;
 }
 
-/* Messages in a file that has no name: one after the other, the fields of each without a gap. */
+/* Messages in a file: one after the other, the fields of each without a gap. */
 static int place_in_file(struct ring *ring)
 {
 	const struct message_shape *shape = &ring->shape;
@@ -123,9 +154,9 @@ static int place_in_file(struct ring *ring)
 	size_t bytes = message_shape__bytes(shape);
 	void *arena;
 
-	ring->file = memfd_create("messages", MFD_CLOEXEC);
-	if (ring->file < 0 || ftruncate(ring->file, bytes))
-		return -errno;
+	ring->file = open_file(shape->directory, bytes);
+	if (ring->file < 0)
+		return ring->file;
 	arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->file, 0);
 	if (arena == MAP_FAILED)
 		return -errno;

@@ -35,7 +35,8 @@ struct message_shape {
 	unsigned int slots;	/* messages in the ring: the working set */
 	enum alignment align;
 	enum page_kind pages;
-	bool in_file;		/* in a file in memory, each message in one piece: fields without gaps */
+	bool in_file;		/* in a file, each message in one piece: fields without gaps */
+	const char *directory;	/* of that file; NULL: it is in memory */
 };
 
 /* The messages one thread sends in turn. Every field is an allocation (or a place) of its own. */

@@ -15,7 +15,7 @@ static const struct {
 	{ BOTH, { "size", OPT_SIZE, "BYTES", 0, "message size, up to 1G (sender: 64K)", 1 } },
 	{ SEND, { "fields", OPT_FIELDS, "N", 0, "buffers a message is made of (8), 1 to 1024", 1 } },
 	{ RECV, { "fields", OPT_FIELDS, "N", 0, "buffers that --receiver recvmsg reads into (8)", 1 } },
-	{ BOTH, { "threads", OPT_THREADS, "N", 0, "connections, one thread each (1), up to 1024", 1 } },
+	{ BOTH, { "threads", OPT_THREADS, "N", 0, "connections, one thread each unless it is told otherwise (1), up to 1024", 1 } },
 	{ BOTH, { "mode", OPT_MODE, "stream|rr", 0,
 		  "stream (default), or rr: the receiver answers each message", 1 } },
 	{ SEND, { "duration", OPT_DURATION, "S", 0,
@@ -34,6 +34,8 @@ static const struct {
 
 	{ SEND, { "align", OPT_ALIGN, "heap|page", 0, "where a field starts (heap)", 3 } },
 	{ SEND, { "pages", OPT_PAGES, "4k|thp|hugetlb", 0, "what the fields lie on (4k)", 3 } },
+	{ SEND, { "file", OPT_FILE, "DIR", 0,
+		  "where a strategy that sends from a file has it: unnamed, in this directory (in memory)", 3 } },
 	{ SEND, { "working-set", OPT_WORKING_SET, "N", 0,
 		  "messages in memory, sent in turn (1 MiB worth, 4 to 1024)", 3 } },
 	{ RECV, { "working-set", OPT_WORKING_SET, "N", 0,
@@ -42,9 +44,14 @@ static const struct {
 	{ RECV, { "touch", OPT_TOUCH, NULL, 0, "with --verify: the sender was given --touch", 3 } },
 	{ SEND, { "verify", OPT_VERIFY, NULL, 0, "send a pattern the receiver can check", 3 } },
 	{ RECV, { "verify", OPT_VERIFY, NULL, 0, "check every byte; a wrong one fails the run", 3 } },
+	{ SEND, { "sender", OPT_SENDING, "threads|loop", 0,
+		  "a thread for each connection (default), or one that sends on all of them in turn", 3 } },
 	{ RECV, { "receiver", OPT_READING, "read|recvmsg|trunc|poll", 0,
 		  "recv() (default), recvmsg() into fields, drop without a copy, or one thread that waits in "
 		  "poll() for all connections", 3 } },
+	{ RECV, { "coalesce", OPT_COALESCE, "US", 0,
+		  "with --receiver poll: look every so many us when nothing is there, instead of being woken (0)",
+		  3 } },
 	{ RECV, { "buffer", OPT_BUFFER, "BYTES", 0, "read at most so much at once (128K)", 3 } },
 
 	{ BOTH, { "cpus", OPT_CPUS, "LIST", 0, "thread i on the i-th of these CPUs: 0,2-3", 4 } },

@@ -14,15 +14,18 @@
 #define DEFAULT_BUFFER_BYTES (128u << 10)
 #define DEFAULT_WORKING_SET_BYTES (1u << 20)
 #define DURATION_MAX_S 86400
+#define COALESCE_MAX_US 100000
 
 const char *const role_names[] = { [ROLE_SEND] = "send", [ROLE_RECV] = "recv" };
 const char *const mode_names[] = { [MODE_STREAM] = "stream", [MODE_RR] = "rr" };
+const char *const sending_names[] = { [SENDING_THREADS] = "threads", [SENDING_LOOP] = "loop" };
 const char *const reading_names[] = {
 	[READING_READ] = "read", [READING_RECVMSG] = "recvmsg", [READING_TRUNC] = "trunc",
 	[READING_POLL] = "poll",
 };
 _Static_assert(sizeof(role_names) / sizeof(*role_names) == ROLE_CNT, "a name each");
 _Static_assert(sizeof(mode_names) / sizeof(*mode_names) == MODE_CNT, "a name each");
+_Static_assert(sizeof(sending_names) / sizeof(*sending_names) == SENDING_CNT, "a name each");
 _Static_assert(sizeof(reading_names) / sizeof(*reading_names) == READING_CNT, "a name each");
 
 static int parse_impl(struct options *options, const char *name, struct failure *failure)
@@ -91,6 +94,9 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__choice("pages", arg, page_kind_names, PAGES_CNT, &index, failure);
 		o->shape.pages = index;
 		return err;
+	case OPT_FILE:
+		o->shape.directory = arg;
+		return 0;
 	case OPT_WORKING_SET:
 		err = quantity__count("working-set", arg, 1, WORKING_SET_MAX, &number, failure);
 		o->shape.slots = number;
@@ -125,10 +131,16 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		return err;
 	case OPT_SEED:
 		return quantity__count("seed", arg, 0, INT64_MAX, &o->seed, failure);
+	case OPT_SENDING:
+		err = quantity__choice("sender", arg, sending_names, SENDING_CNT, &index, failure);
+		o->sending = index;
+		return err;
 	case OPT_READING:
 		err = quantity__choice("receiver", arg, reading_names, READING_CNT, &index, failure);
 		o->reading = index;
 		return err;
+	case OPT_COALESCE:
+		return quantity__count("coalesce", arg, 0, COALESCE_MAX_US, &o->coalesce_us, failure);
 	case OPT_BUFFER:
 		return quantity__size("buffer", arg, 1, MESSAGE_BYTES_MAX, &o->buffer_bytes, failure);
 	case OPT_CHECK:
@@ -156,6 +168,13 @@ static int check_together(const struct options *o, struct failure *failure)
 		if (o->messages && o->duration_s)
 			return failure__set(failure, -EINVAL, "duration: given with --messages: a run ends "
 					    "by one of them: drop the other");
+		if (shape->directory && !o->strategy->in_file)
+			return failure__set(failure, -EINVAL, "file: %s: %s does not send from a file: leave --file "
+					    "out", shape->directory, o->strategy->name);
+		if (o->sending == SENDING_LOOP && o->mode == MODE_RR)
+			return failure__set(failure, -EINVAL, "mode: rr: with --sender loop one connection at a "
+					    "time would wait for its answer, and the others for it: use --sender "
+					    "threads");
 		return 0;
 	}
 	if (!o->socket.port)
@@ -166,6 +185,12 @@ static int check_together(const struct options *o, struct failure *failure)
 	if (o->verify && o->reading == READING_TRUNC)
 		return failure__set(failure, -EINVAL, "verify: with --receiver trunc: there is nothing to "
 				    "look at: use read or recvmsg");
+	if (o->coalesce_us && o->reading != READING_POLL)
+		return failure__set(failure, -EINVAL, "coalesce: with --receiver %s: it sleeps in its read: use "
+				    "--receiver poll", reading_names[o->reading]);
+	if (o->coalesce_us && o->mode == MODE_RR)
+		return failure__set(failure, -EINVAL, "coalesce: with --mode rr: each round trip would wait for the "
+				    "timer: leave --coalesce out");
 	if (o->reading == READING_RECVMSG && o->buffer_bytes < shape->fields)
 		return failure__set(failure, -EINVAL, "buffer: %llu: smaller than %u fields",
 				    (unsigned long long)o->buffer_bytes, shape->fields);

@@ -13,10 +13,12 @@
 
 enum role { ROLE_SEND, ROLE_RECV, ROLE_CNT };
 enum mode { MODE_STREAM, MODE_RR, MODE_CNT };
+enum sending { SENDING_THREADS, SENDING_LOOP, SENDING_CNT };
 enum reading { READING_READ, READING_RECVMSG, READING_TRUNC, READING_POLL, READING_CNT };
 
 extern const char *const role_names[ROLE_CNT];
 extern const char *const mode_names[MODE_CNT];
+extern const char *const sending_names[SENDING_CNT];
 extern const char *const reading_names[READING_CNT];
 
 #define THREADS_MAX 1024
@@ -32,7 +34,9 @@ struct options {
 	double duration_s;		/* 0: by messages, or until told to stop */
 	uint64_t messages;		/* per thread; 0: by duration */
 	enum mode mode;
+	enum sending sending;
 	enum reading reading;
+	uint64_t coalesce_us;		/* how long a polling receiver sleeps; 0: until it is woken */
 	uint64_t buffer_bytes;
 	bool touch;
 	bool verify;

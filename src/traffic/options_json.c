@@ -23,7 +23,10 @@ static void add_send_options(json_t *object, const struct options *o)
 	json_object_set_new(object, "messages", count_or_null(o->messages));
 	json_object_set_new(object, "align", json_string(alignment_names[o->shape.align]));
 	json_object_set_new(object, "pages", json_string(page_kind_names[o->shape.pages]));
+	json_object_set_new(object, "file", o->shape.directory ? json_string(o->shape.directory)
+							       : json_null());
 	json_object_set_new(object, "sndbuf_bytes", count_or_null(o->socket.sndbuf_bytes));
+	json_object_set_new(object, "sender", json_string(sending_names[o->sending]));
 	report__set(object, "time_every", o->time_every);
 	report__set(object, "seed", o->seed);
 }
@@ -31,6 +34,7 @@ static void add_send_options(json_t *object, const struct options *o)
 static void add_recv_options(json_t *object, const struct options *o)
 {
 	json_object_set_new(object, "receiver", json_string(reading_names[o->reading]));
+	report__set(object, "coalesce_us", o->coalesce_us);
 	report__set(object, "buffer_bytes", o->buffer_bytes);
 	json_object_set_new(object, "rcvbuf_bytes", count_or_null(o->socket.rcvbuf_bytes));
 }

@@ -11,6 +11,7 @@ struct loop {
 	unsigned int count;
 	unsigned int open;
 	struct pollfd *ready;
+	struct timespec coalesce;	/* between two looks when nothing is there; 0: sleep until something is */
 	struct destination to;
 };
 
@@ -58,6 +59,20 @@ static int prepare(struct loop *loop)
 	return err ? err : destination__open(&loop->to, first->options, &first->failure);
 }
 
+/*
+ * Whoever sleeps in poll() has to be woken: by the sender, on its time, for a packet. A timer wakes on our own, and
+ * finds all that has come by then. An interruption means looking too early, once.
+ */
+static void wait_for_data(struct loop *loop)
+{
+	if (!loop->coalesce.tv_nsec) {
+		poll(loop->ready, loop->count, -1);
+		return;
+	}
+	while (!poll(loop->ready, loop->count, 0))
+		nanosleep(&loop->coalesce, NULL);
+}
+
 static void *run_loop(void *argument)
 {
 	struct loop *loop = argument;
@@ -70,7 +85,7 @@ static void *run_loop(void *argument)
 	}
 	while (loop->open) {
 		/* EINTR leaves `ready` as it was: reading once too often finds nothing. */
-		poll(loop->ready, loop->count, -1);
+		wait_for_data(loop);
 		for (unsigned int i = 0; i < loop->count; i++)
 			if (loop->ready[i].fd >= 0 && loop->ready[i].revents)
 				read_ready(loop, i);
@@ -94,6 +109,7 @@ int receiver_poll__start(struct receiver_thread *connections, unsigned int count
 	if (loop && ready) {
 		*loop = (struct loop){
 			.connections = connections, .count = count, .open = count, .ready = ready,
+			.coalesce.tv_nsec = connections->options->coalesce_us * 1000,
 		};
 		err = -pthread_create(&connections->thread, NULL, run_loop, loop);
 	}

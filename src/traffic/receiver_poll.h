@@ -5,7 +5,8 @@
 
 /*
  * One thread reads all connections, as servers with an event loop do: poll() says which have data, and each of
- * these is read until a buffer is full or nothing is left. It sleeps only when none has data.
+ * these is read until a buffer is full or nothing is left. It sleeps only when none has data:
+ * until one has, or (--coalesce) for a time, as a device does that coalesces its interrupts.
  */
 int receiver_poll__start(struct receiver_thread *connections, unsigned int count);
 

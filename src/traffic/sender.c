@@ -9,6 +9,7 @@
 #include "memory.h"
 #include "preflight.h"
 #include "sender.h"
+#include "sender_loop.h"
 
 static void emit_totals(struct sender *sender, const char *event)
 {
@@ -27,15 +28,17 @@ static void record_failure(struct sender *sender, const char *text)
 /* 0, -EAGAIN when nobody waits to be accepted, or another error with its reason. */
 static int accept_one(struct sender *sender, struct failure *failure)
 {
+	struct sender_thread *thread = &sender->threads[sender->started];
 	int fd = socket__accept(sender->listener, failure);
-	int err;
+	int err = 0;
 
 	if (fd < 0)
 		return fd;
 	if (!sender->started)
 		socket__congestion(fd, sender->options.socket.congestion_used);
-	err = sender_thread__start(&sender->threads[sender->started], &sender->options, &sender->gate,
-				   sender->started, fd);
+	sender_thread__init(thread, &sender->options, &sender->gate, sender->started, fd);
+	if (sender->options.sending == SENDING_THREADS)
+		err = sender_thread__start(thread);
 	if (err) {
 		close(fd);
 		return failure__set(failure, err, "thread %u: %s: lower --threads", sender->started,
@@ -54,6 +57,11 @@ static void accept_connections(struct sender *sender)
 		err = accept_one(sender, &failure);
 	if (err == -EAGAIN)
 		return;
+	if (!err && sender->options.sending == SENDING_LOOP) {
+		err = sender_loop__start(sender->threads, sender->started);
+		if (err)
+			failure__set(&failure, err, "thread: %s", strerror(-err));
+	}
 	if (err) {
 		record_failure(sender, failure.text);
 		sender->phase = SENDER_DONE;
@@ -231,7 +239,7 @@ int sender__run(const struct options *options)
 	sender.errors = json_array();
 	err = control__open(&sender.control, options->control);
 	if (!err)
-		err = gate__init(&sender.gate, options->threads);
+		err = gate__init(&sender.gate, options->sending == SENDING_LOOP ? 1 : options->threads);
 	sender.threads = aligned_alloc(_Alignof(struct sender_thread),
 				       options->threads * sizeof(*sender.threads));
 	if (err || !sender.threads) {

@@ -91,6 +91,19 @@ static int send_untimed(struct sender_thread *thread, struct message *message)
 	return err;
 }
 
+/*
+ * A broken connection gives its buffers back, too; the first failure stays the reason.
+ */
+static void give_up(struct sender_thread *thread, int err)
+{
+	const struct strategy *strategy = thread->options->strategy;
+
+	thread->err = err;
+	if (thread->prepared && strategy->reap)
+		strategy->reap(&thread->flow, true);
+	atomic_store_explicit(&thread->failed, true, memory_order_release);
+}
+
 static int send_next(struct sender_thread *thread)
 {
 	const struct options *options = thread->options;
@@ -116,7 +129,15 @@ static int send_next(struct sender_thread *thread)
 	return 0;
 }
 
-static int prepare(struct sender_thread *thread)
+void sender_thread__send_next(struct sender_thread *thread)
+{
+	int err = send_next(thread);
+
+	if (err)
+		give_up(thread, err);
+}
+
+static int prepare(struct sender_thread *thread, unsigned int place)
 {
 	const struct options *options = thread->options;
 	struct flow *flow = &thread->flow;
@@ -126,7 +147,7 @@ static int prepare(struct sender_thread *thread)
 	/* The short waits of a pause shall not be rounded up to 50 us. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	/* Pinned before the memory is touched: it then lies on this CPU's node. */
-	err = placement__pin_thread(&options->placement, thread->index, &flow->failure);
+	err = placement__pin_thread(&options->placement, place, &flow->failure);
 	if (err)
 		return err;
 	err = ring__open(&thread->ring, &options->shape, &flow->failure);
@@ -144,7 +165,15 @@ static int prepare(struct sender_thread *thread)
 	return options->strategy->open ? options->strategy->open(flow) : 0;
 }
 
-/* Nothing unsent, nothing in flight, all accounts up to date. */
+void sender_thread__prepare(struct sender_thread *thread, unsigned int place)
+{
+	int err = prepare(thread, place);
+
+	thread->prepared = !err;
+	if (err)
+		give_up(thread, err);
+}
+
 static int come_to_rest(struct sender_thread *thread)
 {
 	const struct strategy *strategy = thread->options->strategy;
@@ -154,6 +183,14 @@ static int come_to_rest(struct sender_thread *thread)
 	if (!err && strategy->reap)
 		err = strategy->reap(flow, true);
 	return err ? err : socket__drain(flow->fd, &flow->failure);
+}
+
+void sender_thread__rest(struct sender_thread *thread)
+{
+	int err = thread->err ? 0 : come_to_rest(thread);
+
+	if (err)
+		give_up(thread, err);
 }
 
 static void summarise(struct sender_thread *thread)
@@ -184,42 +221,44 @@ static void close_connection(int fd, bool reset)
 	close(fd);
 }
 
+void sender_thread__finish(struct sender_thread *thread)
+{
+	const struct strategy *strategy = thread->options->strategy;
+
+	summarise(thread);
+	if (strategy->close && thread->prepared)
+		strategy->close(&thread->flow);
+	close_connection(thread->flow.fd, thread->err);
+	ring__close(&thread->ring);
+	free(thread->flow.rest);
+	thread->finished = true;
+}
+
 static void *run_thread(void *argument)
 {
 	struct sender_thread *thread = argument;
-	const struct strategy *strategy = thread->options->strategy;
-	int prepared = prepare(thread);
 	bool going = false;
-	int err = prepared;
 
+	sender_thread__prepare(thread, thread->index);
 	do {
-		while (!err && thread->messages_left && gate__is_open(thread->gate))
-			err = send_next(thread);
-		if (!err && going)
-			err = come_to_rest(thread);
+		while (sender_thread__has_more(thread) && gate__is_open(thread->gate))
+			sender_thread__send_next(thread);
+		if (going)
+			sender_thread__rest(thread);
 		going = true;
-		/* A broken connection gives its buffers back, too; the first failure stays the reason. */
-		if (err && !prepared && strategy->reap)
-			strategy->reap(&thread->flow, true);
-		if (err)
-			atomic_store_explicit(&thread->failed, true, memory_order_release);
-	} while (gate__park(thread->gate, err || !thread->messages_left));
-	summarise(thread);
-	if (strategy->close && !prepared)
-		strategy->close(&thread->flow);
-	close_connection(thread->flow.fd, err);
-	ring__close(&thread->ring);
-	free(thread->flow.rest);
+	} while (gate__park(thread->gate, !sender_thread__has_more(thread)));
+	sender_thread__finish(thread);
 	return NULL;
 }
 
-int sender_thread__start(struct sender_thread *thread, const struct options *options,
+void sender_thread__init(struct sender_thread *thread, const struct options *options,
 			 struct gate *gate, unsigned int index, int fd)
 {
 	memset(thread, 0, sizeof(*thread));
 	thread->options = options;
 	thread->gate = gate;
 	thread->index = index;
+	thread->ring.file = -1;
 	thread->messages_left = options->messages ? options->messages : UINT64_MAX;
 	/* xorshift must not start at 0; odd multiples keep the threads apart. */
 	thread->random = (options->seed + 1) * 0x9e3779b97f4a7c15ull + 2 * index + 1;
@@ -231,12 +270,25 @@ int sender_thread__start(struct sender_thread *thread, const struct options *opt
 		.shape = options->shape,
 		.completion_time = &thread->completion_time,
 	};
-	return -pthread_create(&thread->thread, NULL, run_thread, thread);
+}
+
+int sender_thread__start(struct sender_thread *thread)
+{
+	int err = pthread_create(&thread->thread, NULL, run_thread, thread);
+
+	thread->has_thread = !err;
+	return -err;
 }
 
 void sender_thread__join(struct sender_thread *thread)
 {
-	pthread_join(thread->thread, NULL);
+	if (thread->has_thread)
+		pthread_join(thread->thread, NULL);
+	if (thread->finished)
+		return;
+	sender_thread__finish(thread);
+	/* It had no thread whose time could be told. */
+	thread->summary.cpu_ns = -1;
 }
 
 void sender_thread__free(struct sender_thread *thread)

@@ -10,8 +10,8 @@
 #include "slices.h"
 
 /*
- * One connection and the thread that sends on it. The thread writes all of this without a lock;
- * others read it while the thread is parked. Aligned so that no two threads share a cache line (128:
+ * One connection and the thread that sends on it: its own, or one for all (sender_loop.h). The thread
+ * writes all of this without a lock; others read it while the thread is parked. Aligned so that no two threads share a cache line (128:
  * x86 fetches lines in pairs).
  */
 struct sender_thread {
@@ -25,6 +25,10 @@ struct sender_thread {
 	const struct options *options;
 	struct gate *gate;
 	unsigned int index;
+	bool prepared;			/* its messages are there, its strategy is open */
+	bool finished;
+	bool has_thread;
+	int err;			/* 0 while all is well */
 	atomic_bool failed;		/* the reason in flow.failure is final */
 	bool announced;			/* its failure, by the one who controls */
 	pthread_t thread;
@@ -34,11 +38,29 @@ struct sender_thread {
 	struct histogram round_trip;
 } __attribute__((aligned(128)));
 
-/* Takes the descriptor. 0 or -errno. */
-int sender_thread__start(struct sender_thread *thread, const struct options *options,
+/* Takes the descriptor. */
+void sender_thread__init(struct sender_thread *thread, const struct options *options,
 			 struct gate *gate, unsigned int index, int fd);
-/* After the gate has dismissed it. */
+/* Send in a thread of its own: 0 or -errno. */
+int sender_thread__start(struct sender_thread *thread);
+/* After the gate has dismissed it. A connection that nobody ever sent on is closed. */
 void sender_thread__join(struct sender_thread *thread);
 void sender_thread__free(struct sender_thread *thread);
+
+/*
+ * For whoever sends on the connection, in this order. What fails is kept: `failed` for the one who
+ * controls, and sender_thread__has_more() says no from then on.
+ */
+/* In the thread that will send, on the CPU of `place` (placement.h). */
+void sender_thread__prepare(struct sender_thread *thread, unsigned int place);
+void sender_thread__send_next(struct sender_thread *thread);
+/* Nothing unsent, nothing in flight, all accounts up to date. */
+void sender_thread__rest(struct sender_thread *thread);
+void sender_thread__finish(struct sender_thread *thread);
+
+static inline bool sender_thread__has_more(const struct sender_thread *thread)
+{
+	return !thread->err && thread->messages_left;
+}
 
 #endif

@@ -27,7 +27,7 @@ struct strategy {
 	const char *name;
 	const char *const *aliases;	/* NULL-terminated; NULL: none */
 	struct strategy_claim claim;
-	bool in_file;	/* its messages lie in a file in memory, each in one piece: message->file_offset */
+	bool in_file;	/* its messages lie in a file, each in one piece: message->file_offset */
 	int (*open)(struct flow *flow);
 	void (*close)(struct flow *flow);
 	int (*send)(struct flow *flow, struct message *message);

@@ -21,7 +21,8 @@
 
 /*
  * The memlock budget belongs to the user, so a thread with nothing in flight can be refused because
- * of the others'. It then waits here for any thread of this process to reap.
+ * of the others'. It then waits here for any thread of this process to reap; but what the thread
+ * itself has in flight on other connections is reaped by nobody else.
  */
 static struct {
 	pthread_mutex_t lock;
@@ -175,6 +176,13 @@ static int wait_budget(struct flow *flow)
 	flow->zerocopy.counts.enobufs++;
 	if (flow->zerocopy.counts.in_flight)
 		return wait_notification(flow);
+	for (struct flow *other = flow->sibling; other && other != flow; other = other->sibling) {
+		if (!other->zerocopy.counts.in_flight || failure__happened(&other->failure))
+			continue;
+		/* What goes wrong there is that connection's failure, and found at its next turn. */
+		wait_notification(other);
+		return 0;
+	}
 	reaps = budget__wait();
 	if (flow->starved_ns && flow->starved_reaps == reaps) {
 		if (started_ns - flow->starved_ns > STARVED_NS)

@@ -20,10 +20,12 @@ CONTESTS = {
     "traffic": (
         "Sent over veth, one processor for each side: one buffer again and again, in one call a message, "
         "with TCP_NODELAY, the route's congestion control and the kernel's buffer sizes. `one_copy` and "
-        "`bare` have a thread for each connection on both sides, and block in recv(). `one_copy_poll` "
-        "and `sendfile_poll` receive in one thread that polls all connections, as iperf3 does (its "
-        "sender is one thread as well, ours one for each connection). `iperf3_sendfile` is `iperf3 -Z`. "
-        "CPU time is that of a program's whole life.\n"
+        "`bare` have a thread for each connection on both sides, and block in recv(). `one_copy_loop` "
+        "and `sendfile_loop` have one thread on each side for all connections, as iperf3 has "
+        "(`--sender loop`, `--receiver poll`). `one_copy_coalesced` and `sendfile_coalesced` are the same, "
+        "but their receiver, when nothing is there, looks again after 20 us instead of being woken "
+        "(`--coalesce 20`). `iperf3_sendfile` is `iperf3 -Z`; its file and that of `sendfile` lie in the "
+        "same directory. CPU time is that of a program's whole life.\n"
     )
 }
 

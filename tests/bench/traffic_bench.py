@@ -2,7 +2,9 @@
 
 import json
 import random
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from contestants import Ended, Program
@@ -13,22 +15,41 @@ from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (1024, 16384, 65536, 1 << 20)
 CONNECTIONS = (1, 4)
-# Long enough for slow start to be nothing, short enough for all to take three minutes.
-RUN_S = 0.3
+# Long enough for slow start to be nothing, short enough for all to take four minutes.
+RUN_S = 0.2
 BARE = paths.OUTPUT / "tests" / "bare"
 PORT = "5201"
 
-# What is compared, ours first: the same system calls on both sides, and receivers that wait in the same way.
-# The bare loop blocks in recv(), a thread each; iperf3 (until 3.15) reads all connections in one thread,
-# behind select(). The last is no contest of ours: it says what a thread for each connection costs.
+# What is compared, ours first: the same system calls on both sides, and programs that wait in the same way.
+# The bare loop blocks in send() and recv(), a thread each; iperf3 (until 3.15) sends on all connections in
+# one thread and reads them in one, behind select(), and so do ours that are called loop; those called
+# coalesced are not woken by what arrives but look by the clock. iperf3 -Z sends a file of the directory for
+# temporary files, and so do ours. The last is no contest of ours: it says what a thread for each connection
+# costs.
 PAIRS = (
     ("one_copy", "bare"),
-    ("one_copy_poll", "iperf3"),
-    ("sendfile_poll", "iperf3_sendfile"),
+    ("one_copy_loop", "iperf3"),
+    ("one_copy_coalesced", "iperf3"),
+    ("sendfile_loop", "iperf3_sendfile"),
+    ("sendfile_coalesced", "iperf3_sendfile"),
     ("bare", "iperf3"),
 )
 QUANTITIES = ("gbps", "sender_cpu_ns_per_kib", "receiver_cpu_ns_per_kib")
 Sample = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How our two programs serve their connections."""
+
+    sender: str
+    receiver: str
+    coalesce_us: int = 0
+
+
+THREADS = Form("threads", "read")
+LOOP = Form("loop", "poll")
+COALESCED = Form("loop", "poll", 20)
 
 
 class Contest:
@@ -51,24 +72,27 @@ class Contest:
         """Name -> what runs it once."""
         return {
             "one_copy": lambda: self.ours("one_copy"),
-            "one_copy_poll": lambda: self.ours("one_copy", "poll"),
-            "sendfile_poll": lambda: self.ours("sendfile", "poll"),
+            "one_copy_loop": lambda: self.ours("one_copy", LOOP),
+            "one_copy_coalesced": lambda: self.ours("one_copy", COALESCED),
+            "sendfile_loop": lambda: self.ours("sendfile", LOOP),
+            "sendfile_coalesced": lambda: self.ours("sendfile", COALESCED),
             "bare": self.bare,
             "iperf3": lambda: self.iperf3([]),
             "iperf3_sendfile": lambda: self.iperf3(["-Z"]),
         }
 
-    def ours(self, impl: str, reading: str = "read") -> Sample:
+    def ours(self, impl: str, form: Form = THREADS) -> Sample:
         messages = max(1, self.bytes // int(self.size) // int(self.connections))
         common = ["--size", self.size, "--threads", self.connections]
         address = self.topology.addresses["sender"]
         send = ["send", "--impl", impl, "--listen", address, "--messages", str(messages), "--fields", "1"]
         # The peers send the same memory again and again, from one buffer, and read no clock.
-        send += ["--time-every", "1024", "--working-set", "1"]
+        send += ["--time-every", "1024", "--working-set", "1", "--sender", form.sender]
+        send += ["--file", tempfile.gettempdir()] if impl == "sendfile" else []
         sender = self._start("sender", [str(paths.TRAFFIC), *send, *common])
         port = sender.ready(r"listening on \S+:(\d+)")[1]
         receive = ["recv", "--connect", address, "--port", port, "--buffer", self.size]
-        receive += ["--receiver", reading]
+        receive += ["--receiver", form.receiver, "--coalesce", str(form.coalesce_us)]
         receiver = self._start("receiver", [str(paths.TRAFFIC), *receive, *common])
         sent, received = sender.end(), receiver.end()
         report = json.loads(received.output)

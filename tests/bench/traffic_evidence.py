@@ -27,7 +27,14 @@ def behind(result: dict[str, Any]) -> list[str]:
             lines.append(
                 f"- {place(raw)}, {made['ours']} against {made['peer']}: {made['ratio']:.3f}. "
                 + " ".join(evidence(ours, peer))
-                + bare(result, raw, made["peer"])
+                + "".join(
+                    others(result, raw, made["peer"], name, what)
+                    for name, what in (
+                        ("bare", "The bare loop"),
+                        (made["ours"].replace("_loop", "_coalesced"), "A receiver that is not woken"),
+                    )
+                    if name != made["ours"]
+                )
             )
     if not lines:
         return []
@@ -66,11 +73,11 @@ def evidence(ours: list[dict[str, float]], peer: list[dict[str, float]]) -> list
     ]
 
 
-def bare(result: dict[str, Any], raw: dict[str, Any], peer: str) -> str:
-    """What the least possible program with a thread for each connection reaches against the same peer."""
+def others(result: dict[str, Any], raw: dict[str, Any], peer: str, name: str, what: str) -> str:
+    """What another program of ours reaches against the same peer."""
     for made in result["comparisons"]:
         contest = (made["ours"], made["peer"], made["quantity"])
-        if contest == ("bare", peer, "gbps") and made["factors"] == factors(raw):
+        if contest == (name, peer, "gbps") and made["factors"] == factors(raw):
             interval = f"{made['low']:.3f} to {made['high']:.3f}"
-            return f" The bare loop reaches {made['ratio']:.3f} ({interval}) of {peer}."
+            return f" {what} reaches {made['ratio']:.3f} ({interval}) of {peer}."
     return ""

@@ -41,6 +41,25 @@ def test_send_23_count_23(impl: str) -> None:
     assert record["overhead"]["ratio"] is None and record["overhead"]["reason"]
 
 
+@pytest.mark.parametrize(("impl", "more"), [("zero_copy", ()), ("sendfile", ("--file", "/tmp"))])
+def test_one_thread_on_each_side_is_counted_to_the_byte_of_each_connection(
+    impl: str, more: tuple[str, ...]
+) -> None:
+    form = ("--sender", "loop", "--receiver", "poll", "--coalesce", "20", "--threads", "4", *more)
+    record = record_of("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE), *form, check=None)
+    assert broken_identities(record) == []
+    sent = hook(record, "send_bytes")
+    assert (sent["calls"], sent["bytes"]) == (4 * MESSAGES, 4 * MESSAGES * SIZE)
+    assert hook(record, "receive_bytes")["bytes"] == 4 * MESSAGES * SIZE
+    for side in ("sender", "receiver"):
+        threads = record["traffic"][side]["threads"]
+        assert [thread["bytes"] for thread in threads] == [MESSAGES * SIZE] * 4
+        assert [thread["cpu_ns"] is None for thread in threads] == [False, True, True, True]
+    workload = record["workload"]
+    assert (workload["sender"], workload["receiver"], workload["coalesce_us"]) == ("loop", "poll", 20)
+    assert workload["file"] == ("/tmp" if more else None)
+
+
 def rows(record: Record, account: str) -> list[Record]:
     return [row for row in record["ledger"] if row["account"] == account]
 

@@ -171,6 +171,61 @@ def test_one_polling_thread_reads_all_connections() -> None:
     assert threads[0]["cpu_ns"] > 0 and [thread["cpu_ns"] for thread in threads[1:]] == [None] * 3
 
 
+LOOP = ["--sender", "loop", "--threads", "4"]
+POLL = ["--receiver", "poll", "--threads", "4"]
+
+
+@pytest.mark.parametrize("impl", STRATEGIES)
+@pytest.mark.parametrize("size", [8, 1001, 300000])
+def test_one_thread_sends_on_all_connections_in_turn(impl: str, size: int) -> None:
+    sent, received = run_pair(
+        ["--impl", impl, "--messages", "23", "--size", str(size), "--verify", *LOOP],
+        ["--size", str(size), "--verify", *POLL],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    each = 0 if impl == "null" else 23 * size
+    threads = sent.report["threads"]
+    assert [thread["messages"] for thread in threads] == [23] * 4
+    assert [thread["bytes"] for thread in threads] == [each] * 4
+    assert sorted(thread["bytes"] for thread in received.report["threads"]) == [each] * 4
+    assert received.report["verify"]["checked_bytes"] == 4 * each == sent.report["bytes"]
+    assert sent.report["calls"] == {"null": 0, "per_field": 4 * 23 * 8}.get(impl, 4 * 23)
+    assert sum(count for _, count in sent.report["slices"]) == 4 * each
+    assert sent.report["histograms"]["send_time_ns"]["count"] == 4 * 23
+    assert len({thread["tid"] for thread in threads}) == 1
+    # the time of the one thread is known, the part of each connection is not
+    assert threads[0]["cpu_ns"] > 0 and [thread["cpu_ns"] for thread in threads[1:]] == [None] * 3
+    assert sent.report["options"]["sender"] == "loop"
+
+
+def test_each_connection_of_one_thread_has_its_own_completions() -> None:
+    sent, received = run_pair(
+        ["--impl", "zero_copy", "--messages", "500", "--size", "16K", "--verify", "--touch", *LOOP],
+        ["--size", "16K", "--verify", "--touch", *POLL],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    account = sent.report["zerocopy"]
+    assert account["sends"] == account["completions"] == 4 * 500
+    assert account["bytes_sent"] == 4 * 500 * 16384
+    assert account["in_flight"] == 0
+    assert sent.report["histograms"]["completion_time_ns"]["count"] == 4 * 500
+
+
+def test_a_connection_that_is_not_read_does_not_stop_the_others() -> None:
+    """One thread, two connections: what one does not take is not waited for while the other has room."""
+    options = ["--impl", "one_copy", "--size", "4K", "--sender", "loop", "--threads", "2"]
+    with running("send", *options) as sender:
+        place = ("127.0.0.1", int(listening_port(sender)))
+        with socket.create_connection(place) as read, socket.create_connection(place):
+            read.settimeout(SECONDS_MAX)
+            got = 0
+            while got < 64 << 20:
+                taken = len(read.recv(1 << 20))
+                assert taken, "the sender has closed"
+                got += taken
+            sender.kill()
+
+
 @pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc", "poll"])
 def test_every_receiver_gets_every_byte(receiver: str) -> None:
     size = [] if receiver == "trunc" else ["--verify"]
@@ -181,6 +236,29 @@ def test_every_receiver_gets_every_byte(receiver: str) -> None:
     assert (sent.status, received.status) == (0, 0), received.stderr
     assert received.report["bytes"] == 200 * 4096
     assert received.report["truncated_bytes"] == (200 * 4096 if receiver == "trunc" else 0)
+
+
+@pytest.mark.parametrize("sender", ["threads", "loop"])
+def test_a_receiver_that_looks_by_the_clock_gets_every_byte(sender: str) -> None:
+    sent, received = run_pair(
+        ["--impl", "one_copy", "--messages", "400", "--size", "10007", *LOOP, "--sender", sender, "--verify"],
+        ["--size", "10007", "--verify", *POLL, "--coalesce", "200"],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert received.report["verify"]["checked_bytes"] == 4 * 400 * 10007 == sent.report["bytes"]
+    assert received.report["options"]["coalesce_us"] == 200
+
+
+def test_messages_from_a_file_on_a_disk(tmp_path: Path) -> None:
+    both = ["--size", "100003", "--verify", "--working-set", "3"]
+    sent, received = run_pair(
+        ["--impl", "sendfile", "--messages", "50", *both, "--file", str(tmp_path)], [*both]
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert received.report["verify"]["checked_bytes"] == 50 * 100003 == sent.report["spliced"]["bytes"]
+    assert sent.report["options"]["file"] == str(tmp_path)
+    # it never had a name
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_drill_corrupts_and_the_receiver_sees_it() -> None:
@@ -233,15 +311,20 @@ TOTALS = {"t_ns", "bytes", "messages", "calls", "process_cpu_ns", "user_ns", "sy
 }
 
 
+FORMS = {
+    "threads": ([], []),
+    "loop": (["--sender", "loop"], ["--receiver", "poll"]),
+    "coalesced": (["--sender", "loop"], ["--receiver", "poll", "--coalesce", "50"]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("impl", SENDING)
-def test_every_mark_is_exact_on_both_sides(impl: str) -> None:
-    with running(
-        "send", "--impl", impl, "--size", "20000", "--threads", "2", "--control", "--verify"
-    ) as sender:
+def test_every_mark_is_exact_on_both_sides(impl: str, form: str) -> None:
+    both = ["--size", "20000", "--threads", "2", "--control", "--verify"]
+    with running("send", "--impl", impl, *both, *FORMS[form][0]) as sender:
         port = str(event(sender)["port"])
-        with running(
-            *("recv", "--port", port, "--threads", "2", "--control", "--size", "20000", "--verify")
-        ) as receiver:
+        with running("recv", "--port", port, *both, *FORMS[form][1]) as receiver:
             assert event(receiver)["event"] == "connected"
             assert event(sender) == {"event": "connected", "threads": 2}
             tell(sender, "go")
@@ -331,8 +414,11 @@ def test_the_death_of_the_master_ends_both() -> None:
                 assert process.wait(SECONDS_MAX) == 1
 
 
-def test_a_killed_receiver_is_reported() -> None:
-    with running("send", "--impl", "zero_copy", "--control", "--size", "100000") as sender:
+@pytest.mark.parametrize("sending", ["threads", "loop"])
+def test_a_killed_receiver_is_reported(sending: str) -> None:
+    with running(
+        "send", "--impl", "zero_copy", "--control", "--size", "100000", "--sender", sending
+    ) as sender:
         port = str(event(sender)["port"])
         with running("recv", "--port", port) as receiver:
             event(sender)
@@ -474,6 +560,13 @@ WRONG = [
     ([*SEND, "--working-set", "0"], "out of range"),
     ([*SEND, "--size", "1G", "--working-set", "65536"], "lower --working-set"),
     (["send", "--impl", "null", "--mode", "rr"], "no answer"),
+    ([*SEND, "--sender", "poll"], "threads, loop"),
+    ([*SEND, "--sender", "loop", "--mode", "rr"], "use --sender threads"),
+    ([*SEND, "--file", "/tmp"], "one_copy does not send from a file"),
+    (["send", "--impl", "sendfile", "--file", "/nowhere"], "choose another directory"),
+    ([*RECV, "--coalesce", "50"], "use --receiver poll"),
+    ([*RECV, "--coalesce", "1000000", "--receiver", "poll"], "out of range"),
+    ([*RECV, "--coalesce", "9", "--receiver", "poll", "--mode", "rr", "--size", "4K"], "wait for the timer"),
     ([*SEND, "--sise", "1"], "--sise: unknown"),
     ([*SEND, "--s", "1"], "stands for several"),
     ([*SEND, "--size"], "value is missing"),
@@ -530,10 +623,11 @@ def test_a_message_above_the_memlock_limit_is_refused_with_the_arithmetic() -> N
     assert "256 + 2 pages = 1032 KiB, the limit is 64 KiB" in done.stderr
 
 
-def test_a_tight_memlock_budget_is_waited_for_and_counted() -> None:
-    """Room for one message at a time, two threads: each must wait for the other, none may starve."""
+@pytest.mark.parametrize("sending", ["threads", "loop"])
+def test_a_tight_memlock_budget_is_waited_for_and_counted(sending: str) -> None:
+    """Room for one message at a time, two connections: each must wait for the other, none may starve."""
     command = [*unprivileged(100), "send", "--impl", "zero_copy", "--size", "64K", "--messages", "300"]
-    command += ["--threads", "2", "--verify"]
+    command += ["--threads", "2", "--verify", "--sender", sending]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sender:
         try:
             port = listening_port(sender)

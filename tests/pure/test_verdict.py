@@ -204,6 +204,21 @@ def test_names_the_limit(shares: tuple[Any, ...], who: str, words: str) -> None:
     assert words in limit["evidence"]
 
 
+@pytest.mark.parametrize(
+    ("side", "form"), [("sender", {"sender": "loop"}), ("receiver", {"receiver": "poll"})]
+)
+def test_a_thread_that_has_all_connections_is_full_with_its_own_time(side: str, form: Record) -> None:
+    raw = builders.without_task_clock(builders.raw_record("one_copy", threads=4))
+    raw["workload"] |= form
+    raw["machine"]["cpus_online"] = 8
+    for segment in raw["run"]["segments"]:
+        for other in ("sender", "receiver"):
+            segment[other]["process_cpu_ns"] = round(builders.SEGMENT_NS * (0.97 if other == side else 1.2))
+    full: Record = ledger.derive(raw)
+    assert full["verdict"]["limit"]["who"] == side
+    assert full["sides"][side]["on_cpu_share_of_wall"] == pytest.approx(0.97)
+
+
 def test_no_tcp_info_is_no_guess() -> None:
     raw = builders.without_task_clock(builders.raw_record("one_copy"))
     for segment in raw["run"]["segments"]:

@@ -38,7 +38,9 @@ NOT_MEASURED = ("out", "json", "explain", "verbose", "quiet", "keep")
 AT_THE_TOP = {"duration": "duration_s", "repeat": "repeats", "seed": "seed"}
 # Others are texts, or switches where the option takes no value.
 BYTES = ("size", "buffer", "sndbuf", "rcvbuf")
-COUNTS = ("fields", "threads", "working_set", "time_every", "mtu", "messages", "frequency", "gate")
+COUNTS = (
+    *("fields", "threads", "working_set", "time_every", "mtu", "messages", "frequency", "gate", "coalesce"),
+)
 SECONDS = ("warmup",)
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

@@ -39,8 +39,15 @@ def find_limit(record: Record) -> dict[str, str]:
 def on_cpu_share(record: Record, side: str) -> float | None:
     """CPU time of a side's process over the wall time of its threads in the ledger segments (0..1)."""
     segments = select(record, "ledger")
-    threads_ns = wall_ns(segments) * int(record["workload"]["threads"])
+    threads_ns = wall_ns(segments) * threads_of(record, side)
     return cpu_time(record, side).ns / threads_ns if threads_ns > 0 else None
+
+
+def threads_of(record: Record, side: str) -> int:
+    """How many threads of a side have the work: one for each connection, or one for all of them."""
+    workload = record["workload"]
+    one = workload.get("sender") == "loop" if side == "sender" else workload["receiver"] == "poll"
+    return 1 if one else int(workload["threads"])
 
 
 def machine_share(record: Record) -> float | None:

@@ -30,8 +30,9 @@ TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
 FROM_TRAFFIC = (
     *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
-    *("verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
+    *("sender", "file", "verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
 )
+FROM_RECEIVER = ("receiver", "coalesce_us", "rcvbuf_bytes")
 AVAILABLE_CONGESTION = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
@@ -105,6 +106,7 @@ def resolve_traffic(args: argparse.Namespace) -> Traffic:
     common += _given("--working-set", args.working_set)
     common += ["--verify"] * args.verify + ["--touch"] * args.touch
     send = ["--impl", args.impl, *common, "--align", args.align, "--pages", args.pages]
+    send += ["--sender", args.sender, *_given("--file", args.file)]
     send += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
     if args.messages is not None:
         send += ["--messages", str(args.messages)]
@@ -112,13 +114,16 @@ def resolve_traffic(args: argparse.Namespace) -> Traffic:
         *common,
         "--receiver",
         args.receiver,
+        "--coalesce",
+        args.coalesce,
         "--buffer",
         args.buffer,
         *_given("--rcvbuf", args.rcvbuf),
         *_cpus(receiver_cpus),
     ]
     resolved = _ask_traffic(["send", *send, "--check"])
-    _ask_traffic(["recv", *receive, "--port", "1", "--check"])
+    received = _ask_traffic(["recv", *receive, "--port", "1", "--check"])
+    resolved |= {key: received[key] for key in FROM_RECEIVER}
     return Traffic(tuple(send), tuple(receive), resolved)
 
 
@@ -189,9 +194,7 @@ def choose_congestion(asked: str | None, sysctl: Path = AVAILABLE_CONGESTION) ->
 
 def workload_section(args: argparse.Namespace, resolved: dict[str, Any]) -> dict[str, Any]:
     """The record's `workload`, from the options as the traffic program resolved them."""
-    section = {key: resolved[key] for key in FROM_TRAFFIC}
-    section["receiver"] = args.receiver
-    section["rcvbuf_bytes"] = resolved.get("rcvbuf_bytes")
+    section = {key: resolved[key] for key in (*FROM_TRAFFIC, *FROM_RECEIVER)}
     section["duration_s"] = None if args.messages is not None else args.duration
     section["messages"] = args.messages
     section["placement"] = "chosen" if args.sender_cpus or args.receiver_cpus else args.placement

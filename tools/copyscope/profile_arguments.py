@@ -55,7 +55,10 @@ def parser() -> argparse.ArgumentParser:
     )
     work.add_argument("--fields", default="8", metavar="N", help="buffers per message, 1..1024; default 8")
     work.add_argument(
-        "--threads", default="1", metavar="N", help="connections, one thread on each side; default 1"
+        "--threads",
+        default="1",
+        metavar="N",
+        help="connections, mostly a thread each on both sides; default 1",
     )
     work.add_argument(
         "--duration", type=float, default=5.0, metavar="S", help="measuring time in seconds; default 5"
@@ -73,6 +76,21 @@ def parser() -> argparse.ArgumentParser:
         "--receiver",
         default="read",
         help="read (default), recvmsg, trunc (MSG_TRUNC: no copy), or poll (one thread for all connections)",
+    )
+    work.add_argument(
+        "--coalesce",
+        default="0",
+        metavar="US",
+        help="with --receiver poll: look every so many us when nothing is there, instead of being woken;"
+        " default 0",
+    )
+    work.add_argument(
+        "--sender",
+        default="threads",
+        help="threads (default, one for each connection) or loop (one sends on all in turn)",
+    )
+    work.add_argument(
+        "--file", metavar="DIR", help="where a strategy that sends from a file has it; default in memory"
     )
     work.add_argument("--align", default="heap", help="heap (default) or page")
     work.add_argument("--pages", default="4k", help="4k (default), thp or hugetlb")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from copyscope.metrics import METRICS
 from copyscope.points import Estimate, Missing
 from copyscope.published import COLUMNS, Cell, published_cells
-from copyscope.settings import settings
+from copyscope.settings import left_alone, settings
 from copyscope.sheet import ALWAYS, Row
 from copyscope.taxonomy import ACCOUNTS
 
@@ -27,15 +27,16 @@ Table = list[dict[str, Cell]]
 def results_table(rows: Sequence[Row], experiment: str) -> Table:
     """One line per point: the published columns, the settings, the machine, each metric with its interval."""
     extra = sorted({name for row in rows for name in row.factors} - NAMED)
-    return [_results_line(row, experiment, extra) for row in rows]
+    hidden = left_alone(row.point.records[0] for row in rows) | NAMED
+    return [_results_line(row, experiment, extra, hidden) for row in rows]
 
 
-def _results_line(row: Row, experiment: str, extra: Sequence[str]) -> dict[str, Cell]:
+def _results_line(row: Row, experiment: str, extra: Sequence[str], hidden: Set[str]) -> dict[str, Cell]:
     first = row.point.records[0]
     line = published_cells(row, experiment)
     line |= {"valid_runs": row.valid, "invalid_runs": row.invalid}
     known = settings(first)
-    line |= {name: value for name, value in known.items() if name not in NAMED}
+    line |= {name: value for name, value in known.items() if name not in hidden}
     line |= {name: _as_cell(row.factors.get(name)) for name in extra if name not in known}
     line |= {name: first["machine"].get(name) for name in MACHINE}
     for name in METRICS:

@@ -97,12 +97,19 @@ def judged_lines(verdict: Record, title: str, labels: Sequence[tuple[str, str]],
     return lines
 
 
+def _threads_text(workload: dict[str, Any]) -> str:
+    """What `threads` says: connections, and a thread for each or one for all."""
+    count = workload["threads"]
+    if workload.get("sender") == "loop":
+        return f"{count} connection{'' if count == 1 else 's'} in one sending thread"
+    return f"{count} thread{'' if count == 1 else 's'}"
+
+
 def _workload_text(record: Record) -> str:
     workload, topology, machine = record["workload"], record["topology"], record["machine"]
-    threads = workload["threads"]
     parts = [
         f"{units.format_bytes(workload['size_bytes'])} in {workload['fields']} fields",
-        f"{threads} thread{'' if threads == 1 else 's'}",
+        _threads_text(workload),
         topology["kind"] + ("" if topology["mtu_bytes"] is None else f" (MTU {topology['mtu_bytes']})"),
         f"{units.format_seconds(record['run']['measured_s'])} measured",
         f"Linux {machine['kernel']}",
@@ -110,7 +117,11 @@ def _workload_text(record: Record) -> str:
     if workload["mode"] != "stream":
         parts.insert(2, workload["mode"])
     if workload["receiver"] != "read":
-        parts.insert(2, f"receiver {workload['receiver']}")
+        coalesced = workload.get("coalesce_us")
+        every = f" every {coalesced} us" if coalesced else ""
+        parts.insert(2, f"receiver {workload['receiver']}{every}")
+    if workload.get("file"):
+        parts.insert(2, f"file in {workload['file']}")
     return f"{workload['impl']}: {', '.join(parts)}"
 
 
