@@ -4,7 +4,7 @@
 
 Run it inside a guest (boot.sh), with one processor and with two (COPYSCOPE_GUEST_CPUS). Each run hooks a
 stream over loopback anew, every call timed. What the calls spent in each function must add up to what the
-calls took to the nanosecond: both are differences of the same readings. One line of JSON per run, one for all.
+calls took to the nanosecond: both are differences of the same readings. A line of JSON per run, one for all.
 """
 
 import argparse
