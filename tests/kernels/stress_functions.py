@@ -10,6 +10,7 @@ calls took to the nanosecond: both are differences of the same readings. A line 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -25,6 +26,10 @@ WAIT_S = 30 * float(os.environ.get("COPYSCOPE_SLOW", "1"))
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """One stream, hooked for a while; what the collector reports of it."""
     with ExitStack() as stack:
+        for _ in range(options.rivals):
+            rival = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+            stack.callback(rival.wait)
+            stack.callback(rival.kill)
         argv = [str(paths.TRAFFIC), "send", "--impl", options.impl, "--size", options.size]
         sender = Child("sender", [*argv, "--control", "--listen", "127.0.0.1"])
         stack.callback(sender.end)
@@ -72,6 +77,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--segments", type=int, default=1, help="times that the hooks come and go in a run")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each segment")
+    parser.add_argument("--rivals", type=int, default=0, help="programs that want the processors, too")
     parser.add_argument("--impl", default="zero_copy")
     parser.add_argument("--size", default="40000")
     parser.add_argument("--attach", default="fentry")
