@@ -87,22 +87,29 @@ struct shadow_frame {
 	__u32 row;
 };
 
-/* The functions that one task is in, its clock and its counters. */
+/*
+ * The functions that one task is in, its clock and its counters. Both are the task's own: those of the CPU less off_cpu, modulo
+ * 2^64, because what a counter was on the CPU that was left and on the one that came may be in any order.
+ */
 struct shadow {
-	/* Since when nothing has been charged to the innermost frame; ns is 0 while the task is off its CPU. */
+	/* Since when nothing has been charged to the innermost frame. */
 	struct reading since;
 	struct reading root;
+	/* Of the CPU, when the task left it; ns is 0 while it runs. Written by sched_switch only, as the next two. */
 	struct reading off_cpu_since;
-	/* Modulo 2^64: what a counter was on the CPU that was left and on the one that came may be in any order. */
 	struct reading off_cpu;
-	/* off_cpu when the program that works on this began: a preempted program must not count that time. */
-	struct reading off_cpu_before;
-	__u64 random;
+	/* How often off_cpu has grown. */
+	__u32 switches;
 	__u32 depth;
+	__u64 random;
+	/* All that was charged since the root began. */
+	__u64 charged_ns;
 	__u32 softirqs;
 	__u32 busy;
 	/* Is this call timed, or only counted? */
 	__u32 timed;
+	/* Which of `spent` belong to this call, one bit each; what is in the others is old. */
+	__u32 charged;
 	/* Calls until the end of this round of gate_one_in, and how many are left when one is timed. */
 	__u32 gate_left;
 	__u32 gate_pick;
@@ -110,7 +117,8 @@ struct shadow {
 	/* What was charged since the root began, by context and category: added to the cells when it ends. */
 	struct reading spent[CONTEXTS][CATEGORY_SLOTS];
 };
-_Static_assert(sizeof(struct shadow) == 232 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
+_Static_assert(CONTEXTS * CATEGORY_SLOTS <= 32, "charged");
+_Static_assert(sizeof(struct shadow) == 208 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
 
 /* The unit of squares: of nanoseconds they would not fit. */
 #define SQUARE_SHIFT 6

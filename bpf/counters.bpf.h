@@ -57,6 +57,20 @@ static __always_inline void copy_reading(struct reading *to, const struct readin
 		to->counters[i] = from->counters[i];
 }
 
+static __always_inline void add_reading(struct reading *sum, const struct reading *part)
+{
+	sum->ns += part->ns;
+	EACH_COUNTER(i)
+		sum->counters[i] += part->counters[i];
+}
+
+static __always_inline void subtract_reading(struct reading *sum, const struct reading *part)
+{
+	sum->ns -= part->ns;
+	EACH_COUNTER(i)
+		sum->counters[i] -= part->counters[i];
+}
+
 /* sum += later - earlier */
 static __always_inline void add_between(struct reading *sum, const struct reading *earlier, const struct reading *later)
 {

@@ -152,12 +152,21 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 FUNCTIONS(FUNCTION)
 #undef FUNCTION
 
-static __always_inline struct shadow *shadow_of(__u32 tid)
+/*
+ * A task whose clock is being followed; NULL for any other. Also one that is preempted in the middle of a program, before
+ * its first root is there or after it is gone: on kernels that preempt (PREEMPT_LAZY, the default of 7.x) programs on
+ * functions only have migration disabled. Nothing is charged here: that is for the task's own programs.
+ */
+static __always_inline struct shadow *followed(const struct task_struct *task)
 {
-	__u32 key = task_key(tid);
-	struct shadow *shadow = bpf_map_lookup_elem(&shadows, &key);
+	struct shadow *shadow;
+	__u32 key;
 
-	return shadow && shadow->depth ? shadow : NULL;
+	if (side_of(task->tgid) == SIDE_OTHER)
+		return NULL;
+	key = task_key(task->pid);
+	shadow = bpf_map_lookup_elem(&shadows, &key);
+	return shadow && shadow->timed && (shadow->depth || shadow->busy) ? shadow : NULL;
 }
 
 SEC("?tp_btf/sched_switch")
@@ -166,27 +175,18 @@ int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct ta
 	struct reading now = {};
 	struct shadow *shadow;
 
-	if (side_of(prev->tgid) != SIDE_OTHER) {
-		shadow = shadow_of(prev->pid);
-		if (shadow && shadow->timed) {
-			read_now(&now);
-			if (!shadow->busy) {
-				charge(shadow, &now);
-				shadow->since.ns = 0;
-			}
-			copy_reading(&shadow->off_cpu_since, &now);
-		}
+	shadow = followed(prev);
+	if (shadow) {
+		read_now(&now);
+		copy_reading(&shadow->off_cpu_since, &now);
 	}
-	if (side_of(next->tgid) != SIDE_OTHER) {
-		shadow = shadow_of(next->pid);
-		if (shadow && shadow->timed && shadow->off_cpu_since.ns) {
-			if (!now.ns)
-				read_now(&now);
-			add_between(&shadow->off_cpu, &shadow->off_cpu_since, &now);
-			shadow->off_cpu_since.ns = 0;
-			if (!shadow->busy)
-				copy_reading(&shadow->since, &now);
-		}
+	shadow = followed(next);
+	if (shadow && shadow->off_cpu_since.ns) {
+		if (!now.ns)
+			read_now(&now);
+		add_between(&shadow->off_cpu, &shadow->off_cpu_since, &now);
+		shadow->off_cpu_since.ns = 0;
+		shadow->switches++;
 	}
 	return 0;
 }

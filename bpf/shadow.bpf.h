@@ -12,6 +12,9 @@ const volatile __u32 gate_one_in = 1;
 const volatile __u64 gate_seed;
 __u64 shadows_made;
 
+/* A task that is preempted each time it looks at the clock is not to be expected. */
+#define READ_ATTEMPTS 4
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SHADOWS_MAX);
@@ -61,14 +64,21 @@ static __always_inline __u32 innermost(struct shadow *shadow)
 	return frame ? frame->category : CATEGORY_NONE;
 }
 
+#define CHARGED(context, category) (1u << ((context) * CATEGORY_SLOTS + (category)))
+
 /* The time since the last event, and the counters, belong to the innermost function. */
 static __always_inline void charge(struct shadow *shadow, const struct reading *now)
 {
-	struct reading *spent;
+	static const struct reading none = {};
+	__u32 context = !!shadow->softirqs, category = innermost(shadow) & (CATEGORY_SLOTS - 1);
+	struct reading *spent = &shadow->spent[context][category];
 
-	if (!shadow->timed || !shadow->depth || !shadow->since.ns)
+	if (!shadow->timed || !shadow->depth)
 		return;
-	spent = &shadow->spent[!!shadow->softirqs][innermost(shadow) & (CATEGORY_SLOTS - 1)];
+	if (!(shadow->charged & CHARGED(context, category)))
+		copy_reading(spent, &none);
+	shadow->charged |= CHARGED(context, category);
+	shadow->charged_ns += now->ns - shadow->since.ns;
 	add_between(spent, &shadow->since, now);
 	copy_reading(&shadow->since, now);
 }
@@ -84,12 +94,11 @@ static __always_inline void push(struct shadow *shadow, __u32 category, __u64 by
 		return;
 	}
 	if (!depth && shadow->timed) {
-		static const struct reading none = {};
-
 		copy_reading(&shadow->root, now);
 		copy_reading(&shadow->since, now);
-		copy_reading(&shadow->off_cpu, &none);
-		copy_reading(&shadow->off_cpu_before, &none);
+		/* Of a root whose exit did not fire, nothing is left. */
+		shadow->charged = 0;
+		shadow->charged_ns = 0;
 	}
 	shadow->depth = depth + 1;
 	frame = top_frame(shadow);
@@ -108,22 +117,20 @@ static __always_inline void settle(struct shadow *shadow, __u32 side, __u32 cont
 	struct function_cell *cell;
 	__u64 rounded;
 
-	if (!spent->ns)
+	if (!(shadow->charged & CHARGED(context, category)))
 		return;
 	cell = bpf_map_lookup_elem(&function_cells, &index);
 	if (!cell)
 		return;
 	rounded = (spent->ns + (1 << (SQUARE_SHIFT - 1))) >> SQUARE_SHIFT;
 	cell->squares += rounded * rounded;
-	cell->self.ns += spent->ns;
-	spent->ns = 0;
-	EACH_COUNTER(i) {
-		cell->self.counters[i] += spent->counters[i];
-		spent->counters[i] = 0;
-	}
+	add_reading(&cell->self, spent);
 }
 
-/* The end of a root; once per call and not inlined: it is the same in all programs, and long. */
+/*
+ * The end of a root; once per call and not inlined: it is the same in all programs, and long. What was charged since its
+ * beginning must be what it took: where it is not, its time is left out, and that is counted.
+ */
 static __noinline int end_root(struct shadow *shadow, const struct reading *now)
 {
 	__u32 side = current_side();
@@ -134,11 +141,12 @@ static __noinline int end_root(struct shadow *shadow, const struct reading *now)
 	root->calls++;
 	if (!shadow->timed)
 		return 0;
+	if (shadow->charged_ns != now->ns - shadow->root.ns) {
+		count_loss(LOSS_SHADOW_BROKEN);
+		return 0;
+	}
 	root->timed_calls++;
 	add_between(&root->inclusive, &shadow->root, now);
-	root->inclusive.ns -= shadow->off_cpu_before.ns;
-	EACH_COUNTER(i)
-		root->inclusive.counters[i] -= shadow->off_cpu_before.counters[i];
 	for (__u32 context = 0; context < CONTEXTS; context++)
 		for (__u32 category = 0; category < CATEGORY_CNT; category++)
 			settle(shadow, side, context, category);
@@ -239,20 +247,25 @@ static __always_inline void choose(struct shadow *shadow)
 }
 
 /*
- * Of a call that is not timed, neither the clock nor the counters are read. off_cpu_before is the time off the CPU as of
- * this look, also when the program is preempted in the middle of it.
+ * The task's own clock and counters: those of its CPU, less what they did while it was off the CPU. They stand still while
+ * it is, wherever in a program it was preempted. Of a call that is not timed, neither is read.
  */
 static __noinline int read_if_timed(struct shadow *shadow, struct reading *now)
 {
 	if (!shadow->timed)
 		return 0;
-	read_now(now);
-	if (*(volatile __u64 *)&shadow->off_cpu.ns != shadow->off_cpu_before.ns) {
-		/* The last charge was before that: the time off the CPU must not be in the next one. */
-		add_between(&shadow->since, &shadow->off_cpu_before, &shadow->off_cpu);
-		copy_reading(&shadow->off_cpu_before, &shadow->off_cpu);
+	for (int i = 0; i < READ_ATTEMPTS; i++) {
+		__u32 switches = *(volatile __u32 *)&shadow->switches;
+
+		barrier();
 		read_now(now);
+		subtract_reading(now, &shadow->off_cpu);
+		barrier();
+		if (*(volatile __u32 *)&shadow->switches == switches)
+			return 0;
+		/* It was preempted in between: what was read is of before and after. */
 	}
+	count_loss(LOSS_SHADOW_BROKEN);
 	return 0;
 }
 
@@ -286,22 +299,18 @@ static __always_inline struct shadow *begin(int root)
 		return NULL;
 	}
 	shadow->busy = 1;
+	/* From here on sched_switch minds the task's clock: before it is read. */
+	barrier();
 	if (!shadow->depth)
 		choose(shadow);
-	if (shadow->timed)
-		copy_reading(&shadow->off_cpu_before, &shadow->off_cpu);
+	barrier();
 	return shadow;
 }
 
-/*
- * The end of a program's work. Programs on functions may be preempted on some kernels: then what passed while the task was
- * off the CPU belongs to nobody. (In a virtual machine the host may take the CPU away at any instruction, and the late
- * timer interrupt then preempts: it is not as rare as the few instructions of a program are.)
- */
+/* The end of a program's work. */
 static __always_inline void finish(struct shadow *shadow)
 {
-	if (shadow->timed && shadow->off_cpu.ns != shadow->off_cpu_before.ns)
-		add_between(&shadow->since, &shadow->off_cpu_before, &shadow->off_cpu);
+	barrier();
 	shadow->busy = 0;
 }
 

@@ -20,6 +20,12 @@ def figures_of(record: Record) -> dict[str, str]:
             f"{shares[0]} % of the kernel time by function hooks,"
             f" {shares[1]} % ({shares[2]} to {shares[3]}) sampled"
         )
+    for row in tiers.inside_calls(record):
+        if row["ratio"] is not None:
+            found[f"{impl}, {row['side']}, all roots of its calls"] = (
+                f"{row['inside_ns'] / 1e6:.1f} ms of {row['calls_ns'] / 1e6:.1f} ms"
+                f" in {row['calls']:,} calls: {row['ratio']:.3f}"
+            )
     for row in tiers.coverage(record):
         if row["ratio"] is not None:
             found[f"{impl}, {row['side']}, all roots"] = (

@@ -159,7 +159,11 @@ def read_ledger(impl: str, record: dict[str, Any], outcome: Outcome) -> None:
         outcome.problems.append(f"profile {impl}: unattributed {unknown / total:.1%}, not below 5 %")
     if not record["verdict"]["valid"]:
         reasons = record["verdict"]["reasons"]
-        # A program that interrupts itself on a processor is not run: losses, which mark the run (METHOD.md).
-        lossy = any(reason.startswith("loss: recursion_") for reason in reasons)
-        said = outcome.remarks if lossy else outcome.problems
-        said.append(f"profile {impl}: not valid: {'; '.join(reasons)}")
+        # A program that meets itself on a processor is not run: losses, which mark the run (METHOD.md).
+        # Whatever else a run says against itself is a failure, with losses or without.
+        lost = [reason for reason in reasons if reason.startswith("loss: recursion_")]
+        if lost:
+            outcome.remarks.append(f"profile {impl}: not valid: {'; '.join(lost)}")
+        if len(lost) < len(reasons):
+            others = "; ".join(reason for reason in reasons if reason not in lost)
+            outcome.problems.append(f"profile {impl}: not valid: {others}")

@@ -75,18 +75,26 @@ def test_a_good_guest_has_no_problem_and_both_roots_make_it_exact(tmp_path: Path
     assert (one.count("passed"), one.count("skipped"), one.count("failed")) == (1, 1, 0)
 
 
-def test_a_run_that_marks_itself_for_its_losses_is_a_remark(tmp_path: Path) -> None:
+def test_losses_of_a_run_are_a_remark_and_nothing_else_is(tmp_path: Path) -> None:
     record = ledger.derive(raw_record("one_copy"))
     record["samples"] = [{**row, "category": "copy_in"} for row in record["samples"]]
-    for reasons, problems, remarks in (
-        (["loss: recursion_send: 4 of 900: more than 0.1 %", "identity: 3 is not 4"], 0, 1),
-        (["identity: 3 is not 4"], 1, 0),
+    lost = ["loss: recursion_send: 4 of 900: more than 0.1 %", "loss: recursion_pin: 1 of 9: more than 0.1 %"]
+    for number, (reasons, problems, remarks) in enumerate(
+        (
+            (lost, [], [f"profile one_copy: not valid: {'; '.join(lost)}"]),
+            (
+                [lost[0], "identity: 3 is not 4"],
+                ["profile one_copy: not valid: identity: 3 is not 4"],
+                [f"profile one_copy: not valid: {lost[0]}"],
+            ),
+            (["identity: 3 is not 4"], ["profile one_copy: not valid: identity: 3 is not 4"], []),
+        )
     ):
         record["verdict"] |= {"valid": False, "reasons": reasons}
-        kept = leave(tmp_path / str(problems))
+        kept = leave(tmp_path / str(number))
         (kept / "ledger-one_copy.json").write_text(json.dumps(record))
         one = outcome_of(kept)
-        assert (len(one.problems), len(one.remarks)) == (problems, remarks)
+        assert (one.problems, one.remarks) == (problems, remarks)
 
 
 def test_a_test_that_was_chosen_by_name_must_not_be_skipped(tmp_path: Path) -> None:

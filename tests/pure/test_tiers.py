@@ -10,9 +10,10 @@ from builders.exact import with_functions
 from copyscope import ledger
 from copyscope.errors import UsageError
 from copyscope.options import check_usage
+from copyscope.plan import ARM_WEIGHTS, arm_probes
 from copyscope.profile_arguments import parser
 from copyscope.render.tiers import tier_lines
-from copyscope.tiers import compare_tiers, coverage, why_not
+from copyscope.tiers import compare_tiers, coverage, inside_calls, why_not
 
 ARMS = ("unprobed", "ledger", "functions")
 
@@ -102,3 +103,37 @@ def test_coverage_is_the_time_inside_the_roots_over_the_time_in_the_kernel() -> 
         assert row["kernel_ns"] == pytest.approx(clock_ns * share, rel=1e-6)
         assert row["ratio"] == pytest.approx(row["inside_ns"] / (clock_ns * share))
     assert {row["side"] for row in coverage(full)} == {"sender", "receiver"}
+
+
+def test_what_is_inside_of_the_calls_is_compared_with_the_calls_of_the_same_segments() -> None:
+    together = raw_record("one_copy", arms=("unprobed", "ledger", "calls+functions"))
+    full = ledger.derive(with_functions(together))
+    rows = {row["side"]: row for row in inside_calls(full)}
+    assert set(rows) == {"sender", "receiver"}
+    for root in full["functions"]["roots"][:2]:
+        row = rows[root["side"]]
+        calls = [call for call in full["calls"] if call["side"] == root["side"]]
+        assert row["inside_ns"] == root["inclusive_ns"]
+        assert row["calls_ns"] == sum(call["on_cpu_ns"] + call["softirq_ns"] for call in calls)
+        assert row["ratio"] == pytest.approx(root["inclusive_ns"] / row["calls_ns"])
+        assert row["rest_ns_per_call"] * row["calls"] == pytest.approx(row["calls_ns"] - row["inside_ns"])
+    text = "\n".join(line.plain for line in tier_lines(full, 100))
+    assert "by the clock of system calls in the same" in " ".join(text.split())
+    # What hooked functions cost is not what timing the calls costs.
+    assert "--compare-tiers" in full["overhead"]["arms"]["calls"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "arms", [("unprobed", "ledger", "calls", "functions"), ("unprobed", "ledger", "functions")]
+)
+def test_calls_of_other_segments_are_not_compared(arms: tuple[str, ...]) -> None:
+    assert inside_calls(ledger.derive(with_functions(raw_record("one_copy", arms=arms)))) == []
+
+
+def test_calls_and_functions_share_a_segment_only_where_tiers_are_compared() -> None:
+    every = ("counters", "calls", "sampler", "functions")
+    assert set(arm_probes(every)) == {"unprobed", "ledger", "calls", "functions"}
+    together = arm_probes(every, compared=True)
+    assert together["calls+functions"] == ("calls", "functions")
+    assert set(together) == {"unprobed", "ledger", "calls+functions"} <= set(ARM_WEIGHTS)
+    assert set(arm_probes(("sampler", "functions"), compared=True)) == {"unprobed", "ledger", "functions"}

@@ -140,7 +140,7 @@ def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: T
 def _plan_with(
     args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int
 ) -> RunPlan:
-    arms = arm_probes(instruments)
+    arms = arm_probes(instruments, compared=args.compare_tiers)
     segments: list[Segment] = []
     probes: dict[str, tuple[str, ...]] = dict(arms.items())
     if args.messages is None:

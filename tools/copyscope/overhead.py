@@ -38,6 +38,8 @@ def arm_effect(record: Record, arm: str) -> dict[str, Any]:
         "pairs": len(pairs),
         "segments": counts,
     }
+    if any("functions" in segment["arm"] for segment in probed):
+        return empty | {"reason": "functions were hooked in the same segments (--compare-tiers)"}
     if len(pairs) < FEWEST_PAIRS:
         return empty | {"reason": _why_unpaired(record, len(pairs), counts)}
     found = stats.paired_ratio(pairs, seed=int(record["run"]["seed"]))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from copyscope.errors import UsageError
 
-Arm = Literal["unprobed", "ledger", "calls", "functions"]
+Arm = Literal["unprobed", "ledger", "calls", "functions", "calls+functions"]
 Placement = Literal["split", "same", "none"]
 
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
@@ -24,7 +24,9 @@ PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
 # Share of the measuring time. The ledger needs samples, the control needs steadiness, the calls are
 # counted one by one and need little.
-ARM_WEIGHTS: dict[Arm, float] = {"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "functions": 0.20}
+ARM_WEIGHTS: dict[Arm, float] = {
+    **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "functions": 0.20, "calls+functions": 0.30},
+}
 # Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
 BLOCK_MAX_S = 2.0
 BLOCKS_WANTED = 6
@@ -74,11 +76,17 @@ def parse_count(text: str) -> str:
     return ",".join(names)
 
 
-def arm_probes(instruments: Sequence[str]) -> dict[Arm, tuple[str, ...]]:
-    """Which BPF instruments each arm attaches."""
+def arm_probes(instruments: Sequence[str], *, compared: bool = False) -> dict[Arm, tuple[str, ...]]:
+    """Which BPF instruments each arm attaches.
+
+    Where the tiers are `compared`, system calls are timed in the very segments in which functions are hooked:
+    what is inside of the functions can then be compared with the calls around them.
+    """
     arms: dict[Arm, tuple[str, ...]] = {"unprobed": ()}
     if "sampler" in instruments or "counters" in instruments:
         arms["ledger"] = ("bytes", "sampler") if "sampler" in instruments else ("bytes",)
+    if compared and {"calls", "functions"} <= set(instruments):
+        return arms | {"calls+functions": ("calls", "functions")}
     if "calls" in instruments:
         arms["calls"] = ("calls",)
     if "functions" in instruments:

@@ -14,7 +14,7 @@ from typing import Any
 from copyscope import stats
 from copyscope.attribution import side_times
 from copyscope.cpu_time import excludes_softirq
-from copyscope.segments import Record, processes, select, total
+from copyscope.segments import Record, processes, select, total, watched
 
 # What both tiers see as the same thing. The rest is cut along other lines: the sampler names the innermost
 # function (memory for an skb), the exact tier the hooked function around it (the making of that skb).
@@ -110,6 +110,40 @@ def coverage(record: Record) -> list[dict[str, Any]]:
                 "ratio": inside_ns / (clock_ns * share) if share else None,
                 "low": inside_ns / (clock_ns * kernel.high),
                 "high": inside_ns / (clock_ns * kernel.low) if kernel.low else None,
+            }
+        )
+    return rows
+
+
+def inside_calls(record: Record) -> list[dict[str, Any]]:
+    """One row per process: time inside the roots over the time in its send and receive calls, same segments.
+
+    The second is of other programs, with a clock of their own: from entry to exit of the system call, on
+    the CPU, softirq work on top included. Both clocks stop where the task leaves its CPU. Empty where the two
+    were not in the same segments (--compare-tiers puts them there), or where one of them only counted.
+    """
+    if record["functions"] is None or watched(record):
+        return []
+    hooked, timed = select(record, "functions"), select(record, "calls")
+    if not hooked or hooked != timed:
+        return []
+    rows = []
+    for side in processes(record):
+        calls = [row for row in record["calls"] if row["side"] == side and row["calls"]]
+        inside = [row["cpu_ns"] for row in record["exact"] if row["side"] == side]
+        times = [row[key] for row in calls for key in ("on_cpu_ns", "softirq_ns")]
+        if not times or None in times or not inside or None in inside:
+            continue
+        calls_ns, inside_ns = sum(times), sum(inside)
+        made = sum(row["calls"] for row in calls)
+        rows.append(
+            {
+                "side": side,
+                "inside_ns": inside_ns,
+                "calls_ns": calls_ns,
+                "calls": made,
+                "ratio": inside_ns / calls_ns if calls_ns else None,
+                "rest_ns_per_call": (calls_ns - inside_ns) / made,
             }
         )
     return rows

@@ -6,7 +6,7 @@ from typing import Any
 
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
-from copyscope.tiers import compare_tiers, coverage, why_not
+from copyscope.tiers import compare_tiers, coverage, inside_calls, why_not
 from rich.text import Text
 
 
@@ -50,12 +50,20 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
         " differ: docs/METHOD.md, Two tiers"
     )
     lines += wrap(text, width, indent=2, style="dim")
+    for row in inside_calls(record):
+        if row["ratio"] is not None:
+            text = (
+                f"{row['side']}: sends, receives and softirqs are {units.format_percent(row['ratio'])} of the"
+                f" time in its {row['calls']:,} send and receive calls, by the clock of system calls in the"
+                f" same segments; the way in and out is {units.format_ns(row['rest_ns_per_call'])} a call"
+            )
+            lines += wrap(text, width, indent=2)
     for row in coverage(record):
         if row["ratio"] is not None and row["high"] is not None:
             share = units.format_percent(row["ratio"])
             text = (
                 f"{row['side']}: sends, receives and softirqs are {share} of its time in the kernel"
-                f" ({row['low'] * 100:.1f} .. {row['high'] * 100:.1f} %), functions segments"
+                f" ({row['low'] * 100:.1f} .. {row['high'] * 100:.1f} %) by its CPU clock, functions segments"
             )
             lines += wrap(text, width, indent=2)
     return lines
