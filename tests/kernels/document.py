@@ -121,6 +121,7 @@ instructions; that guest has no Python, so it only runs the programs, and what t
     make check-kernels KERNELS="6.1 7.x"      some of them; the other rows stay as they are
     make check-kernels MATRIX=--brief         what differs between kernels; with --keep it makes this page
     make check-kernels MATRIX=--least         what CI runs: bytes and calls, exactly
+    make check-kernels MATRIX="--only nics"   one file of tests anew; of the others what is in .output/kernels
     COPYSCOPE_ACCEL=kvm make check-kernels    with KVM, where it works
 
 One kernel by hand, with this machine's files, read-only (writes go to memory), and without a network:

@@ -76,11 +76,12 @@ class Outcome:
 def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> None:
     """Add what one boot left: the kernel log always, the survey and the tests when it made some."""
     survey: tuple[tuple[str, Callable[[str, Outcome], None]], ...] = (
-        ("release", read_release),
         ("probe.json", read_probe),
         *((("doctor.json", read_doctor),) if outcome.arch == "amd64" else ()),
     )
     always = (
+        ("boot.json", read_start),
+        ("release", read_release),
         *((("tests.jsonl", read_tests),) if tested else ()),
         ("dmesg.txt", read_kernel_log),
         ("log.txt", read_kernel_log),  # a guest that hung left no dmesg.txt
@@ -96,7 +97,24 @@ def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> 
         read_ledger(path.stem.removeprefix("ledger-"), json.loads(path.read_text()), outcome)
 
 
+def read_start(text: str, outcome: Outcome) -> None:
+    start = json.loads(text)
+    outcome.boots += 1
+    outcome.seconds += start["seconds"]
+    outcome.cpu_seconds += start["cpu_seconds"]
+    # Of boots of several days the first.
+    outcome.made = min(outcome.made or start["made"], start["made"])
+    if start["status"] != 0:
+        name = start["boot"]
+        outcome.problems.append(
+            f"{name}: the guest ended with status {start['status']}: see .output/kernels/{name}/log.txt"
+        )
+
+
 def read_release(text: str, outcome: Outcome) -> None:
+    """Every boot says it: what is kept may be of a kernel that has been replaced since (matrix.py --only)."""
+    if outcome.release not in ("?", text.strip()):
+        outcome.problems.append(f"one boot ran on {text.strip()}, another on {outcome.release}")
     outcome.release = text.strip()
 
 
