@@ -46,6 +46,11 @@ def cells(record: dict[str, Any], category: str, key: str) -> int:
     return sum(cell[key] for cell in record["functions"]["cells"] if cell["category"] == category)
 
 
+def sent_again(record: dict[str, Any]) -> int:
+    """Bytes of segments that a slow guest sends twice: they are copied twice when they are delivered."""
+    return sum(thread["tcp_info"]["bytes_retrans"] for thread in record["traffic"]["sender"]["threads"])
+
+
 def sum_by_side(found: dict[tuple[str, str | None], int]) -> dict[tuple[str, str | None], int]:
     sums: Counter[tuple[str, str | None]] = Counter()
     for (side, _), count in found.items():
@@ -77,8 +82,7 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     referenced = expected if impl in ("zero_copy", "sendfile") else 0
     assert cells(record, "copy_in", "bytes") == expected - referenced
     assert cells(record, "pin", "bytes") == referenced
-    # A segment that a slow guest sends twice is copied twice.
-    again = sum(thread["tcp_info"]["bytes_retrans"] for thread in record["traffic"]["sender"]["threads"])
+    again = sent_again(record)
     late = expected if impl == "zero_copy" else 0
     assert late <= cells(record, "deferred", "bytes") <= late + again
     assert cells(record, "copy_out", "bytes") == expected
@@ -228,7 +232,8 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
     assert functions["owners"], [row for row in record["hooks"] if row["id"].startswith("zerocopy_")]
     assert {row["owner_side"] for row in functions["owners"]} == {"sender"}
     owned = sum(row["bytes"] for row in functions["owners"])
-    assert owned == cells(record, "deferred", "bytes") == MESSAGES * SIZE
+    assert owned == cells(record, "deferred", "bytes")
+    assert MESSAGES * SIZE <= owned <= MESSAGES * SIZE + sent_again(record)
     # the same copies by context and by whose time, from the shadow stacks
     of_shadows = {
         (cell["side"], cell["context"]): cell["bytes"]
