@@ -16,6 +16,8 @@ Record = dict[str, Any]
 
 # How much longer programs go on in a guest: there attaching takes a second, and so does every look at them.
 STRETCH = max(1.0, SLOW / 2)
+# What is watched and what watches share the processor that emulates a guest: the load would take most of it.
+POLITE = ("nice", "-n", "10") if SLOW > 1 else ()
 # Function hooks take longest to attach; they have tests of their own.
 SAMPLED = ("--instruments", "counters,calls,sampler")
 
@@ -54,7 +56,8 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([*POLITE, *argv], stdout=quiet, stderr=quiet, **options)
     try:
         yield process
     finally:
