@@ -121,7 +121,7 @@ instructions; that guest has no Python, so it only runs the programs, and what t
     make check-kernels KERNELS="6.1 7.x"      some of them; the other rows stay as they are
     make check-kernels MATRIX=--brief         what differs between kernels; with --keep it makes this page
     make check-kernels MATRIX=--least         what CI runs: bytes and calls, exactly
-    make check-kernels MATRIX="--only nics"   one file of tests anew; of the others what is in .output/kernels
+    make check-kernels KERNELS=7.x MATRIX="--only test_nics.py"    some tests again; the others stay
     COPYSCOPE_ACCEL=kvm make check-kernels    with KVM, where it works
 
 One kernel by hand, with this machine's files, read-only (writes go to memory), and without a network:
@@ -148,6 +148,7 @@ def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
     made = [
         f"{one.name}: {kernel_of(one)} ({one.suite}), {one.made}, {one.processors} CPU, {one.emulator}, "
         + ("all live tests" if one.extent == "all" else f"the tests of --{one.extent}")
+        + "".join(f"; `{test}` alone, {day}" for test, day in one.again.items())
         for one in outcomes
     ]
     reasons = [

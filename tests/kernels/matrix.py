@@ -4,7 +4,7 @@
     make check-kernels KERNELS="6.12 7.x"         some kernels
     make check-kernels MATRIX=--brief             what differs between kernels, in 25 minutes
     make check-kernels MATRIX=--least             what CI runs; prints, and writes nothing
-    make check-kernels MATRIX="--only functions"  test_functions.py; of the others what their last boot left
+    make check-kernels KERNELS=7.x MATRIX="--only test_nics.py"    into what is kept of that kernel
 
 Each kernel is fetched (fetch.sh) and booted (boot.sh); one script runs in it (inside). What the guests said
 is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels, and docs/KERNELS.md is made from
@@ -12,7 +12,6 @@ that. A kernel that cannot be downloaded, does not boot or fails one test fails 
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -25,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from document import document, problems_of, summary
-from outcome import Outcome, read_boot
+from outcome import AGAIN, Outcome, read_boot
 from selection import KPROBE_ONLY, LEFT_OUT, Boot, boots_of
 
 HERE = Path(__file__).resolve().parent
@@ -73,9 +72,8 @@ ARM64_PACKAGES = ("bookworm", "libbpf-dev", "libelf-dev", "zlib1g-dev", "libjans
 class Matrix:
     """One run over some kernels."""
 
-    def __init__(self, extent: str, jobs: int, only: Sequence[str] = ()) -> None:
+    def __init__(self, extent: str, jobs: int) -> None:
         self.extent = extent
-        self.only = only
         self.slow = SLOW * -(-jobs // (os.cpu_count() or 1))
 
     def run_kernel(self, kernel: Kernel) -> Outcome:
@@ -84,7 +82,7 @@ class Matrix:
             kernel.name,
             kernel.suite,
             kernel.arch,
-            made="",
+            made=datetime.now(UTC).strftime("%Y-%m-%d"),
             emulator=emulator(kernel.arch),
             processors=2 if kernel.arch == "amd64" else 1,
             extent=self.extent,
@@ -98,6 +96,17 @@ class Matrix:
             return outcome
         for boot in self.boots_of(kernel):
             self._run_boot(kernel, boot, root, outcome)
+        return outcome
+
+    def run_again(self, kernel: Kernel, tests: Sequence[str]) -> Outcome:
+        """These tests alone, in one guest, and their results into what is kept of this kernel."""
+        outcome = Outcome.read(RESULTS / f"{kernel.name}.json")
+        root = fetch(kernel.suite, kernel.arch)
+        if root is None:
+            outcome.problems.append(f"{kernel.suite}-{kernel.arch} cannot be downloaded (above)")
+            return outcome
+        outcome.forget(tests, datetime.now(UTC).strftime("%Y-%m-%d"))
+        self._run_boot(kernel, Boot(AGAIN, tuple(tests)), root, outcome)
         return outcome
 
     def boots_of(self, kernel: Kernel) -> list[Boot]:
@@ -126,15 +135,22 @@ class Matrix:
 
     def _run_boot(self, kernel: Kernel, boot: Boot, root: str, outcome: Outcome) -> None:
         kept = KEPT / f"{kernel.name}-{boot.name}"
-        if not self.only or boot.name in self.only:
-            shutil.rmtree(kept, ignore_errors=True)
-            kept.mkdir(parents=True)
-            command = self._command(kernel, boot, kept)
-            start_guest(kernel, command, root, kept, boot.processors)
-            if kernel.arch != "amd64":
-                judge_outside(kept)
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir(parents=True)
+        began = time.monotonic()
+        command = self._command(kernel, boot, kept)
+        status, cpu_seconds = start_guest(kernel, command, root, kept, boot.processors)
+        outcome.boots += 1
+        outcome.seconds += time.monotonic() - began
+        outcome.cpu_seconds += cpu_seconds
+        if status != 0:
+            log = (kept / "log.txt").relative_to(ROOT)
+            outcome.problems.append(f"{boot.name}: the guest ended with status {status}: see {log}")
+        if kernel.arch != "amd64":
+            judge_outside(kept)
         read_boot(kept, outcome, surveyed=boot.surveys, tested=bool(boot.tests) or kernel.arch != "amd64")
         outcome.require(test for test in boot.tests if "::" in test)
+        print(f"  GUEST {kernel.name} {boot.name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def emulator(arch: str) -> str:
@@ -163,8 +179,8 @@ def build_arm64(root: str) -> bool:
     return subprocess.run(argv, cwd=ROOT, check=False, env=environment).returncode == 0
 
 
-def start_guest(kernel: Kernel, command: str, root: str, kept: Path, processors: int) -> None:
-    """One boot. It leaves boot.json: its exit status, its day, its time and the CPU time of its emulator."""
+def start_guest(kernel: Kernel, command: str, root: str, kept: Path, processors: int) -> tuple[int, float]:
+    """The guest's exit status, and the CPU time that its emulator used."""
     limits = {"COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_TIMEOUT_S), "COPYSCOPE_GUEST_CPUS": str(processors)}
     environment = {**limits, **os.environ}
     if kernel.arch == "amd64":
@@ -175,18 +191,11 @@ def start_guest(kernel: Kernel, command: str, root: str, kept: Path, processors:
     argv = [str(HERE / "boot.sh"), root, command]
     argv += ["-fsdev", f"local,id=results,path={kept},security_model=none,multidevs=remap"]
     argv += ["-device", "virtio-9p-pci,fsdev=results,mount_tag=results", *extra]
-    began = time.monotonic()
     with (kept / "log.txt").open("w") as log:
         guest = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=environment)
         _, status, used = os.wait4(guest.pid, 0)
         guest.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.monotonic() - began
-    row = {
-        **{"boot": kept.name, "status": guest.returncode, "made": datetime.now(UTC).strftime("%Y-%m-%d")},
-        **{"seconds": seconds, "cpu_seconds": used.ru_utime + used.ru_stime},
-    }
-    (kept / "boot.json").write_text(json.dumps(row) + "\n")
-    print(f"  GUEST {kept.name}: {seconds:.0f} s", flush=True)
+    return guest.returncode, used.ru_utime + used.ru_stime
 
 
 def judge_outside(kept: Path) -> None:
@@ -221,7 +230,9 @@ def main(arguments: Sequence[str]) -> int:
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cpus, help="guests at a time (default: as many as CPUs)")
     parser.add_argument("--keep", action="store_true", help="write results/kernels and docs/KERNELS.md")
-    parser.add_argument("--only", action="append", default=[], metavar="BOOT", help="see above")
+    parser.add_argument(
+        "--only", action="append", metavar="TEST", help="these tests again, into what is kept"
+    )
     extent = parser.add_mutually_exclusive_group()
     extent.add_argument("--brief", action="store_const", const="brief", dest="extent", help="25 minutes")
     extent.add_argument("--least", action="store_const", const="least", dest="extent", help="what CI runs")
@@ -232,24 +243,21 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"{', '.join(sorted(unknown))}: not in the matrix")
     chosen = [kernel for kernel in KERNELS if not options.names or kernel.name in options.names]
 
-    matrix = Matrix(options.extent, options.jobs, options.only)
-    boots = {boot.name for kernel in chosen for boot in matrix.boots_of(kernel)}
-    if not boots >= set(options.only):
-        parser.error(
-            f"--only: {', '.join(options.only)}: not all of these are among {', '.join(sorted(boots))}"
-        )
+    if options.only and any(kernel.arch != "amd64" for kernel in chosen):
+        parser.error("--only: name the kernels: arm64 has no tests to choose from")
+
+    matrix = Matrix(options.extent, options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
-        outcomes = sorted(pool.map(matrix.run_kernel, chosen), key=lambda one: names().index(one.name))
+        if options.only:
+            outcomes = list(pool.map(lambda kernel: matrix.run_again(kernel, options.only), chosen))
+        else:
+            outcomes = list(pool.map(matrix.run_kernel, chosen))
     print(f"\n{summary(outcomes)}")
     problems = problems_of(outcomes)
     print("\n".join(problems))
-    if options.keep or options.extent == "all":
+    if options.keep or options.only or options.extent == "all":
         keep(outcomes)
     return 1 if problems else 0
-
-
-def names() -> list[str]:
-    return [kernel.name for kernel in KERNELS]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from figures import figures_of
 # Hooks of these states are not attached, and that is fine: something better is, or nobody asked.
 IDLE = ("unused", "available")
 TRACEPOINT = "tp_btf"
+# The boot of tests that are run again alone.
+AGAIN = "again"
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     # What a run says against itself, as it should: no fault of the programs, nor of the kernel.
     remarks: list[str] = field(default_factory=list)
+    # Tests that were run once more, alone, and on which day.
+    again: dict[str, str] = field(default_factory=dict)
     boots: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -61,6 +65,14 @@ class Outcome:
             if row["outcome"] == "skipped" and row["id"] in wanted
         ]
 
+    def forget(self, tests: Iterable[str], day: str) -> None:
+        """What was found of these tests, or files of tests: they are run again on this day."""
+        begins = tuple(f"{test}{end}" for test in tests for end in (":", "["))
+        self.tests = [row for row in self.tests if not f"{row['id']}:".startswith(begins)]
+        stale = (*begins, f"{AGAIN}: ")
+        self.problems = [problem for problem in self.problems if not problem.startswith(stale)]
+        self.again |= dict.fromkeys(tests, day)
+
     def write(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         shown = asdict(self) | {"tier": self.tier}
@@ -76,12 +88,12 @@ class Outcome:
 def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> None:
     """Add what one boot left: the kernel log always, the survey and the tests when it made some."""
     survey: tuple[tuple[str, Callable[[str, Outcome], None]], ...] = (
+        ("release", read_release),
         ("probe.json", read_probe),
         *((("doctor.json", read_doctor),) if outcome.arch == "amd64" else ()),
     )
     always = (
-        ("boot.json", read_start),
-        ("release", read_release),
+        *((("release", read_release),) if outcome.again else ()),
         *((("tests.jsonl", read_tests),) if tested else ()),
         ("dmesg.txt", read_kernel_log),
         ("log.txt", read_kernel_log),  # a guest that hung left no dmesg.txt
@@ -97,24 +109,10 @@ def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> 
         read_ledger(path.stem.removeprefix("ledger-"), json.loads(path.read_text()), outcome)
 
 
-def read_start(text: str, outcome: Outcome) -> None:
-    start = json.loads(text)
-    outcome.boots += 1
-    outcome.seconds += start["seconds"]
-    outcome.cpu_seconds += start["cpu_seconds"]
-    # Of boots of several days the first.
-    outcome.made = min(outcome.made or start["made"], start["made"])
-    if start["status"] != 0:
-        name = start["boot"]
-        outcome.problems.append(
-            f"{name}: the guest ended with status {start['status']}: see .output/kernels/{name}/log.txt"
-        )
-
-
 def read_release(text: str, outcome: Outcome) -> None:
-    """Every boot says it: what is kept may be of a kernel that has been replaced since (matrix.py --only)."""
-    if outcome.release not in ("?", text.strip()):
-        outcome.problems.append(f"one boot ran on {text.strip()}, another on {outcome.release}")
+    if outcome.again and text.strip() != outcome.release:
+        outcome.problems.append(f"{AGAIN}: on {text.strip()}, the other tests on {outcome.release}")
+        return
     outcome.release = text.strip()
 
 

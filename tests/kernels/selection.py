@@ -49,6 +49,7 @@ BESIDES = {
         # Not zero_copy: kprobes of a softirq that interrupts a program are not run there, and so a loss.
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("per_field", "two_copy", "one_copy", "sendfile")),
         f"{ON_AND_OFF}[kprobe]",
+        f"{CALL_SITE}[one_copy-any-call-site-call-site]",
     ),
     "6.1": (
         *(f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),

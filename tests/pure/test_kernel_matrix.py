@@ -43,13 +43,11 @@ TESTS = [
     {"id": "tests/live/test_a.py::test_two", "outcome": "skipped", "seconds": 0.0, "said": "no cable"},
 ]
 DOCTOR = {"works": True, "sentence": "Profiling works.", "findings": [{"name": "PMU", "status": "missing"}]}
-START = {"boot": "6.12-a", "status": 0, "made": "2026-01-02", "seconds": 8.5, "cpu_seconds": 8.0}
 LOG = "[    1.234567] all is well\n@@EXIT 0\n"
 
 
 def leave(kept: Path, **changed: str) -> Path:
     files = {
-        "boot.json": json.dumps(START),
         "release": "6.12.1-amd64\n",
         "probe.json": json.dumps({"hooks": HOOKS, "sampler": {"events": []}}),
         "doctor.json": json.dumps(DOCTOR),
@@ -65,7 +63,7 @@ def leave(kept: Path, **changed: str) -> Path:
 
 def outcome_of(kept: Path) -> Any:
     made = module("outcome").Outcome(
-        "6.12", "trixie", "amd64", made="", emulator="QEMU", processors=2, extent="all"
+        "6.12", "trixie", "amd64", made="2026-01-01", emulator="QEMU", processors=2, extent="all"
     )
     module("outcome").read_boot(kept, made, surveyed=True, tested=True)
     return made
@@ -104,7 +102,6 @@ def test_every_way_to_fail_is_a_problem(tmp_path: Path) -> None:
     required = hook("copy_out_bytes", "bytes", "missing", None, required=True)
     cases = {
         "tests_jsonl": (json.dumps(failed), "test_a.py::test_one: assert 1 == 2"),
-        "boot_json": (json.dumps({**START, "status": 1}), "6.12-a: the guest ended with status 1"),
         "dmesg_txt": ("[    2.000000] WARNING: CPU: 0 PID: 1\n", "kernel log: "),
         "doctor_json": (json.dumps({**DOCTOR, "works": False}), "doctor: "),
         "probe_json": (json.dumps({"hooks": [required], "sampler": {"events": []}}), "required hook"),
@@ -114,20 +111,27 @@ def test_every_way_to_fail_is_a_problem(tmp_path: Path) -> None:
         assert any(said in problem for problem in problems), (name, problems)
     empty = tmp_path / "hung"
     empty.mkdir()
-    assert len(outcome_of(empty).problems) == 7
+    assert len(outcome_of(empty).problems) == 6
 
 
-def test_boots_of_several_days_are_one_outcome_and_of_several_kernels_a_problem(tmp_path: Path) -> None:
-    one = outcome_of(leave(tmp_path / "a"))
-    later = {**START, "made": "2026-01-03"}
-    module("outcome").read_boot(
-        leave(tmp_path / "b", boot_json=json.dumps(later)), one, surveyed=False, tested=True
-    )
-    assert (one.made, one.boots, one.seconds, one.cpu_seconds) == ("2026-01-02", 2, 17.0, 16.0)
+def test_tests_that_are_run_again_replace_themselves_and_nothing_else(tmp_path: Path) -> None:
+    failed = [
+        {**TESTS[0], "outcome": "failed", "said": "slow"},
+        *TESTS,
+        {**TESTS[0], "id": "test_b.py::test_one"},
+    ]
+    one = outcome_of(leave(tmp_path / "a", tests_jsonl="".join(json.dumps(row) + "\n" for row in failed)))
+    assert one.problems == ["test_a.py::test_one: slow"]
+    one.forget(["test_a.py::test_one"], "2026-01-02")
+    assert [row["id"] for row in one.tests] == ["test_a.py::test_two", "test_b.py::test_one"]
+    one.forget(["test_a.py"], "2026-01-02")
+    assert [row["id"] for row in one.tests] == ["test_b.py::test_one"] and one.problems == []
+    module("outcome").read_boot(leave(tmp_path / "b"), one, surveyed=False, tested=True)
     assert one.count("passed") == 2 and one.problems == []
+    assert "; `test_a.py` alone, 2026-01-02" in module("document").document([one], {})
     other = leave(tmp_path / "c", release="6.12.2-amd64\n")
     module("outcome").read_boot(other, one, surveyed=False, tested=True)
-    assert one.problems == ["one boot ran on 6.12.2-amd64, another on 6.12.1-amd64"]
+    assert one.problems == ["again: on 6.12.2-amd64, the other tests on 6.12.1-amd64"]
 
 
 def test_what_is_kept_reads_back_the_same(tmp_path: Path) -> None:
