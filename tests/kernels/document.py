@@ -148,7 +148,7 @@ def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
     made = [
         f"{one.name}: {kernel_of(one)} ({one.suite}), {one.made}, {one.processors} CPU, {one.emulator}, "
         + ("all live tests" if one.extent == "all" else f"the tests of --{one.extent}")
-        + "".join(f"; `{test}` alone, {day}" for test, day in one.again.items())
+        + "".join(f"; {count} run alone on {day}" for day, count in Counter(one.again.values()).items())
         for one in outcomes
     ]
     reasons = [
@@ -174,6 +174,8 @@ power-on to power-off; *CPU s*: what the emulator used meanwhile.
 ## Made on
 
 {bullets(made)}
+Which were run alone is in `again` of results/kernels/NAME.json.
+
 ## Hooks
 
 {hook_table(outcomes)}

@@ -128,7 +128,7 @@ def test_tests_that_are_run_again_replace_themselves_and_nothing_else(tmp_path: 
     assert [row["id"] for row in one.tests] == ["test_b.py::test_one"] and one.problems == []
     module("outcome").read_boot(leave(tmp_path / "b"), one, surveyed=False, tested=True)
     assert one.count("passed") == 2 and one.problems == []
-    assert "; `test_a.py` alone, 2026-01-02" in module("document").document([one], {})
+    assert "; 2 run alone on 2026-01-02" in module("document").document([one], {})
     other = leave(tmp_path / "c", release="6.12.2-amd64\n")
     module("outcome").read_boot(other, one, surveyed=False, tested=True)
     assert one.problems == ["again: on 6.12.2-amd64, the other tests on 6.12.1-amd64"]
