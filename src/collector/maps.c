@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "maps.h"
 
+#include <errno.h>
+
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
@@ -14,7 +16,8 @@ int maps__clear(const struct bpf_map *map)
 
 	while (!bpf_map_get_next_key(fd, NULL, &key)) {
 		err = bpf_map_delete_elem(fd, &key);
-		if (err)
+		/* A program that ran when it was detached may have been first. */
+		if (err && err != -ENOENT)
 			return err;
 	}
 	return 0;

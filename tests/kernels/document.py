@@ -121,6 +121,7 @@ and what they said is judged outside (`tests/kernels/cross/test_cross.py`).
     make check-kernels KERNELS="6.1 7.x"      some of them; the other rows stay as they are
     make check-kernels MATRIX=--brief         what differs between kernels; with --keep it makes this page
     make check-kernels MATRIX=--least         what CI runs: bytes and calls, exactly
+    make check-kernels KERNELS=7.x MATRIX="--only test_nics.py"    some tests again; the others stay
     COPYSCOPE_ACCEL=kvm make check-kernels    with KVM, where it works
 
 One kernel by hand, with this machine's files, read-only (writes go to memory), and without a network:
@@ -147,6 +148,7 @@ def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
     made = [
         f"{one.name}: {kernel_of(one)} ({one.suite}), {one.made}, {one.processors} CPU, {one.emulator}, "
         + ("all live tests" if one.extent == "all" else f"the tests of --{one.extent}")
+        + "".join(f"; {count} run alone on {day}" for day, count in Counter(one.again.values()).items())
         for one in outcomes
     ]
     reasons = [
@@ -172,6 +174,8 @@ power-on to power-off; *CPU s*: what the emulator used meanwhile.
 ## Made on
 
 {bullets(made)}
+Which were run alone is in `again` of results/kernels/NAME.json.
+
 ## Hooks
 
 {hook_table(outcomes)}

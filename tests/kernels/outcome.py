@@ -13,6 +13,8 @@ from figures import figures_of
 # Hooks of these states are not attached, and that is fine: something better is, or nobody asked.
 IDLE = ("unused", "available")
 TRACEPOINT = "tp_btf"
+# The boot of tests that are run again alone.
+AGAIN = "again"
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     # What a run says against itself, as it should: no fault of the programs, nor of the kernel.
     remarks: list[str] = field(default_factory=list)
+    # Tests that were run once more, alone, and on which day.
+    again: dict[str, str] = field(default_factory=dict)
     boots: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -61,6 +65,14 @@ class Outcome:
             if row["outcome"] == "skipped" and row["id"] in wanted
         ]
 
+    def forget(self, tests: Iterable[str], day: str) -> None:
+        """What was found of these tests, or files of tests: they are run again on this day."""
+        begins = tuple(f"{test}{end}" for test in tests for end in (":", "["))
+        self.tests = [row for row in self.tests if not f"{row['id']}:".startswith(begins)]
+        stale = (*begins, f"{AGAIN}: ")
+        self.problems = [problem for problem in self.problems if not problem.startswith(stale)]
+        self.again |= dict.fromkeys(tests, day)
+
     def write(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         shown = asdict(self) | {"tier": self.tier}
@@ -81,6 +93,7 @@ def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> 
         *((("doctor.json", read_doctor),) if outcome.arch == "amd64" else ()),
     )
     always = (
+        *((("release", read_release),) if outcome.again else ()),
         *((("tests.jsonl", read_tests),) if tested else ()),
         ("dmesg.txt", read_kernel_log),
         ("log.txt", read_kernel_log),  # a guest that hung left no dmesg.txt
@@ -97,6 +110,9 @@ def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> 
 
 
 def read_release(text: str, outcome: Outcome) -> None:
+    if outcome.again and text.strip() != outcome.release:
+        outcome.problems.append(f"{AGAIN}: on {text.strip()}, the other tests on {outcome.release}")
+        return
     outcome.release = text.strip()
 
 

@@ -44,11 +44,13 @@ EXACT = (
 )
 ON_AND_OFF = "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean"
 # What is the same on all kernels is run on one of them: faults, other people's tools, hooking by force.
+# Switching hooks on and off is each kernel's own.
 BESIDES = {
     "5.10": (
         # Not zero_copy: kprobes of a softirq that interrupts a program are not run there, and so a loss.
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("per_field", "two_copy", "one_copy", "sendfile")),
         f"{ON_AND_OFF}[kprobe]",
+        f"{CALL_SITE}[one_copy-any-call-site-call-site]",
     ),
     "6.1": (
         *(f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),
@@ -59,10 +61,12 @@ BESIDES = {
             "test_bpftrace.py",
             "test_second_opinion.py",
             "test_watch_programs.py::test_iperf3_as_a_command[write]",
+            f"{ON_AND_OFF}[fentry]",
         ),
     ),
     "7.x": (
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("one_copy", "zero_copy")),
+        f"{ON_AND_OFF}[fentry]",
         "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
         "test_nics.py::test_sigkill_brings_them_home",
         "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]",

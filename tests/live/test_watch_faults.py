@@ -103,7 +103,8 @@ def test_the_exit_status_is_passed_on_and_silence_is_said() -> None:
 
 
 def test_a_program_that_ends_in_the_middle_keeps_its_ledger() -> None:
-    with iperf3_server() as port, running(client(port, 3 * SLOW)) as process:
+    seconds = 3 if SLOW == 1 else 6 * SLOW
+    with iperf3_server() as port, running(client(port, seconds)) as process:
         time.sleep(0.3)
         record = watch("--pid", str(process.pid), "--duration", str(30 * SLOW))
     assert record["target"]["ended"] == "the program ended"
@@ -113,7 +114,7 @@ def test_a_program_that_ends_in_the_middle_keeps_its_ledger() -> None:
 @pytest.mark.parametrize("follow", [True, False])
 def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
     with iperf3_server() as port:
-        shell = f"{shlex.join(client(port, 2 * STRETCH))} & wait"
+        shell = f"{shlex.join(client(port, 2 * SLOW))} & wait"
         record = watch(*["--no-follow"] * (not follow), "--", "sh", "-c", shell, check=None)
     assert (record["target"]["forks"] > 0) == follow
     assert (bytes_of(record, "copy_in") > 1 << 24) == follow
@@ -122,7 +123,7 @@ def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
 
 def test_a_command_that_leaves_its_work_to_a_child_is_watched_on() -> None:
     with iperf3_server() as port:
-        record = watch("--", "sh", "-c", f"{shlex.join(client(port, 2 * STRETCH))} &")
+        record = watch("--", "sh", "-c", f"{shlex.join(client(port, 2 * SLOW))} &")
     assert record["run"]["measured_s"] > 1 and bytes_of(record, "copy_in") > 1 << 24
 
 
@@ -177,15 +178,16 @@ def cgroup() -> Iterator[Path]:
 
 
 def test_a_cgroup_is_counted_and_nobody_beside_it(cgroup: Path) -> None:
+    # The kernel paces, which never makes up for lost time, as iperf3 does that was kept waiting (-b).
     into = ["sh", "-c", f'echo $$ >{cgroup}/cgroup.procs; exec "$@"', "sh"]
     with (
         iperf3_server() as port,
         iperf3_server() as other_port,
-        running([*into, *client(port, 20 * SLOW, "-b", f"{800 / SLOW:.0f}M")]) as inside,
+        running([*into, *client(port, 20 * SLOW, "--fq-rate", f"{800 / SLOW:.0f}M")]) as inside,
         running(client(other_port, 20 * SLOW, "-Z")),
     ):
         time.sleep(0.7 * STRETCH)
-        record = watch("--cgroup", str(cgroup), "--duration", "4")
+        record = watch("--cgroup", str(cgroup), "--duration", stretched(4))
     assert [row["pid"] for row in record["target"]["pids"]] == [inside.pid]
     assert {row["syscall"] for row in record["volume"] if row["direction"] == "send"} == {"write"}
     assert {row["peer"] for row in record["connections"]} == {f"127.0.0.1:{port}"}
@@ -198,7 +200,7 @@ def test_attaching_and_detaching_breaks_nothing() -> None:
 
     How much slower it goes meanwhile: make bench BENCH=attach.
     """
-    seconds, turns = 13, 0
+    seconds, turns = round(13 * STRETCH), 0
     with iperf3_server() as port:
         began = time.monotonic()
         done = subprocess.Popen([*client(port, seconds, "-J")], stdout=subprocess.PIPE, text=True)
@@ -213,4 +215,4 @@ def test_attaching_and_detaching_breaks_nothing() -> None:
     # The server stops reading when the client's time is over: the socket buffers may hold something then.
     buffers = [Path(f"/proc/sys/net/ipv4/tcp_{name}").read_text().split()[2] for name in ("wmem", "rmem")]
     left = ended["sum_sent"]["bytes"] - ended["sum_received"]["bytes"]
-    assert ended["sum_received"]["bytes"] > 1 << 28 and 0 <= left <= sum(map(int, buffers))
+    assert ended["sum_received"]["bytes"] > (1 << 28) / SLOW and 0 <= left <= sum(map(int, buffers))

@@ -122,6 +122,26 @@ def test_every_way_to_fail_is_a_problem(tmp_path: Path) -> None:
     assert len(outcome_of(empty).problems) == 6
 
 
+def test_tests_that_are_run_again_replace_themselves_and_nothing_else(tmp_path: Path) -> None:
+    failed = [
+        {**TESTS[0], "outcome": "failed", "said": "slow"},
+        *TESTS,
+        {**TESTS[0], "id": "test_b.py::test_one"},
+    ]
+    one = outcome_of(leave(tmp_path / "a", tests_jsonl="".join(json.dumps(row) + "\n" for row in failed)))
+    assert one.problems == ["test_a.py::test_one: slow"]
+    one.forget(["test_a.py::test_one"], "2026-01-02")
+    assert [row["id"] for row in one.tests] == ["test_a.py::test_two", "test_b.py::test_one"]
+    one.forget(["test_a.py"], "2026-01-02")
+    assert [row["id"] for row in one.tests] == ["test_b.py::test_one"] and one.problems == []
+    module("outcome").read_boot(leave(tmp_path / "b"), one, surveyed=False, tested=True)
+    assert one.count("passed") == 2 and one.problems == []
+    assert "; 2 run alone on 2026-01-02" in module("document").document([one], {})
+    other = leave(tmp_path / "c", release="6.12.2-amd64\n")
+    module("outcome").read_boot(other, one, surveyed=False, tested=True)
+    assert one.problems == ["again: on 6.12.2-amd64, the other tests on 6.12.1-amd64"]
+
+
 def test_what_is_kept_reads_back_the_same(tmp_path: Path) -> None:
     one = outcome_of(leave(tmp_path / "guest"))
     one.write(tmp_path)
