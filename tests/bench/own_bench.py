@@ -1,7 +1,7 @@
 """How long do the tools themselves take, and how much memory? Nothing here is compared with others.
 
 Real runs of tools/profile.py, tools/sweep.py and tools/report.py, timed from outside. The record of 600 s is
-made from a real one of 60 s (`lengthened`): it has as many segments and slices as such a run.
+made from a real one of 30 s (`lengthened`): it has as many segments and slices as such a run.
 """
 
 import gzip
@@ -27,7 +27,7 @@ from samples import BLOCKS, Comparison, median
 PROFILE, SWEEP, REPORT = (str(paths.ROOT / "tools" / f"{name}.py") for name in ("profile", "sweep", "report"))
 RUNS = max(3, BLOCKS // 2)
 THREADS = (1, 4, 16, 64)
-REAL_S = (1, 60)
+REAL_S = (1, 30)
 MADE_S = (600,)
 REPORT_POINTS = 100
 # The largest sweep there is: its records are in the tree.
