@@ -86,7 +86,8 @@ def test_zero_copy_over_a_local_path_is_copied_after_all(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["veth", "loopback"])
 def test_sendfile_hands_over_pages_and_nobody_copies_them_before_the_receiver(kind: str) -> None:
-    duration = ("--duration", enough_for_samples(1), "--verify", "--size", "100003")
+    # Taking the pages is 4 % of the sender's time: at 199 Hz one run in ten has no sample of it.
+    duration = ("--duration", enough_for_samples(1), "--frequency", "1999", "--verify", "--size", "100003")
     record = record_of("--impl", "sendfile", "--topology", kind, *duration)
     assert broken_identities(record) == []
     assert bytes_of(record, "pin") == bytes_of(record, "copy_out") > 0
