@@ -201,7 +201,7 @@ Of arm64 and riscv64: counters per copy against a counter of the threads from ou
 ## Skipped tests
 
 {bullets(skipped_of(outcomes))}
-Left out of the guests, see `LEFT_OUT` in tests/kernels/matrix.py:
+Left out of the guests, see `LEFT_OUT` in tests/kernels/selection.py:
 
 {bullets(f"`{begin}`: {reason}" for begin, reason in left_out.items())}
 ## Symbols that the taxonomy does not know (samples)
