@@ -69,7 +69,7 @@ deps-test:
 	$(Q)tools/deps.sh run test
 
 deps-kernels:
-	$(Q)tools/deps.sh run test kernels
+	$(Q)tools/deps.sh run test kernels $(if $(KERNELS),$(if $(findstring riscv64,$(KERNELS)),riscv64),riscv64)
 
 profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
 	$(Q)tools/profile.py --impl $(IMPL) $(PROFILE_ARGS)

@@ -41,8 +41,8 @@ programs | its client                        | redis-benchmark      | redis-tool
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
 kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu
-kernels | a third processor                | qemu-system-riscv64  | qemu-system-misc | qemu-system-riscv-core
-kernels | building for that                | !have_riscv64_cc     | gcc-riscv64-linux-gnu libc6-dev-riscv64-cross | gcc-riscv64-linux-gnu
+riscv64 | a third processor                | qemu-system-riscv64  | qemu-system-misc | qemu-system-riscv-core
+riscv64 | building for that                | !have_riscv64_cc     | gcc-riscv64-linux-gnu libc6-dev-riscv64-cross | gcc-riscv64-linux-gnu
 kernels | first program of a guest          | /bin/busybox         | busybox-static   | busybox
 kernels | modules of the guests             | depmod               | kmod             | kmod
 kernels | first file system of a guest      | cpio                 | cpio             | cpio
