@@ -56,13 +56,14 @@ export DEBIAN_FRONTEND=noninteractive
 
 usage() {
 	cat <<-'END'
-		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [programs]
+		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [riscv64] [programs]
 
 		Installs missing packages with apt-get or dnf (as root).
 
 		  run        what building and profiling need (the default)
 		  test       what the tests need besides
 		  kernels    what tests on other kernels need besides (make check-kernels)
+		  riscv64    what a guest with a riscv64 processor needs besides these
 		  programs   servers that the live tests watch; their packages start services, so nobody gets them unasked
 		  --dry-run  only say what is missing
 
@@ -186,7 +187,7 @@ groups=()
 dry_run=
 for argument in "$@"; do
 	case $argument in
-	run | test | kernels | programs) groups+=("$argument") ;;
+	run | test | kernels | riscv64 | programs) groups+=("$argument") ;;
 	--dry-run) dry_run=yes ;;
 	-h | --help) usage && exit 0 ;;
 	*) usage >&2 && exit 2 ;;
