@@ -103,7 +103,7 @@ def left_after_a_second(before: Traces) -> list[str]:
 
 
 def child_named(parent_pid: int, word: str) -> int | None:
-    """The pid of a descendant whose command line has the word in it."""
+    """The pid of a descendant whose command line has the word in it, and does not only check its options."""
     waiting = [parent_pid]
     while waiting:
         pid = waiting.pop()
@@ -112,7 +112,8 @@ def child_named(parent_pid: int, word: str) -> int | None:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if pid != parent_pid and word.encode() in words and words[0].endswith(b"/traffic"):
+        is_traffic = words[0].endswith(b"/traffic") and b"--check" not in words
+        if pid != parent_pid and word.encode() in words and is_traffic:
             return pid
         waiting += [int(child) for child in children]
     return None

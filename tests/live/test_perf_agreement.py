@@ -70,8 +70,8 @@ def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
     ]
     perf += ["--", "sleep", str(3.5 * STRETCH)]
     recorded = subprocess.run(perf, check=False, capture_output=True, text=True)
-    assert recorded.returncode == 0, recorded.stderr
     assert run.wait(timeout=30 * SLOW) in (0, 1)
+    assert recorded.returncode == 0, recorded.stderr
     record = json.loads(out.read_text())
 
     taxonomy = Taxonomy.load()
