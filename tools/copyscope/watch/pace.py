@@ -11,8 +11,8 @@ from pathlib import Path
 
 from copyscope.watch import connections, processes
 
-# First the program gets over what we did until now: loading programs, or taking them away, takes CPU time from
-# it, and its connections find back to their pace only then. Without this, watching seemed to make it faster.
+# First the program gets over what we did until now: loading programs, or taking them away, costs it time, and
+# its connections find back to their pace only then. Without this, watching seemed to make it faster.
 SETTLE_S = 0.3
 SLICES = 4
 SLICE_MIN_S, SLICE_MAX_S = 0.05, 0.08
