@@ -11,6 +11,9 @@ from pathlib import Path
 
 from copyscope.watch import connections, processes
 
+# First the program gets over what we did until now: loading programs, or taking them away, takes CPU time from
+# it, and its connections find back to their pace only then. Without this, watching seemed to make it faster.
+SETTLE_S = 0.3
 SLICES = 4
 SLICE_MIN_S, SLICE_MAX_S = 0.05, 0.08
 # Of the measuring time: what a slice of each side takes.
@@ -35,6 +38,7 @@ def slice_s(duration_s: float | None) -> float:
 def read(namespace: Path, length_s: float, sleep: Callable[[float], object]) -> list[Reading]:
     """The ends of SLICES slices; none where the kernel does not say."""
     found: list[Reading] = []
+    sleep(SETTLE_S)
     for number in range(SLICES + 1):
         if number:
             sleep(length_s)
