@@ -12,7 +12,7 @@
 #include "histogram.bpf.h"
 #include "socket.bpf.h"
 
-/* nr -> enum call, filled by the collector for its own architecture. */
+/* Declared in socket.bpf.h. */
 const volatile __u8 call_of_nr[SYSCALLS_MAX];
 /* One call in so many is timed, chosen at random, while the hooks that time are attached; all are counted. */
 const volatile __u32 time_one_in = 1;
@@ -42,16 +42,6 @@ static __always_inline void charge(struct call_cell *cell, __u32 what, __u64 ns)
 	cell->total_ns[what] += ns;
 	if (slot < HIST_SLOTS)
 		cell->histogram[what][slot]++;
-}
-
-static __always_inline __u32 call_of(long nr)
-{
-	return nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
-}
-
-static __always_inline long syscall_nr(struct pt_regs *regs)
-{
-	return regs->REG_SYSCALL;
 }
 
 static __always_inline struct call_cell *call_cell(__u32 side, __u32 call)
@@ -89,7 +79,7 @@ static __always_inline void count_passing(int ret)
 
 	if (side == SIDE_OTHER)
 		return;
-	call = call_of(syscall_nr((struct pt_regs *)bpf_task_pt_regs(task)));
+	call = call_of(SYSCALL_NR_KNOWN((struct pt_regs *)bpf_task_pt_regs(task)));
 	cell = passes_once(call) ? call_cell(side, call) : NULL;
 	if (cell)
 		count_call(cell, call, ret);
@@ -166,7 +156,7 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 
 	if (side == SIDE_OTHER)
 		return 0;
-	call = call_of(syscall_nr(regs));
+	call = call_of(SYSCALL_NR_KNOWN(regs));
 	if (call == CALL_NONE)
 		return 0;
 	if (watch_mode != WATCH_NOBODY) {

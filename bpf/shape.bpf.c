@@ -10,7 +10,6 @@
 
 /* As in functions.bpf.c: set by the collector. */
 extern const volatile __u32 page_bytes;
-/* As in calls.bpf.c: one call in so many is looked at, chosen at random. */
 /* The arguments of one call in so many are read, chosen at random. */
 const volatile __u32 shape_one_in = 1;
 
@@ -140,7 +139,7 @@ int BPF_PROG(on_shape, struct pt_regs *regs, long ret)
 
 	if (ret < 0 || (shape_one_in > 1 && bpf_get_prandom_u32() % shape_one_in) || current_side() == SIDE_OTHER)
 		return 0;
-	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+	call = call_of(nr);
 	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG && call != CALL_WRITE && call != CALL_WRITEV)
 		return 0;
 	protocol = protocol_of_fd(SYSCALL_FD(regs));

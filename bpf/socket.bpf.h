@@ -22,6 +22,14 @@
 #define SYSCALL_THIRD(regs) BPF_CORE_READ(regs, REG_THIRD)
 #define SYSCALL_FOURTH(regs) BPF_CORE_READ(regs, REG_FOURTH)
 
+/* nr -> enum call, filled by the collector for its own architecture. */
+extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
+
+static __always_inline __u32 call_of(long nr)
+{
+	return nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+}
+
 static __always_inline bool is_watched_inet(const struct sock *sk, __u16 family)
 {
 	return (family == AF_INET || family == AF_INET6) && in_watched_netns(sk);

@@ -140,13 +140,12 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 
 static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool spliced)
 {
-	long nr = SYSCALL_NR_KNOWN(regs);
 	struct volume_cell *cell;
 	__u32 protocol, call;
 	struct sock *sk;
 
 	/* Every system call of the machine comes here: the cheapest test first. */
-	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+	call = call_of(SYSCALL_NR_KNOWN(regs));
 	if (ret < 0 || (spliced && call != CALL_SPLICE) || current_side() == SIDE_OTHER)
 		return;
 	/* io_uring_enter() and the calls for several messages do not return bytes. */

@@ -19,8 +19,6 @@
 #define PF_IO_WORKER 0x10
 
 extern __u64 watch_totals[WATCH_TOTAL_CNT];
-/* As in calls.bpf.c: nr -> enum call, filled by the collector. */
-extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
 
 struct volume_map {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -68,13 +66,11 @@ static __always_inline __u32 current_call(void)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs;
 	__u32 call;
-	long nr;
 
 	if (task->flags & PF_IO_WORKER)
 		return CALL_IO_URING;
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	nr = SYSCALL_NR_KNOWN(regs);
-	call = nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+	call = call_of(SYSCALL_NR_KNOWN(regs));
 	return call == CALL_NONE ? CALL_OTHER : call;
 }
 

@@ -10,9 +10,9 @@ struct loop {
 	struct receiver_thread *connections;
 	unsigned int count;
 	unsigned int open;
-	struct pollfd *ready;
 	struct timespec coalesce;	/* between two looks when nothing is there; 0: sleep until something is */
 	struct destination to;
+	struct pollfd ready[];
 };
 
 static void finish(struct loop *loop, unsigned int index, int err)
@@ -95,28 +95,23 @@ static void *run_loop(void *argument)
 	for (unsigned int i = 1; i < loop->count; i++)
 		loop->connections[i].summary.cpu_ns = -1;
 	destination__close(&loop->to);
-	free(loop->ready);
 	free(loop);
 	return NULL;
 }
 
 int receiver_poll__start(struct receiver_thread *connections, unsigned int count)
 {
-	struct loop *loop = calloc(1, sizeof(*loop));
-	struct pollfd *ready = calloc(count, sizeof(*ready));
-	int err = -ENOMEM;
+	struct loop *loop = calloc(1, sizeof(*loop) + count * sizeof(*loop->ready));
+	int err;
 
-	if (loop && ready) {
-		*loop = (struct loop){
-			.connections = connections, .count = count, .open = count, .ready = ready,
-			.coalesce.tv_nsec = connections->options->coalesce_us * 1000,
-		};
-		err = -pthread_create(&connections->thread, NULL, run_loop, loop);
-	}
+	if (!loop)
+		return -ENOMEM;
+	loop->connections = connections;
+	loop->count = loop->open = count;
+	loop->coalesce.tv_nsec = connections->options->coalesce_us * 1000;
+	err = -pthread_create(&connections->thread, NULL, run_loop, loop);
 	connections->has_thread = !err;
-	if (err) {
-		free(ready);
+	if (err)
 		free(loop);
-	}
 	return err;
 }

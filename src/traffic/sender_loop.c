@@ -2,13 +2,12 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include "clock.h"
 #include "sender_loop.h"
 
 /*
  * So much is sent on a connection between two looks at who has room. poll() calls a socket writable from a third
- * of its send buffer on (sk_stream_is_writeable()), which is more than this once the kernel has let it grow. A smaller one (--sndbuf) is filled
- * within the turn, and waited for.
+ * of its send buffer on (sk_stream_is_writeable()), which is more than this once the kernel has let it grow. A
+ * smaller one (--sndbuf) is filled within the turn, and waited for.
  */
 #define TURN_BYTES (256u << 10)
 #define TURNS_MAX 64u
@@ -18,7 +17,7 @@ struct loop {
 	unsigned int count;
 	unsigned int left;		/* that have more to send */
 	unsigned int turns;		/* messages on each connection between two looks */
-	struct pollfd *ready;
+	struct pollfd ready[];
 };
 
 /* Those that have come to their end, or have failed, need no more turns. */
@@ -86,7 +85,6 @@ static void finish(struct loop *loop)
 		if (i)
 			loop->connections[i].summary.cpu_ns = -1;
 	}
-	free(loop->ready);
 	free(loop);
 }
 
@@ -111,18 +109,16 @@ static void *run_loop(void *argument)
 
 int sender_loop__start(struct sender_thread *connections, unsigned int count)
 {
-	struct loop *loop = calloc(1, sizeof(*loop));
-	struct pollfd *ready = calloc(count, sizeof(*ready));
-	int err = -ENOMEM;
+	struct loop *loop = calloc(1, sizeof(*loop) + count * sizeof(*loop->ready));
+	int err;
 
-	if (loop && ready) {
-		*loop = (struct loop){ .connections = connections, .count = count, .ready = ready };
-		err = -pthread_create(&connections->thread, NULL, run_loop, loop);
-	}
+	if (!loop)
+		return -ENOMEM;
+	loop->connections = connections;
+	loop->count = count;
+	err = -pthread_create(&connections->thread, NULL, run_loop, loop);
 	connections->has_thread = !err;
-	if (err) {
-		free(ready);
+	if (err)
 		free(loop);
-	}
 	return err;
 }

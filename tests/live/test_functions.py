@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from copyscope import paths
 from copyscope.child import Child
+from copyscope.functions import retransmitted_bytes
 from profiling import (
     SLOW,
     broken_identities,
@@ -44,11 +45,6 @@ def why_not(kind: str = "any") -> str | None:
 
 def cells(record: dict[str, Any], category: str, key: str) -> int:
     return sum(cell[key] for cell in record["functions"]["cells"] if cell["category"] == category)
-
-
-def retransmitted_bytes(record: dict[str, Any]) -> int:
-    """What a slow guest sends twice is copied twice."""
-    return sum(thread["tcp_info"]["bytes_retrans"] for thread in record["traffic"]["sender"]["threads"])
 
 
 def sum_by_side(found: dict[tuple[str, str | None], int]) -> dict[tuple[str, str | None], int]:

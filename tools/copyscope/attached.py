@@ -8,10 +8,12 @@ TCP's own counts. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 from copyscope import stats
+from copyscope.overhead import UNKNOWN, loss_of
 from copyscope.watch_flows import SPLICED_IN
 
 Row = dict[str, Any]
@@ -51,15 +53,9 @@ def _detached(when: str, readings: Sequence[Any], lasting: set[int]) -> list[Row
 
 def _attached(segments: Sequence[Row]) -> list[Row]:
     """A slice for each block, with all that is done between its segments, by our own count."""
-    firsts = [
-        s for s, earlier in zip(segments, [None, *segments], strict=False) if not _same_block(s, earlier)
-    ]
+    firsts = [next(block) for _, block in groupby(segments, key=itemgetter("block"))]
     readings = [segment["volumes"][0] for segment in firsts] + [s["volumes"][3] for s in segments[-1:]]
     return _rows("attached", [(reading["t_ns"], _tcp_bytes(reading)) for reading in readings])
-
-
-def _same_block(segment: Row, earlier: Row | None) -> bool:
-    return earlier is not None and bool(segment["block"] == earlier["block"])
 
 
 def _tcp_bytes(volume: Row) -> int:
@@ -102,12 +98,7 @@ def attached_effect(record: Row) -> Row:
     }
     elapsed_ns = sum(row["end_ns"] - row["begin_ns"] for row in slices["attached"])
     own = pace["own_cpu_ns"]
-    effect: Row = {
-        "ratio": None,
-        "low": None,
-        "high": None,
-        "level": None,
-        "effect": None,
+    effect: Row = UNKNOWN | {
         "slices": {when: len(rows) for when, rows in slices.items()},
         "own_cpu_share": own / elapsed_ns if own is not None and elapsed_ns else None,
         "reason": why_unknown(record, pace, slices),
@@ -120,13 +111,7 @@ def attached_effect(record: Row) -> Row:
     }
     found = stats.unpaired_ratio(rates["attached"], rates["before"] + rates["after"])
     assert found.interval is not None  # one slice before and one after, at least
-    return effect | {
-        "ratio": found.value,
-        "low": found.interval.low,
-        "high": found.interval.high,
-        "level": found.interval.level,
-        "effect": 1 - found.value,
-    }
+    return effect | loss_of(found.value, found.interval)
 
 
 def why_unknown(record: Row, pace: Row, slices: Mapping[str, Sequence[Row]]) -> str | None:

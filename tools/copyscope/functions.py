@@ -40,7 +40,7 @@ COUNTED = {key: names[0] for key, names in EVENT_COLUMNS.items()} | {
     "dtlb_store_misses": "dTLB-store-misses",
     "itlb_load_misses": "iTLB-load-misses",
 }
-# A program that is preempted just when it opens a root takes what passes until it goes on for its own.
+# Calls whose charges do not add up are left out and counted (bpf/shadow.bpf.h): what differs is a fault.
 SELF_TOLERANCE = 0.01
 # Of rare events (page faults) one percent is less than one.
 COUNT_TOLERANCE = 2

@@ -12,6 +12,8 @@ from copyscope.segments import Record, delivered_bytes, goodput_gbps, select
 
 FEWEST_PAIRS = 3
 ARMS = ("ledger", "calls")
+# The columns of a ratio that is not known.
+UNKNOWN: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "level", "effect"))
 
 
 def overhead(record: Record) -> dict[str, Any]:
@@ -29,27 +31,23 @@ def arm_effect(record: Record, arm: str) -> dict[str, Any]:
     probed = select(record, arm)
     counts = {"unprobed": len(control), arm: len(probed)}
     pairs = block_pairs(record, arm)
-    empty: dict[str, Any] = {
-        "ratio": None,
-        "low": None,
-        "high": None,
-        "level": None,
-        "effect": None,
-        "pairs": len(pairs),
-        "segments": counts,
-    }
+    empty = UNKNOWN | {"pairs": len(pairs), "segments": counts}
     if any("functions" in segment["arm"] for segment in probed):
         return empty | {"reason": "functions were hooked in the same segments (--compare-tiers)"}
     if len(pairs) < FEWEST_PAIRS:
         return empty | {"reason": _why_unpaired(record, len(pairs), counts)}
     found = stats.paired_ratio(pairs, seed=int(record["run"]["seed"]))
-    return empty | {
-        "ratio": found.value,
-        "low": found.interval.low,
-        "high": found.interval.high,
-        "level": found.interval.level,
-        "effect": 1 - found.value,
-        "reason": None,
+    return empty | loss_of(found.value, found.interval) | {"reason": None}
+
+
+def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
+    """The columns of a ratio of goodput that is known; `effect` is the loss."""
+    return {
+        "ratio": ratio,
+        "low": interval.low,
+        "high": interval.high,
+        "level": interval.level,
+        "effect": 1 - ratio,
     }
 
 

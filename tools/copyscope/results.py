@@ -25,6 +25,11 @@ from copyscope.record import SAME_MACHINE, Record, RecordError, SchemaError
 SUFFIXES = (".json", ".json.gz")
 
 
+def record_paths(raw: Path) -> list[Path]:
+    """The records in the raw/ of a sweep, in order; what is only being written has a dot before its name."""
+    return sorted(path for path in raw.iterdir() if path.name.endswith(SUFFIXES) and path.name[0] != ".")
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """A record that is in none of the numbers, and why."""
@@ -58,7 +63,7 @@ def load(directory: Path) -> Results:
         raise UsageError(
             f"{directory}: no raw/ in it: give the directory of a sweep, results/HOST/EXPERIMENT"
         )
-    paths = sorted(path for path in raw.iterdir() if path.name.endswith(SUFFIXES) and path.name[0] != ".")
+    paths = record_paths(raw)
     read, left_out = _read_all(paths)
     _refuse_mixture(read)
     definition = directory / "experiment.toml"

@@ -5,7 +5,7 @@ from pathlib import Path
 from copyscope import ledger, record
 from copyscope.errors import UsageError
 from copyscope.record import RecordError
-from copyscope.results import SUFFIXES
+from copyscope.results import record_paths
 
 
 def derive_anew(directory: Path) -> tuple[int, list[str]]:
@@ -14,9 +14,9 @@ def derive_anew(directory: Path) -> tuple[int, list[str]]:
     Returns how many there are, and the names of those that were written. What cannot be read is left for the
     report to name. Raises UsageError for one that cannot be written.
     """
-    there = sorted(p for p in (directory / "raw").glob("*") if p.name.endswith(SUFFIXES) and p.name[0] != ".")
+    raw = directory / "raw"
     count, written = 0, []
-    for path in there:
+    for path in record_paths(raw) if raw.is_dir() else ():
         try:
             old = record.read(path)
         except RecordError:

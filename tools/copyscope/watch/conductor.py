@@ -138,9 +138,9 @@ class Watcher:
             self.seen.own_cpu_ns = self._own_cpu_ns() - began_ns
 
     def _own_cpu_ns(self) -> int:
-        perf = self._followed.perf.pid if self._followed.perf is not None else None
-        pids = [self.collector.pid] + [perf] * (perf is not None)
-        return pace.own_cpu_ns([p for p in pids if p is not None], ended=self._command is None)
+        children = (self.collector, self._followed.perf)
+        pids = [child.pid for child in children if child is not None and child.pid is not None]
+        return pace.own_cpu_ns(pids, ended=self._command is None)
 
     def _run_blocks(self) -> None:
         block = 0
