@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from contestants import Program
 from copyscope import paths
-from copyscope.watch import connections
+from copyscope.watch.connections import Snapshots
 from samples import BLOCKS, Comparison, compare
 
 PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py"), "--quiet"]
@@ -47,9 +47,9 @@ class Moved:
         return 8 * (self.bytes - earlier.bytes) / (self.at_s - earlier.at_s) / 1e9
 
 
-def moved() -> Moved:
+def moved(snapshots: Snapshots) -> Moved:
     """The busier connection to the port is that of the data; the other one controls the test."""
-    found = connections.snapshot(Path("/proc/self/ns/net")) or {}
+    found = snapshots.take(Path("/proc/self/ns/net")) or {}
     sending = [c.written for c in found.values() if c.peer.endswith(f":{PORT}") and c.state == "ESTAB"]
     if not sending:
         raise SystemExit("iperf3: its connection is gone: it ended before the last turn")
@@ -60,13 +60,15 @@ class Looking:
     """Looks at the connection all the time, whether somebody watches the client or not."""
 
     def __init__(self) -> None:
-        self.looks = [moved()]
+        # One socket all the time: to open one at each look would slow the client down.
+        self._snapshots = Snapshots()
+        self.looks = [moved(self._snapshots)]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):
-            self.looks.append(moved())
+            self.looks.append(moved(self._snapshots))
 
     def at(self, at_s: float) -> Moved:
         """Between two looks as much as their rate says."""
@@ -82,7 +84,8 @@ class Looking:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self.looks.append(moved())
+        self.looks.append(moved(self._snapshots))
+        self._snapshots.close()
 
 
 class Silent(Exception):

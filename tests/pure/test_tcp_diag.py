@@ -65,6 +65,8 @@ def test_messages_and_attributes_that_are_cut_short_end() -> None:
 
 
 def test_a_namespace_that_is_gone_has_no_connections(tmp_path: Path) -> None:
-    assert connections.snapshot(tmp_path / "none") is None
+    snapshots = connections.Snapshots()
+    assert snapshots.take(tmp_path / "none") is None
+    snapshots.close()
     with pytest.raises(OSError, match="none"):
-        tcp_diag.dump(tmp_path / "none")
+        tcp_diag.Asked(tmp_path / "none")

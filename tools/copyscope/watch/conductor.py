@@ -17,8 +17,9 @@ from copyscope.counters import EVENTS, all_unsupported
 from copyscope.errors import RunError
 from copyscope.plan import Segment
 from copyscope.tier import choose_tier
-from copyscope.watch import connections, pace, path, processes
+from copyscope.watch import pace, path, processes
 from copyscope.watch.command import HeldCommand
+from copyscope.watch.connections import Connection, Snapshots
 from copyscope.watch.followed import Followed
 from copyscope.watch.plan import Seen, WatchPlan
 from copyscope.watch.stop import Stop
@@ -41,6 +42,7 @@ class Watcher:
         self._command: HeldCommand | None = None
         self._released = False
         self._stop = Stop()
+        self._snapshots = Snapshots()
         self.collector: Child
         self._followed: Followed
 
@@ -69,6 +71,7 @@ class Watcher:
         steal_before = machine.cpu_times()
         self.collector = Child("collector", plan.collector())
         self._exit.callback(self.collector.end)
+        self._exit.callback(self._snapshots.close)
         if target.command:
             self._command = self._exit.enter_context(
                 HeldCommand(target.command, output_to_stderr=plan.output_to_stderr)
@@ -107,7 +110,7 @@ class Watcher:
         if self.plan.target.command or not self._followed.alive():
             return []
         length_s = pace.slice_s(self.plan.duration_s)
-        return pace.read(self._namespace().path, length_s, self._stop.sleep)
+        return pace.read(self._look, length_s, self._stop.sleep)
 
     def _namespace(self) -> path.Namespace:
         pid = min(self._followed.pids, default=None)
@@ -234,12 +237,14 @@ class Watcher:
     def _volume(self) -> Message:
         return self.collector.ask("volume", "volume", ASK_S)
 
+    def _look(self) -> dict[int, Connection] | None:
+        return self._snapshots.take(self._namespace().path)
+
     def _look_at_connections(self) -> None:
         """What TCP says of each connection, with our own counts taken in between."""
-        namespace = self._namespace().path
-        earlier = connections.snapshot(namespace)
+        earlier = self._look()
         ours = self.collector.ask("sockets", "sockets", ASK_S)["sockets"]
-        later = connections.snapshot(namespace)
+        later = self._look()
         if earlier is not None and later is not None:
             self.seen.snapshots.append((earlier, ours, later))
             self._describe()

@@ -90,12 +90,29 @@ def _address(family: int, host: bytes, port: int) -> str:
     return f"{socket.inet_ntop(socket.AF_INET, host[:4])}:{port}"
 
 
-def snapshot(namespace: Path) -> dict[int, Connection] | None:
-    """All TCP connections of a network namespace; None where the kernel does not say, or when it has gone."""
-    try:
-        return parse(tcp_diag.dump(namespace))
-    except OSError:
-        return None
+class Snapshots:
+    """Looks at all TCP connections of a network namespace, one after the other on one open socket."""
+
+    def __init__(self) -> None:
+        self._namespace: Path | None = None
+        self._asked: tcp_diag.Asked | None = None
+
+    def take(self, namespace: Path) -> dict[int, Connection] | None:
+        """By inode; None where the kernel does not say, or when the namespace has gone."""
+        try:
+            if self._asked is None or namespace != self._namespace:
+                self.close()
+                self._asked, self._namespace = tcp_diag.Asked(namespace), namespace
+            return parse(self._asked.dump())
+        except OSError:
+            # What is left of an answer must not be taken for the next one.
+            self.close()
+            return None
+
+    def close(self) -> None:
+        if self._asked is not None:
+            self._asked.close()
+        self._asked = None
 
 
 def host_of(address: str) -> str:

@@ -7,15 +7,15 @@ import resource
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from copyscope.watch import connections, processes
+from copyscope.watch import processes
+from copyscope.watch.connections import Connection
 
 # First the program gets over what we did until now: loading programs, or taking them away, costs it time, and
 # its connections find back to their pace only then. Without this, watching seemed to make it faster.
-SETTLE_S = 0.3
+SETTLE_S = 0.5
 SLICES = 4
-SLICE_MIN_S, SLICE_MAX_S = 0.05, 0.08
+SLICE_MIN_S, SLICE_MAX_S = 0.1, 0.15
 # Of the measuring time: what a slice of each side takes.
 SLICE_SHARE = 1 / 20
 
@@ -35,14 +35,16 @@ def slice_s(duration_s: float | None) -> float:
     return min(SLICE_MAX_S, max(SLICE_MIN_S, duration_s * SLICE_SHARE))
 
 
-def read(namespace: Path, length_s: float, sleep: Callable[[float], object]) -> list[Reading]:
+def read(
+    look: Callable[[], dict[int, Connection] | None], length_s: float, sleep: Callable[[float], object]
+) -> list[Reading]:
     """The ends of SLICES slices; none where the kernel does not say."""
     found: list[Reading] = []
     sleep(SETTLE_S)
     for number in range(SLICES + 1):
         if number:
             sleep(length_s)
-        seen = connections.snapshot(namespace)
+        seen = look()
         if seen is None:
             return []
         moved = {inode: c.written + c.taken for inode, c in seen.items() if c.state == "ESTAB"}
