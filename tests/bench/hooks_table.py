@@ -3,9 +3,9 @@
 from typing import Any
 
 NOTE = """\
-ns of CPU time per event with the program attached, less the same work without it; median of pairs, with 95 %
-intervals. A guest is emulated: only the ratios of its figures mean anything (the last column, to tp_btf of
-the same kernel).
+ns of CPU time per event with the program attached, less the same work without it; median of rounds of a few
+pairs, spread over the whole run, with 95 % intervals. A guest is emulated: only the ratios of its figures
+mean anything (the last column, to tp_btf of the same kernel).
 """
 
 

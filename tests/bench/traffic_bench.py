@@ -57,16 +57,33 @@ class Contest:
 
     def __init__(self, topology: Topology, size_bytes: int, connections: int, cpus: list[str]) -> None:
         self.topology = topology
+        self.factors = {"size_bytes": size_bytes, "connections": connections}
         self.size = str(size_bytes)
         self.connections = str(connections)
         self.cpus = cpus
         self.bytes = 0
+        self.samples: dict[str, list[Sample]] = {name: [] for name in self.contestants()}
 
-    def calibrate(self, size_bytes: int) -> None:
+    def calibrate(self) -> None:
         """How many bytes take RUN_S: from a first run of our own."""
         self.bytes = 1 << 26
         rate = self.ours("one_copy")["gbps"] * 1e9 / 8
+        size_bytes = int(self.size)
         self.bytes = max(int(rate * RUN_S) // size_bytes, 1000) * size_bytes
+
+    def run_block(self, shuffler: random.Random) -> None:
+        """Each of them once."""
+        contestants = self.contestants()
+        for name in shuffler.sample(list(contestants), len(contestants)):
+            self.samples[name].append(contestants[name]())
+
+    def result(self) -> tuple[list[Comparison], dict[str, Any]]:
+        made = [
+            compare(self.samples, ours, peer, quantity, self.factors)
+            for ours, peer in PAIRS
+            for quantity in QUANTITIES
+        ]
+        return made, {**self.factors, "bytes": self.bytes, "samples": self.samples}
 
     def contestants(self) -> dict[str, Any]:
         """Name -> what runs it once."""
@@ -144,31 +161,22 @@ class Contest:
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each size and number of connections: comparisons, and every sample."""
+    """One result for each size and number of connections: comparisons, and every sample.
+
+    A block goes through all of them, so that the pairs of one lie as far apart as the run is long: what the
+    machine does meanwhile is in the intervals, and not taken for a difference.
+    """
     shuffler = random.Random(seed)
     link = LinkSettings(congestion=choose_congestion(None))
     with open_topology("veth", link, paths.XDP_OBJECT) as topology:
-        for connections in CONNECTIONS:
-            for size_bytes in SIZES_BYTES:
-                contest = Contest(topology, size_bytes, connections, cpus)
-                contest.calibrate(size_bytes)
-                yield _contest_rows(contest, size_bytes, connections, shuffler)
-
-
-def _contest_rows(
-    contest: Contest, size_bytes: int, connections: int, shuffler: random.Random
-) -> tuple[list[Comparison], dict[str, Any]]:
-    contestants = contest.contestants()
-    samples: dict[str, list[Sample]] = {name: [] for name in contestants}
-    for _ in range(BLOCKS):
-        order = list(contestants)
-        shuffler.shuffle(order)
-        for name in order:
-            samples[name].append(contestants[name]())
-    made = [
-        compare(samples, ours, peer, quantity, {"size_bytes": size_bytes, "connections": connections})
-        for ours, peer in PAIRS
-        for quantity in QUANTITIES
-    ]
-    raw = {"size_bytes": size_bytes, "connections": connections, "bytes": contest.bytes, "samples": samples}
-    return made, raw
+        contests = [
+            Contest(topology, size_bytes, connections, cpus)
+            for connections in CONNECTIONS
+            for size_bytes in SIZES_BYTES
+        ]
+        for contest in contests:
+            contest.calibrate()
+        for _ in range(BLOCKS):
+            for contest in shuffler.sample(contests, len(contests)):
+                contest.run_block(shuffler)
+    yield from (contest.result() for contest in contests)
