@@ -69,6 +69,7 @@ class StrategyCosts:
         self._models: dict[str, list[Coefficients]] = {}
         self._known: dict[str, list[Size]] = {}
         self._measured: dict[str, list[dict[float, float]]] = {}
+        self._curves: dict[str, list[Callable[[float], float]]] = {}
         self._cache: dict[float, tuple[float, ...]] = {}
         # more than one run at every size, or the spread is not known
         self.repeated = all(len(point.records) > 1 for _, point in found)
@@ -109,8 +110,10 @@ class StrategyCosts:
 
     def curves(self, quantity: str) -> list[Callable[[float], float]]:
         """Size -> ns per message, as fitted: to the measurement first, then to each draw."""
-        models = [self._models[part] for part in PARTS[quantity]]
-        return [self._predicted(collapse(parts)) for parts in zip(*models, strict=True)]
+        if quantity not in self._curves:
+            models = [self._models[part] for part in PARTS[quantity]]
+            self._curves[quantity] = [self._predicted(collapse(parts)) for parts in zip(*models, strict=True)]
+        return self._curves[quantity]
 
     def _predicted(self, prices: Sequence[float]) -> Callable[[float], float]:
         return lambda size: predict(prices, self._drivers(size))
