@@ -121,7 +121,7 @@ def _png(figure: Figure) -> bytes:
     canvas.draw()  # type: ignore[no-untyped-call]
     pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
     size = canvas.get_width_height()
-    image = Image.frombuffer("RGBA", size, pixels, "raw", "RGBA", 0, 1).convert("RGB")
+    image = Image.frombytes("RGB", size, pixels, "raw", "RGBX")
     # every third pixel of every third line has the colours of all; to sort all takes five times as long
     sparse = image.resize((size[0] // 3, size[1] // 3), Image.Resampling.NEAREST)
     colours = sparse.quantize(256, method=Image.Quantize.FASTOCTREE)
