@@ -278,7 +278,7 @@ def _log_ratio(a: Callable[[float], float], b: Callable[[float], float]) -> Call
 def _direct_draws(
     first: StrategyCosts, second: StrategyCosts, quantity: str, sizes: Sequence[int]
 ) -> tuple[list[int], list[Callable[[float], float]], bool]:
-    ours, theirs = first.measured(quantity), second.measured(quantity)
+    ours, theirs = first.measured_and_drawn(quantity), second.measured_and_drawn(quantity)
     curves = []
     for a, b in zip(ours, theirs, strict=True):
         ratio = _log_ratio(a.__getitem__, b.__getitem__)

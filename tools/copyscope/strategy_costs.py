@@ -123,8 +123,12 @@ class StrategyCosts:
             self._cache[size] = self._curve.at(size)
         return self._cache[size]
 
-    def measured(self, quantity: str) -> list[dict[float, float]]:
-        """Size -> ns per message, as measured first, then as drawn."""
+    def measured(self, quantity: str) -> dict[int, float]:
+        """Size -> ns per message, as measured."""
+        return {size: sum(self.groups(quantity, size).values()) for size in self.sizes(quantity)}
+
+    def measured_and_drawn(self, quantity: str) -> list[dict[float, float]]:
+        """The same, and then as drawn: all of it is only asked for where a model does not fit."""
         if quantity not in self._measured:
             draws = {float(size): self._draws_at(quantity, size) for size in self.sizes(quantity)}
             self._measured[quantity] = [
@@ -146,8 +150,8 @@ class StrategyCosts:
 
     def residuals(self, quantity: str) -> dict[int, float]:
         """Size -> fitted / measured - 1."""
-        fitted, measured = self.curves(quantity)[0], self.measured(quantity)[0]
-        return {int(size): fitted(size) / cost - 1 for size, cost in measured.items() if cost > 0}
+        fitted, measured = self.curves(quantity)[0], self.measured(quantity)
+        return {size: fitted(size) / cost - 1 for size, cost in measured.items() if cost > 0}
 
     def costs(self, where: Mapping[str, Scalar]) -> list[Costs]:
         """What was fitted, one row per quantity that was measured."""
@@ -156,7 +160,7 @@ class StrategyCosts:
             if not self.sizes(quantity):
                 continue
             curve = self.curves(quantity)[0]
-            measured = {int(size): cost for size, cost in self.measured(quantity)[0].items()}
+            measured = self.measured(quantity)
             rows.append(
                 Costs(
                     self.impl,
