@@ -1,5 +1,8 @@
 # copyscope: `make help` lists the targets; V=1 shows the commands.
 
+# Every rule is here: trying the built-in ones for each file takes most of the time of finding nothing to do.
+MAKEFLAGS += --no-builtin-rules
+
 OUTPUT := .output
 CLANG ?= clang
 CFLAGS ?= -O2 -g

@@ -8,7 +8,6 @@ Precision says nothing of what the tool costs meanwhile: that is the benchmark `
 """
 
 import contextlib
-import importlib
 import json
 import os
 import random
@@ -153,9 +152,8 @@ def run(argv: list[str]) -> str:
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each account; then the plot of both. Tools and lengths come in seeded order."""
+    """One result for each account. Tools and lengths come in seeded order."""
     shuffler = random.Random(seed)
-    made = []
     for impl, account in ACCOUNTS.items():
         common = workload(impl, cpus)
         tools = (OURS, OURS_FAST, OURS_WHOLE, PERF)
@@ -177,7 +175,4 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
                     fast = FAST if tool == OURS_FAST else ()
                     found = ours(impl, common, ["--duration", str(seconds), *fast])
                 samples[tool].append(found)
-        made.append({"impl": impl, "account": account, "samples": samples})
-        yield [], made[-1]
-    # imports matplotlib, which the table does without
-    importlib.import_module("precision_plot").draw(made, cpus)
+        yield [], {"impl": impl, "account": account, "cpus": list(cpus), "samples": samples}

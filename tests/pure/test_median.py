@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Callable
 
 import pytest
@@ -108,3 +109,8 @@ def test_chance_of_so_many_hits() -> None:
     assert stats.chance_of(0, 10, 0.5) == pytest.approx(1.0)
     assert stats.chance_of(2, 3, 0.5) == pytest.approx(0.5)
     assert stats.chance_of(10, 10, 0.025) == pytest.approx(0.025**10)
+
+
+@given(st.lists(st.floats(-1e100, 1e100), min_size=2, max_size=8))
+def test_the_deviation_is_that_of_the_standard_library_to_the_last_bit(values: list[float]) -> None:
+    assert stats.deviation(values) == statistics.stdev(values)

@@ -123,8 +123,8 @@ def test_the_stack_is_as_high_as_its_rows(without_pmu: list[Row]) -> None:
 def test_a_plot_drawn_by_another_process_without_the_records_is_the_same_bytes(
     name: str, without_pmu: list[Row]
 ) -> None:
-    with draw.painters() as at_work:
-        first = at_work.draw(subject(without_pmu))[name].result()
+    with draw.studio() as at_work:
+        first = at_work.draw(subject(without_pmu)).result()[name]
     again = draw.draw(name, subject(without_pmu))
     assert again == first
     assert first.png.startswith(b"\x89PNG")

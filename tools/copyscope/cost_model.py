@@ -158,15 +158,16 @@ class Fit:
     """Weighted least squares with two coefficients >= 0: prepared once, solved for many measurements."""
 
     def __init__(self, rows: Sequence[tuple[float, float]], weights: Sequence[float]) -> None:
-        self._rows = [(a * w * w, b * w * w) for (a, b), w in zip(rows, weights, strict=True)]
-        self._aa = sum(x * a for (x, _), (a, _) in zip(self._rows, rows, strict=True))
-        self._ab = sum(x * b for (x, _), (_, b) in zip(self._rows, rows, strict=True))
-        self._bb = sum(y * b for (_, y), (_, b) in zip(self._rows, rows, strict=True))
+        a, b = ([row[at] for row in rows] for at in (0, 1))
+        self._a, self._b = ([x * w * w for x, w in zip(xs, weights, strict=True)] for xs in (a, b))
+        self._aa = sum(map(mul, self._a, a))
+        self._ab = sum(map(mul, self._a, b))
+        self._bb = sum(map(mul, self._b, b))
 
     def solve(self, values: Sequence[float]) -> tuple[float, float]:
         """The two coefficients; where both drivers say the same, the first gets it."""
-        ay = sum(x * v for (x, _), v in zip(self._rows, values, strict=True))
-        by = sum(y * v for (_, y), v in zip(self._rows, values, strict=True))
+        ay = sum(map(mul, self._a, values))
+        by = sum(map(mul, self._b, values))
         determinant = self._aa * self._bb - self._ab * self._ab
         if determinant > 1e-12 * self._aa * self._bb:
             first = (ay * self._bb - by * self._ab) / determinant

@@ -174,14 +174,14 @@ def _answer(
     if len(sizes) < 2:
         have = f"only at {size_text(sizes[0])}" if sizes else "at no size"
         return made("undetermined", f"undetermined: both were measured {have}: at least two sizes are needed")
-    model = turning.find(*_model_draws(first, second, quantity, sizes))
-    direct = turning.find(*_direct_draws(first, second, quantity, sizes))
-    contradiction = _contradiction(model, measured, pair)
-    turn, method = (model, "model") if contradiction is None else (direct, "interpolated")
-    again = None if contradiction is None else _contradiction(direct, measured, pair)
+    turn, method = turning.find(*_model_draws(first, second, quantity, sizes)), "model"
     fits = residual_text(first, second, quantity)
-    if again is not None:
-        return made("undetermined", f"undetermined: no single size fits: {again}; {fits}")
+    contradiction = _contradiction(turn, measured, pair)
+    if contradiction is not None:
+        turn, method = turning.find(*_direct_draws(first, second, quantity, sizes)), "interpolated"
+        again = _contradiction(turn, measured, pair)
+        if again is not None:
+            return made("undetermined", f"undetermined: no single size fits: {again}; {fits}")
     verdict, remark = _judge(turn, measured, pair, sizes)
     if contradiction is not None:
         remark += f"; the cost model does not fit ({contradiction}): from the measured ratios instead"
@@ -278,7 +278,7 @@ def _log_ratio(a: Callable[[float], float], b: Callable[[float], float]) -> Call
 def _direct_draws(
     first: StrategyCosts, second: StrategyCosts, quantity: str, sizes: Sequence[int]
 ) -> tuple[list[int], list[Callable[[float], float]], bool]:
-    ours, theirs = first.measured(quantity), second.measured(quantity)
+    ours, theirs = first.measured_and_drawn(quantity), second.measured_and_drawn(quantity)
     curves = []
     for a, b in zip(ours, theirs, strict=True):
         ratio = _log_ratio(a.__getitem__, b.__getitem__)

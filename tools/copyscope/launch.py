@@ -5,20 +5,21 @@ sys.path (`import cProfile` fails). So the files in tools/ only re-execute `pyth
 __main__.
 
 This module runs under whatever python3 the user has: the standard library only, no other import of ours.
+It only looks for another interpreter, so it does without pathlib, which takes as long as Python itself.
 """
+# ruff: noqa: PTH110, PTH118, PTH120
 
 import os
 import sys
-from pathlib import Path
-from typing import NoReturn
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-PYTHON = ROOT / ".venv" / "bin" / "python3"
-MAIN = ROOT / "tools" / "copyscope" / "__main__.py"
+PACKAGE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(PACKAGE))
+PYTHON = ".venv/bin/python3"
 
 
-def launch(command: str) -> NoReturn:
+def launch(command: str) -> None:
     """Replace this process by `.venv/bin/python3 -P .../__main__.py COMMAND ARGS`."""
-    if not PYTHON.exists():
-        sys.exit(f"copyscope: {PYTHON.relative_to(ROOT)}: missing: build first: sudo make deps && make")
-    os.execv(PYTHON, [str(PYTHON), "-P", str(MAIN), command, *sys.argv[1:]])
+    python = os.path.join(ROOT, PYTHON)
+    if not os.path.exists(python):
+        sys.exit(f"copyscope: {PYTHON}: missing: build first: sudo make deps && make")
+    os.execv(python, [python, "-P", os.path.join(PACKAGE, "__main__.py"), command, *sys.argv[1:]])

@@ -69,6 +69,7 @@ class StrategyCosts:
         self._models: dict[str, list[Coefficients]] = {}
         self._known: dict[str, list[Size]] = {}
         self._measured: dict[str, list[dict[float, float]]] = {}
+        self._curves: dict[str, list[Callable[[float], float]]] = {}
         self._cache: dict[float, tuple[float, ...]] = {}
         # more than one run at every size, or the spread is not known
         self.repeated = all(len(point.records) > 1 for _, point in found)
@@ -109,8 +110,10 @@ class StrategyCosts:
 
     def curves(self, quantity: str) -> list[Callable[[float], float]]:
         """Size -> ns per message, as fitted: to the measurement first, then to each draw."""
-        models = [self._models[part] for part in PARTS[quantity]]
-        return [self._predicted(collapse(parts)) for parts in zip(*models, strict=True)]
+        if quantity not in self._curves:
+            models = [self._models[part] for part in PARTS[quantity]]
+            self._curves[quantity] = [self._predicted(collapse(parts)) for parts in zip(*models, strict=True)]
+        return self._curves[quantity]
 
     def _predicted(self, prices: Sequence[float]) -> Callable[[float], float]:
         return lambda size: predict(prices, self._drivers(size))
@@ -120,8 +123,12 @@ class StrategyCosts:
             self._cache[size] = self._curve.at(size)
         return self._cache[size]
 
-    def measured(self, quantity: str) -> list[dict[float, float]]:
-        """Size -> ns per message, as measured first, then as drawn."""
+    def measured(self, quantity: str) -> dict[int, float]:
+        """Size -> ns per message, as measured."""
+        return {size: sum(self.groups(quantity, size).values()) for size in self.sizes(quantity)}
+
+    def measured_and_drawn(self, quantity: str) -> list[dict[float, float]]:
+        """The same, and then as drawn: all of it is only asked for where a model does not fit."""
         if quantity not in self._measured:
             draws = {float(size): self._draws_at(quantity, size) for size in self.sizes(quantity)}
             self._measured[quantity] = [
@@ -143,8 +150,8 @@ class StrategyCosts:
 
     def residuals(self, quantity: str) -> dict[int, float]:
         """Size -> fitted / measured - 1."""
-        fitted, measured = self.curves(quantity)[0], self.measured(quantity)[0]
-        return {int(size): fitted(size) / cost - 1 for size, cost in measured.items() if cost > 0}
+        fitted, measured = self.curves(quantity)[0], self.measured(quantity)
+        return {size: fitted(size) / cost - 1 for size, cost in measured.items() if cost > 0}
 
     def costs(self, where: Mapping[str, Scalar]) -> list[Costs]:
         """What was fitted, one row per quantity that was measured."""
@@ -153,7 +160,7 @@ class StrategyCosts:
             if not self.sizes(quantity):
                 continue
             curve = self.curves(quantity)[0]
-            measured = {int(size): cost for size, cost in self.measured(quantity)[0].items()}
+            measured = self.measured(quantity)
             rows.append(
                 Costs(
                     self.impl,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from copyscope import ledger, record
 from copyscope.assemble import Identity, assemble
 from copyscope.build import build_if_stale, git_revision
-from copyscope.commands import keeping, watch
+from copyscope.commands import keeping
 from copyscope.commands.watch_arguments import asks_to_watch
 from copyscope.conductor import Conductor, Raw
 from copyscope.errors import RunError, UsageError
@@ -36,6 +36,8 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         if asks_to_watch(argv):
+            from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
+
             return watch.main(argv)
         return _profile(parser().parse_args(argv), argv)
     except UsageError as error:

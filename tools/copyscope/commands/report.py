@@ -13,7 +13,7 @@ from copyscope.commands import reading
 from copyscope.commands.deriving import derive_anew
 from copyscope.errors import UsageError
 from copyscope.render import export
-from copyscope.render.plots.draw import Drawing, Subject, painters
+from copyscope.render.plots.draw import Drawing, Subject, studio
 from copyscope.render.report import html, markdown
 from copyscope.render.report.sections import document
 from copyscope.results import Results
@@ -55,6 +55,8 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     # matplotlib's cache stays in the tree, and no configuration of the user's changes a plot
     os.environ["MPLCONFIGDIR"] = str(paths.OUTPUT / "matplotlib")
+    # numpy starts no threads: it multiplies nothing here, and a process with threads is not to be forked
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
         directories = [Path(name) for name in arguments.directory] or results.find(paths.ROOT / "results")
         if not directories:
@@ -89,14 +91,14 @@ def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its raw/ into `out`."""
     # The records stay to the end, and the processes that draw end soon: nothing is worth collecting.
     gc.disable()
-    with painters() as at_work:
+    with studio() as at_work:
         (found,) = reading.load([directory], "report")
         (out / "plots").mkdir(parents=True, exist_ok=True)
         rows = sheet.fill(found.records)
         promised = at_work.draw(Subject(rows, simplest(rows), caption(found.records, rows)))
         study = _examine(found, rows)
         _write_tables(study, out)
-        drawings = {name: promise.result() for name, promise in promised.items()}
+        drawings = promised.result()
     _write_report(study, drawings, out)
     counts = f"{len(study.rows)} points, {len(study.records)} runs, {len(study.invalid)} invalid"
     print(f"{out / 'report.html'}: {counts}")

@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 LINE_EVERY_S = 10.0
 
@@ -47,6 +47,10 @@ class Steps:
         self._task = None if self._bar is None else self._bar.add_task(title, total=total, step="")
 
     def _open_bar(self) -> Progress:
+        # 20 ms before the first packet, for terminals only
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
         return Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),

@@ -1,7 +1,8 @@
 """Draws every plot of the catalogue, in processes of their own: drawing is what a report waits for.
 
-They are forked before a record is read. So they load matplotlib meanwhile, and they are small: a fork of a
-process that holds the records copies them page by page, because each look at an object counts its users.
+The first is forked before a record is read. So it loads matplotlib meanwhile, and it is small: a fork of a
+process that holds the records copies them page by page, because each look at an object counts its users. Told
+what to draw, it forks one painter for each processor: they have matplotlib and the subject from the start.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 300
+FORK = multiprocessing.get_context("fork")
 # the plots that take longest, so that they begin first
 SLOW_FIRST = ("ledger_stack", "misses", "cycles", "saved_copy")
 
@@ -56,28 +58,43 @@ class Subject:
         return Subject([without_records(row) for row in self.rows], saved, self.caption)
 
 
-class Painters:
-    """The processes that draw; `draw` begins, and returns what is promised."""
+class Studio:
+    """The process in which drawing begins; `draw` says what, and returns what is promised."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def draw(self, subject: Subject) -> dict[str, Future[Drawing]]:
+    def draw(self, subject: Subject) -> Future[dict[str, Drawing]]:
         """The files of each plot by its name, in the order of the catalogue."""
-        light = subject.light()
-        names = sorted((p.name for p in PLOTS), key=lambda n: SLOW_FIRST.index(n) if n in SLOW_FIRST else 99)
-        promised = {name: self._pool.submit(draw, name, light) for name in names}
-        return {plot.name: promised[plot.name] for plot in PLOTS}
+        return self._pool.submit(_draw_all, subject.light())
 
 
 @contextmanager
-def painters() -> Iterator[Painters]:
-    """Starts them; they wait with matplotlib at hand."""
+def studio() -> Iterator[Studio]:
+    """Starts it; it waits with matplotlib at hand."""
+    with ProcessPoolExecutor(1, FORK, _load) as pool:
+        pool.submit(_load)  # the pool forks when the first work comes
+        yield Studio(pool)
+
+
+def _draw_all(subject: Subject) -> dict[str, Drawing]:
     cpus = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
-    workers = min(len(PLOTS), cpus or 1)
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _load) as pool:
-        pool.submit(_load)  # the pool forks all of them when the first work comes
-        yield Painters(pool)
+    names = sorted((p.name for p in PLOTS), key=lambda n: SLOW_FIRST.index(n) if n in SLOW_FIRST else 99)
+    with ProcessPoolExecutor(min(len(PLOTS), cpus or 1), FORK, _take, (subject,)) as painters:
+        drawn = dict(zip(names, painters.map(_draw_taken, names), strict=True))
+    return {plot.name: drawn[plot.name] for plot in PLOTS}
+
+
+# What a painter draws: it is there by the fork, and not sent with each plot.
+_taken: list[Subject] = []
+
+
+def _take(subject: Subject) -> None:
+    _taken.append(subject)
+
+
+def _draw_taken(name: str) -> Drawing:
+    return draw(name, _taken[0])
 
 
 def _load() -> None:
@@ -121,7 +138,7 @@ def _png(figure: Figure) -> bytes:
     canvas.draw()  # type: ignore[no-untyped-call]
     pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
     size = canvas.get_width_height()
-    image = Image.frombuffer("RGBA", size, pixels, "raw", "RGBA", 0, 1).convert("RGB")
+    image = Image.frombytes("RGB", size, pixels, "raw", "RGBX")
     # every third pixel of every third line has the colours of all; to sort all takes five times as long
     sparse = image.resize((size[0] // 3, size[1] // 3), Image.Resampling.NEAREST)
     colours = sparse.quantize(256, method=Image.Quantize.FASTOCTREE)
