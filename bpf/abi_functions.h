@@ -20,6 +20,8 @@ enum category {
 	CATEGORY_MEMORY,
 	CATEGORY_SOFTIRQ,
 	CATEGORY_TSQ,
+	/* Last: what is around the roots is none of them. */
+	CATEGORY_SYSCALL,
 	CATEGORY_CNT,
 };
 
@@ -46,6 +48,11 @@ enum hook_kind {
 	 * As a span in a program that is watched: it copies in the same function from sockets that are no business of ours.
 	 */
 	KIND_OWN_ROOT,
+	/*
+	 * The system call around roots: what it spends outside of them is its own, and nobody's if it holds no send or receive
+	 * of TCP. The roots in it are counted and added up as if it were not there. By fentry only.
+	 */
+	KIND_AROUND,
 };
 
 /* Where a hooked function's bytes are. */
@@ -94,7 +101,10 @@ struct shadow_frame {
 struct shadow {
 	/* Since when nothing has been charged to the innermost frame. */
 	struct reading since;
+	/* The beginning of the root, or since when the call around the roots is in none of them. */
 	struct reading root;
+	/* What the call around the roots took without them. */
+	struct reading outside;
 	/* Of the CPU, when the task left it; ns is 0 while it runs. Written by sched_switch only, as the next two. */
 	struct reading off_cpu_since;
 	struct reading off_cpu;
@@ -113,12 +123,15 @@ struct shadow {
 	/* Calls until the end of this round of gate_one_in, and how many are left when one is timed. */
 	__u32 gate_left;
 	__u32 gate_pick;
+	/* 1 when the outermost frame is the call around the roots, and whether one of these is of TCP. */
+	__u32 around;
+	__u32 has_root;
 	struct shadow_frame frames[SHADOW_DEPTH];
 	/* What was charged since the root began, by context and category: added to the cells when it ends. */
 	struct reading spent[CONTEXTS][CATEGORY_SLOTS];
 };
 _Static_assert(CONTEXTS * CATEGORY_SLOTS <= 32, "charged");
-_Static_assert(sizeof(struct shadow) == 208 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
+_Static_assert(sizeof(struct shadow) == 256 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
 
 /* The unit of squares: of nanoseconds they would not fit. */
 #define SQUARE_SHIFT 6

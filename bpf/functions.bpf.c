@@ -3,8 +3,9 @@
  * functions.bpf.c - which function the CPU time of a send or receive goes to, exactly: a shadow stack per task.
  *
  * Each entry and exit of a hooked function charges the time since the last event to the function that was innermost.
- * So self times add up to the time between entry and exit of the root, less the time off the CPU. Softirq work that runs
- * on top of a task is nested in it: it ends before the task goes on, and it is a context of its own in the cells.
+ * So self times add up to the time between entry and exit of the root, less the time off the CPU. The system call around
+ * roots is followed, too, and adds what it spends outside of them. Softirq work that runs on top of a task is nested in it:
+ * it ends before the task goes on, and it is a context of its own in the cells.
  */
 #include "hooked.bpf.h"
 #include "shadow.bpf.h"
@@ -42,11 +43,13 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 	struct reading now = {};
 
 	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
-	if (root && current_side() == SIDE_OTHER)
+	if ((root || kind == KIND_AROUND) && current_side() == SIDE_OTHER)
 		return 0;
-	shadow = begin(root || kind == KIND_WORK);
+	shadow = begin(root || kind == KIND_WORK || kind == KIND_AROUND);
 	if (!shadow)
 		return 0;
+	if (kind == KIND_AROUND)
+		begin_around(shadow);
 	read_if_timed(shadow, &now);
 	end_bracket(shadow, &now, kind != KIND_REFERENCE);
 	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)) {
@@ -58,6 +61,10 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 		}
 		push(shadow, category, bytes, row, &now);
 	}
+	if (root)
+		shadow->has_root = 1;
+	if (kind == KIND_AROUND)
+		shadow->around = 1;
 	if (kind == KIND_WORK)
 		shadow->softirqs++;
 	finish(shadow);
@@ -84,6 +91,10 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 		/* It was entered before we were attached; or other ways lead to the instruction after a call, too. */
 		if (kind != KIND_CALL)
 			count_loss(LOSS_SHADOW_BROKEN);
+		goto out;
+	}
+	if (kind == KIND_AROUND) {
+		end_around(shadow, &now);
 		goto out;
 	}
 	frame = top_frame(shadow);

@@ -60,7 +60,8 @@
  * symbols   candidates in order, separated by |: the first that this kernel has is used. Without the roots of send and
  *           receive the instrument does not run; any other row that is missing leaves its time with the function around it
  * category  what its self time is charged to
- * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | WORK | OWN_ROOT (abi.h); a ROOT has its socket first
+ * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | WORK | OWN_ROOT | AROUND (abi.h); a ROOT has its socket
+ *           first
  * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
  *           CHECKED (second argument, where the third says that it goes to the kernel) |
  *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages) |
@@ -77,6 +78,8 @@
  * silent: whatever copies a packet's data inside the kernel ends in skb_copy_bits(), which knows how much; the rows
  * around it have the time of the allocations. __pskb_pull_tail() is what skb_linearize() is made of.
  * send_page, send_pages: splice and sendfile on kernels without skb_splice_from_iter().
+ * The rows of the category SYSCALL are as far out as a function can be hooked that only sends, receives and sockets reach: the
+ * call's own entry, where the architecture has one by name. read(2), write(2) and their like are hooked where they reach a socket.
  */
 #define FUNCTIONS(FUNCTION) \
 	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE) \
@@ -111,7 +114,16 @@
 	FUNCTION(flush_backlog, "__sk_flush_backlog", NONE, MARK, NONE) \
 	FUNCTION(wait_memory, "sk_stream_wait_memory", NONE, MARK, NONE) \
 	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE) \
-	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE)
+	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE) \
+	FUNCTION(sendto, SYSCALL_ENTRY("sendto") "|__sys_sendto", SYSCALL, AROUND, NONE) \
+	FUNCTION(sendmsg, SYSCALL_ENTRY("sendmsg") "|__sys_sendmsg", SYSCALL, AROUND, NONE) \
+	FUNCTION(recvfrom, SYSCALL_ENTRY("recvfrom") "|__sys_recvfrom", SYSCALL, AROUND, NONE) \
+	FUNCTION(recvmsg, SYSCALL_ENTRY("recvmsg") "|__sys_recvmsg", SYSCALL, AROUND, NONE) \
+	FUNCTION(sendfile, SYSCALL_ENTRY("sendfile64") "|do_sendfile", SYSCALL, AROUND, NONE) \
+	FUNCTION(socket_write, "sock_write_iter", SYSCALL, AROUND, NONE) \
+	FUNCTION(socket_read, "sock_read_iter", SYSCALL, AROUND, NONE)
+
+#define SYSCALL_ENTRY(name) "__x64_sys_" name "|__arm64_sys_" name "|__riscv_sys_" name
 
 /* Where TCP calls what copies; the last two are parts of it where the compiler made functions of them. */
 #define COPY_CALLERS "tcp_sendmsg_locked|tcp_sendmsg_locked.cold|skb_copy_to_page_nocache|skb_do_copy_data_nocache"

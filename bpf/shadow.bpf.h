@@ -4,8 +4,8 @@
 #define COPYSCOPE_SHADOW_BPF_H
 
 #include "context.bpf.h"
-#include "counters.bpf.h"
 #include "hooks.h"
+#include "settle.bpf.h"
 
 /* One root call in so many is timed, chosen at random in each round of so many; all are counted. */
 const volatile __u32 gate_one_in = 1;
@@ -22,28 +22,7 @@ struct {
 	__type(value, struct shadow);
 } shadows SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, FUNCTION_CELLS);
-	__type(key, __u32);
-	__type(value, struct function_cell);
-} function_cells SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SIDE_OTHER + 1);
-	__type(key, __u32);
-	__type(value, struct root_cell);
-} root_cells SEC(".maps");
-
 static const struct shadow new_shadow = {};
-
-static __always_inline struct function_cell *cell_of(const struct shadow *shadow, __u32 category)
-{
-	__u32 index = (current_side() * CONTEXTS + !!shadow->softirqs) * CATEGORY_CNT + category;
-
-	return bpf_map_lookup_elem(&function_cells, &index);
-}
 
 /* NULL when the stack is empty. */
 static __always_inline struct shadow_frame *top_frame(struct shadow *shadow)
@@ -63,8 +42,6 @@ static __always_inline __u32 innermost(struct shadow *shadow)
 
 	return frame ? frame->category : CATEGORY_NONE;
 }
-
-#define CHARGED(context, category) (1u << ((context) * CATEGORY_SLOTS + (category)))
 
 /* The time since the last event, and the counters, belong to the innermost function. */
 static __always_inline void charge(struct shadow *shadow, const struct reading *now)
@@ -93,11 +70,13 @@ static __always_inline void push(struct shadow *shadow, __u32 category, __u64 by
 		count_loss(LOSS_SHADOW_OVERFLOW);
 		return;
 	}
-	if (!depth && shadow->timed) {
+	if (depth == shadow->around && shadow->timed) {
+		if (depth)
+			add_between(&shadow->outside, &shadow->root, now);
 		copy_reading(&shadow->root, now);
 		copy_reading(&shadow->since, now);
 		/* Of a root whose exit did not fire, nothing is left. */
-		shadow->charged = 0;
+		shadow->charged &= depth ? CHARGED(0, CATEGORY_SYSCALL) : 0;
 		shadow->charged_ns = 0;
 	}
 	shadow->depth = depth + 1;
@@ -109,67 +88,14 @@ static __always_inline void push(struct shadow *shadow, __u32 category, __u64 by
 	frame->row = row;
 }
 
-/* What the call spent in one context and category goes to its cell. */
-static __always_inline void settle(struct shadow *shadow, __u32 side, __u32 context, __u32 category)
-{
-	struct reading *spent = &shadow->spent[context][category];
-	__u32 index = (side * CONTEXTS + context) * CATEGORY_CNT + category;
-	struct function_cell *cell;
-	__u64 rounded;
-
-	if (!(shadow->charged & CHARGED(context, category)))
-		return;
-	cell = bpf_map_lookup_elem(&function_cells, &index);
-	if (!cell)
-		return;
-	rounded = (spent->ns + (1 << (SQUARE_SHIFT - 1))) >> SQUARE_SHIFT;
-	cell->squares += rounded * rounded;
-	add_reading(&cell->self, spent);
-}
-
-/*
- * The end of a root; once per call and not inlined: it is the same in all programs, and long. What was charged since its
- * beginning must be what it took: where it is not, its time is left out, and that is counted.
- */
-static __noinline int end_root(struct shadow *shadow, const struct reading *now)
-{
-	__u32 side = current_side();
-	struct root_cell *root = bpf_map_lookup_elem(&root_cells, &side);
-
-	if (!root)
-		return 0;
-	root->calls++;
-	if (!shadow->timed)
-		return 0;
-	if (shadow->charged_ns != now->ns - shadow->root.ns) {
-		count_loss(LOSS_SHADOW_BROKEN);
-		return 0;
-	}
-	root->timed_calls++;
-	add_between(&root->inclusive, &shadow->root, now);
-	for (__u32 context = 0; context < CONTEXTS; context++)
-		for (__u32 category = 0; category < CATEGORY_CNT; category++)
-			settle(shadow, side, context, category);
-	return 0;
-}
-
 static __always_inline void pop(struct shadow *shadow, const struct reading *now)
 {
 	shadow->depth--;
-	if (!shadow->depth)
-		end_root(shadow, now);
-}
-
-static __always_inline void count_call(const struct shadow *shadow, __u32 category, __s64 bytes)
-{
-	struct function_cell *cell = cell_of(shadow, category);
-
-	if (!cell)
+	if (shadow->depth != shadow->around)
 		return;
-	cell->calls++;
-	cell->timed_calls += shadow->timed;
-	if (bytes > 0)
-		cell->bytes += bytes;
+	end_root(shadow, now);
+	if (shadow->timed)
+		copy_reading(&shadow->root, now);
 }
 
 /*

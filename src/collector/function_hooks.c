@@ -48,13 +48,26 @@ static bool is_required(int row)
 	return row == ROW_send || row == ROW_receive;
 }
 
+/* Two kprobes cost about what there is to see. */
+static void find_around(struct attach *function, const char *symbols, const struct attach_sources *sources,
+			enum attach_wish wish)
+{
+	attach__find(function, symbols, sources, ATTACH_FENTRY);
+	if (wish != ATTACH_KPROBE)
+		return;
+	function->state = STATE_MISSING;
+	snprintf(function->reason, sizeof(function->reason), "by fentry only: kprobes cost what there is to see");
+}
+
 static void find(struct functions *functions, int row, const struct attach_sources *sources)
 {
 	const struct hooked_function *wanted = &function_rows[row];
 	const struct functions_options *options = &functions->options;
 	struct attach *function = &functions->all[row];
 
-	if (wanted->kind != KIND_CALL)
+	if (wanted->kind == KIND_AROUND && options->attach != ATTACH_NOTHING)
+		find_around(function, wanted->symbols, sources, options->attach);
+	else if (wanted->kind != KIND_CALL)
 		attach__find(function, wanted->symbols, sources, options->attach);
 	else if (options->attach != ATTACH_NOTHING && options->copy_in != COPY_IN_BRACKET)
 		attach__find_calls(function, COPY_CALLERS, wanted->symbols, sources);

@@ -87,6 +87,7 @@ const char *const category_names[CATEGORY_CNT] = {
 	[CATEGORY_MEMORY] = "memory",
 	[CATEGORY_SOFTIRQ] = "softirq",
 	[CATEGORY_TSQ] = "tsq",
+	[CATEGORY_SYSCALL] = "syscall",
 };
 
 #define CALL(id, name) [CALL_##id] = name

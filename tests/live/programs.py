@@ -219,6 +219,7 @@ how, port, messages, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int
 peer = socket.create_connection(("127.0.0.1", port))
 SO_ZEROCOPY, MSG_ZEROCOPY, MSG_ERRQUEUE = 60, 0x4000000, 0x2000
 payload, completed = bytes(size), 0
+pair = socket.socketpair()
 if how == "sendfile":
     file = os.memfd_create("known")
     os.write(file, payload)
@@ -229,8 +230,15 @@ for _ in range(messages):
         assert os.sendfile(peer.fileno(), file, 0, size) == size
     elif how == "zerocopy":
         assert peer.send(payload, MSG_ZEROCOPY) == size
+    elif how == "written":
+        assert os.write(peer.fileno(), payload) == size
     else:
         assert peer.send(payload) == size
+    if how == "elsewhere":
+        pair[0].send(b"not over TCP")
+        assert pair[1].recv(99)
+        os.write(pair[0].fileno(), b"nor by these calls")
+        assert os.read(pair[1].fileno(), 99)
     back = 0
     while how in ("echo", "peek") and back < size:
         looked = len(peer.recv(size - back, socket.MSG_PEEK)) if how == "peek" else size - back
@@ -255,7 +263,8 @@ while block := peer.recv(1 << 17):
 
 @contextlib.contextmanager
 def known_sender(how: str, messages: int, size: int) -> Iterator[list[str]]:
-    """A command that sends: copied, echo or peek (it all comes back), sendfile, zerocopy."""
+    """A command that sends: copied, written, echo or peek (it all comes back), sendfile, zerocopy; or copied
+    and as often to itself over a socket that is not of TCP (elsewhere)."""
     port = free_port()
     with running([sys.executable, "-c", KNOWN_PEER, str(port), how]):
         wait_for_port(port)

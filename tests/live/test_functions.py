@@ -15,6 +15,7 @@ import pytest
 from copyscope import paths
 from copyscope.child import Child
 from copyscope.functions import retransmitted_bytes
+from copyscope.tiers import inside_calls
 from profiling import (
     SLOW,
     broken_identities,
@@ -87,6 +88,30 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
         assert cells(record, "send", "calls") == 2 * calls
     names = {row["name"] for row in record["identities"] if row["holds"]}
     assert {"functions_copy_in", "functions_deferred", "functions_copy_out", "functions_sender_self"} <= names
+
+
+# The way into a call and out of it, and the hooks there, are what the roots leave. In a guest a call is long
+# in the eyes of its clocks, and a processor that its host takes away in between stretches either part.
+NEARLY_ALL = 0.97 if SLOW == 1 else 0.95
+
+
+@pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
+def test_roots_and_the_calls_around_them_are_nearly_all_of_the_time_in_calls(impl: str) -> None:
+    reason = why_not("fentry")
+    if reason:
+        pytest.skip(reason)
+    record = record_of(
+        *("--impl", impl, "--messages", str(MESSAGES), "--size", "1M"),
+        *("--instruments", "calls,functions", "--attach", "fentry"),
+        check=None,
+    )
+    assert broken_identities(record) == []
+    assert [row["side"] for row in inside_calls(record)] == ["sender", "receiver"]
+    for row in inside_calls(record):
+        assert NEARLY_ALL <= row["ratio"] <= 1.001, row
+        of_side = [cell for cell in record["functions"]["cells"] if cell["side"] == row["side"]]
+        calls = {cell["category"]: cell["calls"] for cell in of_side if cell["context"] == "process"}
+        assert calls["syscall"] == calls.get("send", 0) // 2 + calls.get("receive", 0)
 
 
 @cache

@@ -60,6 +60,18 @@ def test_what_is_only_looked_at_is_copied_and_not_received() -> None:
     assert sum(row["bytes"] for row in record["volume"] if row["direction"] == "copy_out") == 2 * SENT
 
 
+@pytest.mark.parametrize("how", ["copied", "written", "echo", "elsewhere", "sendfile", "zerocopy"])
+def test_the_call_around_a_root_is_counted_where_the_root_is_of_tcp(how: str) -> None:
+    record = known(how)
+    # tcp_sendmsg and tcp_sendmsg_locked; of pages the kernel decides how many at once
+    sends = MESSAGES if how == "sendfile" else cells(record, "send", "calls") // 2
+    assert sends == MESSAGES
+    assert cells(record, "syscall", "calls") == sends + cells(record, "receive", "calls")
+    assert "functions_target_self" in held(record)
+    rows = {row["category"]: row for row in record["exact"] if row["side"] == "target"}
+    assert rows["syscall"]["context"] == "process" and rows["syscall"]["cpu_ns"] > 0
+
+
 def test_sendfile_refers_to_pages_and_copies_nothing() -> None:
     record = known("sendfile")
     assert cells(record, "copy_in", "bytes") == 0

@@ -1,8 +1,8 @@
 """The exact tier beside the sampled one, of the same run: shares of kernel time, and whether they agree.
 
-Pure. Both are shares of a side's time in the kernel. The exact tier knows that of tcp_sendmsg, tcp_recvmsg
-and network softirqs; the sampler takes what is not in user mode. Entry and exit of the system call are in the
-second only (docs/METHOD.md); coverage() says how much that is.
+Pure. Both are shares of a side's time in the kernel. The exact tier knows that of tcp_sendmsg, tcp_recvmsg,
+network softirqs and the system call around them; the sampler takes what is not in user mode. What comes
+before and after the call's entry function is in the second only (docs/METHOD.md); coverage() says how much.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def coverage(record: Record) -> list[dict[str, Any]]:
     """One row per process: time inside the roots of the functions segments over its kernel time there.
 
     The kernel time is the CPU clock of these segments, less the sampled share of user mode; the interval is
-    that of this share. Below 1 by entry and exit of the system call, and by what else the kernel does.
+    that of this share. Below 1 by the way to the hooks and back, and by what else the kernel does.
     """
     if why_not(record):
         return []
@@ -116,7 +116,7 @@ def coverage(record: Record) -> list[dict[str, Any]]:
 
 
 def inside_calls(record: Record) -> list[dict[str, Any]]:
-    """One row per process: time inside the roots over the time in its send and receive calls, same segments.
+    """One row per process: time in the roots and the calls around them over that in its calls, same segments.
 
     The second is of other programs, with a clock of their own: from entry to exit of the system call, on
     the CPU, softirq work on top included. Both clocks stop where the task leaves its CPU. Empty where the two
