@@ -13,12 +13,12 @@ from typing import Any
 from copyscope import payload
 from copyscope.segments import (
     Record,
+    byte_segments,
     cut_short,
     measured,
-    select,
+    reported,
     spliced_total,
     total,
-    why_no_ledger,
     zerocopy_total,
 )
 
@@ -58,6 +58,7 @@ AGAINST_OTHERS = frozenset(
     (
         *("sent_bytes", "sent_split", "referenced_split", "received_bytes", "received_split", "sent_calls"),
         *("received_calls", "timed_calls", "zerocopy_calls", "sender_time", "receiver_time"),
+        "acked_bytes",
         *(f"{s}_{k}_of_run" for s in ("sender", "receiver") for k in ("bytes", "messages", "calls")),
     )
 )
@@ -83,7 +84,7 @@ def sent_bytes(record: Record) -> Identity:
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
     if kernel is None:
         return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.SEND_HOOK))
-    return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), kernel.bytes, "bytes")
+    return compare(name, what, total(byte_segments(record), "sender", "bytes"), kernel.bytes, "bytes")
 
 
 def received_bytes(record: Record) -> Identity:
@@ -92,19 +93,19 @@ def received_bytes(record: Record) -> Identity:
     kernel = payload.counted(record, "receiver", payload.RECEIVE_HOOK)
     if kernel is None:
         return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.RECEIVE_HOOK))
-    return compare(name, what, total(select(record, "ledger"), "receiver", "bytes"), kernel.bytes, "bytes")
+    return compare(name, what, total(byte_segments(record), "receiver", "bytes"), kernel.bytes, "bytes")
 
 
 def sent_split(record: Record) -> Identity:
     """Each byte sent was copied in or referenced; the kernel counts the one, the program the other."""
     name, what = "sent_split", "bytes sent by the program = copy_in + referenced (pin)"
-    absent = why_no_ledger(record)
-    if absent:
-        return unchecked(name, what, "bytes", absent)
-    copied, pinned = cell(record, "copy_in", "bytes"), cell(record, "pin", "bytes")
-    if copied is None or pinned is None:
-        return unchecked(name, what, "bytes", "copy_in or pin: bytes not known, see the ledger")
-    return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), copied + pinned, "bytes")
+    copied = payload.kernel_copied_in(record)
+    if copied is None:
+        kernel = payload.counted(record, "sender", payload.SEND_HOOK)
+        return unchecked(name, what, "bytes", why_blind(record, kernel))
+    segments = byte_segments(record)
+    pinned = payload.referenced_bytes(record, segments)
+    return compare(name, what, total(segments, "sender", "bytes"), copied + pinned, "bytes")
 
 
 def referenced_split(record: Record) -> Identity | None:
@@ -113,29 +114,45 @@ def referenced_split(record: Record) -> Identity | None:
     Pages of a file have no completions; what the program gave as such then stands on the right.
     """
     name, what = "referenced_split", "bytes sent by reference = deferred + silent + zero-copy"
-    segments = select(record, "ledger")
+    segments = byte_segments(record)
     if zerocopy_total(segments, "sends") is None and spliced_total(segments, "calls") is None:
         return None
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
     if kernel is None or kernel.zerocopy_bytes is None:
         return unchecked(name, what, "bytes", why_blind(record, kernel))
-    deferred, silent = cell(record, "deferred", "bytes"), cell(record, "silent", "bytes")
-    if deferred is None or silent is None:
-        return unchecked(name, what, "bytes", "deferred or silent: bytes not known, see the ledger")
-    ended = deferred + silent + payload.zero_copy_bytes(record, silent)
-    seen = kernel.zerocopy_bytes + kernel.spliced_bytes - payload.copied_at_call(record)
+    if cell(record, "silent", "bytes") is None:
+        return unchecked(name, what, "bytes", "silent: bytes not known, see the ledger")
+    ended = payload.deferred_bytes(record, segments) + payload.uncopied_bytes(record, segments)
+    seen = kernel.zerocopy_bytes + kernel.spliced_bytes - payload.copied_at_call(record, segments)
     return compare(name, what, seen, ended, "bytes")
 
 
 def received_split(record: Record) -> Identity:
     """Every byte received was copied out or, with MSG_TRUNC, thrown away."""
     name, what = "received_split", "bytes received by the program = copy_out + truncated"
-    copied = cell(record, "copy_out", "bytes")
-    if copied is None:
+    kernel = payload.counted(record, "receiver", payload.COPY_OUT_HOOK)
+    if kernel is None:
         return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.COPY_OUT_HOOK))
-    segments = select(record, "ledger")
-    out = copied + total(segments, "receiver", "truncated_bytes")
+    segments = byte_segments(record)
+    out = kernel.bytes + total(segments, "receiver", "truncated_bytes")
     return compare(name, what, total(segments, "receiver", "bytes"), out, "bytes")
+
+
+def acked_bytes(record: Record) -> Identity | None:
+    """What the program says that it sent, warm-up and all, against what TCP saw acknowledged on its connections.
+
+    No hook counts it, so that it holds for the segments in which nobody but the program counts bytes, too.
+    """
+    name, what = "acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count"
+    if sends_nothing(record):
+        return None
+    if not reported(record, "sender"):
+        return unchecked(name, what, "bytes", "the sender gave no report")
+    sender = record["traffic"]["sender"]
+    acked = [(thread.get("tcp_info") or {}).get("bytes_acked") for thread in sender["threads"]]
+    if None in acked or not acked:
+        return unchecked(name, what, "bytes", "TCP_INFO of a connection does not say it")
+    return compare(name, what, int(sender["bytes"]), sum(acked), "bytes")
 
 
 def delivered(record: Record) -> Identity:
@@ -204,6 +221,7 @@ IDENTITIES: tuple[Callable[[Record], Identity | None], ...] = (
     referenced_split,
     received_bytes,
     received_split,
+    acked_bytes,
     delivered,
     message_bytes,
     received_messages,
