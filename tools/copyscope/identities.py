@@ -13,16 +13,20 @@ from typing import Any
 from copyscope import payload
 from copyscope.segments import (
     Record,
+    Segment,
     byte_segments,
     cut_short,
     measured,
     reported,
+    select,
     spliced_total,
     total,
+    why_no_ledger,
     zerocopy_total,
 )
 
 Identity = dict[str, Any]
+NO_CELL = "{}: bytes not known, see the ledger"
 
 
 def compare(name: str, what: str, left: float, right: float, unit: str, *, tolerance: float = 0) -> Identity:
@@ -58,7 +62,7 @@ AGAINST_OTHERS = frozenset(
     (
         *("sent_bytes", "sent_split", "referenced_split", "received_bytes", "received_split", "sent_calls"),
         *("received_calls", "timed_calls", "zerocopy_calls", "sender_time", "receiver_time"),
-        "acked_bytes",
+        *("acked_bytes", "sent_rows", "received_rows"),
         *(f"{s}_{k}_of_run" for s in ("sender", "receiver") for k in ("bytes", "messages", "calls")),
     )
 )
@@ -115,13 +119,11 @@ def referenced_split(record: Record) -> Identity | None:
     """
     name, what = "referenced_split", "bytes sent by reference = deferred + silent + zero-copy"
     segments = byte_segments(record)
-    if zerocopy_total(segments, "sends") is None and spliced_total(segments, "calls") is None:
+    if not gives_references(segments):
         return None
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
     if kernel is None or kernel.zerocopy_bytes is None:
         return unchecked(name, what, "bytes", why_blind(record, kernel))
-    if cell(record, "silent", "bytes") is None:
-        return unchecked(name, what, "bytes", "silent: bytes not known, see the ledger")
     ended = payload.deferred_bytes(record, segments) + payload.uncopied_bytes(record, segments)
     seen = kernel.zerocopy_bytes + kernel.spliced_bytes - payload.copied_at_call(record, segments)
     return compare(name, what, seen, ended, "bytes")
@@ -138,10 +140,42 @@ def received_split(record: Record) -> Identity:
     return compare(name, what, total(segments, "receiver", "bytes"), out, "bytes")
 
 
-def acked_bytes(record: Record) -> Identity | None:
-    """What the program says that it sent, warm-up and all, against what TCP saw acknowledged on its connections.
+def sent_rows(record: Record) -> Identity:
+    """The ledger's rows as they stand, against what the program sent in these segments."""
+    name, what = "sent_rows", "ledger rows: bytes sent by the program = copy_in + pin"
+    copied, pinned = cell(record, "copy_in", "bytes"), cell(record, "pin", "bytes")
+    if copied is None or pinned is None:
+        return unchecked(name, what, "bytes", why_no_ledger(record) or NO_CELL.format("copy_in or pin"))
+    return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), copied + pinned, "bytes")
 
-    No hook counts it, so that it holds for the segments in which nobody but the program counts bytes, too.
+
+def referenced_rows(record: Record) -> Identity | None:
+    """The same of what went by reference: `pin` and what became of it."""
+    name, what = "referenced_rows", "ledger rows: pin = deferred + silent + zero-copy"
+    if not gives_references(select(record, "ledger")):
+        return None
+    pinned, deferred, silent = (cell(record, account, "bytes") for account in ("pin", "deferred", "silent"))
+    if pinned is None or deferred is None or silent is None:
+        return unchecked(name, what, "bytes", NO_CELL.format("pin, deferred or silent"))
+    ended = deferred + silent + payload.zero_copy_bytes(record, silent)
+    return compare(name, what, pinned, ended, "bytes")
+
+
+def received_rows(record: Record) -> Identity:
+    """The same of what the receiver took out."""
+    name, what = "received_rows", "ledger rows: bytes received by the program = copy_out + truncated"
+    copied = cell(record, "copy_out", "bytes")
+    if copied is None:
+        return unchecked(name, what, "bytes", why_no_ledger(record) or NO_CELL.format("copy_out"))
+    segments = select(record, "ledger")
+    out = copied + total(segments, "receiver", "truncated_bytes")
+    return compare(name, what, total(segments, "receiver", "bytes"), out, "bytes")
+
+
+def acked_bytes(record: Record) -> Identity | None:
+    """What the program says that it sent, warm-up and all, against what TCP saw acknowledged.
+
+    No hook counts that: it covers the segments in which nobody but the program counts bytes, too.
     """
     name, what = "acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count"
     if sends_nothing(record):
@@ -149,10 +183,11 @@ def acked_bytes(record: Record) -> Identity | None:
     if not reported(record, "sender"):
         return unchecked(name, what, "bytes", "the sender gave no report")
     sender = record["traffic"]["sender"]
-    acked = [(thread.get("tcp_info") or {}).get("bytes_acked") for thread in sender["threads"]]
-    if None in acked or not acked:
+    connections = [thread.get("tcp_info") or {} for thread in sender["threads"]]
+    if not connections or any(tcp.get("bytes_acked") is None for tcp in connections):
         return unchecked(name, what, "bytes", "TCP_INFO of a connection does not say it")
-    return compare(name, what, int(sender["bytes"]), sum(acked), "bytes")
+    acked = sum(int(tcp["bytes_acked"]) for tcp in connections)
+    return compare(name, what, int(sender["bytes"]), acked, "bytes")
 
 
 def delivered(record: Record) -> Identity:
@@ -203,6 +238,11 @@ def copied_bytes(record: Record) -> Identity | None:
     return compare(name, what, copied * int(record["workload"]["size_bytes"]), bytes_copied, "bytes")
 
 
+def gives_references(segments: list[Segment]) -> bool:
+    """Whether the strategy sends with MSG_ZEROCOPY, or pages of a file."""
+    return zerocopy_total(segments, "sends") is not None or spliced_total(segments, "calls") is not None
+
+
 def sends_nothing(record: Record) -> bool:
     """Whether the strategy makes no send call at all: messages then count turns of its loop."""
     return not any(s["sender"]["calls"] for s in record["run"]["segments"])
@@ -221,6 +261,9 @@ IDENTITIES: tuple[Callable[[Record], Identity | None], ...] = (
     referenced_split,
     received_bytes,
     received_split,
+    sent_rows,
+    referenced_rows,
+    received_rows,
     acked_bytes,
     delivered,
     message_bytes,

@@ -1,9 +1,9 @@
 """How many bytes and calls each account moved in the ledger segments, and who says so.
 
-Kernel counts come from the collector's hooks, the program's own from its totals. Where the hooks have segments
-of their own, both count there, and the identities compare them; the ledger's segments, which are others, then
-have the program's count. Where they are in the ledger's segments, each account takes its bytes from one source
-only, so that the identities compare sources and not a number with itself.
+Kernel counts come from the collector's hooks, the program's own from its totals. Where the hooks have
+segments of their own, both count there, and the identities compare them; the ledger's segments, which are
+others, then have the program's count. Where the hooks are in the ledger's segments, each account takes its
+bytes from one source only, so that the identities compare sources and not a number with itself.
 """
 
 from __future__ import annotations
@@ -252,8 +252,9 @@ def _copy_out(record: Record) -> Flow:
         return Flow(kernel.bytes, "exact", kernel.calls, bytes_by=KERNEL)
     segments = select(record, "ledger")
     copied = total(segments, "receiver", "bytes") - total(segments, "receiver", "truncated_bytes")
-    if copied and not kernel.bytes:
+    if not copied:
+        return Flow(0, "exact", 0)
+    if not kernel.bytes:
         return Flow(copied, "exact", calls_reason="nothing was copied out in the segments that count it")
     # one for each packet buffer, which no program sees: as many for each byte as where they were counted
-    calls = round(copied * kernel.calls / kernel.bytes) if copied else 0
-    return Flow(copied, "exact", calls, calls_method="scaled")
+    return Flow(copied, "exact", round(copied * kernel.calls / kernel.bytes), calls_method="scaled")

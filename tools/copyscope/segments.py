@@ -61,7 +61,7 @@ def why_no_bytes(record: Record) -> str | None:
 
 def counted_apart(record: Record) -> bool:
     """Whether the ledger's own segments have no count of bytes but the programs'."""
-    return record["run"].get("bytes_arm") == "bytes"
+    return bool(record["run"].get("bytes_arm") == "bytes")
 
 
 def cut_short(record: Record) -> bool:
