@@ -2,8 +2,8 @@
 /*
  * bytes.bpf.c - how many bytes passed the socket layer and the receive copy, to the byte.
  *
- * Cheap on purpose (a compare and four additions): it runs in the same segments as the sampler, and its
- * cost is part of the observer effect that the ledger states.
+ * Cheap on purpose (a compare and four additions), and still the dearest of what counts: it runs in segments of its own
+ * where the traffic tells its bytes itself, else in those of the sampler, as a part of the effect that the ledger states.
  */
 #include "target.bpf.h"
 

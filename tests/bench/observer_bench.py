@@ -90,11 +90,11 @@ def observers(stage: Stage) -> dict[str, tuple[Observer, int]]:
     trace = ["perf", "trace", "-s", "-p", traced, "-o", "trace.txt"]
     collector = stage.collector
     return {
-        # What the segments of a ledger have attached, and those of the system calls.
-        "ours": (ours(collector, "bytes,sampler", stage.counting), OUR_TURNS),
+        # What the segments of a ledger have attached, those of the system calls, and those of the bytes.
+        "ours": (ours(collector, "sampler", stage.counting), OUR_TURNS),
         "ours_calls": (ours(collector, "calls"), OUR_TURNS),
-        # What the first is made of.
         "ours_bytes": (ours(collector, "bytes"), 1),
+        # What the first is made of.
         "ours_sampler": (ours(collector, "sampler"), 1),
         "ours_counters": (ours(collector, "", stage.counting), 1),
         "perf_record": (program("perf record", record), 1),

@@ -334,7 +334,7 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
     if "length" in found:
         text += [
             "",
-            "Samples and ledger do not grow with the length of a run. Its segments (three in two seconds) "
+            "Samples and ledger do not grow with the length of a run. Its segments (four in two seconds) "
             "and the slices of goodput (ten a second) do.",
         ]
     return text

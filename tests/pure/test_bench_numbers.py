@@ -24,8 +24,8 @@ def test_a_long_record_is_a_record_with_more_segments_and_slices(bench: Any) -> 
     real["workload"]["duration_s"] = 10
     made = own.lengthened(real, 600)
     assert record.validate(ledger.derive(made)) == []
-    # 300 blocks of the three arms, and the warm-up
-    assert len(made["run"]["segments"]) == 901
+    # 300 blocks of the four arms, and the warm-up
+    assert len(made["run"]["segments"]) == 1201
     for side in ("sender", "receiver"):
         assert len(made["traffic"][side]["slices"]) == 60 * len(real["traffic"][side]["slices"])
     assert made["samples"] == real["samples"]

@@ -46,11 +46,11 @@ def first_segment(arm: str) -> int:
     return next(i for i, s in enumerate(RAW["one_copy"]["run"]["segments"]) if s["arm"] == arm)
 
 
-LEDGER, CALLS = first_segment("ledger"), first_segment("calls")
+LEDGER, CALLS, BYTES = (first_segment(arm) for arm in ("ledger", "calls", "bytes"))
 SEND, RECEIVE, COPY_OUT = 0, 1, 2  # rows of `bytes`
 
 
-def segment(side: str, *keys: str, index: int = LEDGER) -> Path:
+def segment(side: str, *keys: str, index: int = BYTES) -> Path:
     return ("run", "segments", index, side, *keys)
 
 
@@ -71,6 +71,14 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("one_copy", segment("receiver", "truncated_bytes"), 1, {"received_split"}),
     (
         "one_copy",
+        segment("sender", "bytes", index=LEDGER),
+        1,
+        {"delivered", "message_bytes", "sender_bytes_of_run"},
+    ),
+    ("one_copy", segment("receiver", "calls", index=LEDGER), 1, {"receiver_calls_of_run"}),
+    ("zero_copy", segment("sender", "zerocopy", "copied", index=LEDGER), -1, {"copied_bytes"}),
+    (
+        "one_copy",
         segment("sender", "bytes", index=CALLS),
         1,
         {"delivered", "message_bytes", "sender_bytes_of_run"},
@@ -84,11 +92,17 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("one_copy", ("bytes", COPY_OUT, "bytes"), 1, {"received_split"}),
     ("one_copy", ("bytes", SEND, "zerocopy_bytes"), 4096, {"sent_split"}),
     ("one_copy", ("workload", "size_bytes"), 1, {"message_bytes"}),
-    ("one_copy", ("traffic", "sender", "bytes"), 1, {"sender_bytes_of_run"}),
+    ("one_copy", ("traffic", "sender", "bytes"), 1, {"sender_bytes_of_run", "acked_bytes"}),
+    ("one_copy", ("traffic", "sender", "threads", 0, "tcp_info", "bytes_acked"), -1, {"acked_bytes"}),
     ("one_copy", ("traffic", "receiver", "calls"), 1, {"receiver_calls_of_run"}),
     ("one_copy", ("counters", "sender", "task-clock", "value"), 100_000_000, {"sender_time"}),
     ("one_copy", ("counters", "receiver", "task-clock", "value"), -90_000_000, {"receiver_time"}),
-    ("two_copy", segment("sender", "gather_timed_ns"), 20_000_000, {"gather_fits", "sender_rows"}),
+    (
+        "two_copy",
+        segment("sender", "gather_timed_ns", index=LEDGER),
+        20_000_000,
+        {"gather_fits", "sender_rows"},
+    ),
     ("zero_copy", segment("sender", "zerocopy", "sends"), 1, {"completions", "zerocopy_calls"}),
     ("zero_copy", segment("sender", "zerocopy", "completions"), -1, {"completions"}),
     ("zero_copy", segment("sender", "zerocopy", "copied"), -1, {"copied_bytes"}),
@@ -115,9 +129,9 @@ def test_names_what_was_tampered_with(impl: str, path: Path, by: int, names: set
 
 
 def test_no_identity_is_without_a_number_that_breaks_it() -> None:
-    """A check that cannot fail is a defect; the last two are broken by samples below."""
+    """A check that cannot fail is a defect; attribution is broken by samples below, rows by their cells."""
     breakable = set().union(*(names for *_, names in TAMPERED)) | {"sender_attributed", "receiver_attributed"}
-    breakable |= {"receiver_rows", "receiver_bytes_of_run"}
+    breakable |= {"receiver_rows", "receiver_bytes_of_run", "sent_rows", "referenced_rows", "received_rows"}
     assert {i["name"] for full in FULL.values() for i in full["identities"]} == breakable
 
 
@@ -200,6 +214,35 @@ def test_no_wrong_count_gets_past(case: tuple[str, Path], size: int, more: bool)
     if by == 0:
         return
     assert broken(change(raw, path, by))
+
+
+@pytest.mark.parametrize(
+    ("account", "names"),
+    [
+        ("copy_in", {"sent_rows"}),
+        ("pin", {"sent_rows", "referenced_rows"}),
+        ("deferred", {"referenced_rows"}),
+        ("copy_out", {"received_rows"}),
+    ],
+)
+def test_a_row_whose_bytes_were_changed(account: str, names: set[str]) -> None:
+    full = copy.deepcopy(FULL["zero_copy"])
+    row = next(r for r in full["ledger"] if r["account"] == account and r["bytes"] is not None)
+    row["bytes"] += 1
+    assert {i["name"] for i in byte_identities(full) if i["holds"] is False} == names
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_of_an_older_record_the_kernel_counts_in_the_ledgers_segments(impl: str) -> None:
+    raw = builders.raw_record(impl, arms=("unprobed", "ledger", "calls"))
+    del raw["run"]["bytes_arm"]
+    full = ledger.derive(raw)
+    assert all(i["holds"] for i in full["identities"])
+    rows = {row["account"]: row for row in full["ledger"] if row["bytes"]}
+    assert rows["copy_out"]["bytes_by"] == "kernel" and rows["copy_out"]["calls_method"] == "exact"
+    ledger_at = next(i for i, s in enumerate(raw["run"]["segments"]) if s["arm"] == "ledger")
+    names = broken(change(raw, segment("sender", "bytes", index=ledger_at), 1))
+    assert {"sent_bytes", "sent_split", "sent_rows"} <= names
 
 
 CELLS = [

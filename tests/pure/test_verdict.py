@@ -153,8 +153,8 @@ def test_a_part_that_was_copied_is_counted() -> None:
     raw = copy.deepcopy(builders.raw_record("zero_copy", kind="nics"))
     for owner in [*(s["sender"] for s in raw["run"]["segments"]), raw["traffic"]["sender"]]:
         owner["zerocopy"] |= {"copied": 10, "bytes_copied": 10 * 65_536}
-    raw["traffic"]["sender"]["zerocopy"] |= {"copied": 90, "bytes_copied": 90 * 65_536}
-    assert "90 of 68,880 sends were copied after all" in ledger.derive(raw)["verdict"]["sentence"]
+    raw["traffic"]["sender"]["zerocopy"] |= {"copied": 120, "bytes_copied": 120 * 65_536}
+    assert "120 of 92,160 sends were copied after all" in ledger.derive(raw)["verdict"]["sentence"]
 
 
 def test_says_when_watching_changed_more_than_it_shows() -> None:

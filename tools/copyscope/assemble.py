@@ -103,6 +103,7 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
             "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != WARM_UP) / 1e9,
             "interrupted": raw.interrupted,
             "errors": raw.errors,
+            "bytes_arm": raw.bytes_arm,
             "tier": raw.tier.name if raw.tier else None,
             "tier_reason": raw.tier.reason if raw.tier else "the run ended before the collector was ready",
             "segments": segments,

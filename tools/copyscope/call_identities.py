@@ -7,7 +7,16 @@ from typing import Any
 
 from copyscope import payload
 from copyscope.identities import Identity, compare, unchecked, why_blind
-from copyscope.segments import Record, measured, reported, select, spliced_total, total, zerocopy_total
+from copyscope.segments import (
+    Record,
+    byte_segments,
+    measured,
+    reported,
+    select,
+    spliced_total,
+    total,
+    zerocopy_total,
+)
 
 
 def sent_calls(record: Record) -> Identity | None:
@@ -15,7 +24,7 @@ def sent_calls(record: Record) -> Identity | None:
 
     Of sendfile(2) the socket sees a call for each pipe full of pages: its calls are left out, on both sides.
     """
-    segments = select(record, "ledger")
+    segments = byte_segments(record)
     spliced = spliced_total(segments, "calls") or 0
     if spliced and spliced == total(segments, "sender", "calls"):
         return None
@@ -23,8 +32,7 @@ def sent_calls(record: Record) -> Identity | None:
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
     if kernel is None:
         return unchecked(name, what, "calls", payload.why_uncounted(record, payload.SEND_HOOK))
-    refused = total(segments, "sender", "eagain") + (zerocopy_total(segments, "enobufs") or 0) + spliced
-    made = total(segments, "sender", "calls") - refused
+    made = payload.accepted_sends(segments)
     return compare(name, what, made, kernel.calls - kernel.spliced_calls, "calls")
 
 
@@ -34,7 +42,7 @@ def received_calls(record: Record) -> Identity:
     kernel = payload.counted(record, "receiver", payload.RECEIVE_HOOK)
     if kernel is None:
         return unchecked(name, what, "calls", payload.why_uncounted(record, payload.RECEIVE_HOOK))
-    return compare(name, what, total(select(record, "ledger"), "receiver", "calls"), kernel.calls, "calls")
+    return compare(name, what, total(byte_segments(record), "receiver", "calls"), kernel.calls, "calls")
 
 
 def timed_calls(record: Record) -> Identity:
@@ -60,7 +68,7 @@ def timed_calls(record: Record) -> Identity:
 def kernel_zerocopy_calls(record: Record) -> Identity | None:
     """Zero-copy sends that the kernel counted against those that the program made."""
     name, what = "zerocopy_calls", "zero-copy sends made = zero-copy sends counted"
-    made = zerocopy_total(select(record, "ledger"), "sends")
+    made = zerocopy_total(byte_segments(record), "sends")
     if made is None:
         return None
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)

@@ -84,6 +84,8 @@ class Raw:
     errors: list[str] = field(default_factory=list)
     interrupted: bool = False
     tier: Tier | None = None
+    # In which segments the kernel counts bytes.
+    bytes_arm: str | None = None
     topology: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
     kept: Any = None
@@ -156,6 +158,7 @@ class Conductor:
                 raise RunError(f"{self.raw.tier.reason}; use --instruments auto")
             self.plan = plan = plan.otherwise
             self.steps.expect(len(plan.segments))
+        self.raw.bytes_arm = next((arm for arm, probes in plan.probes.items() if "bytes" in probes), None)
         for side in SIDES:
             collector.ask(f"target {side} {self._children[side].pid}", "target")
             if plan.counters:

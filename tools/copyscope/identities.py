@@ -13,8 +13,11 @@ from typing import Any
 from copyscope import payload
 from copyscope.segments import (
     Record,
+    Segment,
+    byte_segments,
     cut_short,
     measured,
+    reported,
     select,
     spliced_total,
     total,
@@ -23,6 +26,7 @@ from copyscope.segments import (
 )
 
 Identity = dict[str, Any]
+NO_CELL = "{}: bytes not known, see the ledger"
 
 
 def compare(name: str, what: str, left: float, right: float, unit: str, *, tolerance: float = 0) -> Identity:
@@ -58,6 +62,7 @@ AGAINST_OTHERS = frozenset(
     (
         *("sent_bytes", "sent_split", "referenced_split", "received_bytes", "received_split", "sent_calls"),
         *("received_calls", "timed_calls", "zerocopy_calls", "sender_time", "receiver_time"),
+        *("acked_bytes", "sent_rows", "received_rows"),
         *(f"{s}_{k}_of_run" for s in ("sender", "receiver") for k in ("bytes", "messages", "calls")),
     )
 )
@@ -83,7 +88,7 @@ def sent_bytes(record: Record) -> Identity:
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
     if kernel is None:
         return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.SEND_HOOK))
-    return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), kernel.bytes, "bytes")
+    return compare(name, what, total(byte_segments(record), "sender", "bytes"), kernel.bytes, "bytes")
 
 
 def received_bytes(record: Record) -> Identity:
@@ -92,19 +97,19 @@ def received_bytes(record: Record) -> Identity:
     kernel = payload.counted(record, "receiver", payload.RECEIVE_HOOK)
     if kernel is None:
         return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.RECEIVE_HOOK))
-    return compare(name, what, total(select(record, "ledger"), "receiver", "bytes"), kernel.bytes, "bytes")
+    return compare(name, what, total(byte_segments(record), "receiver", "bytes"), kernel.bytes, "bytes")
 
 
 def sent_split(record: Record) -> Identity:
     """Each byte sent was copied in or referenced; the kernel counts the one, the program the other."""
     name, what = "sent_split", "bytes sent by the program = copy_in + referenced (pin)"
-    absent = why_no_ledger(record)
-    if absent:
-        return unchecked(name, what, "bytes", absent)
-    copied, pinned = cell(record, "copy_in", "bytes"), cell(record, "pin", "bytes")
-    if copied is None or pinned is None:
-        return unchecked(name, what, "bytes", "copy_in or pin: bytes not known, see the ledger")
-    return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), copied + pinned, "bytes")
+    copied = payload.kernel_copied_in(record)
+    if copied is None:
+        kernel = payload.counted(record, "sender", payload.SEND_HOOK)
+        return unchecked(name, what, "bytes", why_blind(record, kernel))
+    segments = byte_segments(record)
+    pinned = payload.referenced_bytes(record, segments)
+    return compare(name, what, total(segments, "sender", "bytes"), copied + pinned, "bytes")
 
 
 def referenced_split(record: Record) -> Identity | None:
@@ -113,29 +118,76 @@ def referenced_split(record: Record) -> Identity | None:
     Pages of a file have no completions; what the program gave as such then stands on the right.
     """
     name, what = "referenced_split", "bytes sent by reference = deferred + silent + zero-copy"
-    segments = select(record, "ledger")
-    if zerocopy_total(segments, "sends") is None and spliced_total(segments, "calls") is None:
+    segments = byte_segments(record)
+    if not gives_references(segments):
         return None
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
     if kernel is None or kernel.zerocopy_bytes is None:
         return unchecked(name, what, "bytes", why_blind(record, kernel))
-    deferred, silent = cell(record, "deferred", "bytes"), cell(record, "silent", "bytes")
-    if deferred is None or silent is None:
-        return unchecked(name, what, "bytes", "deferred or silent: bytes not known, see the ledger")
-    ended = deferred + silent + payload.zero_copy_bytes(record, silent)
-    seen = kernel.zerocopy_bytes + kernel.spliced_bytes - payload.copied_at_call(record)
+    ended = payload.deferred_bytes(record, segments) + payload.uncopied_bytes(record, segments)
+    seen = kernel.zerocopy_bytes + kernel.spliced_bytes - payload.copied_at_call(record, segments)
     return compare(name, what, seen, ended, "bytes")
 
 
 def received_split(record: Record) -> Identity:
     """Every byte received was copied out or, with MSG_TRUNC, thrown away."""
     name, what = "received_split", "bytes received by the program = copy_out + truncated"
+    kernel = payload.counted(record, "receiver", payload.COPY_OUT_HOOK)
+    if kernel is None:
+        return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.COPY_OUT_HOOK))
+    segments = byte_segments(record)
+    out = kernel.bytes + total(segments, "receiver", "truncated_bytes")
+    return compare(name, what, total(segments, "receiver", "bytes"), out, "bytes")
+
+
+def sent_rows(record: Record) -> Identity:
+    """The ledger's rows as they stand, against what the program sent in these segments."""
+    name, what = "sent_rows", "ledger rows: bytes sent by the program = copy_in + pin"
+    copied, pinned = cell(record, "copy_in", "bytes"), cell(record, "pin", "bytes")
+    if copied is None or pinned is None:
+        return unchecked(name, what, "bytes", why_no_ledger(record) or NO_CELL.format("copy_in or pin"))
+    return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), copied + pinned, "bytes")
+
+
+def referenced_rows(record: Record) -> Identity | None:
+    """The same of what went by reference: `pin` and what became of it."""
+    name, what = "referenced_rows", "ledger rows: pin = deferred + silent + zero-copy"
+    if not gives_references(select(record, "ledger")):
+        return None
+    pinned, deferred, silent = (cell(record, account, "bytes") for account in ("pin", "deferred", "silent"))
+    if pinned is None or deferred is None or silent is None:
+        return unchecked(name, what, "bytes", NO_CELL.format("pin, deferred or silent"))
+    ended = deferred + silent + payload.zero_copy_bytes(record, silent)
+    return compare(name, what, pinned, ended, "bytes")
+
+
+def received_rows(record: Record) -> Identity:
+    """The same of what the receiver took out."""
+    name, what = "received_rows", "ledger rows: bytes received by the program = copy_out + truncated"
     copied = cell(record, "copy_out", "bytes")
     if copied is None:
-        return unchecked(name, what, "bytes", payload.why_uncounted(record, payload.COPY_OUT_HOOK))
+        return unchecked(name, what, "bytes", why_no_ledger(record) or NO_CELL.format("copy_out"))
     segments = select(record, "ledger")
     out = copied + total(segments, "receiver", "truncated_bytes")
     return compare(name, what, total(segments, "receiver", "bytes"), out, "bytes")
+
+
+def acked_bytes(record: Record) -> Identity | None:
+    """What the program says that it sent, warm-up and all, against what TCP saw acknowledged.
+
+    No hook counts that: it covers the segments in which nobody but the program counts bytes, too.
+    """
+    name, what = "acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count"
+    if sends_nothing(record):
+        return None
+    if not reported(record, "sender"):
+        return unchecked(name, what, "bytes", "the sender gave no report")
+    sender = record["traffic"]["sender"]
+    connections = [thread.get("tcp_info") or {} for thread in sender["threads"]]
+    if not connections or any(tcp.get("bytes_acked") is None for tcp in connections):
+        return unchecked(name, what, "bytes", "TCP_INFO of a connection does not say it")
+    acked = sum(int(tcp["bytes_acked"]) for tcp in connections)
+    return compare(name, what, int(sender["bytes"]), acked, "bytes")
 
 
 def delivered(record: Record) -> Identity:
@@ -186,6 +238,11 @@ def copied_bytes(record: Record) -> Identity | None:
     return compare(name, what, copied * int(record["workload"]["size_bytes"]), bytes_copied, "bytes")
 
 
+def gives_references(segments: list[Segment]) -> bool:
+    """Whether the strategy sends with MSG_ZEROCOPY, or pages of a file."""
+    return zerocopy_total(segments, "sends") is not None or spliced_total(segments, "calls") is not None
+
+
 def sends_nothing(record: Record) -> bool:
     """Whether the strategy makes no send call at all: messages then count turns of its loop."""
     return not any(s["sender"]["calls"] for s in record["run"]["segments"])
@@ -204,6 +261,10 @@ IDENTITIES: tuple[Callable[[Record], Identity | None], ...] = (
     referenced_split,
     received_bytes,
     received_split,
+    sent_rows,
+    referenced_rows,
+    received_rows,
+    acked_bytes,
     delivered,
     message_bytes,
     received_messages,

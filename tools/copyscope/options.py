@@ -16,6 +16,7 @@ from copyscope.plan import (
     Segment,
     all_at_once,
     arm_probes,
+    bytes_apart,
     parse_count,
     parse_cpus,
     parse_instruments,
@@ -142,11 +143,11 @@ def _plan_with(
 ) -> RunPlan:
     arms = arm_probes(instruments, compared=args.compare_tiers)
     segments: list[Segment] = []
-    probes: dict[str, tuple[str, ...]] = dict(arms.items())
+    probes = all_at_once(arms)
     if args.messages is None:
+        arms = bytes_apart(arms)
         segments = schedule_segments(args.duration, tuple(arms), seed)
-    else:
-        probes = all_at_once(arms)
+        probes = dict(arms.items())
     return RunPlan(
         kind=args.topology,
         link=LinkSettings(

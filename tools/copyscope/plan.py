@@ -8,7 +8,7 @@ from typing import Literal
 
 from copyscope.errors import UsageError
 
-Arm = Literal["unprobed", "ledger", "calls", "functions", "calls+functions"]
+Arm = Literal["unprobed", "ledger", "calls", "bytes", "functions", "calls+functions"]
 Placement = Literal["split", "same", "none"]
 
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
@@ -22,10 +22,11 @@ COUNTABLE = (
 COUNTERS_MAX = 4
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
-# Share of the measuring time. The ledger needs samples, the control needs steadiness, the calls are
-# counted one by one and need little.
+# Parts of the measuring time, in proportion. The ledger needs samples, the control needs steadiness, calls
+# and bytes are counted one by one and need little.
 ARM_WEIGHTS: dict[Arm, float] = {
-    **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "functions": 0.20, "calls+functions": 0.30},
+    **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "bytes": 0.05},
+    **{"functions": 0.20, "calls+functions": 0.30},
 }
 # Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
 BLOCK_MAX_S = 2.0
@@ -92,6 +93,18 @@ def arm_probes(instruments: Sequence[str], *, compared: bool = False) -> dict[Ar
     if "functions" in instruments:
         arms["functions"] = ("functions",)
     return arms
+
+
+def bytes_apart(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...]]:
+    """Bytes counted in segments of their own: a hook at every send is the dearest part of the ledger's.
+
+    For traffic that cooperates: it says to the byte what it moved in the ledger segments, where nobody counts
+    beside it, and is compared with the kernel's count here.
+    """
+    if "ledger" not in arms:
+        return dict(arms)
+    others = tuple(probe for probe in arms["ledger"] if probe != "bytes")
+    return {**arms, "ledger": others, "bytes": ("bytes",)}
 
 
 def all_at_once(arms: Mapping[Arm, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

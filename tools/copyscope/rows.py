@@ -155,12 +155,17 @@ def with_flow(row: Row, flow: Flow, home_row: str, *, home: bool) -> Row:
     reasons = dict(row["reasons"])
     if home:
         found = {"bytes": flow.bytes, "bytes_method": flow.bytes_method, "calls": flow.calls}
+        by = {
+            "bytes_by": None if flow.bytes is None else flow.bytes_by,
+            "calls_method": None if flow.calls is None else flow.calls_method,
+        }
         why = {"bytes": flow.bytes_reason, "bytes_method": flow.bytes_reason, "calls": flow.calls_reason}
         reasons |= {name: str(why[name]) for name, value in found.items() if value is None}
     else:
         found = dict.fromkeys(("bytes", "bytes_method", "calls"))
+        by = dict.fromkeys(("bytes_by", "calls_method"))
         reasons |= {name: f"counted once, on the row {home_row}" for name in found}
-    return row | found | {"reasons": reasons}
+    return row | found | by | {"reasons": reasons}
 
 
 def silent_high_ns(times: dict[str, SideTime]) -> float:

@@ -46,6 +46,24 @@ def why_no_ledger(record: Record) -> str | None:
     return None if select(record, "ledger") else "no segment of the arm ledger in this run"
 
 
+def byte_segments(record: Record) -> list[Segment]:
+    """Those in which the kernel counted bytes; in records older than the arm `bytes` those of the ledger."""
+    if "bytes_arm" not in record["run"]:
+        return select(record, "ledger")
+    return [s for s in record["run"]["segments"] if s["arm"] == record["run"]["bytes_arm"]]
+
+
+def why_no_bytes(record: Record) -> str | None:
+    """Why the kernel counted no bytes, when no segment had the hooks for it; None when one had."""
+    arm = record["run"].get("bytes_arm") or "ledger"
+    return None if byte_segments(record) else f"no segment of the arm {arm} in this run"
+
+
+def counted_apart(record: Record) -> bool:
+    """Whether the ledger's own segments have no count of bytes but the programs'."""
+    return bool(record["run"].get("bytes_arm") == "bytes")
+
+
 def cut_short(record: Record) -> bool:
     """Whether the run ended inside a segment: the instruments then counted what no segment here holds."""
     return bool(record["run"].get("interrupted") or record["run"].get("errors"))

@@ -5,6 +5,7 @@
     raw_record("one_copy", pmu=True)               with hardware counters and event samples
     raw_record("one_copy", fixed_messages=23)      a fixed message count: one segment, no control
     raw_record("one_copy", arms=("unprobed", "calls"))          some of the instruments only
+    raw_record("one_copy", arms=("unprobed", "ledger", "calls"))    bytes counted in the ledger's segments
     raw_record("one_copy", died=("sender", "collector"))        programs that were gone at the end
     raw_record("one_copy", stopped_after=2)                     Ctrl-C in the third segment
 
@@ -28,9 +29,12 @@ SEGMENT_NS = 300_000_000
 PERIOD_NS = 250_000
 GATE = 16
 BLOCKS = 3
-ARMS = ("unprobed", "ledger", "calls")
+ARMS = ("unprobed", "ledger", "calls", "bytes")
 # what the instruments cost in these records: goodput of an arm over the unprobed one, per block
-ARM_RATIO = {"unprobed": (1.0, 1.0, 1.0), "ledger": (0.97, 0.96, 0.98), "calls": (0.90, 0.91, 0.89)}
+ARM_RATIO = {
+    **{"unprobed": (1.0, 1.0, 1.0), "ledger": (0.97, 0.96, 0.98), "calls": (0.90, 0.91, 0.89)},
+    "bytes": (0.98, 0.97, 0.96),
+}
 
 # impl -> per unprobed segment: messages, CPU ns of sender and receiver; user copies, calls per message
 RATES: dict[str, tuple[int, int, int, int, int]] = {
@@ -64,7 +68,7 @@ def raw_record(
 ) -> Record:
     """The raw sections of a record (no ledger, no verdict), ready for `ledger.derive`.
 
-    `impl` is one of RATES; `kind` veth, veth-xdp, loopback or nics; `blocks` blocks of three arms, or
+    `impl` is one of RATES; `kind` veth, veth-xdp, loopback or nics; `blocks` blocks of all arms, or
     with `fixed_messages` one single segment of the arm `ledger+calls`. `died` names programs (sender,
     receiver, collector) that gave no report; `stopped_after` is how many segments were complete when the
     run was interrupted.
@@ -91,6 +95,7 @@ def raw_record(
             "wall_s": 4.1,
             "interrupted": stopped_after is not None,
             "errors": _errors(died, stopped_after is not None),
+            "bytes_arm": _bytes_arm(arms, fixed_messages),
             "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != "warmup") / 1e9,
             "segments": segments,
         },
@@ -130,6 +135,7 @@ def raw_record(
             cpu_ns=cpu_ns,
             events=events,
             gate=1 if fixed_messages else GATE,
+            bytes_arm=_bytes_arm(arms, fixed_messages),
         ),
         **(COLLECTOR_DIED if "collector" in died else {}),
     }
@@ -163,15 +169,17 @@ def _collected(
     cpu_ns: dict[str, int],
     events: list[str],
     gate: int,
+    bytes_arm: str | None,
 ) -> Record:
     """The sections that the collector reports."""
     probed = [s for s in segments if "ledger" in s["arm"]]
+    counted = [s for s in segments if s["arm"] == bytes_arm]
     timed = [s for s in segments if "calls" in s["arm"]]
     samples = sampled(impl, kind, cpu_ns, events, PERIOD_NS) if probed else []
     losses = ("samples_stack_map_full", "samples_stack_unreadable", "calls_task_map_full")
     working = [row["id"] for row in hooks() if row["state"] == "attached"]
     return {
-        "bytes": kernel_bytes(impl, receiver, probed),
+        "bytes": kernel_bytes(impl, receiver, counted),
         "calls": kernel_calls(timed, gate),
         "functions": None,
         "hooks": hooks(),
@@ -181,6 +189,13 @@ def _collected(
         "samples": samples,
         "loss": dict.fromkeys([*losses, *(f"recursion_{name}" for name in working)], 0),
     }
+
+
+def _bytes_arm(arms: tuple[str, ...], fixed: int | None) -> str | None:
+    """In which segments the kernel counts bytes."""
+    if fixed:
+        return "ledger+calls"
+    return next((arm for arm in ("bytes", "ledger") if arm in arms), None)
 
 
 def _errors(died: tuple[str, ...], interrupted: bool) -> list[str]:
@@ -293,7 +308,7 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
                 "tid": 5000 + i,
                 "cpu_ns": totals.get("process_cpu_ns", 0) // threads,
                 **{key: totals.get(key, 0) // threads for key in ("bytes", "messages", "calls")},
-                "tcp_info": tcp_info(),
+                "tcp_info": tcp_info(totals.get("bytes", 0) if side == "sender" and not i else 0),
             }
             for i in range(threads)
         ],

@@ -21,7 +21,7 @@ def summed(deltas: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The `bytes` section: what the byte hooks counted in the ledger segments."""
+    """The `bytes` section: what the byte hooks counted in these segments."""
     if not segments:
         return []
     sent = summed([s["sender"] for s in segments])

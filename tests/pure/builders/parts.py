@@ -172,7 +172,7 @@ def zero_copy_totals(kind: str, calls: int, size: int) -> dict[str, int]:
     }
 
 
-def tcp_info() -> dict[str, int]:
+def tcp_info(bytes_acked: int) -> dict[str, int]:
     """Connection statistics of one thread at the end, as the kernel reports them."""
     return {
         "busy_time_us": 2_600_000,
@@ -181,6 +181,7 @@ def tcp_info() -> dict[str, int]:
         "retransmits": 0,
         "rtt_us": 90,
         "cwnd": 40,
+        "bytes_acked": bytes_acked,
     }
 
 

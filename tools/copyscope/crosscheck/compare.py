@@ -88,7 +88,8 @@ def ours(record: Record) -> list[Seen]:
     """Our own quantities: one Seen per arm, since each instrument saw the traffic of its own arm."""
     found = []
     for arm, quantities in (
-        ("ledger", _from_bytes(record)),
+        ("bytes", _from_bytes(record)),
+        ("ledger", _from_samples(record)),
         ("calls", _from_calls(record)),
         ("functions", _from_functions(record)),
     ):
@@ -105,6 +106,11 @@ def _from_bytes(record: Record) -> Quantities:
     found = {"copy_out_bytes": float(rows["copy_out_bytes", "receiver"]["bytes"])}
     if ("send_bytes", "sender") in rows:
         found["send_bytes"] = float(rows["send_bytes", "sender"]["bytes"])
+    return found
+
+
+def _from_samples(record: Record) -> Quantities:
+    found: dict[str, float] = {}
     for row in record["samples"]:
         if row["side"] == "sender" and row["event"] == "cpu-clock":
             key = f"samples:{row['category']}"

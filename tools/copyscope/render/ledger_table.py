@@ -138,7 +138,7 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
         interval_per_kib(row["ci"], per_kib),
         units.format_percent(row["share"]),
         None if row["bytes"] is None else units.format_bytes(row["bytes"], exact=verbose),
-        None if row["calls"] is None else units.format_count(row["calls"]),
+        _calls_cell(row),
         row["method"],
         _per_byte(row["cycles"], per_kib),
         _per_byte(row["instructions"], per_kib),
@@ -149,9 +149,16 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
     if verbose:
         cells += [
             None if row["samples"] is None else units.format_count(row["samples"]),
-            row["bytes_method"],
+            ", ".join(filter(None, (row["bytes_method"], row.get("bytes_by")))) or None,
         ]
     return cells
+
+
+def _calls_cell(row: Row) -> str | None:
+    if row["calls"] is None:
+        return None
+    about = "~" if row.get("calls_method") == "scaled" else ""
+    return about + units.format_count(row["calls"])
 
 
 def interval_per_kib(interval: Row | None, per_kib: float | None) -> str | None:
