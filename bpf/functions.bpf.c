@@ -21,7 +21,7 @@ const volatile __u32 page_bytes = 4096;
 /* The return of a function that is about to copy; what comes next is the end of the copy. */
 static __always_inline int announce(__u32 category, __s64 bytes)
 {
-	struct shadow *shadow = begin(0);
+	struct shadow *shadow = begin(WITHIN_ROOT);
 	struct reading now = {};
 
 	if (!shadow)
@@ -45,7 +45,7 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
 	if ((root || kind == KIND_AROUND) && current_side() == SIDE_OTHER)
 		return 0;
-	shadow = begin(root || kind == KIND_WORK || kind == KIND_AROUND);
+	shadow = begin(root || kind == KIND_WORK || kind == KIND_AROUND ? WITHIN_NOTHING : WITHIN_ROOT);
 	if (!shadow)
 		return 0;
 	if (kind == KIND_AROUND)
@@ -78,7 +78,7 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	__s64 bytes;
 	struct reading now = {};
 
-	shadow = begin(0);
+	shadow = begin(kind == KIND_AROUND ? WITHIN_CALL : WITHIN_ROOT);
 	if (!shadow)
 		return 0;
 	read_if_timed(shadow, &now);
@@ -210,7 +210,7 @@ int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 
 	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
 		return 0;
-	shadow = begin(1);
+	shadow = begin(WITHIN_NOTHING);
 	if (!shadow)
 		return 0;
 	read_if_timed(shadow, &now);
@@ -229,7 +229,7 @@ int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 
 	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
 		return 0;
-	shadow = begin(0);
+	shadow = begin(WITHIN_ROOT);
 	if (!shadow)
 		return 0;
 	if (shadow->softirqs && unwind(shadow, ROW_SOFTIRQ)) {

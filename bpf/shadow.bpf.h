@@ -195,11 +195,14 @@ static __noinline int read_if_timed(struct shadow *shadow, struct reading *now)
 	return 0;
 }
 
+/* What must be open already; of the call around the roots alone, nothing is followed but itself. */
+enum within { WITHIN_NOTHING, WITHIN_CALL, WITHIN_ROOT };
+
 /*
  * The shadow of the current task; a softirq may interrupt a program that works on it, and then leaves it alone.
  * NULL: not followed (outside of every root, or hooks are still coming or going), or busy.
  */
-static __always_inline struct shadow *begin(int root)
+static __always_inline struct shadow *begin(enum within within)
 {
 	__u32 key = task_key(bpf_get_current_pid_tgid());
 	struct shadow *shadow;
@@ -208,7 +211,7 @@ static __always_inline struct shadow *begin(int root)
 		return NULL;
 	shadow = bpf_map_lookup_elem(&shadows, &key);
 	if (!shadow) {
-		if (!root)
+		if (within != WITHIN_NOTHING)
 			return NULL;
 		if (bpf_map_update_elem(&shadows, &key, &new_shadow, BPF_NOEXIST)) {
 			count_loss(LOSS_SHADOW_MAP_FULL);
@@ -218,7 +221,7 @@ static __always_inline struct shadow *begin(int root)
 		if (!shadow)
 			return NULL;
 	}
-	if (!shadow->depth && !root)
+	if (within != WITHIN_NOTHING && shadow->depth <= (within == WITHIN_ROOT ? shadow->around : 0))
 		return NULL;
 	if (shadow->busy) {
 		count_loss(LOSS_SHADOW_BROKEN);
