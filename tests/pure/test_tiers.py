@@ -10,7 +10,7 @@ from builders.exact import with_functions
 from copyscope import ledger
 from copyscope.errors import UsageError
 from copyscope.options import check_usage
-from copyscope.plan import ARM_WEIGHTS, arm_probes
+from copyscope.plan import ARM_WEIGHTS, all_at_once, arm_probes, bytes_apart
 from copyscope.profile_arguments import parser
 from copyscope.render.tiers import tier_lines
 from copyscope.tiers import compare_tiers, coverage, inside_calls, why_not
@@ -137,3 +137,13 @@ def test_calls_and_functions_share_a_segment_only_where_tiers_are_compared() -> 
     assert together["calls+functions"] == ("calls", "functions")
     assert set(together) == {"unprobed", "ledger", "calls+functions"} <= set(ARM_WEIGHTS)
     assert set(arm_probes(("sampler", "functions"), compared=True)) == {"unprobed", "ledger", "functions"}
+
+
+def test_bytes_have_segments_of_their_own_but_in_a_run_of_one_segment() -> None:
+    arms = arm_probes(("counters", "calls", "sampler"))
+    apart = bytes_apart(arms)
+    assert (apart["ledger"], apart["bytes"]) == (("sampler",), ("bytes",))
+    assert set(apart) == {"unprobed", "ledger", "calls", "bytes"} <= set(ARM_WEIGHTS)
+    assert bytes_apart(arm_probes(("counters",)))["ledger"] == ()
+    assert "bytes" not in bytes_apart(arm_probes(("calls",)))
+    assert all_at_once(arms) == {"ledger+calls": ("bytes", "sampler", "calls")}
