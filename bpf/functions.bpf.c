@@ -48,9 +48,9 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 	shadow = begin(root || kind == KIND_WORK || kind == KIND_AROUND ? WITHIN_NOTHING : WITHIN_ROOT);
 	if (!shadow)
 		return 0;
+	read_if_timed(shadow, &now);
 	if (kind == KIND_AROUND)
 		begin_around(shadow);
-	read_if_timed(shadow, &now);
 	end_bracket(shadow, &now, kind != KIND_REFERENCE);
 	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)) {
 		charge(shadow, &now);
@@ -78,7 +78,7 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	__s64 bytes;
 	struct reading now = {};
 
-	shadow = begin(kind == KIND_AROUND ? WITHIN_CALL : WITHIN_ROOT);
+	shadow = begin(WITHIN_ROOT);
 	if (!shadow)
 		return 0;
 	read_if_timed(shadow, &now);
@@ -91,10 +91,6 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 		/* It was entered before we were attached; or other ways lead to the instruction after a call, too. */
 		if (kind != KIND_CALL)
 			count_loss(LOSS_SHADOW_BROKEN);
-		goto out;
-	}
-	if (kind == KIND_AROUND) {
-		end_around(shadow, &now);
 		goto out;
 	}
 	frame = top_frame(shadow);
@@ -113,6 +109,20 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 		shadow->softirqs--;
 	pop(shadow, &now);
 out:
+	finish(shadow);
+	return 0;
+}
+
+static __always_inline int leave_around(__u32 row)
+{
+	struct shadow *shadow = begin(WITHIN_CALL);
+
+	if (!shadow)
+		return 0;
+	if (unwind(shadow, row))
+		end_around(shadow);
+	else
+		count_loss(LOSS_SHADOW_BROKEN);
 	finish(shadow);
 	return 0;
 }
@@ -158,6 +168,8 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 		if (KIND_##kind == KIND_BRACKET) \
 			return announce(CATEGORY_##category, BYTES_##bytes == BYTES_CHECKED ? \
 					bytes_at_entry(ctx, ROW_##id, BYTES_##bytes) : returned); \
+		if (KIND_##kind == KIND_AROUND) \
+			return leave_around(ROW_##id); \
 		return leave(ROW_##id, CATEGORY_##category, KIND_##kind, BYTES_##bytes, returned); \
 	}
 FUNCTIONS(FUNCTION)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* settle.bpf.h - what a root, and the call around it, have spent: into the cells, when they end. */
+/* settle.bpf.h - what a root has spent: into the cells, when it ends. */
 #ifndef COPYSCOPE_SETTLE_BPF_H
 #define COPYSCOPE_SETTLE_BPF_H
 
@@ -40,22 +40,26 @@ static __always_inline void count_call(const struct shadow *shadow, __u32 catego
 		cell->bytes += bytes;
 }
 
+static __always_inline void add_spent(struct function_cell *cell, const struct reading *spent)
+{
+	__u64 rounded = (spent->ns + (1 << (SQUARE_SHIFT - 1))) >> SQUARE_SHIFT;
+
+	cell->squares += rounded * rounded;
+	add_reading(&cell->self, spent);
+}
+
 /* What the call spent in one context and category goes to its cell. */
 static __always_inline void settle(struct shadow *shadow, __u32 side, __u32 context, __u32 category)
 {
 	struct reading *spent = &shadow->spent[context][category];
 	__u32 index = (side * CONTEXTS + context) * CATEGORY_CNT + category;
 	struct function_cell *cell;
-	__u64 rounded;
 
 	if (!(shadow->charged & CHARGED(context, category)))
 		return;
 	cell = bpf_map_lookup_elem(&function_cells, &index);
-	if (!cell)
-		return;
-	rounded = (spent->ns + (1 << (SQUARE_SHIFT - 1))) >> SQUARE_SHIFT;
-	cell->squares += rounded * rounded;
-	add_reading(&cell->self, spent);
+	if (cell)
+		add_spent(cell, spent);
 }
 
 /*
@@ -81,43 +85,6 @@ static __noinline int end_root(struct shadow *shadow, const struct reading *now)
 	for (__u32 context = 0; context < CONTEXTS; context++)
 		for (__u32 category = 0; category < CATEGORY_SYSCALL; category++)
 			settle(shadow, side, context, category);
-	return 0;
-}
-
-/* The call comes from user mode: what is still open is of one whose exit did not fire. */
-static __always_inline void begin_around(struct shadow *shadow)
-{
-	static const struct reading none = {};
-
-	if (shadow->depth)
-		count_loss(LOSS_SHADOW_BROKEN);
-	shadow->depth = 0;
-	shadow->around = 0;
-	shadow->softirqs = 0;
-	shadow->has_root = 0;
-	copy_reading(&shadow->outside, &none);
-}
-
-/* The end of the call around the roots: the rest of its time, if one was of TCP; else there was nothing to follow. */
-static __noinline int end_around(struct shadow *shadow, const struct reading *now)
-{
-	__u32 side = current_side();
-	struct root_cell *root = bpf_map_lookup_elem(&root_cells, &side);
-
-	shadow->depth = 0;
-	shadow->around = 0;
-	if (!root || !shadow->has_root)
-		return 0;
-	count_call(shadow, CATEGORY_SYSCALL, 0);
-	if (!shadow->timed)
-		return 0;
-	add_between(&shadow->outside, &shadow->root, now);
-	if (shadow->outside.ns != shadow->spent[0][CATEGORY_SYSCALL].ns) {
-		count_loss(LOSS_SHADOW_BROKEN);
-		return 0;
-	}
-	add_reading(&root->inclusive, &shadow->outside);
-	settle(shadow, side, 0, CATEGORY_SYSCALL);
 	return 0;
 }
 

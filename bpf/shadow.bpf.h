@@ -243,4 +243,50 @@ static __always_inline void finish(struct shadow *shadow)
 	shadow->busy = 0;
 }
 
+/* The call comes from user mode: what is still open is of one whose exit did not fire. */
+static __always_inline void begin_around(struct shadow *shadow)
+{
+	static const struct reading none = {};
+
+	if (shadow->depth)
+		count_loss(LOSS_SHADOW_BROKEN);
+	shadow->depth = 0;
+	shadow->around = 0;
+	shadow->softirqs = 0;
+	shadow->has_root = 0;
+	copy_reading(&shadow->outside, &none);
+}
+
+/*
+ * The end of the call around the roots: the rest of its time, if one was of TCP; else there was nothing to follow. The clock is
+ * read as late as can be: what comes after it is in no row.
+ */
+static __noinline int end_around(struct shadow *shadow)
+{
+	__u32 side = current_side();
+	struct root_cell *root = bpf_map_lookup_elem(&root_cells, &side);
+	struct function_cell *cell = cell_of(shadow, CATEGORY_SYSCALL);
+	const struct reading *spent = &shadow->spent[0][CATEGORY_SYSCALL];
+	struct reading now = {};
+
+	if (root && cell && shadow->has_root) {
+		cell->calls++;
+		cell->timed_calls += shadow->timed;
+		read_if_timed(shadow, &now);
+		charge(shadow, &now);
+		if (shadow->timed) {
+			add_between(&shadow->outside, &shadow->root, &now);
+			if (shadow->outside.ns == spent->ns) {
+				add_reading(&root->inclusive, &shadow->outside);
+				add_spent(cell, spent);
+			} else {
+				count_loss(LOSS_SHADOW_BROKEN);
+			}
+		}
+	}
+	shadow->depth = 0;
+	shadow->around = 0;
+	return 0;
+}
+
 #endif
