@@ -1,7 +1,7 @@
 """Runs every script of the bpftrace cookbook and writes docs/BPFTRACE.md from what came out.
 
-    cookbook.py measure > results/cookbook/HOST.json     every script that can run on this kernel (root)
-    cookbook.py write RESULTS.json...                    the document; a later file wins over an earlier one
+    cookbook.py measure [NAME...]       every script that can run on this kernel, or some (root), as JSON
+    cookbook.py write RESULTS.json...   the document; of each script the answer in the first file that has one
 
 A script's cost is the goodput with it over the goodput without it, for one_copy sends of 64 KiB over lo:
 the median of PAIRS runs of each, taken in turns.
@@ -13,7 +13,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,11 @@ def goodput(output: str) -> float:
     return float(re.search(r"^goodput: ([\d.]+) Gb/s$", output, re.MULTILINE)[1])  # type: ignore[index]
 
 
-def measure() -> dict[str, Any]:
-    """Every script's answer and cost on this kernel."""
+def measure(names: Sequence[str]) -> dict[str, Any]:
+    """Answer and cost of these scripts on this kernel; without names, of every script that can run."""
     scripts: dict[str, Any] = {}
     for name, recipe in sorted(RECIPES.items()):
-        if missing(recipe.needs):
+        if (names and name not in names) or missing(recipe.needs):
             continue
         script = [str(COOKBOOK / f"{name}.bt"), *recipe.arguments]
         print(name, file=sys.stderr)
@@ -78,6 +78,7 @@ def measure() -> dict[str, Any]:
         ]
         cost = paired_ratio(pairs, seed=1)
         scripts[name] = {
+            "kernel": platform.release(),
             "output": output,
             "pairs_gbps": pairs,
             "cost": {"ratio": cost.value, "low": cost.interval.low, "high": cost.interval.high},
@@ -116,7 +117,7 @@ def section(name: str, results: list[dict[str, Any]]) -> Iterator[str]:
         made = result["scripts"].get(name)
         if made is None:
             continue
-        where = f"Linux {result['kernel']}, {result['bpftrace']}"
+        where = f"Linux {made.get('kernel', result['kernel'])}, {result['bpftrace']}"
         yield f"On {where}:\n\n```\n" + "\n".join(shown(made["output"])) + "\n```\n"
         if result["hypervisor"]:
             yield f"Cost: not measured ({result['hypervisor']}: its times are not a machine's).\n"
@@ -142,7 +143,7 @@ def write(files: list[str]) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
-        json.dump(measure(), sys.stdout, indent=1)
+        json.dump(measure(sys.argv[2:]), sys.stdout, indent=1)
         print()
     elif sys.argv[1:2] == ["write"] and len(sys.argv) > 2:
         print(write(sys.argv[2:]), end="")
