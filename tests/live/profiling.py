@@ -19,6 +19,9 @@ LAUNCH = [sys.executable, str(PROFILE)]
 # stretches what tests wait for, never what they assert about results.
 SLOW = float(os.environ.get("COPYSCOPE_SLOW", "1"))
 
+# How often a run is made that the kernel marks.
+RUNS_MAX = 3
+
 
 def profile(*options: str, check: int | None = 0, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
     """Run it; `check` is the exit status that must come out (None: any)."""
@@ -32,8 +35,21 @@ def profile(*options: str, check: int | None = 0, timeout_s: float = 60) -> subp
 
 
 def record_of(*options: str, check: int | None = 0) -> dict[str, Any]:
-    """The record of one run."""
-    made: dict[str, Any] = json.loads(profile("--json", "-", *options, check=check).stdout)
+    """The record of one run.
+
+    On 7.x a program is preempted in its middle, and while it waits no second one of its kind starts on that
+    CPU. Such losses are counted, and too many of them mark a run, as they must: it is made again.
+    """
+    for _ in range(RUNS_MAX):
+        done = profile("--json", "-", *options, check=None)
+        made: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+        reasons = (made.get("verdict") or {}).get("reasons", [])
+        if not reasons or not all(reason.startswith("loss: recursion_") for reason in reasons):
+            break
+    if check is not None:
+        assert done.returncode == check, (
+            f"{options}: status {done.returncode}\n{reasons}\n{done.stdout[-3000:]}\n{done.stderr}"
+        )
     return made
 
 
