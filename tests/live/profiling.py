@@ -111,10 +111,17 @@ def new_since(before: Traces) -> list[str]:
 
 
 def left_after_a_second(before: Traces) -> list[str]:
-    """What is still there one second later: the kernel frees programs and namespaces after a grace period."""
+    """What is still there when for a second nothing more has gone.
+
+    The kernel frees programs and namespaces after a grace period: function hooks one after the other.
+    """
+    left = new_since(before)
     deadline = time.monotonic() + 1.0 * SLOW
-    while (left := new_since(before)) and time.monotonic() < deadline:
+    while left and time.monotonic() < deadline:
         time.sleep(0.05)
+        earlier, left = left, new_since(before)
+        if len(left) < len(earlier):
+            deadline = time.monotonic() + 1.0 * SLOW
     return left
 
 
