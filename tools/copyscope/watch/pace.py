@@ -13,7 +13,7 @@ from copyscope.watch.connections import Connection
 
 # First the program gets over what we did until now: loading programs, or taking them away, costs it time, and
 # its connections find back to their pace only then. Without this, watching seemed to make it faster.
-SETTLE_S = 1.0
+SETTLE_S = 0.5
 SLICES = 4
 SLICE_MIN_S, SLICE_MAX_S = 0.1, 0.15
 # Of the measuring time: what a slice of each side takes.
