@@ -70,12 +70,10 @@ class Looking:
         while not self._over.wait(LOOK_EVERY_S):
             self.looks.append(moved(self._snapshots))
 
-    def at(self, at_s: float) -> Moved:
-        """Between two looks as much as their rate says."""
-        later = next(look for look in self.looks if look.at_s >= at_s)
-        earlier = [look for look in self.looks if look.at_s < at_s][-1]
-        share = (at_s - earlier.at_s) / (later.at_s - earlier.at_s)
-        return Moved(earlier.bytes + share * (later.bytes - earlier.bytes), at_s)
+    def gbps_between(self, begin_s: float, end_s: float) -> float:
+        """From the first to the last look in between: loading and ending, which are slower, lie outside."""
+        inside = [look for look in self.looks if begin_s <= look.at_s <= end_s]
+        return inside[-1].gbps_since(inside[0])
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -108,10 +106,10 @@ def watched(pid: int, record: Path) -> dict[str, dict[str, float]]:
         raise Silent(stated["reason"])
     slices = made["pace"]["slices"]
     span = [row for row in slices if row["when"] == "attached"]
-    begin, end = (looking.at(ns / 1e9) for ns in (span[0]["begin_ns"], span[-1]["end_ns"]))
+    seen_gbps = looking.gbps_between(span[0]["begin_ns"] / 1e9, span[-1]["end_ns"] / 1e9)
     return {
         "whole_run": {"gbps": looking.looks[-1].gbps_since(looking.looks[0])},
-        "attached": {"gbps": end.gbps_since(begin)},
+        "attached": {"gbps": seen_gbps},
         "its_attached": {"gbps": gbps(span)},
         "its_detached": {"gbps": gbps([row for row in slices if row["when"] != "attached"])},
         "own_cpu": {"share": stated["own_cpu_share"]},
