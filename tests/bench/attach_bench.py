@@ -31,7 +31,7 @@ STRETCH_S = 1.0
 WARM_UP_S = 2.0
 BUFFERS = ("wmem", "rmem")
 # Starting Python, loading the programs and writing the record come on top of each stretch that is watched.
-CYCLE_S = 2 * STRETCH_S + 4.0
+CYCLE_S = 2 * STRETCH_S + 6.0
 TURNS = 2 * BLOCKS
 LOOK_EVERY_S = 0.1
 

@@ -109,8 +109,7 @@ class Watcher:
         """How fast the program goes with nothing attached; a command of ours has no such time."""
         if self.plan.target.command or not self._followed.alive():
             return []
-        length_s = pace.slice_s(self.plan.duration_s)
-        return pace.read(self._look, length_s, self._stop.sleep)
+        return pace.read(self._look, self._stop.sleep)
 
     def _namespace(self) -> path.Namespace:
         pid = min(self._followed.pids, default=None)
