@@ -27,11 +27,14 @@ def profile(*options: str, check: int | None = 0, timeout_s: float = 60) -> subp
     """Run it; `check` is the exit status that must come out (None: any)."""
     argv = [*LAUNCH, "--quiet", *options]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=timeout_s * SLOW)
-    if check is not None:
-        assert done.returncode == check, (
-            f"{argv}: status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr}"
-        )
+    _expect(done, check)
     return done
+
+
+def _expect(done: subprocess.CompletedProcess[str], status: int | None) -> None:
+    assert status is None or done.returncode == status, (
+        f"{done.args}: status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr}"
+    )
 
 
 def record_of(*options: str, check: int | None = 0) -> dict[str, Any]:
@@ -46,10 +49,7 @@ def record_of(*options: str, check: int | None = 0) -> dict[str, Any]:
         reasons = (made.get("verdict") or {}).get("reasons", [])
         if not reasons or not all(reason.startswith("loss: recursion_") for reason in reasons):
             break
-    if check is not None:
-        assert done.returncode == check, (
-            f"{options}: status {done.returncode}\n{reasons}\n{done.stdout[-3000:]}\n{done.stderr}"
-        )
+    _expect(done, check)
     return made
 
 
