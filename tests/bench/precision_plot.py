@@ -24,7 +24,7 @@ def draw(made: Sequence[dict[str, Any]], directory: Path) -> None:
     where = f", CPUs {' and '.join(made[0]['cpus'])}" if "cpus" in made[0] else ""
     caption = (
         f"Half of the 95 % interval (Wilson) in percent of the row, {SIZE // 1024} KiB messages over "
-        f"veth{where}; lines: c / sqrt(seconds). Ours: tools/profile.py, 0.6 of the time "
+        f"veth{where}; lines: c / sqrt(seconds). Ours: tools/profile.py, 0.57 of the time "
         f"in the ledger, with --messages all of it. perf record: {PERF_HZ} Hz, its default, both sides. "
         "What each costs the traffic meanwhile: see the benchmark observer."
     )
