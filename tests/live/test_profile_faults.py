@@ -2,15 +2,19 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from copyscope import paths
 from copyscope import record as records
-from profiling import LAUNCH, SLOW, child_named, is_root, left_after_a_second, profile, traces
+from profiling import LAUNCH, PROFILE, SLOW, child_named, is_root, left_after_a_second, profile, traces
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -109,12 +113,44 @@ def test_an_out_directory_that_cannot_be(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1 and "--out" in done.stderr
 
 
+def without_root(launcher: Path) -> subprocess.CompletedProcess[str]:
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, str(launcher)]
+    return subprocess.run(
+        [*argv, "--impl", "one_copy"], capture_output=True, text=True, check=False, timeout=30 * SLOW
+    )
+
+
 def test_without_root_it_says_what_to_type() -> None:
-    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *LAUNCH, "--impl", "one_copy"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30 * SLOW)
-    if done.returncode != 1 or "sudo tools/profile.py --impl one_copy" not in done.stderr:
-        # The tree may be out of reach for that user (under /root): then the launcher itself cannot be read.
-        assert "ermission denied" in done.stderr
+    done = without_root(PROFILE)
+    if "can't open file" not in done.stderr:  # a tree below /root: not even the launcher can be read
+        assert done.returncode == 1 and done.stderr.count("\n") == 1
+        assert "sudo tools/profile.py --impl one_copy" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "says"),
+    [
+        (
+            "closed/python3",
+            "Permission denied: this user cannot run it: sudo tools/profile.py --impl one_copy",
+        ),
+        ("nothing", ".venv/bin/python3: missing: build first: sudo make deps && make"),
+    ],
+)
+def test_an_interpreter_that_is_out_of_reach_is_not_one_that_is_missing(interpreter: str, says: str) -> None:
+    # Not in tmp_path: pytest keeps that from every other user.
+    with tempfile.TemporaryDirectory() as place:
+        tree = Path(place)
+        tree.chmod(0o755)
+        (tree / "tools" / "copyscope").mkdir(parents=True)
+        for name in ("tools/profile.py", "tools/copyscope/__init__.py", "tools/copyscope/launch.py"):
+            shutil.copy(paths.ROOT / name, tree / name)
+        (tree / "closed").mkdir(mode=0o700)
+        shutil.copy(sys.executable, tree / "closed" / "python3")
+        (tree / ".venv" / "bin").mkdir(parents=True)
+        (tree / ".venv" / "bin" / "python3").symlink_to(tree / interpreter)
+        done = without_root(tree / "tools" / "profile.py")
+    assert done.returncode == 1 and done.stderr.endswith(says + "\n") and done.stderr.count("\n") == 1
 
 
 def test_memlock_too_low_says_the_arithmetic() -> None:
