@@ -59,6 +59,8 @@ static void command_settle(void *role, const char *argument)
 							     : "more came than was sent");
 		return;
 	}
+	for (unsigned int i = 0; i < receiver->started; i++)
+		receiver_thread__settled(&receiver->threads[i]);
 	mark = control__event("mark");
 	receiver__add_totals(receiver, mark);
 	control__emit(mark);

@@ -172,9 +172,23 @@ static void summarise(struct receiver_thread *thread)
 	tcp_state__read(&summary->tcp, thread->fd);
 }
 
+void receiver_thread__settled(struct receiver_thread *thread)
+{
+	count__set(&thread->settled_ns, clock__now_ns());
+	atomic_store_explicit(&thread->settled_bytes, receiver_thread__bytes(thread), memory_order_release);
+}
+
+/* The end of the stream may come long after its last byte: what is not placed yet belongs to the last segment. */
+static uint64_t last_moment_ns(const struct receiver_thread *thread)
+{
+	uint64_t settled = atomic_load_explicit(&thread->settled_bytes, memory_order_acquire);
+
+	return settled == receiver_thread__bytes(thread) ? count__get(&thread->settled_ns) : clock__now_ns();
+}
+
 void receiver_thread__finish(struct receiver_thread *thread, int err)
 {
-	thread->last_ns = clock__now_ns();
+	thread->last_ns = last_moment_ns(thread);
 	if (thread->first_ns)
 		slices__place(&thread->slices, receiver_thread__bytes(thread), thread->last_ns);
 	if (!err)

@@ -51,6 +51,8 @@ struct receiver_thread {
 	uint64_t unplaced_calls;
 	uint64_t first_ns;		/* when data came first and last */
 	uint64_t last_ns;
+	atomic_uint_fast64_t settled_ns;	/* when these bytes were known to be all of a segment's */
+	atomic_uint_fast64_t settled_bytes;
 	struct stream_check check;
 	struct slices slices;
 	const struct options *options;
@@ -77,6 +79,9 @@ void receiver_thread__free(struct receiver_thread *thread);
 int receiver_thread__account(struct receiver_thread *thread, const char *from, size_t got);
 /* It is over, with this error; nobody reads it any more. */
 void receiver_thread__finish(struct receiver_thread *thread, int err);
+
+/* Whoever knows that nothing is under way says so. */
+void receiver_thread__settled(struct receiver_thread *thread);
 
 static inline uint64_t receiver_thread__bytes(const struct receiver_thread *thread)
 {

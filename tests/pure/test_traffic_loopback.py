@@ -384,6 +384,27 @@ def test_messages_finish_by_themselves() -> None:
             assert end(receiver).status == 0
 
 
+def test_what_came_before_the_mark_is_placed_before_it() -> None:
+    with running("send", "--impl", "one_copy", "--size", "1000", "--control") as sender:
+        port = str(event(sender)["port"])
+        with running("recv", "--port", port, "--control") as receiver:
+            assert event(receiver)["event"] == event(sender)["event"] == "connected"
+            tell(sender, "go")
+            assert event(sender)["event"] == "going"
+            time.sleep(0.05)
+            tell(sender, "pause")
+            paused = event(sender)
+            tell(receiver, f"settle {paused['bytes']}")
+            mark = event(receiver)
+            time.sleep(0.3)  # the connection ends long after its last byte
+            tell(sender, "stop")
+            tell(receiver, "stop")
+            assert end(sender).status == 0
+            slices = end(receiver).report["slices"]
+    assert sum(count for _, count in slices) == paused["bytes"] > 0
+    assert all(start_ns <= mark["t_ns"] for start_ns, count in slices if count)
+
+
 def test_wrong_commands_are_answered_and_survived() -> None:
     with running("send", "--impl", "null", "--control") as sender:
         port = str(event(sender)["port"])
