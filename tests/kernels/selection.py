@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 # The only live tests that no guest runs, by how their ids begin (pytest --deselect).
 LEFT_OUT = {
-    "test_perf_agreement.py": "perf record takes longer to start in a guest than the run lasts",
+    "test_perf_agreement.py": "two timers on an emulated CPU do not agree: copy_in 39 %, by perf 44 %",
     "test_sweep_live.py": "about the sweep, not the kernel",
 }
 
