@@ -5,6 +5,7 @@
     make check-kernels MATRIX=--brief             what differs between kernels, in half an hour
     make check-kernels MATRIX=--least             what CI runs; prints, and writes nothing
     make check-kernels KERNELS=7.x MATRIX="--only test_nics.py"    into what is kept of that kernel
+    make check-kernels MATRIX=--page              docs/KERNELS.md of what is kept; runs nothing
 
 Each kernel is fetched (fetch.sh) and booted (boot.sh); one script runs in it (inside). What the guests said
 is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels, and docs/KERNELS.md is made from
@@ -230,8 +231,13 @@ def keep(outcomes: Iterable[Outcome], doctors: Mapping[str, Path]) -> None:
         one.write(RESULTS)
         if one.name in doctors:
             shutil.copyfile(doctors[one.name], RESULTS / f"{one.name}.doctor.txt")
+    DOCUMENT.write_text(page())
+
+
+def page() -> str:
+    """docs/KERNELS.md of what is kept."""
     kept = [RESULTS / f"{kernel.name}.json" for kernel in KERNELS]
-    DOCUMENT.write_text(document([Outcome.read(path) for path in kept if path.exists()], LEFT_OUT))
+    return document([Outcome.read(path) for path in kept if path.exists()], LEFT_OUT)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -242,6 +248,7 @@ def main(arguments: Sequence[str]) -> int:
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cpus, help="guests at a time (default: as many as CPUs)")
     parser.add_argument("--keep", action="store_true", help="write results/kernels and docs/KERNELS.md")
+    parser.add_argument("--page", action="store_true", help="docs/KERNELS.md of what is kept; run nothing")
     parser.add_argument(
         "--only", action="append", metavar="TEST", help="these tests again, into what is kept"
     )
@@ -250,6 +257,9 @@ def main(arguments: Sequence[str]) -> int:
     extent.add_argument("--least", action="store_const", const="least", dest="extent", help="what CI runs")
     parser.set_defaults(extent="all")
     options = parser.parse_args(arguments)
+    if options.page:
+        keep([], {})
+        return 0
     unknown = set(options.names) - {kernel.name for kernel in KERNELS}
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: not in the matrix")

@@ -157,6 +157,11 @@ def test_the_page_says_what_is_attached_missing_and_skipped(tmp_path: Path) -> N
     assert "- `test_b.py`: too slow" in page
 
 
+def test_the_page_is_made_of_what_is_kept() -> None:
+    """make check-kernels MATRIX=--page makes it again."""
+    assert (paths.ROOT / "docs" / "KERNELS.md").read_text() == module("matrix").page()
+
+
 def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:
     matrix, selection = module("matrix"), module("selection")
     live = {path.name for path in (paths.ROOT / "tests" / "live").glob("test_*.py")}
