@@ -1,10 +1,18 @@
-"""What one profile of a survey came to, in sentences: the two tiers, and the exact one against itself."""
+"""What one profile of a survey came to: the two tiers, and the exact one against itself.
 
+In sentences (figures_of), and as numbers for the tables that judge them (tiers_of, two_tiers.py).
+"""
+
+from statistics import median
 from typing import Any
 
 from copyscope import tiers
+from copyscope.segments import processes, select, total
 
 Record = dict[str, Any]
+
+# Of a row of compare_tiers.
+KEPT = ("side", "context", "name", "exact_share", "sampled_share", "sampled_low", "sampled_high", "inside")
 
 
 def figures_of(record: Record) -> dict[str, str]:
@@ -44,3 +52,65 @@ def figures_of(record: Record) -> dict[str, str]:
     losses = {name: loss["count"] for name, loss in record["loss"].items() if loss["count"]}
     found[f"{impl}, losses"] = ", ".join(f"{name} {count}" for name, count in losses.items()) or "none"
     return found
+
+
+def tiers_of(record: Record) -> Record:
+    """Under the name of the strategy: the rows of both tiers, and the calls; empty without function hooks."""
+    compared = tiers.compare_tiers(record)
+    if not compared:
+        return {}
+    sampled = [(row["account"], row) for row in record["ledger"]] + [
+        (tiers.REST, row) for row in record["stages"]
+    ]
+    found = {
+        "rows": [
+            {key: round(row[key], 6) if isinstance(row[key], float) else row[key] for key in KEPT}
+            for row in compared
+            if row["side"] != "other" and row["name"] != tiers.REST
+        ],
+        "exact_ns_per_kib": _ns_per_kib(record, [(row["ledger_name"], row) for row in record["exact"]]),
+        "sampled_ns_per_kib": _ns_per_kib(record, sampled),
+        "exact_goodput_gbps": _goodput_gbps(select(record, "functions")),
+        "sampled_goodput_gbps": _goodput_gbps(select(record, "ledger")),
+        "exact_stretch": _stretch(select(record, "functions")),
+        "sampled_stretch": _stretch(select(record, "ledger")),
+        "calls": [
+            {
+                **{key: row[key] for key in ("side", "calls", "calls_ns", "inside_ns")},
+                "roots_ns": row["inside_ns"] - _around_ns(record, row["side"]),
+            }
+            for row in tiers.inside_calls(record)
+        ],
+    }
+    return {record["workload"]["impl"]: found}
+
+
+def _around_ns(record: Record, side: str) -> int:
+    """What the calls around the roots spent themselves."""
+    rows = [row for row in record["exact"] if row["side"] == side and row["category"] == "syscall"]
+    return sum(int(row["cpu_ns"]) for row in rows)
+
+
+def _ns_per_kib(record: Record, rows: list[tuple[str, Record]]) -> dict[str, float | None]:
+    """Of both processes, in the kernel, by account; what is no copy is one. None: a part of it is unknown."""
+    found: dict[str, float | None] = {}
+    for name, row in rows:
+        if row["side"] in processes(record) and row["context"] != "user":
+            key = name if name in tiers.COMPARED else tiers.REST
+            so_far, ns = found.get(key, 0.0), row["ns_per_kib"]
+            found[key] = None if so_far is None or ns is None else round(so_far + ns, 1)
+    return found
+
+
+def _goodput_gbps(segments: list[Record]) -> float:
+    return round(8 * total(segments, "receiver", "bytes") / sum(_elapsed_ns(segments)), 4)
+
+
+def _stretch(segments: list[Record]) -> float:
+    """The longest segment over the median one: a guest that stood still in one of them shows here."""
+    elapsed_ns = _elapsed_ns(segments)
+    return round(max(elapsed_ns) / median(elapsed_ns), 2)
+
+
+def _elapsed_ns(segments: list[Record]) -> list[int]:
+    return [int(segment["end_ns"] - segment["begin_ns"]) for segment in segments]
