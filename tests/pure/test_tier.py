@@ -11,6 +11,7 @@ from copyscope import ledger
 from copyscope.options import Traffic, make_plan
 from copyscope.plan import SAMPLED, parse_instruments
 from copyscope.profile_arguments import parser
+from copyscope.render.ledger_table import account_lines
 from copyscope.tier import choose_tier
 
 TRAFFIC = Traffic((), (), {"in_file": False})
@@ -130,3 +131,23 @@ def test_one_call_in_a_thousand_lost_marks_the_run(name: str) -> None:
     made = ledger.derive(raw)
     assert made["loss"][name]["of"] == calls + calls // 500
     assert any(name in reason for reason in made["verdict"]["reasons"])
+
+
+@pytest.mark.parametrize("impl", ["one_copy", "two_copy", "zero_copy", "sendfile"])
+def test_a_record_has_the_same_shape_in_either_tier(impl: str) -> None:
+    sampled = raw_record(impl, arms=("unprobed", "ledger", "calls"))
+    sampled["run"] |= {"tier": "sampled", "tier_reason": "the sampler: no function can be hooked"}
+    hooked = with_functions(raw_record(impl, arms=("unprobed", "ledger", "calls", "functions")))
+    one, other = ledger.derive(sampled), ledger.derive(hooked)
+    assert list(one) == list(other) and set(one["run"]) == set(other["run"])
+    for name, key in (("ledger", "account"), ("stages", "stage")):
+        rows = [[(row["side"], row["context"], row[key]) for row in full[name]] for full in (one, other)]
+        assert rows[0] == rows[1]
+        assert len({frozenset(row) for full in (one, other) for row in full[name]}) == 1
+    columns = [account_lines(full, 400, verbose=True)[2].plain.split() for full in (one, other)]
+    assert columns[0] == columns[1] and columns[0][0] == "account"
+    # What is hooked is in the same units as what is sampled.
+    numbers = {"bytes", "calls", "cpu_ns", "ns_per_kib", "share", "method", "ci", "reasons"}
+    numbers |= {"cycles", "instructions", "l1d_misses", "llc_misses"}
+    assert one["exact"] == [] and other["exact"]
+    assert all(numbers <= set(row) for row in [*other["exact"], *one["ledger"]])
