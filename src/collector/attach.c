@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -21,12 +20,6 @@ const char *const state_names[STATE_CNT] = {
 	[STATE_REFUSED] = "refused",
 };
 
-const char *attach__no_kprobes(void)
-{
-	/* Documentation/ABI/testing/sysfs-bus-event_source-devices: there with CONFIG_KPROBE_EVENTS (4.17 and newer). */
-	return access("/sys/bus/event_source/devices/kprobe/type", R_OK) ? "this kernel has no kprobes" : NULL;
-}
-
 /* The number of arguments; negative when BTF does not have the function. */
 static int arguments_of(const struct btf *btf, const char *name)
 {
@@ -40,29 +33,57 @@ static int arguments_of(const struct btf *btf, const char *name)
 	return type && btf_is_func_proto(type) ? btf_vlen(type) : -EINVAL;
 }
 
-/* The symbol to put a kprobe on: the name itself, or a copy that the compiler made of it. */
+/* The next of the ways that are left, if any. */
+static bool take_next(struct attach *attach)
+{
+	if (!attach->next_cnt)
+		return false;
+	attach->way = attach->next[0];
+	attach->next_cnt--;
+	memmove(attach->next, attach->next + 1, attach->next_cnt * sizeof(*attach->next));
+	return true;
+}
+
+/* The symbol to put a probe on: the name itself, or a copy that the compiler made of it. */
 static const char *symbol_of(const struct attach_sources *sources, const char *name)
 {
-	return sources->no_kprobes || !sources->ksyms ? NULL : ksyms__find_name(sources->ksyms, name);
+	return sources->ksyms ? ksyms__find_name(sources->ksyms, name) : NULL;
+}
+
+static bool wishes(enum attach_wish wish, enum attach_way way)
+{
+	static const enum attach_wish alone[WAY_CNT] = {
+		[WAY_FENTRY] = ATTACH_FENTRY, [WAY_MULTI] = ATTACH_MULTI, [WAY_KPROBE] = ATTACH_KPROBE,
+	};
+
+	return wish == ATTACH_ANY || wish == alone[way];
 }
 
 static bool try_candidate(struct attach *attach, const char *name, const struct attach_sources *sources,
 			  enum attach_wish wish)
 {
-	int arguments = wish == ATTACH_KPROBE ? -ENOENT : arguments_of(sources->btf, name);
-	const char *symbol = wish == ATTACH_FENTRY ? NULL : symbol_of(sources, name);
+	const enum attach_way orders[2][WAY_CNT] = {
+		{ WAY_FENTRY, WAY_MULTI, WAY_KPROBE }, { WAY_MULTI, WAY_FENTRY, WAY_KPROBE },
+	};
+	int arguments = arguments_of(sources->btf, name);
+	const char *symbol = symbol_of(sources, name);
+	const bool has[WAY_CNT] = {
+		[WAY_FENTRY] = arguments >= 0,
+		/* Fentry wants the name, and so does a probe on the function that BTF describes. */
+		[WAY_MULTI] = symbol && sources->multi && (arguments < 0 || !strcmp(symbol, name)),
+		[WAY_KPROBE] = symbol && !sources->no_kprobes && (arguments < 0 || !strcmp(symbol, name)),
+	};
 
-	snprintf(attach->symbol, sizeof(attach->symbol), "%s", symbol ?: name);
-	if (arguments >= 0) {
-		attach->arguments = arguments;
-		attach->probed = false;
-		/* fentry wants the name, and so does a kprobe on the function that BTF describes. */
-		snprintf(attach->symbol, sizeof(attach->symbol), "%s", name);
-		attach->kprobe_next = symbol && !strcmp(symbol, name);
-		return true;
+	attach->next_cnt = 0;
+	for (int i = 0; i < WAY_CNT; i++) {
+		enum attach_way way = orders[sources->multi_first][i];
+
+		if (has[way] && wishes(wish, way))
+			attach->next[attach->next_cnt++] = way;
 	}
-	attach->probed = true;
-	return symbol;
+	snprintf(attach->symbol, sizeof(attach->symbol), "%s", arguments >= 0 || !symbol ? name : symbol);
+	attach->arguments = arguments >= 0 ? arguments : 0;
+	return take_next(attach);
 }
 
 void attach__find(struct attach *attach, const char *candidates, const struct attach_sources *sources,
@@ -81,6 +102,8 @@ void attach__find(struct attach *attach, const char *candidates, const struct at
 	attach->state = STATE_MISSING;
 	if (wish == ATTACH_KPROBE && sources->no_kprobes)
 		snprintf(attach->reason, sizeof(attach->reason), "%s", sources->no_kprobes);
+	else if (wish == ATTACH_MULTI && !sources->multi)
+		snprintf(attach->reason, sizeof(attach->reason), "this kernel has no kprobe.multi (CONFIG_FPROBE)");
 	else
 		snprintf(attach->reason, sizeof(attach->reason), "%s",
 			 sources->btf ? "inlined or absent in this kernel" : "this kernel has no BTF");
@@ -107,7 +130,7 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 {
 	const char *none = sources->no_kprobes ?: sources->ksyms ? NULL : "not looked for";
 
-	attach->probed = true;
+	attach->way = WAY_KPROBE;
 	attach->state = STATE_MISSING;
 	snprintf(attach->symbol, sizeof(attach->symbol), "%s", callees);
 	if (none)
@@ -123,9 +146,11 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 
 const char *attach__how(const struct attach *attach)
 {
-	if (attach->sites_cnt)
-		return "call-site";
-	return attach->probed ? "kprobe" : "fentry";
+	static const char *const names[WAY_CNT] = {
+		[WAY_FENTRY] = "fentry", [WAY_MULTI] = "kprobe.multi", [WAY_KPROBE] = "kprobe",
+	};
+
+	return attach->sites_cnt ? "call-site" : names[attach->way];
 }
 
 static int prepare_one(const struct attach *attach, struct bpf_program *program, enum bpf_attach_type type)
@@ -136,8 +161,10 @@ static int prepare_one(const struct attach *attach, struct bpf_program *program,
 		return 0;
 	err = bpf_program__set_autoload(program, true);
 	/* They are compiled as kprobes. */
-	if (err || attach->probed)
+	if (err || attach->way == WAY_KPROBE)
 		return err;
+	if (attach->way == WAY_MULTI)
+		return bpf_program__set_expected_attach_type(program, BPF_TRACE_KPROBE_MULTI);
 	err = bpf_program__set_type(program, BPF_PROG_TYPE_TRACING) ?:
 	      bpf_program__set_expected_attach_type(program, type);
 	return err ?: bpf_program__set_attach_target(program, 0, attach->symbol);
@@ -161,24 +188,27 @@ void attach__refuse(struct attach *attach, const char *doing, int err)
 {
 	/* 524: ENOTSUPP, which only the kernel has: this architecture, or this many arguments, cannot have fentry. */
 	add_reason(attach, attach__how(attach), doing, err == -524 ? "not supported here (ENOTSUPP)" : strerror(-err));
-	if (!attach->probed && attach->kprobe_next) {
-		attach->probed = true;
+	if (take_next(attach))
 		return;
-	}
-	if (!attach->probed && attach->no_kprobes)
+	if (attach->way != WAY_KPROBE && attach->no_kprobes)
 		add_reason(attach, "kprobe", "", attach->no_kprobes);
 	attach->state = STATE_REFUSED;
 }
 
 static int link_one(struct attach *attach, struct bpf_program *program, const char *symbol, size_t offset, bool retprobe)
 {
+	LIBBPF_OPTS(bpf_kprobe_multi_opts, multi, .syms = &symbol, .cnt = 1, .retprobe = retprobe);
 	LIBBPF_OPTS(bpf_kprobe_opts, options, .retprobe = retprobe, .offset = offset);
 	struct bpf_link *link;
 
 	if (!program)
 		return 0;
-	link = attach->probed ? bpf_program__attach_kprobe_opts(program, symbol, &options) :
-				bpf_program__attach_trace(program);
+	if (attach->way == WAY_FENTRY)
+		link = bpf_program__attach_trace(program);
+	else if (attach->way == WAY_MULTI)
+		link = bpf_program__attach_kprobe_multi_opts(program, NULL, &multi);
+	else
+		link = bpf_program__attach_kprobe_opts(program, symbol, &options);
 	if (!link)
 		return -errno;
 	attach->links[attach->links_cnt++] = link;
@@ -205,33 +235,37 @@ int attach__attach(struct attach *attach)
 }
 
 /*
- * The part of the kernel's struct bpf_link_info that says what a kprobe missed; `missed` came with 6.7 (commit
- * 3acf8ace6823) and is not in every linux/bpf.h. An older kernel fills less than this in.
+ * The parts of the kernel's struct bpf_link_info that say what a probe missed; `missed` came with 6.7 (commits
+ * 3acf8ace6823, e2b2cd592adc) and is not in every linux/bpf.h. An older kernel fills less than this in.
  */
-struct kprobe_link_info {
-	__u32 type;
-	__u32 id;
-	__u32 prog_id;
-	__u32 pad;
-	__u32 perf_type;
-	__u32 perf_pad;
-	__u64 name;
-	__u32 name_length;
-	__u32 offset;
-	__u64 address;
-	__u64 missed;
+union missed_info {
+	struct {
+		__u32 type, id, prog_id, pad;
+		__u32 perf_type, perf_pad;
+		__u64 name;
+		__u32 name_length, offset;
+		__u64 address;
+		__u64 missed;
+	} kprobe;
+	struct {
+		__u32 type, id, prog_id, pad;
+		__u64 addresses;
+		__u32 count, flags;
+		__u64 missed;
+	} multi;
 };
-_Static_assert(offsetof(struct kprobe_link_info, missed) == 48, "struct bpf_link_info of the kernel");
+_Static_assert(offsetof(union missed_info, kprobe.missed) == 48, "struct bpf_link_info of the kernel");
+_Static_assert(offsetof(union missed_info, multi.missed) == 32, "struct bpf_link_info of the kernel");
 
 static void add_missed(struct attach *attach, const struct bpf_link *link)
 {
-	struct kprobe_link_info info = {};
+	union missed_info info = {};
 	__u32 size = sizeof(info);
 
-	if (!attach->probed || bpf_obj_get_info_by_fd(bpf_link__fd(link), &info, &size) ||
+	if (attach->way == WAY_FENTRY || bpf_obj_get_info_by_fd(bpf_link__fd(link), &info, &size) ||
 	    size < sizeof(info))
 		return;
-	attach->missed += info.missed;
+	attach->missed += attach->way == WAY_MULTI ? info.multi.missed : info.kprobe.missed;
 	attach->missed_known = true;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* attach.h - hooking one kernel function: by fentry and fexit, else by kprobe and kretprobe, or at its calls. */
+/* attach.h - hooking one kernel function: by fentry and fexit, kprobe.multi, or kprobe and kretprobe; or at its calls. */
 #ifndef COLLECTOR_ATTACH_H
 #define COLLECTOR_ATTACH_H
 
@@ -14,8 +14,11 @@ struct bpf_program;
 struct btf;
 struct ksyms;
 
-/* Which way to hook functions; ATTACH_ANY is fentry where the kernel takes it, else kprobe. */
-enum attach_wish { ATTACH_NOTHING, ATTACH_ANY, ATTACH_FENTRY, ATTACH_KPROBE };
+/* Which way to hook functions; ATTACH_ANY is the first of attach_order that the kernel takes. */
+enum attach_wish { ATTACH_NOTHING, ATTACH_ANY, ATTACH_FENTRY, ATTACH_MULTI, ATTACH_KPROBE };
+
+enum attach_way { WAY_FENTRY, WAY_MULTI, WAY_KPROBE };
+#define WAY_CNT (WAY_KPROBE + 1)
 
 enum attach_state {
 	STATE_UNUSED,
@@ -34,15 +37,16 @@ struct attach {
 	enum attach_state state;
 	char symbol[SYMBOL_MAX];
 	char reason[224];
-	/* By kprobe and kretprobe, not by fentry and fexit. */
-	bool probed;
+	enum attach_way way;
+	/* What follows when the kernel refuses that one. */
+	enum attach_way next[WAY_CNT];
+	int next_cnt;
 	/* Not itself, but the instructions that call it and those after them: by kprobe. 0 for a function that is hooked. */
 	int sites_cnt;
 	struct call_site sites[CALL_SITES_MAX];
 	/* What it has by BTF. */
 	unsigned int arguments;
-	/* What follows when fentry is refused: a kprobe, or (if not NULL) the reason why there is none. */
-	bool kprobe_next;
+	/* NULL, or why there is nothing else to try. */
 	const char *no_kprobes;
 	struct bpf_program *enter, *leave;
 	struct bpf_link *links[2 * CALL_SITES_MAX];
@@ -58,9 +62,18 @@ struct attach_sources {
 	const struct ksyms *ksyms;
 	/* NULL, or why there are no kprobes. */
 	const char *no_kprobes;
+	/* There is kprobe.multi, and it comes first: programs of fentry are preempted here (attach_sources.c). */
+	bool multi, multi_first;
 };
 
-const char *attach__no_kprobes(void);
+void attach__look(struct attach_sources *sources, const struct btf *btf);
+
+/* The program's ctx are registers, not arguments. */
+static inline bool attach__is_probed(const struct attach *attach)
+{
+	return attach->way != WAY_FENTRY;
+}
+
 /* READY with the first of the candidates (a|b|c) that can be hooked as wished; else MISSING with the reason. */
 void attach__find(struct attach *attach, const char *candidates, const struct attach_sources *sources,
 		  enum attach_wish wish);
@@ -71,7 +84,7 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 const char *attach__how(const struct attach *attach);
 /* Before load. NULL for an end of the function that is not hooked. Returns 0 or -errno. */
 int attach__prepare(struct attach *attach, struct bpf_program *enter, struct bpf_program *leave);
-/* The kernel did not take it (doing: "load: ", "attach: "): by kprobe next (still READY), or REFUSED. */
+/* The kernel did not take it (doing: "load: ", "attach: "): the next way (still READY), or REFUSED. */
 void attach__refuse(struct attach *attach, const char *doing, int err);
 /* Both ends or none. Returns 0 or -errno. */
 int attach__attach(struct attach *attach);

@@ -52,11 +52,13 @@ static bool is_required(int row)
 static void find_around(struct attach *function, const char *symbols, const struct attach_sources *sources,
 			enum attach_wish wish)
 {
-	attach__find(function, symbols, sources, ATTACH_FENTRY);
+	bool multi = wish == ATTACH_MULTI || (wish == ATTACH_ANY && sources->multi_first);
+
+	attach__find(function, symbols, sources, multi ? ATTACH_MULTI : ATTACH_FENTRY);
 	if (wish != ATTACH_KPROBE)
 		return;
 	function->state = STATE_MISSING;
-	snprintf(function->reason, sizeof(function->reason), "by fentry only: kprobes cost what there is to see");
+	snprintf(function->reason, sizeof(function->reason), "not by kprobe: kprobes cost what there is to see");
 }
 
 static void find(struct functions *functions, int row, const struct attach_sources *sources)
@@ -82,14 +84,15 @@ static void find(struct functions *functions, int row, const struct attach_sourc
 int functions__new(struct functions **result, const struct btf *btf, const struct functions_options *options)
 {
 	enum attach_wish wish = options->attach;
-	struct attach_sources sources = { .btf = btf, .no_kprobes = attach__no_kprobes() };
+	struct attach_sources sources = {};
 	struct functions *functions = calloc(1, sizeof(*functions));
 	struct ksyms *ksyms = NULL;
 	int err = 0;
 
 	if (!functions)
 		return -ENOMEM;
-	if (wish != ATTACH_NOTHING && !sources.no_kprobes)
+	attach__look(&sources, btf);
+	if (wish != ATTACH_NOTHING && (!sources.no_kprobes || sources.multi))
 		err = ksyms__load(&ksyms);
 	if (err == -EPERM) {
 		sources.no_kprobes = "/proc/kallsyms has no addresses (kernel.kptr_restrict)";
@@ -131,21 +134,21 @@ int functions__next(const struct functions *functions, int row)
 
 void functions__refuse(struct functions *functions, int row, int err)
 {
-	bool probed;
+	enum attach_way way;
 
 	if (row == ROW_ZEROCOPY) {
 		zerocopy__refuse(functions->zerocopy, "load: ", err);
 		return;
 	}
-	probed = functions->all[row].probed;
+	way = functions->all[row].way;
 	attach__refuse(&functions->all[row], "load: ", err);
 	if (err != -EPERM)
 		return;
 	/* A policy refuses them all: no need to ask twenty times. */
 	for (row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1))
-		if (functions->all[row].probed == probed)
+		if (functions->all[row].way == way)
 			attach__refuse(&functions->all[row], "load: ", err);
-	zerocopy__refuse_way(functions->zerocopy, probed, "load: ", err);
+	zerocopy__refuse_way(functions->zerocopy, way, "load: ", err);
 }
 
 void functions__refuse_read_cost(struct functions *functions)
@@ -183,14 +186,14 @@ int functions__prepare(struct functions *functions, struct copyscope *skel, int 
 		struct attach *function = &functions->all[row];
 		bool bracket = function_rows[row].kind == KIND_BRACKET;
 		/* A kretprobe does not see the arguments any more. */
-		bool at_entry = bracket && function_rows[row].bytes == BYTES_CHECKED && function->probed;
+		bool at_entry = bracket && function_rows[row].bytes == BYTES_CHECKED && attach__is_probed(function);
 
 		if (only != FUNCTIONS_ALL && only != row)
 			continue;
 		err = attach__prepare(function, bracket && !at_entry ? NULL : programs.enter,
 				      function_rows[row].kind == KIND_MARK || at_entry ? NULL : programs.leave);
 		skel->rodata->function_arguments[row] = function->arguments;
-		skel->rodata->function_probed[row] = function->probed;
+		skel->rodata->function_probed[row] = attach__is_probed(function);
 	}
 	return err;
 }
@@ -206,7 +209,7 @@ static int try_again(struct functions *functions)
 	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
 		struct attach *function = &functions->all[row];
 
-		if (function->probed)
+		if (function->way != WAY_FENTRY)
 			continue;
 		if (!err) {
 			err = attach__attach(function);
@@ -218,20 +221,20 @@ static int try_again(struct functions *functions)
 		refused++;
 	}
 	if (refused)
-		zerocopy__refuse_way(functions->zerocopy, false, "attach a second time: ", err);
+		zerocopy__refuse_way(functions->zerocopy, WAY_FENTRY, "attach a second time: ", err);
 	return refused;
 }
 
 int functions__try(struct functions *functions, struct copyscope *skel)
 {
-	/* fentry, kprobe, call sites */
-	bool taken[3] = {};
-	int refused = 0, fentry_err = 0;
+	/* By each way, and at call sites. */
+	bool taken[WAY_CNT + 1] = {};
+	int refused = 0, errors[WAY_CNT] = {};
 
 	/* One of each kind will do: switching all of them on and off again takes seconds on a slow machine. */
 	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
 		struct attach *function = &functions->all[row];
-		int way = function->sites_cnt ? 2 : function->probed;
+		int way = function->sites_cnt ? WAY_CNT : function->way;
 		int err;
 
 		if (taken[way])
@@ -240,14 +243,15 @@ int functions__try(struct functions *functions, struct copyscope *skel)
 		taken[way] = !err;
 		if (!err)
 			continue;
-		if (!function->probed)
-			fentry_err = err;
+		if (way < WAY_CNT)
+			errors[way] = err;
 		attach__refuse(function, "attach: ", err);
 		refused++;
 	}
 	functions__detach(functions, skel);
-	if (fentry_err && !taken[0])
-		zerocopy__refuse_way(functions->zerocopy, false, "attach: ", fentry_err);
+	for (int way = 0; way < WAY_KPROBE; way++)
+		if (errors[way] && !taken[way])
+			zerocopy__refuse_way(functions->zerocopy, way, "attach: ", errors[way]);
 	return refused ?: try_again(functions);
 }
 
@@ -259,7 +263,7 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 		if (function_set__works(function) && !function_set__is_spare(functions, row)) {
 			int err = attach__attach(function);
 
-			function->kprobe_next = false;
+			function->next_cnt = 0;
 			function->state = STATE_ATTACHED;
 			if (err)
 				attach__refuse(function, "attach: ", err);

@@ -27,7 +27,7 @@ int function_set__copy_in(const struct functions *functions)
 	int call = first(functions, KIND_CALL), bracket = first(functions, KIND_BRACKET);
 
 	/* Kprobes are slow to switch (METHOD.md). */
-	if (wish == COPY_IN_ANY && bracket >= 0 && !functions->all[bracket].probed)
+	if (wish == COPY_IN_ANY && bracket >= 0 && functions->all[bracket].way != WAY_KPROBE)
 		wish = COPY_IN_BRACKET;
 	if (wish == COPY_IN_BRACKET)
 		return bracket;

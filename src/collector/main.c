@@ -59,7 +59,7 @@ static const struct argp_option options[] = {
 	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default cycles,instructions,"
 	  "LLC-load-misses,L1-dcache-load-misses; also dTLB-load-misses, dTLB-store-misses, "
 	  "iTLB-load-misses, cpu-clock, page-faults, raw ones as r03; empty: none)", 0 },
-	{ "attach", 'a', "KIND", 0, "Hook functions by fentry or kprobe only (default any: kprobe where fentry is refused)", 0 },
+	{ "attach", 'a', "KIND", 0, "Hook functions by fentry, kprobe.multi or kprobe only (default any: the first that the kernel takes)", 0 },
 	{ "copy-in", OPTION_COPY_IN, "KIND", 0, "See the copy into the kernel by bracket or call-site (default any: by bracket "
 	  "where that is fentry; bracket where the call cannot be found)", 0 },
 	{ "watch", 'w', NULL, 0, "The target is a program that copyscope did not start", 0 },
@@ -117,9 +117,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'a':
 		env.functions_options.attach = !strcmp(arg, "any") ? ATTACH_ANY : !strcmp(arg, "fentry") ? ATTACH_FENTRY :
+					       !strcmp(arg, "kprobe.multi") ? ATTACH_MULTI :
 					       !strcmp(arg, "kprobe") ? ATTACH_KPROBE : ATTACH_NOTHING;
 		if (env.functions_options.attach == ATTACH_NOTHING)
-			argp_error(state, "--attach: %s: one of any, fentry, kprobe", arg);
+			argp_error(state, "--attach: %s: one of any, fentry, kprobe.multi, kprobe", arg);
 		return 0;
 	case OPTION_COPY_IN:
 		env.functions_options.copy_in = !strcmp(arg, "bracket") ? COPY_IN_BRACKET :

@@ -115,27 +115,29 @@ int zerocopy__prepare(struct zerocopy *zerocopy, struct copyscope *skel, bool lo
 		if (leave)
 			bpf_program__set_autoload(leave, false);
 		skel->rodata->life_arguments[row] = hook->arguments;
-		skel->rodata->life_probed[row] = hook->probed;
+		skel->rodata->life_probed[row] = attach__is_probed(hook);
 		if (load && !err && zerocopy__is_ready(zerocopy) && !is_spare(zerocopy, row))
 			err = attach__prepare(hook, enter, leave);
 	}
 	return err;
 }
 
-void zerocopy__refuse_way(struct zerocopy *zerocopy, bool probed, const char *doing, int err)
+void zerocopy__refuse_way(struct zerocopy *zerocopy, enum attach_way way, const char *doing, int err)
 {
 	EACH_USED_ROW(zerocopy, row)
-		if (works(&zerocopy->all[row]) && zerocopy->all[row].probed == probed)
+		if (works(&zerocopy->all[row]) && zerocopy->all[row].way == way)
 			attach__refuse(&zerocopy->all[row], doing, err);
 }
 
 void zerocopy__refuse(struct zerocopy *zerocopy, const char *doing, int err)
 {
-	bool probed = true;
+	/* They are loaded together: the first way that is still in use among them has failed. */
+	enum attach_way way = WAY_KPROBE;
 
 	EACH_USED_ROW(zerocopy, row)
-		probed &= zerocopy->all[row].probed;
-	zerocopy__refuse_way(zerocopy, probed, doing, err);
+		if (zerocopy->all[row].way < way)
+			way = zerocopy->all[row].way;
+	zerocopy__refuse_way(zerocopy, way, doing, err);
 }
 
 void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel)
@@ -149,7 +151,7 @@ void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel)
 
 		err = err ?: attach__attach(hook);
 		/* It is loaded in one way, and there is no other after that. */
-		hook->kprobe_next = false;
+		hook->next_cnt = 0;
 		hook->state = STATE_ATTACHED;
 	}
 	zerocopy->counted |= !err;

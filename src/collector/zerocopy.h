@@ -18,10 +18,10 @@ int zerocopy__new(struct zerocopy **zerocopy, const struct attach_sources *sourc
 bool zerocopy__is_ready(const struct zerocopy *zerocopy);
 /* Before load: chooses programs and their types, or leaves them out. Returns 0 or -errno. */
 int zerocopy__prepare(struct zerocopy *zerocopy, struct copyscope *skel, bool load);
-/* The kernel did not take them: those of the better way are by kprobe next (still ready), or refused. */
+/* The kernel did not take them: those of the first way are by another next (still ready), or refused. */
 void zerocopy__refuse(struct zerocopy *zerocopy, const char *doing, int err);
 /* The same, of those that are hooked in one way. */
-void zerocopy__refuse_way(struct zerocopy *zerocopy, bool probed, const char *doing, int err);
+void zerocopy__refuse_way(struct zerocopy *zerocopy, enum attach_way way, const char *doing, int err);
 /* A failure costs its own results only; the hooks say why. */
 void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel);
 int zerocopy__detach(struct zerocopy *zerocopy, struct copyscope *skel);

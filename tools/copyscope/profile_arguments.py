@@ -133,7 +133,9 @@ def parser() -> argparse.ArgumentParser:
         help="auto, or some of counters,calls,sampler,functions",
     )
     # For tests of both ways on a kernel that takes both.
-    tool.add_argument("--attach", choices=("any", "fentry", "kprobe"), default="any", help=argparse.SUPPRESS)
+    tool.add_argument(
+        "--attach", choices=("any", "fentry", "kprobe.multi", "kprobe"), default="any", help=argparse.SUPPRESS
+    )
     tool.add_argument(
         "--copy-in",
         choices=("any", "bracket", "call-site"),

@@ -10,7 +10,7 @@ from typing import Any
 # Where a send and a receive begin: without both there is nothing to charge time to.
 ROOTS = ("send", "receive")
 # The ways of hooking a function; the tracepoints beside them are hooked by tp_btf.
-HOW = ("fentry", "kprobe", "call-site")
+HOW = ("fentry", "kprobe.multi", "kprobe", "call-site")
 
 
 @dataclass(frozen=True)

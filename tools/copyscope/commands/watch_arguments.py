@@ -61,7 +61,9 @@ def parser() -> argparse.ArgumentParser:
         help="auto, or some of counters,calls,sampler,functions",
     )
     # For tests of both ways on a kernel that takes both.
-    tool.add_argument("--attach", choices=("any", "fentry", "kprobe"), default="any", help=argparse.SUPPRESS)
+    tool.add_argument(
+        "--attach", choices=("any", "fentry", "kprobe.multi", "kprobe"), default="any", help=argparse.SUPPRESS
+    )
     tool.add_argument(
         "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
     )
