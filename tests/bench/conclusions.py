@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from own_bench import GOALS as SECONDS_GOALS
-from own_bench import LABELS
+from own_numbers import GOALS as SECONDS_GOALS
+from own_numbers import LABELS
 from precision_numbers import OURS_FAST, PERF, needed
 from samples import median
 from traffic_evidence import GOALS as TRAFFIC_GOALS
