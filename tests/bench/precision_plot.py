@@ -9,7 +9,17 @@ from copyscope.render.plots.grid import Grid
 from copyscope.render.plots.style import BLUE, FAINT, GREEN, ORANGE, VERMILLION, Mark, look
 from matplotlib.lines import Line2D
 from precision_bench import SECONDS, SIZE
-from precision_numbers import OURS, OURS_FAST, OURS_WHOLE, PERF, PERF_HZ, WANTED, needed, seconds_text
+from precision_numbers import (
+    OURS,
+    OURS_FAST,
+    OURS_WHOLE,
+    PERF,
+    PERF_HZ,
+    WANTED,
+    needed,
+    repeats_text,
+    seconds_text,
+)
 
 
 def draw(made: Sequence[dict[str, Any]], directory: Path) -> None:
@@ -23,13 +33,17 @@ def draw(made: Sequence[dict[str, Any]], directory: Path) -> None:
     # results of before they were kept do not say on which
     where = f", CPUs {' and '.join(made[0]['cpus'])}" if "cpus" in made[0] else ""
     caption = (
-        f"Half of the 95 % interval (Wilson) in percent of the row, {SIZE // 1024} KiB messages over "
+        f"Half of the 95 % interval (Wilson) in percent of the row: the sampling error of its share, of one "
+        f"run. {repeats_text(made)} {SIZE // 1024} KiB messages over "
         f"veth{where}; lines: c / sqrt(seconds). Ours: tools/profile.py, 0.57 of the time "
         f"in the ledger, with --messages all of it. perf record: {PERF_HZ} Hz, its default, both sides. "
         "What each costs the traffic meanwhile: see the benchmark observer."
     )
     grid = Grid(
-        "Precision per second: how long until a row is known to 2 %", caption, len(made), panel_in=3.4
+        "Sampling error per second: how long until a row's share has an interval of 2 %",
+        caption,
+        len(made),
+        panel_in=3.4,
     )
     with look():
         for axes, part in zip(grid.axes, made, strict=True):
