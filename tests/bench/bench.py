@@ -1,9 +1,9 @@
-"""make bench: ours and theirs in one run, as paired ratios. bench.py [NAME...] (root) or bench.py --table
+"""make bench: ours and theirs in one run, as paired ratios. (root) bench.py [--seed N] [NAME...], or --table
 
 Each benchmark is a module with rows(seed, cpus): comparisons and raw samples. Results go to
 results/bench/NAME.json; those of the run before stay beside them in results/bench/earlier/, and both runs are
 compared. README.md and the plot there are made from these files: --table makes them again and measures
-nothing. Seeded; nothing else should run.
+nothing. Each run has another seed than the one before it; nothing else should run.
 """
 
 import argparse
@@ -26,9 +26,9 @@ from copyscope.errors import RunError, UsageError  # noqa: E402
 from copyscope.machine_cpu import read_cpu_model, read_hypervisor  # noqa: E402
 from ticker import Ticker  # noqa: E402
 
-# What each takes here with ten pairs (`used_s` of its result), of 15 minutes that are allowed. Half of hooks
+# What each takes here with ten blocks (`used_s` of its result), of 15 minutes that are allowed. Half of hooks
 # is the boot of a guest.
-PLANNED_S = {"traffic": 120, "observer": 195, "hooks": 75, "attach": 125, "own": 85, "precision": 90}
+PLANNED_S = {"traffic": 185, "observer": 215, "hooks": 75, "attach": 165, "own": 120, "precision": 90}
 NAMES = tuple(PLANNED_S)
 RESULTS = ROOT / "results" / "bench"
 SEED = 20261120
@@ -40,6 +40,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)}; default all")
     parser.add_argument(
         "--table", action="store_true", help="only README.md and its plot again, from the results"
+    )
+    parser.add_argument(
+        "--seed", type=int, help="of every order; default: one more than that of the run before"
     )
     given = parser.parse_args(argv)
     unknown = [name for name in given.names if name not in NAMES]
@@ -62,7 +65,8 @@ def main(argv: list[str]) -> int:
     failed = False
     try:
         for name in names:
-            failed |= not measure(name, [str(cpu) for cpu in cpus[:2]])
+            seed = next_seed(name) if given.seed is None else given.seed
+            failed |= not measure(name, seed, [str(cpu) for cpu in cpus[:2]])
     except KeyboardInterrupt:
         print("\nbench: interrupted: what was finished is kept", file=sys.stderr)
         write_document()
@@ -72,13 +76,20 @@ def main(argv: list[str]) -> int:
     return int(failed)
 
 
-def measure(name: str, cpus: list[str]) -> bool:
+def next_seed(name: str) -> int:
+    """Another order than that of the run before: what is due to one order is not to be found twice."""
+    path = RESULTS / f"{name}.json"
+    return int(json.loads(path.read_text(encoding="utf-8"))["seed"]) + 1 if path.exists() else SEED
+
+
+def measure(name: str, seed: int, cpus: list[str]) -> bool:
     """One benchmark; False, with its reason on stderr, where it could not be finished: the others go on."""
     comparisons, raw = [], []
     started = datetime.now(UTC).isoformat(timespec="seconds")
     with Ticker(name, PLANNED_S[name]) as ticker:
+        ticker.say(f"seed {seed}")
         try:
-            for made, samples in importlib.import_module(f"{name}_bench").rows(SEED, cpus):
+            for made, samples in importlib.import_module(f"{name}_bench").rows(seed, cpus):
                 comparisons += [asdict(comparison) for comparison in made]
                 raw.append(samples)
                 ticker.say(samples_name(samples))
@@ -87,7 +98,7 @@ def measure(name: str, cpus: list[str]) -> bool:
             return False
         ticker.say(f"done, planned {PLANNED_S[name]} s, used")
         about = {"machine": machine(), "started": started, "git": commit(), "used_s": round(ticker.used_s, 1)}
-    keep(name, about | {"seed": SEED, "comparisons": comparisons, "raw": raw})
+    keep(name, about | {"seed": seed, "comparisons": comparisons, "raw": raw})
     return True
 
 

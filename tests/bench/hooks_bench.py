@@ -8,6 +8,7 @@ of its figures mean anything.
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -93,16 +94,18 @@ GUEST_ROWS = (*KINDS, *FUNCTIONS)
 
 def rows(seed: int, _cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
     """This machine, then the guest: every row with its values, and which could not run and why."""
-    yield [], _summary("host", os.uname().release, _joined(_measure(HERE_ROWS, guest=False)), seed)
-    kernel, found = _guest()
+    made = _joined(_measure(HERE_ROWS, seed, guest=False), HERE_ROWS)
+    yield [], _summary("host", os.uname().release, made, seed)
+    kernel, found = _guest(seed)
     yield [], _summary("guest", kernel, found, seed)
 
 
-def _measure(wanted: Sequence[Row], *, guest: bool) -> Iterator[dict[str, Any]]:
-    """Every row in every round; one that cannot run is not tried again."""
+def _measure(wanted: Sequence[Row], seed: int, *, guest: bool) -> Iterator[dict[str, Any]]:
+    """Every row in every round, each in an order of its own; one that cannot run is not tried again."""
+    shuffler = random.Random(seed)
     failed: set[Row] = set()
     for _ in range(BLOCKS):
-        for row in wanted:
+        for row in shuffler.sample(wanted, len(wanted)):
             if row in failed:
                 continue
             one: dict[str, Any] = {"what": row.what, "kind": row.kind, "target": row.target, "work": row.work}
@@ -125,10 +128,11 @@ def _one_round(row: Row, *, guest: bool) -> dict[str, Any]:
     return said
 
 
-def _joined(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each row once: `ns` are the medians of its rounds."""
+def _joined(found: Iterable[dict[str, Any]], wanted: Sequence[Row]) -> list[dict[str, Any]]:
+    """Each row once, in the order of the table: `ns` are the medians of its rounds."""
     rows: dict[str, dict[str, Any]] = {}
-    for one in found:
+    order = [row.what for row in wanted]
+    for one in sorted(found, key=lambda one: order.index(one["what"])):
         row = rows.setdefault(one["what"], {**one, "ns": []})
         row |= {"failed": one["failed"]} if "failed" in one else {}
         row["ns"] += [median(one["ns"])] if "ns" in one else []
@@ -138,13 +142,13 @@ def _joined(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _guest() -> tuple[str, list[dict[str, Any]]]:
+def _guest(seed: int) -> tuple[str, list[dict[str, Any]]]:
     """The rows of a guest and its kernel; without one, every row says why."""
     root = KERNELS / GUEST / "root"
     if not root.exists():
         reason = f"no guest: {root}: missing: make check-kernels KERNELS=7.x fetches it"
         return GUEST, [{"what": row.what, "failed": reason} for row in GUEST_ROWS]
-    command = f"COPYSCOPE_BENCH_BLOCKS={BLOCKS} {sys.executable} -B tests/bench/hooks_bench.py"
+    command = f"COPYSCOPE_BENCH_BLOCKS={BLOCKS} {sys.executable} -B tests/bench/hooks_bench.py {seed}"
     done = subprocess.run(
         [str(BOOT), str(root), command],
         env={**os.environ, "COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_S)},
@@ -155,7 +159,7 @@ def _guest() -> tuple[str, list[dict[str, Any]]]:
     )
     said = [json.loads(line.split(MARK, 1)[1]) for line in done.stdout.splitlines() if MARK in line]
     kernel = next((one["kernel"] for one in said if "kernel" in one), GUEST)
-    found = _joined(one for one in said if "what" in one)
+    found = _joined((one for one in said if "what" in one), GUEST_ROWS)
     there = {one["what"] for one in found}
     last = (done.stdout + done.stderr).strip().splitlines()[-1:]
     why = f"the guest ended: {last}"
@@ -170,13 +174,13 @@ def _summary(where: str, kernel: str, found: list[dict[str, Any]], seed: int) ->
     return {"where": where, "kernel": kernel, "hooks": found}
 
 
-def main() -> int:
+def main(seed: int) -> int:
     """In the guest: each round of each row as one line, as soon as it is there."""
     print(MARK + json.dumps({"kernel": os.uname().release}), flush=True)
-    for one in _measure(GUEST_ROWS, guest=True):
+    for one in _measure(GUEST_ROWS, seed, guest=True):
         print(MARK + json.dumps(one), flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(int(sys.argv[1])))
