@@ -3,7 +3,7 @@
 import json
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,23 +11,30 @@ from contestants import Ended, Program
 from copyscope import paths
 from copyscope.options import choose_congestion
 from copyscope.topology import LinkSettings, Topology, open_topology
-from samples import BLOCKS, Comparison, compare
+from samples import BLOCKS, Comparison, compare, median
+from wake_cost import wake_ups
 
 SIZES_BYTES = (1024, 16384, 65536, 1 << 20)
 CONNECTIONS = (1, 4)
-# Long enough for slow start to be nothing, short enough for all to take four minutes.
+# Long enough for slow start to be nothing, short enough for all to take three minutes.
 RUN_S = 0.2
 BARE = paths.OUTPUT / "tests" / "bare"
 PORT = "5201"
+
+# An interval that is open with ten blocks is often closed with more, and these are the cheapest there are.
+TRAFFIC_BLOCKS = round(1.6 * BLOCKS)
+# The median of so many minimal transfers is what a program takes to start and to end.
+START_UPS = 3
 
 # What is compared, ours first: the same system calls on both sides, and programs that wait in the same way.
 # The bare loop blocks in send() and recv(), a thread each; iperf3 (until 3.15) sends on all connections in
 # one thread and reads them in one, behind select(), and so do ours that are called loop; those called
 # coalesced are not woken by what arrives but look by the clock. iperf3 -Z sends a file of the directory for
-# temporary files, and so do ours. The last is no contest of ours: it says what a thread for each connection
-# costs.
+# temporary files, and so do ours. one_copy against iperf3 is what tools/profile.py does when nothing else is
+# asked for. The last is no contest of ours: it says what a thread for each connection costs.
 PAIRS = (
     ("one_copy", "bare"),
+    ("one_copy", "iperf3"),
     ("one_copy_loop", "iperf3"),
     ("one_copy_coalesced", "iperf3"),
     ("sendfile_loop", "iperf3_sendfile"),
@@ -62,20 +69,25 @@ class Contest:
         self.connections = str(connections)
         self.cpus = cpus
         self.bytes = 0
+        self.start_ups: dict[str, dict[str, list[Ended]]] = {}
         self.samples: dict[str, list[Sample]] = {name: [] for name in self.contestants()}
 
     def calibrate(self) -> None:
-        """How many bytes take RUN_S: from a first run of our own."""
-        self.bytes = 1 << 26
-        rate = self.ours("one_copy")["gbps"] * 1e9 / 8
+        """What each program takes to start, and how many bytes take RUN_S: from a first run of our own."""
         size_bytes = int(self.size)
-        self.bytes = max(int(rate * RUN_S) // size_bytes, 1000) * size_bytes
+        self.bytes = size_bytes * int(self.connections)
+        for name, run in self.contestants().items():
+            ends = [run() for _ in range(START_UPS)]
+            self.start_ups[name] = {"sender": [e.sent for e in ends], "receiver": [e.received for e in ends]}
+        self.bytes = 1 << 26
+        first = self.ours("one_copy")
+        self.bytes = max(int(first.gbps * 1e9 / 8 * RUN_S) // size_bytes, 1000) * size_bytes
 
     def run_block(self, shuffler: random.Random) -> None:
         """Each of them once."""
         contestants = self.contestants()
         for name in shuffler.sample(list(contestants), len(contestants)):
-            self.samples[name].append(contestants[name]())
+            self.samples[name].append(self._sample(contestants[name](), name))
 
     def result(self) -> tuple[list[Comparison], dict[str, Any]]:
         made = [
@@ -83,9 +95,13 @@ class Contest:
             for ours, peer in PAIRS
             for quantity in QUANTITIES
         ]
-        return made, {**self.factors, "bytes": self.bytes, "samples": self.samples}
+        start_up = {
+            name: {side: vars(typical(ends)) for side, ends in sides.items()}
+            for name, sides in self.start_ups.items()
+        }
+        return made, {**self.factors, "bytes": self.bytes, "start_up": start_up, "samples": self.samples}
 
-    def contestants(self) -> dict[str, Any]:
+    def contestants(self) -> dict[str, Callable[[], "Transfer"]]:
         """Name -> what runs it once."""
         return {
             "one_copy": lambda: self.ours("one_copy"),
@@ -98,7 +114,7 @@ class Contest:
             "iperf3_sendfile": lambda: self.iperf3(["-Z"]),
         }
 
-    def ours(self, impl: str, form: Form = THREADS) -> Sample:
+    def ours(self, impl: str, form: Form = THREADS) -> "Transfer":
         messages = max(1, self.bytes // int(self.size) // int(self.connections))
         common = ["--size", self.size, "--threads", self.connections]
         address = self.topology.addresses["sender"]
@@ -113,9 +129,9 @@ class Contest:
         receiver = self._start("receiver", [str(paths.TRAFFIC), *receive, *common])
         sent, received = sender.end(), receiver.end()
         report = json.loads(received.output)
-        return self._sample(report["bytes"], report["sending_ns"], sent, received)
+        return Transfer(report["bytes"], report["sending_ns"], sent, received)
 
-    def bare(self) -> Sample:
+    def bare(self) -> "Transfer":
         receiver = self._start("receiver", [str(BARE), "recv", PORT, self.size, self.connections])
         receiver.ready("listening")
         address = self.topology.addresses["receiver"]
@@ -123,9 +139,9 @@ class Contest:
         sender = self._start("sender", [str(BARE), *send])
         sent, received = sender.end(), receiver.end()
         report = json.loads(received.output)
-        return self._sample(report["bytes"], report["receiving_ns"], sent, received)
+        return Transfer(report["bytes"], report["receiving_ns"], sent, received)
 
-    def iperf3(self, options: list[str]) -> Sample:
+    def iperf3(self, options: list[str]) -> "Transfer":
         server = ["iperf3", "--server", "--one-off", "--json", "--port", PORT, "--bind"]
         # It says nothing when it is ready: its socket does (ss, in its namespace).
         receiver = self._start("receiver", [*server, self.topology.addresses["receiver"]])
@@ -136,7 +152,7 @@ class Contest:
         sender = self._start("sender", client)
         sent, received = sender.end(), receiver.end()
         total = json.loads(received.output)["end"]["sum_received"]
-        return self._sample(total["bytes"], total["seconds"] * 1e9, sent, received)
+        return Transfer(total["bytes"], total["seconds"] * 1e9, sent, received)
 
     def _wait_listening(self) -> None:
         look = self.topology.root_command("receiver", ["ss", "-Hltn", f"sport = :{PORT}"])
@@ -150,14 +166,39 @@ class Contest:
         cpus = self.cpus[0 if side == "sender" else 1]
         return Program(self.topology.command(side, ["taskset", "--cpu-list", cpus, *argv]))  # type: ignore[arg-type]
 
-    def _sample(self, count: int, took_ns: float, sent: Ended, received: Ended) -> Sample:
+    def _sample(self, made: "Transfer", name: str) -> Sample:
+        """Goodput is that of the sending time, so the CPU time is that of sending, too."""
+        sent, received = (
+            end.less(typical(self.start_ups[name][side]))
+            for side, end in (("sender", made.sent), ("receiver", made.received))
+        )
+        kib, messages = made.bytes / 1024, made.bytes / int(self.size)
         return {
-            "gbps": 8 * count / took_ns,
-            "sender_cpu_ns_per_kib": sent.cpu_s * 1e9 / (count / 1024),
-            "receiver_cpu_ns_per_kib": received.cpu_s * 1e9 / (count / 1024),
-            "sender_sleeps_per_message": sent.sleeps / (count / int(self.size)),
-            "receiver_sleeps_per_message": received.sleeps / (count / int(self.size)),
+            "gbps": made.gbps,
+            "sender_cpu_ns_per_kib": sent.cpu_s * 1e9 / kib,
+            "receiver_cpu_ns_per_kib": received.cpu_s * 1e9 / kib,
+            "sender_sleeps_per_message": sent.sleeps / messages,
+            "receiver_sleeps_per_message": received.sleeps / messages,
         }
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What one run moved, in which time, and what both programs used in their whole lives."""
+
+    bytes: int
+    took_ns: float
+    sent: Ended
+    received: Ended
+
+    @property
+    def gbps(self) -> float:
+        return 8 * self.bytes / self.took_ns
+
+
+def typical(ends: Sequence[Ended]) -> Ended:
+    """The medians of a few short lives; what they printed is nothing."""
+    return Ended("", median([end.cpu_s for end in ends]), round(median([end.sleeps for end in ends])))
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
@@ -176,7 +217,8 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
         ]
         for contest in contests:
             contest.calibrate()
-        for _ in range(BLOCKS):
+        for _ in range(TRAFFIC_BLOCKS):
             for contest in shuffler.sample(contests, len(contests)):
                 contest.run_block(shuffler)
     yield from (contest.result() for contest in contests)
+    yield [], {"wake_ups": wake_ups(cpus)}
