@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import Any
 
-from conclusions import Conclusion, conclusions
+from conclusions import VERDICT_ROW, Conclusion, conclusions
 
 # The most of the rows whose truth is the same that disagree nevertheless.
 BY_CHANCE = 0.01
@@ -44,7 +44,11 @@ class Agreement:
 
     name: str
     pairs: Sequence[Pair]
-    lonely: Sequence[str]
+    # row -> which run has it
+    lonely: dict[str, str]
+    runs: tuple[str, str]
+    # Why a difference need not be the machine's or chance; None where both are of one clean commit.
+    unlike: str | None
 
     @property
     def disagreeing(self) -> list[Pair]:
@@ -57,7 +61,23 @@ def agreement(name: str, now: dict[str, Any], earlier: dict[str, Any]) -> Agreem
         return None
     new, old = ({one.row: one for one in conclusions(name, result)} for result in (now, earlier))
     both = [Pair(new[row], old[row]) for row in new if row in old]
-    return Agreement(name, both, sorted(new.keys() ^ old.keys()))
+    alone = {row: "this run" if row in new else "the earlier run" for row in sorted(new.keys() ^ old.keys())}
+    return Agreement(name, both, alone, (run_name(now), run_name(earlier)), unlike(now, earlier))
+
+
+def run_name(result: dict[str, Any]) -> str:
+    """When and of which commit; results that are older than these keys do not say."""
+    return f"{result.get('started', 'time not kept')[:16]}, {result.get('git') or 'commit not known'}"
+
+
+def unlike(now: dict[str, Any], earlier: dict[str, Any]) -> str | None:
+    """Why the two need not have measured the same code."""
+    commits = now.get("git"), earlier.get("git")
+    if not all(commits):
+        return "the commit of a run is not known"
+    if any(" and changes" in str(commit) for commit in commits):
+        return "a run is of a tree with changes that no commit has"
+    return "the two runs are of unlike commits" if commits[0] != commits[1] else None
 
 
 def at_most(rows: int, chance: float = BY_CHANCE, sure: float = SURE) -> int:
@@ -76,11 +96,13 @@ def verdict(found: Sequence[Agreement]) -> str:
     limit = at_most(rows)
     chance = f"by chance alone about {BY_CHANCE * rows:.1f} are expected, and hardly more than {limit}"
     said = "the conclusions agree" if wrong <= limit else "MORE THAN CHANCE: the two runs do not agree"
-    return f"{wrong} of {rows} rows disagree; {chance}: {said}."
+    names = [one.name for one in found if one.unlike]
+    but = f" NOT TWO RUNS OF ONE CODE: {', '.join(names)}." if names else ""
+    return f"{wrong} of {rows} rows disagree; {chance}: {said}.{but}"
 
 
-def lines(found: Sequence[Agreement], when: dict[str, tuple[str, str]]) -> list[str]:
-    """The section of results/bench/README.md; `when`: benchmark -> what is said of both runs."""
+def lines(found: Sequence[Agreement]) -> list[str]:
+    """The section of results/bench/README.md."""
     columns = (
         "benchmark",
         "this run",
@@ -93,7 +115,8 @@ def lines(found: Sequence[Agreement], when: dict[str, tuple[str, str]]) -> list[
     text = [
         "Two rows agree when their intervals overlap, or when both are on the same side of 1 and do not say "
         "the opposite of a goal. Intervals are of 95 %; those of `own` and `precision` are the range of a "
-        "few runs, which is less.",
+        "few runs, which is less, and those of ratios of two ratios are made of the ends of both, which is "
+        "more.",
         "",
         verdict(found),
         "",
@@ -102,15 +125,36 @@ def lines(found: Sequence[Agreement], when: dict[str, tuple[str, str]]) -> list[
     ]
     for one in found:
         overlap, agree = (sum(getattr(p, key) for p in one.pairs) for key in ("overlap", "agrees"))
-        cells = [one.name, *when[one.name], len(one.pairs), overlap, agree - overlap, len(one.pairs) - agree]
+        cells = [one.name, *one.runs, len(one.pairs), overlap, agree - overlap, len(one.pairs) - agree]
         text.append(f"| {' | '.join(map(str, cells))} |")
-    goals = [pair for one in found for pair in one.pairs if pair.now.goal is not None]
-    if goals:
-        same = sum(pair.now.reached == pair.earlier.reached for pair in goals)
-        text += ["", f"Goals: {len(goals)} rows have one; {same} are {_states(goals)} in both runs."]
+    text += goals([(one.name, pair) for one in found for pair in one.pairs if pair.now.goal is not None])
+    different = [f"- {one.name}: {one.unlike}" for one in found if one.unlike]
+    different += [
+        f"- {one.name}: THE VERDICTS DIFFER: {_both(pair)}"
+        for one in found
+        for pair in one.pairs
+        if pair.now.row == VERDICT_ROW and pair.now.sign != pair.earlier.sign
+    ]
     wrong = [f"- {one.name}: {_both(pair)}" for one in found for pair in one.disagreeing]
-    lonely = [f"- {one.name}: {row}: in one of the runs only" for one in found for row in one.lonely]
-    return [*text, *([""] if wrong or lonely else []), *wrong, *lonely]
+    lonely = [f"- {one.name}: {row}: in {run} only" for one in found for row, run in one.lonely.items()]
+    return [*text, *([""] if different or wrong or lonely else []), *different, *wrong, *lonely]
+
+
+def goals(named: Sequence[tuple[str, Pair]]) -> list[str]:
+    """How many are reached, and by name those that one of the runs surely misses."""
+    if not named:
+        return []
+    pairs = [pair for _, pair in named]
+    same = sum(pair.now.reached == pair.earlier.reached for pair in pairs)
+    said = f"Goals: {len(pairs)} rows have one; {same} are {_states(pairs)} in both runs."
+    missed = [
+        f"- {name}: {_both(pair)}"
+        for name, pair in named
+        if "missed" in (pair.now.reached, pair.earlier.reached)
+    ]
+    if not missed:
+        return ["", said, "No run misses one for sure."]
+    return ["", f"{said} Missed for sure in one run or both:", "", *missed]
 
 
 def _states(goals: Sequence[Pair]) -> str:

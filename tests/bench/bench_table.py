@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from agreement import agreement, lines
+from conclusions import comparison, conclusions, losses_row, size
 from hooks_table import costs
+from observer_losses import TIMES_LESS, losses, percent
 from traffic_evidence import behind
 
 WHAT = {
@@ -25,42 +27,35 @@ CONTESTS = {
         "(`--sender loop`, `--receiver poll`). `one_copy_coalesced` and `sendfile_coalesced` are the same, "
         "but their receiver, when nothing is there, looks again after 20 us instead of being woken "
         "(`--coalesce 20`). `iperf3_sendfile` is `iperf3 -Z`; its file and that of `sendfile` lie in the "
-        "same directory. CPU time is that of a program's whole life.\n"
+        "same directory. CPU time and sleeps are those of a program's whole life less those of a "
+        "transfer of one message a connection (median of three): what it takes to start and to end.\n"
     )
 }
-
-
-def size(count: int) -> str:
-    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= factor:
-            return f"{count // factor} {unit}"
-    return f"{count} B"
 
 
 def document(directory: Path, planned_s: dict[str, int]) -> str:
     """README.md: every benchmark, how long each took, and whether the run before came to the same."""
     paths = [directory / f"{name}.json" for name in planned_s]
     parts = [table(paths), *times(paths, planned_s)]
-    known = [path for path in paths if path.exists() and (directory / "earlier" / path.name).exists()]
-    found, when = [], {}
-    for path in known:
-        now, earlier = (json.loads(one.read_text(encoding="utf-8")) for one in (path, _earlier(path)))
-        both = agreement(path.stem, now, earlier)
-        if both is not None:
-            found.append(both)
-            when[path.stem] = run_name(now), run_name(earlier)
+    found = []
+    for path in paths:
+        now, earlier = _read(path), _earlier(path)
+        both = agreement(path.stem, now, earlier) if now and earlier else None
+        found += [both] if both else []
     if found:
-        parts += ["## The same bench twice", "", *lines(found, when), ""]
+        parts += ["## The same bench twice", "", *lines(found), ""]
     return "\n".join(parts)
 
 
-def _earlier(path: Path) -> Path:
-    return path.parent / "earlier" / path.name
+def _read(path: Path) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found
 
 
-def run_name(result: dict[str, Any]) -> str:
-    """When and of which commit; results that are older than these keys do not say."""
-    return f"{result.get('started', 'time not kept')[:16]}, {result.get('git') or 'commit not known'}"
+def _earlier(path: Path) -> dict[str, Any] | None:
+    """The run before, where it is of the same machine: else there is nothing to compare."""
+    now, earlier = _read(path), _read(path.parent / "earlier" / path.name)
+    return earlier if now and earlier and now["machine"] == earlier["machine"] else None
 
 
 def times(paths: list[Path], planned_s: dict[str, int]) -> list[str]:
@@ -81,34 +76,40 @@ def table(paths: list[Path]) -> str:
     """One section per benchmark that has results; ratios are ours over the peer's, with 95 % intervals."""
     parts = ["# make bench\n", "Ratios are ours over the peer's, median of pairs, with 95 % intervals.\n"]
     for path in paths:
-        if not path.exists():
+        result = _read(path)
+        if result is None:
             continue
-        result = json.loads(path.read_text(encoding="utf-8"))
         machine = result["machine"]
         parts.append(f"## {path.stem}\n")
         where = f"{machine['cpu_model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}"
         parts.append(where + (f", under {machine['hypervisor']}" if machine["hypervisor"] else "") + "\n")
         # A benchmark that is no contest has a table of its own.
         own = getattr(importlib.import_module(f"{path.stem}_bench"), "lines", None)
-        if own is not None:
-            parts += own(result["raw"])
-        else:
-            contest = path.stem in CONTESTS
-            parts += [CONTESTS[path.stem]] if contest else []
-            parts += grid(result["comparisons"])
-            parts += losses(result["comparisons"])
-            parts += failures(result["raw"])
-            parts += costs(result["raw"])
-            parts += behind(result) if contest else []
+        parts += own(result["raw"]) if own is not None else contest(path.stem, result, _earlier(path))
         parts.append("")
     return "\n".join(parts)
 
 
-def grid(comparisons: list[dict[str, Any]]) -> list[str]:
-    """One line for each size, number of connections and pair; a column for each quantity."""
+def contest(name: str, result: dict[str, Any], earlier: dict[str, Any] | None) -> list[str]:
+    """The comparisons of this run, with what the earlier one says of the same."""
+    runs = {"this": result} | ({"earlier": earlier} if earlier else {})
+    return [
+        *([CONTESTS[name]] if name in CONTESTS else []),
+        *grid(name, result["comparisons"], earlier["comparisons"] if earlier else []),
+        *lost(runs),
+        *failures(runs),
+        *verdicts(runs),
+        *costs(result["raw"]),
+        *(behind(result, earlier) if name == "traffic" else []),
+    ]
+
+
+def grid(name: str, comparisons: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[str]:
+    """One line for each size, number of connections and pair; a column for each quantity, and the goals."""
     if not comparisons:
         return []
     quantities = list(dict.fromkeys(made["quantity"] for made in comparisons))
+    earlier = {one.row: one.reached for one in (comparison(name, made) for made in before)}
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for made in comparisons:
         factors = made["factors"]
@@ -118,66 +119,57 @@ def grid(comparisons: list[dict[str, Any]]) -> list[str]:
             text += f": {made['ours_median']:.3g} against {made['peer_median']:.3g} Gb/s"
         else:
             text += f": {made['ours_median']:.0f} against {made['peer_median']:.0f} ns"
-        lines.setdefault(key, {})[made["quantity"]] = text
-    head = ["size", "connections", "ours", "peer", *(WHAT[quantity] for quantity in quantities)]
+        line = lines.setdefault(key, {})
+        line[made["quantity"]] = text
+        one = comparison(name, made)
+        if one.goal is not None:
+            line |= {"goal": f"{one.goal:g}", "reached": str(one.reached)}
+            line |= {"earlier run": earlier.get(one.row) or "not measured"} if before else {}
+    goals = [key for key in ("goal", "reached", "earlier run") if any(key in line for line in lines.values())]
+    head = ["size", "connections", "ours", "peer", *(WHAT[quantity] for quantity in quantities), *goals]
     rows = [
-        [*map(str, key), *(line.get(quantity, "") for quantity in quantities)] for key, line in lines.items()
+        [*map(str, key), *(line.get(column, "") for column in (*quantities, *goals))]
+        for key, line in lines.items()
     ]
     return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
-# Ours, and the peers that give the same information.
-SAME_INFORMATION = {
-    "ours": ("perf_record", "bpftrace_profile"),
-    "ours_calls": ("perf_trace", "bpftrace_calls"),
-}
-
-
-def losses(comparisons: list[dict[str, Any]]) -> list[str]:
-    """The goodput that switching on costs: ours beside the best peer with the same information."""
-    against_off = [made for made in comparisons if made["peer"] == "off" and made["quantity"] == "gbps"]
+def lost(runs: dict[str, dict[str, Any]]) -> list[str]:
+    """The goodput that switching on costs: ours beside the best peer with the same information, both runs."""
     lines = []
-    for made in against_off:
-        peers = [
-            peer
-            for peer in against_off
-            if peer["factors"] == made["factors"] and peer["ours"] in SAME_INFORMATION.get(made["ours"], ())
-        ]
-        if not peers:
-            continue
-        best = max(peers, key=lambda peer: peer["ratio"])
-        lines.append(
-            f"| {size(made['factors']['size_bytes'])} | {made['ours']} | {percent(made)} "
-            f"| {best['ours']} | {percent(best)} | {times_less(made, best)} |"
-        )
+    for name, run in runs.items():
+        reached = {one.row: one.reached for one in conclusions("observer", run)}
+        for found in losses(run["comparisons"]):
+            lines.append(
+                f"| {name} | {size(found.ours['factors']['size_bytes'])} | {found.ours['ours']} "
+                f"| {percent(found.ours)} | {found.peer['ours']} | {percent(found.peer)} "
+                f"| {found.times_less} | {reached[losses_row(found)]} |"
+            )
     if not lines:
         return []
-    head = "| size | ours | goodput lost | best peer with the same information | goodput lost | times less |"
-    return ["", head, "|---|---|---|---|---|---|", *lines]
+    goal = f"at least {TIMES_LESS} times less: reached"
+    columns = ("run", "size", "ours", "goodput lost", "best peer with the same information", "goodput lost")
+    head = [*columns, "times less", goal]
+    return ["", f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines]
 
 
-def times_less(ours: dict[str, Any], peer: dict[str, Any]) -> str:
-    """How many times more the peer loses; at least: its smallest loss over our largest."""
-    if ours["high"] >= 1 or peer["high"] >= 1:
-        who = [name for name, made in (("ours", ours), ("the peer", peer)) if made["high"] >= 1]
-        middle = f"no loss found: {', '.join(who)}"
-    else:
-        middle = f"{(1 - peer['ratio']) / (1 - ours['ratio']):.1f}"
-    if ours["low"] >= 1:
-        return middle
-    return f"{middle} (at least {max(0.0, (1 - peer['high']) / (1 - ours['low'])):.1f})"
-
-
-def percent(made: dict[str, Any]) -> str:
-    loss, low, high = (100 * (1 - made[key]) for key in ("ratio", "high", "low"))
-    return f"{loss:.1f} % ({low:.1f} to {high:.1f})"
-
-
-def failures(raw: list[dict[str, Any]]) -> list[str]:
+def failures(runs: dict[str, dict[str, Any]]) -> list[str]:
     """Who could not run, at which size, and why."""
     lines = [
-        f"- {size(item['size_bytes'])}: {name} could not be measured: {reason}"
-        for item in raw
-        for name, reason in item.get("failed", {}).items()
+        f"- {name} run, {size(item['size_bytes'])}: {who} could not be measured: {reason}"
+        for name, run in runs.items()
+        for item in run["raw"]
+        for who, reason in item.get("failed", {}).items()
+    ]
+    return ["", *lines] if lines else []
+
+
+def verdicts(runs: dict[str, dict[str, Any]]) -> list[str]:
+    """What a run says of itself in a sentence."""
+    lines = [
+        f"- {name} run: {item['verdict']}"
+        for name, run in runs.items()
+        for item in run["raw"]
+        if "verdict" in item
     ]
     return ["", *lines] if lines else []

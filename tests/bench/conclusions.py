@@ -8,16 +8,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from observer_losses import TIMES_LESS, Losses, losses
 from own_numbers import GOALS as SECONDS_GOALS
 from own_numbers import LABELS
 from precision_numbers import OURS_FAST, PERF, needed
 from samples import median
-from traffic_evidence import GOALS as TRAFFIC_GOALS
 
 Sign = Literal["more", "less", "no difference"]
+Reached = Literal["met", "missed", "open"]
+# Ours over the peer's goodput: the least that is asked for; of any other peer, as much as it has.
+TRAFFIC_GOALS = {"bare": 0.98}
 # The least share of the goodput without instruments that is asked for, by message size.
 OBSERVER_GOALS = {64: 0.95, 1024: 0.97, 65536: 0.99}
 OURS_WATCHING = ("ours", "ours_calls")
+VERDICT_ROW = "goodput while attached, seen from outside over what the records state"
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Conclusion:
         return "more" if self.low > 1 else "less"
 
     @property
-    def reached(self) -> Literal["met", "missed", "open"] | None:
+    def reached(self) -> Reached | None:
         """Whether the goal is met; a single value that equals it meets it."""
         if self.goal is None:
             return None
@@ -53,7 +57,9 @@ class Conclusion:
 
 def conclusions(name: str, result: dict[str, Any]) -> list[Conclusion]:
     """All rows of one run of the benchmark `name`."""
-    found = [_comparison(name, made) for made in result["comparisons"]]
+    found = [comparison(name, made) for made in result["comparisons"]]
+    found += _losses(result["comparisons"])
+    found += _verdict(result["comparisons"])
     for item in result["raw"]:
         found += _hooks(item)
         found += _own(item)
@@ -61,18 +67,53 @@ def conclusions(name: str, result: dict[str, Any]) -> list[Conclusion]:
     return found
 
 
-def _comparison(name: str, made: dict[str, Any]) -> Conclusion:
-    factors = made["factors"]
-    row = f"{factors['size_bytes']:,} B"
+def size(count: int) -> str:
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return f"{count // factor} {unit}"
+    return f"{count} B"
+
+
+def cell(factors: dict[str, Any]) -> str:
+    """64 KiB, 4 connections."""
+    text = size(factors["size_bytes"])
     if "connections" in factors:
-        row += f", {factors['connections']} connection{'s'[: factors['connections'] > 1]}"
-    row += f", {made['ours']} against {made['peer']}, {made['quantity']}"
+        text += f", {factors['connections']} connection{'s'[: factors['connections'] > 1]}"
+    return text
+
+
+def comparison(name: str, made: dict[str, Any]) -> Conclusion:
+    """One line of the raw comparisons, with the goal that it has in the benchmark `name`."""
+    row = f"{cell(made['factors'])}, {made['ours']} against {made['peer']}, {made['quantity']}"
     goal = None
     if made["quantity"] == "gbps" and name == "traffic" and made["ours"] != "bare":
         goal = TRAFFIC_GOALS.get(made["peer"], 1.0)
     if made["quantity"] == "gbps" and name == "observer" and made["ours"] in OURS_WATCHING:
-        goal = OBSERVER_GOALS.get(factors["size_bytes"])
+        goal = OBSERVER_GOALS.get(made["factors"]["size_bytes"])
     return Conclusion(row, made["ratio"], made["low"], made["high"], goal)
+
+
+def _losses(comparisons: list[dict[str, Any]]) -> Iterator[Conclusion]:
+    """Our loss over the best peer's; the row does not name it, because it may be another next time."""
+    for found in losses(comparisons):
+        yield Conclusion(losses_row(found), *found.over_peer, 1 / TIMES_LESS, at_most=True)
+
+
+def losses_row(found: Losses) -> str:
+    return f"{cell(found.ours['factors'])}, loss of {found.ours['ours']} over that of the best peer"
+
+
+def _verdict(comparisons: list[dict[str, Any]]) -> Iterator[Conclusion]:
+    """What the records state against what is seen from outside: `less` is more cost than stated."""
+    by_name = {made["ours"]: made for made in comparisons}
+    if "its_attached" in by_name:
+        seen, stated = by_name["attached"], by_name["its_attached"]
+        yield Conclusion(
+            VERDICT_ROW,
+            seen["ratio"] / stated["ratio"],
+            seen["low"] / stated["high"],
+            seen["high"] / stated["low"],
+        )
 
 
 def _hooks(item: dict[str, Any]) -> Iterator[Conclusion]:

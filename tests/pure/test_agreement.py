@@ -58,7 +58,7 @@ def test_another_truth_is_found_and_named() -> None:
     found = both([1.2] * 20 + [1.0] * 20, [0.8] * 20 + [1.0] * 20)
     assert {pair.now.row for pair in found.disagreeing} >= {pair.now.row for pair in found.pairs[:20]}
     assert "MORE THAN CHANCE" in verdict([found])
-    text = "\n".join(comparing.lines([found], {"traffic": ("now", "then")}))
+    text = "\n".join(comparing.lines([found]))
     assert "64 B, 1 connection, one_copy against iperf3, gbps" in text
 
 
@@ -72,7 +72,90 @@ def test_runs_of_two_machines_are_not_compared() -> None:
 
 
 def test_rows_that_one_run_has_alone_are_named() -> None:
-    assert both([1.0, 1.0], [1.0]).lonely == ["128 B, 2 connections, one_copy against iperf3, gbps"]
+    assert both([1.0, 1.0], [1.0]).lonely == {
+        "128 B, 2 connections, one_copy against iperf3, gbps": "this run"
+    }
+
+
+@pytest.mark.parametrize(
+    ("now", "earlier", "said"),
+    [
+        ("0123abc", "0123abc", None),
+        ("0123abc", "4567def", "unlike commits"),
+        ("0123abc and changes", "0123abc and changes", "changes that no commit has"),
+        ("0123abc", None, "not known"),
+    ],
+)
+def test_two_runs_of_unlike_code_are_flagged(now: str, earlier: str | None, said: str | None) -> None:
+    found = agreement("traffic", run([1.0], 1) | {"git": now}, run([1.0], 2) | {"git": earlier})
+    assert found is not None
+    text = "\n".join(comparing.lines([found]))
+    assert ("NOT TWO RUNS OF ONE CODE: traffic" in text) is (said is not None)
+    assert said is None or f" {said}" in text
+
+
+def attached(seen: float, stated: float) -> dict[str, Any]:
+    """A run of attach, of which both ratios are known to 0.01."""
+    made = run([seen, stated], 1)
+    for one, name, truth in zip(
+        made["comparisons"], ("attached", "its_attached"), (seen, stated), strict=True
+    ):
+        one |= {"ours": name, "ratio": truth, "low": truth - 0.01, "high": truth + 0.01}
+    return made
+
+
+def test_the_verdict_on_what_the_records_state_is_compared() -> None:
+    as_stated, more = attached(0.96, 0.965), attached(0.94, 0.97)
+    found, same = agreement("attach", as_stated, more), agreement("attach", more, more)
+    assert found is not None and same is not None
+    assert "attach: THE VERDICTS DIFFER" in "\n".join(comparing.lines([found]))
+    assert "DIFFER" not in "\n".join(comparing.lines([same]))
+
+
+def off(ours: str, low: float, high: float) -> dict[str, Any]:
+    ends = {"ratio": (low + high) / 2, "low": low, "high": high}
+    about = {"ours": ours, "peer": "off", "quantity": "gbps", "factors": {"size_bytes": 64}}
+    return about | ends | {"ours_median": 1.0, "peer_median": 1.0, "pairs": 10}
+
+
+@pytest.mark.parametrize(
+    ("ours", "reached"),
+    [
+        ((0.985, 0.995), "met"),  # 0.5 to 1.5 % of at least 8 %
+        ((0.985, 1.02), "met"),  # perhaps none at all
+        ((0.960, 0.995), "open"),
+        ((0.930, 0.950), "missed"),
+    ],
+)
+def test_three_times_less_loss_than_the_best_peer_is_a_goal(ours: tuple[float, float], reached: str) -> None:
+    made = [off("ours", *ours), off("perf_record", 0.90, 0.92), off("bpftrace_profile", 0.80, 0.82)]
+    found = conclusions("observer", run([], 1) | {"comparisons": made})
+    assert [one.reached for one in found if "best peer" in one.row] == [reached]
+    # a peer that was not measured in one of the runs leaves the row what it is
+    fewer = conclusions("observer", run([], 1) | {"comparisons": made[:2]})
+    assert [one.row for one in fewer if "best peer" in one.row] == [
+        "64 B, loss of ours over that of the best peer"
+    ]
+
+
+def test_a_peer_that_may_lose_nothing_leaves_the_goal_open() -> None:
+    made = [off("ours", 0.98, 0.99), off("perf_record", 0.90, 1.01)]
+    found = conclusions("observer", run([], 1) | {"comparisons": made})
+    assert [one.reached for one in found if "best peer" in one.row] == ["open"]
+
+
+def test_missed_goals_are_named_and_why_a_peer_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "earlier").mkdir()
+    now = run([], 1) | {"comparisons": [off("ours", 0.90, 0.91), off("perf_record", 0.8, 0.9)]}
+    earlier = run([], 1) | {"comparisons": [off("ours", 0.90, 0.96)]}
+    earlier["raw"] = [{"size_bytes": 64, "failed": {"perf_record": "does not end"}}]
+    for place, result in ((tmp_path, now), (tmp_path / "earlier", earlier)):
+        (place / "observer.json").write_text(json.dumps(result), encoding="utf-8")
+    text = document(tmp_path, {"observer": 100})
+    assert "- observer: 64 B, ours against off, gbps: 0.905 (0.900 to 0.910): less, goal missed" in text
+    assert "- earlier run, 64 B: perf_record could not be measured: does not end" in text
+    assert "- observer: 64 B, perf_record against off, gbps: in this run only" in text
+    assert "| 0.95 | missed | open |" in text
 
 
 def row(low: float, high: float, goal: float | None = None, *, at_most: bool = False) -> Conclusion:
