@@ -11,8 +11,8 @@
 #include <bpf/libbpf.h>
 
 /*
- * Opening and closing take about half a millisecond of CPU time each, while the text of the kernel is patched on all CPUs:
- * two thirds of a percent of one CPU at one window in this time, on average, however long it is open.
+ * Opening and closing take 0.5 to 0.9 ms of CPU time each, while the text of the kernel is patched on all CPUs: about a
+ * percent of one CPU at one window in this time, on average, however long it is open.
  */
 #define PERIOD_NS 160000000ULL
 /* Of a period: a window is 10 ms at least. Its two switches then cost about as much as being open does. */

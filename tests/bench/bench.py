@@ -2,8 +2,9 @@
 
 Each benchmark is a module with rows(seed, cpus): comparisons and raw samples. Results go to
 results/bench/NAME.json; those of the run before stay beside them in results/bench/earlier/, and both runs are
-compared. README.md and the plot there are made from these files: --table makes them again and measures
-nothing. Each run has another seed than the one before it; nothing else should run.
+compared. README.md and the plot there, and the blocks of figures in the project's README.md and in
+docs/METHOD.md, are made from these files: --table makes them again and measures nothing. Each run has
+another seed than the one before it; nothing else should run.
 """
 
 import argparse
@@ -21,7 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
 
-from bench_table import document  # noqa: E402
+from bench_docs import filled  # noqa: E402
+from bench_table import document, runs_of  # noqa: E402
 from copyscope.errors import RunError, UsageError  # noqa: E402
 from copyscope.machine_cpu import read_cpu_model, read_hypervisor  # noqa: E402
 from ticker import Ticker  # noqa: E402
@@ -39,7 +41,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench.py", description="make bench: see tests/bench/bench.py.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)}; default all")
     parser.add_argument(
-        "--table", action="store_true", help="only README.md and its plot again, from the results"
+        "--table", action="store_true", help="only the documents and the plot again, from the results"
     )
     parser.add_argument(
         "--seed", type=int, help="of every order; default: one more than that of the run before"
@@ -114,6 +116,12 @@ def keep(name: str, result: dict[str, Any]) -> None:
 def write_document() -> int:
     text = document(RESULTS, PLANNED_S)
     (RESULTS / "README.md").write_text(text, encoding="utf-8")
+    found = {name: runs_of(RESULTS / f"{name}.json") for name in NAMES}
+    for path in (ROOT / "README.md", ROOT / "docs" / "METHOD.md"):
+        before = path.read_text(encoding="utf-8")
+        after = filled(before, {name: runs for name, runs in found.items() if runs})
+        if after != before:
+            path.write_text(after, encoding="utf-8")
     precision = RESULTS / "precision.json"
     if precision.exists():
         # imports matplotlib, which the benchmarks do without
@@ -138,8 +146,9 @@ def machine() -> dict[str, Any]:
 def commit() -> str | None:
     """The commit that was measured, and whether there is more than it; None where this tree is no clone."""
     found = git("rev-parse", "--short", "HEAD")
-    # the results of the benchmarks before this one are no change of what is measured
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results")
+    # the results of the benchmarks before this one, and what is made of them, are not what is measured
+    made = (":!results", ":!README.md", ":!docs")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *made)
     return f"{found} and changes" if found and changed else found
 
 

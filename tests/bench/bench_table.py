@@ -72,6 +72,11 @@ def times(paths: list[Path], planned_s: dict[str, int]) -> list[str]:
     return [*head, *rows, "", f"Together {whole / 60:.1f} minutes; at most 15 are meant.", ""]
 
 
+def runs_of(path: Path) -> list[dict[str, Any]]:
+    """This run and the one before it, as far as they are there."""
+    return [run for run in (_read(path), _earlier(path)) if run]
+
+
 def table(paths: list[Path]) -> str:
     """One section per benchmark that has results; ratios are ours over the peer's, with 95 % intervals."""
     parts = ["# make bench\n", "Ratios are ours over the peer's, median of pairs, with 95 % intervals.\n"]

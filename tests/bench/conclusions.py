@@ -20,7 +20,8 @@ Reached = Literal["met", "missed", "open"]
 TRAFFIC_GOALS = {"bare": 0.98}
 # The least share of the goodput without instruments that is asked for, by message size.
 OBSERVER_GOALS = {64: 0.95, 1024: 0.97, 65536: 0.99}
-OURS_WATCHING = ("ours", "ours_calls")
+# What tools/profile.py has attached by default, each in segments of its own.
+OURS_WATCHING = ("ours", "ours_calls", "ours_bytes")
 VERDICT_ROW = "goodput while attached, seen from outside over what the records state"
 
 

@@ -10,7 +10,12 @@ mean anything (the last column, to tp_btf of the same kernel).
 
 
 def costs(raw: list[dict[str, Any]]) -> list[str]:
-    """The lines of the table; none where nothing of the kind was measured."""
+    """The section of results/bench/README.md; nothing where nothing of the kind was measured."""
+    lines = table(raw)
+    return [NOTE, *lines, *refused(raw)] if lines else []
+
+
+def table(raw: list[dict[str, Any]]) -> list[str]:
     lines = []
     for item in raw:
         hooks = item.get("hooks", [])
@@ -23,8 +28,7 @@ def costs(raw: list[dict[str, Any]]) -> list[str]:
             lines.append(line(item, one, base))
     if not lines:
         return []
-    head = ["| kernel | program | on | ns per event | to tp_btf |", "|---|---|---|---|---|"]
-    return [NOTE, *head, *lines, *refused(raw)]
+    return ["| kernel | program | on | ns per event | to tp_btf |", "|---|---|---|---|---|", *lines]
 
 
 def line(item: dict[str, Any], one: dict[str, Any], base: float | None) -> str:

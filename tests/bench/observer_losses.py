@@ -66,5 +66,6 @@ def losses(comparisons: list[dict[str, Any]]) -> Iterator[Losses]:
 
 
 def percent(made: dict[str, Any]) -> str:
-    loss, low, high = (100 * (1 - made[key]) for key in ("ratio", "high", "low"))
+    # plus 0.0: a small gain is no loss of "-0.0"
+    loss, low, high = (round(100 * (1 - made[key]), 1) + 0.0 for key in ("ratio", "high", "low"))
     return f"{loss:.1f} % ({low:.1f} to {high:.1f})"
