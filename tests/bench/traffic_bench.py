@@ -221,4 +221,4 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
             for contest in shuffler.sample(contests, len(contests)):
                 contest.run_block(shuffler)
     yield from (contest.result() for contest in contests)
-    yield [], {"wake_ups": wake_ups(cpus)}
+    yield [], {"what": "wake-ups", "wake_ups": wake_ups(cpus)}

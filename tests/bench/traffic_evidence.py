@@ -6,6 +6,8 @@ from conclusions import cell, comparison
 from samples import median
 
 Samples = list[dict[str, float]]
+# A difference of less than this part of the peer's cost has no cause to look for.
+HARDLY = 0.01
 HEAD = (
     "run",
     "cell",
@@ -116,12 +118,13 @@ def by_wake_ups(
         typical(ours, key) - typical(peer, key)
         for key in (f"{side}_cpu_ns_per_kib", f"{other}_sleeps_per_message")
     )
-    if cost <= 0:
+    if cost < HARDLY * typical(peer, f"{side}_cpu_ns_per_kib"):
         return f"{cost:+.0f}: no dearer"
     if one_ns is None:
         return f"{cost:+.0f}: unknown"
     waking = one_ns * sleeps / (size_bytes / 1024)
-    return f"{cost:+.0f}: {waking:+.0f}, {waking / cost:.0%}"
+    share = "none" if waking <= 0 else "all" if waking >= cost else f"{waking / cost:.0%}"
+    return f"{cost:+.0f}: {waking:+.0f}, {share}"
 
 
 def others(run: dict[str, Any], made: dict[str, Any], name: str) -> str:

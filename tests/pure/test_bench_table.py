@@ -88,6 +88,11 @@ def test_a_wake_up_that_was_not_measured_is_unknown(tmp_path: Path) -> None:
     assert "its cost was not measured" in text and "| +9: unknown |" in text
 
 
+def test_who_wakes_less_often_and_costs_more_does_not_do_so_by_waking(tmp_path: Path) -> None:
+    assert "| +9: +9600, all |" in text_of(tmp_path, 0.9, None, 24_000_000.0)
+    assert "| +1: no dearer |" in text_of(tmp_path, 0.992, None, 12_000.0)
+
+
 def test_a_median_below_the_goal_in_either_run_is_listed(tmp_path: Path) -> None:
     text = text_of(tmp_path, 1.1, 0.995)
     assert "| this | 1 KiB, 4 connections | one_copy_loop, iperf3 | 1.100 (1.090 to 1.110) | 1, met |" in text
