@@ -29,7 +29,14 @@ CONTESTS = {
         "(`--coalesce 20`). `iperf3_sendfile` is `iperf3 -Z`; its file and that of `sendfile` lie in the "
         "same directory. CPU time and sleeps are those of a program's whole life less those of a "
         "transfer of one message a connection (median of three): what it takes to start and to end.\n"
-    )
+    ),
+    "observer": (
+        "Switched on against switched off, in segments of the same traffic. `ours`, `ours_calls` and "
+        "`ours_bytes` are what a default run of tools/profile.py has attached in its three kinds of "
+        "segments; the goals are of these. `ours_sampler` and `ours_counters` are what the first is made of; "
+        "`ours_calls_untimed` is the second with next to nothing timed in its windows: what stays is "
+        "the counting, and the coming and going of hooks.\n"
+    ),
 }
 
 
