@@ -57,6 +57,7 @@ ROOM_OF = {
     "errors": "ground",
     "paths": "ground",
     "launch": "ground",
+    "same_machine": "ground",
     "__init__": "ground",
     "__main__": "ground",
     "counters": "ground",

@@ -11,6 +11,7 @@ import pytest
 from builders.sweep import store, sweep
 from copyscope import record, results
 from copyscope.errors import UsageError
+from copyscope.same_machine import SAME_MACHINE
 
 Record = dict[str, Any]
 
@@ -57,7 +58,7 @@ def test_everything_is_read_in_the_order_of_the_sweep(directory: Path, tmp_path:
     assert results.find(tmp_path) == [directory]
 
 
-@pytest.mark.parametrize("key", record.SAME_MACHINE)
+@pytest.mark.parametrize("key", SAME_MACHINE)
 def test_records_of_two_machines_are_refused_by_the_key(directory: Path, key: str) -> None:
     other = {"pmu": ["other"], "cpus_online": 96}.get(key, "other")
     change(first(directory), machine={key: other})

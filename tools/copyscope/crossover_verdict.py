@@ -8,6 +8,7 @@ from typing import Any
 
 from copyscope.crossover import Crossover, size_text
 from copyscope.points import Missing
+from copyscope.same_machine import SAME_MACHINE
 from copyscope.segments import Record
 from copyscope.strategy_costs import Costs
 
@@ -130,12 +131,13 @@ def document(
 ) -> dict[str, Any]:
     """crossover.json: this host's measured crossovers (docs/VERDICTS.md explains each key)."""
     first = records[0] if records else None
-    machine = {} if first is None else {k: first["machine"][k] for k in ("hostname", "kernel", "cpu_model")}
+    machine = {} if first is None else {key: first["machine"][key] for key in SAME_MACHINE}
     return {
         "schema": SCHEMA,
         "kind": "crossover",
         "experiment": first and first["run"]["experiment"],
         "machine": machine,
+        "started": max((record["run"]["started"] for record in records), default=None),
         "topology": first and first["topology"]["kind"],
         "runs": len(records),
         "valid_runs": sum(1 for record in records if record["verdict"]["valid"]),

@@ -35,9 +35,6 @@ from copyscope.watch_keys import WATCH_DERIVED, WATCH_RAW
 
 SCHEMA = 1
 
-# Records that differ in one of these are of two machines, or of one in two states: they are never mixed.
-SAME_MACHINE = ("hostname", "kernel", "arch", "cpu_model", "cpus_online", "hypervisor", "pmu")
-
 Record = dict[str, Any]
 Upgrade = Callable[[Record], Record]
 

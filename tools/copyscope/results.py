@@ -20,7 +20,8 @@ from typing import Any
 from copyscope import experiment, record
 from copyscope.errors import UsageError
 from copyscope.experiment import Experiment
-from copyscope.record import SAME_MACHINE, Record, RecordError, SchemaError
+from copyscope.record import Record, RecordError, SchemaError
+from copyscope.same_machine import SAME_MACHINE
 
 SUFFIXES = (".json", ".json.gz")
 

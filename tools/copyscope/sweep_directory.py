@@ -21,7 +21,8 @@ from typing import IO, Any
 from copyscope import record
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, Point, difference, load
-from copyscope.record import SAME_MACHINE, RecordError
+from copyscope.record import RecordError
+from copyscope.same_machine import SAME_MACHINE
 from copyscope.topology import invoking_user
 
 Record = dict[str, Any]

@@ -12,6 +12,8 @@ from typing import Any
 
 from copyscope.cost_model import pages
 
+from .parts import machine
+
 Record = dict[str, Any]
 Prices = dict[str, dict[str, float]]
 
@@ -77,6 +79,7 @@ def priced(
         "run": {
             "id": f"priced-{impl}-{size}-{threads}-{repeat}",
             "experiment": "priced",
+            "started": f"2025-01-01T00:00:{repeat:02}+00:00",
             "repeat": repeat,
             "factors": factors or {"impl": impl, "size": size, "threads": threads},
             "segments": segments,
@@ -92,7 +95,7 @@ def priced(
             "receiver": "read",
         },
         "topology": {"kind": "veth", "local_delivery": True, "devices": [], "xdp": None, "offloads": {}},
-        "machine": {"hostname": "testbox", "kernel": "6.18.0", "cpu_model": "Invented", "pmu": []},
+        "machine": machine(False),
         "throughput_gbps": {"unprobed": goodput, "probed": goodput * 0.98, "reasons": {}},
         "sides": {
             side: {"cpu_ns": cpu_ns.get(side, 0), "samples": 500 if side in cpu_ns else 0, "reasons": {}}

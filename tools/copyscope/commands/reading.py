@@ -11,8 +11,8 @@ from typing import Any
 
 from copyscope import results
 from copyscope.errors import UsageError
-from copyscope.record import SAME_MACHINE
 from copyscope.results import Results
+from copyscope.same_machine import SAME_MACHINE
 
 
 def load(directories: Sequence[Path], command: str) -> list[Results]:
