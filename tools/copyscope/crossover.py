@@ -28,6 +28,7 @@ PAIRS = (
     ("one_copy", "zero_copy"),
     ("two_copy", "zero_copy"),
     ("per_field", "one_copy"),
+    ("one_copy", "sendfile"),
 )
 # what distinguishes the two strategies of a comparison and its axes; everything else must be equal
 AXES = frozenset(("impl", "size", "threads"))
