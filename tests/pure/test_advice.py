@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders.watched import SIZE, watched_record
-from copyscope import advice, ledger, paths, record
+from copyscope import advice, crossover_near, ledger, paths, record
 from copyscope.commands.watch import read_crossovers
 
 Record = dict[str, Any]
@@ -25,9 +24,18 @@ CROSSOVER: Record = {
     "low_bytes": 8_192,
     "high_bytes": 32_768,
     "evidence": "they cross",
+    "measured": [
+        {"size_bytes": 4_096, "ratio": 2.5, "low": 2.0, "high": 3.0},
+        {"size_bytes": SIZE, "ratio": 0.8, "low": 0.75, "high": 0.9},
+        {"size_bytes": 1 << 20, "ratio": None, "low": None, "high": None},
+    ],
     "path": "nics:eth0,eth1",
     "file": "results/host/crossover/crossover.json",
+    "elsewhere": None,
 }
+SENDFILE = CROSSOVER | {"pair": ["one_copy", "sendfile"], "verdict": "always", "size_bytes": None}
+# The clock of the calls segments, in which CALLS calls of 5 us were timed: a quarter of it.
+SENDING = 0.25
 
 
 def derived(*, local: bool = False, **options: Any) -> Record:
@@ -46,7 +54,20 @@ def said(full: Record, *rows: Record) -> str:
 
 
 def test_without_a_crossover_one_sentence_says_what_to_run() -> None:
-    assert "no crossover was measured on this host: run sudo tools/crossover.py" in said(derived())
+    assert "no crossover was measured on this host: run sudo tools/crossover.py (two" in said(derived())
+
+
+def test_a_crossover_of_another_machine_is_not_believed() -> None:
+    """A name such as `vm` has many machines, and git gives every file the time of its checkout."""
+    other = CROSSOVER | {"elsewhere": "AMD EPYC, Linux 6.18.44"}
+    text = said(derived(), other)
+    assert (
+        "because the crossover of results/host/crossover/crossover.json was measured on AMD EPYC, Linux "
+        "6.18.44: run sudo tools/crossover.py --out results/host/crossover-6.18.0-test (two minutes)" in text
+    )
+    assert "would help" not in text and " times" not in text
+    assert advice.advise(derived(), [other])["crossover"] is None
+    assert advice.advise(derived(), [other, CROSSOVER])["crossover"] == CROSSOVER
 
 
 @pytest.mark.parametrize(
@@ -64,7 +85,7 @@ def test_without_a_crossover_one_sentence_says_what_to_run() -> None:
         ({"verdict": "always", "size_bytes": None}, "paid at every size"),
         (
             {"verdict": "undetermined", "evidence": "undetermined: no difference found; largest residual 3%"},
-            "Cannot tell whether zero-copy would pay: undetermined: no difference found (against one_copy",
+            "Cannot tell whether zero-copy would pay: no difference found (against one_copy",
         ),
         ({"path": "veth"}, "measured on this host over veth only"),
     ],
@@ -72,6 +93,87 @@ def test_without_a_crossover_one_sentence_says_what_to_run() -> None:
 def test_what_the_crossover_says(change: Record, words: str) -> None:
     text = said(derived(), CROSSOVER | change)
     assert words in text and CROSSOVER["file"] in text
+
+
+def with_ratio(ratio: float, low: float | None, high: float | None) -> Record:
+    return {"measured": [{"size_bytes": SIZE, "ratio": ratio, "low": low, "high": high}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            with_ratio(1.4, 1.2, 1.6),
+            "At 64 KiB zero-copy took 1.40 times (1.20 to 1.60) the sender's CPU time of one_copy: it would "
+            "cost 10 % (5 to 15 %) more of its CPU time (its send calls take 25 % of it).",
+        ),
+        (with_ratio(0.6, 0.2, 0.8), "it would save 10 % (5 to 20 %) of its CPU time"),
+        (
+            with_ratio(0.9, 0.8, 1.2),
+            "of one_copy: no difference found, between 5 % saved and 5 % more of its CPU time",
+        ),
+        (with_ratio(1.4, None, None), "of one_copy (one repeat: no interval)."),
+        ({"quantity": "goodput_gbps"}, "zero-copy took 0.80 times (0.75 to 0.90) the goodput of one_copy."),
+    ],
+)
+def test_what_it_would_save_or_cost(change: Record, words: str) -> None:
+    full = derived()
+    assert crossover_near.sending_share(full) == pytest.approx(SENDING, rel=0.01)
+    assert words in said(full, CROSSOVER | change)
+
+
+def test_without_timed_calls_it_is_said_of_the_sends_alone() -> None:
+    text = said(derived(arms=("unprobed", "ledger")), CROSSOVER)
+    assert "it would save 20 % (10 to 25 %) of the CPU time that its sends take." in text
+
+
+def test_the_size_that_was_measured_nearest() -> None:
+    sizes = {1: 4_096, 8_192: 4_096, 32_768: SIZE, 1 << 30: SIZE}
+    for size_bytes, nearest in sizes.items():
+        at = crossover_near.ratio_near(CROSSOVER, size_bytes)
+        assert at is not None and at["size_bytes"] == nearest
+    assert crossover_near.ratio_near(CROSSOVER | {"measured": []}, SIZE) is None
+    assert " times" not in said(derived(), CROSSOVER | {"measured": []})
+
+
+def test_sendfile_has_its_own_crossover() -> None:
+    full = derived()
+    text = said(full, CROSSOVER, SENDFILE)
+    assert "Sendfile paid at every size" in text and "At 64 KiB sendfile took 0.80 times" in text
+    assert advice.advise(full, [CROSSOVER, SENDFILE])["sendfile"] == SENDFILE
+    text = said(full, CROSSOVER)
+    assert "Cannot tell what sendfile would save: it is not in the crossover that was measured" in text
+
+
+def test_a_program_that_uses_zero_copy_is_told_what_it_costs() -> None:
+    """Over lo: what it pays for the copy after all, and what to turn it off would save."""
+    never = CROSSOVER | {"path": "loopback", "verdict": "never"} | with_ratio(1.25, 1.0 / 0.88, 1.0 / 0.72)
+    full = derived(local=True, zerocopy=True, copied=100)
+    text = said(full, never, SENDFILE)
+    assert "100 % of them with zero-copy already. 100 % of these sends were copied after all (local" in text
+    assert "completions take 25 % of its CPU time (22 to 29 %): to turn zero-copy off here would save" in text
+    assert "Zero-copy never paid at any size" in text and "it costs more than it saves" in text
+    assert "to turn it off would save 5 % (3 to 7 %) of its CPU time" in text
+    assert "no more than this can be saved" not in text and "Sendfile" not in text
+    assert "takes the gain away" not in text  # the cause says it
+    most = advice.advise(full, [never])["most_to_save"]
+    assert most == pytest.approx({"share": 0.25, "low": 0.2179, "high": 0.2862}, abs=0.001)
+
+
+def test_a_program_whose_zero_copy_works_is_told_what_it_pays() -> None:
+    raw = watched_record(zerocopy=True, copied=0)
+    text = said(ledger.derive(raw), CROSSOVER)
+    assert "0 % of these sends were copied after all; " in text and "the price of the copies that it" in text
+    assert "its calls are larger: it helps on that path" in text
+    assert "to turn it off would cost 6 % (3 to 8 %) more of its CPU time" in text
+
+
+def test_a_program_that_sends_pages_has_little_left_to_save() -> None:
+    text = said(derived(call="sendfile"), CROSSOVER, SENDFILE)
+    assert "100 % of them by reference to pages already (sendfile, splice)" in text
+    assert "The copy of the rest takes 0 % of its CPU time (0 to 1 %)" in text
+    assert "Sendfile paid at every size" in text and "it helps on that path" in text
+    assert "Zero-copy" not in text and "ETH_P_ALL" not in text and "memlock" not in text
 
 
 def test_the_path_counts_first_and_then_the_newest_file() -> None:
@@ -82,7 +184,7 @@ def test_the_path_counts_first_and_then_the_newest_file() -> None:
     rows = [newest, older | {"quantity": "goodput_gbps"}, older, oldest]
     near, far = derived(local=True), derived()
     assert advice.advise(near, rows)["crossover"] == older
-    assert [advice.distance(row, near) for row in (older, newest, CROSSOVER)] == [0, 1, 2]
+    assert [crossover_near.distance(row, near) for row in (older, newest, CROSSOVER)] == [0, 1, 2]
     assert advice.advise(far, [*rows, CROSSOVER])["crossover"] == CROSSOVER
 
 
@@ -95,7 +197,7 @@ def test_what_would_stop_it() -> None:
         shape |= {"repeated": shape["messages"], "buffers": 64 * shape["messages"]}
     text = said(ledger.derive(raw))
     assert "memlock limit of 64 KiB holds 0 sends of 18 pages" in text
-    assert "100 % of its messages begin at the address of the message before" in text
+    assert "100 % of its bytes are in messages that begin at the address of the message before" in text
     assert "its messages are 64 buffers of 1 KiB" in text and "a packet has 17" in text
     assert "writes are small" not in text
     for row in raw["volume"]:
@@ -105,6 +207,32 @@ def test_what_would_stop_it() -> None:
     assert "its peers are on this machine (lo)" in said(derived(local=True))
 
 
+def test_headers_do_not_speak_for_the_bytes() -> None:
+    """As many small writes from one buffer as large ones from many: 1.5 % of the bytes are no reason."""
+    raw = watched_record()
+    (shape,) = raw["shapes"]
+    shape |= {"repeated": 0, "buffers": shape["messages"]}
+    raw["shapes"].append({**shape, "syscall": "writev", "repeated": shape["messages"]})
+    raw["shapes"][1] |= {"buffers": 2 * shape["messages"]}
+    for row in [row for row in raw["volume"] if row["direction"] == "send"]:
+        raw["volume"].append({**row, "syscall": "writev", "bytes": row["calls"] << 10, "sizes": []})
+    text = said(ledger.derive(raw))
+    assert "address of the message before" not in text and "buffers of" not in text
+    for row in raw["volume"]:
+        row["bytes"] = row["calls"] * (64 if row["syscall"] == "write" else SIZE)
+    assert "100 % of its bytes are in messages that begin" in said(ledger.derive(raw))
+
+
+def test_a_device_or_xdp_that_copies_is_named() -> None:
+    raw = watched_record(call="sendfile")
+    raw["topology"]["devices"][0]["features"]["scatter_gather"] = False
+    raw["topology"]["xdp"] = "native"
+    assert advice.advise(ledger.derive(raw), None)["stoppers"] == [
+        "eth0 has no scatter-gather: the kernel copies at the call",
+        "XDP (native) on its device",
+    ]
+
+
 def test_a_server_that_reads_files_is_told_of_sendfile() -> None:
     raw = watched_record()
     row = next(row for row in raw["samples"] if row["side"] == "target")
@@ -112,29 +240,60 @@ def test_a_server_that_reads_files_is_told_of_sendfile() -> None:
     assert "sendfile spares both copies" in said(ledger.derive(raw))
 
 
-def test_files_are_read_newest_first_and_a_broken_one_is_left_out(
+HERE = {"hostname": "vm", "kernel": "6.18", "cpu_model": "Xeon", "cpus_online": 2}
+
+
+def keep(file: Path, **document: Any) -> None:
+    file.parent.mkdir(parents=True)
+    rows = document.pop("crossovers", [{**CROSSOVER, "where": {}}])
+    file.write_text(json.dumps({"topology": "veth", "machine": HERE, "crossovers": rows, **document}))
+
+
+def test_the_newest_comes_first_and_a_broken_one_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for age, name in enumerate(("new", "old")):
-        file = tmp_path / "host" / name / "crossover.json"
-        file.parent.mkdir(parents=True)
-        where = {"topology": "loopback"} if name == "new" else {}
-        row = {**CROSSOVER, "where": where, "threads": age}
-        file.write_text(json.dumps({"topology": "veth", "crossovers": [row]}))
-        os.utime(file, (1000 - age, 1000 - age))
-    broken = tmp_path / "host" / "broken" / "crossover.json"
-    broken.parent.mkdir()
-    broken.write_text("{")
-    rows = read_crossovers(tmp_path / "host")
-    assert rows is not None and [row["threads"] for row in rows] == [0, 1]
-    assert [row["path"] for row in rows] == ["loopback", "veth"]
+    """By the date in the file, whatever order they were written in; one without a date is the oldest."""
+    loopback = [{**CROSSOVER, "where": {"topology": "loopback"}}]
+    keep(
+        tmp_path / "host" / "new" / "crossover.json", started="2026-02-01T00:00:00+00:00", crossovers=loopback
+    )
+    keep(tmp_path / "host" / "older" / "crossover.json", started="2026-01-01T00:00:00+00:00")
+    keep(tmp_path / "host" / "undated" / "crossover.json")
+    keep(tmp_path / "host" / "broken" / "crossover.json")
+    (tmp_path / "host" / "broken" / "crossover.json").write_text("{")
+    rows = read_crossovers(tmp_path / "host", HERE)
+    assert rows is not None
+    assert [Path(row["file"]).parent.name for row in rows] == ["new", "older", "undated"]
+    assert [row["path"] for row in rows] == ["loopback", "veth", "veth"]
     assert rows[0]["file"].endswith("host/new/crossover.json")
     assert "broken/crossover.json: left out" in capsys.readouterr().err
-    assert read_crossovers(tmp_path / "nobody") is None
+    assert read_crossovers(tmp_path / "nobody", HERE) is None
+
+
+@pytest.mark.parametrize(
+    ("machine", "elsewhere"),
+    [
+        (HERE, None),
+        ({"hostname": "vm", "kernel": "6.18", "cpu_model": "Xeon"}, None),  # all that older files have
+        (HERE | {"kernel": "6.17", "cpu_model": "AMD EPYC"}, "AMD EPYC, Linux 6.17"),
+        (HERE | {"cpus_online": 8}, "cpus_online 8"),
+    ],
+)
+def test_the_name_of_a_host_is_not_the_machine(
+    machine: Record, elsewhere: str | None, tmp_path: Path
+) -> None:
+    keep(tmp_path / "vm" / "some" / "crossover.json", machine=machine)
+    rows = read_crossovers(tmp_path / "vm", HERE)
+    assert rows is not None and [row["elsewhere"] for row in rows] == [elsewhere]
 
 
 def test_the_crossovers_of_this_tree_can_be_used() -> None:
-    rows = read_crossovers(paths.ROOT / "results" / "vm")
+    """On the machine that they were measured on; on another one they say nothing."""
+    host = paths.ROOT / "results" / "vm"
+    machine = json.loads((host / "paths" / "crossover.json").read_text())["machine"]
+    rows = read_crossovers(host, machine)
     assert rows, "results/vm has crossovers"
     assert "Zero-copy never paid" in said(derived(local=True), *rows)
     assert "Cannot tell whether zero-copy would pay" in said(derived(), *rows)
+    strange = read_crossovers(host, machine | {"cpu_model": "another"})
+    assert strange and f"measured on {machine['cpu_model']}: run" in said(derived(local=True), *strange)

@@ -121,12 +121,22 @@ def full_records() -> list[dict[str, Any]]:
         "size_bytes": 9,
         "low_bytes": 8,
         "high_bytes": 10,
+        "measured": [
+            {"size_bytes": 9, "ratio": 1.3, "low": 1.2, "high": 1.4, "better": None, "reason": None}
+        ],
         "path": "veth",
         "file": "results/vm/paths/crossover.json",
+        "elsewhere": None,
     }
+    watched["topology"] |= {"local_delivery": True}
     watched["advice"] = advice.advise(watched, [crossover])
+    copying = derive(watched_record())
+    copying["advice"] = advice.advise(copying, [crossover, crossover | {"pair": ["one_copy", "sendfile"]}])
     calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
-    return [derive(raw) for raw in [*raws, calls_only, watched_record(), *real_records()]] + [watched]
+    return [derive(raw) for raw in [*raws, calls_only, watched_record(), *real_records()]] + [
+        watched,
+        copying,
+    ]
 
 
 def real_records() -> list[dict[str, Any]]:

@@ -1,81 +1,87 @@
 """Would zero-copy or sendfile help this program on this path? One honest paragraph. Pure.
 
-What could be saved at most is the program's own copy_in. What it would cost instead is not in this record;
-a crossover that was measured on this host and on such a path (tools/crossover.py) says from which size on it
-pays.
+What could be saved at most is the program's own copy_in; of a program that sends with zero-copy already, what
+it pays for that. What the other way would cost is not in this record: a crossover that was measured on this
+machine and on such a path (tools/crossover.py) says so (crossover_near.py).
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
+from copyscope import stats, stoppers
+from copyscope.crossover import size_text
+from copyscope.crossover_near import Question, Row, answer, nearest
 from copyscope.segments import Record
-from copyscope.watch_flows import added, volume
+from copyscope.stoppers import MOSTLY
 from copyscope.watch_verdict import file_read_share
-from copyscope.zerocopy_cause import device_without_gather, is_tap
 
-Crossover = dict[str, Any]
-
-NO_CROSSOVER = (
-    "Cannot tell whether zero-copy would pay, because no crossover was measured on this host: run "
-    "sudo tools/crossover.py (two minutes) and ask again."
-)
-MOSTLY = 0.5
 WORTH_SAYING = 0.005
-PAGE_SHIFT = 12
-# "MSG_ZEROCOPY is generally only effective at writes over around 10 KB" (networking/msg_zerocopy.rst)
-SMALL_BYTES = 10_240
-# References to memory that one packet holds: MAX_SKB_FRAGS, include/linux/skbuff.h
-PACKET_REFERENCES = 17
-# Paths that never leave the machine, by the driver of the device: the name that crossover.json gives them.
-LOCAL_PATHS = {"loopback": "loopback", "veth": "veth"}
-QUANTITIES = {
-    "sender_cpu_ns_per_kib": "the sender's CPU time",
-    "system_cpu_ns_per_kib": "CPU time of both sides",
-    "receiver_cpu_ns_per_kib": "the receiver's CPU time",
-    "goodput_gbps": "goodput",
-}
+MEASURE = "sudo tools/crossover.py"
+# What stands for the saved copy when a program sends with MSG_ZEROCOPY.
+PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
+
+Share = dict[str, float]
 
 
-def advise(record: Record, crossovers: list[Crossover] | None) -> dict[str, Any]:
-    """The advice section: the paragraph, and what it rests on."""
-    portrait = record["portrait"]["send"]
-    if portrait is None:
-        return _advice("It sends nothing over TCP or UDP: there is no send to make cheaper.", None, [], None)
-    most = most_to_save(record)
-    typical_bytes = byte_median(portrait["sizes"])
-    found = stoppers(record, typical_bytes)
-    row = matching(crossovers, record) if crossovers else None
-    sentences = [
-        _what_it_does(portrait, typical_bytes),
-        _most(most),
-        *_files(record),
-        _crossing(row, typical_bytes, record) if row is not None else NO_CROSSOVER,
-    ]
-    if found:
-        sentences.append(f"What would stop it: {'; '.join(found)}.")
-    return _advice(" ".join(sentences), most, found, row)
+def advise(record: Record, crossovers: Sequence[Row] | None) -> dict[str, Any]:
+    """The advice section: the paragraph, and what it rests on.
+
+    `crossovers`: newest file first; `elsewhere` names the machine of those that were measured on another.
+    """
+    sent = record["portrait"]["send"]
+    made: dict[str, Any] = {"most_to_save": None, "stoppers": [], "crossover": None, "sendfile": None}
+    if sent is None:
+        return made | {"text": "It sends nothing over TCP or UDP: there is no send to make cheaper."}
+    here = [row for row in crossovers or () if row["elsewhere"] is None]
+    size_bytes = byte_median(sent["sizes"])
+    accounts: tuple[str, ...] = ("copy_in",)
+    way = "by a copy into the kernel"
+    share = 1 - sent["zerocopy_share"] - sent["page_share"]
+    if sent["zerocopy_share"] >= MOSTLY:
+        accounts, way, share = PRICE_OF_ZEROCOPY, "with zero-copy already", sent["zerocopy_share"]
+        made["stoppers"] = stoppers.of_zerocopy(record)
+        questions = [Question("zero_copy", size_bytes, True)]
+    elif sent["page_share"] >= MOSTLY:
+        way, share = "by reference to pages already (sendfile, splice)", sent["page_share"]
+        made["stoppers"] = stoppers.of_pages(record)
+        questions = [Question("sendfile", size_bytes, True)]
+    else:
+        made["stoppers"] = stoppers.of_zerocopy(record) + stoppers.in_the_program(record, size_bytes)
+        questions = [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
+    most = made["most_to_save"] = time_share(record, accounts)
+    calls = f"Half of its bytes go out in calls of {size_text(size_bytes)} or more"
+    sentences = [f"{calls}, {percent(share)} of them {way}."]
+    if accounts == PRICE_OF_ZEROCOPY:
+        sentences.append(_price_of_zerocopy(record, most))
+    else:
+        sentences += [_left_to_save(most, rest=questions[0].used), *_files(record)]
+    for asked in questions if here else ():
+        row = nearest(here, record, asked.strategy)
+        made["sendfile" if asked.strategy == "sendfile" else "crossover"] = row
+        sentences.append(answer(row, asked, record) if row else _not_among(here, asked, record))
+    if not here:
+        sentences.append(_no_crossover(record, crossovers))
+    # Where sends were copied, the cause has been said.
+    if made["stoppers"] and not (questions[0].used and (record["zerocopy"] or {}).get("cause")):
+        what = "What takes the gain away" if questions[0].used else "What would stop it"
+        sentences.append(f"{what}: {'; '.join(made['stoppers'])}.")
+    return made | {"text": " ".join(sentences)}
 
 
-def _advice(
-    text: str, most: dict[str, float] | None, found: list[str], row: Crossover | None
-) -> dict[str, Any]:
-    return {"text": text, "most_to_save": most, "stoppers": found, "crossover": row}
-
-
-def most_to_save(record: Record) -> dict[str, float] | None:
-    """The share of copy_in in the program's CPU time, with its interval; None when it was not sampled."""
-    rows = [r for r in record["ledger"] if r["account"] == "copy_in" and r["side"] == "target"]
-    cpu_ns = record["sides"]["target"]["cpu_ns"]
-    if not cpu_ns or not rows or any(row["share"] is None for row in rows):
+def time_share(record: Record, accounts: Sequence[str]) -> Share | None:
+    """Some accounts' part of the program's CPU time, all contexts, with its interval; None: not sampled."""
+    rows = [r for r in record["ledger"] if r["account"] in accounts and r["side"] == "target"]
+    samples = record["sides"]["target"]["samples"]
+    if not rows or not samples or any(row["share"] is None for row in rows):
         return None
-    home = max(rows, key=lambda row: row["cpu_ns"])
-    low, high = (home["ci"]["low_ns"] / cpu_ns, home["ci"]["high_ns"] / cpu_ns) if home["ci"] else (0.0, 1.0)
-    return {"share": sum(row["share"] for row in rows), "low": low, "high": high}
+    found = stats.wilson(sum(row["samples"] for row in rows), samples)
+    return {"share": sum(row["share"] for row in rows), "low": found.low, "high": found.high}
 
 
-def byte_median(sizes: list[list[int]]) -> int:
+def byte_median(sizes: Sequence[Sequence[int]]) -> int:
     """The size of call that half of the bytes go through: the lower end of its power of two."""
     weights = [(low, low * count) for low, count in sizes]
     half, seen = sum(weight for _, weight in weights) / 2, 0
@@ -86,117 +92,32 @@ def byte_median(sizes: list[list[int]]) -> int:
     return 0
 
 
-def stoppers(record: Record, typical_bytes: int) -> list[str]:
-    """What on this path, or in this program, would take the gain away again."""
-    return _on_the_path(record) + _in_the_program(record, typical_bytes)
-
-
-def _on_the_path(record: Record) -> list[str]:
-    found = []
-    topology = record["topology"]
-    local = record["portrait"]["local_share"]
-    if local is not None and local > MOSTLY:
-        found.append(
-            f"its peers are on this machine ({topology['kind']}): a zero-copy send is copied there after all "
-            "(sendfile is not)"
-        )
-    for tap in (s for s in topology["packet_sockets"] if is_tap(s, record)):
-        owner = f"{tap['comm']}[{tap['pid']}]" if tap["pid"] is not None else "somebody"
-        found.append(f"{owner} holds an ETH_P_ALL socket on {tap['device']}: every packet is copied for it")
-    device = device_without_gather(record)
-    if device is not None:
-        found.append(f"{device} has no scatter-gather: the kernel copies at the call")
-    if topology["xdp"]:
-        found.append(f"XDP ({topology['xdp']}) on its device")
-    return found
-
-
-def _in_the_program(record: Record, typical_bytes: int) -> list[str]:
-    found = []
-    if typical_bytes < SMALL_BYTES:
-        found.append(
-            f"its writes are small: half of its bytes go out in calls of {kib(2 * typical_bytes)} or less, "
-            "and the kernel's documentation has zero-copy pay above 10 KB"
-        )
-    buffers = record["portrait"]["buffers"]
-    if buffers is not None and buffers["repeated_share"] > MOSTLY:
-        found.append(
-            f"{buffers['repeated_share'] * 100:.0f} % of its messages begin at the address of the message "
-            "before: it would have to wait for each completion before it fills that buffer again, or take "
-            "turns with several"
-        )
-    if buffers is not None and buffers["mean_per_message"] >= 2:
-        one_bytes = record["portrait"]["send"]["mean_bytes"] / buffers["mean_per_message"]
-        if one_bytes < 1 << PAGE_SHIFT:
-            found.append(
-                f"its messages are {buffers['mean_per_message']:.0f} buffers of {kib(one_bytes)}: zero-copy "
-                f"holds each by a reference, and a packet has {PACKET_REFERENCES}, so packets would be small"
-            )
-    memlock_bytes = record["machine"]["limits"]["memlock_bytes"]
-    pages = (typical_bytes >> PAGE_SHIFT) + 2
-    if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
-        found.append(
-            f"its memlock limit of {memlock_bytes >> 10} KiB holds "
-            f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
-        )
-    udp = added([row for row in volume(record, "send") if row["protocol"] == "udp"], "bytes")
-    if udp > MOSTLY * record["tx_bytes"]:
-        found.append("most of it is UDP, of which copyscope has no crossover")
-    return found
-
-
-def matching(crossovers: list[Crossover], record: Record) -> Crossover | None:
-    """The crossover of zero-copy against a copying send that is nearest to this program.
-
-    The path counts first, then the sender's CPU time, then the pair; of equal ones the newest file (they come
-    in that order), and of one file the nearest number of threads.
-    """
-    rows = [row for row in crossovers if "zero_copy" in row["pair"]]
-    threads = max((s["target"]["threads"] for s in record["run"]["segments"]), default=1)
-    files = list(dict.fromkeys(row["file"] for row in rows))
-    quantities = list(QUANTITIES)
-    return min(
-        rows,
-        key=lambda row: (
-            distance(row, record),
-            quantities.index(row["quantity"]) if row["quantity"] in quantities else len(quantities),
-            "one_copy" not in row["pair"],
-            files.index(row["file"]),
-            abs(int(row["threads"]) - threads),
-        ),
-        default=None,
-    )
-
-
-def distance(row: Crossover, record: Record) -> int:
-    """How far the path that was measured is from the program's: 0 the same, 1 alike, 2 of another kind."""
-    topology = record["topology"]
-    drivers = {LOCAL_PATHS.get(str(device["driver"])) for device in topology["devices"]}
-    if topology["local_delivery"] and row["path"] in drivers:
-        return 0
-    return 1 if bool(topology["local_delivery"]) == _is_local(row) else 2
-
-
-def _is_local(row: Crossover) -> bool:
-    return any(str(row["path"]).startswith(name) for name in LOCAL_PATHS.values())
-
-
-def _what_it_does(portrait: dict[str, Any], typical_bytes: int) -> str:
-    by_reference = portrait["zerocopy_share"] + portrait["page_share"]
-    text = f"Half of its bytes go out in calls of {kib(typical_bytes)} or more"
-    if by_reference >= 1 - MOSTLY:
-        return f"{text}; {by_reference * 100:.0f} % of them go by reference already."
-    return f"{text}, {(1 - by_reference) * 100:.0f} % of them by a copy into the kernel."
-
-
-def _most(most: dict[str, float] | None) -> str:
+def _left_to_save(most: Share | None, *, rest: bool) -> str:
+    what = "The copy of the rest" if rest else "That copy"
     if most is None:
-        return "What that copy costs was not sampled."
-    return (
-        f"That copy takes {most['share'] * 100:.0f} % of its CPU time ({most['low'] * 100:.0f} to "
-        f"{most['high'] * 100:.0f} %): no more than this can be saved, and taking and giving back the pages "
-        "costs a part of it."
-    )
+        return f"{what}: what it costs was not sampled."
+    text = f"{what} takes {_of_its_time(most)}: no more than this can be saved"
+    return f"{text}." if rest else f"{text}, and taking and giving back the pages costs a part of it."
+
+
+def _price_of_zerocopy(record: Record, price: Share | None) -> str:
+    """What a program pays for zero-copy; to turn it off saves that, and costs one copy into the kernel."""
+    zerocopy = record["zerocopy"]
+    text = "What became of these sends is not known"
+    copied = 0.0
+    if zerocopy is not None and zerocopy["completions"]:
+        copied = zerocopy["copied"] / zerocopy["completions"]
+        text = f"{percent(copied)} of these sends were copied after all"
+        if zerocopy["cause"] is not None:
+            text += f" ({zerocopy['cause']['sentence']})"
+    if price is None:
+        return f"{text}; what taking pages, copying them after all and completions cost was not sampled."
+    text += f"; taking pages, copying them after all and completions take {_of_its_time(price)}"
+    if copied >= MOSTLY:
+        return (
+            f"{text}: to turn zero-copy off here would save that, and cost one copy into the kernel instead."
+        )
+    return f"{text}: that is the price of the copies that it spares."
 
 
 def _files(record: Record) -> list[str]:
@@ -205,51 +126,39 @@ def _files(record: Record) -> list[str]:
     if share is None or share < WORTH_SAYING:
         return []
     return [
-        f"Reading files into its memory takes {share * 100:.0f} % more: if it sends what it reads as it is, "
+        f"Reading files into its memory takes {percent(share)} more: if it sends what it reads as it is, "
         "sendfile spares both copies."
     ]
 
 
-def _crossing(row: Crossover, typical_bytes: int, record: Record) -> str:
-    quantity = QUANTITIES.get(row["quantity"], row["quantity"])
-    threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
-    against = " or ".join(name for name in row["pair"] if name != "zero_copy")
-    where = (
-        f"against {against}, {quantity}, {threads}, measured on this host over {row['path']}: {row['file']}"
+def _no_crossover(record: Record, elsewhere: Sequence[Row] | None) -> str:
+    """Why nothing of this machine is known, and how to get it."""
+    cannot = "Cannot tell whether zero-copy or sendfile would pay, because"
+    if not elsewhere:
+        return f"{cannot} no crossover was measured on this host: run {MEASURE} (two minutes) and ask again."
+    row = nearest(elsewhere, record, "zero_copy") or elsewhere[0]
+    return (
+        f"{cannot} the crossover of {row['file']} was measured on {row['elsewhere']}: run "
+        f"{MEASURE} --out {_place(row, record)} (two minutes) and ask again."
     )
-    if distance(row, record) == 2:
-        return (
-            "Cannot tell whether zero-copy would pay, because it was measured on this host over "
-            f"{row['path']} only ({row['file']}), and this program sends over {record['topology']['kind']}: "
-            "run tools/crossover.py with an experiment over that path."
-        )
-    if row["verdict"] == "crosses":
-        return _by_size(row, typical_bytes, where)
-    if row["verdict"] == "undetermined":
-        reason = str(row["evidence"]).split("; largest residual")[0]
-        return f"Cannot tell whether zero-copy would pay: {reason} ({where})."
-    if row["verdict"] == "always":
-        return f"Zero-copy paid at every size ({where}): it would help on that path."
-    return f"Zero-copy never paid at any size ({where}): it would not help."
 
 
-def _by_size(row: Crossover, typical_bytes: int, where: str) -> str:
-    """Where its calls are: above the interval of the crossover, below it, or in it."""
-    low = row["low_bytes"] if row["low_bytes"] is not None else 0
-    high = row["high_bytes"] if row["high_bytes"] is not None else math.inf
-    interval = f"{kib(row['size_bytes'])} ({kib(low)} to {kib(high)}; {where})"
-    if row["above"] != "zero_copy":
-        return f"Zero-copy pays below {interval} and not above it."
-    if typical_bytes >= high:
-        return f"Zero-copy pays from {interval} on, and its calls are larger: it would help on that path."
-    if 2 * typical_bytes <= low:
-        return (
-            f"Zero-copy pays from {interval} on, and its calls are smaller: it would cost more than it saves."
-        )
-    return f"Zero-copy pays from {interval} on, which is about where its calls are: no difference to expect."
+def _not_among(here: Sequence[Row], asked: Question, record: Record) -> str:
+    return (
+        f"Cannot tell what {asked.name} {'saves' if asked.used else 'would save'}: it is not in the "
+        f"crossover that was measured on this host ({here[0]['file']}): run {MEASURE} --out "
+        f"{_place(here[0], record)} (two minutes) and ask again."
+    )
 
 
-def kib(size_bytes: float) -> str:
-    if math.isinf(size_bytes):
-        return "beyond what was measured"
-    return f"{size_bytes / 1024:,.0f} KiB" if size_bytes >= 1024 else f"{size_bytes:.0f} B"
+def _place(row: Row, record: Record) -> PurePath:
+    """Beside what is there, of another machine or of other strategies: one sweep does not go into another."""
+    return PurePath(row["file"]).parent.parent / f"crossover-{record['machine']['kernel']}"
+
+
+def _of_its_time(share: Share) -> str:
+    return f"{percent(share['share'])} of its CPU time ({share['low'] * 100:.0f} to {percent(share['high'])})"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.0f} %"

@@ -89,6 +89,7 @@ WATCH_DERIVED: dict[str, Shape] = {
     "advice": Maybe({
         "text": "str", "stoppers": ["str"],
         "most_to_save": Maybe({"share": "num", "low": "num", "high": "num"}), "crossover": "object?",
+        "sendfile": "object?",
     }),
     "zerocopy": Maybe({
         "sends": "int", "bytes_sent": "int", "completions": "int", "copied": "int", "notifications": "int",

@@ -30,6 +30,7 @@ from copyscope.render.live import LiveView
 from copyscope.render.terminal import make_console, print_lines, report_width
 from copyscope.render.tiers import tier_lines
 from copyscope.render.watch import render
+from copyscope.same_machine import where_else
 from copyscope.tiers import why_not
 from copyscope.watch.conductor import Watcher
 from copyscope.watch.plan import Seen, WatchPlan
@@ -82,7 +83,8 @@ def main(argv: list[str]) -> int:
     identity = Identity(record.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
     made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
     if args.advise:
-        made["advice"] = advice.advise(made, read_crossovers(host_results(made["machine"]["hostname"])))
+        machine = made["machine"]
+        made["advice"] = advice.advise(made, read_crossovers(host_results(machine["hostname"]), machine))
     kept = keep(made, seen, args, out)
     if seen.status:
         return seen.status
@@ -153,21 +155,27 @@ def target_section(target: Target, name: str) -> Record:
     }
 
 
-def read_crossovers(host: Path) -> list[Record] | None:
-    """What tools/crossover.py has measured on this host, newest file first; None when it has not been run.
+def read_crossovers(host: Path, here: Record) -> list[Record] | None:
+    """What tools/crossover.py has measured on machines of this name, the newest first; None: nothing.
 
-    Each row gets `file`, where it stands, and `path`, over which it was measured.
+    Each row gets `file`, where it stands; `path`, over which it was measured; `elsewhere`, the machine that
+    it was measured on, where that is not the one here.
     """
-    files = sorted(host.glob("*/crossover.json"), key=lambda file: -file.stat().st_mtime)
-    rows: list[Record] = []
-    for file in files:
+    found: list[tuple[str, list[Record]]] = []
+    for file in sorted(host.glob("*/crossover.json")):
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
-            shown = str(Path(*file.parts[-4:]))
-            rows += [
-                {**row, "file": shown, "path": row["where"].get("topology", document["topology"])}
+            # The time of a file is that of its checkout. Older files do not say when they were measured.
+            started = str(document.get("started") or "")
+            known = {
+                "file": str(Path(*file.parts[-4:])),
+                "elsewhere": where_else(document["machine"], here),
+            }
+            rows = [
+                {**row, **known, "path": row["where"].get("topology", document["topology"])}
                 for row in document["crossovers"]
             ]
+            found.append((started, rows))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             # What was measured of the program is worth more than the advice.
             print(
@@ -175,7 +183,8 @@ def read_crossovers(host: Path) -> list[Record] | None:
                 f"tools/crossover.py {file.parent}",
                 file=sys.stderr,
             )
-    return rows or None
+    found.sort(key=lambda one: one[0], reverse=True)
+    return [row for _, rows in found for row in rows] or None
 
 
 def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -> bool:
