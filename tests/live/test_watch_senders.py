@@ -1,6 +1,8 @@
 """Programs that say what they sent (sends.c): the ledger has every byte of it, and how it was handed over."""
 
 import json
+import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 from copyscope import paths
 from profiling import SLOW, broken_identities, is_root
-from programs import bytes_of, running, watch
+from programs import bytes_of, known_sender, running, watch
 
 Record = dict[str, Any]
 
@@ -16,6 +18,7 @@ SENDS = paths.OUTPUT / "tests" / "sends"
 # A guest that is emulated takes long to start what looks at the path; the senders must still be there then.
 SECONDS = str(1.2 if SLOW == 1 else 3 * SLOW)
 CANNOT = 77
+ETH_P_ALL = 3
 
 pytestmark = [
     pytest.mark.live,
@@ -108,6 +111,21 @@ def test_zero_copy_of_io_uring_is_copied_here_after_all(how: str, tmp_path: Path
         assert zerocopy["completions"] == 0 < zerocopy["untold"]
         deferred = next(row for row in record["ledger"] if row["account"] == "deferred")
         assert deferred["bytes"] is None and "IORING_SEND_ZC_REPORT_USAGE" in deferred["reasons"]["bytes"]
+
+
+def test_a_packet_socket_on_lo_is_named_and_not_blamed() -> None:
+    """lo copies without it, too: to stop who listens would change nothing."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as tap:
+        tap.bind(("lo", ETH_P_ALL))
+        with known_sender("zerocopy", round(20_000 / SLOW), 1 << 16) as argv:
+            record = watch("--advise", "--", *argv, check=None)
+    assert broken_identities(record) == []
+    zerocopy = record["zerocopy"]
+    assert zerocopy["copied"] > 0 and zerocopy["cause"]["code"] == "local_delivery"
+    cause = zerocopy["cause"]["sentence"]
+    assert "local delivery over lo" in cause and "stop it" not in cause
+    assert "a packet socket on lo (" in cause and f"pid {os.getpid()})" in cause
+    assert f"copied after all ({cause})" in record["advice"]["text"]
 
 
 def test_only_the_namespace_that_was_asked_for(tmp_path: Path) -> None:

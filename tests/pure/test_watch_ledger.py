@@ -57,13 +57,58 @@ def test_each_way_of_sending_has_its_account() -> None:
     assert bytes_of(derived(receives=4096), "copy_out") == 3 * CALLS * 4096
 
 
-def test_who_made_it_a_copy_is_named() -> None:
-    cause = derived(zerocopy=True, copied=100)["zerocopy"]["cause"]
-    assert cause["code"] == "packet_socket" and "lldpd" in cause["sentence"] and "812" in cause["sentence"]
+NO_TAP: Record = {"packet_sockets": []}
+FAR, NEAR = (
+    {"address": address, "device": device, "local": local}
+    for address, device, local in (("192.0.2.1", "eth0", False), ("127.0.0.1", "lo", True))
+)
+
+
+@pytest.mark.parametrize(
+    ("topology", "code", "words", "not_said"),
+    [
+        ({}, "packet_socket", "on eth0 (lldpd, pid 812): each packet is copied for it; stop it", "local"),
+        (
+            {"local_delivery": True},
+            "local_delivery",
+            "cannot show a gain, with or without a packet socket on eth0 (lldpd, pid 812)",
+            "stop it",
+        ),
+        ({"local_delivery": True} | NO_TAP, "local_delivery", "cannot show a gain", "packet socket"),
+        ({"peers": [FAR, NEAR]} | NO_TAP, "local_delivery", "to 1 of its 2 peers", "packet socket"),
+        ({"peers": [FAR, NEAR]}, "local_delivery", "and a packet socket on eth0", "stop it"),
+        (NO_TAP, "unknown", "cause not known", "stop it"),
+    ],
+)
+def test_who_made_it_a_copy_is_named(topology: Record, code: str, words: str, not_said: str) -> None:
     raw = watched_record(zerocopy=True, copied=100)
-    raw["topology"]["packet_sockets"][0]["device"] = "docker0"  # not on the way
-    raw["topology"]["local_delivery"] = True
-    assert ledger.derive(raw)["zerocopy"]["cause"]["code"] == "local_delivery"
+    raw["topology"] |= topology
+    cause = ledger.derive(raw)["zerocopy"]["cause"]
+    assert cause["code"] == code and words in cause["sentence"] and not_said not in cause["sentence"]
+
+
+def test_a_packet_socket_on_another_device_is_not_to_blame() -> None:
+    raw = watched_record(zerocopy=True, copied=100)
+    raw["topology"]["packet_sockets"][0]["device"] = "docker0"
+    assert ledger.derive(raw)["zerocopy"]["cause"]["code"] == "unknown"
+
+
+def test_a_device_that_cannot_gather_makes_the_send_call_copy() -> None:
+    raw = watched_record(zerocopy=True, copied=100)
+    raw["topology"]["devices"][0]["features"]["scatter_gather"] = False
+    cause = ledger.derive(raw)["zerocopy"]["cause"]
+    assert cause["code"] == "no_scatter_gather" and "eth0 cannot gather" in cause["sentence"]
+
+
+def test_xdp_copies_without_saying_so() -> None:
+    """No completion says copied, but samples fell into the copy."""
+    raw = watched_record(zerocopy=True)
+    assert ledger.derive(raw)["zerocopy"]["cause"] is None
+    row = next(row for row in raw["samples"] if row["side"] == "target")
+    raw["samples"].append({**row, "symbol": "skb_pp_cow_data", "category": "silent", "kind": "account"})
+    raw["topology"]["xdp"] = "native"
+    full = ledger.derive(raw)
+    assert full["zerocopy"]["cause"]["code"] == "xdp_native" and bytes_of(full, "silent") > 0
 
 
 def test_a_lost_byte_breaks_an_identity() -> None:

@@ -13,14 +13,14 @@ ETH_P_ALL = frozenset(("all", "*", "eth_p_all", "3", "0x3", "0003", "0x0003"))
 def find_cause(record: Record, copied: int, silent_bytes: int) -> dict[str, str] | None:
     """The first cause that explains it: {code, sentence}; None when nothing was copied.
 
-    In the order of the path: a silent copy (its completions say nothing, so nothing else explains it), a
-    device that has the send call itself copy, a packet socket (which costs a copy even towards a real
-    device), local delivery.
+    A silent copy first (its completions say nothing, so nothing else explains it), then what nothing else
+    could change: a device that has the send call itself copy, local delivery, and of what may go away a
+    packet socket (which costs a copy even towards a real device).
     """
     if silent_bytes > 0:
         found = _silent(record)
     elif copied > 0:
-        found = _no_gather(record) or _tap(record) or _local(record) or _unknown()
+        found = _no_gather(record) or _local(record) or _tap(record) or _unknown()
     else:
         return None
     code, sentence = found
@@ -72,23 +72,36 @@ def _no_gather(record: Record) -> tuple[str, str] | None:
     )
 
 
+def _local(record: Record) -> tuple[str, str] | None:
+    """A packet socket on such a path is named, but to stop it would change nothing."""
+    listener = _listener(record)
+    if record["topology"]["local_delivery"]:
+        text = f"local delivery over {topology_name(record)}; this path cannot show a gain"
+        return "local_delivery", text if listener is None else f"{text}, with or without {listener}"
+    peers = record["topology"].get("peers", [])
+    near = [peer for peer in peers if peer["local"]]
+    if not near:
+        return None
+    text = f"local delivery to {len(near)} of its {len(peers)} peers"
+    return "local_delivery", text if listener is None else f"{text}, and {listener}, which gets a copy"
+
+
 def _tap(record: Record) -> tuple[str, str] | None:
+    listener = _listener(record)
+    if listener is None:
+        return None
+    return "packet_socket", f"{listener}: each packet is copied for it; stop it and run again"
+
+
+def _listener(record: Record) -> str | None:
+    """Who holds a packet socket on the path, and where."""
     tap = next((s for s in record["topology"]["packet_sockets"] if is_tap(s, record)), None)
     if tap is None:
         return None
     owner = "owner not visible"
     if tap["pid"] is not None:
         owner = f"{tap['comm'] or 'unknown program'}, pid {tap['pid']}"
-    return "packet_socket", (
-        f"a packet socket listens on {tap['device'] or 'every device'} ({owner}): each packet is copied for "
-        "it; stop it and run again"
-    )
-
-
-def _local(record: Record) -> tuple[str, str] | None:
-    if not record["topology"]["local_delivery"]:
-        return None
-    return "local_delivery", f"local delivery over {topology_name(record)}; this path cannot show a gain"
+    return f"a packet socket on {tap['device'] or 'every device'} ({owner})"
 
 
 def _unknown() -> tuple[str, str]:
