@@ -26,7 +26,7 @@ from test_bpftrace import COOKBOOK, EXCHANGE, RECIPES, missing  # noqa: E402
 
 PAIRS = int(os.environ.get("COPYSCOPE_PAIRS", "7"))
 SECONDS = "1s"
-OUTPUT_LINES_MAX = 24
+OUTPUT_LINES_MIN = 24
 HEADER = re.compile(r"/\*\n \* \S+ - (?P<question>.*?)\n \*\n(?P<needs>.*?)\n \*/", re.DOTALL)
 INTRODUCTION = """\
 What copyscope counts can be asked with tools that we did not write. Each script is one screen, in
@@ -101,9 +101,13 @@ def one_line(text: str) -> str:
 def shown(output: str) -> Iterator[str]:
     lines = [line for line in output.splitlines() if line and not line.startswith(("Attaching", "goodput"))]
     lines = [line.rstrip() for line in lines if not OTHERS.match(line)]
-    yield from lines[:OUTPUT_LINES_MAX]
-    if len(lines) > OUTPUT_LINES_MAX:
-        yield f"[{len(lines) - OUTPUT_LINES_MAX} more lines]"
+    # bpftrace prints the largest last, and what is shown begins with a whole entry.
+    first = max(0, len(lines) - OUTPUT_LINES_MIN)
+    while first and not lines[first].startswith("@"):
+        first -= 1
+    if first:
+        yield f"[{first} lines before]"
+    yield from lines[first:]
 
 
 def section(name: str, results: list[dict[str, Any]]) -> Iterator[str]:
