@@ -1,5 +1,8 @@
 """How things fail: one line that names the object, the cause and the next step."""
 
+import errno
+import os
+
 
 class UsageError(Exception):
     """What was asked makes no sense: exit status 2."""
@@ -14,3 +17,13 @@ class MachineError(UsageError):
 
 class RunError(Exception):
     """What was asked could not be done, or ended half-way: exit status 1."""
+
+    status = 1
+
+
+class NotStartedError(RunError):
+    """A command that is not there (127, as sh says it) or that cannot be executed (126)."""
+
+    def __init__(self, command: str, number: int) -> None:
+        super().__init__(f"{command}: {os.strerror(number)}: the command could not be started")
+        self.status = 127 if number == errno.ENOENT else 126

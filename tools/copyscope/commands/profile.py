@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         return EXIT_USAGE
     except (RunError, TopologyError, RecordError) as error:
         print(f"profile: {error}", file=sys.stderr)
-        return EXIT_INVALID
+        return error.status if isinstance(error, RunError) else EXIT_INVALID
     except KeyboardInterrupt:
         print("profile: interrupted before anything was measured", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -26,7 +26,7 @@ from copyscope.plan import (
     parse_count,
     parse_instruments,
 )
-from copyscope.render.live import LiveView
+from copyscope.render.live import LiveView, has_screen
 from copyscope.render.terminal import make_console, print_lines, report_width
 from copyscope.render.tiers import tier_lines
 from copyscope.render.watch import render
@@ -34,6 +34,7 @@ from copyscope.same_machine import where_else
 from copyscope.tiers import why_not
 from copyscope.watch.conductor import Watcher
 from copyscope.watch.plan import Seen, WatchPlan
+from copyscope.watch.printed import Output
 from copyscope.watch.target import (
     Target,
     check_pid_namespace,
@@ -46,6 +47,8 @@ from copyscope.watch_live import Window
 
 Record = dict[str, Any]
 
+# Said of a command that outlasts its measurement.
+AFTER = "waiting for its end (Ctrl-C is passed on)"
 # Every arm once a second, so that the screen has something new to say that often.
 LIVE_BLOCK_S = 1.0
 
@@ -63,34 +66,58 @@ def main(argv: list[str]) -> int:
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
-    plan = make_plan(args, target, seed)
     workload = {"impl": None, "command": list(command) or None, "messages": None}
     workload["duration_s"] = args.duration
-    name = target.name()
-    if not args.quiet and not args.live:
-        until = f"for {args.duration:g} s" if args.duration else "until it ends, or Ctrl-C"
-        print(f"watching {name} {until}", file=sys.stderr)
-    section = target_section(target, name)
+    section = target_section(target, target.name())
+    git, dirty = git_revision()
+    digest = {"target": target.how, "name": section["name"]}
+    identity = Identity(record.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
+    view = LiveView(wanted=args.live)
     window = Window(workload, section, args.frequency)
-    with LiveView(wanted=args.live) as view:
 
-        def show(watcher: Watcher) -> None:
+    def begin(watcher: Watcher) -> None:
+        if not args.quiet and not args.live:
+            there = watcher.is_watching()
+            print(beginning(target, section["name"], args.duration, there=there), file=sys.stderr)
+
+    def show(watcher: Watcher) -> None:
+        if args.live:
             view.update(window.record(watcher.seen, watcher.collector.ask("samples", "samples")))
 
-        seen = Watcher(plan, show if args.live else None).perform()
-    git, dirty = git_revision()
-    digest = {"target": target.how, "name": name}
-    identity = Identity(record.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
-    made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
-    if args.advise:
-        machine = made["machine"]
-        made["advice"] = advice.advise(made, read_crossovers(host_results(machine["hostname"]), machine))
-    kept = keep(made, seen, args, out)
-    if seen.status:
-        return seen.status
+    with Watcher(make_plan(args, target, seed), begin, show) as watcher:
+        with view:
+            seen = watcher.perform()
+        if watcher.command is not None:
+            watcher.command.show()
+        try:
+            made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
+            if args.advise:
+                machine = made["machine"]
+                made["advice"] = advice.advise(made, read_crossovers(host_results(machine["hostname"]), machine))
+            kept = keep(made, seen, args, out)
+            sys.stdout.flush()
+            if command and seen.status is None and not args.quiet:
+                print(f"profile: measured; {section['name']} goes on: {AFTER}", file=sys.stderr)
+        finally:
+            # Whatever became of the report, the command is not ours to end.
+            status = watcher.wait_for_command()
+    if status:
+        return status
     if args.compare_tiers and why_not(made):
         return 1
     return 0 if kept and made["verdict"]["valid"] else 1
+
+
+def beginning(target: Target, name: str, duration_s: float | None, *, there: bool) -> str:
+    """What is said when a measurement begins."""
+    later = target.how in ("comm", "cgroup")
+    until = "until Ctrl-C" if later else "until it ends, or Ctrl-C"
+    if duration_s is not None:
+        until = f"for {duration_s:g} s"
+    if there or not later:
+        return f"watching {name} {until}"
+    nobody = f"called {target.comm}" if target.how == "comm" else f"in {target.cgroup}"
+    return f"nobody is {nobody} now: waiting {until}"
 
 
 def make_plan(args: argparse.Namespace, target: Target, seed: int) -> WatchPlan:
@@ -116,10 +143,17 @@ def plan_with(args: argparse.Namespace, target: Target, seed: int, instruments: 
         seed=seed,
         block_s=LIVE_BLOCK_S if args.live else None,
         whole=args.whole,
-        output_to_stderr=args.json == "-" or args.live,
+        output=command_output(args),
         attach=args.attach,
         count=None if args.count is None else parse_count(args.count),
     )
+
+
+def command_output(args: argparse.Namespace) -> Output:
+    """Nothing that a command prints may get between the lines of a record, or into the screen."""
+    if args.live and has_screen():
+        return "kept"
+    return "stderr" if args.json == "-" or args.live else "own"
 
 
 def watch_probes(instruments: tuple[str, ...]) -> dict[Arm, tuple[str, ...]]:

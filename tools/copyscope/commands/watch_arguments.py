@@ -17,7 +17,12 @@ examples:
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
   sudo tools/profile.py --whole --instruments functions -- curl -T file http://192.0.2.1/
 
-exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or invalid one, 2 wrong usage
+a command gets SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 as they come. The first Ctrl-C or SIGTERM is passed on,
+too, and ends the measurement; how long the command then takes to end is its own business. With the second
+it gets SIGTERM and with the third SIGKILL, and its children with it.
+
+exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or invalid one, 2 wrong usage;
+127 a command that is not there, 126 one that cannot be executed
 """
 
 
@@ -52,7 +57,11 @@ def parser() -> argparse.ArgumentParser:
     whom.add_argument("--no-follow", action="store_true", help="not the children of these processes")
     tool = made.add_argument_group("instruments")
     tool.add_argument(
-        "--duration", type=float, metavar="S", help="measuring time; default: until the end or Ctrl-C"
+        "--duration",
+        type=float,
+        metavar="S",
+        help="measuring time; default: until the end or Ctrl-C. A command is not ended by it: its report is"
+        " printed, then its end is waited for",
     )
     tool.add_argument(
         "--instruments",
@@ -87,7 +96,12 @@ def parser() -> argparse.ArgumentParser:
     )
     tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
     out = made.add_argument_group("output")
-    out.add_argument("--live", action="store_true", help="a screen that is refreshed while it runs")
+    out.add_argument(
+        "--live",
+        action="store_true",
+        help="a screen that is refreshed while it runs; what a command prints goes to a temporary file"
+        " meanwhile, and is shown after it",
+    )
     out.add_argument(
         "--advise", action="store_true", help="say whether zero-copy or sendfile would help here"
     )

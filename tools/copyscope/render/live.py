@@ -23,6 +23,11 @@ LINE_EVERY_NS = 900_000_000  # once per block of a second
 FRAME_LINES = 12
 
 
+def has_screen() -> bool:
+    """Whether the view takes the whole terminal; else it prints a line per second."""
+    return Console().is_terminal
+
+
 class LiveView:
     """Used as a context manager; update() with each new record. Without `wanted` it does nothing."""
 

@@ -5,16 +5,18 @@ import os
 import pwd
 import signal
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from copyscope.errors import RunError
+from copyscope.errors import NotStartedError
 from copyscope.topology import invoking_user
+from copyscope.watch.printed import Output, Printed
 
-# How long the command may take to end after it was told to.
-PATIENCE_S = 2.0
+# How soon one sees what the command prints while we wait for its end.
+SHOW_EVERY_S = 0.25
+SLEEP_S = 60.0
 RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -24,8 +26,9 @@ class HeldCommand:
     It stays in our process group and terminal, so that Ctrl-C reaches it as it would without us.
     """
 
-    def __init__(self, argv: Sequence[str], *, output_to_stderr: bool = False) -> None:
+    def __init__(self, argv: Sequence[str], output: Output = "own") -> None:
         self.argv = tuple(argv)
+        self._printed = Printed() if output == "kept" else None
         self.status: int | None = None
         gate_read, self._gate = os.pipe()
         self._failure, failure_write = os.pipe()
@@ -35,13 +38,18 @@ class HeldCommand:
         if self.pid == 0:
             os.close(self._gate)
             os.close(self._failure)
-            _become(self.argv, gate_read, failure_write, output_to_stderr)
+            if output == "stderr":
+                os.dup2(2, 1)
+            elif self._printed is not None:
+                self._printed.take()
+            _become(self.argv, gate_read, failure_write)
         os.close(gate_read)
         os.close(failure_write)
 
     def release(self) -> None:
-        """Let it run. Raises RunError with its errno when it cannot be started."""
-        os.write(self._gate, b"g")
+        """Let it run. Raises NotStartedError with its errno when it cannot be started."""
+        with contextlib.suppress(BrokenPipeError):  # it was ended while it was held
+            os.write(self._gate, b"g")
         self._close_gate()
         said = os.read(self._failure, 16)  # closed by a successful exec
         os.close(self._failure)
@@ -49,7 +57,7 @@ class HeldCommand:
         if said:
             os.waitpid(self.pid, 0)
             self.status = 127
-            raise RunError(f"{self.argv[0]}: {os.strerror(int(said))}: the command could not be started")
+            raise NotStartedError(self.argv[0], int(said))
 
     def poll(self) -> int | None:
         """Its exit status (128 + signal when one killed it), or None while it runs."""
@@ -60,35 +68,26 @@ class HeldCommand:
                 self.status = code if code >= 0 else 128 - code
         return self.status
 
-    def send(self, number: int) -> None:
-        if self.poll() is None:
+    def send(self, number: int, children: Iterable[int] = ()) -> None:
+        """A signal, while it runs; before that there is nobody yet who could do something about it."""
+        if self._gate >= 0 or self.status is not None:
+            return
+        for pid in {self.pid, *children}:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+                os.kill(pid, number)
 
-    def end(self, living: Callable[[], set[int]]) -> str:
-        """Wait for its end; one that ignores what it was told is told to end, and in the end made to.
+    def wait(self, sleep: Callable[[float, int], object]) -> int:
+        """Its exit status, however long it takes. `sleep`: for so long, or until this process ends."""
+        while (status := self.poll()) is None:
+            sleep(SHOW_EVERY_S if self._printed is not None else SLEEP_S, self.pid)
+            self.show()
+        self.show()
+        return status
 
-        `living` are the command and its followed children. Returns what had to be done, as the rest of a
-        sentence.
-        """
-        done = ""
-        for number, text in ((signal.SIGTERM, "was sent SIGTERM"), (signal.SIGKILL, "was killed")):
-            if self._ends_within(PATIENCE_S, living):
-                return done
-            done += f"; {self.argv[0]} went on for {PATIENCE_S:.0f} s after that and {text}"
-            for pid in living():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-        self._ends_within(PATIENCE_S, living)
-        return done
-
-    def _ends_within(self, seconds: float, living: Callable[[], set[int]]) -> bool:
-        until = time.monotonic() + seconds
-        while self.poll() is None or living():
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.02)
-        return True
+    def show(self) -> None:
+        """What it has printed into a file since the last time."""
+        if self._printed is not None:
+            self._printed.show()
 
     def _close_gate(self) -> None:
         if self._gate >= 0:
@@ -101,24 +100,25 @@ class HeldCommand:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing that we started outlives us; the conductor has asked politely before."""
+        """Of a run that failed nothing is left behind; after any other the command has ended."""
         self._close_gate()
         if self.status is None and self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             self.status = 128 + signal.SIGKILL
+        self.show()
         if self._failure >= 0:
             os.close(self._failure)
             self._failure = -1
 
 
-def _become(argv: Sequence[str], gate: int, failure: int, output_to_stderr: bool) -> NoReturn:
+def _become(argv: Sequence[str], gate: int, failure: int) -> NoReturn:
     """In the child: wait, drop privileges, exec. Never returns."""
     try:
         for number in RESET:
             signal.signal(number, signal.SIG_DFL)
-        if output_to_stderr:
-            os.dup2(2, 1)
+        # The name that exec will give it: it may have ended before anybody can ask for that.
+        Path("/proc/self/comm").write_bytes(os.fsencode(Path(argv[0]).name))
         if os.read(gate, 1) != b"g":  # our parent has gone
             os._exit(127)
         user = invoking_user()

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from copyscope import machine
 from copyscope.child import Child, Message
@@ -32,15 +33,26 @@ LOOK_EVERY_S = 0.05
 
 
 class Watcher:
-    """Holds the collector, perf and the command; perform() is the fixed order."""
+    """Holds the collector, perf and the command; perform() is the fixed order.
 
-    def __init__(self, plan: WatchPlan, tell: Callable[["Watcher"], None] | None = None) -> None:
+    The command may outlast the measurement: whoever has reported it waits for that with wait_for_command().
+    `begin` is called when the first segment has begun, `tell` after each.
+    """
+
+    def __init__(
+        self,
+        plan: WatchPlan,
+        begin: Callable[["Watcher"], None] = lambda _: None,
+        tell: Callable[["Watcher"], None] = lambda _: None,
+    ) -> None:
         self.plan = plan
         self.seen = Seen()
+        self._begin = begin
         self._tell = tell
+        self._instruments = ExitStack()
         self._exit = ExitStack()
-        self._command: HeldCommand | None = None
-        self._released = False
+        self.command: HeldCommand | None = None
+        self._begun = False
         self._stop = Stop()
         self._snapshots = Snapshots()
         self.collector: Child
@@ -49,7 +61,7 @@ class Watcher:
     def perform(self) -> Seen:
         """Run to the end. Raises only when nothing at all could be measured."""
         began = time.monotonic()
-        with self._exit:
+        with self._instruments:
             self._set_up()
             try:
                 self._run_segments()
@@ -60,9 +72,27 @@ class Watcher:
             self.seen.ended = self._stop.reason or self.seen.ended
             self._look_at_connections()
             self._collect_reports()
-            self._end_command()
+        self._stop.measured = True
+        if self.command is not None:
+            self.seen.status = self.command.poll()
         self.seen.wall_s = time.monotonic() - began
         return self.seen
+
+    def is_watching(self) -> bool:
+        """Whether there is anybody yet: one that is looked for by name may still come."""
+        return bool(self._followed.pids)
+
+    def wait_for_command(self) -> int | None:
+        """Its exit status; None without one. Signals are still passed on."""
+        return None if self.command is None else self.command.wait(self._stop.sleep)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.__exit__(kind, value, trace)
 
     # -- set up ---------------------------------------------------------------------------------------
 
@@ -70,18 +100,17 @@ class Watcher:
         plan, target = self.plan, self.plan.target
         steal_before = machine.cpu_times()
         self.collector = Child("collector", plan.collector())
-        self._exit.callback(self.collector.end)
-        self._exit.callback(self._snapshots.close)
+        self._instruments.callback(self.collector.end)
+        self._instruments.callback(self._snapshots.close)
         if target.command:
-            self._command = self._exit.enter_context(
-                HeldCommand(target.command, output_to_stderr=plan.output_to_stderr)
-            )
-            target.started.append(self._command.pid)
-        self._exit.callback(self._stop.listen(self._command))
+            self.command = self._exit.enter_context(HeldCommand(target.command, plan.output))
+            target.started.append(self.command.pid)
+        listening = self._instruments if self.command is None else self._exit
+        listening.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
         self._choose_tier(self.collector.expect("ready", START_S)["hooks"])
         plan = self.plan
         self.collector.ask("symbols", "symbols", START_S)
-        self._followed = Followed(plan, self.seen, self.collector, self._exit)
+        self._followed = Followed(plan, self.seen, self.collector, self._instruments)
         self.seen.before = self._unwatched()
         self.collector.ask("open watch", "opened", ASK_S)
         self._followed.find(self._volume())
@@ -92,7 +121,7 @@ class Watcher:
             self.collector.ask("close", "closed", ASK_S)
         self.seen.machine = machine.describe(self._namespace())
         self._read_limits()
-        self._exit.callback(self._record_steal, steal_before)
+        self._instruments.callback(self._record_steal, steal_before)
         self._describe()
         self._look_at_connections()
 
@@ -142,7 +171,7 @@ class Watcher:
     def _own_cpu_ns(self) -> int:
         children = (self.collector, self._followed.perf)
         pids = [child.pid for child in children if child is not None and child.pid is not None]
-        return pace.own_cpu_ns(pids, ended=self._command is None)
+        return pace.own_cpu_ns(pids, ended=self.command is None)
 
     def _run_blocks(self) -> None:
         block = 0
@@ -151,8 +180,7 @@ class Watcher:
                 self._look_at_connections()
                 block = segment.block
             self._run_segment(segment)
-            if self._tell is not None:
-                self._tell(self)
+            self._tell(self)
             if self._stop.reason is not None or self._has_ended():
                 return
 
@@ -170,8 +198,11 @@ class Watcher:
             counting.enable()
         begin = self._volume() if probes else before
         began = self._followed.cpu.read(self._followed.pids, fresh=True)
-        if self._command is not None and not self._released:
-            self._release(self._command)
+        if not self._begun:
+            self._begun = True
+            if self.command is not None:
+                self._release(self.command)
+            self._begin(self)
         self._wait(segment.length_s)
         ended = self._followed.cpu.read(self._followed.pids, fresh=True)
         end = after = self._volume()
@@ -195,7 +226,8 @@ class Watcher:
 
     def _release(self, command: HeldCommand) -> None:
         """The command begins when the first segment has: however short it is, all of it is seen."""
-        self._released = True
+        if self._stop.reason is not None:
+            raise KeyboardInterrupt
         command.release()
         # It has its own name by now.
         self._followed.find(self._volume())
@@ -210,14 +242,14 @@ class Watcher:
 
     def _awaited(self) -> int | None:
         """A process whose end may be that of the program."""
-        if self._command is not None and self._command.status is None:
-            return self._command.pid
+        if self.command is not None and self.command.status is None:
+            return self.command.pid
         return self._followed.awaited()
 
     def _has_ended(self) -> bool:
         """Whether the program is gone; one that was never there yet (--comm, --cgroup) may still come."""
-        if self._command is not None:
-            if self._command.poll() is None:
+        if self.command is not None:
+            if self.command.poll() is None:
                 return False
             # It may have left its work to children, as daemons do.
             self._followed.find(self._volume(), search=True)
@@ -284,17 +316,3 @@ class Watcher:
     def _count_nothing(self, reason: str) -> None:
         counts = all_unsupported(reason, EVENTS)
         self.seen.counters = {name: count.as_record() for name, count in counts.items()}
-
-    def _living(self) -> set[int]:
-        """The command and, where they are followed, its children."""
-        return {pid for pid in self._followed.pids if processes.is_alive(pid)}
-
-    def _end_command(self) -> None:
-        """When only the measuring time is over, it may go on for as long as it likes."""
-        command = self._command
-        if command is None:
-            return
-        while self._stop.reason is None and command.poll() is None:
-            time.sleep(LOOK_EVERY_S)
-        self.seen.ended += command.end(self._living)
-        self.seen.status = command.poll()

@@ -14,6 +14,7 @@ from copyscope.plan import Segment
 from copyscope.tier import Tier
 from copyscope.watch import schedule
 from copyscope.watch.pace import Reading
+from copyscope.watch.printed import Output
 from copyscope.watch.target import Target
 
 
@@ -31,7 +32,8 @@ class WatchPlan:
     block_s: float | None = None
     # One segment from the first moment to the last, with every instrument.
     whole: bool = False
-    output_to_stderr: bool = False
+    # Where a command prints: stdout may be for the record, the terminal for the screen.
+    output: Output = "own"
     attach: str = "any"
     count: str | None = None
     # What to do on a kernel that takes no function hooks; None: such a kernel is an error.

@@ -1,4 +1,8 @@
-"""Why a run beside a program ends: Ctrl-C, a signal, its own end. Signals that mean the command reach it."""
+"""Why a run beside a program ends: Ctrl-C, a signal, its own end. Signals that mean the command reach it.
+
+The first Ctrl-C or SIGTERM ends the measurement, and the command gets it once: how long that then takes to
+end is its own business. Who sends a second one wants it to end, and with a third that it does.
+"""
 
 import contextlib
 import os
@@ -9,10 +13,10 @@ from collections.abc import Callable
 
 from copyscope.watch.command import HeldCommand
 
-# What is sent to us and means the command as well.
-PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Whoever presses Ctrl-C that often does not want a report.
+ENDING = (signal.SIGINT, signal.SIGTERM)
+# To many programs SIGHUP is no end: they read their configuration again.
+PASSED_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Whoever asks that often does not want a report.
 PATIENCE = 3
 
 
@@ -21,7 +25,9 @@ class Stop:
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self._interrupts = 0
+        # With the report on its way only the command is left to be ended.
+        self.measured = False
+        self._asked = 0
         self._told, self._tell = socket.socketpair()
         self._told.setblocking(False)
         self._tell.setblocking(False)
@@ -50,22 +56,26 @@ class Stop:
             if life is not None:
                 os.close(life)
 
-    def listen(self, command: HeldCommand | None) -> Callable[[], None]:
+    def listen(self, command: HeldCommand | None, children: Callable[[], set[int]]) -> Callable[[], None]:
         """From now on signals end the measurement in order. Returns what undoes this."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, *PASSED_ON)}
+        ending = ENDING if command is not None else (*ENDING, signal.SIGHUP)
+        taken = (*ENDING, *PASSED_ON) if command is not None else ending
+        before = {number: signal.getsignal(number) for number in taken}
         in_foreground = is_in_foreground()
         before_wakeup = signal.set_wakeup_fd(self._tell.fileno(), warn_on_full_buffer=False)
 
         def on_signal(number: int, _frame: object) -> None:
-            # On a terminal Ctrl-C has reached the command already.
-            if command is not None and (number != signal.SIGINT or not in_foreground):
-                command.send(number)
-            if number == signal.SIGINT:
-                self._interrupts += 1
-                self.because("interrupted")
-            elif number in ENDING:
-                self.because(f"stopped by {signal.Signals(number).name}")
-            if self._interrupts >= PATIENCE:
+            self._asked += number in ending
+            if command is not None:
+                if number in ending and self._asked > 1:
+                    command.send(signal.SIGTERM if self._asked == 2 else signal.SIGKILL, children())
+                elif number != signal.SIGINT or not in_foreground:
+                    # On a terminal Ctrl-C has reached the command already.
+                    command.send(number)
+            if number in ending:
+                by = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
+                self.because(by)
+            if self._asked >= PATIENCE and not self.measured:
                 raise KeyboardInterrupt
 
         def undo() -> None:
@@ -75,7 +85,7 @@ class Stop:
             self._told.close()
             self._tell.close()
 
-        for number in before if command is not None else ENDING:
+        for number in taken:
             signal.signal(number, on_signal)
         return undo
 

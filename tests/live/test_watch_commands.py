@@ -1,0 +1,116 @@
+"""A command that copyscope starts: its signals, its end and its status are its own."""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from profiling import LAUNCH, SLOW, is_root, left_after_a_second, traces
+from programs import SAMPLED, watch
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
+
+# Writes each signal that it gets into a file, and takes its time over the one that ends it.
+UNHURRIED = f"""
+import signal, sys, time
+got = []
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: got.append(signal.Signals(number).name))
+heard = open(sys.argv[1], "w")
+print("ready", file=heard, flush=True)
+while not set(got) & {{"SIGINT", "SIGTERM"}}:
+    time.sleep(0.02)
+time.sleep({3 * SLOW})
+print(*got, file=heard, flush=True)
+sys.exit(5)
+"""
+
+
+def launch(*options: str) -> subprocess.Popen[str]:
+    argv = [*LAUNCH, *SAMPLED, *options]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20 * SLOW
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+
+
+def says(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """SIGHUP is passed on and no end; the report is there while the command still takes its time."""
+    before = traces()
+    heard, kept = tmp_path / "heard", tmp_path / "record.json"
+    run = launch("--json", str(kept), "--", sys.executable, "-c", UNHURRIED, str(heard))
+    wait_until(lambda: says(heard) == "ready\n")
+    run.send_signal(signal.SIGHUP)
+    time.sleep(0.5 * SLOW)
+    assert run.poll() is None and not kept.exists()
+    run.send_signal(number)
+    wait_until(kept.exists)
+    assert run.poll() is None and says(heard) == "ready\n"
+    _, said = run.communicate(timeout=30 * SLOW)
+    assert says(heard) == f"ready\nSIGHUP {number.name}\n"
+    assert run.returncode == 5, said
+    assert "goes on: waiting for its end (Ctrl-C is passed on)" in said
+    target = json.loads(kept.read_text())["target"]
+    assert target["status"] is None
+    assert target["ended"] == ("interrupted" if number == signal.SIGINT else "stopped by SIGTERM")
+    assert left_after_a_second(before) == []
+
+
+@pytest.mark.parametrize(("ignored", "ended_by"), [("INT", signal.SIGTERM), ("INT TERM", signal.SIGKILL)])
+def test_who_asks_again_ends_a_command_that_ignores_it(
+    ignored: str, ended_by: signal.Signals, tmp_path: Path
+) -> None:
+    before = traces()
+    ready, kept = tmp_path / "ready", tmp_path / "record.json"
+    stubborn = f"trap '' {ignored}; echo >{shlex.quote(str(ready))}; sleep {60 * SLOW}"
+    run = launch("--quiet", "--explain", "--json", str(kept), "--", "sh", "-c", stubborn)
+    wait_until(ready.exists)
+    run.send_signal(signal.SIGINT)
+    wait_until(kept.exists)
+    time.sleep(0.5)
+    for _ in ignored.split():
+        assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    shown, said = run.communicate(timeout=20 * SLOW)
+    assert run.returncode == 128 + ended_by, said
+    assert "copy_in: The kernel copies" in shown
+    assert left_after_a_second(before) == []
+
+
+def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path) -> None:
+    kept = tmp_path / "record.json"
+    run = launch("--duration", "1", "--json", str(kept), "--", "sh", "-c", f"sleep {6 * SLOW}; exit 3")
+    assert run.stdout is not None
+    # The last line of the report.
+    while not run.stdout.readline().startswith("instruments"):
+        pass
+    assert run.poll() is None and kept.exists()
+    _, said = run.communicate(timeout=30 * SLOW)
+    assert run.returncode == 3
+    assert re.search(r"^profile: measured; sh goes on: waiting for its end", said, re.MULTILINE), said
+
+
+def test_a_command_that_ends_at_once_has_its_own_name() -> None:
+    record = watch("--", "false", check=1)
+    assert [row["comm"] for row in record["target"]["pids"]] == ["false"]
