@@ -79,12 +79,13 @@ def test_the_command_is_behind_the_dashes() -> None:
     argv = ["--duration", "3", "--", "iperf3", "-c", "host", "--", "x"]
     assert asks_to_watch(argv) and split(argv) == (argv[:2], argv[3:])
     assert asks_to_watch(["--pid=1"]) and not asks_to_watch(["--impl", "null"])
+    assert asks_to_watch(["--netns", "1"])
 
 
 @pytest.mark.parametrize(
     ("options", "command", "said"),
     [
-        ([], [], "name one program"),
+        ([], [], "say whom to watch: --pid, --comm"),
         (["--pid", "1", "--comm", "x"], [], "--pid and --comm"),
         (["--pid", "1"], ["ls"], "--pid and -- COMMAND"),
         (["--pid", "1", "--duration", "0"], [], "--duration: 0"),

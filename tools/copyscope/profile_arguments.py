@@ -17,7 +17,8 @@ examples:
   sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
   sudo tools/profile.py --impl zerocopy --json - | jq .verdict
 
-any other program (options: tools/profile.py --pid 1 --help):
+any other program (--pid, --comm, --cgroup, -- COMMAND; with them --netns, --no-follow, --whole, --live,
+--advise and more: tools/profile.py --pid 1 --help):
   sudo tools/profile.py --pid $(pidof -s nginx)              until Ctrl-C; its children are followed
   sudo tools/profile.py --duration 10 -- iperf3 -c HOST      a command, as the user who called sudo
   sudo tools/profile.py --cgroup system.slice/redis.service --live

@@ -8,6 +8,8 @@ from copyscope.options import check_instruments
 from copyscope.profile_arguments import UsageParser
 
 WHOM = ("--pid", "--comm", "--cgroup")
+# Traffic of our own has no such options: whoever gives one of them means a program.
+FOR_PROGRAMS = ("--netns", "--no-follow", "--whole", "--live", "--advise")
 EXAMPLES = """\
 examples:
   sudo tools/profile.py --pid 4711,4712                      until Ctrl-C
@@ -28,7 +30,7 @@ exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or i
 
 def asks_to_watch(argv: Sequence[str]) -> bool:
     """Whether these arguments name a program of somebody else's."""
-    return "--" in argv or any(word.partition("=")[0] in WHOM for word in argv)
+    return "--" in argv or any(word.partition("=")[0] in (*WHOM, *FOR_PROGRAMS) for word in argv)
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -42,7 +44,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def parser() -> argparse.ArgumentParser:
     made = UsageParser(
-        prog="profile",
+        prog="profile --pid 1",  # this is how its help is asked for
         usage="profile [options] (--pid PID[,PID] | --comm NAME | --cgroup PATH | -- COMMAND [ARGUMENTS])",
         description="Watch what a program sends and receives; print its copies and what they cost.",
         epilog=EXAMPLES,
@@ -122,10 +124,10 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     """What can be refused without looking at the machine."""
     named = [option for option, value in zip(WHOM, (args.pid, args.comm, args.cgroup), strict=True) if value]
     named += ["-- COMMAND"] * bool(command)
-    if len(named) != 1:
-        raise UsageError(
-            f"{' and '.join(named) or '--'}: name one program: --pid, --comm, --cgroup or -- COMMAND"
-        )
+    if not named:
+        raise UsageError("say whom to watch: --pid, --comm, --cgroup or -- COMMAND")
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)}: name one program: --pid, --comm, --cgroup or -- COMMAND")
     if args.duration is not None and not 0.5 <= args.duration <= 86_400:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
     if not 1 <= args.frequency <= 50_000:
