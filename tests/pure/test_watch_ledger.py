@@ -164,6 +164,33 @@ def test_silence_is_said() -> None:
     assert verdict["reasons"][0] == "nothing was sent or received over TCP or UDP by server[4711] in 2.7 s"
 
 
+def test_a_time_that_nobody_read_is_unknown_and_not_nothing() -> None:
+    """Processes that end between two looks leave samples, perhaps, and no CPU time to divide."""
+    raw = watched_record()
+    raw["counters"] = {"target": {}}
+    for segment in raw["run"]["segments"]:
+        segment["target"]["process_cpu_ns"] = 0
+    made = ledger.derive(raw)
+    side = made["sides"]["target"]
+    assert [side[key] for key in ("cpu_ns", "burst_ns", "cpus_used", "sampled_share")] == [None] * 4
+    assert all("no CPU clock of its processes went on" in why for why in side["reasons"].values())
+    assert identity(made, "target_time")["holds"] is None
+    assert all(row["cpu_ns"] is None for row in made["ledger"] if row["side"] == "target")
+    assert "what its copies cost is not known: no CPU clock" in made["verdict"]["sentence"]
+    assert made["verdict"]["limit"]["evidence"].startswith("CPU time not known")
+    assert record.validate(made) == []
+
+
+def test_segments_in_which_nothing_moved_have_no_goodput() -> None:
+    raw = watched_record()
+    for segment in raw["run"]["segments"]:
+        if segment["arm"] == "ledger":
+            segment["target"] |= dict.fromkeys(("bytes", "bytes_sent", "send_calls"), 0)
+    goodput = ledger.derive(raw)["throughput_gbps"]
+    assert goodput["unprobed"] > 0 and goodput["probed"] is None
+    assert goodput["reasons"] == {"probed": "nothing moved in the segments of the arm ledger"}
+
+
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_report_fits(kind: str, width: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope import stats
-from copyscope.cpu_time import cpu_time, excludes_softirq
+from copyscope.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.segments import Record, processes, why_no_ledger
 
 SIDES = ("sender", "receiver", "other")
@@ -105,8 +105,9 @@ def side_times(record: Record) -> dict[str, SideTime]:
         weights = weights_of(record, side, names)
         cpu_ns = cpu_time(record, side).ns
         base = clocked(weights, record, side)
-        if base <= 0:
-            reason = f"{names[0]}: no sample of the {side}: run longer or sample more often"
+        unknown = why_no_time(record, side)
+        if base <= 0 or unknown:
+            reason = unknown or f"{names[0]}: no sample of the {side}: run longer or sample more often"
             times[side] = SideTime(weights, names[0], None, reason)
             continue
         times[side] = SideTime(weights, names[0], cpu_ns / base, None)

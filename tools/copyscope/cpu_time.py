@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from copyscope.segments import Record, select, total
+from copyscope.segments import Record, select, total, why_no_ledger
 
 Source = Literal["task-clock", "CPU clock"]
 
@@ -39,6 +39,16 @@ def cpu_time(record: Record, side: str) -> CpuTime:
     if counted is not None and counted["value"] is not None and segments:
         return CpuTime(round(counted["value"]), "task-clock", switches)
     return CpuTime(total(segments, side, "process_cpu_ns"), "CPU clock", switches)
+
+
+def why_no_time(record: Record, side: str) -> str | None:
+    """Why the CPU time of a side is not known; None when it is. Nothing runs in no time at all."""
+    if cpu_time(record, side).ns:
+        return None
+    return why_no_ledger(record) or (
+        "no CPU clock of its processes went on in the ledger segments: they slept, or had ended before they "
+        "were looked at"
+    )
 
 
 def excludes_softirq(record: Record, side: str) -> bool:

@@ -6,7 +6,7 @@ import math
 
 from copyscope import stats
 from copyscope.attribution import SideTime, clocked, event_name
-from copyscope.cpu_time import CpuTime, cpu_time, excludes_softirq
+from copyscope.cpu_time import CpuTime, cpu_time, excludes_softirq, why_no_time
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import Record, processes, select, total, watched
 
@@ -54,6 +54,9 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     what = f"{side}: samples x period = {clock}"
     if exact is None:
         return unchecked(name, what, unit, "cycles: sampled, but not counted")
+    unknown = why_no_time(record, side)
+    if unknown is not None:
+        return unchecked(name, what, unit, unknown)
     spent = cpu_time(record, side)
     samples = max(1, time.weights.all_samples)
     # with few samples their own number says little: what the clock expects counts as well

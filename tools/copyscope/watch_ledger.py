@@ -10,14 +10,14 @@ from typing import Any
 
 from copyscope.attached import attached_effect
 from copyscope.attribution import SideTime, clocked, side_times
-from copyscope.cpu_time import cpu_time, excludes_softirq
+from copyscope.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.functions import exact_rows
 from copyscope.identities import excused
 from copyscope.losses import losses
 from copyscope.overhead import overhead
 from copyscope.portrait import portrait
 from copyscope.rows import CONTEXTS, HOME, delivered_kib, sampled_row, silent_high_ns, with_flow
-from copyscope.segments import Record, goodput_gbps, select, total, wall_ns, why_no_ledger
+from copyscope.segments import Record, delivered_bytes, goodput_gbps, select, total, wall_ns
 from copyscope.taxonomy import ACCOUNTS, STAGES
 from copyscope.time_identities import sampled_share, time_identities
 from copyscope.watch_flows import flows, zerocopy_totals
@@ -60,9 +60,14 @@ def throughput(record: Record) -> Row:
     """What the program moved, in Gbit/s: with its bytes counted only, and with the ledger's instruments."""
     section: Row = {"reasons": {}}
     for key, arm in (("unprobed", "unprobed"), ("probed", "ledger")):
-        section[key] = goodput_gbps(select(record, arm))
+        segments = select(record, arm)
+        section[key] = goodput_gbps(segments)
         if section[key] is None:
             section["reasons"][key] = f"no segment of the arm {arm} in this run"
+        elif not section[key] and delivered_bytes(record["run"]["segments"]):
+            # It did its work in the others: that says nothing of how fast it would have been.
+            section[key] = None
+            section["reasons"][key] = f"nothing moved in the segments of the arm {arm}"
     return section
 
 
@@ -105,7 +110,7 @@ def stage_rows(record: Record, times: dict[str, SideTime]) -> list[Row]:
 
 def sides(record: Record, times: dict[str, SideTime]) -> Row:
     """CPU time of the program, and how much of it is unexplained."""
-    time, absent = times["target"], why_no_ledger(record)
+    time, absent = times["target"], why_no_time(record, "target")
     spent = cpu_time(record, "target")
     spent_ns: float = spent.ns
     if time.scale_ns is not None and excludes_softirq(record, "target"):
@@ -116,7 +121,7 @@ def sides(record: Record, times: dict[str, SideTime]) -> Row:
         "cpu_ns": None if absent else round(spent_ns),
         "cpu_source": spent.source,
         "burst_ns": None if absent else round(spent.burst_ns),
-        "cpus_used": spent_ns / elapsed_ns if elapsed_ns else None,
+        "cpus_used": spent_ns / elapsed_ns if elapsed_ns and absent is None else None,
         "samples": time.weights.all_samples,
         "sampled_share": None,
         "unattributed_share": None,

@@ -71,7 +71,7 @@ def find_sentence(record: Record) -> str:
     name = record["target"]["name"]
     shares = {account: share for account in WORDS if (share := account_share(record, account)) is not None}
     if not shares:
-        return f"{name}: what its copies cost is not known"
+        return f"{name}: what its copies cost is not known: {why_unpriced(record)}"
     told = sorted((a for a in shares if shares[a] >= WORTH_SAYING), key=lambda a: -shares[a])
     parts = [f"{WORDS[account]} takes {percent(shares[account])}" for account in told]
     reads = file_read_share(record)
@@ -89,6 +89,13 @@ def find_sentence(record: Record) -> str:
         paged = percent(added(pages, "bytes") / record["tx_bytes"])
         text += f"; {paged} of its bytes went out by reference to pages"
     return f"{name}: {text}{cost_of_watching(record)}"
+
+
+def why_unpriced(record: Record) -> str:
+    """The first reason that a row of its ledger gives."""
+    rows = [*record["ledger"], *record["stages"]]
+    reasons = (row["reasons"].get("share") for row in rows if row["side"] == "target")
+    return next((reason for reason in reasons if reason), "no copy was seen")
 
 
 def cost_of_watching(record: Record) -> str:

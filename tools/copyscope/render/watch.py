@@ -85,6 +85,9 @@ def goodput_text(record: Record) -> str:
         text = f"n/a without instruments ({goodput['reasons'].get('unprobed', 'reason not recorded')})"
     if goodput["probed"] is not None:
         text += f", {units.format_gbps(goodput['probed'])} with the ledger's instruments"
+    else:
+        why = goodput["reasons"].get("probed", "reason not recorded")
+        text += f", n/a with the ledger's instruments ({why})"
     sent, received = units.format_bytes(record["tx_bytes"]), units.format_bytes(record["rx_bytes"])
     return f"{text}; {sent} sent, {received} received"
 
