@@ -191,6 +191,31 @@ def test_segments_in_which_nothing_moved_have_no_goodput() -> None:
     assert goodput["reasons"] == {"probed": "nothing moved in the segments of the arm ledger"}
 
 
+def short_command(arm: str, ended: str) -> Record:
+    raw = watched_record(blocks=1, arms=(arm,))
+    raw["target"] |= {"how": "command", "ended": ended}
+    (segment,) = raw["run"]["segments"]
+    segment["end_ns"] = segment["begin_ns"] + 20_000_000
+    return ledger.derive(raw)
+
+
+def test_a_short_command_that_was_counted_whole_is_valid_without_times() -> None:
+    made = short_command("ledger+calls", "the command ended")
+    assert made["verdict"]["valid"], made["verdict"]["reasons"]
+    assert bytes_of(made, "copy_in") == CALLS * SIZE
+    rows = [row for row in made["ledger"] if row["side"] == "target"]
+    assert all(row["cpu_ns"] is None and "ran for 20.0 ms" in row["reasons"]["cpu_ns"] for row in rows)
+    assert "what its copies cost is not known: it ran for 20.0 ms" in made["verdict"]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("arm", "ended"), [("ledger", "the command ended"), ("ledger+calls", "the time was over")]
+)
+def test_any_other_short_run_is_not(arm: str, ended: str) -> None:
+    (reason,) = [why for why in short_command(arm, ended)["verdict"]["reasons"] if "too short" in why]
+    assert reason.endswith("let the program run longer, or count all of it with --whole")
+
+
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_report_fits(kind: str, width: int) -> None:
@@ -216,7 +241,11 @@ def test_the_screen_fits_a_small_terminal() -> None:
 
 def test_the_window_forgets_what_is_old() -> None:
     seen = seen_of(blocks=8)
-    window = Window({"impl": None, "command": None, "duration_s": None, "messages": None}, {"name": "x"}, 199)
+    window = Window(
+        {"impl": None, "command": None, "duration_s": None, "messages": None},
+        {"how": "pid", "name": "x"},
+        199,
+    )
     every = list(seen.segments)
     samples: list[Record] = []
     for upto in range(3, len(every) + 1, 3):

@@ -13,7 +13,7 @@ from typing import Any
 
 from copyscope import stats
 from copyscope.cpu_time import cpu_time, excludes_softirq, why_no_time
-from copyscope.segments import Record, processes, why_no_ledger
+from copyscope.segments import Record, processes, why_no_ledger, why_undivided
 
 SIDES = ("sender", "receiver", "other")
 # the columns of a row that come from hardware events: key of the row -> names that perf gives the event
@@ -96,7 +96,7 @@ def side_times(record: Record) -> dict[str, SideTime]:
     """The three sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
     names = time_event(record)
     if names is None:
-        reason = why_unsampled(record)
+        reason = why_undivided(record) or why_unsampled(record)
         empty = Weights({}, {})
         return {side: SideTime(empty, None, None, reason) for side in (*processes(record), "other")}
     times: dict[str, SideTime] = {}
@@ -105,7 +105,7 @@ def side_times(record: Record) -> dict[str, SideTime]:
         weights = weights_of(record, side, names)
         cpu_ns = cpu_time(record, side).ns
         base = clocked(weights, record, side)
-        unknown = why_no_time(record, side)
+        unknown = why_no_time(record, side) or why_undivided(record)
         if base <= 0 or unknown:
             reason = unknown or f"{names[0]}: no sample of the {side}: run longer or sample more often"
             times[side] = SideTime(weights, names[0], None, reason)

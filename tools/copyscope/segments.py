@@ -14,6 +14,8 @@ PROCESSES: tuple[Side, ...] = ("sender", "receiver")
 WATCHED: tuple[Side, ...] = ("target",)
 # segments that only warm connections and caches up: recorded, never measured
 WARM_UP = "warmup"
+# socket buffers of a few MiB hold the first milliseconds: below this a run measures them and not the path
+SHORTEST_LEDGER_NS = 50_000_000
 
 
 def watched(record: Record) -> bool:
@@ -67,6 +69,26 @@ def counted_apart(record: Record) -> bool:
 def cut_short(record: Record) -> bool:
     """Whether the run ended inside a segment: the instruments then counted what no segment here holds."""
     return bool(record["run"].get("interrupted") or record["run"].get("errors"))
+
+
+def counted_whole(record: Record) -> bool:
+    """Whether a command ran from its first moment to its last in one segment with all instruments (--whole):
+    then its bytes and calls are all there, however short it was."""
+    segments = record["run"]["segments"]
+    if not watched(record) or len(segments) != 1 or record["target"]["ended"] != "the command ended":
+        return False
+    return "+" in segments[0]["arm"] or segments[0]["arm"] == "functions"
+
+
+def why_undivided(record: Record) -> str | None:
+    """Why the time of such a command is no ledger; None for any that is long enough."""
+    elapsed_ns = wall_ns(record["run"]["segments"])
+    if elapsed_ns >= SHORTEST_LEDGER_NS or not counted_whole(record):
+        return None
+    return (
+        f"it ran for {elapsed_ns / 1e6:.1f} ms, too short for its time to be divided "
+        f"(at least {SHORTEST_LEDGER_NS // 1_000_000} ms); its bytes and calls are all counted"
+    )
 
 
 def reported(record: Record, side: str) -> bool:

@@ -6,11 +6,16 @@ from typing import Any
 
 from copyscope.finding import find_sentence
 from copyscope.limit import find_limit
-from copyscope.segments import Record, measured, select, wall_ns, zerocopy_total
+from copyscope.segments import (
+    SHORTEST_LEDGER_NS,
+    Record,
+    measured,
+    select,
+    wall_ns,
+    zerocopy_total,
+)
 
 MOST_LOSS_SHARE = 0.001
-# socket buffers of a few MiB hold the first milliseconds: below this a run measures them and not the path
-SHORTEST_LEDGER_NS = 50_000_000
 
 
 def find_verdict(record: Record) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope.finding import percent
-from copyscope.segments import Record, cut_short
+from copyscope.segments import Record, counted_whole, cut_short
 from copyscope.verdict import (
     below_the_shortest,
     broken_identities,
@@ -62,8 +62,11 @@ def spliced(record: Record) -> int:
 
 
 def too_short(record: Record) -> list[str]:
-    """No time with instruments, or too little of it."""
-    return [] if cut_short(record) else below_the_shortest(record, "for a ledger: let the program run longer")
+    """No time with instruments, or too little of it, unless all that it moved was counted."""
+    if cut_short(record) or counted_whole(record):
+        return []
+    ways = ", or count all of it with --whole" if record["target"]["how"] == "command" else ""
+    return below_the_shortest(record, f"for a ledger: let the program run longer{ways}")
 
 
 def find_sentence(record: Record) -> str:

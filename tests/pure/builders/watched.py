@@ -128,7 +128,7 @@ def seen_of(
     cpu_ns = switches = 0
     for index in range(blocks * len(arms)):
         arm = arms[index % len(arms)]
-        ledger = arm == "ledger"
+        ledger, calls = "ledger" in arm, "calls" in arm
         volumes = [program.reading()]
         program.move(EDGE_CALLS, copied_out=False)
         volumes.append(program.reading())
@@ -137,7 +137,7 @@ def seen_of(
         volumes.append(program.reading())
         program.move(EDGE_CALLS, copied_out=False)
         volumes.append(program.reading())
-        in_calls_segments += CALLS * (arm == "calls")
+        in_calls_segments += CALLS * calls
         before = (cpu_ns, switches)
         cpu_ns, switches = cpu_ns + CPU_NS, switches + 10
         segments.append(
