@@ -1,6 +1,9 @@
 """A command that copyscope starts: its signals, its end and its status are its own."""
 
+import contextlib
 import json
+import os
+import pty
 import re
 import shlex
 import signal
@@ -83,7 +86,7 @@ def test_who_asks_again_ends_a_command_that_ignores_it(
     before = traces()
     ready, kept = tmp_path / "ready", tmp_path / "record.json"
     stubborn = f"trap '' {ignored}; echo >{shlex.quote(str(ready))}; sleep {60 * SLOW}"
-    run = launch("--quiet", "--explain", "--json", str(kept), "--", "sh", "-c", stubborn)
+    run = launch("--quiet", "--json", str(kept), "--", "sh", "-c", stubborn)
     wait_until(ready.exists)
     run.send_signal(signal.SIGINT)
     wait_until(kept.exists)
@@ -94,7 +97,7 @@ def test_who_asks_again_ends_a_command_that_ignores_it(
         time.sleep(0.3)
     shown, said = run.communicate(timeout=20 * SLOW)
     assert run.returncode == 128 + ended_by, said
-    assert "copy_in: The kernel copies" in shown
+    assert "nothing was sent or received over TCP or UDP by sh" in shown
     assert left_after_a_second(before) == []
 
 
@@ -109,6 +112,32 @@ def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path) -> 
     _, said = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 3
     assert re.search(r"^profile: measured; sh goes on: waiting for its end", said, re.MULTILINE), said
+
+
+def test_what_a_command_prints_comes_after_the_screen() -> None:
+    ours, theirs = pty.openpty()
+    argv = [*LAUNCH, *SAMPLED, "--live", "--duration", "2", "--"]
+    argv += ["sh", "-c", f"echo early; echo errors >&2; sleep {4 * SLOW}; echo late"]
+    run = subprocess.Popen(argv, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    # A terminal whose last writer has gone gives EIO (pty(7)).
+    with contextlib.suppress(OSError):
+        while chunk := os.read(ours, 1 << 16):
+            shown += chunk
+    os.close(ours)
+    assert run.wait(10 * SLOW) == 1
+    in_order = [
+        b"\x1b[?1049h",
+        b"goodput",
+        b"\x1b[?1049l",
+        b"early\r\nerrors",
+        b"INVALID RUN",
+        b"goes on",
+        b"\r\nlate\r\n",
+    ]
+    places = [shown.find(text) for text in in_order]
+    assert places == sorted(places) and -1 not in places
 
 
 def test_a_command_that_ends_at_once_has_its_own_name() -> None:
