@@ -93,7 +93,8 @@ def main(argv: list[str]) -> int:
             made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
             if args.advise:
                 machine = made["machine"]
-                made["advice"] = advice.advise(made, read_crossovers(host_results(machine["hostname"]), machine))
+                crossovers = read_crossovers(host_results(machine["hostname"]), machine)
+                made["advice"] = advice.advise(made, crossovers)
             kept = keep(made, seen, args, out)
             sys.stdout.flush()
             if command and seen.status is None and not args.quiet:
