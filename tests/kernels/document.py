@@ -173,7 +173,8 @@ def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
         HEAD
         + f"""{summary(outcomes)}
 *result*: `marked` when a profile of the survey called itself not valid because of losses (below).
-*tier*: `exact` where functions can be hooked, else `sampled`. *unattributed*: the share of both sides' CPU
+*tier*: `exact` where functions can be hooked, else `sampled`; kprobes are taken only by name
+(`--instruments sampler,functions`). *unattributed*: the share of both sides' CPU
 time that no row of the taxonomy names, in one run of 6 s with one_copy and one with zero_copy. *s*: from
 power-on to power-off; *CPU s*: what the emulator used meanwhile.
 

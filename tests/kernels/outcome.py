@@ -49,11 +49,18 @@ class Outcome:
 
     @property
     def tier(self) -> str:
-        """`exact` where functions can be hooked, `sampled` where only tracepoints and the sampler work."""
-        attached = {hook["id"] for hook in self.hooks if hook["state"] == "attached"}
-        if {"send", "receive"} <= attached:
-            return "exact"
-        return "sampled" if attached else "?"
+        """`exact` where functions can be hooked, `sampled` where only tracepoints and the sampler work.
+
+        Where a send and a receive are hooked by kprobe, auto does not hook them (copyscope.tier).
+        """
+        attached = {hook["id"]: hook["how"] for hook in self.hooks if hook["state"] == "attached"}
+        if not {"send", "receive"} <= attached.keys():
+            return "sampled" if attached else "?"
+        return (
+            "exact by name, sampled by auto"
+            if "kprobe" in (attached["send"], attached["receive"])
+            else "exact"
+        )
 
     def count(self, outcome: str) -> int:
         return sum(row["outcome"] == outcome for row in self.tests)

@@ -35,7 +35,8 @@ def hook(name: str, instrument: str, state: str, how: str | None, required: bool
 HOOKS = [
     hook("send_bytes", "bytes", "attached", "tp_btf"),
     hook("send", "functions", "attached", "fentry"),
-    hook("receive", "functions", "attached", "kprobe"),
+    hook("receive", "functions", "attached", "fentry"),
+    hook("pin", "functions", "attached", "kprobe"),
     hook("copy_in", "functions", "missing", None),
 ]
 TESTS = [
@@ -73,6 +74,9 @@ def test_a_good_guest_has_no_problem_and_both_roots_make_it_exact(tmp_path: Path
     one = outcome_of(leave(tmp_path))
     assert one.problems == [] and one.tier == "exact"
     assert (one.count("passed"), one.count("skipped"), one.count("failed")) == (1, 1, 0)
+    by_kprobe = [{**row, "how": "kprobe"} if row["id"] == "receive" else row for row in HOOKS]
+    one = outcome_of(leave(tmp_path, probe_json=json.dumps({"hooks": by_kprobe, "sampler": {"events": []}})))
+    assert one.problems == [] and one.tier == "exact by name, sampled by auto"
 
 
 def test_losses_of_a_run_are_a_remark_and_nothing_else_is(tmp_path: Path) -> None:
@@ -150,7 +154,7 @@ def test_what_is_kept_reads_back_the_same(tmp_path: Path) -> None:
 
 def test_the_page_says_what_is_attached_missing_and_skipped(tmp_path: Path) -> None:
     page = module("document").document([outcome_of(leave(tmp_path))], {"test_b.py": "too slow"})
-    assert "1 fentry, 1 kprobe" in page and "| 1 tp_btf " in page
+    assert "2 fentry, 1 kprobe" in page and "| 1 tp_btf " in page
     assert "- 6.12: copy_in: missing: inlined" in page
     assert "- 6.12: 1 x no cable" in page
     assert "- 6.12: Profiling works. Limited: PMU." in page
