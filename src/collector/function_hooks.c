@@ -18,8 +18,8 @@
 #include "zerocopy.h"
 
 const struct hooked_function function_rows[ROW_CNT] = {
-#define FUNCTION(id, symbols, category, kind, bytes) \
-	{ #id, symbols, KIND_##kind, BYTES_##bytes },
+#define FUNCTION(id, symbols, category, kind, bytes, need) \
+	{ #id, symbols, CATEGORY_##category, KIND_##kind, BYTES_##bytes, need },
 	FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };
@@ -32,7 +32,7 @@ struct programs {
 static struct programs programs_of(struct copyscope *skel, int row)
 {
 	switch (row) {
-#define FUNCTION(id, symbols, category, kind, bytes) \
+#define FUNCTION(id, symbols, category, kind, bytes, need) \
 	case ROW_##id: \
 		return (struct programs){ skel->progs.enter_##id, skel->progs.leave_##id };
 	FUNCTIONS(FUNCTION)
@@ -40,12 +40,6 @@ static struct programs programs_of(struct copyscope *skel, int row)
 	default:
 		return (struct programs){};
 	}
-}
-
-/* A send and a receive begin somewhere: without these two there is nothing to charge time to. */
-static bool is_required(int row)
-{
-	return row == ROW_send || row == ROW_receive;
 }
 
 /* Two kprobes cost about what there is to see. */
@@ -268,7 +262,7 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 			if (err)
 				attach__refuse(function, "attach: ", err);
 		}
-		if (is_required(row) && function->state != STATE_ATTACHED) {
+		if (function_rows[row].need == REQUIRED && function->state != STATE_ATTACHED) {
 			if (function->state != STATE_UNUSED)
 				complain("functions", "%s: %s", function->symbol, function->reason);
 			return -ENOENT;

@@ -17,14 +17,16 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 		bool used = works && !spare;
 		const char *reason = !works ? function->reason : function_rows[row].kind == KIND_MARK ?
 				     "the end of the copy is hooked itself" : "another way to see the copy is better here";
+		enum category category = function_rows[row].category;
 
-		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
+		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", function_rows[row].id, "instrument", "functions",
+						       "category", category ? category_names[category] : NULL,
 						       "symbol", function->symbol,
 						       "state", state_names[spare ? STATE_UNUSED : function->state],
 						       "how", used ? attach__how(function) : NULL,
 						       "reason", used ? NULL : reason,
-						       "required", 0));
+						       "required", function_rows[row].need == REQUIRED));
 	}
 	zerocopy__add_hooks(functions->zerocopy, hooks);
 }

@@ -6,12 +6,16 @@
 #include "abi.h"
 #include "functions.h"
 #include "hooks.h"
+#include "tracepoints.h"
 
 struct hooked_function {
 	const char *id;
 	const char *symbols;
+	/* CATEGORY_NONE: its calls are not counted. */
+	enum category category;
 	enum hook_kind kind;
 	enum hook_bytes bytes;
+	enum need need;
 };
 
 extern const struct hooked_function function_rows[ROW_CNT];

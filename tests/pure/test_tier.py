@@ -12,6 +12,7 @@ from copyscope.options import Traffic, make_plan
 from copyscope.plan import SAMPLED, parse_instruments
 from copyscope.profile_arguments import parser
 from copyscope.render.ledger_table import account_lines
+from copyscope.render.evidence import hook_lines
 from copyscope.tier import choose_tier
 
 TRAFFIC = Traffic((), (), {"in_file": False})
@@ -20,7 +21,8 @@ REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation n
 
 def hook(name: str, **changes: Any) -> dict[str, Any]:
     row = {"id": name, "instrument": "functions", "symbol": f"tcp_{name}", "state": "available"}
-    return {**row, "how": "fentry", "reason": None, "required": False, **changes}
+    required = name in ("send", "receive")
+    return {**row, "how": "fentry", "reason": None, "required": required, **changes}
 
 
 def test_roots_that_attach_make_it_exact_and_what_is_missing_is_named() -> None:
@@ -51,7 +53,6 @@ def test_without_a_root_it_is_sampled_with_the_reason(root: str) -> None:
     assert tier.reason == (
         f"function hooks: refused by this kernel (tcp_{root}: fentry: load: Operation not permitted)"
     )
-    assert not choose_tier(True, [row for row in rows if row["id"] != root]).exact
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,17 @@ def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:
     rows = [hook("send"), hook("receive"), hook("switch", required=True, **REFUSED)]
     assert "tcp_switch: fentry: load" in choose_tier(True, rows).reason
     assert not choose_tier(True, rows).exact
+    assert not choose_tier(True, []).exact
+
+
+@pytest.mark.parametrize(("tier", "valid"), [("exact", False), ("sampled", True)])
+def test_a_run_without_function_hooks_is_not_judged_by_them(tier: str, valid: bool) -> None:
+    raw = raw_record("one_copy")
+    raw["run"] |= {"tier": tier, "tier_reason": "of this test"}
+    raw["hooks"].append(hook("send", **REFUSED))
+    made = ledger.derive(raw)
+    assert made["verdict"]["valid"] is valid
+    assert ("tcp_send refused" in "".join(map(str, hook_lines(made, 200, verbose=False)))) is not valid
 
 
 def test_not_asked_for_is_not_refused() -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Where a send and a receive begin: without both there is nothing to charge time to.
-ROOTS = ("send", "receive")
 # The ways of hooking a function; the tracepoints beside them are hooked by tp_btf.
 HOW = ("fentry", "kprobe.multi", "kprobe", "call-site")
 
@@ -33,24 +31,37 @@ def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bo
     """
     if not wanted:
         return Tier(False, "function hooks: not asked for")
-    rows = {hook["id"]: hook for hook in hooks if hook["instrument"] == "functions"}
-    for root in ROOTS:
-        row = rows.get(root)
-        if row is None or row["state"] not in ("available", "attached"):
-            why = f"{row['symbol']}: {row['reason']}" if row else f"{root}: no such hook"
-            return Tier(False, f"function hooks: refused by this kernel ({why})")
+    rows = [hook for hook in hooks if hook["instrument"] == "functions"]
+    # Where a send and a receive begin, and the tracepoints that stop a task's clock and follow softirqs.
+    required = [row for row in rows if row["required"]]
+    if not required:
+        return Tier(False, "function hooks: this collector has none")
+    for row in required:
+        if row["state"] not in ("available", "attached"):
+            return Tier(False, f"function hooks: refused by this kernel ({row['symbol']}: {row['reason']})")
         if row["how"] == "kprobe" and not by_name:
             return Tier(
                 False,
                 f"function hooks: {row['symbol']} by kprobe only: too slow to switch between segments; "
                 "--instruments sampler,functions takes them all the same",
             )
-    # The tracepoints that stop a task's clock and follow softirqs are needed as well.
-    for row in rows.values():
-        if row["required"] and row["state"] not in ("available", "attached"):
-            return Tier(False, f"function hooks: of no use on this kernel ({row['symbol']}: {row['reason']})")
-    ways = Counter(row["how"] for row in rows.values() if row["how"] in HOW)
+    ways = Counter(row["how"] for row in rows if row["how"] in HOW)
     counts = ", ".join(f"{count} by {way}" for way, count in sorted(ways.items()))
-    left_out = sorted(row["id"] for row in rows.values() if row["state"] in ("missing", "refused"))
+    left_out = sorted(row["id"] for row in rows if row["state"] in ("missing", "refused"))
     without = f"; not hooked: {', '.join(left_out)}" if left_out else ""
     return Tier(True, f"function hooks: {counts}{without}")
+
+
+def failed_hooks(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Hooks that did not attach and that an instrument of this run cannot do without.
+
+    A run of the sampled tier does without function hooks; its `tier_reason` says why.
+    """
+    exact = record["run"].get("tier") == "exact"
+    return [
+        hook
+        for hook in record["hooks"]
+        if hook["required"]
+        and hook["state"] in ("missing", "refused")
+        and (exact or hook["instrument"] != "functions")
+    ]

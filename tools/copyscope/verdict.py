@@ -14,6 +14,7 @@ from copyscope.segments import (
     wall_ns,
     zerocopy_total,
 )
+from copyscope.tier import failed_hooks
 
 MOST_LOSS_SHARE = 0.001
 
@@ -118,11 +119,7 @@ def below_the_shortest(record: Record, why: str) -> list[str]:
 
 def missing_hooks(record: Record) -> list[str]:
     """Hooks that the ledger cannot do without and that did not attach."""
-    return [
-        f"hook {h['id']}: {h['state']}: {h['reason'] or 'no reason given'}"
-        for h in record["hooks"]
-        if h["required"] and h["state"] in ("missing", "refused")
-    ]
+    return [f"hook {h['id']}: {h['state']}: {h['reason'] or 'no reason given'}" for h in failed_hooks(record)]
 
 
 def zerocopy_section(

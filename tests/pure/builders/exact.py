@@ -9,7 +9,12 @@ from typing import Any
 
 Record = dict[str, Any]
 
-HOOKED = ("send", "receive", "copy_in", "pin", "splice", "deferred", "copy_out", "zerocopy_use")
+# Hook -> the category that its calls are counted in.
+HOOKED = {
+    **{name: name for name in ("send", "receive", "copy_in", "pin", "deferred", "copy_out")},
+    "splice": "pin",
+    "zerocopy_use": None,
+}
 SEND_NS = 1_000_000
 USUAL = ("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses")
 READ_COST = {
@@ -108,13 +113,14 @@ def with_functions(
         {
             "id": name,
             "instrument": "functions",
+            "category": category,
             "symbol": name,
             "state": "attached",
             "how": "fentry",
             "reason": None,
-            "required": False,
+            "required": name in ("send", "receive"),
         }
-        for name in HOOKED
+        for name, category in HOOKED.items()
     ]
     return record
 

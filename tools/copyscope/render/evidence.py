@@ -9,6 +9,7 @@ from typing import Any
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
+from copyscope.tier import failed_hooks
 from rich.text import Text
 
 Record = Mapping[str, Any]
@@ -242,9 +243,8 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
         if run.get("tier"):
             lines += labelled("tier", f"{run['tier']}: {run['tier_reason']}", width)
         return lines + _hook_table(hooks, width)
-    for hook in hooks:
-        if hook["state"] in ("missing", "refused") and hook["required"]:
-            lines += labelled("", f"{hook['symbol']} {hook['state']}: {hook['reason']}", width, style="red")
+    for hook in failed_hooks(record):
+        lines += labelled("", f"{hook['symbol']} {hook['state']}: {hook['reason']}", width, style="red")
     return lines
 
 
