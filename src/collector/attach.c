@@ -262,11 +262,13 @@ static void add_missed(struct attach *attach, const struct bpf_link *link)
 	union missed_info info = {};
 	__u32 size = sizeof(info);
 
-	if (attach->way == WAY_FENTRY || bpf_obj_get_info_by_fd(bpf_link__fd(link), &info, &size) ||
-	    size < sizeof(info))
+	if (attach->way == WAY_FENTRY)
 		return;
-	attach->missed += attach->way == WAY_MULTI ? info.multi.missed : info.kprobe.missed;
-	attach->missed_known = true;
+	if (bpf_obj_get_info_by_fd(bpf_link__fd(link), &info, &size) || size < sizeof(info))
+		attach->missed = MISSED_UNKNOWN;
+	else if (attach->missed == MISSED_NOT_ASKED)
+		attach->missed = MISSED_KNOWN;
+	attach->missed_calls += attach->way == WAY_MULTI ? info.multi.missed : info.kprobe.missed;
 }
 
 int attach__detach(struct attach *attach)

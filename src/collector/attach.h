@@ -30,6 +30,9 @@ enum attach_state {
 #define STATE_CNT (STATE_REFUSED + 1)
 extern const char *const state_names[STATE_CNT];
 
+/* Does the kernel say how often a kprobe did not fire? 6.7 and newer do. */
+enum attach_missed { MISSED_NOT_ASKED, MISSED_KNOWN, MISSED_UNKNOWN };
+
 #define SYMBOL_MAX 128
 
 /* One function; zero-initialised it is unused. */
@@ -51,9 +54,9 @@ struct attach {
 	struct bpf_program *enter, *leave;
 	struct bpf_link *links[2 * CALL_SITES_MAX];
 	int links_cnt;
-	/* Calls that its kprobes did not see, of all that were detached; known: the kernel says so (6.7 and newer). */
-	__u64 missed;
-	bool missed_known;
+	/* Calls that its kprobes did not see, of all that were detached; of one that the kernel did not tell, none are known. */
+	__u64 missed_calls;
+	enum attach_missed missed;
 };
 
 /* What this kernel has, looked up once. */

@@ -33,19 +33,9 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 
 void functions__add_losses(const struct functions *functions, json_t *loss)
 {
-	for (int row = 0; row < ROW_CNT; row++) {
-		const struct attach *function = &functions->all[row];
-		char name[64];
-
-		if (function->state != STATE_ATTACHED)
-			continue;
-		snprintf(name, sizeof(name), "recursion_%s", function_rows[row].id);
-		json_object_set_new(loss, name, json_integer(recursion__skipped(function->enter) +
-							     recursion__skipped(function->leave)));
-		snprintf(name, sizeof(name), "missed_%s", function_rows[row].id);
-		if (function->missed_known)
-			json_object_set_new(loss, name, json_integer(function->missed));
-	}
+	for (int row = 0; row < ROW_CNT; row++)
+		if (functions->all[row].state == STATE_ATTACHED)
+			recursion__add_function(loss, function_rows[row].id, &functions->all[row]);
 	zerocopy__add_loss(functions->zerocopy, loss);
 }
 

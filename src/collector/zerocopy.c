@@ -208,17 +208,8 @@ void zerocopy__add_loss(const struct zerocopy *zerocopy, json_t *loss)
 {
 	if (!zerocopy->counted)
 		return;
-	EACH_USED_ROW(zerocopy, row) {
-		const struct attach *hook = &zerocopy->all[row];
-		char name[64];
-
-		snprintf(name, sizeof(name), "recursion_%s", rows[row].id);
-		json_object_set_new(loss, name, json_integer(recursion__skipped(hook->enter) +
-							     recursion__skipped(hook->leave)));
-		snprintf(name, sizeof(name), "missed_%s", rows[row].id);
-		if (hook->missed_known)
-			json_object_set_new(loss, name, json_integer(hook->missed));
-	}
+	EACH_USED_ROW(zerocopy, row)
+		recursion__add_function(loss, rows[row].id, &zerocopy->all[row]);
 }
 
 void zerocopy__add_json(const struct zerocopy *zerocopy, const struct copyscope *skel, json_t *functions)

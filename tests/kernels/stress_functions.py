@@ -66,7 +66,7 @@ def judged(report: dict[str, Any]) -> dict[str, Any]:
     return {
         "calls": sum(cell["calls"] for cell in cells),
         "sides": found,
-        "lost": {name: count for name, count in report["loss"].items() if count},
+        "lost": {name: count for name, count in report["loss"].items() if isinstance(count, int) and count},
     }
 
 

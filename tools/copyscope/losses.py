@@ -12,13 +12,15 @@ def losses(record: Record) -> dict[str, Any]:
 
     The whole of which something was lost follows from the counter's name: samples_*, calls_*, functions_*;
     recursion_<hook> and missed_<hook> are of that hook's instrument. It stays null for any other counter, and
-    for one of which nothing was seen at all.
+    for one of which nothing was seen at all. A count that the kernel does not give is null, with the reason.
     """
     return {name: _loss(record, name, raw) for name, raw in record["loss"].items()}
 
 
 def _loss(record: Record, name: str, raw: Any) -> dict[str, Any]:
     given = raw if isinstance(raw, dict) else {"count": raw, "of": None}
+    if given["count"] is None:
+        return {"count": None, "of": None, "share": None, "reason": given["reason"]}
     count = int(given["count"])
     of = given.get("of")
     if of is None:

@@ -174,7 +174,7 @@ _ARM = {
 DERIVED: dict[str, Shape] = {
     "throughput_gbps": {"unprobed": "num?", "probed": "num?", "reasons": Each("str")},
     "tx_bytes": "int", "rx_bytes": "int", "messages": "int",
-    "loss": Each({"count": "int", "of": "int?", "share": "num?"}),
+    "loss": Each({"count": "int?", "of": "int?", "share": "num?"}),
     "ledger": [{"account": "str", "bytes": "int?", "bytes_method": "str?", "calls": "int?", **_COST}],
     "stages": [{"stage": "str", **_COST}],
     "exact": [{

@@ -166,12 +166,12 @@ def _change(ratio: float) -> str:
 
 
 def loss_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
-    """What the instruments lost: each nonzero counter; under verbose the names of those at zero, too."""
+    """What the instruments lost: each nonzero counter; under verbose the names of the others, too."""
     loss = record["loss"]
     if not loss:
         return labelled("losses", "n/a: no loss counter was read", width)
     lost = {name: entry for name, entry in loss.items() if entry["count"]}
-    zero = [name for name in loss if name not in lost]
+    zero = [name for name, entry in loss.items() if entry["count"] == 0]
     counters = f"{len(zero)} {'other ' if lost else ''}loss counter{'' if len(zero) == 1 else 's'} read"
     parts = []
     for name, entry in lost.items():
@@ -185,7 +185,15 @@ def loss_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     if zero and (verbose or not lost):
         text += f"; {counters}, {'all ' if len(zero) > 1 else ''}zero"
     lines = labelled("losses", text, width, style="red" if lost else "")
-    return lines + (labelled("", _compact_names(zero), width, style="dim") if verbose and zero else [])
+    lines += labelled("", _compact_names(zero), width, style="dim") if verbose and zero else []
+    unknown: dict[str, list[str]] = defaultdict(list)  # reason -> names
+    for name, entry in loss.items():
+        if entry["count"] is None:
+            unknown[entry["reason"]].append(name)
+    for reason, names in unknown.items():
+        named = f" ({_compact_names(names)})" if verbose else ""
+        lines += labelled("", f"n/a: {len(names)} loss counters: {reason}{named}", width)
+    return lines
 
 
 def _compact_names(names: Iterable[str]) -> str:

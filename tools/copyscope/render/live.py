@@ -161,7 +161,9 @@ def _findings(record: Record) -> list[Text]:
 def lost(record: Record) -> str:
     """What the instruments lost, by name."""
     found = {name: entry["count"] for name, entry in record["loss"].items() if entry["count"]}
-    return ", ".join(f"{name} {count:,}" for name, count in found.items()) or "0"
+    unknown = sum(entry["count"] is None for entry in record["loss"].values())
+    text = ", ".join(f"{name} {count:,}" for name, count in found.items()) or "0"
+    return f"{text}; {unknown} not counted by this kernel" if unknown else text
 
 
 def _labelled(label: str, text: str) -> Text:
