@@ -77,7 +77,7 @@ static __noinline int end_root(struct shadow *shadow, const struct reading *now)
 	if (!shadow->timed)
 		return 0;
 	if (shadow->charged_ns != now->ns - shadow->root.ns) {
-		count_loss(LOSS_SHADOW_BROKEN);
+		count_loss(LOSS_ROOT_UNBALANCED);
 		return 0;
 	}
 	root->timed_calls++;

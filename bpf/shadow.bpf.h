@@ -191,7 +191,7 @@ static __noinline int read_if_timed(struct shadow *shadow, struct reading *now)
 			return 0;
 		/* It was preempted in between: what was read is of before and after. */
 	}
-	count_loss(LOSS_SHADOW_BROKEN);
+	count_loss(LOSS_READING_TORN);
 	return 0;
 }
 
@@ -271,16 +271,16 @@ static __noinline int end_around(struct shadow *shadow)
 
 	if (root && cell && shadow->has_root) {
 		cell->calls++;
-		cell->timed_calls += shadow->timed;
 		read_if_timed(shadow, &now);
 		charge(shadow, &now);
 		if (shadow->timed) {
 			add_between(&shadow->outside, &shadow->root, &now);
 			if (shadow->outside.ns == spent->ns) {
+				cell->timed_calls++;
 				add_reading(&root->inclusive, &shadow->outside);
 				add_spent(cell, spent);
 			} else {
-				count_loss(LOSS_SHADOW_BROKEN);
+				count_loss(LOSS_AROUND_UNBALANCED);
 			}
 		}
 	}

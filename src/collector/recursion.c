@@ -57,14 +57,14 @@ void recursion__add_function(json_t *loss, const char *id, const struct attach *
 	__u64 skipped = 0;
 
 	/* Whether this kernel counts what befalls kprobes is known when the first has been detached. */
-	if (function->probed && function->missed == MISSED_NOT_ASKED)
+	if (attach__is_probed(function) && function->missed == MISSED_NOT_ASKED)
 		return;
 	unknown = ask(function->enter, &skipped) ?: ask(function->leave, &skipped);
-	if (function->probed && function->missed == MISSED_UNKNOWN)
+	if (attach__is_probed(function) && function->missed == MISSED_UNKNOWN)
 		/* Both came with 6.7 (commits dd8657894c11, 3acf8ace6823). */
 		unknown = unknown ?: "this kernel does not count what it skips of kprobes (6.7 and newer do)";
 	add(loss, "recursion", id, skipped, unknown);
-	if (function->probed)
+	if (attach__is_probed(function))
 		add(loss, "missed", id, function->missed_calls, function->missed == MISSED_UNKNOWN ?
 		    "this kernel does not say which kprobes did not fire (6.7 and newer do)" : NULL);
 }

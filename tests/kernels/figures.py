@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from copyscope import tiers
+from copyscope.losses import dropped_roots
 from copyscope.segments import processes, select, total
 
 Record = dict[str, Any]
@@ -50,7 +51,11 @@ def figures_of(record: Record) -> dict[str, str]:
                 f"{row['left']:,} ns of {row['right']:,} ns inclusive: {row['left'] / row['right']:.4f}"
             )
     losses = {name: loss["count"] for name, loss in record["loss"].items() if loss["count"]}
+    unknown = sum(loss["count"] is None for loss in record["loss"].values())
     found[f"{impl}, losses"] = ", ".join(f"{name} {count}" for name, count in losses.items()) or "none"
+    found[f"{impl}, losses"] += f"; {unknown} that this kernel does not count" if unknown else ""
+    if dropped := dropped_roots(record):
+        found[f"{impl}, roots dropped"] = f"{dropped[0]} of {dropped[1]} timed"
     return found
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
-from copyscope import ledger
+from copyscope import ledger, record
 from copyscope.options import Traffic, make_plan
 from copyscope.plan import SAMPLED, parse_instruments
 from copyscope.profile_arguments import parser
+from copyscope.render.evidence import hook_lines, loss_lines
+from copyscope.render.exact_table import exact_lines
 from copyscope.render.ledger_table import account_lines
-from copyscope.render.evidence import hook_lines
 from copyscope.tier import choose_tier
 
 TRAFFIC = Traffic((), (), {"in_file": False})
@@ -133,15 +134,51 @@ def test_functions_by_name_have_no_other_plan() -> None:
     assert make_plan(args, parse_instruments(args.instruments), TRAFFIC, seed=1).otherwise is None
 
 
-@pytest.mark.parametrize("name", ["recursion_copy_in", "missed_send", "functions_broken"])
-def test_one_call_in_a_thousand_lost_marks_the_run(name: str) -> None:
-    raw = with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions")))
-    calls = sum(cell["calls"] for cell in raw["functions"]["cells"])
-    raw["loss"][name] = calls // 2000
+def exact_record(**changes: Any) -> dict[str, Any]:
+    """With hooks of other rows of the same categories, a mark, and one call in four timed."""
+    raw = with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions")), gate=4, **changes)
+    raw["hooks"] += [
+        hook("send_locked", category="send", state="attached"),
+        hook("push", category=None, state="attached"),
+    ]
+    syscall = {"category": "syscall", "bytes": 0, "self_ns": 0, "self_ns_squared": 0.0}
+    raw["functions"]["cells"].append({**raw["functions"]["cells"][0], **syscall})
+    return raw
+
+
+def added(rows: list[dict[str, Any]], key: str, category: str | None = None) -> int:
+    return sum(row[key] for row in rows if category in (None, row.get("category")))
+
+
+WHOLES = {
+    "functions_unbalanced": ("roots", "timed_calls", None),
+    "functions_around_unbalanced": ("cells", "timed_calls", "syscall"),
+    "functions_torn_reading": ("cells", "timed_calls", None),
+    "functions_counter_unreadable": ("cells", "timed_calls", None),
+    "functions_broken": ("roots", "calls", None),
+    "functions_too_deep": ("roots", "calls", None),
+    "functions_task_map_full": ("roots", "calls", None),
+    "recursion_copy_in": ("cells", "calls", "copy_in"),
+    "missed_deferred": ("cells", "calls", "deferred"),
+    # two rows count there, and the roots are more
+    "missed_pin": ("cells", "calls", "pin"),
+    # nothing counts its own calls
+    "recursion_receive": ("roots", "calls", None),
+    "recursion_push": ("roots", "calls", None),
+    "missed_zerocopy_use": ("roots", "calls", None),
+}
+
+
+@pytest.mark.parametrize("name", WHOLES)
+def test_one_in_a_thousand_of_what_it_is_a_part_of_marks_the_run(name: str) -> None:
+    raw = exact_record()
+    rows, key, category = WHOLES[name]
+    whole = added(raw["functions"][rows], key, category)
+    raw["loss"][name] = whole // 2000
     assert ledger.derive(raw)["verdict"]["valid"]
-    raw["loss"][name] = calls // 500
+    raw["loss"][name] = whole // 500 + 1
     made = ledger.derive(raw)
-    assert made["loss"][name]["of"] == calls + calls // 500
+    assert made["loss"][name]["of"] == whole + whole // 500 + 1
     assert any(name in reason for reason in made["verdict"]["reasons"])
 
 
@@ -163,3 +200,48 @@ def test_a_record_has_the_same_shape_in_either_tier(impl: str) -> None:
     numbers |= {"cycles", "instructions", "l1d_misses", "llc_misses"}
     assert one["exact"] == [] and other["exact"]
     assert all(numbers <= set(row) for row in [*other["exact"], *one["ledger"]])
+
+
+def test_calls_that_two_rows_count_are_no_more_than_the_roots() -> None:
+    raw = exact_record()
+    for cell in raw["functions"]["cells"]:
+        cell["calls"] *= 10
+    raw["loss"] |= {"recursion_send": 0, "recursion_copy_in": 0}
+    made = ledger.derive(raw)["loss"]
+    assert made["recursion_send"]["of"] == added(raw["functions"]["roots"], "calls")
+    assert made["recursion_copy_in"]["of"] == added(raw["functions"]["cells"], "calls", "copy_in")
+
+
+def test_zero_copy_sends_that_found_no_slot_are_a_part_of_those_that_ended() -> None:
+    raw = exact_record()
+    raw["loss"]["functions_zerocopy_map_full"] = 2
+    ended = raw["functions"]["completions"][0]
+    made = ledger.derive(raw)["loss"]["functions_zerocopy_map_full"]
+    assert made["of"] == ended["copied"] + ended["zerocopied"] + 2
+
+
+def test_what_the_kernel_does_not_count_is_unknown_and_no_zero() -> None:
+    raw = exact_record()
+    raw["loss"] = {
+        "functions_broken": 0,
+        "recursion_send": {"count": None, "reason": "this kernel does not count"},
+        "missed_send": {"count": None, "reason": "this kernel does not count"},
+    }
+    made = ledger.derive(raw)
+    assert record.validate(made) == []
+    unknown = {"count": None, "of": None, "share": None, "reason": "this kernel does not count"}
+    assert made["loss"]["missed_send"] == unknown
+    assert ledger.derive(made)["loss"] == made["loss"]
+    assert made["verdict"]["valid"]
+    text = "\n".join(map(str, loss_lines(made, 200, verbose=True)))
+    assert "none; 1 loss counter read, zero" in text
+    assert "n/a: 2 loss counters: this kernel does not count (recursion_send, missed_send)" in text
+
+
+def test_the_roots_that_were_dropped_are_said_beside_the_others() -> None:
+    raw = exact_record()
+    timed = added(raw["functions"]["roots"], "timed_calls")
+    for count in (0, timed // 3000):
+        raw["loss"]["functions_unbalanced"] = count
+        text = "\n".join(map(str, exact_lines(ledger.derive(raw), 300)))
+        assert f"roots dropped: {count} of {timed + count:,} timed" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from copyscope.losses import dropped_roots
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import plain_reason
@@ -65,6 +66,7 @@ def exact_lines(record: Record, width: int) -> list[Text]:
         )
     lines += table.lines(width)
     lines += _gate_lines(record, width)
+    lines += _dropped_lines(record, width)
     return lines + _counter_lines(record, width) + life_lines(record, width)
 
 
@@ -107,6 +109,18 @@ def _gate_lines(record: Record, width: int) -> list[Text]:
         f"exact 1/{functions['gate']}: {units.format_count(timed)} of {units.format_count(calls)} sends,"
         " receives and softirqs were timed, chosen at random; calls and bytes are of all"
     )
+    return wrap(text, width, indent=2, style="dim")
+
+
+def _dropped_lines(record: Record, width: int) -> list[Text]:
+    """What self = inclusive time says nothing of."""
+    dropped = dropped_roots(dict(record))
+    if dropped is None:  # older records do not say
+        return []
+    count, timed = map(units.format_count, dropped)
+    text = f"roots dropped: {count} of {timed} timed"
+    if dropped[0]:
+        text += ": their parts do not add up, and no row has them; self = inclusive is of those kept"
     return wrap(text, width, indent=2, style="dim")
 
 
