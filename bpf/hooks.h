@@ -54,8 +54,8 @@
 	HOOK(shadow_softirq_leave, functions, softirq_exit, REQUIRED)
 
 /*
- * FUNCTION(id, symbols, category, kind, bytes, need) - one row per kernel function, hooked at its entry and its exit: with
- * fentry and fexit, and where these are refused with kprobe and kretprobe (attach.c)
+ * FUNCTION(id, symbols, category, kind, bytes, need, arguments) - one row per kernel function, hooked at its entry and its
+ * exit: with fentry and fexit, and where these are refused with kprobe and kretprobe (attach.c)
  *
  * symbols   candidates in order, separated by |: the first that this kernel has is used
  * category  what its self time is charged to
@@ -65,8 +65,10 @@
  *           CHECKED (second argument, where the third says that it goes to the kernel) |
  *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages) |
  *           SECOND_ARGUMENT (if it returned as much: of less, TCP takes nothing)
- * need      REQUIRED | OPTIONAL, as above: a send and a receive begin somewhere, and without these two there is nothing to charge
- *           time to; any other row that is missing leaves its time with the function around it
+ * need      REQUIRED | OPTIONAL, as above: a send and a receive begin somewhere, and without these two there is nothing to
+ *           charge time to; any other row that is missing leaves its time with the function around it
+ * arguments those that the programs read, as the prototype has them: *NAME a pointer, NAME an integer, _ one that is not read.
+ *           Where BTF has others the row is missing, and says so (prototype.c): they would be read wrongly
  *
  * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel: lib/ is built without. The first
  * rows of the category COPY_IN are ways to see it all the same; one of them is used (function_set.c).
@@ -83,46 +85,46 @@
  * call's own entry, where the architecture has one by name. read(2), write(2) and their like are hooked where they reach a socket.
  */
 #define FUNCTIONS(FUNCTION) \
-	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE, REQUIRED) \
-	FUNCTION(send_locked, "tcp_sendmsg_locked", SEND, SPAN, RETURNED, OPTIONAL) \
-	FUNCTION(receive, "tcp_recvmsg", RECEIVE, ROOT, NONE, REQUIRED) \
-	FUNCTION(copy_in_call, "_copy_from_iter|_copy_from_iter_nocache", COPY_IN, CALL, SECOND_ARGUMENT, OPTIONAL) \
-	FUNCTION(copy_in_call_around, "skb_do_copy_data_nocache", COPY_IN, CALL, FIFTH_ARGUMENT, OPTIONAL) \
-	FUNCTION(copy_in, "tcp_wmem_schedule", COPY_IN, BRACKET, RETURNED, OPTIONAL) \
-	FUNCTION(copy_in_check, "__check_object_size", COPY_IN, BRACKET, CHECKED, OPTIONAL) \
-	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED, OPTIONAL) \
-	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED, OPTIONAL) \
-	FUNCTION(pin_pages, "get_user_pages_fast", PIN_PAGES, SPAN, RETURNED_PAGES, OPTIONAL) \
-	FUNCTION(send_page, "tcp_sendpage", SEND, ROOT, NONE, OPTIONAL) \
-	FUNCTION(send_pages, "do_tcp_sendpages", PIN, SPAN, RETURNED, OPTIONAL) \
-	FUNCTION(deferred, "skb_copy_ubufs", DEFERRED, SPAN, SKB_DATA_LEN, OPTIONAL) \
+	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE, REQUIRED, "*sk") \
+	FUNCTION(send_locked, "tcp_sendmsg_locked", SEND, SPAN, RETURNED, OPTIONAL, "") \
+	FUNCTION(receive, "tcp_recvmsg", RECEIVE, ROOT, NONE, REQUIRED, "*sk") \
+	FUNCTION(copy_in_call, "_copy_from_iter|_copy_from_iter_nocache", COPY_IN, CALL, SECOND_ARGUMENT, OPTIONAL, "_, bytes") \
+	FUNCTION(copy_in_call_around, "skb_do_copy_data_nocache", COPY_IN, CALL, FIFTH_ARGUMENT, OPTIONAL, "_, _, _, _, copy") \
+	FUNCTION(copy_in, "tcp_wmem_schedule", COPY_IN, BRACKET, RETURNED, OPTIONAL, "") \
+	FUNCTION(copy_in_check, "__check_object_size", COPY_IN, BRACKET, CHECKED, OPTIONAL, "_, n, to_user") \
+	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED, OPTIONAL, "") \
+	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED, OPTIONAL, "") \
+	FUNCTION(pin_pages, "get_user_pages_fast", PIN_PAGES, SPAN, RETURNED_PAGES, OPTIONAL, "") \
+	FUNCTION(send_page, "tcp_sendpage", SEND, ROOT, NONE, OPTIONAL, "*sk") \
+	FUNCTION(send_pages, "do_tcp_sendpages", PIN, SPAN, RETURNED, OPTIONAL, "") \
+	FUNCTION(deferred, "skb_copy_ubufs", DEFERRED, SPAN, SKB_DATA_LEN, OPTIONAL, "*skb") \
 	FUNCTION(completion, "msg_zerocopy_complete|msg_zerocopy_callback|sock_zerocopy_callback", COMPLETION, SPAN, \
-		 NONE, OPTIONAL) \
-	FUNCTION(copy_bits, "skb_copy_bits", SILENT, PART, FOURTH_ARGUMENT, OPTIONAL) \
-	FUNCTION(pull_tail, "__pskb_pull_tail", SILENT, PART, NONE, OPTIONAL) \
-	FUNCTION(expand_head, "pskb_expand_head", SILENT, PART, NONE, OPTIONAL) \
-	FUNCTION(xdp_copy, "skb_pp_cow_data", SILENT, PART, NONE, OPTIONAL) \
-	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE, OPTIONAL) \
-	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, OWN_ROOT, RETURNED, OPTIONAL) \
-	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE, OPTIONAL) \
-	FUNCTION(tsq, "tcp_tasklet_func|tcp_tsq_workfn", TSQ, WORK, NONE, OPTIONAL) \
-	FUNCTION(skb_alloc, "tcp_stream_alloc_skb|sk_stream_alloc_skb", SKB, SPAN, NONE, OPTIONAL) \
-	FUNCTION(skb_free, "__kfree_skb", SKB, SPAN, NONE, OPTIONAL) \
-	FUNCTION(page_frag, "sk_page_frag_refill", MEMORY, SPAN, NONE, OPTIONAL) \
-	FUNCTION(push, "tcp_push", NONE, MARK, NONE, OPTIONAL) \
-	FUNCTION(push_one, "tcp_push_one", NONE, MARK, NONE, OPTIONAL) \
-	FUNCTION(push_pending, "__tcp_push_pending_frames", NONE, MARK, NONE, OPTIONAL) \
-	FUNCTION(flush_backlog, "__sk_flush_backlog", NONE, MARK, NONE, OPTIONAL) \
-	FUNCTION(wait_memory, "sk_stream_wait_memory", NONE, MARK, NONE, OPTIONAL) \
-	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE, OPTIONAL) \
-	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE, OPTIONAL) \
-	FUNCTION(sendto, SYSCALL_ENTRY("sendto") "|__sys_sendto", SYSCALL, AROUND, NONE, OPTIONAL) \
-	FUNCTION(sendmsg, SYSCALL_ENTRY("sendmsg") "|__sys_sendmsg", SYSCALL, AROUND, NONE, OPTIONAL) \
-	FUNCTION(recvfrom, SYSCALL_ENTRY("recvfrom") "|__sys_recvfrom", SYSCALL, AROUND, NONE, OPTIONAL) \
-	FUNCTION(recvmsg, SYSCALL_ENTRY("recvmsg") "|__sys_recvmsg", SYSCALL, AROUND, NONE, OPTIONAL) \
-	FUNCTION(sendfile, SYSCALL_ENTRY("sendfile64") "|do_sendfile", SYSCALL, AROUND, NONE, OPTIONAL) \
-	FUNCTION(socket_write, "sock_write_iter", SYSCALL, AROUND, NONE, OPTIONAL) \
-	FUNCTION(socket_read, "sock_read_iter", SYSCALL, AROUND, NONE, OPTIONAL)
+		 NONE, OPTIONAL, "") \
+	FUNCTION(copy_bits, "skb_copy_bits", SILENT, PART, FOURTH_ARGUMENT, OPTIONAL, "_, _, _, len") \
+	FUNCTION(pull_tail, "__pskb_pull_tail", SILENT, PART, NONE, OPTIONAL, "") \
+	FUNCTION(expand_head, "pskb_expand_head", SILENT, PART, NONE, OPTIONAL, "") \
+	FUNCTION(xdp_copy, "skb_pp_cow_data", SILENT, PART, NONE, OPTIONAL, "") \
+	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, OWN_ROOT, RETURNED, OPTIONAL, "") \
+	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(tsq, "tcp_tasklet_func|tcp_tsq_workfn", TSQ, WORK, NONE, OPTIONAL, "") \
+	FUNCTION(skb_alloc, "tcp_stream_alloc_skb|sk_stream_alloc_skb", SKB, SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(skb_free, "__kfree_skb", SKB, SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(page_frag, "sk_page_frag_refill", MEMORY, SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(push, "tcp_push", NONE, MARK, NONE, OPTIONAL, "") \
+	FUNCTION(push_one, "tcp_push_one", NONE, MARK, NONE, OPTIONAL, "") \
+	FUNCTION(push_pending, "__tcp_push_pending_frames", NONE, MARK, NONE, OPTIONAL, "") \
+	FUNCTION(flush_backlog, "__sk_flush_backlog", NONE, MARK, NONE, OPTIONAL, "") \
+	FUNCTION(wait_memory, "sk_stream_wait_memory", NONE, MARK, NONE, OPTIONAL, "") \
+	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE, OPTIONAL, "") \
+	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE, OPTIONAL, "") \
+	FUNCTION(sendto, SYSCALL_ENTRY("sendto") "|__sys_sendto", SYSCALL, AROUND, NONE, OPTIONAL, "") \
+	FUNCTION(sendmsg, SYSCALL_ENTRY("sendmsg") "|__sys_sendmsg", SYSCALL, AROUND, NONE, OPTIONAL, "") \
+	FUNCTION(recvfrom, SYSCALL_ENTRY("recvfrom") "|__sys_recvfrom", SYSCALL, AROUND, NONE, OPTIONAL, "") \
+	FUNCTION(recvmsg, SYSCALL_ENTRY("recvmsg") "|__sys_recvmsg", SYSCALL, AROUND, NONE, OPTIONAL, "") \
+	FUNCTION(sendfile, SYSCALL_ENTRY("sendfile64") "|do_sendfile", SYSCALL, AROUND, NONE, OPTIONAL, "") \
+	FUNCTION(socket_write, "sock_write_iter", SYSCALL, AROUND, NONE, OPTIONAL, "") \
+	FUNCTION(socket_read, "sock_read_iter", SYSCALL, AROUND, NONE, OPTIONAL, "")
 
 #define SYSCALL_ENTRY(name) "__x64_sys_" name "|__arm64_sys_" name "|__riscv_sys_" name
 
@@ -131,7 +133,7 @@
 
 /* Which row a frame of a shadow stack belongs to; the last two have no function. */
 enum function_row {
-#define FUNCTION(id, symbols, category, kind, bytes, need) ROW_##id,
+#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) ROW_##id,
 	FUNCTIONS(FUNCTION)
 #undef FUNCTION
 	ROW_CNT,
@@ -139,8 +141,8 @@ enum function_row {
 	ROW_SOFTIRQ,
 };
 /*
- * ZEROCOPY(id, symbols, ends) - the life of a zero-copy send, from its ubuf_info to the notification; symbols as above.
- * Part of the instrument functions; all of them or none.
+ * ZEROCOPY(id, symbols, ends, arguments) - the life of a zero-copy send, from its ubuf_info to the notification; symbols and
+ * arguments as above. Part of the instrument functions; all of them or none.
  *
  * ends  ENTER | LEAVE | BOTH: a kretprobe does not see the arguments, so what is needed at the exit is kept at the entry
  *
@@ -149,15 +151,15 @@ enum function_row {
  * function for the last reference only: there zerocopy_last takes the place of zerocopy_drop and zerocopy_dropped.
  */
 #define ZEROCOPIES(ZEROCOPY) \
-	ZEROCOPY(zerocopy_use, "msg_zerocopy_realloc|sock_zerocopy_realloc", BOTH) \
-	ZEROCOPY(zerocopy_return, "tcp_sendmsg", LEAVE) \
-	ZEROCOPY(zerocopy_copy, "skb_copy_ubufs", ENTER) \
-	ZEROCOPY(zerocopy_drop, "msg_zerocopy_complete|msg_zerocopy_callback", ENTER) \
-	ZEROCOPY(zerocopy_dropped, "msg_zerocopy_complete|msg_zerocopy_callback", LEAVE) \
-	ZEROCOPY(zerocopy_last, "sock_zerocopy_callback", ENTER)
+	ZEROCOPY(zerocopy_use, "msg_zerocopy_realloc|sock_zerocopy_realloc", BOTH, "*sk, _, *uarg") \
+	ZEROCOPY(zerocopy_return, "tcp_sendmsg", LEAVE, "") \
+	ZEROCOPY(zerocopy_copy, "skb_copy_ubufs", ENTER, "*skb") \
+	ZEROCOPY(zerocopy_drop, "msg_zerocopy_complete|msg_zerocopy_callback", ENTER, "_, *uarg, success") \
+	ZEROCOPY(zerocopy_dropped, "msg_zerocopy_complete|msg_zerocopy_callback", LEAVE, "_, *uarg") \
+	ZEROCOPY(zerocopy_last, "sock_zerocopy_callback", ENTER, "*uarg, success")
 
 enum life {
-#define ZEROCOPY(id, symbols, ends) LIFE_##id,
+#define ZEROCOPY(id, symbols, ends, arguments) LIFE_##id,
 	ZEROCOPIES(ZEROCOPY)
 #undef ZEROCOPY
 	LIFE_CNT,

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include <bpf/bpf.h>
-#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 
 #include "ksyms.h"
+#include "prototype.h"
 
 const char *const state_names[STATE_CNT] = {
 	[STATE_UNUSED] = "unused",
@@ -19,19 +19,6 @@ const char *const state_names[STATE_CNT] = {
 	[STATE_MISSING] = "missing",
 	[STATE_REFUSED] = "refused",
 };
-
-/* The number of arguments; negative when BTF does not have the function. */
-static int arguments_of(const struct btf *btf, const char *name)
-{
-	const struct btf_type *type;
-	int id = btf ? btf__find_by_name_kind(btf, name, BTF_KIND_FUNC) : -ENOENT;
-
-	if (id < 0)
-		return id;
-	type = btf__type_by_id(btf, id);
-	type = type ? btf__type_by_id(btf, type->type) : NULL;
-	return type && btf_is_func_proto(type) ? btf_vlen(type) : -EINVAL;
-}
 
 /* The next of the ways that are left, if any. */
 static bool take_next(struct attach *attach)
@@ -65,7 +52,8 @@ static bool try_candidate(struct attach *attach, const char *name, const struct 
 	const enum attach_way orders[2][WAY_CNT] = {
 		{ WAY_FENTRY, WAY_MULTI, WAY_KPROBE }, { WAY_MULTI, WAY_FENTRY, WAY_KPROBE },
 	};
-	int arguments = arguments_of(sources->btf, name);
+	bool probes = wish == ATTACH_MULTI || wish == ATTACH_KPROBE;
+	int arguments = probes ? -ENOENT : prototype__arguments(sources->btf, name);
 	const char *symbol = symbol_of(sources, name);
 	const bool has[WAY_CNT] = {
 		[WAY_FENTRY] = arguments >= 0,
@@ -86,8 +74,20 @@ static bool try_candidate(struct attach *attach, const char *name, const struct 
 	return take_next(attach);
 }
 
-void attach__find(struct attach *attach, const char *candidates, const struct attach_sources *sources,
-		  enum attach_wish wish)
+/* READY, or MISSING if what it is given is not what the programs read. */
+static void judge(struct attach *attach, const char *name, const char *arguments, const struct attach_sources *sources)
+{
+	bool fits = prototype__fits(sources->btf, name, arguments, attach->reason, sizeof(attach->reason));
+
+	attach->state = fits ? STATE_READY : STATE_MISSING;
+	if (!fits || !*arguments || !strcmp(attach->symbol, name))
+		return;
+	attach->state = STATE_MISSING;
+	snprintf(attach->reason, sizeof(attach->reason), "a copy that the compiler made has other arguments");
+}
+
+void attach__find(struct attach *attach, const char *candidates, const char *arguments,
+		  const struct attach_sources *sources, enum attach_wish wish)
 {
 	char list[2 * SYMBOL_MAX], *save = NULL, *name;
 
@@ -95,7 +95,7 @@ void attach__find(struct attach *attach, const char *candidates, const struct at
 	for (name = strtok_r(list, "|", &save); name; name = strtok_r(NULL, "|", &save)) {
 		if (!try_candidate(attach, name, sources, wish))
 			continue;
-		attach->state = STATE_READY;
+		judge(attach, name, arguments, sources);
 		attach->no_kprobes = wish == ATTACH_ANY ? sources->no_kprobes : NULL;
 		return;
 	}
@@ -125,9 +125,10 @@ static void name_sites(struct attach *attach)
 	}
 }
 
-void attach__find_calls(struct attach *attach, const char *callers, const char *callees,
+void attach__find_calls(struct attach *attach, const char *callers, const char *callees, const char *arguments,
 			const struct attach_sources *sources)
 {
+	char list[2 * SYMBOL_MAX], *save = NULL, *name;
 	const char *none = sources->no_kprobes ?: sources->ksyms ? NULL : "not looked for";
 
 	attach->way = WAY_KPROBE;
@@ -141,6 +142,11 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 	if (!attach->sites_cnt)
 		return;
 	attach->state = STATE_READY;
+	/* Which of them is called where is not kept. */
+	snprintf(list, sizeof(list), "%s", callees);
+	for (name = strtok_r(list, "|", &save); name; name = strtok_r(NULL, "|", &save))
+		if (!prototype__fits(sources->btf, name, arguments, attach->reason, sizeof(attach->reason)))
+			attach->state = STATE_MISSING;
 	name_sites(attach);
 }
 

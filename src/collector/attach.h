@@ -77,11 +77,14 @@ static inline bool attach__is_probed(const struct attach *attach)
 	return attach->way != WAY_FENTRY;
 }
 
-/* READY with the first of the candidates (a|b|c) that can be hooked as wished; else MISSING with the reason. */
-void attach__find(struct attach *attach, const char *candidates, const struct attach_sources *sources,
-		  enum attach_wish wish);
+/*
+ * READY with the first of the candidates (a|b|c) that can be hooked as wished; else, or if its arguments are others (hooks.h),
+ * MISSING with the reason.
+ */
+void attach__find(struct attach *attach, const char *candidates, const char *arguments,
+		  const struct attach_sources *sources, enum attach_wish wish);
 /* READY with the calls in `callers` to one of `callees` (a|b|c); else MISSING with the reason. */
-void attach__find_calls(struct attach *attach, const char *callers, const char *callees,
+void attach__find_calls(struct attach *attach, const char *callers, const char *callees, const char *arguments,
 			const struct attach_sources *sources);
 /* The way that a READY one is hooked, as the record calls it. */
 const char *attach__how(const struct attach *attach);

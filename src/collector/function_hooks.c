@@ -18,11 +18,19 @@
 #include "zerocopy.h"
 
 const struct hooked_function function_rows[ROW_CNT] = {
-#define FUNCTION(id, symbols, category, kind, bytes, need) \
-	{ #id, symbols, CATEGORY_##category, KIND_##kind, BYTES_##bytes, need },
+#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+	{ #id, symbols, CATEGORY_##category, KIND_##kind, BYTES_##bytes, need, arguments },
 	FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };
+
+/* What is read from an argument has its name in the table. */
+#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+	_Static_assert(sizeof(arguments) > 1 || (KIND_##kind != KIND_ROOT && \
+		       (BYTES_##bytes == BYTES_NONE || BYTES_##bytes == BYTES_RETURNED || \
+			BYTES_##bytes == BYTES_RETURNED_PAGES)), #id);
+FUNCTIONS(FUNCTION)
+#undef FUNCTION
 
 struct programs {
 	struct bpf_program *enter;
@@ -32,7 +40,7 @@ struct programs {
 static struct programs programs_of(struct copyscope *skel, int row)
 {
 	switch (row) {
-#define FUNCTION(id, symbols, category, kind, bytes, need) \
+#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
 	case ROW_##id: \
 		return (struct programs){ skel->progs.enter_##id, skel->progs.leave_##id };
 	FUNCTIONS(FUNCTION)
@@ -43,12 +51,12 @@ static struct programs programs_of(struct copyscope *skel, int row)
 }
 
 /* Two kprobes cost about what there is to see. */
-static void find_around(struct attach *function, const char *symbols, const struct attach_sources *sources,
-			enum attach_wish wish)
+static void find_around(struct attach *function, const struct hooked_function *wanted,
+			const struct attach_sources *sources, enum attach_wish wish)
 {
 	bool multi = wish == ATTACH_MULTI || (wish == ATTACH_ANY && sources->multi_first);
 
-	attach__find(function, symbols, sources, multi ? ATTACH_MULTI : ATTACH_FENTRY);
+	attach__find(function, wanted->symbols, wanted->arguments, sources, multi ? ATTACH_MULTI : ATTACH_FENTRY);
 	if (wish != ATTACH_KPROBE)
 		return;
 	function->state = STATE_MISSING;
@@ -62,11 +70,11 @@ static void find(struct functions *functions, int row, const struct attach_sourc
 	struct attach *function = &functions->all[row];
 
 	if (wanted->kind == KIND_AROUND && options->attach != ATTACH_NOTHING)
-		find_around(function, wanted->symbols, sources, options->attach);
+		find_around(function, wanted, sources, options->attach);
 	else if (wanted->kind != KIND_CALL)
-		attach__find(function, wanted->symbols, sources, options->attach);
+		attach__find(function, wanted->symbols, wanted->arguments, sources, options->attach);
 	else if (options->attach != ATTACH_NOTHING && options->copy_in != COPY_IN_BRACKET)
-		attach__find_calls(function, COPY_CALLERS, wanted->symbols, sources);
+		attach__find_calls(function, COPY_CALLERS, wanted->symbols, wanted->arguments, sources);
 	else
 		snprintf(function->symbol, sizeof(function->symbol), "%s", wanted->symbols);
 	if (options->attach == ATTACH_NOTHING || function->state == STATE_UNUSED) {

@@ -16,6 +16,7 @@ struct hooked_function {
 	enum hook_kind kind;
 	enum hook_bytes bytes;
 	enum need need;
+	const char *arguments;
 };
 
 extern const struct hooked_function function_rows[ROW_CNT];

@@ -23,8 +23,9 @@ static const struct {
 	const char *id;
 	const char *symbols;
 	enum ends ends;
+	const char *arguments;
 } rows[LIFE_CNT] = {
-#define ZEROCOPY(id, symbols, ends) { #id, symbols, ends },
+#define ZEROCOPY(id, symbols, ends, arguments) { #id, symbols, ends, arguments },
 	ZEROCOPIES(ZEROCOPY)
 #undef ZEROCOPY
 };
@@ -87,7 +88,7 @@ int zerocopy__new(struct zerocopy **result, const struct attach_sources *sources
 	for (int row = 0; row < LIFE_CNT; row++) {
 		struct attach *hook = &zerocopy->all[row];
 
-		attach__find(hook, rows[row].symbols, sources, wish);
+		attach__find(hook, rows[row].symbols, rows[row].arguments, sources, wish);
 		if (wish == ATTACH_NOTHING) {
 			hook->state = STATE_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "not asked for");

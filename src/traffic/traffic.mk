@@ -26,7 +26,7 @@ UNIT_DIR := $(OUTPUT)/obj/unit
 TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
 DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
 UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) \
-	src/collector/call_decode.c src/collector/counter_trial.c
+	$(addprefix src/collector/,call_decode.c counter_trial.c prototype.c)
 UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))
 
 .DELETE_ON_ERROR:
@@ -68,6 +68,6 @@ $(OUTPUT)/tests/traffic-drill: $(DRILL_OBJECTS)
 $(OUTPUT)/tests/unit: $(UNIT_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(UNIT_SANITIZE) -o $@ $^ $(TRAFFIC_LIBS)
+	$(Q)$(CC) $(UNIT_SANITIZE) -o $@ $^ $(TRAFFIC_LIBS) -lbpf
 
 -include $(TRAFFIC_OBJECTS:.o=.d) $(DRILL_OBJECTS:.o=.d) $(UNIT_OBJECTS:.o=.d)
