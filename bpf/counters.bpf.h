@@ -13,12 +13,6 @@
 
 /* How many counters are read; the verifier removes the others. */
 const volatile __u32 counters_cnt;
-/* What READ_COST_READS looks at the clock cost, and as many at the clock and the counters. */
-__u64 clock_cost_ns;
-__u64 read_cost_ns;
-/* and what these added to each counter: a look at the counters is work that they count. */
-__u64 read_cost_counts[COUNTERS_MAX];
-
 /* Event i of CPU c is entry c * COUNTERS_MAX + i; the collector makes and fills it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
@@ -77,28 +71,6 @@ static __always_inline void add_between(struct reading *sum, const struct readin
 	sum->ns += later->ns - earlier->ns;
 	EACH_COUNTER(i)
 		sum->counters[i] += later->counters[i] - earlier->counters[i];
-}
-
-/* Attached to nothing: the collector runs it to know the instrument's own cost. */
-SEC("?raw_tp")
-int on_read_cost(void *ctx)
-{
-	struct reading first = {}, now = {};
-	__u64 began, between;
-
-	began = bpf_ktime_get_ns();
-	for (int i = 0; i < READ_COST_READS; i++)
-		now.ns = bpf_ktime_get_ns();
-	between = bpf_ktime_get_ns();
-	clock_cost_ns = between - began;
-	read_now(&first);
-	began = bpf_ktime_get_ns();
-	for (int i = 0; i < READ_COST_READS; i++)
-		read_now(&now);
-	read_cost_ns = bpf_ktime_get_ns() - began;
-	EACH_COUNTER(i)
-		read_cost_counts[i] = now.counters[i] - first.counters[i];
-	return 0;
 }
 
 #endif

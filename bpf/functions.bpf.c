@@ -8,6 +8,7 @@
  * it ends before the task goes on, and it is a context of its own in the cells.
  */
 #include "hooked.bpf.h"
+#include "look_cost.bpf.h"
 #include "shadow.bpf.h"
 
 #define VEC_NET_TX 2

@@ -7,8 +7,11 @@
 #include "hooks.h"
 #include "settle.bpf.h"
 
-/* One root call in so many is timed, chosen at random in each round of so many; all are counted. */
-const volatile __u32 gate_one_in = 1;
+/*
+ * One root call in so many is timed, chosen at random in each round of so many; all are counted. Written while nothing is
+ * attached: no shadow is in the middle of a round.
+ */
+__u32 gate_one_in = 1;
 const volatile __u64 gate_seed;
 __u64 shadows_made;
 

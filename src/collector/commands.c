@@ -216,6 +216,26 @@ static int do_samples(struct collector *collector, const char *arguments)
 			     probes__loss_json(collector->probes)));
 }
 
+/* What function hooks counted so far. */
+static int do_functions(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o}", "event", "functions", "functions", probes__functions_json(collector->probes)));
+}
+
+static int do_gate(struct collector *collector, const char *arguments)
+{
+	unsigned int one_in;
+	int err;
+
+	if (collector->hooking)
+		return refuse("gate", "function hooks are attached: close them first");
+	if (sscanf(arguments, "%u", &one_in) != 1 || !one_in)
+		return refuse("gate", "expected: N, at least 1");
+	err = probes__gate_functions(collector->probes, one_in);
+	return err ? refuse("gate", strerror(-err)) : say(json_pack("{s:s, s:i}", "event", "gate", "one_in", one_in));
+}
+
 static int do_report(struct collector *collector, const char *arguments)
 {
 	json_t *sampler = collector->sampler ? sampler__json(collector->sampler) : json_null();
@@ -243,6 +263,8 @@ static const struct command {
 	{ "volume", do_volume, false },
 	{ "sockets", do_sockets, false },
 	{ "samples", do_samples, false },
+	{ "functions", do_functions, false },
+	{ "gate", do_gate, false },
 	{ "report", do_report, true },
 };
 

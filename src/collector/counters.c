@@ -89,7 +89,7 @@ void counters__prepare(const struct counters *counters, struct copyscope *skel, 
 	skel->rodata->counters_cnt = count;
 	if (count)
 		bpf_map__set_max_entries(skel->maps.counter_events, counters->cpus * COUNTERS_MAX);
-	bpf_program__set_autoload(skel->progs.on_read_cost, count && read_cost);
+	bpf_program__set_autoload(skel->progs.on_read_cost, counters && read_cost);
 }
 
 int counters__install(const struct counters *counters, struct copyscope *skel)
@@ -129,7 +129,7 @@ static void end_trial(struct counters *counters)
 
 void counters__measure_cost(struct counters *counters, struct copyscope *skel)
 {
-	if (!counters__count(counters))
+	if (!counters)
 		return;
 	counters__switch(counters, true);
 	read_cost__measure(&counters->cost, skel);
@@ -181,7 +181,7 @@ json_t *counters__cost_json(const struct counters *counters)
 	for (int i = 0; counters && i < counters->asked; i++)
 		if (counters->events[i].works)
 			names[count++] = counters->events[i].row.name;
-	return count && counters->cost.runs ? read_cost__json(&counters->cost, names, count) : json_null();
+	return counters && counters->cost.runs ? read_cost__json(&counters->cost, names, count) : json_null();
 }
 
 void counters__free(struct counters *counters)

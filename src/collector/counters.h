@@ -33,7 +33,7 @@ void counters__measure_cost(struct counters *counters, struct copyscope *skel);
 json_t *counters__values_json(const struct counters *counters, const __u64 *values);
 /* [{"name", "unit", "status", "reason", "running"}] */
 json_t *counters__events_json(const struct counters *counters);
-/* {"reads", "events", "median_ns", "low_ns", "high_ns", "clock_ns"}, or null when there is nothing to read or to run. */
+/* {"reads", "events", "median_ns", "low_ns", "high_ns", "clock_ns", "look_ns", "added"}, or null when it could not be run. */
 json_t *counters__cost_json(const struct counters *counters);
 void counters__free(struct counters *counters);
 

@@ -174,7 +174,7 @@ int functions__prepare(struct functions *functions, struct copyscope *skel, int 
 
 	skel->rodata->page_bytes = sysconf(_SC_PAGESIZE);
 	err = zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
-	skel->rodata->gate_one_in = functions->options.gate_one_in;
+	skel->data->gate_one_in = functions->options.gate_one_in;
 	skel->rodata->gate_seed = functions->options.seed;
 	counters__prepare(functions->counters, skel, read_cost);
 	for (int row = 0; row < ROW_CNT; row++) {
@@ -291,6 +291,14 @@ int functions__detach(struct functions *functions, struct copyscope *skel)
 	/* What was still open is forgotten: its exit will not be seen. */
 	err = maps__clear(skel->maps.shadows) ?: err;
 	return zerocopy__detach(functions->zerocopy, skel) ?: err;
+}
+
+int functions__gate(struct functions *functions, struct copyscope *skel, unsigned int one_in)
+{
+	functions->options.gate_one_in = one_in;
+	skel->data->gate_one_in = one_in;
+	return maps__zero(skel->maps.function_cells) ?: maps__zero(skel->maps.root_cells) ?:
+	       maps__zero(skel->maps.owner_cells) ?: maps__zero(skel->maps.completion_cells);
 }
 
 void functions__free(struct functions *functions)

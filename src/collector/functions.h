@@ -49,6 +49,10 @@ int functions__try(struct functions *functions, struct copyscope *skel);
 /* Attaches all that were loaded; -ENOENT, with a complaint, when the root of the sends or of the receives is missing. */
 int functions__attach(struct functions *functions, struct copyscope *skel);
 int functions__detach(struct functions *functions, struct copyscope *skel);
+/*
+ * While they are detached: from now on one in so many is timed, and what was counted so far is forgotten. 0 or -errno.
+ */
+int functions__gate(struct functions *functions, struct copyscope *skel, unsigned int one_in);
 /* Appends the record's hooks[] rows. */
 void functions__add_hooks(const struct functions *functions, json_t *hooks);
 /* Appends to the record's loss{}: programs that were skipped, probes that did not fire. */

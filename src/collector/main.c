@@ -174,6 +174,8 @@ static const struct argp argp = {
 	       "  volume                       what a watched program moved so far\n"
 	       "  sockets                      what each of its TCP sockets moved\n"
 	       "  samples                      the samples so far\n"
+	       "  functions                    what function hooks counted so far\n"
+	       "  gate N                       forget that, and time one call in N from now on\n"
 	       "  report                       print everything and exit\n"
 	       "\v"
 	       "EXAMPLE\n  collector --probe\n",

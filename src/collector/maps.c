@@ -2,6 +2,7 @@
 #include "maps.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -21,4 +22,18 @@ int maps__clear(const struct bpf_map *map)
 			return err;
 	}
 	return 0;
+}
+
+int maps__zero(const struct bpf_map *map)
+{
+	/* The kernel takes the value of each CPU in steps of eight bytes. */
+	size_t size = (bpf_map__value_size(map) + 7) / 8 * 8;
+	void *zeroes = calloc(libbpf_num_possible_cpus(), size);
+	int err = zeroes ? 0 : -ENOMEM;
+
+	for (__u32 index = 0; !err && index < bpf_map__max_entries(map); index++)
+		if (bpf_map_update_elem(bpf_map__fd(map), &index, zeroes, BPF_ANY))
+			err = -errno;
+	free(zeroes);
+	return err;
 }

@@ -280,6 +280,11 @@ json_t *probes__hooks_json(const struct probes *probes)
 	return array;
 }
 
+int probes__gate_functions(struct probes *probes, unsigned int one_in)
+{
+	return functions__gate(probes->functions, probes->skel, one_in);
+}
+
 json_t *probes__functions_json(const struct probes *probes)
 {
 	return functions__json(probes->functions, probes->skel);

@@ -39,11 +39,11 @@ int probes__attach(struct probes *probes, const char *instrument);
 int probes__detach(struct probes *probes);
 /* The record's hooks[] and loss{}. */
 json_t *probes__hooks_json(const struct probes *probes);
-/* The record's functions{}. */
-json_t *probes__functions_json(const struct probes *probes);
 json_t *probes__loss_json(const struct probes *probes);
 /* The record's functions{}. */
 json_t *probes__functions_json(const struct probes *probes);
+/* Of function hooks time one call in so many from now on (functions__gate). */
+int probes__gate_functions(struct probes *probes, unsigned int one_in);
 void probes__close(struct probes *probes);
 
 #endif

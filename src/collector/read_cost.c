@@ -34,6 +34,7 @@ void read_cost__measure(struct read_cost *cost, struct copyscope *skel)
 			return;
 		}
 		cost->clock_ns[run] = (double)skel->bss->clock_cost_ns / READ_COST_READS;
+		cost->look_ns[run] = (double)skel->bss->look_cost_ns / READ_COST_READS;
 		cost->counters_ns[run] = (double)skel->bss->read_cost_ns / READ_COST_READS - cost->clock_ns[run];
 		for (int i = 0; i < COUNTERS_MAX; i++)
 			cost->counts[i][run] = (double)skel->bss->read_cost_counts[i] / READ_COST_READS;
@@ -41,6 +42,7 @@ void read_cost__measure(struct read_cost *cost, struct copyscope *skel)
 	for (int i = 0; i < COUNTERS_MAX; i++)
 		qsort(cost->counts[i], READ_COST_RUNS, sizeof(double), by_size);
 	qsort(cost->clock_ns, READ_COST_RUNS, sizeof(double), by_size);
+	qsort(cost->look_ns, READ_COST_RUNS, sizeof(double), by_size);
 	qsort(cost->counters_ns, READ_COST_RUNS, sizeof(double), by_size);
 	cost->runs = READ_COST_RUNS;
 }
@@ -53,8 +55,9 @@ json_t *read_cost__json(const struct read_cost *cost, const char *const *names, 
 		json_array_append_new(added, json_pack("{s:s, s:f, s:f, s:f}", "name", names[i],
 			"count", cost->counts[i][READ_COST_RUNS / 2],
 			"low", cost->counts[i][LOW_RANK - 1], "high", cost->counts[i][HIGH_RANK - 1]));
-	return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:o}", "reads", cost->runs * READ_COST_READS, "events", events,
+	return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:o}", "reads", cost->runs * READ_COST_READS, "events", events,
 			 "median_ns", cost->counters_ns[READ_COST_RUNS / 2],
 			 "low_ns", cost->counters_ns[LOW_RANK - 1], "high_ns", cost->counters_ns[HIGH_RANK - 1],
-			 "clock_ns", cost->clock_ns[READ_COST_RUNS / 2], "added", added);
+			 "clock_ns", cost->clock_ns[READ_COST_RUNS / 2],
+			 "look_ns", cost->look_ns[READ_COST_RUNS / 2], "added", added);
 }

@@ -24,6 +24,7 @@ READ_COST = {
     "low_ns": 130.0,
     "high_ns": 131.25,
     "clock_ns": 31.0,
+    "look_ns": 170.0,
     "added": [
         {"name": "cycles", "count": 310.0, "low": 309.0, "high": 312.0},
         {"name": "instructions", "count": 420.0, "low": 420.0, "high": 420.0},

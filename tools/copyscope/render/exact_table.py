@@ -129,7 +129,7 @@ def _counter_lines(record: Record, width: int) -> list[Text]:
     functions = record["functions"]
     texts = []
     cost = functions["read_cost"]
-    if cost is not None:
+    if cost is not None and cost["events"]:
         texts.append(
             f"reading {cost['events']} counters costs {cost['median_ns']:.0f} ns at each entry and exit "
             f"({cost['low_ns']:.0f} to {cost['high_ns']:.0f}, {cost['reads']} reads) and adds "
