@@ -120,7 +120,10 @@ def test_what_is_inside_of_the_calls_is_compared_with_the_calls_of_the_same_segm
     text = "\n".join(line.plain for line in tier_lines(full, 100))
     assert "by the clock of system calls in the same" in " ".join(text.split())
     # What hooked functions cost is not what timing the calls costs.
-    assert "--compare-tiers" in full["overhead"]["arms"]["calls"]["reason"]
+    arms = full["overhead"]["arms"]
+    assert "--compare-tiers" in arms["calls"]["reason"]
+    # What both cost is known, under a name that says so.
+    assert arms["calls+functions"]["ratio"] is not None and "functions" not in arms
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from typing import Any
 
 import builders
 import pytest
+from builders.exact import with_functions
 from copyscope import ledger
+from copyscope.render.evidence import observer_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -241,6 +243,20 @@ def test_observer_effect_is_paired_by_block() -> None:
     assert overhead["level"] == 0.75
     assert overhead["arms"]["calls"]["effect"] == pytest.approx(0.10, abs=1e-4)
     assert overhead["segments"] == {"unprobed": 3, "ledger": 3}
+
+
+@pytest.mark.parametrize("arm", ["functions", "calls+functions"])
+def test_what_hooked_functions_cost_is_told_under_the_name_of_their_segments(arm: str) -> None:
+    raw = builders.raw_record("one_copy", arms=("unprobed", "ledger", arm))
+    arms = ledger.derive(with_functions(raw))["overhead"]["arms"]
+    assert set(arms) == {"ledger", "calls", arm}
+    assert arms[arm]["effect"] == pytest.approx(0.20, abs=1e-4)
+    assert arms[arm]["low"] == pytest.approx(0.79, abs=1e-4)
+    assert arms[arm]["high"] == pytest.approx(0.82, abs=1e-4)
+    assert arms[arm]["segments"] == {"unprobed": 3, arm: 3}
+    assert arms["calls"]["ratio"] is None and arms["calls"]["reason"]
+    lines = " ".join(line.plain for line in observer_lines(ledger.derive(with_functions(raw)), 200))
+    assert f"{arm}: goodput -20.0 %" in lines
 
 
 @pytest.mark.parametrize(

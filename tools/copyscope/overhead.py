@@ -12,17 +12,26 @@ from copyscope.segments import Record, delivered_bytes, goodput_gbps, select
 
 FEWEST_PAIRS = 3
 ARMS = ("ledger", "calls")
+# Where the tiers are compared, calls are timed in the segments in which functions are hooked.
+TOGETHER = "calls+functions"
 # The columns of a ratio that is not known.
 UNKNOWN: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "level", "effect"))
 
 
 def overhead(record: Record) -> dict[str, Any]:
     """The overhead section: the ledger arm at the top (its goodput is the probed one), every arm below."""
-    arms = {arm: arm_effect(record, arm) for arm in ARMS}
+    arms = {arm: arm_effect(record, arm) for arm in (*ARMS, *_of_functions(record))}
     ledger = arms["ledger"]
     return {key: ledger[key] for key in ("ratio", "low", "high", "level", "reason", "segments")} | {
         "arms": arms
     }
+
+
+def _of_functions(record: Record) -> tuple[str, ...]:
+    """The arm that hooks functions, in a run that has one."""
+    hooked = select(record, "functions")
+    together = any(segment["arm"] == TOGETHER for segment in hooked)
+    return (TOGETHER if together else "functions",) if hooked else ()
 
 
 def arm_effect(record: Record, arm: str) -> dict[str, Any]:
@@ -32,8 +41,9 @@ def arm_effect(record: Record, arm: str) -> dict[str, Any]:
     counts = {"unprobed": len(control), arm: len(probed)}
     pairs = block_pairs(record, arm)
     empty = UNKNOWN | {"pairs": len(pairs), "segments": counts}
-    if any("functions" in segment["arm"] for segment in probed):
-        return empty | {"reason": "functions were hooked in the same segments (--compare-tiers)"}
+    if control and arm == "calls" and any(segment["arm"] == TOGETHER for segment in probed):
+        reason = f"functions were hooked in the same segments (--compare-tiers): see {TOGETHER}"
+        return empty | {"reason": reason}
     if len(pairs) < FEWEST_PAIRS:
         return empty | {"reason": _why_unpaired(record, len(pairs), counts)}
     found = stats.paired_ratio(pairs, seed=int(record["run"]["seed"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Record = dict[str, Any]
 Segment = dict[str, Any]
@@ -13,7 +13,7 @@ Side = Literal["sender", "receiver", "target"]
 PROCESSES: tuple[Side, ...] = ("sender", "receiver")
 WATCHED: tuple[Side, ...] = ("target",)
 # segments that only warm connections and caches up: recorded, never measured
-WARM_UP = "warmup"
+WARM_UP: Final = "warmup"
 # socket buffers of a few MiB hold the first milliseconds: below this a run measures them and not the path
 SHORTEST_LEDGER_NS = 50_000_000
 
@@ -35,7 +35,8 @@ def delivered_bytes(segments: Sequence[Segment]) -> int:
 
 def select(record: Record, arm: str) -> list[Segment]:
     """The segments of an arm. A fixed number of messages runs in one segment of two: `ledger+calls`."""
-    return [s for s in record["run"]["segments"] if arm in s["arm"].split("+")]
+    parts = set(arm.split("+"))
+    return [s for s in record["run"]["segments"] if parts <= set(s["arm"].split("+"))]
 
 
 def measured(record: Record) -> list[Segment]:
