@@ -16,6 +16,7 @@ AROUND = "test_functions.py::test_roots_and_the_calls_around_them_are_nearly_all
 CALL_SITE = "test_functions.py::test_the_copy_is_seen_at_its_call_or_between_brackets"
 COUNTERS = "test_function_counters.py::test"
 WATCHED = "test_watch_functions.py::test"
+GATE = "test_gate.py::test_auto_chooses_n_says_why_and_counts_every_call"
 
 # What --brief runs on each kernel: what the exact tier stands for, and real zero-copy. A name that is no test
 # any more is an error of pytest, so nothing is lost unseen.
@@ -55,12 +56,14 @@ BESIDES = {
             "test_bpftrace.py",
             "test_second_opinion.py",
             "test_watch_programs.py::test_iperf3_as_a_command[write]",
+            f"{GATE}[one_copy-64]",
             f"{ON_AND_OFF}[fentry]",
         ),
     ),
     "7.x": (
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("one_copy", "zero_copy")),
         f"{ON_AND_OFF}[fentry]",
+        f"{GATE}[zero_copy-64K]",
         "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
         "test_nics.py::test_sigkill_brings_them_home",
         "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]",

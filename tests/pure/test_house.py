@@ -62,6 +62,7 @@ ROOM_OF = {
     "__main__": "ground",
     "counters": "ground",
     "tier": "ground",
+    "gate": "ground",
     "tracefs": "ground",
     "findings": "ground",
     "doctor": "effects",

@@ -16,7 +16,7 @@ from copyscope.render.exact_table import exact_lines
 from copyscope.render.ledger_table import account_lines
 from copyscope.tier import choose_tier
 
-TRAFFIC = Traffic((), (), {"in_file": False})
+TRAFFIC = Traffic((), (), {"in_file": False, "size_bytes": 65536})
 REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation not permitted"}
 
 
@@ -89,7 +89,7 @@ def test_the_way_of_the_copy_is_in_the_plan() -> None:
 
 @pytest.mark.parametrize("in_file", [False, True])
 def test_calls_that_pass_the_socket_in_pieces_are_counted_where_they_return(in_file: bool) -> None:
-    traffic = Traffic((), (), {"in_file": in_file})
+    traffic = Traffic((), (), {"in_file": in_file, "size_bytes": 65536})
     plan = make_plan(parser().parse_args([]), SAMPLED, traffic, seed=1)
     assert plan.count_returns is in_file
 

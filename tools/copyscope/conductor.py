@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from copyscope import machine, paths
+from copyscope import gate, machine, paths
 from copyscope.child import Child, Message, watch
 from copyscope.counters import EVENTS, SENDER_EVENTS
 from copyscope.errors import RunError, UsageError
@@ -30,6 +30,8 @@ LOAD_S = 60.0
 SWITCH_S = 60.0
 # A pause ends when every byte has been read at the other end; a receiver that cannot keep up needs a while.
 DRAIN_S = 30.0
+# Counts are steady: a few dozen messages say what all of them pass.
+TRIAL_S = 0.1
 # What a program that is asked to stop may take before its report is given up.
 STOP_S = 10.0
 
@@ -57,7 +59,9 @@ class RunPlan:
     messages: int | None
     warmup_s: float
     frequency_hz: int
-    gate: int
+    size_bytes: int
+    # How many calls are timed; None: the default, and of those with hooked functions what the warm-up says.
+    gate: gate.Gate | None
     counters: bool
     seed: int
     # Calls are counted where they return: some of them pass the socket in pieces.
@@ -140,11 +144,12 @@ class Conductor:
     def _set_up(self) -> None:
         plan = self.plan
         steal_before = machine.cpu_times()
-        argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", str(plan.gate)]
+        one_in = str(plan.gate.one_in if plan.gate else gate.DEFAULT)
+        argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", one_in]
         argv += ["--count-returns"] * plan.count_returns
         if plan.functions:
             argv += ["--functions", "--attach", plan.attach, "--copy-in", plan.copy_in]
-            argv += ["--functions-gate", str(plan.gate), "--seed", str(plan.seed)]
+            argv += ["--functions-gate", one_in, "--seed", str(plan.seed)]
             argv += [] if plan.count is None else ["--count", plan.count]
         collector = self._spawn("collector", argv)
         topology = self._exit.enter_context(open_topology(plan.kind, plan.link, paths.XDP_OBJECT))
@@ -182,6 +187,17 @@ class Conductor:
             self._keep_segment(-1, -1, WARM_UP, began_ns, before_warmup)
         self.raw.machine["steal_percent"] = None
         self._exit.callback(self._record_steal, steal_before)
+        if self.raw.tier.exact:
+            self.raw.tier = self.raw.tier.gated(plan.gate or self._choose_gate())
+
+    def _choose_gate(self) -> gate.Gate:
+        """Count what a message passes, in a short part of the warm-up that ends with this count forgotten."""
+        collector, warm_up = self._children["collector"], self.raw.segments[-1]
+        self._run_segment(Segment(-1, -1, WARM_UP, TRIAL_S))
+        counted = collector.ask("functions", "functions")["functions"]
+        chosen = gate.choose_by(self.plan.size_bytes, counted, warm_up, self.raw.segments[-1])
+        collector.ask(f"gate {chosen.one_in}", "gate")
+        return chosen
 
     def _start_traffic(self, topology: Topology) -> None:
         address = topology.addresses["sender"]
@@ -241,7 +257,8 @@ class Conductor:
 
     @contextlib.contextmanager
     def _probed(self, arm: str) -> Iterator[None]:
-        probes = self.plan.probes[arm]
+        # What is not in the plan is the trial that a gate is chosen by.
+        probes = self.plan.probes.get(arm, ("functions",))
         collector = self._children["collector"]
         counting = list(self._perf.values()) if "ledger" in arm else []
         if probes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from copyscope import paths
+from copyscope import gate, paths
 from copyscope.conductor import RunPlan
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.plan import (
@@ -25,7 +25,6 @@ from copyscope.plan import (
 )
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
-DEFAULT_GATE = 16
 # Exit statuses of `traffic --check` (src/traffic/options.h).
 TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
@@ -164,7 +163,8 @@ def _plan_with(
         messages=args.messages,
         warmup_s=args.warmup,
         frequency_hz=args.frequency,
-        gate=args.gate or (1 if args.messages is not None else DEFAULT_GATE),
+        size_bytes=traffic.resolved["size_bytes"],
+        gate=gate.given(args.gate, None if args.messages is None else "--messages"),
         count_returns=bool(traffic.resolved["in_file"]),
         counters="counters" in instruments,
         seed=seed,

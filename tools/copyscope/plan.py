@@ -8,7 +8,7 @@ from typing import Literal
 
 from copyscope.errors import UsageError
 
-Arm = Literal["unprobed", "ledger", "calls", "bytes", "functions", "calls+functions"]
+Arm = Literal["unprobed", "ledger", "calls", "bytes", "functions", "calls+functions", "warmup"]
 Placement = Literal["split", "same", "none"]
 
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")

@@ -156,7 +156,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="time one syscall in N, and one send or receive where functions are hooked; all are counted;"
-        " default 16, and 1 with --messages",
+        " default 16, of functions what their cost here allows; 1 with --messages",
     )
     tool.add_argument(
         "--count",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from copyscope.gate import Gate
 
 # The ways of hooking a function; the tracepoints beside them are hooked by tp_btf.
 HOW = ("fentry", "kprobe.multi", "kprobe", "call-site")
@@ -21,6 +23,10 @@ class Tier:
     @property
     def name(self) -> str:
         return "exact" if self.exact else "sampled"
+
+    def gated(self, gate: Gate) -> Tier:
+        """The same where functions are hooked, with which of the calls are timed, and why."""
+        return replace(self, reason=f"{self.reason}; {gate.reason}") if self.exact else self
 
 
 def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bool = False) -> Tier:

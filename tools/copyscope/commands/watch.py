@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from copyscope import advice, ledger, record
+from copyscope import advice, gate, ledger, record
 from copyscope.assemble import Identity
 from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
 from copyscope.errors import RunError
-from copyscope.options import DEFAULT_GATE
 from copyscope.paths import host_results
 from copyscope.plan import (
     INSTRUMENTS,
@@ -51,6 +50,8 @@ Record = dict[str, Any]
 AFTER = "waiting for its end (Ctrl-C is passed on)"
 # Every arm once a second, so that the screen has something new to say that often.
 LIVE_BLOCK_S = 1.0
+# A program of somebody else's goes at its own pace, and need not have begun.
+NO_WARM_UP = "no warm-up to choose by"
 
 
 def main(argv: list[str]) -> int:
@@ -139,7 +140,7 @@ def plan_with(args: argparse.Namespace, target: Target, seed: int, instruments: 
         probes=dict(all_at_once(probes)) if args.whole else dict(probes),
         duration_s=args.duration,
         frequency_hz=args.frequency,
-        gate=args.gate or (1 if args.whole else DEFAULT_GATE),
+        gate=gate.given(args.gate, "--whole" if args.whole else None) or gate.default(NO_WARM_UP),
         counters="counters" in instruments,
         seed=seed,
         block_s=LIVE_BLOCK_S if args.live else None,

@@ -245,11 +245,11 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     text = ", ".join(f"{count} {state}" for state, count in states.items()) or "n/a: none was tried"
     events = _sampler_events(record["sampler"])
     lines = labelled("instruments", f"hooks: {text}; sampler: {events or 'n/a'}", width)
+    run = record["run"]
+    # Records that are older than the tiers do not say.
+    if run.get("tier") == "exact" or (verbose and run.get("tier")):
+        lines += labelled("tier", f"{run['tier']}: {run['tier_reason']}", width)
     if verbose:
-        run = record["run"]
-        # Records that are older than the tiers do not say.
-        if run.get("tier"):
-            lines += labelled("tier", f"{run['tier']}: {run['tier_reason']}", width)
         return lines + _hook_table(hooks, width)
     for hook in failed_hooks(record):
         lines += labelled("", f"{hook['symbol']} {hook['state']}: {hook['reason']}", width, style="red")

@@ -128,7 +128,10 @@ class Watcher:
     def _choose_tier(self, hooks: list[dict[str, Any]]) -> None:
         plan = self.plan
         self.seen.tier = choose_tier(plan.functions, hooks, by_name=plan.otherwise is None)
-        if not plan.functions or self.seen.tier.exact:
+        if not plan.functions:
+            return
+        if self.seen.tier.exact:
+            self.seen.tier = self.seen.tier.gated(plan.gate)
             return
         if plan.otherwise is None:
             raise RunError(f"{self.seen.tier.reason}; use --instruments auto")

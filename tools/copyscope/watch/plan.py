@@ -10,6 +10,7 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.child import Message
+from copyscope.gate import Gate
 from copyscope.plan import Segment
 from copyscope.tier import Tier
 from copyscope.watch import schedule
@@ -26,7 +27,7 @@ class WatchPlan:
     probes: dict[Any, tuple[str, ...]]
     duration_s: float | None
     frequency_hz: int
-    gate: int
+    gate: Gate
     counters: bool
     seed: int
     block_s: float | None = None
@@ -46,10 +47,11 @@ class WatchPlan:
 
     def collector(self) -> list[str]:
         """The collector's command line."""
-        argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz), "--gate", str(self.gate)]
+        one_in = str(self.gate.one_in)
+        argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz), "--gate", one_in]
         if self.functions:
             argv += ["--functions", "--attach", self.attach]
-            argv += ["--functions-gate", str(self.gate), "--seed", str(self.seed)]
+            argv += ["--functions-gate", one_in, "--seed", str(self.seed)]
             argv += [] if self.count is None else ["--count", self.count]
         return [*argv, *self.target.arguments()]
 

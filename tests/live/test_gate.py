@@ -1,0 +1,82 @@
+"""How many calls of function hooks are timed, where functions can be hooked: chosen, said, and kept."""
+
+from typing import Any
+
+import pytest
+from profiling import SLOW, broken_identities, is_root, record_of
+from test_functions import cells, why_not
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+DURATION_S = 2 if SLOW == 1 else 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def function_hooks() -> None:
+    reason = why_not("fentry")
+    if reason:
+        pytest.skip(reason)
+
+
+def profiled(*options: str) -> dict[str, Any]:
+    record = record_of("--duration", str(DURATION_S), *options, check=None)
+    assert broken_identities(record) == []
+    return record
+
+
+def timed_part(record: dict[str, Any]) -> float:
+    timed, calls = (
+        sum(int(root[key]) for root in record["functions"]["roots"]) for key in ("timed_calls", "calls")
+    )
+    return timed / calls
+
+
+def segments(record: dict[str, Any], arm: str) -> list[dict[str, Any]]:
+    return [segment for segment in record["run"]["segments"] if segment["arm"] == arm]
+
+
+@pytest.mark.parametrize(("impl", "size"), [("one_copy", "64"), ("zero_copy", "64K")])
+def test_auto_chooses_n_says_why_and_counts_every_call(impl: str, size: str) -> None:
+    record = profiled("--impl", impl, "--size", size)
+    functions, reason = record["functions"], record["run"]["tier_reason"]
+    gate = functions["gate"]
+    assert 1 <= gate <= 1024 and gate & (gate - 1) == 0
+    timed = "every call" if gate == 1 else f"1 call in {gate:,}"
+    assert f"; {timed} timed: all " in reason and " looks of " in reason and "the goal at 64 " in reason
+    assert functions["read_cost"]["look_ns"] >= functions["read_cost"]["clock_ns"] > 0
+    # What was counted while N was looked for is forgotten, but for what these identities say.
+    sent = sum(segment["sender"]["bytes"] for segment in segments(record, "functions"))
+    assert sent > 0 and len(segments(record, "warmup")) == 2
+    assert cells(record, "copy_out", "bytes") == sent
+    assert cells(record, "pin" if impl == "zero_copy" else "copy_in", "bytes") == sent
+    rows = [row for row in record["exact"] if row["timed_calls"]]
+    assert {row["side"] for row in rows} >= {"sender", "receiver"}
+    for row in rows:
+        assert row["method"] == ("exact" if gate == 1 else f"exact 1/{gate}")
+        assert row["cpu_ns"] is not None
+        assert (row["ci"] is not None) == (gate > 1) or row["reasons"]["ci"]
+    if sum(root["calls"] for root in functions["roots"]) > 100 * gate:
+        assert timed_part(record) == pytest.approx(1 / gate, rel=0.3)
+    assert record["overhead"]["arms"]["functions"]["ratio"] is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "gate", "said"),
+    [
+        (("--gate", "4"), 4, "; 1 call in 4 timed: --gate"),
+        (("--gate", "1", "--compare-tiers"), 1, "; every call timed: --gate"),
+    ],
+)
+def test_n_that_is_given_is_kept(options: tuple[str, ...], gate: int, said: str) -> None:
+    record = profiled("--impl", "one_copy", *options)
+    assert record["functions"]["gate"] == gate and record["run"]["tier_reason"].endswith(said)
+    assert timed_part(record) == pytest.approx(1 / gate, rel=0.3)
+    assert len(segments(record, "warmup")) == 1
+    arm = "calls+functions" if "--compare-tiers" in options else "functions"
+    assert record["overhead"]["arms"][arm]["ratio"] is not None
+
+
+def test_of_a_few_messages_every_call_is_timed() -> None:
+    record = record_of("--messages", "23", "--instruments", "functions", check=None)
+    assert record["functions"]["gate"] == 1
+    assert record["run"]["tier_reason"].endswith("; every call timed: --messages")
