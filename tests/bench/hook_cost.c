@@ -7,9 +7,11 @@
  *
  * KIND    tp_btf, raw_tp, tracepoint, fentry, fexit, kprobe, kretprobe: a program that only counts (hook_kinds.bpf.c);
  *         perf_event: a timer each 100 us, without a program; perf_event+program, perf_event+stack;
- *         or ours:PROGRAM, a program of the collector
+ *         ours:PROGRAM, a program of the collector; or counted, timed: its hooks at the entry and the exit of a send, by fentry,
+ *         where no call is timed and where each is
  * TARGET  tracepoint or function
- * WORK    getpid; peek: recv() that finds a byte and leaves it; unix, tcp: one byte through such a socket pair
+ * WORK    getpid; peek: recv() that finds a byte and leaves it; unix, tcp: one byte through such a socket pair; empty: a send of
+ *         nothing over TCP, which comes back at once
  * READS   clock, or a number of perf counters that the program reads
  *
  * One line of JSON on stdout: "ns": one value per pair, "per_event"; status 3 and a reason on stderr when it cannot run.
@@ -17,6 +19,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <linux/perf_event.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -37,6 +40,7 @@
 #include <hook_kinds.skel.h>
 
 #include "abi.h"
+#include "hooks.h"
 
 #define TIMER_NS 100000
 #define CANNOT 3
@@ -46,6 +50,9 @@ struct subject {
 	const char *target;
 	struct bpf_program *program;
 	struct bpf_link *link;
+	/* Of a pair: at the exit. */
+	struct bpf_program *leave;
+	struct bpf_link *leave_link;
 	int event_fd;
 };
 
@@ -105,12 +112,18 @@ static void do_exchange(void)
 		die("exchange: %s", strerror(errno));
 }
 
+static void do_empty(void)
+{
+	if (send(sockets[1], "", 0, 0))
+		die("send: %s", strerror(errno));
+}
+
 static const struct work {
 	const char *name;
 	void (*open)(void);
 	void (*once)(void);
 } works[] = { { "getpid", NULL, do_getpid }, { "peek", open_unix, do_peek }, { "unix", open_unix, do_exchange },
-	    { "tcp", open_tcp, do_exchange } };
+	    { "tcp", open_tcp, do_exchange }, { "empty", open_tcp, do_empty } };
 
 static const struct work *find_work(const char *name)
 {
@@ -171,9 +184,13 @@ static void attach(struct subject *subject)
 		subject->link = bpf_program__attach_tracepoint(subject->program, "raw_syscalls", subject->target);
 	else if (!strcmp(kind, "kprobe") || !strcmp(kind, "kretprobe"))
 		subject->link = bpf_program__attach_kprobe(subject->program, !strcmp(kind, "kretprobe"), subject->target);
+	else if (subject->leave)
+		subject->link = bpf_program__attach_trace(subject->program);
 	else
 		subject->link = bpf_program__attach(subject->program);
-	if (!subject->link)
+	if (subject->link && subject->leave)
+		subject->leave_link = bpf_program__attach_trace(subject->leave);
+	if (!subject->link || (subject->leave && !subject->leave_link))
 		die("%s on %s: attach: %s", kind, subject->target, strerror(errno));
 }
 
@@ -181,8 +198,9 @@ static void detach(struct subject *subject)
 {
 	if (!strncmp(subject->kind, "perf_event", 10))
 		ioctl(subject->event_fd, PERF_EVENT_IOC_DISABLE, 0);
+	bpf_link__destroy(subject->leave_link);
 	bpf_link__destroy(subject->link);
-	subject->link = NULL;
+	subject->link = subject->leave_link = NULL;
 }
 
 /* cycles and its like where there is a PMU, else what the kernel itself counts. Returns which. */
@@ -260,6 +278,37 @@ static struct copyscope *load_ours(struct subject *subject, const char *name)
 	return ours;
 }
 
+static void prepare_hook(struct bpf_program *program, enum bpf_attach_type type, const char *function)
+{
+	if (bpf_program__set_type(program, BPF_PROG_TYPE_TRACING) || bpf_program__set_expected_attach_type(program, type) ||
+	    bpf_program__set_attach_target(program, 0, function))
+		die("%s: %s", function, strerror(errno));
+	bpf_program__set_autoload(program, true);
+}
+
+/* The function hooks of a send, for a process that is the sender; of the calls one in so many is timed. */
+static struct copyscope *load_hooks(struct subject *subject, unsigned int one_in)
+{
+	struct copyscope *ours = copyscope__open();
+	int err;
+
+	if (!ours)
+		die("open: %s", strerror(errno));
+	subject->program = ours->progs.enter_send;
+	subject->leave = ours->progs.leave_send;
+	prepare_hook(subject->program, BPF_TRACE_FENTRY, subject->target);
+	prepare_hook(subject->leave, BPF_TRACE_FEXIT, subject->target);
+	/* tcp_sendmsg(sk, msg, size) */
+	ours->rodata->function_arguments[ROW_send] = 3;
+	ours->data->gate_one_in = one_in;
+	err = copyscope__load(ours);
+	if (err)
+		die("%s: load: %s", subject->target, strerror(-err));
+	ours->bss->target_tgid[SIDE_SENDER] = getpid();
+	ours->bss->functions_on = 1;
+	return ours;
+}
+
 /* -- both -------------------------------------------------------------------------------------------------------- */
 
 /* How many events one call makes: counted by a program that only counts, on the same hook. */
@@ -311,6 +360,9 @@ int main(int argc, char **argv)
 	if (!strncmp(subject.kind, "ours:", 5)) {
 		per_call = events_per_call(subject.target, work, calls);
 		ours = load_ours(&subject, subject.kind + 5);
+	} else if (!strcmp(subject.kind, "counted") || !strcmp(subject.kind, "timed")) {
+		per_call = 2;
+		ours = load_hooks(&subject, strcmp(subject.kind, "timed") ? UINT_MAX : 1);
 	} else {
 		kinds = load_kinds(&subject, argc > 6 ? argv[6] : NULL);
 		counted = open_counters(kinds, kinds->rodata->counter_reads);

@@ -69,6 +69,9 @@ FUNCTIONS = (
     Row("fexit", "fexit", FUNCTION),
     Row("kprobe", "kprobe", FUNCTION),
     Row("kretprobe", "kretprobe", FUNCTION),
+    # Half of a pair each: what the entry and the exit of a send cost, by two.
+    Row("functions: a send that is only counted", "counted", "tcp_sendmsg", "empty"),
+    Row("functions: a send that is timed", "timed", "tcp_sendmsg", "empty"),
 )
 SAMPLES = (
     Row("timer, no program", "perf_event", "cpu-clock", "tcp"),
