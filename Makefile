@@ -123,9 +123,6 @@ $(OUTPUT)/tests/sends: tests/live/sends.c | $(OUTPUT)/tests
 $(OUTPUT)/hook_kinds.bpf.o: tests/bench/hook_kinds.bpf.c $(VMLINUX_H)
 	$(Q)$(CLANG) $(BPF_FLAGS) -I$(dir $(VMLINUX_H)) -c $< -o $@
 
-$(OUTPUT)/hook_kinds.skel.h: $(OUTPUT)/hook_kinds.bpf.o
-	$(Q)bpftool gen skeleton $< name hook_kinds > $@
-
 $(OUTPUT)/tests/hook-cost: tests/bench/hook_cost.c $(OUTPUT)/hook_kinds.skel.h $(OUTPUT)/copyscope.skel.h | $(OUTPUT)/tests
 	$(Q)$(CC) $(CFLAGS) -I$(OUTPUT) -Ibpf -o $@ $< -lbpf
 

@@ -2,10 +2,13 @@
 /*
  * sampler.bpf.c - where the CPU time and the cache misses go: kernel stacks, counted in a map.
  *
- * Needs no BTF and no CO-RE relocation, so that it loads where nothing else does.
+ * An object of its own (collector.mk) without CO-RE relocations, so that it loads on kernels without BTF, where nothing
+ * else does.
  * Tasks that are not targets are sampled too: ksoftirqd and interrupts on an idle CPU do protocol work for
  * both sides. User space drops what holds no softirq frame.
  */
+/* The context of a program is no structure of the kernel that could change: no relocations for it. */
+#define BPF_NO_PRESERVE_ACCESS_INDEX
 #include "target.bpf.h"
 
 struct {
@@ -83,32 +86,32 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 }
 
 /* On the events of the targets' threads. */
-SEC("?perf_event")
+SEC("perf_event")
 int on_cpu_clock(struct bpf_perf_event_data *ctx)
 {
 	return sample(ctx, SAMPLE_CPU_CLOCK);
 }
 
 /* On one event per CPU: everybody else. */
-SEC("?perf_event")
+SEC("perf_event")
 int on_cpu_clock_elsewhere(struct bpf_perf_event_data *ctx)
 {
 	return current_side() == SIDE_OTHER ? sample(ctx, SAMPLE_CPU_CLOCK) : 0;
 }
 
-SEC("?perf_event")
+SEC("perf_event")
 int on_cycles(struct bpf_perf_event_data *ctx)
 {
 	return sample(ctx, SAMPLE_CYCLES);
 }
 
-SEC("?perf_event")
+SEC("perf_event")
 int on_llc_load_misses(struct bpf_perf_event_data *ctx)
 {
 	return sample(ctx, SAMPLE_LLC_LOAD_MISSES);
 }
 
-SEC("?perf_event")
+SEC("perf_event")
 int on_l1d_load_misses(struct bpf_perf_event_data *ctx)
 {
 	return sample(ctx, SAMPLE_L1D_LOAD_MISSES);

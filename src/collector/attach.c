@@ -34,7 +34,8 @@ static bool take_next(struct attach *attach)
 /* The symbol to put a probe on: the name itself, or a copy that the compiler made of it. */
 static const char *symbol_of(const struct attach_sources *sources, const char *name)
 {
-	return sources->ksyms ? ksyms__find_name(sources->ksyms, name) : NULL;
+	/* Our programs want BTF even as kprobes. */
+	return sources->ksyms && sources->btf ? ksyms__find_name(sources->ksyms, name) : NULL;
 }
 
 static bool wishes(enum attach_wish wish, enum attach_way way)
@@ -100,13 +101,13 @@ void attach__find(struct attach *attach, const char *candidates, const char *arg
 		return;
 	}
 	attach->state = STATE_MISSING;
-	if (wish == ATTACH_KPROBE && sources->no_kprobes)
+	if (sources->btf && wish == ATTACH_KPROBE && sources->no_kprobes)
 		snprintf(attach->reason, sizeof(attach->reason), "%s", sources->no_kprobes);
 	else if (wish == ATTACH_MULTI && !sources->multi)
 		snprintf(attach->reason, sizeof(attach->reason), "this kernel has no kprobe.multi (CONFIG_FPROBE)");
 	else
 		snprintf(attach->reason, sizeof(attach->reason), "%s",
-			 sources->btf ? "inlined or absent in this kernel" : "this kernel has no BTF");
+			 sources->btf ? "inlined or absent in this kernel" : NO_BTF);
 }
 
 /* function+0x1a,+0x2b */
@@ -129,7 +130,7 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 			const struct attach_sources *sources)
 {
 	char list[2 * SYMBOL_MAX], *save = NULL, *name;
-	const char *none = sources->no_kprobes ?: sources->ksyms ? NULL : "not looked for";
+	const char *none = !sources->btf ? NO_BTF : sources->no_kprobes ?: sources->ksyms ? NULL : "not looked for";
 
 	attach->way = WAY_KPROBE;
 	attach->state = STATE_MISSING;
@@ -192,8 +193,7 @@ static void add_reason(struct attach *attach, const char *way, const char *doing
 
 void attach__refuse(struct attach *attach, const char *doing, int err)
 {
-	/* 524: ENOTSUPP, which only the kernel has: this architecture, or this many arguments, cannot have fentry. */
-	add_reason(attach, attach__how(attach), doing, err == -524 ? "not supported here (ENOTSUPP)" : strerror(-err));
+	add_reason(attach, attach__how(attach), doing, attach__why(err));
 	if (take_next(attach))
 		return;
 	if (attach->way != WAY_KPROBE && attach->no_kprobes)

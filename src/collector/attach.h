@@ -35,6 +35,8 @@ enum attach_missed { MISSED_NOT_ASKED, MISSED_KNOWN, MISSED_UNKNOWN };
 
 #define SYMBOL_MAX 128
 
+#define NO_BTF "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
+
 /* One function; zero-initialised it is unused. */
 struct attach {
 	enum attach_state state;
@@ -90,6 +92,8 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 const char *attach__how(const struct attach *attach);
 /* Before load. NULL for an end of the function that is not hooked. Returns 0 or -errno. */
 int attach__prepare(struct attach *attach, struct bpf_program *enter, struct bpf_program *leave);
+/* What an error of the kernel that refused a program means. */
+const char *attach__why(int err);
 /* The kernel did not take it (doing: "load: ", "attach: "): the next way (still READY), or REFUSED. */
 void attach__refuse(struct attach *attach, const char *doing, int err);
 /* Both ends or none. Returns 0 or -errno. */

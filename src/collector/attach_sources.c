@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* attach_sources.c - by which ways functions can be hooked on this kernel, and which of them comes first. */
+/* attach_sources.c - by which ways functions can be hooked on this kernel, which of them comes first, and why it refuses one. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -54,4 +55,28 @@ void attach__look(struct attach_sources *sources, const struct btf *btf)
 	 * preempted).
 	 */
 	sources->multi_first = sources->multi && is_preempted();
+}
+
+static bool is_locked_down(void)
+{
+	FILE *file = fopen("/sys/kernel/security/lockdown", "re");
+	char modes[64] = "";
+	bool is;
+
+	if (!file)
+		return false;
+	is = fgets(modes, sizeof(modes), file) && strstr(modes, "[confidentiality]");
+	fclose(file);
+	return is;
+}
+
+const char *attach__why(int err)
+{
+	/* 524: ENOTSUPP, which only the kernel has: this architecture, or this many arguments, cannot have fentry. */
+	if (err == -524)
+		return "not supported here (ENOTSUPP)";
+	/* There is then no bpf_probe_read_kernel(): a program that calls it is refused as one that calls nonsense. */
+	if (err == -EINVAL && is_locked_down())
+		return "Invalid argument: BPF may not read kernel memory (lockdown=confidentiality)";
+	return strerror(-err);
 }

@@ -1,8 +1,9 @@
-# The collector and its BPF programs. $(OUTPUT)/copyscope.bpf.o is linked from one object per instrument.
+# The collector and its BPF programs, one unit for each instrument, linked to two objects: libbpf wants the kernel's BTF
+# for the whole of an object with CO-RE relocations or typed kernel symbols, and the sampler has neither.
 
 BPF_ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(shell uname -m)))
-BPF_UNITS := target sampler bytes calls functions zerocopy watch volume uring shape arrival
-BPF_OBJECTS := $(BPF_UNITS:%=$(OUTPUT)/bpf/%.bpf.o)
+HOOK_UNITS := target bytes calls functions zerocopy watch volume uring shape arrival
+SAMPLER_UNITS := target sampler
 BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-parameter -D__TARGET_ARCH_$(BPF_ARCH)
 
 COLLECTOR_OBJECTS := $(patsubst src/collector/%.c,$(OUTPUT)/collector.d/%.o,$(wildcard src/collector/*.c))
@@ -21,20 +22,22 @@ $(OUTPUT)/bpf/%.bpf.o: bpf/%.bpf.c $(VMLINUX_H) | $(OUTPUT)/bpf
 	$(call say,BPF,$@)
 	$(Q)$(CLANG) $(BPF_FLAGS) -I$(dir $(VMLINUX_H)) -Ibpf -MMD -MP -c $< -o $@
 
-$(OUTPUT)/copyscope.bpf.o: $(BPF_OBJECTS)
+$(OUTPUT)/copyscope.bpf.o: $(HOOK_UNITS:%=$(OUTPUT)/bpf/%.bpf.o)
+$(OUTPUT)/sampling.bpf.o: $(SAMPLER_UNITS:%=$(OUTPUT)/bpf/%.bpf.o)
+$(OUTPUT)/copyscope.bpf.o $(OUTPUT)/sampling.bpf.o:
 	$(call say,LINK,$@)
 	$(Q)bpftool gen object $@ $^
 
-$(OUTPUT)/copyscope.skel.h: $(OUTPUT)/copyscope.bpf.o
+$(OUTPUT)/%.skel.h: $(OUTPUT)/%.bpf.o
 	$(call say,SKEL,$@)
-	$(Q)bpftool gen skeleton $< name copyscope > $@
+	$(Q)bpftool gen skeleton $< name $* > $@
 
 # UAPI headers only: it must attach on kernels without BTF too.
 $(OUTPUT)/xdp_pass.bpf.o: bpf/xdp_pass.bpf.c | $(OUTPUT)
 	$(call say,BPF,$@)
 	$(Q)$(CLANG) -g -O2 -target bpf -Wall -Werror $(MULTIARCH_INCLUDE) -c $< -o $@
 
-$(OUTPUT)/collector.d/%.o: src/collector/%.c $(OUTPUT)/copyscope.skel.h | $(OUTPUT)/collector.d
+$(OUTPUT)/collector.d/%.o: src/collector/%.c $(OUTPUT)/copyscope.skel.h $(OUTPUT)/sampling.skel.h | $(OUTPUT)/collector.d
 	$(call say,CC,$@)
 	$(Q)$(CC) $(CFLAGS) -I$(OUTPUT) -Ibpf -MMD -MP -c $< -o $@
 

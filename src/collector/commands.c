@@ -6,6 +6,7 @@
 
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
+#include <sampling.skel.h>
 
 #include "bursts.h"
 #include "cells.h"
@@ -42,6 +43,13 @@ static int refuse(const char *command, const char *reason)
 	return say(json_pack("{s:s, s:s, s:s}", "event", "error", "command", command, "message", reason));
 }
 
+/* Of our own traffic; both objects have the globals of target.bpf.c. */
+static void aim(struct collector *collector, enum side side, pid_t tgid)
+{
+	probes__skeleton(collector->probes)->bss->target_tgid[side] = tgid;
+	collector->sampler_skel->bss->target_tgid[side] = tgid;
+}
+
 static int do_target(struct collector *collector, const char *arguments)
 {
 	char side[16];
@@ -53,11 +61,11 @@ static int do_target(struct collector *collector, const char *arguments)
 		if (strcmp(side, side_names[i]))
 			continue;
 		if (collector->watch.mode == WATCH_NOBODY)
-			probes__target(collector->probes, i, pid);
+			aim(collector, i, pid);
 		else
 			watch__add(probes__skeleton(collector->probes), pid);
 		if (roster__add(&collector->rosters[i], pid) && collector->sampler) {
-			int err = sampler__add(collector->sampler, probes__skeleton(collector->probes), pid);
+			int err = sampler__add(collector->sampler, collector->sampler_skel, pid);
 
 			if (err)
 				return refuse("target", strerror(-err));
@@ -103,7 +111,6 @@ static int close_all(struct collector *collector)
 
 static int open_one(struct collector *collector, const char *instrument)
 {
-	struct copyscope *skel = probes__skeleton(collector->probes);
 	int err;
 
 	if (!strcmp(instrument, "functions"))
@@ -113,7 +120,7 @@ static int open_one(struct collector *collector, const char *instrument)
 	if (!collector->ksyms)
 		return -EAGAIN;
 	if (!collector->sampler) {
-		err = sampler__open(&collector->sampler, skel, collector->frequency_hz,
+		err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz,
 				    collector->rosters);
 		if (err)
 			return err;
@@ -160,7 +167,6 @@ static int do_open(struct collector *collector, const char *arguments)
 
 static int do_close(struct collector *collector, const char *arguments)
 {
-	struct copyscope *skel = probes__skeleton(collector->probes);
 	json_int_t start = now_ns();
 	bool hooking = collector->hooking;
 	json_t *answer = json_object();
@@ -172,7 +178,7 @@ static int do_close(struct collector *collector, const char *arguments)
 	add_volume_at_switch(collector, answer, hooking);
 	err = close_all(collector);
 	if (!err && collector->ksyms)
-		samples = stacks__drain(collector->stacks, bpf_map__fd(skel->maps.stacks), collector->ksyms);
+		samples = stacks__drain(collector->stacks, bpf_map__fd(collector->sampler_skel->maps.stacks), collector->ksyms);
 	if (err || samples < 0) {
 		json_decref(answer);
 		return refuse("close", strerror(-(err ?: samples)));
@@ -208,12 +214,17 @@ static json_t *samples_so_far(struct collector *collector)
 	return collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
 }
 
+static json_t *losses(const struct collector *collector)
+{
+	return probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
+}
+
 /* For a live view: what the closed segments sampled. */
 static int do_samples(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
 	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_so_far(collector), "loss",
-			     probes__loss_json(collector->probes)));
+			     losses(collector)));
 }
 
 /* What function hooks counted so far. */
@@ -248,7 +259,7 @@ static int do_report(struct collector *collector, const char *arguments)
 			     "samples", samples_so_far(collector), "bytes", cells__bytes_json(skel),
 			     "calls", cells__calls_json(skel),
 			     "functions", probes__functions_json(collector->probes),
-			     "loss", probes__loss_json(collector->probes)));
+			     "loss", losses(collector)));
 }
 
 static const struct command {
@@ -302,8 +313,7 @@ int commands__serve(struct collector *collector)
 
 int commands__probe(struct collector *collector)
 {
-	int err = sampler__open(&collector->sampler, probes__skeleton(collector->probes), collector->frequency_hz,
-				collector->rosters);
+	int err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, collector->rosters);
 	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
 
 	probes__attach(collector->probes, "bytes");

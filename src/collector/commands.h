@@ -10,8 +10,11 @@
 #include "roster.h"
 #include "watch.h"
 
+struct sampling;
+
 struct collector {
 	struct probes *probes;
+	struct sampling *sampler_skel;
 	struct sampler *sampler;
 	struct stacks *stacks;
 	struct ksyms *ksyms;

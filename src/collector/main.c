@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include <bpf/libbpf.h>
+#include <sampling.skel.h>
 
 #include "commands.h"
 #include "counters.h"
@@ -213,6 +214,7 @@ static void raise_memlock(void)
 
 int main(int argc, char **argv)
 {
+	const struct watch *watch = &env.watch;
 	struct collector collector = {};
 	int err;
 
@@ -229,10 +231,14 @@ int main(int argc, char **argv)
 	collector.rosters[SIDE_SENDER].restless = env.watch.mode != WATCH_NOBODY;
 	if (env.watch.mode != WATCH_NOBODY)
 		names__watch();
+	else
+		watch = NULL;
 	err = stacks__new(&collector.stacks);
 	if (!err)
-		err = probes__open(&collector.probes, &env.calls, &env.functions_options,
-				   env.watch.mode == WATCH_NOBODY ? NULL : &env.watch);
+		err = sampler__load(&collector.sampler_skel, watch);
+	if (!err)
+		err = probes__open(&collector.probes, &env.calls, &env.functions_options, watch,
+				   collector.sampler_skel->maps.watched);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err),
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");
@@ -242,6 +248,7 @@ int main(int argc, char **argv)
 	stacks__free(collector.stacks);
 	sampler__close(collector.sampler);
 	probes__close(collector.probes);
+	sampling__destroy(collector.sampler_skel);
 	ksyms__free(collector.ksyms);
 	return err ? 1 : 0;
 }

@@ -26,6 +26,9 @@ struct probes {
 	struct calls_options calls;
 	struct windows *windows;
 	const struct watch *watch;
+	const struct bpf_map *watched;
+	/* The kernel has BTF. */
+	bool btf;
 };
 
 /* Reading a call's arguments needs no window: a watched program that makes few calls shall still show how it sends. */
@@ -41,7 +44,7 @@ static void drop(struct probes *probes)
 	probes->skel = NULL;
 }
 
-static int load(struct probes *probes, int only, int only_function, bool sampler)
+static int load(struct probes *probes, int only, int only_function)
 {
 	struct copyscope *skel = copyscope__open();
 	int err;
@@ -54,19 +57,16 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_program__set_autoload(tracepoints__program(skel, i), probes->hooks[i].state == STATE_READY &&
 							       (only == ALL || only == i));
-	err = functions__prepare(probes->functions, skel, only_function);
-	bpf_program__set_autoload(skel->progs.on_cpu_clock, sampler);
-	bpf_program__set_autoload(skel->progs.on_cpu_clock_elsewhere, sampler);
-	bpf_program__set_autoload(skel->progs.on_cycles, sampler);
-	bpf_program__set_autoload(skel->progs.on_llc_load_misses, sampler);
-	bpf_program__set_autoload(skel->progs.on_l1d_load_misses, sampler);
+	err = functions__prepare(probes->functions, skel, only_function) ?:
+	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->watched));
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
 	skel->rodata->time_one_in = windows__one_in(probes->calls.time_one_in);
 	if (probes->calls.time_one_in > SHAPES_PER_TIMED)
 		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
 	skel->rodata->count_at_socket = call_counting__at_socket(probes->hooks);
-	err = err ?: copyscope__load(skel);
+	if (!err && probes->btf)
+		err = copyscope__load(skel);
 	if (!err && only == ALL)
 		probes->skel = skel;
 	else
@@ -77,23 +77,23 @@ static int load(struct probes *probes, int only, int only_function, bool sampler
 /* Something was refused: find out what, one program at a time. */
 static void find_refused(struct probes *probes)
 {
-	int err = load(probes, ALL, FUNCTIONS_NONE, true);
+	int err = load(probes, ALL, FUNCTIONS_NONE);
 
 	if (!err)
 		drop(probes);
 	for (int i = 0; err && i < HOOK_CNT; i++) {
 		struct hook *hook = &probes->hooks[i];
-		int refused = hook->state == STATE_READY ? load(probes, i, FUNCTIONS_NONE, false) : 0;
+		int refused = hook->state == STATE_READY ? load(probes, i, FUNCTIONS_NONE) : 0;
 
 		if (!refused)
 			continue;
 		hook->state = STATE_REFUSED;
-		snprintf(hook->reason, sizeof(hook->reason), "load: %s", strerror(-refused));
+		snprintf(hook->reason, sizeof(hook->reason), "load: %s", attach__why(refused));
 	}
-	if (load(probes, NOTHING, FUNCTIONS_READ_COST, false))
+	if (load(probes, NOTHING, FUNCTIONS_READ_COST))
 		functions__refuse_read_cost(probes->functions);
 	for (int row = functions__next(probes->functions, 0); row >= 0; row = functions__next(probes->functions, row)) {
-		err = load(probes, NOTHING, row, false);
+		err = load(probes, NOTHING, row);
 		if (err)
 			functions__refuse(probes->functions, row, err);
 		else
@@ -106,17 +106,29 @@ static int load_what_works(struct probes *probes)
 	int row = functions__next(probes->functions, 0), err;
 
 	/* A policy that refuses one function refuses all (EPERM), and one alone says so sooner than all together. */
-	if (row >= 0 && load(probes, NOTHING, row, false) == -EPERM)
+	if (row >= 0 && load(probes, NOTHING, row) == -EPERM)
 		functions__refuse(probes->functions, row, -EPERM);
-	err = load(probes, ALL, FUNCTIONS_ALL, true);
+	err = load(probes, ALL, FUNCTIONS_ALL);
 	if (!err || err == -ENOMEM)
 		return err;
 	find_refused(probes);
-	return load(probes, ALL, FUNCTIONS_ALL, true);
+	return load(probes, ALL, FUNCTIONS_ALL);
+}
+
+/* Some kernels load what they do not attach; each row has at most two ways to fail. */
+static int load_what_attaches(struct probes *probes)
+{
+	int err = load_what_works(probes);
+
+	while (!err && functions__try(probes->functions, probes->skel)) {
+		drop(probes);
+		err = load_what_works(probes);
+	}
+	return err ?: functions__install(probes->functions, probes->skel);
 }
 
 int probes__open(struct probes **result, const struct calls_options *calls, const struct functions_options *functions,
-		 const struct watch *watch)
+		 const struct watch *watch, const struct bpf_map *watched)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
 	struct btf *btf;
@@ -126,17 +138,14 @@ int probes__open(struct probes **result, const struct calls_options *calls, cons
 		return -ENOMEM;
 	probes->calls = *calls;
 	probes->watch = watch;
+	probes->watched = watched;
 	btf = btf__load_vmlinux_btf();
-	tracepoints__find(probes->hooks, btf, btf ? 0 : -errno, functions->attach != ATTACH_NOTHING, watch);
+	probes->btf = btf;
+	tracepoints__find(probes->hooks, btf, functions->attach != ATTACH_NOTHING, watch);
 	err = functions__new(&probes->functions, btf, functions);
 	btf__free(btf);
-	err = err ?: load_what_works(probes);
-	/* Some kernels load what they do not attach; each row has at most two ways to fail. */
-	while (!err && functions__try(probes->functions, probes->skel)) {
-		drop(probes);
-		err = load_what_works(probes);
-	}
-	err = err ?: functions__install(probes->functions, probes->skel);
+	if (!err)
+		err = probes->btf ? load_what_attaches(probes) : load(probes, ALL, FUNCTIONS_NONE);
 	if (err)
 		probes__close(probes);
 	else
@@ -147,11 +156,6 @@ int probes__open(struct probes **result, const struct calls_options *calls, cons
 struct copyscope *probes__skeleton(struct probes *probes)
 {
 	return probes->skel;
-}
-
-void probes__target(struct probes *probes, enum side side, pid_t tgid)
-{
-	probes->skel->bss->target_tgid[side] = tgid;
 }
 
 static bool is_required(const struct probes *probes, enum hook_id id)
@@ -290,12 +294,13 @@ json_t *probes__functions_json(const struct probes *probes)
 	return functions__json(probes->functions, probes->skel);
 }
 
-json_t *probes__loss_json(const struct probes *probes)
+json_t *probes__loss_json(const struct probes *probes, const __u64 sampler_lost[LOSS_CNT])
 {
 	json_t *loss = json_object();
 
 	for (int what = 0; what < LOSS_CNT; what++)
-		json_object_set_new(loss, loss_names[what], json_integer(probes->skel->bss->lost[what]));
+		json_object_set_new(loss, loss_names[what],
+				    json_integer(probes->skel->bss->lost[what] + sampler_lost[what]));
 	for (int i = 0; i < HOOK_CNT; i++)
 		recursion__add(loss, hook_rows[i].id, tracepoints__program(probes->skel, i));
 	functions__add_losses(probes->functions, loss);

@@ -11,6 +11,7 @@
 #include "abi.h"
 #include "attach.h"
 
+struct bpf_map;
 struct copyscope;
 struct functions_options;
 struct probes;
@@ -26,20 +27,21 @@ struct calls_options {
 /*
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
- * functions: how to hook functions, and what to read. watch: NULL for our own traffic.
+ * Without the kernel's BTF no program can be loaded: every hook says so, and every cell is empty.
+ * functions: how to hook functions, and what to read. watch: NULL for our own traffic; watched: the sampler's map of whom.
  */
 int probes__open(struct probes **probes, const struct calls_options *calls, const struct functions_options *functions,
-		 const struct watch *watch);
-/* The skeleton, for the sampler and the cells. */
+		 const struct watch *watch, const struct bpf_map *watched);
+/* The skeleton, for the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);
-void probes__target(struct probes *probes, enum side side, pid_t tgid);
 /* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */
 int probes__attach(struct probes *probes, const char *instrument);
 /* Detaches all but the instrument "watch"; clocks of calls that are still open are forgotten. */
 int probes__detach(struct probes *probes);
 /* The record's hooks[] and loss{}. */
 json_t *probes__hooks_json(const struct probes *probes);
-json_t *probes__loss_json(const struct probes *probes);
+/* The record's loss{}, with what the programs of the sampler have lost. */
+json_t *probes__loss_json(const struct probes *probes, const __u64 sampler_lost[LOSS_CNT]);
 /* The record's functions{}. */
 json_t *probes__functions_json(const struct probes *probes);
 /* Of function hooks time one call in so many from now on (functions__gate). */

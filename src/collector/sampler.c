@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include <bpf/libbpf.h>
-#include <copyscope.skel.h>
+#include <sampling.skel.h>
 
 #include "bursts.h"
 #include "events.h"
@@ -15,6 +15,7 @@
 #include "pmu.h"
 #include "slices.h"
 #include "timer_rate.h"
+#include "watch.h"
 
 #define CACHE_MISS(cache) \
 	((cache) | (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
@@ -54,7 +55,7 @@ static void refuse(struct sampler *sampler, int event, const char *what, int err
 		 err ? strerror(-err) : "");
 }
 
-static struct bpf_program *counter_program(struct copyscope *skel, int event)
+static struct bpf_program *counter_program(struct sampling *skel, int event)
 {
 	switch (event) {
 	case SAMPLE_CYCLES:
@@ -67,7 +68,7 @@ static struct bpf_program *counter_program(struct copyscope *skel, int event)
 }
 
 /* One per CPU, all or nothing. */
-static int open_counters(struct sampler *sampler, struct copyscope *skel, int event)
+static int open_counters(struct sampler *sampler, struct sampling *skel, int event)
 {
 	struct perf_event_attr attr = {
 		.type = event_rows[event].type,
@@ -96,7 +97,7 @@ static int open_counters(struct sampler *sampler, struct copyscope *skel, int ev
 	return 0;
 }
 
-static int open_thread_timers(struct events *timers, struct copyscope *skel, struct perf_event_attr attr, pid_t pid)
+static int open_thread_timers(struct events *timers, struct sampling *skel, struct perf_event_attr attr, pid_t pid)
 {
 	char path[32];
 	struct dirent *entry;
@@ -137,7 +138,7 @@ static unsigned int timer_hz(const struct roster *roster, unsigned int frequency
 	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }
 
-static int open_timers(struct sampler *sampler, struct copyscope *skel, const struct roster rosters[SIDE_TARGETS], double duties[SIDES])
+static int open_timers(struct sampler *sampler, struct sampling *skel, const struct roster rosters[SIDE_TARGETS], double duties[SIDES])
 {
 	struct perf_event_attr attr = {
 		.type = event_rows[SAMPLE_CPU_CLOCK].type,
@@ -179,7 +180,27 @@ static int open_timers(struct sampler *sampler, struct copyscope *skel, const st
 	return err;
 }
 
-int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int frequency_hz,
+int sampler__load(struct sampling **result, const struct watch *watch)
+{
+	struct sampling *skel = sampling__open();
+	int err;
+
+	if (!skel)
+		return -errno;
+	if (watch) {
+		skel->rodata->watch_mode = watch->mode;
+		skel->rodata->watch_cgroup_id = watch->cgroup_id;
+		skel->rodata->watch_cgroup_level = watch->cgroup_level;
+	}
+	err = sampling__load(skel);
+	if (err)
+		sampling__destroy(skel);
+	else
+		*result = skel;
+	return err;
+}
+
+int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz,
 		  const struct roster rosters[SIDE_TARGETS])
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
@@ -210,7 +231,7 @@ int sampler__open(struct sampler **result, struct copyscope *skel, unsigned int 
 	return 0;
 }
 
-int sampler__add(struct sampler *sampler, struct copyscope *skel, pid_t pid)
+int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid)
 {
 	struct perf_event_attr attr = {
 		.type = event_rows[SAMPLE_CPU_CLOCK].type,

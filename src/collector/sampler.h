@@ -20,17 +20,20 @@
 #include "abi.h"
 #include "roster.h"
 
-struct copyscope;
+struct sampling;
 struct sampler;
+struct watch;
 
+/* Loads the programs. watch: NULL for our own traffic. Returns 0 or -errno. */
+int sampler__load(struct sampling **skel, const struct watch *watch);
 /*
  * Opens what this machine has, for the threads that the processes of each side have now. An event that cannot be opened says why
  * in the report. Nothing counts before sampler__enable(). Returns 0, or -errno when no event at all can be opened.
  */
-int sampler__open(struct sampler **sampler, struct copyscope *skel, unsigned int frequency_hz,
+int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz,
 		  const struct roster rosters[SIDE_TARGETS]);
 /* One more process of the first side; its timers start with the next sampler__enable(). Children need no call. */
-int sampler__add(struct sampler *sampler, struct copyscope *skel, pid_t pid);
+int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid);
 int sampler__enable(struct sampler *sampler);
 int sampler__disable(struct sampler *sampler);
 /* What one ns of a side's sampled cpu-clock stands for: time enabled / time armed, over all segments so far. */

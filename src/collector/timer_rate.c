@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include <bpf/libbpf.h>
-#include <copyscope.skel.h>
+#include <sampling.skel.h>
 
 #include "abi.h"
 #include "events.h"
@@ -22,7 +22,7 @@ static unsigned long long now_ns(void)
 }
 
 /* Samples that arrived, as a share of those that were due; negative when the timer cannot be opened. */
-static double arrived(struct copyscope *skel, unsigned int hz)
+static double arrived(struct sampling *skel, unsigned int hz)
 {
 	const volatile __u64 *samples = &skel->bss->samples_of_side[SIDE_OTHER];
 	const struct timespec trial = { .tv_nsec = TRIAL_NS };
@@ -48,7 +48,7 @@ static double arrived(struct copyscope *skel, unsigned int hz)
 	return err ? -1 : (double)(*samples - before) * NSEC_PER_SEC / ((double)took_ns * hz);
 }
 
-unsigned int timer_rate__find(struct copyscope *skel, unsigned int wanted_hz)
+unsigned int timer_rate__find(struct sampling *skel, unsigned int wanted_hz)
 {
 	unsigned int hz = SAFE_HZ < wanted_hz ? SAFE_HZ : wanted_hz;
 

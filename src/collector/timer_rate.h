@@ -3,12 +3,12 @@
 #ifndef COLLECTOR_TIMER_RATE_H
 #define COLLECTOR_TIMER_RATE_H
 
-struct copyscope;
+struct sampling;
 
 /*
  * Doubles a modest rate, up to wanted_hz, as long as nearly all samples of a few milliseconds arrive on one CPU.
  * 10 kHz is no trouble for a processor, and too much for one that is emulated.
  */
-unsigned int timer_rate__find(struct copyscope *skel, unsigned int wanted_hz);
+unsigned int timer_rate__find(struct sampling *skel, unsigned int wanted_hz);
 
 #endif

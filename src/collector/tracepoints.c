@@ -35,24 +35,22 @@ bool tracepoints__works(const struct hook *hook)
 }
 
 /* A FALLBACK row is wanted only where the row before it is missing. */
-void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, int err, bool functions, bool watched)
+void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched)
 {
 	for (int i = 0; i < HOOK_CNT; i++) {
 		const struct hook_row *row = &hook_rows[i];
 		struct hook *hook = &hooks[i];
 		char type[96];
 
-		if (!btf) {
-			hook->state = STATE_MISSING;
-			snprintf(hook->reason, sizeof(hook->reason),
-				 "/sys/kernel/btf/vmlinux: %s: this kernel has no BTF; the sampler still works: "
-				 "--instruments sampler", strerror(-err));
-			continue;
-		}
 		if ((!functions && !strcmp(row->instrument, "functions")) ||
 		    (!watched && watch__owns(row->instrument))) {
 			hook->state = STATE_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
+			continue;
+		}
+		if (!btf) {
+			hook->state = STATE_MISSING;
+			snprintf(hook->reason, sizeof(hook->reason), "%s", NO_BTF);
 			continue;
 		}
 		if (row->need == FALLBACK && hooks[i - 1].state == STATE_READY) {

@@ -36,8 +36,8 @@ struct hook {
 	char reason[160];
 };
 
-/* Presence, from BTF; btf NULL: err says why there is none. functions, watched: whether their rows are wanted. */
-void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, int err, bool functions, bool watched);
+/* Presence, from BTF; btf NULL: there is none. functions, watched: whether their rows are wanted. */
+void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched);
 /* It can be attached, as far as is known. */
 bool tracepoints__works(const struct hook *hook);
 struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id);
