@@ -75,7 +75,7 @@ def test_hooks_and_sampler() -> None:
     assert rows["spare (skb_copy)"].status == "ok"
     assert rows["nice (skb_copy)"].status == "limited" and not rows["nice (skb_copy)"].essential
     must = rows["must (skb_copy)"]
-    assert (must.status, must.fact, must.essential) == ("missing", "refused: EPERM", True)
+    assert (must.status, must.fact, must.essential) == ("limited", "refused: EPERM", False)
     assert rows["cpu-clock"].fact == "can be sampled, in ns"
 
 
@@ -190,7 +190,8 @@ def test_kernel_rows_where_nothing_is_allowed(tmp_path: Path) -> None:
     closed = {**MACHINE, "pmu": [], "lockdown": "confidentiality", "perf_event_paranoid": None}
     closed["sysctls"] = {"net.core.bpf_jit_enable": "0"}
     rows = by_name(doctor_machine.check_kernel(closed, tmp_path))
-    assert rows["BTF"].status == rows["symbols"].status == rows["CAP_BPF"].status == "missing"
+    assert rows["symbols"].status == rows["CAP_BPF"].status == "missing"
+    assert rows["BTF"].status == "limited" and not rows["BTF"].essential
     assert rows["perf events"].status == "missing"
     assert rows["BPF JIT"].status == rows["lockdown"].status == rows["PMU"].status == "limited"
     assert all(row.advice for row in rows.values() if row.status != "ok")

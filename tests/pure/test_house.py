@@ -32,6 +32,7 @@ ROOM_OF = {
     "sweep_runner": "sweep",
     "results": "results",
     "plan": "plan",
+    "run_plan": "plan",
     "options": "plan",
     "profile_arguments": "plan",
     "experiment": "plan",

@@ -226,7 +226,8 @@ def test_a_hook_that_is_missing_leaves_its_reason() -> None:
     builders.hook_of(raw, "copy_out_bytes").update(missing)
     full = ledger.derive(raw)
     row = next(r for r in rows(full, "copy_out") if r["context"] == "process")
-    assert row["bytes"] is None and "no such tracepoint" in row["reasons"]["bytes"]
+    assert (row["bytes"], row["bytes_method"]) == (29_100 * 65_536, "derived")
+    assert row["calls"] is None and "no such tracepoint" in row["reasons"]["calls"]
     assert next(i for i in full["identities"] if i["name"] == "received_split")["holds"] is None
     assert record.validate(full) == []
 

@@ -143,3 +143,32 @@ def test_a_segment_that_was_cut_off_is_in_the_kernels_counts_only() -> None:
     assert identity(ledger.derive(whole), "sent_bytes")["holds"]
     raw["run"] |= {"interrupted": False, "errors": []}
     assert identity(ledger.derive(raw), "sent_bytes")["holds"] is False
+
+
+NO_BTF = "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF"
+
+
+def without_hooks(impl: str) -> Record:
+    """A run on a kernel where the sampler works and no hook does."""
+    raw = builders.raw_record(impl, arms=("unprobed", "ledger"))
+    raw["run"]["bytes_arm"] = None
+    raw["bytes"] = []
+    for row in raw["hooks"]:
+        row |= {"state": "missing", "how": None, "reason": NO_BTF}
+    return ledger.derive(raw)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_without_hooks_the_sampled_ledger_stands_and_the_rest_says_why(impl: str) -> None:
+    full = without_hooks(impl)
+    assert full["verdict"]["valid"] and record.validate(full) == []
+    for side, account in (("sender", "copy_in"), ("receiver", "copy_out")):
+        row = next(row for row in full["ledger"] if row["account"] == account and row["context"] == "process")
+        assert row["side"] == side and row["cpu_ns"] is not None and row["bytes_method"] == "derived"
+        assert row["calls"] is None and NO_BTF in row["reasons"]["calls"]
+    counted = ["sent_bytes", "sent_split", "received_bytes", "received_split", "sent_calls", "received_calls"]
+    references = ["referenced_split", "zerocopy_calls"] if impl == "zero_copy" else []
+    for name in (*counted, *references, "timed_calls"):
+        assert identity(full, name)["holds"] is None and NO_BTF in identity(full, name)["reason"]
+    text = report(full, verbose=False)
+    assert text.replace("\n", " ").count("BTF") >= 3 and "None" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from copyscope.profile_arguments import parser
 from copyscope.render.evidence import hook_lines, loss_lines
 from copyscope.render.exact_table import exact_lines
 from copyscope.render.ledger_table import account_lines
-from copyscope.tier import choose_tier
+from copyscope.run_plan import RunPlan
+from copyscope.tier import choose_tier, why_not
 
 TRAFFIC = Traffic((), (), {"in_file": False, "size_bytes": 65536})
 REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation not permitted"}
@@ -120,13 +122,44 @@ def test_auto_has_a_plan_for_either_tier() -> None:
     plan = make_plan(args, parse_instruments("auto"), TRAFFIC, seed=1)
     assert plan.functions and plan.otherwise is not None and not plan.otherwise.functions
     args.instruments = ",".join(SAMPLED)
-    assert make_plan(args, SAMPLED, TRAFFIC, seed=1) == plan.otherwise
+    assert make_plan(args, SAMPLED, TRAFFIC, seed=1) == replace(plan.otherwise, otherwise=None)
+
+
+@pytest.mark.parametrize(
+    ("options", "ways"),
+    [
+        ([], [("bytes", "calls", "functions", "sampler"), ("bytes", "calls", "sampler"), ("sampler",)]),
+        (["--messages", "23"], [("bytes", "calls", "sampler"), ("sampler",)]),
+        (["--instruments", "sampler"], [("bytes", "sampler"), ("sampler",)]),
+        (["--instruments", "counters"], [("bytes",), ()]),
+        (["--instruments", "calls"], [("calls",)]),
+        (["--compare-tiers"], [("bytes", "calls", "functions", "sampler")]),
+    ],
+)
+def test_what_was_not_asked_for_by_name_is_done_without(
+    options: list[str], ways: list[tuple[str, ...]]
+) -> None:
+    args = parser().parse_args(options)
+    plan: RunPlan | None = make_plan(args, parse_instruments(args.instruments), TRAFFIC, seed=1)
+    found = []
+    while plan is not None:
+        found.append(tuple(sorted({name for probes in plan.probes.values() for name in probes})))
+        plan = plan.otherwise
+    assert found == ways
+
+
+def test_an_instrument_is_not_there_without_a_hook_that_it_needs() -> None:
+    absent = {"instrument": "calls", "symbol": "sys_enter", "state": "missing", "reason": "no BTF"}
+    rows = [hook("send", **REFUSED, required=True), hook("spare", **{**absent, "symbol": "none"})]
+    rows.append(hook("enter", **absent, required=True))
+    assert why_not(("functions", "bytes"), rows) is None
+    assert why_not(("bytes", "calls"), rows) == "sys_enter: missing: no BTF"
 
 
 def test_auto_does_not_mix_samples_and_function_hooks_in_one_segment() -> None:
     args = parser().parse_args(["--messages", "23"])
     plan = make_plan(args, parse_instruments("auto"), TRAFFIC, seed=1)
-    assert not plan.functions and plan.otherwise is None
+    assert not plan.functions and plan.otherwise is not None and not plan.otherwise.functions
 
 
 def test_functions_by_name_have_no_other_plan() -> None:

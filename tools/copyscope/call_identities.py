@@ -15,6 +15,7 @@ from copyscope.segments import (
     select,
     spliced_total,
     total,
+    why_no_calls,
     zerocopy_total,
 )
 
@@ -50,7 +51,7 @@ def timed_calls(record: Record) -> Identity:
     name, what = "timed_calls", "send calls made = send calls seen by the call timer (calls segments)"
     segments = select(record, "calls")
     if not segments:
-        return unchecked(name, what, "calls", "no segment timed the system calls")
+        return unchecked(name, what, "calls", why_no_calls(record))
     made: dict[str, int] = {}
     for segment in segments:
         for syscall, calls in segment["sender"]["send_syscalls"].items():
@@ -68,11 +69,11 @@ def timed_calls(record: Record) -> Identity:
 def kernel_zerocopy_calls(record: Record) -> Identity | None:
     """Zero-copy sends that the kernel counted against those that the program made."""
     name, what = "zerocopy_calls", "zero-copy sends made = zero-copy sends counted"
-    made = zerocopy_total(byte_segments(record), "sends")
-    if made is None:
+    if zerocopy_total(measured(record), "sends") is None:
         return None
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
-    if kernel is None or kernel.zerocopy_calls is None:
+    made = zerocopy_total(byte_segments(record), "sends")
+    if kernel is None or kernel.zerocopy_calls is None or made is None:
         return unchecked(name, what, "calls", why_blind(record, kernel))
     return compare(name, what, made, kernel.zerocopy_calls, "calls")
 

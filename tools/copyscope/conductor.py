@@ -18,9 +18,10 @@ from copyscope.counters import EVENTS, SENDER_EVENTS
 from copyscope.errors import RunError, UsageError
 from copyscope.perf_stat import PerfStat
 from copyscope.plan import Segment
+from copyscope.run_plan import RunPlan
 from copyscope.segments import WARM_UP
-from copyscope.tier import Tier, choose_tier
-from copyscope.topology import LinkSettings, Topology, TopologyError, open_topology
+from copyscope.tier import Tier
+from copyscope.topology import Topology, TopologyError, open_topology
 
 SIDES = ("sender", "receiver")
 START_S = 15.0
@@ -44,39 +45,6 @@ class Steps(Protocol):
     def done(self) -> None: ...
 
     def expect(self, total: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """Everything that one run does, resolved; made by commands/profile.py."""
-
-    kind: str
-    link: LinkSettings
-    send_options: tuple[str, ...]
-    receive_options: tuple[str, ...]
-    segments: tuple[Segment, ...]
-    probes: dict[str, tuple[str, ...]]
-    messages: int | None
-    warmup_s: float
-    frequency_hz: int
-    size_bytes: int
-    # How many calls are timed; None: the default, and of those with hooked functions what the warm-up says.
-    gate: gate.Gate | None
-    counters: bool
-    seed: int
-    # Calls are counted where they return: some of them pass the socket in pieces.
-    count_returns: bool = False
-    attach: str = "any"
-    copy_in: str = "any"
-    count: str | None = None
-    keep: str | None = None
-    # What to do on a kernel that takes no function hooks; None: such a kernel is an error.
-    otherwise: "RunPlan | None" = None
-
-    @property
-    def functions(self) -> bool:
-        """Whether any arm hooks functions."""
-        return any("functions" in probes for probes in self.probes.values())
 
 
 @dataclass
@@ -157,12 +125,7 @@ class Conductor:
             self.raw.kept = topology.keep(plan.keep)
         self._start_traffic(topology)
         ready = collector.expect("ready", LOAD_S)
-        self.raw.tier = choose_tier(plan.functions, ready["hooks"], by_name=plan.otherwise is None)
-        if plan.functions and not self.raw.tier.exact:
-            if plan.otherwise is None:
-                raise RunError(f"{self.raw.tier.reason}; use --instruments auto")
-            self.plan = plan = plan.otherwise
-            self.steps.expect(len(plan.segments))
+        self.plan = plan = self._choose_plan(ready["hooks"])
         self.raw.bytes_arm = next((arm for arm, probes in plan.probes.items() if "bytes" in probes), None)
         for side in SIDES:
             collector.ask(f"target {side} {self._children[side].pid}", "target")
@@ -187,7 +150,7 @@ class Conductor:
             self._keep_segment(-1, -1, WARM_UP, began_ns, before_warmup)
         self.raw.machine["steal_percent"] = None
         self._exit.callback(self._record_steal, steal_before)
-        if self.raw.tier.exact:
+        if self.raw.tier and self.raw.tier.exact:
             self.raw.tier = self.raw.tier.gated(plan.gate or self._choose_gate())
 
     def _choose_gate(self) -> gate.Gate:
@@ -198,6 +161,12 @@ class Conductor:
         chosen = gate.choose_by(self.plan.size_bytes, counted, warm_up, self.raw.segments[-1])
         collector.ask(f"gate {chosen.one_in}", "gate")
         return chosen
+
+    def _choose_plan(self, hooks: list[dict[str, Any]]) -> RunPlan:
+        plan, self.raw.tier = self.plan.on_this_kernel(hooks)
+        if plan is not self.plan:
+            self.steps.expect(len(plan.segments))
+        return plan
 
     def _start_traffic(self, topology: Topology) -> None:
         address = topology.addresses["sender"]

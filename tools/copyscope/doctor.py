@@ -21,6 +21,11 @@ from copyscope.topology import LinkSettings, TopologyError, open_topology
 # Trying every function hook takes seconds on an old kernel under emulation.
 PROBE_TIMEOUT_S = 60.0
 COUNTED_S = 0.02
+# What a profile does without the hooks of an instrument.
+WITHOUT = {
+    "bytes": "none: time is sampled, bytes are those that the programs count",
+    "calls": "none: time is sampled, no system call is timed",
+}
 
 
 def diagnose() -> Diagnosis:
@@ -122,11 +127,11 @@ def _hook_findings(hooks: list[dict[str, Any]]) -> Iterable[Finding]:
                 if hook["state"] == "attached"
                 else f"not needed: {hook['reason']}"
             )
-            yield Finding("hooks", name, "ok", fact, essential=needed)
+            yield Finding("hooks", name, "ok", fact)
         else:
-            advice = "use a kernel with BTF and BPF tracing" if needed else "none: its numbers will be n/a"
+            advice = WITHOUT.get(hook["instrument"], "none") if needed else "none: its numbers will be n/a"
             fact = f"{hook['state']}: {hook.get('reason') or 'no reason given'}"
-            yield Finding("hooks", name, "missing" if needed else "limited", fact, advice, needed)
+            yield Finding("hooks", name, "limited", fact, advice)
 
 
 def _function_findings(hooks: list[dict[str, Any]], *, any_tried: bool) -> Iterable[Finding]:

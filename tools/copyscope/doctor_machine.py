@@ -65,9 +65,9 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
 
 def _btf(root: Path) -> Finding:
     if (root / "sys/kernel/btf/vmlinux").exists():
-        return Finding("kernel", "BTF", "ok", "/sys/kernel/btf/vmlinux", essential=True)
-    advice = "use a kernel with CONFIG_DEBUG_INFO_BTF=y"
-    return Finding("kernel", "BTF", "missing", "no type information of the kernel", advice, essential=True)
+        return Finding("kernel", "BTF", "ok", "/sys/kernel/btf/vmlinux")
+    fact = "/sys/kernel/btf/vmlinux: missing: nothing can be hooked, no other program watched; samples work"
+    return Finding("kernel", "BTF", "limited", fact, "use a kernel with CONFIG_DEBUG_INFO_BTF=y")
 
 
 def _symbols(machine: Mapping[str, Any], root: Path) -> Finding:
@@ -102,10 +102,9 @@ def _lockdown(machine: Mapping[str, Any]) -> Finding:
     if mode is None:
         return Finding("kernel", "lockdown", "ok", "not known to be on; each hook is tried")
     if mode == "confidentiality":
+        fact = "confidentiality: kprobes, tracefs and BPF programs that read kernel memory are refused"
         advice = "boot without lockdown=confidentiality (secure boot policy)"
-        return Finding(
-            "kernel", "lockdown", "limited", "confidentiality: kprobes and perf are refused", advice
-        )
+        return Finding("kernel", "lockdown", "limited", fact, advice)
     return Finding("kernel", "lockdown", "ok", str(mode))
 
 

@@ -118,9 +118,9 @@ def referenced_split(record: Record) -> Identity | None:
     Pages of a file have no completions; what the program gave as such then stands on the right.
     """
     name, what = "referenced_split", "bytes sent by reference = deferred + silent + zero-copy"
-    segments = byte_segments(record)
-    if not gives_references(segments):
+    if not gives_references(measured(record)):
         return None
+    segments = byte_segments(record)
     kernel = payload.counted(record, "sender", payload.SEND_HOOK)
     if kernel is None or kernel.zerocopy_bytes is None:
         return unchecked(name, what, "bytes", why_blind(record, kernel))

@@ -5,13 +5,14 @@ import json
 import os
 import subprocess
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from copyscope import gate, paths
-from copyscope.conductor import RunPlan
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.plan import (
+    HOOKLESS,
     SAMPLED,
     Segment,
     all_at_once,
@@ -23,6 +24,7 @@ from copyscope.plan import (
     place,
     schedule_segments,
 )
+from copyscope.run_plan import RunPlan
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
 # Exit statuses of `traffic --check` (src/traffic/options.h).
@@ -128,23 +130,34 @@ def resolve_traffic(args: argparse.Namespace) -> Traffic:
 
 
 def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
-    """The plan of one run. Raises UsageError for a duration that is too short."""
-    plan = _plan_with(args, instruments, traffic, seed)
-    if args.instruments != "auto" or args.compare_tiers:
-        return plan
-    sampled = _plan_with(args, SAMPLED, traffic, seed)
-    # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
-    return sampled if args.messages is not None else replace(plan, otherwise=sampled)
+    """The plan of one run, and what to do otherwise. Raises UsageError for a duration that is too short."""
+    auto = args.instruments == "auto" and not args.compare_tiers
+    ways = [(instruments, True)]
+    if auto:
+        # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
+        ways = [(SAMPLED, True)] if args.messages is not None else [*ways, (SAMPLED, True)]
+    # Hooks that were asked for by name are not done without; those that count bytes nobody names.
+    if auto or set(instruments) <= set(HOOKLESS):
+        ways.append((tuple(name for name in instruments if name in HOOKLESS), False))
+    plans = [_plan_with(args, names, traffic, seed, counts_bytes=counts) for names, counts in ways]
+    return reduce(lambda otherwise, plan: replace(plan, otherwise=otherwise), reversed(plans))
 
 
 def _plan_with(
-    args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int
+    args: argparse.Namespace,
+    instruments: tuple[str, ...],
+    traffic: Traffic,
+    seed: int,
+    *,
+    counts_bytes: bool,
 ) -> RunPlan:
     arms = arm_probes(instruments, compared=args.compare_tiers)
+    if not counts_bytes:
+        arms = {arm: probes for arm, probes in bytes_apart(arms).items() if arm != "bytes"}
     segments: list[Segment] = []
     probes = all_at_once(arms)
     if args.messages is None:
-        arms = bytes_apart(arms)
+        arms = bytes_apart(arms) if counts_bytes else arms
         segments = schedule_segments(args.duration, tuple(arms), seed)
         probes = dict(arms.items())
     return RunPlan(

@@ -91,15 +91,13 @@ def counted(record: Record, side: str, hook: str) -> Counted | None:
 
 def why_uncounted(record: Record, hook: str) -> str:
     """Why the kernel counted nothing there, in the collector's words where it has any."""
+    rows = [row for row in record["hooks"] if row["id"].startswith(hook)]
+    if rows and not any(row["state"] in WORKING for row in rows):
+        return f"{rows[0]['symbol']}: {rows[0]['state']}: {rows[0]['reason'] or 'no reason given'}"
     absent = why_no_bytes(record)
     if absent:
         return absent
-    if not record["hooks"]:
-        return "the collector gave no report"
-    for row in record["hooks"]:
-        if row["id"].startswith(hook):
-            return f"{row['symbol']}: {row['state']}: {row['reason'] or 'no reason given'}"
-    return f"{hook}: not among the hooks of this run"
+    return f"{hook}: not among the hooks of this run" if record["hooks"] else "the collector gave no report"
 
 
 def gathers(record: Record) -> bool | None:
@@ -244,14 +242,13 @@ def _silent(record: Record, silent_high_ns: float) -> Flow:
 
 
 def _copy_out(record: Record) -> Flow:
-    kernel = counted(record, "receiver", COPY_OUT_HOOK)
-    if kernel is None:
-        reason = why_uncounted(record, COPY_OUT_HOOK)
-        return Flow(bytes_reason=reason, calls_reason=reason)
-    if not counted_apart(record):
-        return Flow(kernel.bytes, "exact", kernel.calls, bytes_by=KERNEL)
     segments = select(record, "ledger")
     copied = total(segments, "receiver", "bytes") - total(segments, "receiver", "truncated_bytes")
+    kernel = counted(record, "receiver", COPY_OUT_HOOK)
+    if kernel is None:
+        return Flow(copied, "derived", calls_reason=why_uncounted(record, COPY_OUT_HOOK))
+    if not counted_apart(record):
+        return Flow(kernel.bytes, "exact", kernel.calls, bytes_by=KERNEL)
     if not copied:
         return Flow(0, "exact", 0)
     if not kernel.bytes:

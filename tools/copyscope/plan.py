@@ -14,6 +14,8 @@ Placement = Literal["split", "same", "none"]
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
 # What `auto` takes where the kernel allows no function hooks; where it does, these and functions.
 SAMPLED = ("counters", "calls", "sampler")
+# What works where no hook does: on kernels without BTF.
+HOOKLESS = ("counters", "sampler")
 # What the function hooks can count (src/collector/counters.c), at most so many at once.
 COUNTABLE = (
     *("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"),

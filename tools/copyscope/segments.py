@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
+
+from copyscope.tier import why_not
 
 Record = dict[str, Any]
 Segment = dict[str, Any]
@@ -58,8 +60,23 @@ def byte_segments(record: Record) -> list[Segment]:
 
 def why_no_bytes(record: Record) -> str | None:
     """Why the kernel counted no bytes, when no segment had the hooks for it; None when one had."""
-    arm = record["run"].get("bytes_arm") or "ledger"
-    return None if byte_segments(record) else f"no segment of the arm {arm} in this run"
+    if byte_segments(record):
+        return None
+    return why_no_ledger(record) or "no segment of the arm bytes in this run"
+
+
+def why_no_calls(record: Mapping[str, Any]) -> str:
+    """Why no system call was timed in a run without such a segment."""
+    return why_not(("calls",), record["hooks"]) or "no segment timed the system calls"
+
+
+def used(record: Record, instrument: str) -> bool:
+    """Whether a segment of this run was to have the hooks of this instrument."""
+    if instrument in ("bytes", "copies"):
+        return bool(byte_segments(record))
+    if instrument in ("calls", "functions"):
+        return bool(select(record, instrument))
+    return True
 
 
 def counted_apart(record: Record) -> bool:

@@ -1,4 +1,4 @@
-"""Which tier a run is of: exact (functions are hooked), or sampled; and why. Pure."""
+"""Which tier a run is of, exact (functions are hooked) or sampled; what cannot be attached; and why. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from copyscope.gate import Gate
 
+WORKS = ("available", "attached")
 # The ways of hooking a function; the tracepoints beside them are hooked by tp_btf.
 HOW = ("fentry", "kprobe.multi", "kprobe", "call-site")
 
@@ -43,7 +44,7 @@ def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bo
     if not required:
         return Tier(False, "function hooks: this collector has none")
     for row in required:
-        if row["state"] not in ("available", "attached"):
+        if row["state"] not in WORKS:
             return Tier(False, f"function hooks: refused by this kernel ({row['symbol']}: {row['reason']})")
         if row["how"] == "kprobe" and not by_name:
             return Tier(
@@ -71,3 +72,15 @@ def failed_hooks(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         and hook["state"] in ("missing", "refused")
         and (exact or hook["instrument"] != "functions")
     ]
+
+
+def why_not(instruments: Iterable[str], hooks: Iterable[Mapping[str, Any]]) -> str | None:
+    """The first hook of these instruments that they cannot do without and that is not there; None: all are.
+
+    What function hooks need is choose_tier()'s.
+    """
+    wanted = set(instruments) - {"functions"}
+    for hook in hooks:
+        if hook["instrument"] in wanted and hook["required"] and hook["state"] in ("missing", "refused"):
+            return f"{hook['symbol']}: {hook['state']}: {hook['reason'] or 'no reason given'}"
+    return None

@@ -11,10 +11,10 @@ from copyscope.segments import (
     Record,
     measured,
     select,
+    used,
     wall_ns,
     zerocopy_total,
 )
-from copyscope.tier import failed_hooks
 
 MOST_LOSS_SHARE = 0.001
 
@@ -118,8 +118,12 @@ def below_the_shortest(record: Record, why: str) -> list[str]:
 
 
 def missing_hooks(record: Record) -> list[str]:
-    """Hooks that the ledger cannot do without and that did not attach."""
-    return [f"hook {h['id']}: {h['state']}: {h['reason'] or 'no reason given'}" for h in failed_hooks(record)]
+    """Hooks that an instrument of this run cannot do without and that did not attach."""
+    return [
+        f"hook {h['id']}: {h['state']}: {h['reason'] or 'no reason given'}"
+        for h in record["hooks"]
+        if h["required"] and h["state"] in ("missing", "refused") and used(record, h["instrument"])
+    ]
 
 
 def zerocopy_section(

@@ -9,6 +9,7 @@ from typing import Any
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
+from copyscope.segments import why_no_calls
 from copyscope.tier import failed_hooks
 from rich.text import Text
 
@@ -29,7 +30,7 @@ def call_lines(record: Record, width: int) -> list[Text]:
     )
     if not calls:
         ran = any("calls" in segment["arm"] for segment in record["run"]["segments"])
-        why = "the collector counted none" if ran else "no segment timed the system calls"
+        why = "the collector counted none" if ran else why_no_calls(record)
         return lines + wrap(f"n/a: {why}", width, indent=2, style="dim")
     table = Table(
         [
@@ -251,8 +252,11 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
         lines += labelled("tier", f"{run['tier']}: {run['tier_reason']}", width)
     if verbose:
         return lines + _hook_table(hooks, width)
+    absent: dict[str, list[str]] = defaultdict(list)  # state and reason -> symbols
     for hook in failed_hooks(record):
-        lines += labelled("", f"{hook['symbol']} {hook['state']}: {hook['reason']}", width, style="red")
+        absent[f"{hook['state']}: {hook['reason']}"].append(hook["symbol"])
+    for why, symbols in absent.items():
+        lines += labelled("", f"{', '.join(dict.fromkeys(symbols))} {why}", width, style="red")
     return lines
 
 

@@ -17,7 +17,6 @@ from copyscope.child import Child, Message
 from copyscope.counters import EVENTS, all_unsupported
 from copyscope.errors import RunError
 from copyscope.plan import Segment
-from copyscope.tier import choose_tier
 from copyscope.watch import pace, path, processes
 from copyscope.watch.command import HeldCommand
 from copyscope.watch.connections import Connection, Snapshots
@@ -126,16 +125,7 @@ class Watcher:
         self._look_at_connections()
 
     def _choose_tier(self, hooks: list[dict[str, Any]]) -> None:
-        plan = self.plan
-        self.seen.tier = choose_tier(plan.functions, hooks, by_name=plan.otherwise is None)
-        if not plan.functions:
-            return
-        if self.seen.tier.exact:
-            self.seen.tier = self.seen.tier.gated(plan.gate)
-            return
-        if plan.otherwise is None:
-            raise RunError(f"{self.seen.tier.reason}; use --instruments auto")
-        self.plan = plan.otherwise
+        self.plan, self.seen.tier = self.plan.on_this_kernel(hooks)
 
     def _unwatched(self) -> list[pace.Reading]:
         """How fast the program goes with nothing attached; a command of ours has no such time."""

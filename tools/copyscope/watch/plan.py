@@ -10,9 +10,10 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.child import Message
+from copyscope.errors import RunError
 from copyscope.gate import Gate
 from copyscope.plan import Segment
-from copyscope.tier import Tier
+from copyscope.tier import Tier, choose_tier, why_not
 from copyscope.watch import schedule
 from copyscope.watch.pace import Reading
 from copyscope.watch.printed import Output
@@ -44,6 +45,25 @@ class WatchPlan:
     def functions(self) -> bool:
         """Whether any arm hooks functions."""
         return any("functions" in probes for probes in self.probes.values())
+
+    def on_this_kernel(self, hooks: list[dict[str, Any]]) -> tuple[WatchPlan, Tier]:
+        """This plan, or what is to be done otherwise where no function can be hooked.
+
+        Raises RunError where nothing else is to be done.
+        """
+        plan = self
+        tier = choose_tier(plan.functions, hooks, by_name=plan.otherwise is None)
+        if plan.functions and tier.exact:
+            tier = tier.gated(plan.gate)
+        elif plan.functions:
+            if plan.otherwise is None:
+                raise RunError(f"{tier.reason}; use --instruments auto")
+            plan = plan.otherwise
+        # Nothing but the hooks knows what a program moves that does not say it.
+        why = why_not({"watch", *(name for probes in plan.probes.values() for name in probes)}, hooks)
+        if why is not None:
+            raise RunError(f"a program of somebody else cannot be watched on this kernel: {why}")
+        return plan, tier
 
     def collector(self) -> list[str]:
         """The collector's command line."""

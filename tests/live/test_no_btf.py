@@ -1,0 +1,105 @@
+"""What a kernel does not have, hidden: without BTF the sampler works, and all else says why it does not."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import paths
+from profiling import LAUNCH, SLOW, broken_identities, is_root
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+DOCTOR = [sys.executable, str(paths.ROOT / "tools" / "doctor.py")]
+BTF = Path("/sys/kernel/btf")
+KPROBES = Path("/sys/bus/event_source/devices/kprobe")
+NO_BTF = "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF"
+# What only a hook could have counted.
+HOOKED = ("sent_bytes", "sent_split", "received_bytes", "received_split", "sent_calls", "timed_calls")
+
+
+def without(hidden: Path, *argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run it where this directory is empty."""
+    mount = 'mount -t tmpfs hidden "$0" && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount, str(hidden.resolve()), *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60 * SLOW,
+    )
+    assert done.returncode == status, f"{argv}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def sampled(*options: str) -> dict[str, Any]:
+    """The record of a run without BTF; it is valid, and each row of a copy has its time and its bytes."""
+    record: dict[str, Any] = json.loads(without(BTF, *LAUNCH, "--quiet", "--json", "-", *options).stdout)
+    assert record["verdict"]["valid"] and broken_identities(record) == []
+    assert {hook["state"] for hook in record["hooks"]} <= {"missing", "unused"}
+    assert all(NO_BTF in hook["reason"] for hook in record["hooks"] if hook["state"] == "missing")
+    return record
+
+
+def refused(*options: str) -> str:
+    """What a run without BTF that cannot be says, in one line."""
+    said = without(BTF, *LAUNCH, "--quiet", *options, status=1).stderr
+    assert said.count("\n") == 1 and NO_BTF in said
+    return said
+
+
+@pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
+@pytest.mark.parametrize("instruments", ["auto", "sampler"])
+def test_without_btf_the_ledger_is_sampled(impl: str, instruments: str) -> None:
+    record = sampled("--impl", impl, "--instruments", instruments, "--duration", f"{2 * SLOW:g}")
+    assert record["run"]["tier"] == "sampled"
+    assert NO_BTF in record["run"]["tier_reason"] or instruments != "auto"
+    copies = {"one_copy": ("copy_in", "copy_out"), "zero_copy": ("pin", "deferred", "copy_out")}[impl]
+    for account in copies:
+        row = next(row for row in record["ledger"] if row["account"] == account and row["bytes"])
+        assert row["method"] == "sampled"
+    assert sum(row["cpu_ns"] or 0 for row in record["ledger"]) > 0
+    identities = {row["name"]: row for row in record["identities"]}
+    for name in HOOKED:
+        assert identities[name]["holds"] is None and NO_BTF in identities[name]["reason"]
+    # Nobody of ours counted these.
+    assert identities["acked_bytes"]["holds"] and identities["delivered"]["holds"]
+
+
+def test_without_btf_a_fixed_count_is_sampled() -> None:
+    record = sampled("--impl", "one_copy", "--messages", "2000")
+    assert [segment["arm"] for segment in record["run"]["segments"]] == ["ledger"]
+
+
+@pytest.mark.parametrize(
+    "options", [["--instruments", "functions"], ["--instruments", "calls"], ["--compare-tiers"]]
+)
+def test_without_btf_hooks_that_were_asked_for_are_refused(options: list[str]) -> None:
+    assert "--instruments auto" in refused("--impl", "one_copy", *options)
+
+
+@pytest.mark.parametrize("options", [["--pid", "1", "--duration", "1"], ["--", "sleep", "1"]])
+def test_without_btf_nobody_else_can_be_watched(options: list[str]) -> None:
+    assert "cannot be watched on this kernel" in refused(*options)
+
+
+def test_without_btf_doctor_says_what_still_works() -> None:
+    found = json.loads(without(BTF, *DOCTOR, "--json", "-").stdout)
+    assert found["works"], found["sentence"]
+    rows = {row["name"]: row for row in found["findings"]}
+    assert rows["BTF"]["status"] == "limited" and "samples work" in rows["BTF"]["fact"]
+    assert rows["syscall_enter (sys_enter)"]["status"] == "limited"
+    assert NO_BTF in rows["functions"]["fact"] and rows["cpu-clock"]["status"] == "ok"
+
+
+def test_without_kprobes_functions_are_hooked_by_fentry_or_not_at_all() -> None:
+    if not KPROBES.exists():
+        pytest.skip("this kernel has no kprobes to hide")
+    argv = [*LAUNCH, "--quiet", "--impl", "one_copy", "--duration", f"{SLOW:g}"]
+    said = without(KPROBES, *argv, "--instruments", "functions", "--attach", "kprobe", status=1).stderr
+    assert said.count("\n") == 1 and "this kernel has no kprobes" in said and "--instruments auto" in said
+    record = json.loads(without(KPROBES, *argv, "--json", "-").stdout)
+    assert {hook["how"] for hook in record["hooks"]} <= {"tp_btf", "fentry", None}
