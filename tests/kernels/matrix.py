@@ -145,7 +145,7 @@ class Matrix:
         kept.mkdir(parents=True)
         began = time.monotonic()
         command = self._command(kernel, boot, kept)
-        status, cpu_seconds = start_guest(kernel, command, root, kept, boot.processors)
+        status, cpu_seconds = start_guest(kernel, command, root, kept, boot)
         outcome.boots += 1
         outcome.seconds += time.monotonic() - began
         outcome.cpu_seconds += cpu_seconds
@@ -192,10 +192,11 @@ def tree_of(arch: str) -> str:
     return str(ROOT / ".output" / arch / "tree")
 
 
-def start_guest(kernel: Kernel, command: str, root: str, kept: Path, processors: int) -> tuple[int, float]:
+def start_guest(kernel: Kernel, command: str, root: str, kept: Path, boot: Boot) -> tuple[int, float]:
     """The guest's exit status, and the CPU time that its emulator used."""
-    limits = {"COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_TIMEOUT_S), "COPYSCOPE_GUEST_CPUS": str(processors)}
+    limits = {"COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_TIMEOUT_S), "COPYSCOPE_GUEST_CPUS": str(boot.processors)}
     environment = {**limits, **os.environ}
+    environment["COPYSCOPE_GUEST_APPEND"] = f"{os.environ.get('COPYSCOPE_GUEST_APPEND', '')} {boot.append}"
     if kernel.arch == "amd64":
         extra: Sequence[str] = CABLED_PAIR
     else:

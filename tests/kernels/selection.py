@@ -96,9 +96,28 @@ class Boot:
     profiles: bool = False
     # A survey compares times: of two emulated processors on one of the host, one stands still.
     processors: int = 2
+    # More of the kernel's command line.
+    append: str = ""
 
 
 SURVEY = Boot("survey", surveys=True, profiles=True, processors=1)
+# What a kernel that is started otherwise allows, and the kernel on which it is asked.
+LOCKED_DOWN = Boot(
+    "lockdown",
+    tuple(
+        f"test_lockdown.py::test_{name}"
+        for name in (
+            "doctor_says_what_is_refused",
+            "the_ledger_is_balanced_and_what_is_refused_has_its_reason[one_copy]",
+            "the_ledger_is_balanced_and_what_is_refused_has_its_reason[zero_copy]",
+            "functions_that_were_asked_for_are_hooked_by_fentry",
+            "kprobes_that_were_asked_for_are_refused_in_one_line",
+            "a_program_of_somebody_else_is_refused_in_one_line",
+        )
+    ),
+    append="lockdown=confidentiality",
+)
+STARTED_OTHERWISE = {"6.12": (LOCKED_DOWN,)}
 # How much is run: everything, what differs between kernels, or of that what counts and does not measure.
 EXTENTS = ("all", "brief", "least")
 
@@ -107,9 +126,16 @@ def boots_of(name: str, found: Sequence[str], extent: str) -> list[Boot]:
     """The boots of an amd64 kernel: its survey, then one for each file of tests, or one for all of them."""
     if extent == "brief":
         tests = (*SAMPLED, *(() if name in KPROBE_ONLY else EXACT), *BESIDES[name])
-        return [SURVEY, Boot("brief", tests)]
+        return [SURVEY, Boot("brief", tests), *STARTED_OTHERWISE.get(name, ())]
     if extent == "least":
         return [Boot("least", LEAST_BY_KPROBE if name in KPROBE_ONLY else LEAST, surveys=True)]
     # A boot each, so that one that hangs takes no other with it.
-    files = [file for file in sorted(found) if file not in LEFT_OUT]
-    return [SURVEY, *(Boot(file.removeprefix("test_").removesuffix(".py"), (file,)) for file in files)]
+    elsewhere = {
+        test.partition("::")[0]
+        for boots in STARTED_OTHERWISE.values()
+        for boot in boots
+        for test in boot.tests
+    }
+    files = [file for file in sorted(found) if file not in LEFT_OUT and file not in elsewhere]
+    each = (Boot(file.removeprefix("test_").removesuffix(".py"), (file,)) for file in files)
+    return [SURVEY, *each, *STARTED_OTHERWISE.get(name, ())]

@@ -176,10 +176,14 @@ def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:
             test for boot in brief for test in boot.tests
         }
         assert [boot.surveys for boot in least] == [True]
-        assert [boot.surveys for boot in brief] == [True, False]
+        otherwise = selection.STARTED_OTHERWISE.get(name, ())
+        assert [boot.surveys for boot in brief] == [True, False, *(False for _ in otherwise)]
+        assert tuple(boot for boot in (*brief, *full) if boot.append) == (*otherwise, *otherwise)
         assert [boot.surveys for boot in full] == [True] + [False] * (len(full) - 1)
         files = {test.partition("::")[0] for boot in brief for test in boot.tests}
-        assert files < {test for boot in full for test in boot.tests} == live - set(selection.LEFT_OUT)
+        elsewhere = set() if otherwise else {"test_lockdown.py"}
+        run = {test.partition("::")[0] for boot in full for test in boot.tests}
+        assert files < run == live - set(selection.LEFT_OUT) - elsewhere
         assert (
             not any(test.endswith("-fentry]") for test in brief[1].tests) or name not in selection.KPROBE_ONLY
         )

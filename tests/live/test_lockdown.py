@@ -1,0 +1,59 @@
+"""Locked down (confidentiality), a kernel still does what it allows; what it refuses has its reason."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from copyscope import paths
+from profiling import LAUNCH, SLOW, broken_identities, is_root, profile, record_of
+
+LOCKDOWN = Path("/sys/kernel/security/lockdown")
+MODE = LOCKDOWN.read_text() if LOCKDOWN.exists() else ""
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+    pytest.mark.skipif("[confidentiality]" not in MODE, reason="this kernel is not locked down"),
+]
+
+DOCTOR = [sys.executable, str(paths.ROOT / "tools" / "doctor.py")]
+SECONDS = f"{2 * SLOW:g}"
+
+
+def test_doctor_says_what_is_refused() -> None:
+    argv = [*DOCTOR, "--json", "-"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["findings"]}
+    assert rows["lockdown"]["status"] == "limited" and "kprobes" in rows["lockdown"]["fact"]
+
+
+@pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
+def test_the_ledger_is_balanced_and_what_is_refused_has_its_reason(impl: str) -> None:
+    record = record_of("--impl", impl, "--duration", SECONDS)
+    assert record["verdict"]["valid"] and broken_identities(record) == []
+    refused = [hook for hook in record["hooks"] if hook["state"] in ("missing", "refused")]
+    assert refused and all(hook["reason"] for hook in refused)
+    assert record["run"]["tier_reason"].startswith("function hooks: ")
+
+
+def test_functions_that_were_asked_for_are_hooked_by_fentry() -> None:
+    record = record_of("--impl", "one_copy", "--instruments", "functions", "--duration", SECONDS)
+    assert record["run"]["tier"] == "exact" and broken_identities(record) == []
+    assert "kprobe" not in {hook["how"] for hook in record["hooks"]}
+
+
+def test_kprobes_that_were_asked_for_are_refused_in_one_line() -> None:
+    options = ["--impl", "one_copy", "--instruments", "functions", "--attach", "kprobe", "--duration", "1"]
+    said = profile(*options, check=1).stderr
+    assert said.count("\n") == 1 and "tcp_sendmsg" in said and "--instruments auto" in said
+
+
+def test_a_program_of_somebody_else_is_refused_in_one_line() -> None:
+    """Its sockets are known only by reading the kernel's memory."""
+    argv = [*LAUNCH, "--quiet", "--duration", "1", "--", "sleep", "1"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "cannot be watched on this kernel" in done.stderr
