@@ -46,6 +46,7 @@ BESIDES = {
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("per_field", "two_copy", "one_copy", "sendfile")),
         f"{ON_AND_OFF}[kprobe]",
         f"{CALL_SITE}[one_copy-any-call-site-call-site]",
+        f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[kprobe]",
     ),
     "6.1": (
         *(f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),
@@ -57,6 +58,7 @@ BESIDES = {
             "test_second_opinion.py",
             "test_watch_programs.py::test_iperf3_as_a_command[write]",
             f"{GATE}[one_copy-64]",
+            f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[kprobe]",
             f"{ON_AND_OFF}[fentry]",
         ),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from profiling import SLOW, broken_identities, is_root, profile
 from programs import held, iperf3_server, known_sender, missing, watch
-from test_functions import MESSAGES, SIZE, cells, hooked, why_not
+from test_functions import MESSAGES, SIZE, cells, hooked, ways, why_not
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -25,7 +25,7 @@ def known(how: str, *options: str, by_a_child: bool = False, kind: str = "fentry
             *("--whole", "--instruments", "functions", "--attach", kind, *options, "--", *command), check=None
         )
     assert record["target"]["status"] == 0
-    assert hooked(record) == {kind, "tp_btf"}
+    assert hooked(record) == ways(kind)
     assert broken_identities(record) == []
     assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}
     return record
