@@ -50,6 +50,8 @@ def figures_of(record: Record) -> dict[str, str]:
             found[f"{impl}, {row['what'].partition(':')[0]}, self times"] = (
                 f"{row['left']:,} ns of {row['right']:,} ns inclusive: {row['left'] / row['right']:.4f}"
             )
+    if elsewhere := copied_elsewhere(record):
+        found[f"{impl}, sender, its deferred copies"] = elsewhere
     losses = {name: loss["count"] for name, loss in record["loss"].items() if loss["count"]}
     unknown = sum(loss["count"] is None for loss in record["loss"].values())
     found[f"{impl}, losses"] = ", ".join(f"{name} {count}" for name, count in losses.items()) or "none"
@@ -119,3 +121,14 @@ def _stretch(segments: list[Record]) -> float:
 
 def _elapsed_ns(segments: list[Record]) -> list[int]:
     return [int(segment["end_ns"] - segment["begin_ns"]) for segment in segments]
+
+
+def copied_elsewhere(record: Record) -> str | None:
+    """How much of the sender's memory was copied on the time of other tasks; None where nothing was."""
+    owners = (record["functions"] or {}).get("owners") or []
+    rows = [row for row in owners if row["owner_side"] == "sender"]
+    copied = sum(row["bytes"] for row in rows)
+    if not copied:
+        return None
+    elsewhere = sum(row["bytes"] for row in rows if row["current_side"] != "sender")
+    return f"{elsewhere:,} of {copied:,} bytes on the time of other tasks: {100 * elsewhere / copied:.1f} %"

@@ -202,6 +202,18 @@ def test_the_figures_of_a_survey_are_those_of_its_record() -> None:
         assert f"one_copy, {side}, all roots" in found
 
 
+def test_copies_on_the_time_of_other_tasks_are_a_figure_where_there_are_copies() -> None:
+    record = with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions")))
+    owners = record["functions"]["owners"]
+    copied = sum(row["bytes"] for row in owners)
+    elsewhere = sum(row["bytes"] for row in owners if row["current_side"] != "sender")
+    said = module("figures").copied_elsewhere
+    assert 0 < elsewhere < copied
+    assert said(record).startswith(f"{elsewhere:,} of {copied:,} bytes on the time of other tasks: ")
+    record["functions"]["owners"] = None
+    assert said(record) is None
+
+
 def test_btf_is_found_behind_what_only_looks_like_it() -> None:
     btf = module("btf")
     types, strings = b"\x01" * (1 << 20), b"\0int\0"
