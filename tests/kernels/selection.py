@@ -36,6 +36,9 @@ EXACT = (
     f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[fentry]",
     f"{WATCHED}_the_call_around_a_root_is_counted_where_the_root_is_of_tcp[elsewhere]",
     f"{WATCHED}_zero_copy_over_lo_is_copied_later_and_the_memory_is_the_senders",
+    "test_nics.py::test_zero_copy_is_not_copied_and_the_hooks_count_none",
+    "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
+    "test_nics.py::test_sigkill_brings_them_home",
 )
 ON_AND_OFF = "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean"
 # What is the same on all kernels is run on one of them: faults, other people's tools, hooking by force.
@@ -66,8 +69,6 @@ BESIDES = {
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("one_copy", "zero_copy")),
         f"{ON_AND_OFF}[fentry]",
         f"{GATE}[zero_copy-64K]",
-        "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
-        "test_nics.py::test_sigkill_brings_them_home",
         "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]",
         "test_watch_faults.py::test_the_exit_status_is_passed_on_and_silence_is_said",
     ),

@@ -16,9 +16,12 @@ from typing import Any
 
 import pytest
 from profiling import LAUNCH, SLOW, broken_identities, child_named, is_root, profile
+from test_functions import MESSAGES, SIZE, cells, why_not
 
 NICS = os.environ.get("COPYSCOPE_NICS", "")
 OPTIONS = ("--topology", f"nics:{NICS}", "--duration", "3")
+# Of a packet with the MTU of 1500, and more than all of its headers.
+PAYLOAD_BYTES, HEADERS_BYTES = 1448, 128
 # What an emulated guest cannot do in time: the bursts of its sampler.
 TOO_SLOW_FOR = ("sender_time", "receiver_time")
 pytestmark = [
@@ -91,7 +94,10 @@ def keep_figures(record: Record) -> None:
 
 
 def bytes_of(record: Record, account: str) -> int:
-    return sum(row["bytes"] or 0 for row in record["ledger"] if row["account"] == account)
+    """What the ledger says; an account without a row is one that nothing was seen in."""
+    found = [row["bytes"] for row in record["ledger"] if row["account"] == account]
+    assert None not in found, account
+    return sum(found)
 
 
 def sent_in_ledger(record: Record) -> int:
@@ -120,6 +126,23 @@ def test_zero_copy_is_not_copied() -> None:
     for row in topology["devices"]:
         driver = Path("/sys/class/net", row["name"], "device/driver").readlink().name
         assert row["driver"] == driver and row["features"]["scatter_gather"] is True
+
+
+def test_zero_copy_is_not_copied_and_the_hooks_count_none() -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    known = ("--messages", str(MESSAGES), "--size", str(SIZE))
+    record = record_of("--impl", "zero_copy", *known, "--instruments", "functions")
+    attached = {row["id"] for row in record["hooks"] if row["state"] == "attached"}
+    assert {"pin", "deferred", "copy_bits", "copy_out", "zerocopy_drop"} <= attached
+    assert cells(record, "pin", "bytes") == cells(record, "copy_out", "bytes") == MESSAGES * SIZE
+    assert cells(record, "copy_in", "bytes") == cells(record, "deferred", "calls") == 0
+    # What drivers and TCP pull together to look at it: headers.
+    packets = MESSAGES * -(-SIZE // PAYLOAD_BYTES)
+    assert cells(record, "silent", "bytes") <= packets * HEADERS_BYTES
+    assert record["functions"]["completions"] == [{"side": "sender", "copied": 0, "zerocopied": MESSAGES}]
+    assert record["functions"]["owners"] == []
 
 
 def test_one_copy_copies_every_byte_once() -> None:
