@@ -36,8 +36,9 @@ DOCUMENT = ROOT / "docs" / "KERNELS.md"
 
 # How many times slower a guest alone is than its host where tests wait (COPYSCOPE_SLOW).
 SLOW = 6
-# One test switches all hooks on and off twenty times: 15 to 21 s each in a guest on a busy host.
-TEST_TIMEOUT_S = 600
+# One test loads all programs four times and switches their hooks on and off twenty times, 15 to 21 s each in
+# a guest on a busy host.
+TEST_TIMEOUT_S = 900
 GUEST_TIMEOUT_S = 2400
 
 # Two network cards on one cable that leads nowhere else, for --topology nics.

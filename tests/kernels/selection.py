@@ -40,7 +40,7 @@ EXACT = (
     "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
     "test_nics.py::test_sigkill_brings_them_home",
 )
-ON_AND_OFF = "test_functions.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean"
+ON_AND_OFF = "test_function_switching.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean"
 # What is the same on all kernels is run on one of them: faults, other people's tools, hooking by force.
 # Switching hooks on and off is each kernel's own.
 BESIDES = {

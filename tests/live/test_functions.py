@@ -3,34 +3,20 @@
 import json
 import re
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
 from copyscope.functions import retransmitted_bytes
 from copyscope.tiers import inside_calls
-from profiling import (
-    SLOW,
-    broken_identities,
-    is_root,
-    left_after_a_second,
-    profile,
-    record_of,
-    traces,
-)
+from profiling import broken_identities, is_root, profile, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
 SIZE = 40_000
 MESSAGES = 23
-TRACING = Path("/sys/kernel/tracing")
 
 
 @cache
@@ -164,70 +150,6 @@ def test_without_the_kernels_text_the_copy_is_bracketed_and_says_why() -> None:
     hidden = ("unshare", "--mount", "sh", "-c", 'mount --bind /dev/null /proc/kcore && exec "$@"', "sh")
     row = call_site(*hidden)
     assert row["state"] == "missing" and row["reason"].startswith("/proc/kcore: ")
-
-
-def complaints() -> list[str]:
-    """What the kernel has complained of since it booted."""
-    said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in said if re.search("WARNING: |BUG: |Oops", line)]
-
-
-def functions_with_hooks() -> set[str]:
-    """Functions whose ftrace site anybody uses now."""
-    lines = (TRACING / "enabled_functions").read_text().splitlines()
-    return {line.split()[0] for line in lines if line.strip()}
-
-
-def until(wanted: Callable[[], bool]) -> bool:
-    """Whether it comes true within a second: the kernel frees after a grace period."""
-    deadline = time.monotonic() + 1.0 * SLOW
-    while not wanted() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return wanted()
-
-
-@contextmanager
-def running_traffic() -> Iterator[dict[str, int]]:
-    """A zero-copy stream over loopback that does not stop; the pids of its sides."""
-    with ExitStack() as stack:
-        sender = Child(
-            "sender",
-            [str(paths.TRAFFIC), "send", "--impl", "zero_copy", "--control", "--listen", "127.0.0.1"],
-        )
-        stack.callback(sender.end)
-        port = str(sender.expect("listening", 15 * SLOW)["port"])
-        argv = [str(paths.TRAFFIC), "recv", "--control", "--connect", "127.0.0.1", "--port", port]
-        receiver = Child("receiver", argv)
-        stack.callback(receiver.end)
-        for child in (receiver, sender):
-            child.expect("connected", 15 * SLOW)
-        sender.ask("go", "going")
-        yield {"sender": sender.pid, "receiver": receiver.pid}
-
-
-@pytest.mark.parametrize("kind", ["fentry", "kprobe"])
-def test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean(kind: str) -> None:
-    reason = why_not(kind)
-    if reason:
-        pytest.skip(reason)
-    before, complained, in_use = traces(), complaints(), functions_with_hooks()
-    with running_traffic() as pids:
-        collector = Child("collector", [str(paths.COLLECTOR), "--functions", "--attach", kind])
-        try:
-            collector.expect("ready", 30 * SLOW)
-            for side, pid in pids.items():
-                collector.ask(f"target {side} {pid}", "target")
-            for _ in range(20):
-                collector.ask("open functions", "opened", 10 * SLOW)
-                time.sleep(0.02)
-                collector.ask("close", "closed", 10 * SLOW)
-                assert until(lambda: functions_with_hooks() <= in_use)
-            report = collector.ask("report", "report", 10 * SLOW)
-        finally:
-            collector.end()
-    assert sum(row["bytes"] for row in report["functions"]["cells"] if row["category"] == "copy_out") > 0
-    assert left_after_a_second(before) == []
-    assert complaints() == complained
 
 
 def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
