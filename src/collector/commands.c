@@ -25,18 +25,6 @@ static json_int_t now_ns(void)
 	return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static int say(json_t *message)
-{
-	int err = message ? json_dumpf(message, stdout, JSON_COMPACT) : -1;
-
-	json_decref(message);
-	if (err || putchar('\n') == EOF || fflush(stdout)) {
-		complain("stdout", "%s", strerror(errno ? errno : ENOMEM));
-		return -EIO;
-	}
-	return 0;
-}
-
 static int refuse(const char *command, const char *reason)
 {
 	complain(command, "%s", reason);
@@ -309,18 +297,4 @@ int commands__serve(struct collector *collector)
 		err = obey(collector, line, &done);
 	free(line);
 	return err;
-}
-
-int commands__probe(struct collector *collector)
-{
-	int err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, collector->rosters);
-	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
-
-	probes__attach(collector->probes, "bytes");
-	probes__attach(collector->probes, "calls");
-	probes__attach(collector->probes, "functions");
-	probes__detach(collector->probes);
-	return say(json_pack("{s:i, s:o, s:o, s:o}", "abi_version", ABI_VERSION,
-			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
-			     "functions", probes__functions_json(collector->probes)));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* message.h - what the collector says to people: one line on stderr, `collector: object: reason`. */
+/* message.h - what the collector says: to people one line on stderr, `collector: object: reason`; else JSON lines. */
 #ifndef COLLECTOR_MESSAGE_H
 #define COLLECTOR_MESSAGE_H
 
@@ -7,6 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #define complain(object, fmt, ...) fprintf(stderr, "collector: %s: " fmt "\n", object, ##__VA_ARGS__)
+
+/* One line of JSON on stdout; takes the message. Returns 0 or -EIO, having complained. */
+int say(json_t *message);
 
 #endif

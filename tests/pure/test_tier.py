@@ -105,7 +105,9 @@ def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:
 
 @pytest.mark.parametrize(("tier", "valid"), [("exact", False), ("sampled", True)])
 def test_a_run_without_function_hooks_is_not_judged_by_them(tier: str, valid: bool) -> None:
-    raw = raw_record("one_copy")
+    raw = with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "calls", "functions")))
+    if tier == "sampled":
+        raw = raw_record("one_copy")
     raw["run"] |= {"tier": tier, "tier_reason": "of this test"}
     raw["hooks"].append(hook("send", **REFUSED))
     made = ledger.derive(raw)
