@@ -2,7 +2,6 @@
 
 import json
 import math
-import signal
 import subprocess
 import time
 from collections import Counter
@@ -47,8 +46,8 @@ def ours(record: dict[str, Any]) -> Counter[str]:
 @pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
 def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
     out = tmp_path / "record.json"
-    # Until perf has what it wants: in a guest it takes longer to start than a run takes elsewhere.
-    argv = [*LAUNCH, "--quiet", "--impl", impl, "--duration", "300", "--instruments", "counters,sampler"]
+    duration = ("--duration", str(5 * STRETCH))
+    argv = [*LAUNCH, "--quiet", "--impl", impl, *duration, "--instruments", "counters,sampler"]
     run = subprocess.Popen([*argv, "--frequency", "1000", "--json", str(out)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 10 * SLOW
     while (sender := child_named(run.pid, "send")) is None and time.monotonic() < deadline:
@@ -71,8 +70,7 @@ def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
     ]
     perf += ["--", "sleep", str(3.5 * STRETCH)]
     recorded = subprocess.run(perf, check=False, capture_output=True, text=True)
-    run.send_signal(signal.SIGINT)
-    assert run.wait(timeout=30 * SLOW) == 130
+    assert run.wait(timeout=30 * SLOW) in (0, 1)
     assert recorded.returncode == 0, recorded.stderr
     record = json.loads(out.read_text())
 
