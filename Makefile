@@ -89,7 +89,11 @@ test: deps-test all ## Install, build, run all tests of this machine (root)
 
 check: artifacts .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
 	$(Q)$(OUTPUT)/tests/unit
-	$(Q)$(PYTEST) -q tests/pure
+	$(Q)$(MAKE) --no-print-directory -j2 --output-sync=target check-pure-a-l check-pure-m-z
+
+# Two processes for two processors: they are a minute in one.
+check-pure-%:
+	$(Q)$(PYTEST) -q tests/pure/test_[$*]*.py
 
 check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends ## Live tests on this kernel (root)
 	$(Q)$(PYTEST) -q tests/live
