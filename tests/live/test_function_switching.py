@@ -21,7 +21,7 @@ SWITCHED = 5
 FTRACE_SITES = Path("/sys/kernel/tracing/enabled_functions")
 KPROBES = Path("/sys/kernel/debug/kprobes/list")
 # What of it must be seen while hooks are there, or nothing that is seen afterwards means anything.
-SEEN = {"fentry": "tcp_sendmsg", "kprobe": r"k tcp_sendmsg\+0x\w+"}
+SEEN = {"fentry": "tcp_sendmsg", "kprobe.multi": "tcp_sendmsg", "kprobe": r"k tcp_sendmsg\+0x\w+"}
 
 
 def complaints() -> list[str]:
@@ -85,7 +85,7 @@ def load_and_switch(kind: str, pids: dict[str, int]) -> int:
     return sum(row["bytes"] for row in report["functions"]["cells"] if row["category"] == "copy_out")
 
 
-@pytest.mark.parametrize("kind", ["fentry", "kprobe"])
+@pytest.mark.parametrize("kind", ["fentry", "kprobe.multi", "kprobe"])
 def test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean(kind: str) -> None:
     reason = why_not(kind)
     if reason:

@@ -11,7 +11,7 @@ import pytest
 from copyscope import paths
 from copyscope.functions import retransmitted_bytes
 from copyscope.tiers import inside_calls
-from profiling import broken_identities, is_root, profile, record_of
+from profiling import RUNS_MAX, broken_identities, is_root, profile, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -54,23 +54,29 @@ def call_site(*options: str) -> dict[str, Any]:
     return next((row for row in rows if row["state"] == "attached"), rows[0])
 
 
+def lossless(*options: str) -> dict[str, Any]:
+    """The record of a run, made again where a program met itself (METHOD.md, Programs that are preempted)."""
+    for _ in range(RUNS_MAX):
+        record = record_of(*options, check=None)
+        if not any(loss["count"] for name, loss in record["loss"].items() if name.startswith("recursion_")):
+            break
+    return record
+
+
 def ways(kind: str) -> set[str]:
     """How functions are hooked if told so: a bracket of kprobes is only for where the call is not found."""
     at_call = kind == "kprobe" and call_site()["state"] == "attached"
     return {kind, "tp_btf", *(["call-site"] if at_call else [])}
 
 
-@pytest.mark.parametrize("kind", ["fentry", "kprobe"])
+@pytest.mark.parametrize("kind", ["fentry", "kprobe.multi", "kprobe"])
 @pytest.mark.parametrize("impl", ["per_field", "two_copy", "one_copy", "zero_copy", "sendfile"])
 def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> None:
     reason = why_not(kind)
     if reason:
         pytest.skip(reason)
-    record = record_of(
-        *("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE)),
-        *("--instruments", "functions", "--attach", kind),
-        check=None,
-    )
+    options = ("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE))
+    record = lossless(*options, "--instruments", "functions", "--attach", kind)
     assert hooked(record) == ways(kind)
     assert broken_identities(record) == []
     assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}

@@ -31,7 +31,7 @@ def known(how: str, *options: str, by_a_child: bool = False, kind: str = "fentry
     return record
 
 
-@pytest.mark.parametrize("kind", ["fentry", "kprobe"])
+@pytest.mark.parametrize("kind", ["fentry", "kprobe.multi", "kprobe"])
 def test_what_is_copied_in_is_counted_to_the_byte(kind: str) -> None:
     record = known("copied", kind=kind)
     assert cells(record, "copy_in", "bytes") == SENT
