@@ -105,6 +105,8 @@ def test_shares_agree_within_the_interval_of_their_samples() -> None:
     assert [row.agrees for row in alike] == [True, True]
     apart = compare([samples(300, 700)], "perf record", [samples(300, 200)], seed=1)
     assert {row.agrees for row in apart} == {False}
+    _, few = compare([samples(9, 300)], "perf record", [samples(8, 90)], seed=1)  # largest first
+    assert few.agrees is None and few.reason is not None and "too few samples" in few.reason
 
 
 def test_what_only_one_side_has_is_no_row() -> None:

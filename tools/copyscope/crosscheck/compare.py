@@ -22,6 +22,8 @@ DRAWS = 2000
 DESIGN_EFFECT = 2.0
 # Two tools never sample each other's own work the same way: shares this small are not compared.
 SHARE_MIN = 0.02
+# An interval from one number to so many times it says nothing.
+WIDEST = 3.0
 # The taking of a sample itself: not the same code, so not compared.
 NOT_COMPARED = "instruments"
 # What a tool adds to the times that it takes itself: two tracepoint programs per call, more where it is slow.
@@ -173,8 +175,17 @@ def compare(mine: Sequence[Seen], peer: str, theirs: Sequence[Seen], seed: int) 
         agrees, reason = low <= 1 + kind.tolerance and high >= 1 - kind.tolerance, None
         if not agrees and kind.tolerance == TIME_TOLERANCE:
             agrees, reason = _explained(median - own, _slowdown_ns(mine, theirs, name))
+        if reason is None:
+            agrees, reason = _or_unknown(agrees, low, high)
         rows.append(Row(kind.label, kind.unit, peer, own, median, median / own, low, high, agrees, reason))
     return rows + _compare_shares(mine, peer, theirs)
+
+
+def _or_unknown(agrees: bool, low: float, high: float) -> tuple[bool | None, str | None]:
+    """What lies within an interval that everything lies in does not agree."""
+    if agrees and high > WIDEST * low:
+        return None, f"too few samples to tell: the interval spans more than a factor of {WIDEST:g}"
+    return agrees, None
 
 
 def _explained(difference_ns: float, slowdown_ns: float) -> tuple[bool, str | None]:
@@ -230,7 +241,8 @@ def _compare_shares(mine: Sequence[Seen], peer: str, theirs: Sequence[Seen]) -> 
         pooled = (left[category] + right[category]) / (n + m)
         error = z * math.sqrt(DESIGN_EFFECT * (1 - pooled) / pooled * (1 / n + 1 / m))
         low, high = q / p * math.exp(-error), q / p * math.exp(error)
-        rows.append(Row(label, "of samples", peer, p, q, q / p, low, high, low <= 1 <= high, None))
+        agrees, reason = _or_unknown(low <= 1 <= high, low, high)
+        rows.append(Row(label, "of samples", peer, p, q, q / p, low, high, agrees, reason))
     return rows
 
 
