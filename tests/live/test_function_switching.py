@@ -38,9 +38,9 @@ def hooks_in_use() -> set[str]:
     return {*functions, *kprobes}
 
 
-def until(wanted: Callable[[], bool]) -> bool:
-    """Whether it comes true within a second: the kernel frees after a grace period."""
-    deadline = time.monotonic() + 1.0 * SLOW
+def until(wanted: Callable[[], bool], seconds: float = 1.0) -> bool:
+    """Whether it comes true in time: the kernel frees after a grace period."""
+    deadline = time.monotonic() + seconds * SLOW
     while not wanted() and time.monotonic() < deadline:
         time.sleep(0.05)
     return wanted()
@@ -90,6 +90,8 @@ def test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean(kind: str) -
     reason = why_not(kind)
     if reason:
         pytest.skip(reason)
+    # Those of a run that was killed go one by one.
+    assert until(lambda: not [hook for hook in hooks_in_use() if re.fullmatch(SEEN[kind], hook)], 5.0)
     before, complained, in_use = traces(), complaints(), hooks_in_use()
     with running_traffic() as pids:
         under_load = traces()
