@@ -45,7 +45,8 @@ def record_of(*options: str, check: int | None = 0) -> dict[str, Any]:
     """
     for _ in range(RUNS_MAX):
         done = profile("--json", "-", *options, check=None)
-        made: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+        assert done.stdout, f"{done.args}: status {done.returncode}, no record\n{done.stderr}"
+        made: dict[str, Any] = json.loads(done.stdout)
         reasons = (made.get("verdict") or {}).get("reasons", [])
         if not reasons or not all(reason.startswith("loss: recursion_") for reason in reasons):
             break
