@@ -50,9 +50,6 @@ static bool wishes(enum attach_wish wish, enum attach_way way)
 static bool try_candidate(struct attach *attach, const char *name, const struct attach_sources *sources,
 			  enum attach_wish wish)
 {
-	const enum attach_way orders[2][WAY_CNT] = {
-		{ WAY_FENTRY, WAY_MULTI, WAY_KPROBE }, { WAY_MULTI, WAY_FENTRY, WAY_KPROBE },
-	};
 	bool probes = wish == ATTACH_MULTI || wish == ATTACH_KPROBE;
 	int arguments = probes ? -ENOENT : prototype__arguments(sources->btf, name);
 	const char *symbol = symbol_of(sources, name);
@@ -64,12 +61,9 @@ static bool try_candidate(struct attach *attach, const char *name, const struct 
 	};
 
 	attach->next_cnt = 0;
-	for (int i = 0; i < WAY_CNT; i++) {
-		enum attach_way way = orders[sources->multi_first][i];
-
+	for (enum attach_way way = 0; way < WAY_CNT; way++)
 		if (has[way] && wishes(wish, way))
 			attach->next[attach->next_cnt++] = way;
-	}
 	snprintf(attach->symbol, sizeof(attach->symbol), "%s", arguments >= 0 || !symbol ? name : symbol);
 	attach->arguments = arguments >= 0 ? arguments : 0;
 	return take_next(attach);

@@ -14,9 +14,10 @@ struct bpf_program;
 struct btf;
 struct ksyms;
 
-/* Which way to hook functions; ATTACH_ANY is the first of attach_order that the kernel takes. */
+/* Which way to hook functions; ATTACH_ANY is the first of enum attach_way that the kernel takes. */
 enum attach_wish { ATTACH_NOTHING, ATTACH_ANY, ATTACH_FENTRY, ATTACH_MULTI, ATTACH_KPROBE };
 
+/* In the order in which they are tried. */
 enum attach_way { WAY_FENTRY, WAY_MULTI, WAY_KPROBE };
 #define WAY_CNT (WAY_KPROBE + 1)
 
@@ -67,8 +68,8 @@ struct attach_sources {
 	const struct ksyms *ksyms;
 	/* NULL, or why there are no kprobes. */
 	const char *no_kprobes;
-	/* There is kprobe.multi, and it comes first: programs of fentry are preempted here (attach_sources.c). */
-	bool multi, multi_first;
+	/* There is kprobe.multi. */
+	bool multi;
 };
 
 void attach__look(struct attach_sources *sources, const struct btf *btf);

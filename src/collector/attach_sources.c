@@ -1,45 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-/* attach_sources.c - by which ways functions can be hooked on this kernel, which of them comes first, and why it refuses one. */
+/* attach_sources.c - by which ways functions can be hooked on this kernel, and why it refuses one. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <bpf/btf.h>
 
 #include "attach.h"
-
-/* "none voluntary full (lazy)": the one in force in brackets (kernel/sched/debug.c). */
-#define PREEMPTION "/sys/kernel/debug/sched/preempt"
-
-static bool is_preempted_now(void)
-{
-	FILE *file = fopen(PREEMPTION, "re");
-	char models[64] = "";
-
-	if (!file)
-		return false;
-	if (!fgets(models, sizeof(models), file))
-		models[0] = '\0';
-	fclose(file);
-	return strstr(models, "(full)") || strstr(models, "(lazy)");
-}
-
-/*
- * Does this kernel preempt what runs in it? What it was built for stands in its own description; where that can change while
- * it runs, debugfs says. Unknown counts as no.
- */
-static bool is_preempted(void)
-{
-	struct utsname name;
-
-	if (uname(&name))
-		return false;
-	if (strstr(name.version, " PREEMPT_DYNAMIC "))
-		return is_preempted_now();
-	return strstr(name.version, " PREEMPT ") || strstr(name.version, " PREEMPT_RT ");
-}
 
 void attach__look(struct attach_sources *sources, const struct btf *btf)
 {
@@ -49,12 +17,6 @@ void attach__look(struct attach_sources *sources, const struct btf *btf)
 			      "this kernel has no kprobes" : NULL;
 	/* CONFIG_FPROBE; the link type itself is there without it, and refuses. */
 	sources->multi = btf && btf__find_by_name_kind(btf, "register_fprobe_ips", BTF_KIND_FUNC) >= 0;
-	/*
-	 * The kernel runs a program of fentry only once per CPU at a time, and lets it be preempted: what other tasks call
-	 * meanwhile is lost. Handlers of ftrace, and so of kprobe.multi, are not preempted (METHOD.md, Programs that are
-	 * preempted).
-	 */
-	sources->multi_first = sources->multi && is_preempted();
 }
 
 static bool is_locked_down(void)

@@ -54,9 +54,8 @@ static struct programs programs_of(struct copyscope *skel, int row)
 static void find_around(struct attach *function, const struct hooked_function *wanted,
 			const struct attach_sources *sources, enum attach_wish wish)
 {
-	bool multi = wish == ATTACH_MULTI || (wish == ATTACH_ANY && sources->multi_first);
-
-	attach__find(function, wanted->symbols, wanted->arguments, sources, multi ? ATTACH_MULTI : ATTACH_FENTRY);
+	attach__find(function, wanted->symbols, wanted->arguments, sources,
+		     wish == ATTACH_MULTI ? ATTACH_MULTI : ATTACH_FENTRY);
 	if (wish != ATTACH_KPROBE)
 		return;
 	function->state = STATE_MISSING;

@@ -67,9 +67,7 @@ BESIDES = {
     ),
     "7.x": (
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("one_copy", "zero_copy")),
-        # What `auto` takes here.
         *(f"{BYTES}[{impl}-kprobe.multi]" for impl in STRATEGIES),
-        f"{ON_AND_OFF}[kprobe.multi]",
         f"{ON_AND_OFF}[fentry]",
         f"{GATE}[zero_copy-64K]",
         "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]",

@@ -71,9 +71,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help="auto, or some of counters,calls,sampler,functions",
     )
-    # For tests of both ways on a kernel that takes both.
     tool.add_argument(
-        "--attach", choices=("any", "fentry", "kprobe.multi", "kprobe"), default="any", help=argparse.SUPPRESS
+        "--attach",
+        choices=("any", "fentry", "kprobe.multi", "kprobe"),
+        default="any",
+        help="how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
+        " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
     )
     tool.add_argument(
         "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
