@@ -11,7 +11,7 @@ import pytest
 from copyscope import paths
 from copyscope.functions import retransmitted_bytes
 from copyscope.tiers import inside_calls
-from profiling import RUNS_MAX, broken_identities, is_root, profile, record_of
+from profiling import RUNS_MAX, SLOW, broken_identities, is_root, profile, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -99,7 +99,7 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
 # in a guest, however long it is, so short ones have the largest share of it. Of 28 sides of such runs on 6.1,
 # 6.12 and 7.x 0.965 to 1.000 was inside, and three were below 0.97, all on 6.1: one_copy, receiver, 0.967;
 # zero_copy, receiver, 0.9699; zero_copy, sender, 0.965.
-NEARLY_ALL = 0.95
+NEARLY_ALL = 0.97 if SLOW == 1 else 0.95
 
 
 @pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
