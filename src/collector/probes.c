@@ -115,7 +115,7 @@ static int load_what_works(struct probes *probes)
 	return load(probes, ALL, FUNCTIONS_ALL);
 }
 
-/* Some kernels load what they do not attach; each row has at most two ways to fail. */
+/* Some kernels load what they do not attach; each row has at most three ways to fail. */
 static int load_what_attaches(struct probes *probes)
 {
 	int err = load_what_works(probes);

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from copyscope import gate
 from observer_losses import TIMES_LESS, Losses, losses
 from own_numbers import GOALS as SECONDS_GOALS
 from own_numbers import LABELS
@@ -19,7 +20,7 @@ Reached = Literal["met", "missed", "open"]
 # Ours over the peer's goodput: the least that is asked for; of any other peer, as much as it has.
 TRAFFIC_GOALS = {"bare": 0.98}
 # The least share of the goodput without instruments that is asked for, by message size.
-OBSERVER_GOALS = {64: 0.95, 1024: 0.97, 65536: 0.99}
+OBSERVER_GOALS = {size_bytes: 1 - share for size_bytes, share in gate.GOALS}
 # What tools/profile.py has attached by default, each in segments of its own.
 OURS_WATCHING = ("ours", "ours_calls", "ours_bytes")
 VERDICT_ROW = "goodput while attached, seen from outside over what the records state"

@@ -14,6 +14,7 @@ from typing import Any
 from copyscope import stats, stoppers
 from copyscope.crossover import size_text
 from copyscope.crossover_near import Question, Row, answer, nearest
+from copyscope.finding import percent
 from copyscope.segments import Record
 from copyscope.stoppers import MOSTLY
 from copyscope.watch_verdict import file_read_share
@@ -158,7 +159,3 @@ def _place(row: Row, record: Record) -> PurePath:
 
 def _of_its_time(share: Share) -> str:
     return f"{percent(share['share'])} of its CPU time ({share['low'] * 100:.0f} to {percent(share['high'])})"
-
-
-def percent(share: float) -> str:
-    return f"{share * 100:.0f} %"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from copyscope.segments import Record
@@ -18,7 +19,7 @@ def losses(record: Record) -> dict[str, Any]:
     return {name: _loss(record, name, raw) for name, raw in record["loss"].items()}
 
 
-def dropped_roots(record: Record) -> tuple[int, int] | None:
+def dropped_roots(record: Mapping[str, Any]) -> tuple[int, int] | None:
     """How many timed roots were left out, as their parts did not add up, and of how many; None: not known."""
     functions, dropped = record["functions"], record["loss"].get("functions_unbalanced")
     if functions is None or dropped is None:

@@ -23,6 +23,7 @@ from copyscope.segments import (
     why_no_ledger,
     zerocopy_total,
 )
+from copyscope.tier import WORKS, why_absent
 from copyscope.zerocopy_cause import device_without_gather
 
 # what counts bytes, by the names of the collector's `bytes` rows; a hook whose id begins so fills the row
@@ -30,7 +31,6 @@ SEND_HOOK = "send_bytes"
 RECEIVE_HOOK = "receive_bytes"
 COPY_OUT_HOOK = "copy_out_bytes"
 # a hook is attached in its own segments and available in the pauses between them
-WORKING = ("attached", "available")
 
 # No core copies faster than this (first-level cache bandwidth of current CPUs, bytes per ns). Samples of a
 # silent copy that would need more speed belong to headers and strays, not to the payload.
@@ -76,7 +76,7 @@ def counted(record: Record, side: str, hook: str) -> Counted | None:
     """
     if why_no_bytes(record):
         return None
-    if not any(h["id"].startswith(hook) and h["state"] in WORKING for h in record["hooks"]):
+    if not any(h["id"].startswith(hook) and h["state"] in WORKS for h in record["hooks"]):
         return None
     rows = [r for r in record["bytes"] if r["side"] == side and r["hook"] == hook]
     blind = any(r["zerocopy_bytes"] is None for r in rows)
@@ -92,8 +92,8 @@ def counted(record: Record, side: str, hook: str) -> Counted | None:
 def why_uncounted(record: Record, hook: str) -> str:
     """Why the kernel counted nothing there, in the collector's words where it has any."""
     rows = [row for row in record["hooks"] if row["id"].startswith(hook)]
-    if rows and not any(row["state"] in WORKING for row in rows):
-        return f"{rows[0]['symbol']}: {rows[0]['state']}: {rows[0]['reason'] or 'no reason given'}"
+    if rows and not any(row["state"] in WORKS for row in rows):
+        return f"{rows[0]['symbol']}: {why_absent(rows[0])}"
     absent = why_no_bytes(record)
     if absent:
         return absent

@@ -26,6 +26,14 @@ any other program (--pid, --comm, --cgroup, -- COMMAND; with them --netns, --no-
 exit status: 0 a valid run, 1 a failed or invalid run, 2 wrong usage, 130 interrupted
 """
 
+# The same for traffic of our own and for programs of others.
+ATTACH: dict[str, Any] = {
+    "choices": ("any", "fentry", "kprobe.multi", "kprobe"),
+    "default": "any",
+    "help": "how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
+    " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
+}
+
 
 class UsageParser(argparse.ArgumentParser):
     """argparse, but wrong usage is one line and an exception."""
@@ -133,13 +141,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help="auto, or some of counters,calls,sampler,functions",
     )
-    tool.add_argument(
-        "--attach",
-        choices=("any", "fentry", "kprobe.multi", "kprobe"),
-        default="any",
-        help="how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
-        " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
-    )
+    tool.add_argument("--attach", **ATTACH)
     tool.add_argument(
         "--copy-in",
         choices=("any", "bracket", "call-site"),

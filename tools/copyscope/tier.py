@@ -9,7 +9,9 @@ from typing import Any
 
 from copyscope.gate import Gate
 
+# States of a hook: it can be attached, or could not be.
 WORKS = ("available", "attached")
+ABSENT = ("missing", "refused")
 # The ways of hooking a function; the tracepoints beside them are hooked by tp_btf.
 HOW = ("fentry", "kprobe.multi", "kprobe", "call-site")
 
@@ -54,7 +56,7 @@ def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bo
             )
     ways = Counter(row["how"] for row in rows if row["how"] in HOW)
     counts = ", ".join(f"{count} by {way}" for way, count in sorted(ways.items()))
-    left_out = sorted(row["id"] for row in rows if row["state"] in ("missing", "refused"))
+    left_out = sorted(row["id"] for row in rows if row["state"] in ABSENT)
     without = f"; not hooked: {', '.join(left_out)}" if left_out else ""
     return Tier(True, f"function hooks: {counts}{without}")
 
@@ -65,13 +67,17 @@ def failed_hooks(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     A run of the sampled tier does without function hooks; its `tier_reason` says why.
     """
     exact = record["run"].get("tier") == "exact"
-    return [
-        hook
-        for hook in record["hooks"]
-        if hook["required"]
-        and hook["state"] in ("missing", "refused")
-        and (exact or hook["instrument"] != "functions")
-    ]
+    return [hook for hook in absent(record["hooks"]) if exact or hook["instrument"] != "functions"]
+
+
+def absent(hooks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Hooks that their instrument cannot do without, and that are not there."""
+    return [hook for hook in hooks if hook["required"] and hook["state"] in ABSENT]
+
+
+def why_absent(hook: Mapping[str, Any]) -> str:
+    """What became of it, and why."""
+    return f"{hook['state']}: {hook['reason'] or 'no reason given'}"
 
 
 def why_not(instruments: Iterable[str], hooks: Iterable[Mapping[str, Any]]) -> str | None:
@@ -80,7 +86,5 @@ def why_not(instruments: Iterable[str], hooks: Iterable[Mapping[str, Any]]) -> s
     What function hooks need is choose_tier()'s.
     """
     wanted = set(instruments) - {"functions"}
-    for hook in hooks:
-        if hook["instrument"] in wanted and hook["required"] and hook["state"] in ("missing", "refused"):
-            return f"{hook['symbol']}: {hook['state']}: {hook['reason'] or 'no reason given'}"
-    return None
+    hook = next((hook for hook in absent(hooks) if hook["instrument"] in wanted), None)
+    return None if hook is None else f"{hook['symbol']}: {why_absent(hook)}"

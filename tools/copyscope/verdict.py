@@ -15,6 +15,7 @@ from copyscope.segments import (
     wall_ns,
     zerocopy_total,
 )
+from copyscope.tier import absent, why_absent
 
 MOST_LOSS_SHARE = 0.001
 
@@ -120,9 +121,9 @@ def below_the_shortest(record: Record, why: str) -> list[str]:
 def missing_hooks(record: Record) -> list[str]:
     """Hooks that an instrument of this run cannot do without and that did not attach."""
     return [
-        f"hook {h['id']}: {h['state']}: {h['reason'] or 'no reason given'}"
-        for h in record["hooks"]
-        if h["required"] and h["state"] in ("missing", "refused") and used(record, h["instrument"])
+        f"hook {hook['id']}: {why_absent(hook)}"
+        for hook in absent(record["hooks"])
+        if used(record, hook["instrument"])
     ]
 
 

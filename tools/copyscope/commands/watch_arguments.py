@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from copyscope.errors import UsageError
 from copyscope.options import check_instruments
-from copyscope.profile_arguments import UsageParser
+from copyscope.profile_arguments import ATTACH, UsageParser
 
 WHOM = ("--pid", "--comm", "--cgroup")
 # Traffic of our own has no such options: whoever gives one of them means a program.
@@ -71,13 +71,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help="auto, or some of counters,calls,sampler,functions",
     )
-    tool.add_argument(
-        "--attach",
-        choices=("any", "fentry", "kprobe.multi", "kprobe"),
-        default="any",
-        help="how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
-        " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
-    )
+    tool.add_argument("--attach", **ATTACH)
     tool.add_argument(
         "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
     )

@@ -114,7 +114,7 @@ def _gate_lines(record: Record, width: int) -> list[Text]:
 
 def _dropped_lines(record: Record, width: int) -> list[Text]:
     """What self = inclusive time says nothing of."""
-    dropped = dropped_roots(dict(record))
+    dropped = dropped_roots(record)
     if dropped is None:  # older records do not say
         return []
     count, timed = map(units.format_count, dropped)
