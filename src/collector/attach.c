@@ -23,11 +23,10 @@ const char *const state_names[STATE_CNT] = {
 /* The next of the ways that are left, if any. */
 static bool take_next(struct attach *attach)
 {
-	if (!attach->next_cnt)
+	if (!attach->next)
 		return false;
-	attach->way = attach->next[0];
-	attach->next_cnt--;
-	memmove(attach->next, attach->next + 1, attach->next_cnt * sizeof(*attach->next));
+	attach->way = __builtin_ctz(attach->next);
+	attach->next &= attach->next - 1;
 	return true;
 }
 
@@ -38,32 +37,17 @@ static const char *symbol_of(const struct attach_sources *sources, const char *n
 	return sources->ksyms && sources->btf ? ksyms__find_name(sources->ksyms, name) : NULL;
 }
 
-static bool wishes(enum attach_wish wish, enum attach_way way)
-{
-	static const enum attach_wish alone[WAY_CNT] = {
-		[WAY_FENTRY] = ATTACH_FENTRY, [WAY_MULTI] = ATTACH_MULTI, [WAY_KPROBE] = ATTACH_KPROBE,
-	};
-
-	return wish == ATTACH_ANY || wish == alone[way];
-}
-
 static bool try_candidate(struct attach *attach, const char *name, const struct attach_sources *sources,
 			  enum attach_wish wish)
 {
 	bool probes = wish == ATTACH_MULTI || wish == ATTACH_KPROBE;
 	int arguments = probes ? -ENOENT : prototype__arguments(sources->btf, name);
 	const char *symbol = symbol_of(sources, name);
-	const bool has[WAY_CNT] = {
-		[WAY_FENTRY] = arguments >= 0,
-		/* Fentry wants the name, and so does a probe on the function that BTF describes. */
-		[WAY_MULTI] = symbol && sources->multi && (arguments < 0 || !strcmp(symbol, name)),
-		[WAY_KPROBE] = symbol && !sources->no_kprobes && (arguments < 0 || !strcmp(symbol, name)),
-	};
+	/* Fentry wants the name, and so does a probe on the function that BTF describes. */
+	bool can_probe = symbol && (arguments < 0 || !strcmp(symbol, name));
 
-	attach->next_cnt = 0;
-	for (enum attach_way way = 0; way < WAY_CNT; way++)
-		if (has[way] && wishes(wish, way))
-			attach->next[attach->next_cnt++] = way;
+	attach->next = wish & ((arguments >= 0 ? ATTACH_FENTRY : 0) | (can_probe && sources->multi ? ATTACH_MULTI : 0) |
+			       (can_probe && !sources->no_kprobes ? ATTACH_KPROBE : 0));
 	snprintf(attach->symbol, sizeof(attach->symbol), "%s", arguments >= 0 || !symbol ? name : symbol);
 	attach->arguments = arguments >= 0 ? arguments : 0;
 	return take_next(attach);

@@ -14,12 +14,18 @@ struct bpf_program;
 struct btf;
 struct ksyms;
 
-/* Which way to hook functions; ATTACH_ANY is the first of enum attach_way that the kernel takes. */
-enum attach_wish { ATTACH_NOTHING, ATTACH_ANY, ATTACH_FENTRY, ATTACH_MULTI, ATTACH_KPROBE };
-
 /* In the order in which they are tried. */
 enum attach_way { WAY_FENTRY, WAY_MULTI, WAY_KPROBE };
 #define WAY_CNT (WAY_KPROBE + 1)
+
+/* By which of them functions may be hooked, one bit each. */
+enum attach_wish {
+	ATTACH_NOTHING,
+	ATTACH_FENTRY = 1 << WAY_FENTRY,
+	ATTACH_MULTI = 1 << WAY_MULTI,
+	ATTACH_KPROBE = 1 << WAY_KPROBE,
+	ATTACH_ANY = ATTACH_FENTRY | ATTACH_MULTI | ATTACH_KPROBE,
+};
 
 enum attach_state {
 	STATE_UNUSED,
@@ -44,9 +50,8 @@ struct attach {
 	char symbol[SYMBOL_MAX];
 	char reason[224];
 	enum attach_way way;
-	/* What follows when the kernel refuses that one. */
-	enum attach_way next[WAY_CNT];
-	int next_cnt;
+	/* What is left to try when the kernel refuses that one, one bit each. */
+	unsigned int next;
 	/* Not itself, but the instructions that call it and those after them: by kprobe. 0 for a function that is hooked. */
 	int sites_cnt;
 	struct call_site sites[CALL_SITES_MAX];

@@ -264,7 +264,7 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 		if (function_set__works(function) && !function_set__is_spare(functions, row)) {
 			int err = attach__attach(function);
 
-			function->next_cnt = 0;
+			function->next = 0;
 			function->state = STATE_ATTACHED;
 			if (err)
 				attach__refuse(function, "attach: ", err);

@@ -152,7 +152,7 @@ void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel)
 
 		err = err ?: attach__attach(hook);
 		/* It is loaded in one way, and there is no other after that. */
-		hook->next_cnt = 0;
+		hook->next = 0;
 		hook->state = STATE_ATTACHED;
 	}
 	zerocopy->counted |= !err;

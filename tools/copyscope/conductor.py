@@ -226,8 +226,8 @@ class Conductor:
 
     @contextlib.contextmanager
     def _probed(self, arm: str) -> Iterator[None]:
-        # What is not in the plan is the trial that a gate is chosen by.
-        probes = self.plan.probes.get(arm, ("functions",))
+        # The warm-up has a part that a gate is chosen by.
+        probes = ("functions",) if arm == WARM_UP else self.plan.probes[arm]
         collector = self._children["collector"]
         counting = list(self._perf.values()) if "ledger" in arm else []
         if probes:
