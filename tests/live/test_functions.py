@@ -11,7 +11,7 @@ import pytest
 from copyscope import paths
 from copyscope.functions import retransmitted_bytes
 from copyscope.tiers import inside_calls
-from profiling import RUNS_MAX, SLOW, broken_identities, is_root, profile, record_of
+from profiling import SLOW, broken_identities, is_root, profile, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -54,15 +54,6 @@ def call_site(*options: str) -> dict[str, Any]:
     return next((row for row in rows if row["state"] == "attached"), rows[0])
 
 
-def lossless(*options: str) -> dict[str, Any]:
-    """The record of a run, made again where a program met itself (METHOD.md, Programs that are preempted)."""
-    for _ in range(RUNS_MAX):
-        record = record_of(*options, check=None)
-        if not any(loss["count"] for name, loss in record["loss"].items() if name.startswith("recursion_")):
-            break
-    return record
-
-
 def ways(kind: str) -> set[str]:
     """How functions are hooked if told so: a bracket of kprobes is only for where the call is not found."""
     at_call = kind == "kprobe" and call_site()["state"] == "attached"
@@ -76,7 +67,7 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     if reason:
         pytest.skip(reason)
     options = ("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE))
-    record = lossless(*options, "--instruments", "functions", "--attach", kind)
+    record = record_of(*options, "--instruments", "functions", "--attach", kind, check=None, lossless=True)
     assert hooked(record) == ways(kind)
     assert broken_identities(record) == []
     assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}
