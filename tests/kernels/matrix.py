@@ -17,11 +17,13 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from document import document, problems_of, summary
@@ -74,11 +76,23 @@ LIBRARIES_OF = {"arm64": ("bookworm", *LIBRARIES), "riscv64": ("trixie", *LIBRAR
 EMULATORS = {"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64"}
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A guest that is gone: its results, its exit status, how long it took and what its emulator used."""
+
+    kept: Path
+    status: int
+    seconds: float
+    cpu_seconds: float
+
+
 class Matrix:
-    """One run over some kernels."""
+    """One run over some kernels: each has a thread that waits for its guests, and these take turns."""
 
     def __init__(self, extent: str, jobs: int) -> None:
         self.extent = extent
+        # What uses a processor: as many at a time as there are jobs, whichever kernel they are of.
+        self.turns = threading.Semaphore(jobs)
         # What doctor said in the surveys of this run, by kernel.
         self.doctors: dict[str, Path] = {}
         self.slow = SLOW * -(-jobs // (os.cpu_count() or 1))
@@ -94,15 +108,18 @@ class Matrix:
             processors=2 if kernel.arch == "amd64" else 1,
             extent=self.extent,
         )
-        root = fetch(kernel.suite, kernel.arch)
-        if root is None:
-            outcome.problems.append(f"{kernel.suite}-{kernel.arch} cannot be downloaded (above)")
-            return outcome
-        if kernel.arch != "amd64" and not build_cross(kernel.arch, root):
-            outcome.problems.append(f"the programs for {kernel.arch} cannot be built (above)")
-            return outcome
-        for boot in self.boots_of(kernel):
-            self._run_boot(kernel, boot, root, outcome)
+        with self.turns:
+            root = fetch(kernel.suite, kernel.arch)
+            if root is None:
+                outcome.problems.append(f"{kernel.suite}-{kernel.arch} cannot be downloaded (above)")
+                return outcome
+            if kernel.arch != "amd64" and not build_cross(kernel.arch, root):
+                outcome.problems.append(f"the programs for {kernel.arch} cannot be built (above)")
+                return outcome
+        boots = self.boots_of(kernel)
+        with ThreadPoolExecutor(len(boots)) as guests:
+            for boot, ended in zip(boots, guests.map(partial(self._start, kernel, root), boots), strict=True):
+                self._read(kernel, boot, ended, outcome)
         return outcome
 
     def run_again(self, kernel: Kernel, tests: Sequence[str]) -> Outcome:
@@ -113,7 +130,8 @@ class Matrix:
             outcome.problems.append(f"{kernel.suite}-{kernel.arch} cannot be downloaded (above)")
             return outcome
         outcome.forget(tests, datetime.now(UTC).strftime("%Y-%m-%d"))
-        self._run_boot(kernel, Boot(AGAIN, tuple(tests)), root, outcome)
+        boot = Boot(AGAIN, tuple(tests))
+        self._read(kernel, boot, self._start(kernel, root, boot), outcome)
         return outcome
 
     def boots_of(self, kernel: Kernel) -> list[Boot]:
@@ -140,26 +158,34 @@ class Matrix:
         (kept / "arguments.txt").write_text("\n".join(arguments) + "\n")
         return f"{told} tests/kernels/inside results @/run/results/arguments.txt"
 
-    def _run_boot(self, kernel: Kernel, boot: Boot, root: str, outcome: Outcome) -> None:
+    def _start(self, kernel: Kernel, root: str, boot: Boot) -> Ended:
+        """One guest, from power-on to power-off, when it is its turn."""
         kept = KEPT / f"{kernel.name}-{boot.name}"
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
-        began = time.monotonic()
         command = self._command(kernel, boot, kept)
-        status, cpu_seconds = start_guest(kernel, command, root, kept, boot)
+        with self.turns:
+            began = time.monotonic()
+            status, cpu_seconds = start_guest(kernel, command, root, kept, boot)
+            seconds = time.monotonic() - began
+        print(f"  GUEST {kernel.name} {boot.name}: {seconds:.0f} s", flush=True)
+        return Ended(kept, status, seconds, cpu_seconds)
+
+    def _read(self, kernel: Kernel, boot: Boot, ended: Ended, outcome: Outcome) -> None:
+        """What a guest left, into what is known of its kernel."""
         outcome.boots += 1
-        outcome.seconds += time.monotonic() - began
-        outcome.cpu_seconds += cpu_seconds
-        if status != 0:
-            log = (kept / "log.txt").relative_to(ROOT)
-            outcome.problems.append(f"{boot.name}: the guest ended with status {status}: see {log}")
+        outcome.seconds += ended.seconds
+        outcome.cpu_seconds += ended.cpu_seconds
+        if ended.status != 0:
+            log = (ended.kept / "log.txt").relative_to(ROOT)
+            outcome.problems.append(f"{boot.name}: the guest ended with status {ended.status}: see {log}")
         if kernel.arch != "amd64":
-            judge_outside(kept)
-        read_boot(kept, outcome, surveyed=boot.surveys, tested=bool(boot.tests) or kernel.arch != "amd64")
-        if (kept / "doctor.txt").exists():
-            self.doctors[kernel.name] = kept / "doctor.txt"
+            judge_outside(ended.kept)
+        tested = bool(boot.tests) or kernel.arch != "amd64"
+        read_boot(ended.kept, outcome, surveyed=boot.surveys, tested=tested)
+        if (ended.kept / "doctor.txt").exists():
+            self.doctors[kernel.name] = ended.kept / "doctor.txt"
         outcome.require(test for test in boot.tests if "::" in test)
-        print(f"  GUEST {kernel.name} {boot.name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def emulator(arch: str) -> str:
@@ -271,7 +297,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--only: name the kernels: arm64 has no tests to choose from")
 
     matrix = Matrix(options.extent, options.jobs)
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with ThreadPoolExecutor(len(chosen)) as pool:
         if options.only:
             outcomes = list(pool.map(lambda kernel: matrix.run_again(kernel, options.only), chosen))
         else:
