@@ -81,7 +81,10 @@ _Static_assert(sizeof(struct reading) == 8 + 8 * COUNTERS_MAX, "reading");
 
 /* Functions nested in each other at once; deeper ones are charged to the last that fits. */
 #define SHADOW_DEPTH 16
+/* A power of two. */
 #define SHADOWS_MAX 4096
+/* Where the shadow of a task is, or would be if others were not there before it: Fibonacci hashing (Knuth 6.4), 12 bits. */
+#define SHADOW_PLACE(task, step) ((((__u32)(task) * 0x9e3779b9u >> 20) + (step)) & (SHADOWS_MAX - 1))
 #define CONTEXTS 2
 /* A power of two, for an index that the verifier can bound. */
 #define CATEGORY_SLOTS 16
@@ -99,6 +102,9 @@ struct shadow_frame {
  * 2^64, because what a counter was on the CPU that was left and on the one that came may be in any order.
  */
 struct shadow {
+	/* task_key(), and how many have wanted this place: 0 where it is free. */
+	__u32 task;
+	__u32 claims;
 	/* Since when nothing has been charged to the innermost frame. */
 	struct reading since;
 	/* The beginning of the root, or since when the call around the roots is in none of them. */
@@ -126,12 +132,15 @@ struct shadow {
 	/* 1 when the outermost frame is the call around the roots, and whether one of these is of TCP. */
 	__u32 around;
 	__u32 has_root;
+	/* Of the task, since its outermost call began. */
+	__u32 side;
+	__u32 pad;
 	struct shadow_frame frames[SHADOW_DEPTH];
 	/* What was charged since the root began, by context and category: added to the cells when it ends. */
 	struct reading spent[CONTEXTS][CATEGORY_SLOTS];
 };
 _Static_assert(CONTEXTS * CATEGORY_SLOTS <= 32, "charged");
-_Static_assert(sizeof(struct shadow) == 256 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
+_Static_assert(sizeof(struct shadow) == 272 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
 
 /* The unit of squares: of nanoseconds they would not fit. */
 #define SQUARE_SHIFT 6

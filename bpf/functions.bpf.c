@@ -184,12 +184,10 @@ FUNCTIONS(FUNCTION)
 static __always_inline struct shadow *followed(const struct task_struct *task)
 {
 	struct shadow *shadow;
-	__u32 key;
 
 	if (side_of(task->tgid) == SIDE_OTHER)
 		return NULL;
-	key = task_key(task->pid);
-	shadow = bpf_map_lookup_elem(&shadows, &key);
+	shadow = find_shadow(task_key(task->pid));
 	return shadow && shadow->timed && (shadow->depth || shadow->busy) ? shadow : NULL;
 }
 

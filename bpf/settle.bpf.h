@@ -23,7 +23,7 @@ struct {
 
 static __always_inline struct function_cell *cell_of(const struct shadow *shadow, __u32 category)
 {
-	__u32 index = (current_side() * CONTEXTS + !!shadow->softirqs) * CATEGORY_CNT + category;
+	__u32 index = (shadow->side * CONTEXTS + !!shadow->softirqs) * CATEGORY_CNT + category;
 
 	return bpf_map_lookup_elem(&function_cells, &index);
 }
@@ -68,7 +68,7 @@ static __always_inline void settle(struct shadow *shadow, __u32 side, __u32 cont
  */
 static __noinline int end_root(struct shadow *shadow, const struct reading *now)
 {
-	__u32 side = current_side();
+	__u32 side = shadow->side;
 	struct root_cell *root = bpf_map_lookup_elem(&root_cells, &side);
 
 	if (!root)

@@ -6,6 +6,7 @@
 #include "context.bpf.h"
 #include "hooks.h"
 #include "settle.bpf.h"
+#include "shadows.bpf.h"
 
 /*
  * One root call in so many is timed, chosen at random in each round of so many; all are counted. Written while nothing is
@@ -17,15 +18,6 @@ __u64 shadows_made;
 
 /* A task that is preempted each time it looks at the clock is not to be expected. */
 #define READ_ATTEMPTS 4
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, SHADOWS_MAX);
-	__type(key, __u32);
-	__type(value, struct shadow);
-} shadows SEC(".maps");
-
-static const struct shadow new_shadow = {};
 
 /* NULL when the stack is empty. */
 static __always_inline struct shadow_frame *top_frame(struct shadow *shadow)
@@ -160,7 +152,6 @@ static __always_inline void choose(struct shadow *shadow)
 		return;
 	if (!shadow->gate_left) {
 		if (!random) {
-			/* Its old value from the addition itself would need BPF_FETCH, which came with 5.12. */
 			random = (gate_seed + shadows_made) * 0x9e3779b97f4a7c15ULL | 1;
 			__sync_fetch_and_add(&shadows_made, 1);
 		}
@@ -207,23 +198,16 @@ enum within { WITHIN_NOTHING, WITHIN_CALL, WITHIN_ROOT };
  */
 static __always_inline struct shadow *begin(enum within within)
 {
-	__u32 key = task_key(bpf_get_current_pid_tgid());
+	__u32 task = task_key(bpf_get_current_pid_tgid());
 	struct shadow *shadow;
 
 	if (!functions_on)
 		return NULL;
-	shadow = bpf_map_lookup_elem(&shadows, &key);
-	if (!shadow) {
-		if (within != WITHIN_NOTHING)
-			return NULL;
-		if (bpf_map_update_elem(&shadows, &key, &new_shadow, BPF_NOEXIST)) {
-			count_loss(LOSS_SHADOW_MAP_FULL);
-			return NULL;
-		}
-		shadow = bpf_map_lookup_elem(&shadows, &key);
-		if (!shadow)
-			return NULL;
-	}
+	shadow = find_shadow(task);
+	if (!shadow && within == WITHIN_NOTHING)
+		shadow = make_shadow(task);
+	if (!shadow)
+		return NULL;
 	if (within != WITHIN_NOTHING && shadow->depth <= (within == WITHIN_ROOT ? shadow->around : 0))
 		return NULL;
 	if (shadow->busy) {
@@ -233,8 +217,10 @@ static __always_inline struct shadow *begin(enum within within)
 	shadow->busy = 1;
 	/* From here on sched_switch minds the task's clock: before it is read. */
 	barrier();
-	if (!shadow->depth)
+	if (!shadow->depth) {
+		shadow->side = current_side();
 		choose(shadow);
+	}
 	barrier();
 	return shadow;
 }
@@ -266,7 +252,7 @@ static __always_inline void begin_around(struct shadow *shadow)
  */
 static __noinline int end_around(struct shadow *shadow)
 {
-	__u32 side = current_side();
+	__u32 side = shadow->side;
 	struct root_cell *root = bpf_map_lookup_elem(&root_cells, &side);
 	struct function_cell *cell = cell_of(shadow, CATEGORY_SYSCALL);
 	const struct reading *spent = &shadow->spent[0][CATEGORY_SYSCALL];

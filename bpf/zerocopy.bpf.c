@@ -121,13 +121,26 @@ static __always_inline bool take_kept(__u32 life, __u64 *argument)
 SEC("?kprobe")
 int enter_zerocopy_use(void *ctx)
 {
-	struct sock *sk = (struct sock *)ARGUMENT(ctx, life_probed[LIFE_zerocopy_use], 0, PT_REGS_PARM1);
-	__u64 given = ARGUMENT(ctx, life_probed[LIFE_zerocopy_use], 2, PT_REGS_PARM3);
-
-	keep(LIFE_zerocopy_use, given);
-	if (!in_watched_netns(sk))
+	if (!life_probed[LIFE_zerocopy_use])
+		return 0;
+	keep(LIFE_zerocopy_use, PT_REGS_PARM3((struct pt_regs *)ctx));
+	if (!in_watched_netns((struct sock *)PT_REGS_PARM1((struct pt_regs *)ctx)))
 		keep(NETNS_OF_OTHERS, 0);
 	return 0;
+}
+
+/* Which ubuf_info it was given, and whether its socket is watched; false when that is not known. */
+static __always_inline bool arguments_of_use(void *ctx, __u64 *given, bool *watched)
+{
+	__u64 nothing;
+
+	if (!life_probed[LIFE_zerocopy_use]) {
+		*given = CTX_SLOT(ctx, 2);
+		*watched = in_watched_netns((struct sock *)CTX_SLOT(ctx, 0));
+		return true;
+	}
+	*watched = !take_kept(NETNS_OF_OTHERS, &nothing);
+	return take_kept(LIFE_zerocopy_use, given);
 }
 
 SEC("?kretprobe")
@@ -136,15 +149,14 @@ int leave_zerocopy_use(void *ctx)
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct zerocopy_use fresh = {}, *use;
 	struct zerocopy_send send = {};
-	__u64 given = 0, nothing;
-	bool watched;
+	__u64 given = 0;
+	bool watched = false;
 
 	if (!functions_on)
 		return 0;
 	send.ubuf = returned_value(ctx, life_probed[LIFE_zerocopy_use], life_arguments[LIFE_zerocopy_use]);
-	if (!take_kept(LIFE_zerocopy_use, &given) || !send.ubuf)
+	if (!arguments_of_use(ctx, &given, &watched) || !send.ubuf)
 		return 0;
-	watched = !take_kept(NETNS_OF_OTHERS, &nothing);
 	send.is_new = send.ubuf != given;
 	use = bpf_map_lookup_elem(&zerocopy_uses, &send.ubuf);
 	if (use && !send.is_new) {

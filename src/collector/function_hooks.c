@@ -288,7 +288,7 @@ int functions__detach(struct functions *functions, struct copyscope *skel)
 		err = attach__detach(&functions->all[row]) ?: err;
 	counters__switch(functions->counters, false);
 	/* What was still open is forgotten: its exit will not be seen. */
-	err = maps__clear(skel->maps.shadows) ?: err;
+	err = maps__wipe(skel->maps.shadows) ?: err;
 	return zerocopy__detach(functions->zerocopy, skel) ?: err;
 }
 

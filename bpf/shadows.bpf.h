@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* shadows.bpf.h - where the shadow stack of each task is kept. */
+#ifndef COPYSCOPE_SHADOWS_BPF_H
+#define COPYSCOPE_SHADOWS_BPF_H
+
+#include "target.bpf.h"
+
+/*
+ * By task, with linear probing. Every event needs it, and of an array the verifier makes the look-up a few instructions, where a
+ * hash costs a call, a hash of its own and a bucket. Nothing is taken out; the collector empties it when the hooks are gone.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SHADOWS_MAX);
+	__type(key, __u32);
+	__type(value, struct shadow);
+} shadows SEC(".maps");
+
+/* How far from its place a shadow may be. */
+#define SHADOW_STEPS 16
+
+/* NULL where there is no such shadow. */
+static __noinline struct shadow *find_shadow(__u32 task)
+{
+	for (__u32 step = 0; step < SHADOW_STEPS; step++) {
+		__u32 index = SHADOW_PLACE(task, step);
+		struct shadow *shadow = bpf_map_lookup_elem(&shadows, &index);
+
+		if (!shadow || !shadow->claims)
+			return NULL;
+		if (shadow->task == task)
+			return shadow;
+	}
+	return NULL;
+}
+
+/*
+ * Who claims a free place alone has it; of two at once both may go on to the next. (The old value from the addition itself
+ * would need BPF_FETCH, which came with 5.12.)
+ */
+static __noinline struct shadow *make_shadow(__u32 task)
+{
+	for (__u32 step = 0; step < SHADOW_STEPS; step++) {
+		__u32 index = SHADOW_PLACE(task, step);
+		struct shadow *shadow = bpf_map_lookup_elem(&shadows, &index);
+
+		if (!shadow)
+			return NULL;
+		if (shadow->claims)
+			continue;
+		__sync_fetch_and_add(&shadow->claims, 1);
+		if (*(volatile __u32 *)&shadow->claims != 1)
+			continue;
+		shadow->task = task;
+		return shadow;
+	}
+	count_loss(LOSS_SHADOW_MAP_FULL);
+	return NULL;
+}
+
+#endif
