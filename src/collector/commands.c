@@ -11,6 +11,7 @@
 #include "bursts.h"
 #include "cells.h"
 #include "ksyms.h"
+#include "ksyms_programs.h"
 #include "message.h"
 #include "names.h"
 #include "probes.h"
@@ -75,6 +76,10 @@ static int do_symbols(struct collector *collector, const char *arguments)
 		return refuse("symbols", "/proc/kallsyms: no addresses: set kernel.kptr_restrict to 0 or 1 and run as root");
 	if (err)
 		return refuse("symbols", strerror(-err));
+	/* Without it a trampoline is taken for the program before it. */
+	err = ksyms__bound_programs(collector->ksyms);
+	if (err)
+		complain("symbols", "the lengths of BPF programs: %s", strerror(-err));
 	return say(json_pack("{s:s, s:i}", "event", "symbols", "count", ksyms__count(collector->ksyms)));
 }
 

@@ -14,6 +14,8 @@
 struct ksym {
 	uint64_t address;
 	uint32_t name;
+	/* 0: not known, as far as the next symbol. */
+	uint32_t length;
 };
 
 struct ksyms {
@@ -115,11 +117,11 @@ uint32_t ksyms__count(const struct ksyms *ksyms)
 	return ksyms->count - 1;
 }
 
-uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address)
+/* The last symbol at or below the address; 0, which is none, below all of them. */
+static uint32_t last_below(const struct ksyms *ksyms, uint64_t address)
 {
 	uint32_t low = 0, high = ksyms->count;
 
-	/* The last symbol at or below the address: table[low]. */
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
 
@@ -128,12 +130,30 @@ uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address)
 		else
 			high = middle;
 	}
-	if (!low || address - ksyms->table[low].address > FUNCTION_MAX)
+	return low;
+}
+
+uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address)
+{
+	uint32_t id = last_below(ksyms, address);
+	const struct ksym *found = &ksyms->table[id];
+
+	if (!id || address - found->address > FUNCTION_MAX)
+		return KSYM_UNKNOWN;
+	if (found->length && address - found->address >= found->length)
 		return KSYM_UNKNOWN;
 	/* Aliases share an address: always the first of them. */
-	while (low > 1 && ksyms->table[low - 1].address == ksyms->table[low].address)
-		low--;
-	return low;
+	while (id > 1 && ksyms->table[id - 1].address == ksyms->table[id].address)
+		id--;
+	return id;
+}
+
+void ksyms__bound(struct ksyms *ksyms, uint64_t address, uint32_t length)
+{
+	uint32_t id = last_below(ksyms, address);
+
+	if (id && ksyms->table[id].address == address)
+		ksyms->table[id].length = length;
 }
 
 const char *ksyms__name(const struct ksyms *ksyms, uint32_t id)

@@ -19,6 +19,8 @@ int ksyms__load(struct ksyms **ksyms);
 uint32_t ksyms__count(const struct ksyms *ksyms);
 /* The id of the function that holds the address; KSYM_UNKNOWN if there is none. */
 uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address);
+/* Says how long the function is that begins at this address; what lies behind it, up to the next symbol, is none. */
+void ksyms__bound(struct ksyms *ksyms, uint64_t address, uint32_t length);
 /* The name of an id ("[unknown]" for KSYM_UNKNOWN); lives as long as ksyms. */
 const char *ksyms__name(const struct ksyms *ksyms, uint32_t id);
 /*
