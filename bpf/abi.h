@@ -276,7 +276,8 @@ struct stack_cell {
 	__u32 side;
 	__u32 event;
 	__u32 depth;
-	__u32 pad;
+	/* Taken in a segment of another tier, beside its hooks: kept apart from those of the ledger. */
+	__u32 beside;
 	__u64 frames[STACK_DEPTH];
 };
 _Static_assert(sizeof(struct stack_cell) == 32 + 8 * STACK_DEPTH, "stack_cell");

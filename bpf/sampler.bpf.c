@@ -21,6 +21,9 @@ struct {
 /* Samples taken so far, so that the collector knows how many fell into one burst. */
 __u64 samples_of_side[SIDE_OTHER + 1];
 
+/* Which table the samples go to; written while no event is enabled. */
+__u32 samples_beside;
+
 /* A stack does not fit on the BPF stack (512 bytes). */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -32,7 +35,7 @@ struct {
 /* 64 bits: two of ten thousand stacks collide once in 10^11 runs, so equal hash means equal stack. */
 static __always_inline __u64 hash_stack(const struct stack_cell *cell)
 {
-	__u64 hash = ((__u64)cell->side << 32 | cell->event) ^ 0x9e3779b97f4a7c15ULL;
+	__u64 hash = ((__u64)cell->beside << 48 | (__u64)cell->side << 32 | cell->event) ^ 0x9e3779b97f4a7c15ULL;
 
 	for (__u32 i = 0; i < STACK_DEPTH; i++) {
 		if (i >= cell->depth)
@@ -65,6 +68,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	if (cell->side <= SIDE_OTHER)
 		__sync_fetch_and_add(&samples_of_side[cell->side], 1);
 	cell->event = event;
+	cell->beside = samples_beside;
 	cell->samples = 1;
 	cell->weight = period;
 

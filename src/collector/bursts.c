@@ -23,6 +23,8 @@ struct bursts {
 	pthread_cond_t stopping;
 	bool running;
 	bool stop;
+	/* Of a segment that the totals are about. */
+	bool counted;
 	int err;
 	unsigned int seed;
 	uint64_t began_ns;
@@ -105,6 +107,8 @@ static void count_burst(struct bursts *bursts, enum side side, uint64_t armed_ns
 {
 	struct burst_totals *totals = &bursts->totals[side];
 
+	if (!bursts->counted)
+		return;
 	totals->armed_ns += armed_ns;
 	totals->count++;
 	totals->samples += samples;
@@ -154,10 +158,11 @@ static int switch_steady(struct bursts *bursts, unsigned long request)
 	return err;
 }
 
-int bursts__start(struct bursts *bursts)
+int bursts__start(struct bursts *bursts, bool counted)
 {
 	int err;
 
+	bursts->counted = counted;
 	bursts->began_ns = now_ns();
 	for (int side = 0; side < SIDES; side++)
 		bursts->samples_before[side] = bursts->samples_of_side[side];
@@ -179,7 +184,7 @@ int bursts__stop(struct bursts *bursts)
 		if (bursts->duties[side] >= 1)
 			count_burst(bursts, side, spent_ns,
 				    bursts->samples_of_side[side] - bursts->samples_before[side]);
-	bursts->enabled_ns += spent_ns;
+	bursts->enabled_ns += bursts->counted ? spent_ns : 0;
 	if (bursts->running) {
 		pthread_mutex_lock(&bursts->mutex);
 		bursts->stop = true;

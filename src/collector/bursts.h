@@ -8,6 +8,7 @@
 #ifndef COLLECTOR_BURSTS_H
 #define COLLECTOR_BURSTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "abi.h"
@@ -32,7 +33,8 @@ struct burst_totals {
  */
 int bursts__new(struct bursts **bursts, const struct events events[SIDES], const double duties[SIDES],
 		const volatile __u64 *samples_of_side);
-int bursts__start(struct bursts *bursts);
+/* counted: whether the totals and the enabled time are of this segment, too. */
+int bursts__start(struct bursts *bursts, bool counted);
 /* Disarms and waits for the thread. Returns 0 or the first -errno that arming met. */
 int bursts__stop(struct bursts *bursts);
 uint64_t bursts__enabled_ns(const struct bursts *bursts);

@@ -102,13 +102,15 @@ static int close_all(struct collector *collector)
 	return probes__detach(collector->probes) ?: err;
 }
 
+/* `sampler-beside` is the sampler in a segment of another tier: its samples are kept apart, and no other figure has them in it. */
 static int open_one(struct collector *collector, const char *instrument)
 {
+	bool beside = !strcmp(instrument, "sampler-beside");
 	int err;
 
 	if (!strcmp(instrument, "functions"))
 		collector->hooking = true;
-	if (strcmp(instrument, "sampler"))
+	if (!beside && strcmp(instrument, "sampler"))
 		return probes__attach(collector->probes, instrument);
 	if (!collector->ksyms)
 		return -EAGAIN;
@@ -119,7 +121,8 @@ static int open_one(struct collector *collector, const char *instrument)
 			return err;
 	}
 	collector->sampling = true;
-	return sampler__enable(collector->sampler);
+	collector->sampler_skel->bss->samples_beside = beside;
+	return sampler__enable(collector->sampler, !beside);
 }
 
 static json_t *volume_now(struct collector *collector)

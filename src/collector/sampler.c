@@ -247,12 +247,12 @@ int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid)
 	return err == -ENOENT ? 0 : err;
 }
 
-int sampler__enable(struct sampler *sampler)
+int sampler__enable(struct sampler *sampler, bool counted)
 {
 	int err = events__switch(&sampler->counters, PERF_EVENT_IOC_ENABLE);
 
 	if (!err && sampler->bursts)
-		err = bursts__start(sampler->bursts);
+		err = bursts__start(sampler->bursts, counted);
 	return err;
 }
 

@@ -15,6 +15,7 @@
 #define COLLECTOR_SAMPLER_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "abi.h"
@@ -34,7 +35,8 @@ int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int 
 		  const struct roster rosters[SIDE_TARGETS]);
 /* One more process of the first side; its timers start with the next sampler__enable(). Children need no call. */
 int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid);
-int sampler__enable(struct sampler *sampler);
+/* counted: whether the report's times and bursts are of this segment, too. */
+int sampler__enable(struct sampler *sampler, bool counted);
 int sampler__disable(struct sampler *sampler);
 /* What one ns of a side's sampled cpu-clock stands for: time enabled / time armed, over all segments so far. */
 double sampler__scale(const struct sampler *sampler, enum side side);

@@ -19,6 +19,7 @@ struct row {
 	uint32_t depth;
 	uint32_t side;
 	uint32_t event;
+	uint32_t beside;
 };
 
 struct stacks {
@@ -40,6 +41,8 @@ static int by_stack(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
 
+	if (x->beside != y->beside)
+		return x->beside < y->beside ? -1 : 1;
 	if (x->event != y->event)
 		return x->event < y->event ? -1 : 1;
 	if (x->side != y->side)
@@ -87,7 +90,7 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 	}
 	row = &stacks->rows[stacks->count];
 	*row = (struct row){ .samples = cell->samples, .weight = cell->weight, .depth = depth,
-			     .side = cell->side, .event = cell->event };
+			     .side = cell->side, .event = cell->event, .beside = cell->beside };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
 		return -ENOMEM;
@@ -140,9 +143,10 @@ json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const dou
 
 		for (uint32_t f = 0; f < row->depth; f++)
 			json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
-		json_array_append_new(array, json_pack("{s:s, s:s, s:o, s:I, s:I}",
+		json_array_append_new(array, json_pack("{s:s, s:s, s:b, s:o, s:I, s:I}",
 						       "side", side_names[row->side],
 						       "event", sample_names[row->event],
+						       "beside", row->beside,
 						       "frames", frames,
 						       "samples", (json_int_t)row->samples,
 						       "weight", (json_int_t)(weight + 0.5)));

@@ -175,7 +175,7 @@ def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
 *result*: `marked` when a profile of the survey called itself not valid because of losses (below).
 *tier*: `exact` where functions can be hooked, else `sampled`; kprobes are taken only by name
 (`--instruments sampler,functions`). *unattributed*: the share of both sides' CPU
-time that no row of the taxonomy names, in one run of 6 s with one_copy and one with zero_copy. *s*: from
+time that no row of the taxonomy names, in one run of 12 s with one_copy and one with zero_copy. *s*: from
 power-on to power-off; *CPU s*: what the emulator used meanwhile.
 
 ## Made on
@@ -208,11 +208,13 @@ perf_event_open(2) by `tests/kernels/cross/thread_counter.c`; there is no perf i
 Made from `tiers` in results/kernels/NAME.json, which kernels have whose survey hooks functions and samples.
 What is known of the reasons is in METHOD.md, "Two tiers". All ratios: function hooks over sampling.
 
-Shares of a side's kernel time. *inside*: how many of the exact ones lie in the 95 % interval of the sampled
-one, and how many of those rows that have {LARGE * 100:.0f} % or more in either tier.
+Shares of a side's kernel time, both of the segments in which functions are hooked. *inside*: how many of the
+exact ones lie in the 95 % interval of the sampled one, and how many of those rows that have
+{LARGE * 100:.0f} % or more in either tier. *seen*: samples times their period, over the exact time.
 
 {table(share_rows(surveys))}
-CPU time in the kernel for each KiB delivered, of both processes together: so it does not matter which of them
+What the hooks change: here the samples are those of the ledger segments, where no function is hooked. CPU
+time in the kernel for each KiB delivered, of both processes together: so it does not matter which of them
 took a packet in, nor what else a side did. Softirqs on top of neither are left out. *goodput*: of the
 segments of the one tier over that of the other. *longest*: how many times the median the longest segment of a
 tier took; where it is far above 1 the guest stood still meanwhile, and its clocks went on.

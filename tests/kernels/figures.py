@@ -13,7 +13,10 @@ from copyscope.segments import processes, select, total
 Record = dict[str, Any]
 
 # Of a row of compare_tiers.
-KEPT = ("side", "context", "name", "exact_share", "sampled_share", "sampled_low", "sampled_high", "inside")
+KEPT = (
+    *("side", "context", "name", "exact_share", "inside"),
+    *(f"{tier}_{end}" for tier in ("beside", "sampled") for end in ("share", "low", "high")),
+)
 
 
 def figures_of(record: Record) -> dict[str, str]:
@@ -23,11 +26,14 @@ def figures_of(record: Record) -> dict[str, str]:
     for row in tiers.compare_tiers(record):
         if row["side"] == "other" or row["name"] == tiers.REST:
             continue
-        keys = ("exact_share", "sampled_share", "sampled_low", "sampled_high")
-        shares = [f"{100 * row[key]:.1f}" for key in keys]
-        found[f"{impl}, {row['side']}, {row['name']} in {row['context']} context"] = (
-            f"{shares[0]} % of the kernel time by function hooks,"
-            f" {shares[1]} % ({shares[2]} to {shares[3]}) sampled"
+        said = [f"{_percent(row['exact_share'])} of the kernel time by function hooks"]
+        if row["beside_share"] is not None:
+            said.append(f"{_with_interval(row, 'beside')} sampled in the same segments")
+        said.append(f"{_with_interval(row, 'sampled')} sampled without hooks")
+        found[f"{impl}, {row['side']}, {row['name']} in {row['context']} context"] = ", ".join(said)
+    for row in tiers.seen_beside(record):
+        found[f"{impl}, {row['side']}, samples of the hooked segments"] = (
+            f"{row['sampled_ns'] / 1e6:.0f} ms of {row['exact_ns'] / 1e6:.0f} ms exact: {row['ratio']:.3f}"
         )
     for row in tiers.inside_calls(record):
         if row["ratio"] is not None:
@@ -79,6 +85,7 @@ def tiers_of(record: Record) -> Record:
         "sampled_ns_per_kib": _ns_per_kib(record, sampled),
         "exact_goodput_gbps": _goodput_gbps(select(record, "functions")),
         "sampled_goodput_gbps": _goodput_gbps(select(record, "ledger")),
+        "seen": {row["side"]: round(row["ratio"], 4) for row in tiers.seen_beside(record)},
         "exact_stretch": _stretch(select(record, "functions")),
         "sampled_stretch": _stretch(select(record, "ledger")),
         "calls": [
@@ -90,6 +97,15 @@ def tiers_of(record: Record) -> Record:
         ],
     }
     return {record["workload"]["impl"]: found}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _with_interval(row: Record, tier: str) -> str:
+    low, high = (f"{100 * row[f'{tier}_{end}']:.1f}" for end in ("low", "high"))
+    return f"{_percent(row[f'{tier}_share'])} ({low} to {high})"
 
 
 def _around_ns(record: Record, side: str) -> int:

@@ -146,7 +146,7 @@ class Matrix:
         told = f"COPYSCOPE_SLOW={self.slow} COPYSCOPE_NICS={NICS}"
         told += " SURVEY=1" if boot.surveys else ""
         if boot.profiles:
-            options = "--size 1M --duration 6"
+            options = "--size 1M --duration 12"
             options += "" if kernel.name in KPROBE_ONLY else " --gate 1 --compare-tiers"
             told += f" PROFILES='{options}'"
         if not boot.tests:

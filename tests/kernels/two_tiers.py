@@ -25,10 +25,12 @@ class Survey:
         self.rows: list[dict[str, Any]] = kept["rows"]
         self.calls: list[dict[str, Any]] = kept["calls"]
         self._kept = kept
+        # Samples of the same segments; where none were taken, those of the ledger.
+        self.judge = "beside" if any(row.get("beside_share") is not None for row in self.rows) else "sampled"
 
     def inside(self, least: float = 0.0) -> tuple[int, int]:
         """How many exact shares lie in the interval of the sampled one, and of how many."""
-        rows = [row for row in self.rows if max(row["exact_share"], row["sampled_share"]) >= least]
+        rows = [row for row in self.rows if max(row["exact_share"], row[f"{self.judge}_share"]) >= least]
         return sum(row["inside"] for row in rows), len(rows)
 
     def shares(self, account: str) -> Ratios:
@@ -36,9 +38,13 @@ class Survey:
         rows = [row for row in self.rows if row["name"] == account]
         exact, sampled = (
             {side: sum(row[key] for row in rows if row["side"] == side) for side in ("sender", "receiver")}
-            for key in ("exact_share", "sampled_share")
+            for key in ("exact_share", f"{self.judge}_share")
         )
         return {side: exact[side] / share for side, share in sampled.items() if share}
+
+    def seen(self) -> Ratios:
+        """What the sampler saw of the exact time of the same segments, by side."""
+        return dict(self._kept.get("seen", {}))
 
     def times(self, account: str) -> Ratios:
         """The same of the CPU time per KiB, both sides together."""
@@ -74,9 +80,10 @@ def share_rows(surveys: Sequence[Survey]) -> Rows:
 
     def row(where: list[str], chosen: Sequence[Survey]) -> list[str]:
         counts = [count(chosen, 0.0), count(chosen, LARGE)]
-        return [*where, *counts, *(cell([one.shares(name) for one in chosen]) for name in ACCOUNTS)]
+        shares = (cell([one.shares(name) for one in chosen]) for name in ACCOUNTS)
+        return [*where, *counts, *shares, cell([one.seen() for one in chosen])]
 
-    head = ["kernel", "strategy", "inside", f"of {LARGE * 100:.0f} % and more", *ACCOUNTS]
+    head = ["kernel", "strategy", "inside", f"of {LARGE * 100:.0f} % and more", *ACCOUNTS, "seen"]
     return [head, *(row(one.where, [one]) for one in surveys), row(["all", ""], surveys)]
 
 

@@ -132,8 +132,10 @@ def full_records() -> list[dict[str, Any]]:
     watched["advice"] = advice.advise(watched, [crossover])
     copying = derive(watched_record())
     copying["advice"] = advice.advise(copying, [crossover, crossover | {"pair": ["one_copy", "sendfile"]}])
+    compared = with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "calls+functions")))
+    compared["samples_beside"] = compared["samples"]
     calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
-    return [derive(raw) for raw in [*raws, calls_only, watched_record(), *real_records()]] + [
+    return [derive(raw) for raw in [*raws, calls_only, compared, watched_record(), *real_records()]] + [
         watched,
         copying,
     ]

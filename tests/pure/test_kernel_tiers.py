@@ -27,6 +27,7 @@ def kept(**changes: Any) -> dict[str, Any]:
     """A survey as it is kept: half of the sender's time is the deferred copy, and the sampler says so too."""
     row = {"side": "sender", "context": "softirq", "name": "deferred", "exact_share": 0.5}
     row |= {"sampled_share": 0.5, "sampled_low": 0.4, "sampled_high": 0.6, "inside": True}
+    row |= {"beside_share": 0.52, "beside_low": 0.42, "beside_high": 0.62}
     call = {
         "side": "sender",
         "calls": 10,
@@ -40,6 +41,7 @@ def kept(**changes: Any) -> dict[str, Any]:
         "sampled_ns_per_kib": {"deferred": 200.0, "pin": 0.0, REST: 300.0},
         "exact_goodput_gbps": 0.5,
         "sampled_goodput_gbps": 1.0,
+        "seen": {"sender": 1.01, "receiver": 0.95},
         "exact_stretch": 1.1,
         "sampled_stretch": 1.2,
         "calls": [call],
@@ -87,10 +89,11 @@ def test_without_function_hooks_nothing_is_kept_and_nothing_judged() -> None:
 
 def test_rows_inside_are_counted_and_those_of_some_samples_apart() -> None:
     outside = {**kept()["rows"][0], "inside": False}
-    tiny = {**outside, "name": "completion", "exact_share": 0.01, "sampled_share": 0.02}
+    tiny = {**outside, "name": "completion", "exact_share": 0.01, "beside_share": 0.02}
     (one, other) = surveys(one=kept(), other=kept(rows=[outside, tiny]))
     assert (one.inside(), other.inside(), other.inside(0.05)) == ((1, 1), (0, 2), (0, 1))
     rows = module("two_tiers").share_rows([one, other])
+    assert {row[-1] for row in rows[1:]} == {"sender 1.01, receiver 0.95"}
     assert [row[:4] for row in rows[1:]] == [
         ["one", "zero_copy", "1 of 1", "1 of 1"],
         ["other", "zero_copy", "0 of 2", "0 of 1"],
@@ -100,15 +103,16 @@ def test_rows_inside_are_counted_and_those_of_some_samples_apart() -> None:
 
 def test_ratios_are_of_a_side_and_their_range_is_of_all_kernels() -> None:
     row = kept()["rows"][0]
-    taken_in = {**row, "side": "receiver", "exact_share": 0.1, "sampled_share": 0.4}
-    unseen = {**row, "name": "pin", "sampled_share": 0.0}
-    found = surveys(one=kept(rows=[row, taken_in, unseen]), other=kept(rows=[{**row, "exact_share": 0.3}]))
+    taken_in = {**row, "side": "receiver", "exact_share": 0.1, "beside_share": 0.4}
+    unseen = {**row, "name": "pin", "beside_share": 0.0}
+    alone = {**row, "exact_share": 0.3} | dict.fromkeys(("beside_share", "beside_low", "beside_high"))
+    found = surveys(one=kept(rows=[row, taken_in, unseen]), other=kept(rows=[alone]))
     rows = module("two_tiers").share_rows(found)
     at = rows[0].index("deferred")
     assert [row[at] for row in rows[1:]] == [
-        "sender 1.00, receiver 0.25",
+        "sender 0.96, receiver 0.25",
         "sender 0.60",
-        "sender 0.60 to 1.00, receiver 0.25",
+        "sender 0.60 to 0.96, receiver 0.25",
     ]
     assert {row[rows[0].index("pin")] for row in rows[1:]} == {"-"}
 

@@ -135,7 +135,7 @@ def test_auto_has_a_plan_for_either_tier() -> None:
         (["--instruments", "sampler"], [("bytes", "sampler"), ("sampler",)]),
         (["--instruments", "counters"], [("bytes",), ()]),
         (["--instruments", "calls"], [("calls",)]),
-        (["--compare-tiers"], [("bytes", "calls", "functions", "sampler")]),
+        (["--compare-tiers"], [("bytes", "calls", "functions", "sampler", "sampler-beside")]),
     ],
 )
 def test_what_was_not_asked_for_by_name_is_done_without(

@@ -10,10 +10,11 @@ from builders.exact import with_functions
 from copyscope import ledger
 from copyscope.errors import UsageError
 from copyscope.options import check_usage
-from copyscope.plan import ARM_WEIGHTS, all_at_once, arm_probes, bytes_apart
+from copyscope.plan import ARM_WEIGHTS, BESIDE, all_at_once, arm_probes, bytes_apart
 from copyscope.profile_arguments import parser
 from copyscope.render.tiers import tier_lines
-from copyscope.tiers import compare_tiers, coverage, inside_calls, why_not
+from copyscope.samples import beside, of_ledger
+from copyscope.tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
 
 ARMS = ("unprobed", "ledger", "functions")
 
@@ -49,6 +50,63 @@ def test_a_share_outside_of_the_interval_is_found() -> None:
     assert not row["inside"] and row["ratio"] > 1.5
     text = "\n".join(line.plain for line in tier_lines(full, 100))
     assert "copy_in" in text and " no" in text
+
+
+def with_beside(raw: dict[str, Any], **times: int) -> dict[str, Any]:
+    """As many samples beside the hooks as without them; of some categories so many times as many."""
+    raw["samples_beside"] = [
+        {**row, "samples": row["samples"] * times.get(row["category"], 1)} for row in raw["samples"]
+    ]
+    return raw
+
+
+def test_the_samples_of_the_same_work_are_the_judge() -> None:
+    raw = as_sampled(with_functions(raw_record("one_copy", arms=ARMS)))
+    next(cell for cell in raw["functions"]["cells"] if cell["category"] == "copy_in")["self_ns"] *= 5
+    full = ledger.derive(with_beside(raw, copy_in=5))
+    rows = {(row["side"], row["name"]): row for row in compare_tiers(full)}
+    row = rows["sender", "copy_in"]
+    # Where functions are hooked the copy has that share; in the ledger it had less.
+    assert row["inside"] and row["beside_share"] == pytest.approx(row["exact_share"], rel=0.02)
+    assert row["sampled_high"] < row["beside_low"] < row["exact_share"] < row["beside_high"]
+    assert row["ratio"] == pytest.approx(row["exact_share"] / row["sampled_share"])
+    text = " ".join("\n".join(line.plain for line in tier_lines(full, 100)).split())
+    assert "samples of the same segments" in text
+    for row in compare_tiers(ledger.derive(with_beside(raw))):
+        assert row["inside"] == (row["side"] != "sender" or row["exact_share"] == row["sampled_share"] == 0)
+
+
+def test_what_the_timer_saw_is_over_the_exact_time_of_the_same_segments() -> None:
+    raw = with_beside(as_sampled(with_functions(raw_record("zero_copy", arms=ARMS))))
+    full = ledger.derive(raw)
+    rows = {row["side"]: row for row in seen_beside(full)}
+    for side in ("sender", "receiver"):
+        taken = [r for r in raw["samples_beside"] if r["side"] == side and r["context"] != "user"]
+        assert rows[side]["sampled_ns"] == round(sum(r["weight"] for r in taken))
+        # Of as_sampled() each is worth 10,000 ns.
+        assert rows[side]["exact_ns"] == 10_000 * sum(r["samples"] for r in taken)
+    raw["samples_beside"] = []
+    assert seen_beside(ledger.derive(raw)) == []
+
+
+def test_samples_that_fall_into_kprobes_are_lost_and_judge_nothing() -> None:
+    raw = with_beside(as_sampled(with_functions(raw_record("one_copy", arms=ARMS))))
+    hook = next(hook for hook in raw["hooks"] if hook["instrument"] == "functions")
+    assert all(row["beside_share"] is not None for row in compare_tiers(ledger.derive(raw)))
+    hook["how"] = "kprobe"
+    full = ledger.derive(raw)
+    assert all(row["beside_share"] is None for row in compare_tiers(full))
+    text = " ".join("\n".join(line.plain for line in tier_lines(full, 100)).split())
+    assert "samples of the ledger segments (none were taken beside the hooks)" in text
+
+
+def test_what_was_sampled_beside_hooks_is_in_no_stack_of_the_ledger() -> None:
+    taken = [
+        {"side": "sender", "event": "cpu-clock", "frames": ["tcp_sendmsg"], "samples": 3, "weight": 30},
+        {"side": "sender", "event": "cpu-clock", "frames": [], "samples": 4, "weight": 40, "beside": True},
+    ]
+    assert [row["samples"] for row in of_ledger(taken)] == [3]
+    assert [row["samples"] for row in beside(taken)] == [4]
 
 
 def test_without_function_hooks_it_says_why() -> None:
@@ -137,8 +195,12 @@ def test_calls_and_functions_share_a_segment_only_where_tiers_are_compared() -> 
     every = ("counters", "calls", "sampler", "functions")
     assert set(arm_probes(every)) == {"unprobed", "ledger", "calls", "functions"}
     together = arm_probes(every, compared=True)
-    assert together["calls+functions"] == ("calls", "functions")
+    assert together["calls+functions"] == ("calls", "functions", BESIDE)
     assert set(together) == {"unprobed", "ledger", "calls+functions"} <= set(ARM_WEIGHTS)
+    assert arm_probes(("sampler", "functions"), compared=True)["functions"] == ("functions", BESIDE)
+    # In one segment for all there is one sampler, and its samples are the ledger's.
+    (once,) = all_at_once(together).values()
+    assert "sampler" in once and BESIDE not in once
     assert set(arm_probes(("sampler", "functions"), compared=True)) == {"unprobed", "ledger", "functions"}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope import VERSION
-from copyscope.samples import to_record
+from copyscope.samples import beside, of_ledger, to_record
 from copyscope.segments import WARM_UP
 from copyscope.taxonomy import Taxonomy
 
@@ -88,6 +88,7 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
     used = (raw.sender or {}).get("options", {}).get("congestion_control")
     arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
     sampler = collector.get("sampler") or no_sampler(frequency_hz)
+    samples = collector.get("samples", [])
     record = {
         "schema": 1,
         "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
@@ -120,7 +121,8 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
         "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
         "hooks": collector.get("hooks", []),
         "sampler": {**sampler, "taxonomy_version": taxonomy.version},
-        "samples": to_record(collector.get("samples", []), taxonomy),
+        "samples": to_record(of_ledger(samples), taxonomy),
+        "samples_beside": to_record(beside(samples), taxonomy),
         "loss": collector.get("loss", {}),
     }
     return record

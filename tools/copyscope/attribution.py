@@ -67,11 +67,11 @@ class SideTime:
         return None if self.scale_ns is None else self.weights.all_weight * self.scale_ns
 
 
-def weights_of(record: Record, side: str, names: tuple[str, ...]) -> Weights:
-    """The samples of one side whose event has one of the names, added up."""
+def weights_of(record: Record, side: str, names: tuple[str, ...], rows: str = "samples") -> Weights:
+    """The samples of one side whose event has one of the names, added up; rows: which of the record's."""
     samples: dict[Key, int] = defaultdict(int)
     weight: dict[Key, float] = defaultdict(float)
-    for row in record["samples"]:
+    for row in record.get(rows, []):
         if row["side"] == side and event_name(row["event"]) in names:
             key = (row["kind"], row["category"], row["context"])
             samples[key] += int(row["samples"])

@@ -8,11 +8,11 @@ before and after the call's entry function is in the second only (docs/METHOD.md
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from copyscope import stats
-from copyscope.attribution import side_times
+from copyscope.attribution import Weights, side_times, time_event, weights_of
 from copyscope.cpu_time import excludes_softirq
 from copyscope.segments import Record, processes, select, total, watched
 
@@ -20,29 +20,37 @@ from copyscope.segments import Record, processes, select, total, watched
 # function (memory for an skb), the exact tier the hooked function around it (the making of that skb).
 COMPARED = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out")
 REST = "the rest"
+# How functions are hooked by programs during which no sample is taken.
+PROBED = ("kprobe", "kprobe.multi", "call-site")
 Key = tuple[str, str, str]  # side, context, name
 
 
 def compare_tiers(record: Record) -> list[dict[str, Any]]:
-    """One row per side, context and account: both shares with their intervals, the ratio, whether they agree.
+    """One row per side, context and account: the shares with their intervals, the ratio, whether they agree.
 
-    Empty when one of the tiers has nothing to say: why_not() says why.
+    sampled: in the ledger segments, where no function is hooked; ratio: exact over that. beside: in the
+    segments of the exact tier itself; None where nothing was sampled there. inside: whether the exact share
+    lies in the interval of the samples of the same work, where there are any. Empty when one of the tiers has
+    nothing to say: why_not() says why.
     """
     if why_not(record):
         return []
     exact, spread = _exact(record)
-    hits = _sampled(record)
+    hits, beside = _sampled(record), _sampled_beside(record)
     rows = []
     for side in (*processes(record), "other"):
         exact_ns = sum(ns for key, ns in exact.items() if key[0] == side)
         samples = sum(count for key, count in hits.items() if key[0] == side)
         if not exact_ns or not samples:
             continue
-        for key in sorted({k for k in (*exact, *hits) if k[0] == side}, key=_order):
+        same = sum(count for key, count in beside.items() if key[0] == side)
+        for key in sorted({k for k in (*exact, *hits, *beside) if k[0] == side}, key=_order):
             found = stats.wilson(hits[key], samples)
             share = exact[key] / exact_ns
             half = spread[key] / exact_ns
             sampled = hits[key] / samples
+            of_same = stats.wilson(beside[key], same) if same else None
+            judge = of_same or found
             rows.append(
                 {
                     "side": side,
@@ -53,7 +61,10 @@ def compare_tiers(record: Record) -> list[dict[str, Any]]:
                     "sampled_low": found.low,
                     "sampled_high": found.high,
                     "ratio": share / sampled if sampled else None,
-                    "inside": share + half >= found.low and share - half <= found.high,
+                    "beside_share": beside[key] / same if same else None,
+                    "beside_low": of_same.low if of_same else None,
+                    "beside_high": of_same.high if of_same else None,
+                    "inside": share + half >= judge.low and share - half <= judge.high,
                 }
             )
     return rows
@@ -115,6 +126,32 @@ def coverage(record: Record) -> list[dict[str, Any]]:
     return rows
 
 
+def seen_beside(record: Record) -> list[dict[str, Any]]:
+    """One row per process: what the timer saw of the time in the kernel while functions were hooked.
+
+    Samples times their period over the exact time of the same segments. Below 1 by what the sampler is blind
+    for (a task that is being switched in has no timer yet), above by what is in no root. Empty where the
+    samples are not of a timer, or none were taken there.
+    """
+    if "cpu-clock" not in (time_event(record) or ()) or not record.get("samples_beside"):
+        return []
+    rows = []
+    for side in processes(record):
+        weights = weights_of(record, side, ("cpu-clock",), "samples_beside").weight
+        sampled_ns = sum(ns for (_, _, context), ns in weights.items() if context != "user")
+        exact_ns = sum(row["cpu_ns"] or 0 for row in record["exact"] if row["side"] == side)
+        if exact_ns:
+            rows.append(
+                {
+                    "side": side,
+                    "sampled_ns": round(sampled_ns),
+                    "exact_ns": round(exact_ns),
+                    "ratio": sampled_ns / exact_ns,
+                }
+            )
+    return rows
+
+
 def inside_calls(record: Record) -> list[dict[str, Any]]:
     """One row per process: time in the roots and the calls around them over that in its calls, same segments.
 
@@ -164,13 +201,31 @@ def _exact(record: Record) -> tuple[dict[Key, float], dict[Key, float]]:
 
 
 def _sampled(record: Record) -> dict[Key, int]:
-    """Samples in the kernel by side, context and name."""
+    """Samples in the kernel by side, context and name, in the ledger segments."""
+    return _hits({side: time.weights for side, time in side_times(record).items()})
+
+
+def _hits(weights: Mapping[str, Weights]) -> dict[Key, int]:
     hits: dict[Key, int] = defaultdict(int)
-    for side, time in side_times(record).items():
-        for (_, category, context), samples in time.weights.samples.items():
+    for side, of_side in weights.items():
+        for (_, category, context), samples in of_side.samples.items():
             if context != "user":
                 hits[side, context, _name(category)] += samples
     return hits
+
+
+def _sampled_beside(record: Record) -> dict[Key, int]:
+    """The same of the samples taken while functions were hooked; empty where none were.
+
+    In a run of one segment those of the ledger are. Where a function is probed, a sample that falls into a
+    program is lost (bpf_prog_active), so there they are shares of something else.
+    """
+    if any(hook["instrument"] == "functions" and hook["how"] in PROBED for hook in record["hooks"]):
+        return defaultdict(int)
+    if select(record, "functions") == select(record, "ledger"):
+        return _sampled(record)
+    names = time_event(record) or ()
+    return _hits({side: weights_of(record, side, names, "samples_beside") for side in side_times(record)})
 
 
 def _name(category: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from copyscope import record
 from copyscope.errors import RunError
 from copyscope.record import RecordError
-from copyscope.samples import folded_stacks
+from copyscope.samples import folded_stacks, of_ledger
 from copyscope.topology import invoking_user
 
 Record = dict[str, Any]
@@ -51,7 +51,7 @@ def keep(made: Record, samples: list[Record], directory: Path) -> None:
     try:
         record.write(made, path)
         folded = directory / f"{stem}.folded"
-        folded.write_text(folded_stacks(samples), encoding="utf-8")
+        folded.write_text(folded_stacks(of_ledger(samples)), encoding="utf-8")
     except (RecordError, OSError) as error:
         # The table is still printed: what was measured is not lost.
         print(f"profile: --out: {error}: free some space and use --json -", file=sys.stderr)

@@ -6,14 +6,16 @@ from typing import Any
 
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
-from copyscope.tiers import compare_tiers, coverage, inside_calls, why_not
+from copyscope.tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
 from rich.text import Text
 
 
 def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
     """One line per side, context and account; or why there is nothing to compare."""
     lines = heading(
-        "TIERS", "share of the side's kernel time; exact: functions segments, sampled: ledger", width
+        "TIERS",
+        "share of the side's kernel time; exact, sampled: functions segments; ledger: sampled without hooks",
+        width,
     )
     absent = why_not(record)
     if absent:
@@ -27,29 +29,38 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
             Column("exact"),
             Column("sampled"),
             Column("95 % interval"),
-            Column("exact / sampled"),
             Column("agree", right=False),
+            Column("ledger"),
+            Column("exact / ledger"),
         ]
     )
     for row in rows:
-        low, high = (f"{row[key] * 100:.1f}" for key in ("sampled_low", "sampled_high"))
+        tier = "sampled" if row["beside_share"] is None else "beside"
+        low, high = (f"{row[f'{tier}_{end}'] * 100:.1f}" for end in ("low", "high"))
         table.add(
             row["name"],
             row["side"],
             row["context"],
             units.format_percent(row["exact_share"]),
-            units.format_percent(row["sampled_share"]),
+            units.format_percent(row[f"{tier}_share"]),
             f"{low} .. {high} %",
-            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
             "yes" if row["inside"] else "no",
+            units.format_percent(row["sampled_share"]),
+            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
         )
     lines += table.lines(width)
     agree = sum(row["inside"] for row in rows)
+    same = any(row["beside_share"] is not None for row in rows)
+    where = "of the same segments" if same else "of the ledger segments (none were taken beside the hooks)"
     text = (
-        f"{agree} of {len(rows)} exact shares lie inside the interval of the sampled one; what else may"
+        f"{agree} of {len(rows)} exact shares lie inside the interval of the samples {where}; what else may"
         " differ: docs/METHOD.md, Two tiers"
     )
     lines += wrap(text, width, indent=2, style="dim")
+    for row in seen_beside(record):
+        share = units.format_percent(row["ratio"])
+        text = f"{row['side']}: samples times their period are {share} of the exact time of these segments"
+        lines += wrap(text, width, indent=2)
     for row in inside_calls(record):
         if row["ratio"] is not None:
             text = (
