@@ -39,7 +39,7 @@ artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/
 include src/traffic/traffic.mk
 include src/collector/collector.mk
 
-$(OUTPUT):
+$(OUTPUT) $(OUTPUT)/tests:
 	$(Q)mkdir -p $@
 
 # Everything that runs is pinned with its hash; pip checks them.
