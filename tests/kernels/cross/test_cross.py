@@ -168,10 +168,13 @@ def test_an_event_that_opens_but_never_counts_is_unsupported_not_zero() -> None:
 @riscv64_only
 @pytest.mark.parametrize("run", [*CALLS, "one_copy_cycles"])
 def test_cycles_and_time_are_one(run: str) -> None:
-    """One cycle is one nanosecond here (-icount shift=0), and they come from two different places."""
+    """One cycle is one nanosecond here (-icount shift=0), and they come from two different places.
+
+    An interrupt between the two readings moves its time from one category to another, in one of the two.
+    """
     for category in sorted({cell["category"] for cell in cells(run)}):
         cycles = sum(cell["counters"]["cycles"] for cell in cells(run) if cell["category"] == category)
-        assert cycles == pytest.approx(total(run, category, "self_ns"), rel=0.02, abs=5_000), category
+        assert cycles == pytest.approx(total(run, category, "self_ns"), rel=0.02, abs=20_000), category
 
 
 @riscv64_only
