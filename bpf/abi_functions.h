@@ -111,7 +111,10 @@ struct shadow {
 	struct reading root;
 	/* What the call around the roots took without them. */
 	struct reading outside;
-	/* Of the CPU, when the task left it; ns is 0 while it runs. Written by sched_switch only, as the next two. */
+	/*
+	 * Of the CPU, when the task left it; ns is 0 while it runs. Written by sched_switch only, as the next two, but for softirqs that
+	 * interrupt a program: off_cpu has their time, too.
+	 */
 	struct reading off_cpu_since;
 	struct reading off_cpu;
 	/* How often off_cpu has grown. */

@@ -4,6 +4,7 @@
 #define COPYSCOPE_SETTLE_BPF_H
 
 #include "counters.bpf.h"
+#include "shadows.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -76,6 +77,8 @@ static __noinline int end_root(struct shadow *shadow, const struct reading *now)
 	root->calls++;
 	if (!shadow->timed)
 		return 0;
+	if (shadow->task & OVERLAY)
+		rest_below(shadow, now);
 	if (shadow->charged_ns != now->ns - shadow->root.ns) {
 		count_loss(LOSS_ROOT_UNBALANCED);
 		return 0;

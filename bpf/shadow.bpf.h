@@ -6,7 +6,6 @@
 #include "context.bpf.h"
 #include "hooks.h"
 #include "settle.bpf.h"
-#include "shadows.bpf.h"
 
 /*
  * One root call in so many is timed, chosen at random in each round of so many; all are counted. Written while nothing is
@@ -192,28 +191,61 @@ static __noinline int read_if_timed(struct shadow *shadow, struct reading *now)
 /* What must be open already; of the call around the roots alone, nothing is followed but itself. */
 enum within { WITHIN_NOTHING, WITHIN_CALL, WITHIN_ROOT };
 
+/* NULL: there is none, and none is wanted. */
+static __always_inline struct shadow *shadow_of(__u32 task, enum within within)
+{
+	struct shadow *shadow = find_shadow(task);
+
+	if (!shadow && within == WITHIN_NOTHING)
+		shadow = make_shadow(task);
+	return shadow;
+}
+
+static __always_inline bool is_within(const struct shadow *shadow, enum within within)
+{
+	return within == WITHIN_NOTHING || shadow->depth > (within == WITHIN_ROOT ? shadow->around : 0);
+}
+
+/* A program works on the shadow below and was interrupted; what goes on here is timed if that is. NULL as for begin(). */
+static __noinline struct shadow *begin_overlay(struct shadow *below, enum within within)
+{
+	struct shadow *overlay = shadow_of(OVERLAY | bpf_get_smp_processor_id(), within);
+
+	if (!overlay || !is_within(overlay, within))
+		return NULL;
+	if (overlay->busy) {
+		count_loss(LOSS_SHADOW_BROKEN);
+		return NULL;
+	}
+	overlay->busy = 1;
+	barrier();
+	if (!overlay->depth) {
+		overlay->side = current_side();
+		if (below->depth)
+			overlay->timed = below->timed;
+		else
+			choose(overlay);
+	}
+	return overlay;
+}
+
 /*
- * The shadow of the current task; a softirq may interrupt a program that works on it, and then leaves it alone.
+ * The shadow of the current task, or of the softirq that interrupted a program which works on that.
  * NULL: not followed (outside of every root, or hooks are still coming or going), or busy.
  */
 static __always_inline struct shadow *begin(enum within within)
 {
-	__u32 task = task_key(bpf_get_current_pid_tgid());
 	struct shadow *shadow;
 
 	if (!functions_on)
 		return NULL;
-	shadow = find_shadow(task);
-	if (!shadow && within == WITHIN_NOTHING)
-		shadow = make_shadow(task);
+	shadow = shadow_of(task_key(bpf_get_current_pid_tgid()), within);
 	if (!shadow)
 		return NULL;
-	if (within != WITHIN_NOTHING && shadow->depth <= (within == WITHIN_ROOT ? shadow->around : 0))
+	if (shadow->busy)
+		return begin_overlay(shadow, within);
+	if (!is_within(shadow, within))
 		return NULL;
-	if (shadow->busy) {
-		count_loss(LOSS_SHADOW_BROKEN);
-		return NULL;
-	}
 	shadow->busy = 1;
 	/* From here on sched_switch minds the task's clock: before it is read. */
 	barrier();

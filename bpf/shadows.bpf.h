@@ -3,7 +3,8 @@
 #ifndef COPYSCOPE_SHADOWS_BPF_H
 #define COPYSCOPE_SHADOWS_BPF_H
 
-#include "target.bpf.h"
+#include "context.bpf.h"
+#include "counters.bpf.h"
 
 /*
  * By task, with linear probing. Every event needs it, and of an array the verifier makes the look-up a few instructions, where a
@@ -16,6 +17,12 @@ struct {
 	__type(key, __u32);
 	__type(value, struct shadow);
 } shadows SEC(".maps");
+
+/*
+ * A softirq that interrupts a program at its work leaves the task's shadow alone and has one of its own, of the CPU: a task does not
+ * come back before it is over. Tids are below 2^22.
+ */
+#define OVERLAY 0x40000000u
 
 /* How far from its place a shadow may be. */
 #define SHADOW_STEPS 16
@@ -57,6 +64,17 @@ static __noinline struct shadow *make_shadow(__u32 task)
 	}
 	count_loss(LOSS_SHADOW_MAP_FULL);
 	return NULL;
+}
+
+/* The task's clock stood still while the softirq of this overlay ran, as it does while the task is off the CPU. */
+static __always_inline void rest_below(const struct shadow *overlay, const struct reading *now)
+{
+	struct shadow *below = find_shadow(task_key(bpf_get_current_pid_tgid()));
+
+	if (!below)
+		return;
+	add_between(&below->off_cpu, &overlay->root, now);
+	below->switches++;
 }
 
 #endif
