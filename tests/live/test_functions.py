@@ -161,6 +161,22 @@ def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
     assert broken_identities(record) == []
 
 
+def test_a_softirq_that_interrupts_a_program_breaks_nothing() -> None:
+    if reason := why_not("fentry"):
+        pytest.skip(reason)
+    record = record_of(
+        *("--impl", "per_field", "--size", "16K", "--gate", "1", "--instruments", "sampler,functions"),
+        *("--duration", "1" if SLOW == 1 else "4"),
+        check=None,
+        lossless=True,
+    )
+    if any(row["count"] for name, row in record["loss"].items() if name.startswith("recursion_")):
+        pytest.skip("programs met themselves here: what they missed is not known")
+    assert broken_identities(record) == []
+    assert sum(root["timed_calls"] for root in record["functions"]["roots"]) > 100
+    assert record["loss"]["functions_broken"]["count"] == 0
+
+
 @pytest.mark.parametrize("kind", ["fentry", "kprobe"])
 @pytest.mark.parametrize("placement", ["split", "same"])
 def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: str) -> None:

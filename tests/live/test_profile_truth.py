@@ -139,7 +139,9 @@ def test_the_table_is_for_people() -> None:
 
 def test_calls_are_timed_in_windows_and_all_counted() -> None:
     """The hooks that time come and go; those that count stay, and the sum is exact to the call."""
-    record = record_of("--impl", "one_copy", "--size", "4K", "--instruments", "calls", "--duration", "2")
+    # On an emulated processor a window may pass without a send in it.
+    duration = "2" if SLOW == 1 else "8"
+    record = record_of("--impl", "one_copy", "--size", "4K", "--instruments", "calls", "--duration", duration)
     assert broken_identities(record) == []
     assert next(i for i in record["identities"] if i["name"] == "timed_calls")["holds"]
     (sent,) = (row for row in record["calls"] if row["syscall"] in ("sendto", "sendmsg"))
