@@ -9,7 +9,7 @@ import builders
 import pytest
 from copyscope import ledger
 from copyscope.attribution import side_times
-from copyscope.call_identities import call_identities
+from copyscope.call_identities import COUNTING, call_identities
 from copyscope.identities import byte_identities
 from copyscope.time_identities import time_identities
 from hypothesis import given, settings
@@ -181,6 +181,26 @@ def test_an_arm_that_did_not_run_is_not_checked() -> None:
     raw["run"]["segments"] = [s for s in raw["run"]["segments"] if s["arm"] != "calls"]
     found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
     assert found["timed_calls"]["holds"] is None
+
+
+@pytest.mark.parametrize(
+    ("counted_at", "hook", "missed", "holds"),
+    [
+        *(("return", "syscall_exit", 2, True), ("return", "syscall_exit", 1, False)),
+        *(("return", "call_sent", 2, False), ("socket", "call_sent", 2, True)),
+    ],
+)
+def test_calls_that_the_counting_program_is_known_to_have_missed_are_not_broken(
+    counted_at: str, hook: str, missed: int, holds: bool
+) -> None:
+    raw = copy.deepcopy(RAW["one_copy"])
+    (row,) = (row for row in raw["calls"] if row["side"] == "sender" and row["syscall"] == "sendmsg")
+    row |= {"calls": row["calls"] - 2, "counted_at": counted_at}
+    raw["loss"][f"recursion_{hook}"] = missed
+    full = ledger.derive(raw)
+    found = {i["name"]: i for i in full["identities"]}["timed_calls"]
+    assert (found["left"] - found["right"], found["holds"]) == (2, holds)
+    assert found["tolerance"] == (missed if hook == COUNTING[counted_at] else 0)
 
 
 def test_cycles_are_checked_against_their_counter() -> None:
