@@ -10,7 +10,12 @@ from copyscope.topology import invoking_user
 
 
 def build_if_stale() -> None:
-    """`make artifacts`; quiet when nothing is to do. Raises RunError with the compiler's first complaint."""
+    """`make artifacts`; quiet when nothing is to do. Raises RunError with the compiler's first complaint.
+
+    In a tree where this user may not write nothing is built: what is there is used.
+    """
+    if not os.access(paths.ROOT, os.W_OK):
+        return
     make = ["make", "--silent", "--no-print-directory", "-C", str(paths.ROOT), "artifacts"]
     try:
         # Under sudo the tree stays the invoking user's; one of root's (as in a container) is built by root.
