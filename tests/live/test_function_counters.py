@@ -108,9 +108,13 @@ def test_hooks_and_samples_of_the_same_work_find_the_same_shares(impl: str, copy
     if not any(hook["how"] == "fentry" for hook in record["hooks"]):
         pytest.skip("functions are hooked by kprobe only: samples that fall into their programs are lost")
     assert broken_identities(record) == []
-    large = [row for row in compare_tiers(record) if max(row["exact_share"], row["beside_share"]) >= 0.1]
+    # Beside the processes a handful of softirqs, and at times no sample of them.
+    judged = [row for row in compare_tiers(record) if row["beside_share"] is not None]
+    large = [row for row in judged if max(row["exact_share"], row["beside_share"]) >= 0.1]
     assert {copy, "copy_out"} <= {row["name"] for row in large}
-    for row in large:
+    # Of two emulated processors one stands still while the other runs, and what is open is charged with that:
+    # in guests the surveys judge, which have one processor (docs/KERNELS.md).
+    for row in large if SLOW == 1 else ():
         # Twice as far as the 95 % interval: one row in 10,000 by chance.
         low, high = (2 * row[f"beside_{end}"] - row["beside_share"] for end in ("low", "high"))
         assert low - TIER_BIAS <= row["exact_share"] <= high + TIER_BIAS, row
