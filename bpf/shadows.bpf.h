@@ -8,7 +8,7 @@
 
 /*
  * By task, with linear probing. Every event needs it, and of an array the verifier makes the look-up a few instructions, where a
- * hash costs a call, a hash of its own and a bucket. Nothing is taken out; the collector empties it when the hooks are gone.
+ * hash costs a call, a hash of its own and a bucket. Nothing is taken out; the collector empties it before the hooks come.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

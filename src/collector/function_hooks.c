@@ -258,6 +258,11 @@ int functions__try(struct functions *functions, struct copyscope *skel)
 
 int functions__attach(struct functions *functions, struct copyscope *skel)
 {
+	/* What was open when the hooks went is forgotten: its exit was not seen. */
+	int refused = maps__wipe(skel->maps.shadows);
+
+	if (refused)
+		return refused;
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct attach *function = &functions->all[row];
 
@@ -287,8 +292,6 @@ int functions__detach(struct functions *functions, struct copyscope *skel)
 	for (int row = 0; row < ROW_CNT; row++)
 		err = attach__detach(&functions->all[row]) ?: err;
 	counters__switch(functions->counters, false);
-	/* What was still open is forgotten: its exit will not be seen. */
-	err = maps__wipe(skel->maps.shadows) ?: err;
 	return zerocopy__detach(functions->zerocopy, skel) ?: err;
 }
 

@@ -30,12 +30,8 @@ int maps__wipe(const struct bpf_map *map)
 {
 	/* The kernel rounds values up to eight bytes, and the whole to pages. */
 	size_t size = (bpf_map__value_size(map) + 7) / 8 * 8 * (size_t)bpf_map__max_entries(map);
-	void *values;
+	void *values = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
 
-	/* Without BTF its object is not loaded, and it was never filled. */
-	if (bpf_map__fd(map) < 0)
-		return 0;
-	values = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
 	if (values == MAP_FAILED)
 		return -errno;
 	memset(values, 0, size);
