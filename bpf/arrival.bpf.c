@@ -17,7 +17,7 @@ struct {
  * A completion has been queued on the error queue of a socket (__msg_zerocopy_callback() calls sk_error_report()). It is
  * read in place: the notification is the program's, and taking it would break the program.
  */
-SEC("?tp_btf/inet_sk_error_report")
+SEC("?tp_btf")
 int BPF_PROG(on_completion, const struct sock *sk)
 {
 	const struct sock_exterr_skb *serr;
@@ -54,7 +54,7 @@ int BPF_PROG(on_completion, const struct sock *sk)
 }
 
 /* What leaves: packets that the program itself hands to a device, in its own time, before they are cut. */
-SEC("?tp_btf/net_dev_start_xmit")
+SEC("?tp_btf")
 int BPF_PROG(on_packet, const struct sk_buff *skb, const struct net_device *dev)
 {
 	struct packet_cell *cell;

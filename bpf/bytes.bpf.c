@@ -62,7 +62,7 @@ static __always_inline int takes_zerocopy(const struct sock *sk)
  * the syscall says. Without SO_ZEROCOPY the flag MSG_ZEROCOPY is ignored and the bytes are copied. sendfile(2) comes
  * by here from 6.5 on, once for each pipe full of pages (splice_to_socket()).
  */
-SEC("?tp_btf/sock_send_length")
+SEC("?tp_btf")
 int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -90,7 +90,7 @@ int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
 }
 
 /* Before 6.3 there is no sock_send_length: the return value of the syscall is what the socket layer took. */
-SEC("?tp_btf/sys_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_send_bytes_at_exit, struct pt_regs *regs, long ret)
 {
 	__u32 side = current_side();
@@ -106,7 +106,7 @@ int BPF_PROG(on_send_bytes_at_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-SEC("?tp_btf/sock_recv_length")
+SEC("?tp_btf")
 int BPF_PROG(on_receive_bytes, struct sock *sk, int ret, int flags)
 {
 	__u32 side = current_side();
@@ -118,7 +118,7 @@ int BPF_PROG(on_receive_bytes, struct sock *sk, int ret, int flags)
 	return 0;
 }
 
-SEC("?tp_btf/sys_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_receive_bytes_at_exit, struct pt_regs *regs, long ret)
 {
 	__u32 side = current_side();
@@ -132,7 +132,7 @@ int BPF_PROG(on_receive_bytes_at_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-SEC("?tp_btf/skb_copy_datagram_iovec")
+SEC("?tp_btf")
 int BPF_PROG(on_copy_out_bytes, const struct sk_buff *skb, int len)
 {
 	__u32 side = current_side();

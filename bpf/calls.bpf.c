@@ -85,21 +85,21 @@ static __always_inline void count_passing(int ret)
 		count_call(cell, call, ret);
 }
 
-SEC("?tp_btf/sock_send_length")
+SEC("?tp_btf")
 int BPF_PROG(on_call_sent, struct sock *sk, int ret, int flags)
 {
 	count_passing(ret);
 	return 0;
 }
 
-SEC("?tp_btf/sock_recv_length")
+SEC("?tp_btf")
 int BPF_PROG(on_call_received, struct sock *sk, int ret, int flags)
 {
 	count_passing(ret);
 	return 0;
 }
 
-SEC("?tp_btf/sys_enter")
+SEC("?tp_btf")
 int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -142,7 +142,7 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	return 0;
 }
 
-SEC("?tp_btf/sys_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -195,7 +195,7 @@ static __always_inline struct task_clock *running_clock(__u32 tid)
 	return clock && clock->call != CALL_NONE ? clock : NULL;
 }
 
-SEC("?tp_btf/sched_switch")
+SEC("?tp_btf")
 int BPF_PROG(on_task_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct task_clock *clock;
@@ -228,7 +228,7 @@ static __always_inline struct task_clock *interrupted_clock(void)
 	return side_of(pid_tgid >> 32) != SIDE_OTHER ? running_clock(pid_tgid) : NULL;
 }
 
-SEC("?tp_btf/softirq_entry")
+SEC("?tp_btf")
 int BPF_PROG(on_softirq_enter, unsigned int vec)
 {
 	struct task_clock *clock = interrupted_clock();
@@ -238,7 +238,7 @@ int BPF_PROG(on_softirq_enter, unsigned int vec)
 	return 0;
 }
 
-SEC("?tp_btf/softirq_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_softirq_leave, unsigned int vec)
 {
 	struct task_clock *clock = interrupted_clock();

@@ -191,7 +191,7 @@ static __always_inline struct shadow *followed(const struct task_struct *task)
 	return shadow && shadow->timed && (shadow->depth || shadow->busy) ? shadow : NULL;
 }
 
-SEC("?tp_btf/sched_switch")
+SEC("?tp_btf")
 int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct reading now = {};
@@ -213,7 +213,7 @@ int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct ta
 	return 0;
 }
 
-SEC("?tp_btf/softirq_entry")
+SEC("?tp_btf")
 int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 {
 	struct shadow *shadow;
@@ -232,7 +232,7 @@ int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 	return 0;
 }
 
-SEC("?tp_btf/softirq_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 {
 	struct shadow *shadow;

@@ -129,7 +129,7 @@ static __always_inline void count_one(struct shape_cell *cell, __u64 address)
 	count_message(cell, 1);
 }
 
-SEC("?tp_btf/sys_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_shape, struct pt_regs *regs, long ret)
 {
 	long nr = SYSCALL_NR(regs);
@@ -167,7 +167,7 @@ int BPF_PROG(on_shape, struct pt_regs *regs, long ret)
 }
 
 /* The top of the loop in tcp_sendmsg_locked(): one round fills a packet, or a page fragment, or waits for room. */
-SEC("?tp_btf/tcp_sendmsg_locked")
+SEC("?tp_btf")
 int BPF_PROG(on_round, const struct sock *sk)
 {
 	struct sending_task *task = current_side() == SIDE_OTHER ? NULL : sending_task();
@@ -178,7 +178,7 @@ int BPF_PROG(on_round, const struct sock *sk)
 }
 
 /* The unit is that of the sizes: one pass through the socket layer. */
-SEC("?tp_btf/sock_send_length")
+SEC("?tp_btf")
 int BPF_PROG(on_round_end, struct sock *sk, int ret, int flags)
 {
 	struct sending_task *task;

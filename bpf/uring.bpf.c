@@ -44,7 +44,7 @@ static __always_inline void note_notification(const struct io_kiocb___found *req
  * bytes have been counted at the socket (volume.bpf.c), which does not know how they were sent. Completions that belong to no
  * request (multishot) have none, and are no sends.
  */
-SEC("?tp_btf/io_uring_complete")
+SEC("?tp_btf")
 int BPF_PROG(on_uring_complete, void *ring, void *ended)
 {
 	const struct io_kiocb___found *request = ended;

@@ -99,7 +99,7 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 	}
 }
 
-SEC("?tp_btf/sock_send_length")
+SEC("?tp_btf")
 int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 {
 	struct volume_cell *cell;
@@ -121,7 +121,7 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	return 0;
 }
 
-SEC("?tp_btf/sock_recv_length")
+SEC("?tp_btf")
 int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 {
 	enum direction direction = flags & MSG_PEEK ? DIRECTION_PEEK : DIRECTION_RECEIVE;
@@ -171,7 +171,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 }
 
 /* Before 6.3 there is no sock_send_length: what the call returned, where its file is a socket. */
-SEC("?tp_btf/sys_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_volume_sent_at_exit, struct pt_regs *regs, long ret)
 {
 	count_at_exit(regs, ret, false);
@@ -179,7 +179,7 @@ int BPF_PROG(on_volume_sent_at_exit, struct pt_regs *regs, long ret)
 }
 
 /* splice(2) out of a socket passes no receive call of the socket layer (tcp_splice_read()). */
-SEC("?tp_btf/sys_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_volume_spliced, struct pt_regs *regs, long ret)
 {
 	count_at_exit(regs, ret, true);
@@ -187,7 +187,7 @@ int BPF_PROG(on_volume_spliced, struct pt_regs *regs, long ret)
 }
 
 /* Packets of the local domain are copied by the same function; those of IP have a protocol. */
-SEC("?tp_btf/skb_copy_datagram_iovec")
+SEC("?tp_btf")
 int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 {
 	__u16 protocol = skb->protocol;

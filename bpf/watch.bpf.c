@@ -7,7 +7,7 @@ const volatile char watch_comm[WATCH_COMM];
 
 __u64 watch_totals[WATCH_TOTAL_CNT];
 
-SEC("?tp_btf/sched_process_fork")
+SEC("?tp_btf")
 int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 tgid = child->tgid;
@@ -22,7 +22,7 @@ int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *ch
 	return 0;
 }
 
-SEC("?tp_btf/sched_process_exit")
+SEC("?tp_btf")
 int BPF_PROG(on_process_exit, struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
@@ -35,7 +35,7 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 	return 0;
 }
 
-SEC("?tp_btf/sched_process_exec")
+SEC("?tp_btf")
 int BPF_PROG(on_process_exec, struct task_struct *task)
 {
 	char comm[WATCH_COMM];

@@ -35,8 +35,8 @@ struct probes {
 #define SHAPES_PER_TIMED 8
 
 /* What to load: everything that is READY, or one hook, or one function. */
-#define ALL -1
-#define NOTHING -2
+#define ALL TRACEPOINTS_ALL
+#define NOTHING TRACEPOINTS_NONE
 
 static void drop(struct probes *probes)
 {
@@ -54,10 +54,8 @@ static int load(struct probes *probes, int only, int only_function)
 	/* Where every call is timed sys_exit stays anyway; a watched program sends in ways that pass no socket hook. */
 	call_counting__choose(probes->hooks, !probes->watch && !probes->calls.count_returns &&
 					     windows__share(probes->calls.time_one_in) > 1);
-	for (int i = 0; i < HOOK_CNT; i++)
-		bpf_program__set_autoload(tracepoints__program(skel, i), probes->hooks[i].state == STATE_READY &&
-							       (only == ALL || only == i));
-	err = functions__prepare(probes->functions, skel, only_function) ?:
+	err = tracepoints__prepare(probes->hooks, skel, only) ?:
+	      functions__prepare(probes->functions, skel, only_function) ?:
 	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->watched));
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);

@@ -29,6 +29,21 @@ struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id
 	}
 }
 
+int tracepoints__prepare(const struct hook hooks[HOOK_CNT], struct copyscope *skel, int only)
+{
+	int err = 0;
+
+	for (int i = 0; i < HOOK_CNT; i++) {
+		struct bpf_program *program = tracepoints__program(skel, i);
+		bool load = hooks[i].state == STATE_READY && (only == TRACEPOINTS_ALL || only == i);
+
+		bpf_program__set_autoload(program, load);
+		if (load)
+			err = bpf_program__set_attach_target(program, 0, hook_rows[i].tracepoint) ?: err;
+	}
+	return err;
+}
+
 bool tracepoints__works(const struct hook *hook)
 {
 	return hook->state == STATE_READY || hook->state == STATE_ATTACHED;

@@ -41,5 +41,9 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 /* It can be attached, as far as is known. */
 bool tracepoints__works(const struct hook *hook);
 struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id);
+#define TRACEPOINTS_ALL -1
+#define TRACEPOINTS_NONE -2
+/* Before the load: what is READY (or of that only this hook, or none) is loaded, for the tracepoint that its row names. */
+int tracepoints__prepare(const struct hook hooks[HOOK_CNT], struct copyscope *skel, int only);
 
 #endif

@@ -258,6 +258,22 @@ static struct hook_kinds *load_kinds(struct subject *subject, const char *reads)
 	return kinds;
 }
 
+/* The tracepoint that hooks.h has for a program. */
+static const char *tracepoint_of(const char *program)
+{
+	static const char *const rows[][2] = {
+#define HOOK(id, instrument, tracepoint, need) { "on_" #id, #tracepoint },
+		HOOKS(HOOK)
+#undef HOOK
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		if (!strcmp(program, rows[i][0]))
+			return rows[i][1];
+	die("%s: no row of hooks.h", program);
+	return NULL;
+}
+
 /* A program of the collector, for a process that is the sender; every call in 16 is timed, as by default. */
 static struct copyscope *load_ours(struct subject *subject, const char *name)
 {
@@ -268,6 +284,7 @@ static struct copyscope *load_ours(struct subject *subject, const char *name)
 	if (!subject->program)
 		die("%s: the collector has no such program", name);
 	bpf_program__set_autoload(subject->program, true);
+	bpf_program__set_attach_target(subject->program, 0, tracepoint_of(name));
 	ours->rodata->time_one_in = 16;
 	ours->rodata->call_of_nr[SYS_recvfrom] = CALL_RECVFROM;
 	ours->rodata->call_of_nr[SYS_sendto] = CALL_SENDTO;

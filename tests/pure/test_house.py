@@ -1,6 +1,7 @@
 """The house of docs/HOUSE.md, enforced: who may import whom, and who may touch what."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,10 @@ def test_files_stay_small() -> None:
 
 
 def test_kernel_functions_are_named_in_one_place_of_the_c_code() -> None:
-    """hooks.h names what is hooked; nothing else in the collector does."""
+    """hooks.h names what is hooked; nothing else in the collector does, and no section of a BPF program."""
+    for path in (paths.ROOT / "bpf").glob("*.bpf.[ch]"):
+        sections = re.findall(r'SEC\("([^"]*)"\)', path.read_text(encoding="utf-8"))
+        assert [section for section in sections if "/" in section] == [], path.name
     for path in (paths.ROOT / "src" / "collector").glob("*.c"):
         text = path.read_text(encoding="utf-8")
         for symbol in ("sock_send_length", "sock_recv_length", "skb_copy_datagram_iovec", "sched_switch"):
