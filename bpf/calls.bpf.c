@@ -142,6 +142,27 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	return 0;
 }
 
+/*
+ * Ends the clock of this task, if one runs: whatever becomes of this call, the next one has a clock of its own. The call that it
+ * is of, or CALL_NONE.
+ */
+static __always_inline __u32 stop_clock(struct task_clock *clock)
+{
+	__u32 call = clock ? clock->call : CALL_NONE;
+
+	if (call != CALL_NONE) {
+		clock->call = CALL_NONE;
+		__sync_fetch_and_add(&open_clocks, -1);
+	}
+	return call;
+}
+
+/* Splice(2) has two names, by its direction (watched_call()). */
+static __always_inline bool is_call(__u32 call, __u32 of_number)
+{
+	return call == of_number || (call == CALL_SPLICE_READ && of_number == CALL_SPLICE);
+}
+
 SEC("?tp_btf")
 int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 {
@@ -151,20 +172,29 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	struct task_clock *clock;
 	struct call_cell *cell;
 	__u32 tid = pid_tgid;
+	__u32 call, timed;
 	__u64 elapsed;
-	__u32 call;
 
 	if (side == SIDE_OTHER)
 		return 0;
 	call = call_of(SYSCALL_NR_KNOWN(regs));
 	if (call == CALL_NONE)
 		return 0;
-	if (watch_mode != WATCH_NOBODY) {
-		__u32 protocol;
+	/* Not chosen, or entered before the programs were attached: counted, not timed. */
+	clock = now ? bpf_map_lookup_elem(&clocks, &tid) : NULL;
+	timed = stop_clock(clock);
+	if (is_call(timed, call)) {
+		/* As it was found at the entry: another thread may have closed the file meanwhile, or opened another in its place. */
+		call = timed;
+	} else {
+		timed = CALL_NONE;
+		if (watch_mode != WATCH_NOBODY) {
+			__u32 protocol;
 
-		call = watched_call(call, regs, &protocol);
-		if (call == CALL_NONE || is_looking(regs, call))
-			return 0;
+			call = watched_call(call, regs, &protocol);
+			if (call == CALL_NONE || is_looking(regs, call))
+				return 0;
+		}
 	}
 	if (count_at_socket && !passes_once(call))
 		return 0;
@@ -173,13 +203,8 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 		return 0;
 	if (!count_at_socket)
 		count_call(cell, call, ret);
-
-	/* Not chosen, or entered before the programs were attached: counted, not timed. */
-	clock = now ? bpf_map_lookup_elem(&clocks, &tid) : NULL;
-	if (!clock || clock->call != call)
+	if (timed == CALL_NONE || !clock)
 		return 0;
-	clock->call = CALL_NONE;
-	__sync_fetch_and_add(&open_clocks, -1);
 	elapsed = now - clock->enter_ns;
 	cell->timed++;
 	charge(cell, TIME_SOFTIRQ, clock->spent_ns[TIME_SOFTIRQ]);
@@ -247,5 +272,18 @@ int BPF_PROG(on_softirq_leave, unsigned int vec)
 		clock->spent_ns[TIME_SOFTIRQ] += bpf_ktime_get_ns() - clock->softirq_since_ns;
 		clock->softirq_since_ns = 0;
 	}
+	return 0;
+}
+
+/* Of a thread that ends nothing is remembered: its number may be another's. Stays attached, as all of `watch`. */
+SEC("?tp_btf")
+int BPF_PROG(on_thread_exit, struct task_struct *task)
+{
+	__u32 tid = task->pid;
+
+	if (side_of(task->tgid) == SIDE_OTHER)
+		return 0;
+	stop_clock(bpf_map_lookup_elem(&clocks, &tid));
+	bpf_map_delete_elem(&clocks, &tid);
 	return 0;
 }

@@ -36,6 +36,7 @@
 	HOOK(call_sent, calls, sock_send_length, COUNTER) \
 	HOOK(call_received, calls, sock_recv_length, COUNTER) \
 	HOOK(process_fork, watch, sched_process_fork, REQUIRED) \
+	HOOK(thread_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exec, watch, sched_process_exec, OPTIONAL) \
 	HOOK(volume_received, watch, sock_recv_length, OPTIONAL) \

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * crowd.c - many of one thing, of which a test knows the number: calls, threads.
+ *
+ * crowd WHAT COUNT waits for a line on its standard input, does it, writes one line, and stays until the next line or the end.
+ *
+ *   closed   COUNT receives over loopback whose file another thread closes meanwhile, each in a thread of its own that then
+ *            sleeps to the end; every receive waits for 2 ms and returns 1 byte
+ *   threads  COUNT threads, one after the other, each of which sends 1 byte over loopback and ends
+ */
+#include <arpa/inet.h>
+#include <err.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STACK_BYTES (64 << 10)
+
+static int near, far;
+
+static long checked(long done, const char *what)
+{
+	if (done < 0)
+		err(1, "%s", what);
+	return done;
+}
+
+static void rest_ms(long ms)
+{
+	struct timespec length = { ms / 1000, ms % 1000 * 1000000 };
+
+	nanosleep(&length, NULL);
+}
+
+static void start(void *(*run)(void *), void *argument, pthread_t *thread)
+{
+	pthread_attr_t attr;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	errno = pthread_create(thread, &attr, run, argument);
+	if (errno)
+		err(1, "pthread_create");
+	pthread_attr_destroy(&attr);
+}
+
+static void connect_pair(void)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof(to);
+	int there = checked(socket(AF_INET, SOCK_STREAM, 0), "socket");
+
+	checked(bind(there, (void *)&to, sizeof(to)), "bind");
+	checked(getsockname(there, (void *)&to, &length), "getsockname");
+	checked(listen(there, 1), "listen");
+	near = checked(socket(AF_INET, SOCK_STREAM, 0), "socket");
+	checked(connect(near, (void *)&to, sizeof(to)), "connect");
+	far = checked(accept(there, NULL, NULL), "accept");
+	close(there);
+}
+
+/* Waits until the thread sleeps in what it announced. */
+static void await_sleep(_Atomic pid_t *tid)
+{
+	char path[64], line[128];
+
+	while (!*tid)
+		rest_ms(1);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", *tid);
+	for (;;) {
+		FILE *stat = fopen(path, "r");
+
+		if (!stat || !fgets(line, sizeof(line), stat))
+			err(1, "%s", path);
+		fclose(stat);
+		if (strstr(line, ") S "))
+			return;
+		rest_ms(1);
+	}
+}
+
+static _Atomic pid_t receiver;
+static _Atomic long received;
+
+static void *receive_one(void *fd)
+{
+	char byte;
+
+	receiver = syscall(SYS_gettid);
+	if (checked(recv((int)(long)fd, &byte, 1, 0), "recv") != 1)
+		errx(1, "recv: the end");
+	received++;
+	for (;;)
+		pause();
+}
+
+static void do_closed(long count)
+{
+	pthread_t thread;
+
+	for (long i = 0; i < count; i++) {
+		long fd = checked(dup(near), "dup");
+
+		receiver = 0;
+		start(receive_one, (void *)fd, &thread);
+		await_sleep(&receiver);
+		checked(close(fd), "close");
+		rest_ms(2);
+		checked(write(far, "x", 1), "write");
+		while (received <= i)
+			rest_ms(1);
+	}
+}
+
+static void *send_one(void *nothing)
+{
+	(void)nothing;
+	checked(send(near, "x", 1, 0), "send");
+	return NULL;
+}
+
+static void do_threads(long count)
+{
+	pthread_t thread;
+	char byte;
+
+	for (long i = 0; i < count; i++) {
+		start(send_one, NULL, &thread);
+		pthread_join(thread, NULL);
+		checked(recv(far, &byte, 1, 0), "recv");
+	}
+}
+
+static const struct {
+	const char *name;
+	void (*run)(long count);
+} works[] = {
+	{ "closed", do_closed },
+	{ "threads", do_threads },
+};
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		errx(2, "usage: crowd WHAT COUNT");
+	connect_pair();
+	for (size_t i = 0; i < sizeof(works) / sizeof(*works); i++) {
+		if (strcmp(works[i].name, argv[1]))
+			continue;
+		if (getchar() == EOF)
+			return 0;
+		works[i].run(atol(argv[2]));
+		puts("done");
+		fflush(stdout);
+		getchar();
+		return 0;
+	}
+	errx(2, "%s: no such thing", argv[1]);
+}

@@ -1,0 +1,62 @@
+"""The program crowd.c, held until a test lets it go, and a collector that watches it."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+
+from copyscope import paths
+from copyscope.child import Child
+from profiling import SLOW
+
+CROWD = paths.OUTPUT / "tests" / "crowd"
+
+
+class Crowd:
+    """One crowd, whose number is known."""
+
+    def __init__(self, what: str, count: int) -> None:
+        self.process = subprocess.Popen(
+            [str(CROWD), what, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def begin(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    def wait(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"done\n", self.process.wait()
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait(10 * SLOW)
+
+
+@contextlib.contextmanager
+def crowd(what: str, count: int) -> Iterator[Crowd]:
+    made = Crowd(what, count)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.wait()
+
+
+@contextlib.contextmanager
+def watching(pid: int, *options: str) -> Iterator[Child]:
+    """A collector whose target is this process; the counters of `watch` are attached."""
+    collector = Child("collector", [str(paths.COLLECTOR), "--watch", *options])
+    try:
+        collector.expect("ready", 30 * SLOW)
+        collector.ask("open watch", "opened", 30 * SLOW)
+        collector.ask(f"target target {pid}", "target")
+        yield collector
+    finally:
+        collector.end()

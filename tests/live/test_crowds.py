@@ -1,0 +1,55 @@
+"""Programs with many calls, threads, processes and connections: nothing is forgotten without a count."""
+
+import time
+
+import pytest
+from copyscope import paths
+from crowds import CROWD, crowd, watching
+from profiling import SLOW, is_root
+from test_call_windows import attached
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+    pytest.mark.skipif(
+        not CROWD.exists(), reason=f"needs {CROWD.name}: make {CROWD.relative_to(paths.ROOT)}"
+    ),
+]
+
+
+def test_a_call_whose_file_is_closed_meanwhile_is_counted_and_timed() -> None:
+    with crowd("closed", 40) as made, watching(made.pid, "--gate", "1") as collector:
+        collector.ask("open calls", "opened", 30 * SLOW)
+        made.begin()
+        made.wait()
+        collector.ask("close", "closed", 30 * SLOW)
+        calls = {row["syscall"]: row for row in collector.ask("report", "report")["calls"]}
+    received = calls["recvfrom"]
+    assert received["calls"] == received["timed_calls"] == received["bytes"] == 40
+    assert received["blocked_ns"] > 40 * 2e6
+
+
+def test_a_call_whose_file_is_closed_meanwhile_holds_no_window_open() -> None:
+    """Windows end with the last call that began in them: 10 ms of 160."""
+    with crowd("closed", 400) as made, watching(made.pid, "--gate", "16") as collector:
+        collector.ask("open calls", "opened", 30 * SLOW)
+        made.begin()
+        seen = []
+        for _ in range(60):
+            time.sleep(0.02)
+            seen.append("sched_switch" in attached(collector.pid))
+        collector.ask("close", "closed", 30 * SLOW)
+    assert 0 < sum(seen) < 45
+
+
+def test_threads_that_ended_take_no_room() -> None:
+    """More than the 8,192 threads that may be in a call at once, one after the other."""
+    with crowd("threads", 9000) as made, watching(made.pid, "--gate", "1") as collector:
+        collector.ask("open calls", "opened", 30 * SLOW)
+        made.begin()
+        made.wait()
+        collector.ask("close", "closed", 30 * SLOW)
+        report = collector.ask("report", "report")
+    (sent,) = (row for row in report["calls"] if row["syscall"] == "sendto")
+    assert report["loss"]["calls_task_map_full"] == 0
+    assert sent["calls"] == sent["timed_calls"] == 9000
