@@ -3,12 +3,8 @@
 
 #include <string.h>
 
-#if defined(__x86_64__)
-const size_t call_length = 5;
-#define STEP 1
-
 /* call rel32: e8, and the distance from the next instruction. */
-static bool decode(const unsigned char *text, uint64_t address, uint64_t *target)
+static bool decode_x86(const unsigned char *text, uint64_t address, uint64_t *target)
 {
 	int32_t distance;
 
@@ -18,12 +14,11 @@ static bool decode(const unsigned char *text, uint64_t address, uint64_t *target
 	*target = address + 5 + (int64_t)distance;
 	return true;
 }
-#elif defined(__aarch64__)
-const size_t call_length = 4;
-#define STEP 4
+
+const struct call_code call_code_x86 = { .length = 5, .step = 1, .decode = decode_x86 };
 
 /* bl imm26: 100101, and the distance from this instruction in words. */
-static bool decode(const unsigned char *text, uint64_t address, uint64_t *target)
+static bool decode_arm64(const unsigned char *text, uint64_t address, uint64_t *target)
 {
 	uint32_t instruction;
 
@@ -33,17 +28,15 @@ static bool decode(const unsigned char *text, uint64_t address, uint64_t *target
 	*target = address + (int64_t)((int32_t)(instruction << 6) >> 6) * 4;
 	return true;
 }
-#else
-const size_t call_length;
-#define STEP 1
 
-static bool decode(const unsigned char *text, uint64_t address, uint64_t *target)
-{
-	(void)text;
-	(void)address;
-	(void)target;
-	return false;
-}
+const struct call_code call_code_arm64 = { .length = 4, .step = 4, .decode = decode_arm64 };
+
+#if defined(__x86_64__)
+const struct call_code *const call_code_here = &call_code_x86;
+#elif defined(__aarch64__)
+const struct call_code *const call_code_here = &call_code_arm64;
+#else
+const struct call_code *const call_code_here;
 #endif
 
 static bool is_wanted(uint64_t target, const struct call_target *targets, size_t count)
@@ -54,13 +47,13 @@ static bool is_wanted(uint64_t target, const struct call_target *targets, size_t
 	return false;
 }
 
-long call_decode__next(const unsigned char *text, size_t size, uint64_t address, size_t from,
+long call_decode__next(const struct call_code *code, const unsigned char *text, size_t size, uint64_t address, size_t from,
 		       const struct call_target *targets, size_t count)
 {
 	uint64_t target;
 
-	for (size_t offset = from; call_length && offset + call_length < size; offset += STEP)
-		if (decode(text + offset, address + offset, &target) && is_wanted(target, targets, count))
+	for (size_t offset = (from + code->step - 1) / code->step * code->step; offset + code->length < size; offset += code->step)
+		if (code->decode(text + offset, address + offset, &target) && is_wanted(target, targets, count))
 			return offset;
 	return -1;
 }

@@ -71,6 +71,7 @@ static size_t targets_of(struct call_target targets[NAMES_MAX], const struct ksy
 static int add_sites(struct call_site sites[CALL_SITES_MAX], int found, int fd, const struct ksyms *ksyms, const char *caller,
 		     const struct call_target *targets, size_t count)
 {
+	const struct call_code *code = call_code_here;
 	uint64_t address, end;
 	const char *name = ksyms__range(ksyms, caller, &address, &end);
 	unsigned char *text;
@@ -85,14 +86,14 @@ static int add_sites(struct call_site sites[CALL_SITES_MAX], int found, int fd, 
 	if (!text)
 		return -ENOMEM;
 	err = read_text(fd, text, end - address, address);
-	while (!err && (offset = call_decode__next(text, end - address, address, offset + 1, targets, count)) >= 0) {
+	while (!err && (offset = call_decode__next(code, text, end - address, address, offset + 1, targets, count)) >= 0) {
 		if (found == CALL_SITES_MAX) {
 			err = -E2BIG;
 			break;
 		}
 		snprintf(sites[found].function, sizeof(sites[found].function), "%s", name);
 		sites[found].offset = offset;
-		sites[found++].after = offset + call_length;
+		sites[found++].after = offset + code->length;
 	}
 	free(text);
 	return err ?: found;
@@ -106,8 +107,8 @@ int call_sites__find(struct call_site sites[CALL_SITES_MAX], const struct ksyms 
 	size_t count = targets_of(targets, ksyms, callees);
 	int fd, found = 0;
 
-	if (!call_length || !count) {
-		snprintf(reason, reason_size, call_length ? "absent in this kernel" :
+	if (!call_code_here || !count) {
+		snprintf(reason, reason_size, call_code_here ? "absent in this kernel" :
 			 "the calls of this architecture are not known to copyscope");
 		return 0;
 	}

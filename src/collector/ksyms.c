@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* qsort_r() */
+#endif
 #include "ksyms.h"
 
 #include <ctype.h>
@@ -11,11 +14,15 @@
 /* No kernel function is longer; an address further behind a symbol belongs to something unnamed. */
 #define FUNCTION_MAX (1UL << 20)
 
+/* Of names that share an address the first is taken; where a section of the text begins or ends is no function. */
+enum rank { RANK_GLOBAL, RANK_WEAK, RANK_LOCAL, RANK_BOUND };
+
 struct ksym {
 	uint64_t address;
 	uint32_t name;
 	/* 0: not known, as far as the next symbol. */
 	uint32_t length;
+	enum rank rank;
 };
 
 struct ksyms {
@@ -27,7 +34,7 @@ struct ksyms {
 	size_t names_capacity;
 };
 
-static int add_symbol(struct ksyms *ksyms, uint64_t address, const char *name)
+static int add_symbol(struct ksyms *ksyms, uint64_t address, enum rank rank, const char *name)
 {
 	size_t length = strlen(name) + 1;
 
@@ -50,16 +57,35 @@ static int add_symbol(struct ksyms *ksyms, uint64_t address, const char *name)
 		ksyms->names_capacity = capacity;
 	}
 	memcpy(ksyms->names + ksyms->names_size, name, length);
-	ksyms->table[ksyms->count++] = (struct ksym){ .address = address, .name = ksyms->names_size };
+	ksyms->table[ksyms->count++] = (struct ksym){ .address = address, .name = ksyms->names_size, .rank = rank };
 	ksyms->names_size += length;
 	return 0;
 }
 
-static int by_address(const void *a, const void *b)
+/* In full: qsort() leaves the order of equals open. The same name twice at one address is the same. */
+static int by_address(const void *a, const void *b, void *names)
 {
 	const struct ksym *x = a, *y = b;
 
-	return x->address < y->address ? -1 : x->address > y->address;
+	if (x->address != y->address)
+		return x->address < y->address ? -1 : 1;
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return strcmp((const char *)names + x->name, (const char *)names + y->name);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+	size_t length = strlen(name), tail = strlen(end);
+
+	return length >= tail && !strcmp(name + length - tail, end);
+}
+
+static enum rank rank_of(char type, const char *name)
+{
+	if (ends_with(name, "text_start") || ends_with(name, "text_end") || ends_with(name, "_text") || ends_with(name, "_stext"))
+		return RANK_BOUND;
+	return type == 'T' ? RANK_GLOBAL : type == 't' ? RANK_LOCAL : RANK_WEAK;
 }
 
 /* `ffffffff81000000 T _text` or `ffffffffc0001000 t veth_xmit	[veth]`. */
@@ -74,10 +100,15 @@ static int parse_line(struct ksyms *ksyms, char *line)
 		return 0;
 	name = end + 3;
 	name[strcspn(name, " \t\n")] = '\0';
-	return add_symbol(ksyms, address, name);
+	return add_symbol(ksyms, address, rank_of(end[1], name), name);
 }
 
 int ksyms__load(struct ksyms **result)
+{
+	return ksyms__read(result, "/proc/kallsyms");
+}
+
+int ksyms__read(struct ksyms **result, const char *path)
 {
 	struct ksyms *ksyms = calloc(1, sizeof(*ksyms));
 	char *line = NULL;
@@ -87,12 +118,12 @@ int ksyms__load(struct ksyms **result)
 
 	if (!ksyms)
 		return -ENOMEM;
-	file = fopen("/proc/kallsyms", "re");
+	file = fopen(path, "re");
 	if (!file) {
 		err = -errno;
 		goto cleanup;
 	}
-	err = add_symbol(ksyms, 0, "[unknown]");
+	err = add_symbol(ksyms, 0, RANK_GLOBAL, "[unknown]");
 	while (!err && getline(&line, &size, file) >= 0)
 		err = parse_line(ksyms, line);
 	if (!err && ferror(file))
@@ -101,7 +132,7 @@ int ksyms__load(struct ksyms **result)
 		err = -EPERM;
 	if (err)
 		goto cleanup;
-	qsort(ksyms->table, ksyms->count, sizeof(*ksyms->table), by_address);
+	qsort_r(ksyms->table, ksyms->count, sizeof(*ksyms->table), by_address, ksyms->names);
 	*result = ksyms;
 	ksyms = NULL;
 cleanup:
@@ -142,7 +173,7 @@ uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address)
 		return KSYM_UNKNOWN;
 	if (found->length && address - found->address >= found->length)
 		return KSYM_UNKNOWN;
-	/* Aliases share an address: always the first of them. */
+	/* Aliases share an address: always the first of them (by_address). */
 	while (id > 1 && ksyms->table[id - 1].address == ksyms->table[id].address)
 		id--;
 	return id;

@@ -15,9 +15,14 @@ struct ksyms;
  * Returns 0 or -errno; -EPERM when the kernel hides the addresses (kptr_restrict).
  */
 int ksyms__load(struct ksyms **ksyms);
+/* The same from a file that is written like it. */
+int ksyms__read(struct ksyms **ksyms, const char *path);
 /* Number of text symbols. */
 uint32_t ksyms__count(const struct ksyms *ksyms);
-/* The id of the function that holds the address; KSYM_UNKNOWN if there is none. */
+/*
+ * The id of the function that holds the address; KSYM_UNKNOWN if there is none. Of several names of one address always the
+ * same: a global one before a weak and a local one, and of these the first by the alphabet.
+ */
 uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address);
 /* Says how long the function is that begins at this address; what lies behind it, up to the next symbol, is none. */
 void ksyms__bound(struct ksyms *ksyms, uint64_t address, uint32_t length);

@@ -99,15 +99,17 @@ int quantity__switch(const char *option, const char *text, bool *on, struct fail
 int quantity__choice(const char *option, const char *text, const char *const *names,
 		     unsigned int count, unsigned int *index, struct failure *failure)
 {
-	char all[128];
-	int length = 0;
+	char all[128] = "";
+	size_t length = 0;
 
 	for (unsigned int i = 0; i < count; i++) {
 		if (!strcmp(text, names[i])) {
 			*index = i;
 			return 0;
 		}
-		length += snprintf(all + length, sizeof(all) - length, "%s%s", i ? ", " : "", names[i]);
+		/* What does not fit is cut: snprintf() returns what it would have written. */
+		if (length < sizeof(all))
+			length += snprintf(all + length, sizeof(all) - length, "%s%s", i ? ", " : "", names[i]);
 	}
 	return failure__set(failure, -EINVAL, "%s: '%s': unknown: use one of: %s", option, text, all);
 }

@@ -1,6 +1,9 @@
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../../src/collector/ksyms.h"
 #include "check.h"
@@ -28,7 +31,37 @@ static void behind_the_end_of_a_function_is_none(void)
 	ksyms__free(ksyms);
 }
 
+/* The lines in either order: what is found may not depend on it. */
+static void of_the_names_of_one_address_always_the_same_is_taken(void)
+{
+	static const char *const lines[] = {
+		"ffffffff81000100 t common_return\n", "ffffffff81000100 T __irqentry_text_end\n",
+		"ffffffff81000100 T restore_and_return\n", "ffffffff81000100 T quick_return\n",
+		"ffffffff81000200 t b_local\n", "ffffffff81000200 W z_weak\n", "ffffffff81000200 t a_local\n",
+		"ffffffff81000300 t only\n",
+	};
+	const int count = sizeof(lines) / sizeof(*lines);
+
+	for (int backwards = 0; backwards < 2; backwards++) {
+		char path[] = "/tmp/ksyms.XXXXXX";
+		int fd = mkstemp(path);
+		FILE *file = fdopen(fd, "w");
+		struct ksyms *ksyms = NULL;
+
+		for (int i = 0; i < count; i++)
+			fputs(lines[backwards ? count - 1 - i : i], file);
+		fclose(file);
+		CHECK_EQUAL(ksyms__read(&ksyms, path), 0);
+		unlink(path);
+		CHECK(!strcmp(ksyms__name(ksyms, ksyms__find(ksyms, 0xffffffff81000110)), "quick_return"));
+		CHECK(!strcmp(ksyms__name(ksyms, ksyms__find(ksyms, 0xffffffff81000200)), "z_weak"));
+		CHECK(!strcmp(ksyms__name(ksyms, ksyms__find(ksyms, 0xffffffff81000300)), "only"));
+		ksyms__free(ksyms);
+	}
+}
+
 const struct test ksyms_tests[] = {
+	{ "ksyms: of the names of one address always the same is taken", of_the_names_of_one_address_always_the_same_is_taken },
 	{ "ksyms: behind the end of a function is none", behind_the_end_of_a_function_is_none },
 	{ NULL, NULL },
 };

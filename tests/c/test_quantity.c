@@ -70,6 +70,25 @@ static void counts_and_seconds(void)
 	CHECK(quantity__seconds("duration", "", 60, &seconds, &failure) < 0);
 }
 
+/* More names than the message has room for; what lies behind it in memory stays as it was. */
+static void many_choices_are_cut(void)
+{
+	static const char *const names[] = {
+		"first-of-the-names-of-forty-characters-a", "other-of-the-names-of-forty-characters-b",
+		"other-of-the-names-of-forty-characters-c", "other-of-the-names-of-forty-characters-d",
+		"other-of-the-names-of-forty-characters-e", "other-of-the-names-of-forty-characters-f",
+		"other-of-the-names-of-forty-characters-g", "last",
+	};
+	struct failure failure = { "" };
+	unsigned int index = 0;
+
+	CHECK(quantity__choice("mode", "none", names, 8, &index, &failure) < 0);
+	CHECK(strstr(failure.text, "mode: 'none': unknown: use one of: first-of-the-names"));
+	CHECK(!strstr(failure.text, "last"));
+	CHECK_EQUAL(quantity__choice("mode", "last", names, 8, &index, &failure), 0);
+	CHECK_EQUAL(index, 7);
+}
+
 static void the_first_cause_is_kept(void)
 {
 	struct failure failure = { "" };
@@ -83,6 +102,7 @@ const struct test quantity_tests[] = {
 	{ "quantity: sizes are read", sizes_are_read },
 	{ "quantity: wrong sizes are refused", wrong_sizes_are_refused },
 	{ "quantity: counts and seconds", counts_and_seconds },
+	{ "quantity: many choices are cut", many_choices_are_cut },
 	{ "failure: the first cause is kept", the_first_cause_is_kept },
 	{ NULL, NULL },
 };
