@@ -58,6 +58,7 @@ ROOM_OF = {
     "render": "render",
     "errors": "ground",
     "paths": "ground",
+    "saving": "ground",
     "launch": "ground",
     "same_machine": "ground",
     "__init__": "ground",

@@ -21,14 +21,13 @@ import gzip
 import hashlib
 import io
 import json
-import os
-import tempfile
 import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from copyscope import saving
 from copyscope.record_keys import DERIVED, RAW
 from copyscope.record_shape import Check, find_problems, fitting
 from copyscope.watch_keys import WATCH_DERIVED, WATCH_RAW
@@ -91,20 +90,8 @@ def write(record: Record, path: Path) -> None:
     if path.suffix == ".gz":
         data = _compress(data)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        saving.save(path, data)
     except OSError as error:
-        raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            # mkstemp makes the file private; a result is for everyone who may read its directory
-            os.fchmod(stream.fileno(), 0o644)
-            os.fsync(stream.fileno())
-        Path(temporary).replace(path)
-        _sync_directory(path.parent)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
 
 
@@ -114,15 +101,6 @@ def _compress(data: bytes) -> bytes:
     with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, mtime=0) as stream:
         stream.write(data)
     return compressed.getvalue()
-
-
-def _sync_directory(directory: Path) -> None:
-    """The rename itself reaches the disk only with its directory."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def read(path: Path) -> Record:

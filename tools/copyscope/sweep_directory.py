@@ -18,12 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from copyscope import record
+from copyscope import record, saving
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, Point, difference, load
 from copyscope.record import RecordError
 from copyscope.same_machine import SAME_MACHINE
-from copyscope.topology import invoking_user
 
 Record = dict[str, Any]
 
@@ -80,7 +79,6 @@ class SweepDirectory:
             record.write(made, path)
         except RecordError as error:
             raise StopError(f"{error}: free some space, or choose another --out") from error
-        give_to_user(path)
         self.records[made["run"]["id"]] = path
 
     def note_failure(self, point: Point, reason: str) -> None:
@@ -94,7 +92,7 @@ class SweepDirectory:
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
-            with path.open("ab+") as stream:
+            with saving.open_to_append(path) as stream:
                 # A line that a full disk has cut stays alone.
                 if stream.tell() and (stream.seek(-1, os.SEEK_END), stream.read(1))[1] != b"\n":
                     stream.write(b"\n")
@@ -103,7 +101,6 @@ class SweepDirectory:
                 os.fsync(stream.fileno())
         except OSError as error:
             raise StopError(f"{path}: {error.strerror}: free some space") from error
-        give_to_user(path)
 
     def _check_machine(self, found: Record) -> None:
         machine = {key: found["machine"][key] for key in SAME_MACHINE}
@@ -125,8 +122,8 @@ def open_directory(path: Path, experiment: Experiment) -> Iterator[SweepDirector
     """
     with ExitStack() as held:
         try:
-            _make(path / "raw")
-            kept = held.enter_context((path / "experiment.toml").open("ab+"))
+            saving.make_directory(path / "raw")
+            kept = held.enter_context(saving.open_to_append(path / "experiment.toml"))
             _lock(kept, path)
             _keep_experiment(kept, path, experiment)
             # What a kill in the middle of writing has left.
@@ -136,14 +133,6 @@ def open_directory(path: Path, experiment: Experiment) -> Iterator[SweepDirector
             where = error.filename or path
             raise RunError(f"{where}: {error.strerror}: free some space, or choose another --out") from error
         yield SweepDirectory(path)
-
-
-def _make(directory: Path) -> None:
-    """With its parents, each of them the invoking user's."""
-    missing = [place for place in (directory, *directory.parents) if not place.exists()]
-    for place in reversed(missing):
-        place.mkdir(exist_ok=True)
-        give_to_user(place)
 
 
 def _lock(kept: IO[bytes], path: Path) -> None:
@@ -170,7 +159,6 @@ def _keep_experiment(kept: IO[bytes], path: Path, experiment: Experiment) -> Non
         kept.write(asked)
         kept.flush()
         os.fsync(kept.fileno())
-        give_to_user(place)
         return
     key = difference(load(place), experiment)
     if key is not None:
@@ -178,9 +166,3 @@ def _keep_experiment(kept: IO[bytes], path: Path, experiment: Experiment) -> Non
             f"{place}: {key} differs from {experiment.path}: runs of two experiments are not mixed: "
             f"choose another --out, or remove {path} if it is not needed any more"
         )
-
-
-def give_to_user(path: Path) -> None:
-    """What is made under sudo belongs to the invoking user."""
-    user = invoking_user()
-    os.chown(path, user.uid, user.gid)

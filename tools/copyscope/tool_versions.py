@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from copyscope import paths
+from copyscope import paths, saving
 
 # Tool -> how to ask it for its version; the answer's first number is the version.
 QUESTIONS = {
@@ -92,9 +92,5 @@ def _recall(memory: Path) -> dict[str, str | None]:
 
 def _remember(memory: Path, known: dict[str, str | None]) -> None:
     """Best effort: without it the next run only takes longer."""
-    temporary = memory.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
-        temporary.write_text(json.dumps(known, indent=1, sort_keys=True))
-        owner = memory.parent.stat()  # under sudo the tree is the invoking user's
-        os.chown(temporary, owner.st_uid, owner.st_gid)
-        temporary.replace(memory)
+        saving.save(memory, json.dumps(known, indent=1, sort_keys=True).encode())

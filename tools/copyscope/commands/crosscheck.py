@@ -9,12 +9,14 @@ from dataclasses import replace
 from copyscope import ledger
 from copyscope.assemble import Identity, assemble
 from copyscope.build import build_if_stale, git_revision
+from copyscope.commands import keeping
 from copyscope.crosscheck.compare import Row, Seen, compare, ours
 from copyscope.crosscheck.run import PeerConductor, describe, perform, with_peers
 from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import RunError, UsageError
 from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
 from copyscope.profile_arguments import parser
+from copyscope.record import RecordError
 from copyscope.render.crosscheck import render_crosscheck
 from copyscope.render.progress import Steps
 from copyscope.render.terminal import make_console
@@ -51,7 +53,7 @@ def main(argv: list[str]) -> int:
     except UsageError as error:
         print(f"crosscheck: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except (RunError, TopologyError) as error:
+    except (RunError, TopologyError, RecordError) as error:
         print(f"crosscheck: {error}", file=sys.stderr)
         return EXIT_DISAGREES
     except KeyboardInterrupt:
@@ -70,6 +72,7 @@ def _crosscheck(argv: list[str]) -> int:
         raise RunError(
             f"needs root to load BPF and make namespaces: sudo tools/crosscheck.py {' '.join(argv)}"
         )
+    keeping.check_json(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     peers = [peer() for peer in PEERS]
     absent = {peer.name: reason for peer in peers if (reason := peer.missing()) is not None}
@@ -106,6 +109,5 @@ def _print(
         print()
         return
     if target is not None:
-        with open(target, "w", encoding="utf-8") as stream:  # noqa: PTH123
-            json.dump(made, stream, indent=1)
+        keeping.write_json(made, target)
     render_crosscheck(title, describe(rows), absent, invalid, make_console())

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from copyscope import saving
 from copyscope.doctor import diagnose
 from copyscope.findings import Diagnosis
 from copyscope.render.doctor import render
@@ -59,4 +60,4 @@ def _write(diagnosis: Diagnosis, target: str) -> None:
     if target == "-":
         sys.stdout.write(text)
     else:
-        Path(target).write_text(text, encoding="utf-8")
+        saving.save(Path(target), text.encode())

@@ -1,16 +1,14 @@
 """What a run leaves as files: its record, its folded stacks, and whose they are."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from copyscope import record
+from copyscope import record, saving
 from copyscope.errors import RunError
 from copyscope.record import RecordError
 from copyscope.samples import folded_stacks, of_ledger
-from copyscope.topology import invoking_user
 
 Record = dict[str, Any]
 
@@ -21,27 +19,25 @@ def open_directory(name: str | None) -> Path | None:
         return None
     directory = Path(name)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / f".copyscope-{os.getpid()}"
-        probe.write_bytes(b"")
-        probe.unlink()
+        saving.make_directory(directory)
+        saving.check(directory / "record.json")
     except OSError as error:
         raise RunError(f"--out: {name}: {error.strerror}: choose another directory") from error
-    _give_to_user(directory)
     return directory
 
 
 def check_json(name: str | None) -> None:
-    """The directory of --json, looked at before the run, for the same reason."""
+    """The file of --json, tried before the run, for the same reason."""
     if name is None or name == "-":
         return
-    directory = Path(name).absolute().parent
-    if not directory.is_dir():
-        raise RunError(f"--json: {name}: no such directory: make it, or choose another file")
-    if Path(name).is_dir():
-        raise RunError(f"--json: {name}: is a directory: choose a file in it")
-    if not os.access(directory, os.W_OK):
-        raise RunError(f"--json: {name}: its directory cannot be written: choose another")
+    try:
+        saving.check(Path(name))
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunError(f"--json: {name}: no such directory: make it, or choose another file") from None
+    except IsADirectoryError:
+        raise RunError(f"--json: {name}: is a directory: choose a file in it") from None
+    except OSError as error:
+        raise RunError(f"--json: {name}: {error.strerror}: choose another file") from error
 
 
 def keep(made: Record, samples: list[Record], directory: Path) -> None:
@@ -51,16 +47,14 @@ def keep(made: Record, samples: list[Record], directory: Path) -> None:
     try:
         record.write(made, path)
         folded = directory / f"{stem}.folded"
-        folded.write_text(folded_stacks(of_ledger(samples)), encoding="utf-8")
+        saving.save(folded, folded_stacks(of_ledger(samples)).encode())
     except (RecordError, OSError) as error:
         # The table is still printed: what was measured is not lost.
         print(f"profile: --out: {error}: free some space and use --json -", file=sys.stderr)
-        return
-    _give_to_user(path)
-    _give_to_user(folded)
 
 
 def write_json(what: Record | list[Record], name: str) -> None:
+    """To a file, or with `-` to standard output. Raises RecordError."""
     if name == "-":
         json.dump(what, sys.stdout, indent=1, sort_keys=True)
         print()
@@ -69,11 +63,7 @@ def write_json(what: Record | list[Record], name: str) -> None:
     if isinstance(what, dict):
         record.write(what, path)
     else:
-        path.write_text(json.dumps(what, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    _give_to_user(path)
-
-
-def _give_to_user(path: Path) -> None:
-    """What is made under sudo belongs to the invoking user."""
-    user = invoking_user()
-    os.chown(path, user.uid, user.gid)
+        try:
+            saving.save(path, (json.dumps(what, indent=1, sort_keys=True) + "\n").encode())
+        except OSError as error:
+            raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error

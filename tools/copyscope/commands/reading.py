@@ -1,15 +1,12 @@
 """What the commands that read sweeps share: refusing, naming what was left out, writing JSON."""
 
 import json
-import os
-import pwd
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from copyscope import results
+from copyscope import results, saving
 from copyscope.errors import UsageError
 from copyscope.results import Results
 from copyscope.same_machine import SAME_MACHINE
@@ -37,20 +34,9 @@ def load(directories: Sequence[Path], command: str) -> list[Results]:
 
 
 def write_json(what: dict[str, Any], target: Path) -> None:
-    """Write as a whole or not at all; under sudo for the user who called it. Raises OSError."""
+    """Write one JSON document. Raises OSError."""
     text = json.dumps(what, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            os.fchmod(stream.fileno(), 0o644)
-            if os.geteuid() == 0 and "SUDO_UID" in os.environ:
-                owner = pwd.getpwuid(int(os.environ["SUDO_UID"]))
-                os.fchown(stream.fileno(), owner.pw_uid, owner.pw_gid)
-        Path(temporary).replace(target)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    saving.save(target, text.encode())
 
 
 def print_json(what: dict[str, Any]) -> None:

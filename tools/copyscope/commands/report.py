@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from copyscope import claims, crossover_verdict, paths, results, sheet
+from copyscope import claims, crossover_verdict, paths, results, saving, sheet
 from copyscope.claims.model import select
 from copyscope.commands import reading
 from copyscope.commands.deriving import derive_anew
@@ -93,7 +93,7 @@ def make(directory: Path, out: Path) -> None:
     gc.disable()
     with studio() as at_work:
         (found,) = reading.load([directory], "report")
-        (out / "plots").mkdir(parents=True, exist_ok=True)
+        saving.make_directory(out / "plots")
         rows = sheet.fill(found.records)
         promised = at_work.draw(Subject(rows, simplest(rows), caption(found.records, rows)))
         study = _examine(found, rows)
@@ -125,17 +125,17 @@ def _write_tables(study: Study, out: Path) -> None:
         ("results", export.results_table(study.rows, study.name)),
         ("ledger", export.ledger_table(study.rows)),
     ):
-        (out / f"{name}.csv").write_bytes(export.as_csv(table))
-        export.write_parquet(table, out / f"{name}.parquet")
+        saving.save(out / f"{name}.csv", export.as_csv(table))
+        saving.save(out / f"{name}.parquet", export.as_parquet(table))
     found = crossover_verdict.document(study.records, study.crossings, study.costs)
     reading.write_json(found, out / "crossover.json")
 
 
 def _write_report(study: Study, drawings: Mapping[str, Drawing], out: Path) -> None:
     for name, drawn in drawings.items():
-        (out / "plots" / f"{name}.svg").write_bytes(drawn.svg)
-        (out / "plots" / f"{name}.png").write_bytes(drawn.png)
+        saving.save(out / "plots" / f"{name}.svg", drawn.svg)
+        saving.save(out / "plots" / f"{name}.png", drawn.png)
     blocks = document(study)
-    (out / "report.md").write_text(markdown.write(blocks), encoding="utf-8")
+    saving.save(out / "report.md", markdown.write(blocks).encode())
     pictures = {name: drawn.svg for name, drawn in drawings.items()}
-    (out / "report.html").write_text(html.write(blocks, pictures), encoding="utf-8")
+    saving.save(out / "report.html", html.write(blocks, pictures).encode())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence, Set
-from pathlib import Path
 
 from copyscope.metrics import METRICS
 from copyscope.points import Estimate, Missing
@@ -96,14 +95,16 @@ def spell_cell(cell: Cell) -> str:
     return str(cell).lower() if isinstance(cell, bool) else str(cell)
 
 
-def write_parquet(table: Table, path: Path) -> None:
+def as_parquet(table: Table) -> bytes:
     """The same cells with types: a column of several kinds of values is text, an empty one is float."""
     import pyarrow  # noqa: PLC0415 (150 ms that only this file costs)
     from pyarrow import parquet  # noqa: PLC0415
 
     names = list(table[0]) if table else list(COLUMNS)
     columns = {name: _column(pyarrow, [line[name] for line in table]) for name in names}
-    parquet.write_table(pyarrow.table(columns), path, compression="zstd")
+    stream = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.table(columns), stream, compression="zstd")
+    return bytes(stream.getvalue())
 
 
 def _column(pyarrow: object, cells: Sequence[Cell]) -> object:

@@ -9,6 +9,8 @@ import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from copyscope.saving import invoking_ids
+
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
@@ -34,10 +36,7 @@ class WorkloadUser:
 
 def invoking_user(environment: Mapping[str, str] | None = None) -> WorkloadUser:
     """Who called sudo (SUDO_UID, SUDO_GID); without sudo the current user, still stripped of capabilities."""
-    environment = os.environ if environment is None else environment
-    uid_text, gid_text = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
-    by_sudo = uid_text.isdecimal() and gid_text.isdecimal()
-    uid, gid = (int(uid_text), int(gid_text)) if by_sudo else (os.getuid(), os.getgid())
+    uid, gid = invoking_ids(environment) or (os.getuid(), os.getgid())
     try:
         pwd.getpwuid(uid)
     except KeyError:

@@ -1,0 +1,167 @@
+"""Files of results: replaced whole, written through where they are no files, and through nobody's link."""
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builders.sweep import store, sweep
+from copyscope import paths, saving
+from copyscope.commands import claims, crossover, keeping
+from copyscope.errors import RunError
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def open_to_all(tmp_path: Path) -> Path:
+    """A directory in which everybody can make links, as /tmp is one."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    return shared
+
+
+@pytest.fixture
+def under_sudo(monkeypatch: pytest.MonkeyPatch) -> int:
+    """As root for somebody else; without root the same code, with files that stay ours."""
+    user = NOBODY if os.geteuid() == 0 else os.getuid()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", str(user))
+    monkeypatch.setenv("SUDO_GID", str(NOBODY if user == NOBODY else os.getgid()))
+    return user
+
+
+def read_in_background(fifo: Path) -> Callable[[], bytes]:
+    """Like `cat FIFO`; a FIFO that somebody replaced would keep its reader for ever."""
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()), daemon=True)
+    reader.start()
+
+    def result() -> bytes:
+        reader.join(10)
+        return got[0] if got else b"nothing was written through it"
+
+    return result
+
+
+def test_a_file_is_replaced_and_what_is_none_stays_what_it_is(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+    target.write_text("old")
+    before = target.stat().st_ino
+    with target.open() as reader:
+        saving.save(target, b"new")
+        assert reader.read() == "old"  # who had it open still reads the whole old one
+    assert target.read_bytes() == b"new" and target.stat().st_ino != before
+    saving.save(Path("/dev/null"), b"gone")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    with pytest.raises(OSError) as full:
+        saving.save(Path("/dev/full"), b"x")
+    assert full.value.errno == errno.ENOSPC and full.value.filename == "/dev/full"
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("command", ["claims", "crossover", "profile"])
+def test_a_fifo_is_written_through_by_each_command(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    read = read_in_background(fifo)
+    if command == "profile":
+        keeping.write_json({"a": 1}, str(fifo))
+    else:
+        directory = store(sweep(("one_copy", "zero_copy"), threads=(1,)), tmp_path / "demo")
+        main = claims.main if command == "claims" else crossover.main
+        assert main([str(directory), "--json", str(fifo)]) == 0, capsys.readouterr().err
+    assert isinstance(json.loads(read()), dict)
+    assert stat.S_ISFIFO(fifo.lstat().st_mode)
+
+
+@pytest.mark.parametrize("redirected", [True, False])
+def test_standard_output_is_written_in_its_order(redirected: bool, tmp_path: Path) -> None:
+    """Whether a pipe or a file is behind /dev/stdout: a file is not replaced while we print to it."""
+    program = (
+        f"import runpy; main = runpy.run_path({str(paths.ROOT / 'tools/copyscope/__main__.py')!r})\n"
+        "main['load_package']()\n"
+        "from copyscope import saving; from pathlib import Path\n"
+        "print('before'); saving.save(Path('/dev/stdout'), b'between\\n'); print('after')"
+    )
+    shown = tmp_path / "shown"
+    with shown.open("wb") as file:
+        to = file if redirected else subprocess.PIPE
+        done = subprocess.run([sys.executable, "-P", "-c", program], stdout=to, check=True, timeout=30)
+    said = shown.read_bytes() if redirected else done.stdout
+    assert said == b"before\nbetween\nafter\n"
+
+
+@pytest.mark.usefixtures("under_sudo")
+def test_a_link_of_another_user_is_not_followed(open_to_all: Path, tmp_path: Path) -> None:
+    victim, planted = tmp_path / "victim", open_to_all / "j.json"
+    victim.write_text("mine")
+    planted.symlink_to(victim)
+    before = victim.stat()
+    for use in (
+        lambda: saving.save(planted, b"overwritten"),
+        lambda: saving.open_to_append(planted),
+        lambda: keeping.check_json(str(planted)),
+        lambda: saving.make_directory(planted / "below"),
+    ):
+        with pytest.raises((OSError, RunError), match=r"link|Not a directory|symbolic"):
+            use()
+    # nor one on the way there, nor a second name of a file
+    (open_to_all / "way").symlink_to(tmp_path)
+    with pytest.raises(OSError, match="link"):
+        saving.save(open_to_all / "way" / "victim", b"overwritten")
+    os.link(victim, open_to_all / "failures.jsonl")
+    with pytest.raises(OSError, match="one name"):
+        saving.open_to_append(open_to_all / "failures.jsonl")
+    after = victim.stat()
+    assert victim.read_text() == "mine" and (after.st_uid, after.st_mode) == (before.st_uid, before.st_mode)
+
+
+@pytest.mark.usefixtures("under_sudo")
+def test_links_that_only_root_can_make_are_followed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    if os.getuid() == 0:
+        saving.save(tmp_path / "link" / "a", b"x")
+        assert (tmp_path / "real" / "a").read_bytes() == b"x"
+    else:
+        with pytest.raises(OSError, match="link"):  # here the directory is a user's
+            saving.save(tmp_path / "link" / "a", b"x")
+
+
+def test_only_what_is_made_is_given_to_the_user(tmp_path: Path, under_sudo: int) -> None:
+    tmp_path.chmod(0o755)
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "old").write_text("root's")
+    keeping.open_directory(str(there))
+    saving.make_directory(there / "made" / "below")
+    saving.save(there / "made" / "new", b"x")
+    saving.save(there / "old", b"y")
+    with saving.open_to_append(there / "made" / "lines") as stream:
+        stream.write(b"z")
+    owner = os.getuid()
+    assert there.stat().st_uid == owner and tmp_path.stat().st_uid == owner
+    for name in ("made", "made/below", "made/new", "made/lines"):
+        assert (there / name).stat().st_uid == under_sudo, name
+    assert (there / "old").stat().st_uid == owner  # a file of root's stays root's
+    assert (there / "made" / "new").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_that_somebody_made_private_stays_private(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_text("x")
+    target.chmod(0o600)
+    saving.save(target, b"y")
+    assert target.stat().st_mode & 0o777 == 0o600

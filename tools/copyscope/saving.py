@@ -1,0 +1,227 @@
+"""How a file of results is written: whole or not at all, through nobody's link, and the invoking user's.
+
+A regular file is replaced in one step (rename(2)). What is none (a device, a FIFO, our own standard output)
+is written through: to replace it would take it from everybody else. As root no link is followed that stands
+in a directory where others can make one (as fs.protected_symlinks of proc(5) does for /tmp), and only what is
+made here is given to whoever called sudo, by its descriptor.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+MOST_LINKS = 40  # as the kernel: MAXSYMLINKS
+FOREIGN_LINK = "is a link in a directory that others can write: root does not follow it: give what it names"
+LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def invoking_ids(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
+    """(uid, gid) of whoever called sudo; None without sudo."""
+    environment = os.environ if environment is None else environment
+    uid, gid = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
+    return (int(uid), int(gid)) if uid.isdecimal() and gid.isdecimal() else None
+
+
+def save(path: Path, data: bytes) -> None:
+    """Write a file. Raises OSError with the name of the file in it."""
+    with _naming(path), _opened(path.parent) as directory:
+        _save_in(directory, path, data, MOST_LINKS)
+
+
+def check(path: Path) -> None:
+    """Whether save() could write there, by trying it under another name. Raises OSError as save() does."""
+    with _naming(path), _opened(path.parent) as directory:
+        found = _look(directory, path.name or ".")
+        if found is None or stat.S_ISREG(found.st_mode):
+            _, temporary = _make_temporary(directory, close=True)
+            os.unlink(temporary, dir_fd=directory)
+        elif stat.S_ISDIR(found.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        elif stat.S_ISLNK(found.st_mode) and not _may_follow(directory):
+            raise OSError(errno.ELOOP, FOREIGN_LINK)
+
+
+def make_directory(path: Path) -> None:
+    """It and its parents, as far as they are missing: those are the invoking user's, the others stay."""
+    with _naming(path), _opened(path, make=True):
+        pass
+
+
+def open_to_append(path: Path) -> IO[bytes]:
+    """A regular file to be read and added to, made if need be; no link, whoever made it."""
+    with _naming(path), _opened(path.parent) as directory:
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            handle = os.open(path.name, flags, dir_fd=directory)
+        except FileNotFoundError:
+            handle = os.open(path.name, flags | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory)
+            _give(handle)
+        found = os.fstat(handle)
+        # A second name of somebody else's file is a link, too.
+        if not stat.S_ISREG(found.st_mode) or (os.geteuid() == 0 and found.st_nlink > 1):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "is no regular file of one name: remove it")
+        return os.fdopen(handle, "ab+")
+
+
+def _save_in(directory: int, path: Path, data: bytes, links_left: int) -> None:
+    found = _look(directory, path.name)
+    if found is None or stat.S_ISREG(found.st_mode):
+        _replace(directory, path.name, data, found)
+    elif not stat.S_ISLNK(found.st_mode):
+        _write_through(directory, path.name, data, os.O_NOFOLLOW)
+    elif not _may_follow(directory) or links_left == 0:
+        raise OSError(errno.ELOOP, FOREIGN_LINK if links_left else os.strerror(errno.ELOOP))
+    else:
+        _save_through_link(directory, path, data, links_left)
+
+
+def _save_through_link(directory: int, path: Path, data: bytes, links_left: int) -> None:
+    try:
+        named = os.stat(path.name, dir_fd=directory)
+    except FileNotFoundError:
+        named = None
+    if named is not None and (ours := _own_output(named)) is not None:
+        _write_all(ours, data)
+    elif named is not None and not stat.S_ISREG(named.st_mode):
+        # In /proc/self/fd what a link says is no path ("pipe:[4711]"): the kernel has to follow it.
+        _write_through(directory, path.name, data, 0)
+    else:
+        target = path.parent / os.readlink(path.name, dir_fd=directory)
+        with _opened(target.parent) as there:
+            _save_in(there, target, data, links_left - 1)
+
+
+def _own_output(found: os.stat_result) -> int | None:
+    """The descriptor of ours that /dev/stdout or /dev/stderr stands for; what was printed goes first."""
+    for stream, handle in ((sys.stdout, 1), (sys.stderr, 2)):
+        with suppress(OSError):
+            if os.path.samestat(found, os.fstat(handle)):
+                if stream is not None:
+                    stream.flush()
+                return handle
+    return None
+
+
+def _replace(directory: int, name: str, data: bytes, old: os.stat_result | None) -> None:
+    handle, temporary = _make_temporary(directory)
+    try:
+        try:
+            _write_all(handle, data)
+            # A result is for everyone who may read its directory, unless the old one was not.
+            os.fchmod(handle, 0o644 if old is None else stat.S_IMODE(old.st_mode) & 0o777)
+            if old is None or old.st_uid != 0:
+                _give(handle)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    # The rename reaches the disk only with its directory; one that may not be read cannot be synchronised.
+    with suppress(OSError):
+        again = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            os.fsync(again)
+        finally:
+            os.close(again)
+
+
+def _make_temporary(directory: int, *, close: bool = False) -> tuple[int, str]:
+    name = f".copyscope-{secrets.token_hex(6)}.part"
+    handle = os.open(name, NEW, 0o600, dir_fd=directory)
+    if close:
+        os.close(handle)
+    return handle, name
+
+
+def _write_through(directory: int, name: str, data: bytes, more_flags: int) -> None:
+    handle = os.open(name, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | more_flags, dir_fd=directory)
+    try:
+        _write_all(handle, data)
+    finally:
+        os.close(handle)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
+
+
+def _give(handle: int) -> None:
+    """What is made under sudo belongs to the invoking user."""
+    ids = invoking_ids()
+    if ids is not None and os.geteuid() == 0:
+        os.fchown(handle, *ids)
+
+
+def _look(directory: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _may_follow(directory: int) -> bool:
+    """Whether a link in it is to be trusted: with the rights of root only one that root alone can make."""
+    found = os.fstat(directory)
+    return os.geteuid() != 0 or (found.st_uid == 0 and not found.st_mode & 0o022)
+
+
+@contextmanager
+def _opened(path: Path, *, make: bool = False) -> Iterator[int]:
+    """A directory, opened part by part: what a part is cannot change between the look and the use."""
+    parts = list(path.parts)
+    links_left = MOST_LINKS
+    here = os.open(".", LOOK | os.O_DIRECTORY)
+    try:
+        while parts:
+            name = parts.pop(0)
+            found = _look(here, name)
+            if found is not None and stat.S_ISLNK(found.st_mode):
+                if not _may_follow(here) or links_left == 0:
+                    raise OSError(errno.ELOOP, FOREIGN_LINK if links_left else os.strerror(errno.ELOOP))
+                links_left -= 1
+                parts = [*Path(os.readlink(name, dir_fd=here)).parts, *parts]
+                continue
+            made = found is None and make
+            if made:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=here)
+            last, here = here, os.open(name, LOOK | os.O_DIRECTORY, dir_fd=here)
+            os.close(last)
+            if made:
+                _give_directory(here)
+        yield here
+    finally:
+        os.close(here)
+
+
+def _give_directory(directory: int) -> None:
+    # What is opened only to be looked at has no fchown(2).
+    handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        _give(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors name the whole file, as it was asked for."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
