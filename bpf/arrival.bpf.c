@@ -76,6 +76,6 @@ int BPF_PROG(on_packet, const struct sk_buff *skb, const struct net_device *dev)
 	cell->packets++;
 	cell->bytes += length;
 	cell->segments += segments ?: 1;
-	cell->sizes[size_slot(length)]++;
+	cell->sizes[BOUNDED(size_slot(length), SIZE_SLOTS)]++;
 	return 0;
 }

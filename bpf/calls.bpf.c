@@ -37,11 +37,8 @@ struct {
 
 static __always_inline void charge(struct call_cell *cell, __u32 what, __u64 ns)
 {
-	__u32 slot = histogram_slot(ns);
-
 	cell->total_ns[what] += ns;
-	if (slot < HIST_SLOTS)
-		cell->histogram[what][slot]++;
+	count_in(cell->histogram[what], ns);
 }
 
 static __always_inline struct call_cell *call_cell(__u32 side, __u32 call)

@@ -3,6 +3,7 @@
 #ifndef COPYSCOPE_HISTOGRAM_BPF_H
 #define COPYSCOPE_HISTOGRAM_BPF_H
 
+#include "bounded.bpf.h"
 #include "target.bpf.h"
 
 static __always_inline __u32 log2_floor(__u64 value)
@@ -29,13 +30,18 @@ static __always_inline __u32 log2_floor(__u64 value)
 /* Slot s holds [(4 + s % 4) << (s / 4 - 2), ...): exact below 4 ns, then four slots per octave. */
 static __always_inline __u32 histogram_slot(__u64 ns)
 {
-	__u32 octave, slot;
+	__u32 octave;
 
 	if (ns < HIST_SUB)
 		return ns;
 	octave = log2_floor(ns);
-	slot = (octave - HIST_SUB_BITS + 1) * HIST_SUB + ((ns >> (octave - HIST_SUB_BITS)) & (HIST_SUB - 1));
-	return slot < HIST_SLOTS ? slot : HIST_SLOTS - 1;
+	return (octave - HIST_SUB_BITS + 1) * HIST_SUB + ((ns >> (octave - HIST_SUB_BITS)) & (HIST_SUB - 1));
+}
+
+/* The last slot holds what is beyond it, too. */
+static __always_inline void count_in(__u32 histogram[HIST_SLOTS], __u64 ns)
+{
+	histogram[CLAMPED(histogram_slot(ns), HIST_SLOTS)]++;
 }
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef COPYSCOPE_SHADOW_BPF_H
 #define COPYSCOPE_SHADOW_BPF_H
 
+#include "bounded.bpf.h"
 #include "context.bpf.h"
 #include "hooks.h"
 #include "settle.bpf.h"
@@ -25,9 +26,7 @@ static __always_inline struct shadow_frame *top_frame(struct shadow *shadow)
 
 	if (top >= SHADOW_DEPTH)
 		return NULL;
-	/* The compiler knows the bound; the verifier must see it in the very register that is used. */
-	asm volatile("" : "+r"(top));
-	return &shadow->frames[top & (SHADOW_DEPTH - 1)];
+	return &shadow->frames[BOUNDED(top, SHADOW_DEPTH)];
 }
 
 static __always_inline __u32 innermost(struct shadow *shadow)
@@ -41,7 +40,7 @@ static __always_inline __u32 innermost(struct shadow *shadow)
 static __always_inline void charge(struct shadow *shadow, const struct reading *now)
 {
 	static const struct reading none = {};
-	__u32 context = !!shadow->softirqs, category = innermost(shadow) & (CATEGORY_SLOTS - 1);
+	__u32 context = !!shadow->softirqs, category = BOUNDED(innermost(shadow), CATEGORY_SLOTS);
 	struct reading *spent = &shadow->spent[context][category];
 
 	if (!shadow->timed || !shadow->depth)
@@ -107,8 +106,7 @@ static __always_inline bool unwind(struct shadow *shadow, __u32 row)
 
 		if (index >= SHADOW_DEPTH)
 			break;
-		asm volatile("" : "+r"(index));
-		frame = &shadow->frames[index & (SHADOW_DEPTH - 1)];
+		frame = &shadow->frames[BOUNDED(index, SHADOW_DEPTH)];
 		if (frame->row == row) {
 			if (i) {
 				shadow->depth = depth - i;

@@ -59,7 +59,7 @@ static __always_inline void count_message(struct shape_cell *cell, __u64 buffers
 {
 	cell->messages++;
 	cell->buffers += buffers;
-	cell->buffers_per_message[count_slot(buffers)]++;
+	cell->buffers_per_message[BOUNDED(count_slot(buffers), COUNT_SLOTS)]++;
 }
 
 static __always_inline void count_first(struct shape_cell *cell, __u64 address)
@@ -199,6 +199,6 @@ int BPF_PROG(on_round_end, struct sock *sk, int ret, int flags)
 		return 0;
 	cell->sends++;
 	cell->rounds += rounds;
-	cell->rounds_per_send[count_slot(rounds)]++;
+	cell->rounds_per_send[BOUNDED(count_slot(rounds), COUNT_SLOTS)]++;
 	return 0;
 }

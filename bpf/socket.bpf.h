@@ -3,6 +3,7 @@
 #ifndef COPYSCOPE_SOCKET_BPF_H
 #define COPYSCOPE_SOCKET_BPF_H
 
+#include "bounded.bpf.h"
 #include "target.bpf.h"
 
 #define MSG_PEEK 0x2
@@ -27,7 +28,7 @@ extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
 
 static __always_inline __u32 call_of(long nr)
 {
-	return nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[nr] : CALL_NONE;
+	return nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[BOUNDED(nr, SYSCALLS_MAX)] : CALL_NONE;
 }
 
 static __always_inline bool is_watched_inet(const struct sock *sk, __u16 family)

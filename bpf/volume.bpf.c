@@ -16,7 +16,6 @@ struct zerocopy_map zerocopy_sockets SEC(".maps");
 struct volume_map volume_cells SEC(".maps");
 
 __u8 volume_used[VOLUME_CELLS];
-_Static_assert(!(VOLUME_CELLS & (VOLUME_CELLS - 1)), "an index is cut to it");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -32,10 +31,10 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 	if (!cell)
 		return NULL;
 	if (!cell->calls)
-		volume_used[volume_index(protocol, direction, call) & (VOLUME_CELLS - 1)] = 1;
+		volume_used[BOUNDED(volume_index(protocol, direction, call), VOLUME_CELLS)] = 1;
 	cell->calls++;
 	cell->bytes += bytes;
-	cell->sizes[size_slot(bytes)]++;
+	cell->sizes[BOUNDED(size_slot(bytes), SIZE_SLOTS)]++;
 	if (bytes > cell->largest_bytes)
 		cell->largest_bytes = bytes;
 	return cell;

@@ -54,7 +54,7 @@ static __always_inline __u32 size_slot(__u64 bytes)
 			slot += shift;
 		}
 	}
-	return slot & (SIZE_SLOTS - 1);
+	return slot;
 }
 
 /*

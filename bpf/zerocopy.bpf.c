@@ -236,7 +236,6 @@ static __always_inline void notify(__u64 ubuf, const struct zerocopy_use *use)
 	__u64 now = bpf_ktime_get_ns();
 	struct zerocopy_use last = *use;
 	struct completion_cell *cell;
-	__u32 slot;
 
 	/* Another CPU that dropped a reference at the same time may have been first. */
 	if (bpf_map_delete_elem(&zerocopy_uses, &ubuf) || !last.sends)
@@ -251,9 +250,7 @@ static __always_inline void notify(__u64 ubuf, const struct zerocopy_use *use)
 		cell->zerocopied += last.sends;
 	if (!last.returned_ns)
 		cell->before_return++;
-	slot = histogram_slot(last.returned_ns ? now - last.returned_ns : 0);
-	if (slot < HIST_SLOTS)
-		cell->histogram[slot]++;
+	count_in(cell->histogram, last.returned_ns ? now - last.returned_ns : 0);
 }
 
 /* msg_zerocopy_complete(skb, ubuf, success): one reference less; success is false for a copy. */
