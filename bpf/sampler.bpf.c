@@ -11,6 +11,8 @@
 #define BPF_NO_PRESERVE_ACCESS_INDEX
 #include "target.bpf.h"
 
+#include "bounded.bpf.h"
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, STACKS_MAX);
@@ -65,8 +67,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	}
 	cell->depth = bytes < 0 ? 0 : bytes / sizeof(__u64);
 	cell->side = current_side();
-	if (cell->side <= SIDE_OTHER)
-		__sync_fetch_and_add(&samples_of_side[cell->side], 1);
+	__sync_fetch_and_add(&samples_of_side[CLAMPED(cell->side, SIDE_OTHER + 1)], 1);
 	cell->event = event;
 	cell->beside = samples_beside;
 	cell->samples = 1;
