@@ -5,6 +5,8 @@
 /* include/uapi/linux/errqueue.h */
 #define SO_EE_ORIGIN_ZEROCOPY 5
 #define SO_EE_CODE_ZEROCOPY_COPIED 1
+/* Where the TCP header has its own length, in words of four bytes, in the upper half of the byte. */
+#define TCP_OFFSET_AT 12
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -53,21 +55,37 @@ int BPF_PROG(on_completion, const struct sock *sk)
 	return 0;
 }
 
-/* What leaves: packets that the program itself hands to a device, in its own time, before they are cut. */
+/* What is behind the headers: an acknowledgement has nothing there. The transport header is an offset from head. */
+static __always_inline __u32 payload_bytes(const struct sk_buff *skb, __u16 protocol)
+{
+	__u64 headers = (__u64)skb->head + skb->transport_header - (__u64)skb->data;
+	__u8 words = 0;
+
+	if (protocol == IPPROTO_UDP)
+		headers += sizeof(struct udphdr);
+	else if (!bpf_probe_read_kernel(&words, sizeof(words), skb->head + skb->transport_header + TCP_OFFSET_AT))
+		headers += words >> 4 << 2;
+	return headers < skb->len ? skb->len - headers : 0;
+}
+
+/*
+ * What leaves: packets with payload that the program itself hands to a device, in its own time, before they are cut. Once
+ * each: devices on top of others (VLANs, tunnels) and bridges hand them on, to one that the socket knows nothing of.
+ */
 SEC("?tp_btf")
 int BPF_PROG(on_packet, const struct sk_buff *skb, const struct net_device *dev)
 {
+	const struct sock *sk = skb->sk;
 	struct packet_cell *cell;
 	__u32 length, segments;
 	struct skb_shared_info *shared;
 	__u32 zero = 0;
 
-	if (current_side() == SIDE_OTHER)
+	if (!sk || current_side() == SIDE_OTHER || protocol_of(sk) == PROTOCOL_CNT)
+		return 0;
+	if (!payload_bytes(skb, sk->sk_protocol) || BPF_CORE_READ(sk, sk_dst_cache, dev) != dev)
 		return 0;
 	length = skb->len;
-	/* Without payload it is an acknowledgement, and those are not what this is about. */
-	if (length < 100)
-		return 0;
 	cell = bpf_map_lookup_elem(&packet_cells, &zero);
 	if (!cell)
 		return 0;

@@ -185,6 +185,26 @@ int BPF_PROG(on_volume_spliced, struct pt_regs *regs, long ret)
 	return 0;
 }
 
+/* TCP's packets name their socket; UDP's do not, but the call that takes them does. */
+static __always_inline bool is_of_watched_netns(const struct sk_buff *skb)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	const struct sock *sk = skb->sk;
+	struct pt_regs *regs;
+
+	if (!watch_netns)
+		return true;
+	if (!sk) {
+		regs = (struct pt_regs *)bpf_task_pt_regs(task);
+		if (call_of(SYSCALL_NR_KNOWN(regs)) != CALL_IO_URING)
+			sk = socket_of_fd(SYSCALL_FD(regs));
+	}
+	if (sk)
+		return in_watched_netns(sk);
+	/* A worker of io_uring: sockets are mostly made where their program is. */
+	return BPF_CORE_READ(task, nsproxy, net_ns, ns.inum) == watch_netns;
+}
+
 /* Packets of the local domain are copied by the same function; those of IP have a protocol. */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
@@ -193,7 +213,7 @@ int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 
 	if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
 		return 0;
-	if (current_side() != SIDE_OTHER)
+	if (current_side() != SIDE_OTHER && is_of_watched_netns(skb))
 		count_volume(PROTOCOL_TCP, DIRECTION_COPY_OUT, CALL_OTHER, len);
 	return 0;
 }

@@ -99,7 +99,7 @@ def reasons(record: Record, packets_seen: bool) -> dict[str, str]:
             found[direction] = "no such call on a TCP or UDP socket"
     if not packets_seen:
         found["packets"] = (
-            "no packet left in the program's own time"
+            "no packet of a connected socket left in the program's own time"
             if any(s["arm"] == "calls" for s in record["run"]["segments"])
             else "packets are counted in calls segments, and there was none"
         )

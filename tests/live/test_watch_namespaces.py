@@ -1,0 +1,148 @@
+"""Programs beside others in network namespaces: what is counted is of the one that was named, and once."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope.child import Child
+from crowds import watching
+from profiling import SLOW, is_root
+from programs import running
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+# Says where it is, waits for a line, receives 50 times 1000 bytes in each of two namespaces, says so.
+TWO_NAMESPACES = """
+import ctypes, os, socket, subprocess, sys
+def pair():
+    server = socket.create_server(("127.0.0.1", 0))
+    near = socket.create_connection(server.getsockname())
+    return near, server.accept()[0]
+pairs = [pair()]
+assert ctypes.CDLL(None, use_errno=True).unshare(0x40000000) == 0
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+pairs.append(pair())
+print(os.stat("/proc/self/ns/net").st_ino, flush=True)
+sys.stdin.readline()
+for near, far in pairs:
+    for _ in range(50):
+        near.sendall(bytes(1000))
+        left = 1000
+        while left:
+            left -= len(far.recv(left))
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+# Sends 200 messages of 10 bytes and waits for the answer to each.
+ASKER = """
+import socket, sys
+peer = socket.create_connection(("10.9.0.2", 7000))
+peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(200):
+    peer.sendall(b"0123456789")
+    assert peer.recv(1) == b"x"
+print("done", flush=True)
+sys.stdin.readline()
+"""
+ANSWERER = """
+import socket
+peer, _ = socket.create_server(("10.9.0.2", 7000)).accept()
+while peer.recv(10, socket.MSG_WAITALL):
+    peer.sendall(b"x")
+"""
+
+
+@contextlib.contextmanager
+def talking(*argv: str) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*argv], stdin=pipe, stdout=pipe, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert line_of(process) == "done"
+
+
+def moved(collector: Child, process: subprocess.Popen[str], instrument: str) -> dict[str, Any]:
+    """What was counted while the process did its work."""
+    collector.ask(f"open {instrument}", "opened", 30 * SLOW)
+    go(process)
+    return collector.ask("volume", "volume")
+
+
+def test_another_namespace_is_not_counted() -> None:
+    with talking(sys.executable, "-c", TWO_NAMESPACES) as process:
+        inode = line_of(process)
+        with watching(process.pid, "--netns", inode) as collector:
+            volume = moved(collector, process, "copies,packets")
+    counted = {row["direction"]: (row["calls"], row["bytes"]) for row in volume["volume"]}
+    assert counted["send"] == counted["receive"] == (50, 50_000)
+    assert counted["copy_out"][1] == 50_000
+    assert volume["packets"]["packets"] == 50
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[tuple[int, int]]:
+    """Two namespaces with a cable between them, and a device on top of the first end."""
+    held = ["unshare", "--net", "sleep", str(60 * SLOW)]
+    with running(held) as first, running(held) as second:
+        own = Path("/proc/self/ns/net").stat().st_ino
+        deadline = time.monotonic() + 10 * SLOW
+        for host in (first, second):
+            while Path(f"/proc/{host.pid}/ns/net").stat().st_ino == own:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        near = ["nsenter", f"--net=/proc/{first.pid}/ns/net"]
+        far = ["nsenter", f"--net=/proc/{second.pid}/ns/net"]
+        cable = ["ip", "link", "add", "cable", "type", "veth", "peer", "name", "end"]
+        for argv in (
+            [*near, *cable, "netns", str(second.pid)],
+            [*near, "ip", "link", "add", "link", "cable", "name", "top", "type", "macvlan", "mode", "bridge"],
+            [*near, "ip", "address", "add", "10.9.0.1/24", "dev", "top"],
+            [*near, "ip", "link", "set", "cable", "up"],
+            [*near, "ip", "link", "set", "top", "up"],
+            [*far, "ip", "address", "add", "10.9.0.2/24", "dev", "end"],
+            [*far, "ip", "link", "set", "end", "up"],
+        ):
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if "type" in argv and "Unknown device type" in done.stderr:
+                pytest.skip("this kernel has no macvlan")
+            assert done.returncode == 0, (argv, done.stderr)
+        yield first.pid, second.pid
+
+
+def test_a_small_packet_over_two_devices_is_one(two_hosts: tuple[int, int]) -> None:
+    near, far = (["nsenter", f"--net=/proc/{pid}/ns/net", sys.executable, "-c"] for pid in two_hosts)
+    with running([*far, ANSWERER]):
+        deadline = time.monotonic() + 10 * SLOW
+        listen = ["nsenter", f"--net=/proc/{two_hosts[1]}/ns/net", "ss", "-Hltn"]
+        while not subprocess.run(listen, capture_output=True, check=True).stdout:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        with talking(*near, ASKER) as asker:
+            assert line_of(asker) == "ready"
+            with watching(asker.pid) as collector:
+                packets = moved(collector, asker, "packets")["packets"]
+    # One message is one packet of 10 bytes and 52 or more of headers; the acknowledgements alone are none.
+    assert packets["packets"] == packets["segments"] == 200
+    assert packets["bytes"] == 200 * (10 + 14 + 20 + 32)
