@@ -21,9 +21,19 @@ def load_package() -> None:
     spec.loader.exec_module(module)
 
 
+def run(command: str, argv: list[str]) -> int:
+    """One command, from whole standard streams to an exit status that knows what became of them."""
+    streams = importlib.import_module("copyscope.streams")
+    streams.open_standard()
+    try:
+        status = importlib.import_module(f"copyscope.commands.{command}").main(argv)
+    except SystemExit as ended:  # --help
+        status = ended.code
+    return int(streams.end(command, status or 0))
+
+
 if __name__ == "__main__":
     # Under sudo the tree is the invoking user's: nothing of root's is left in it. make has compiled it.
     sys.dont_write_bytecode = "SUDO_UID" in os.environ
     load_package()
-    command = sys.argv[1]
-    sys.exit(importlib.import_module(f"copyscope.commands.{command}").main(sys.argv[2:]))
+    sys.exit(run(sys.argv[1], sys.argv[2:]))

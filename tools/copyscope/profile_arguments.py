@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from copyscope.errors import UsageError
+from copyscope.arguments import UsageParser
 from copyscope.plan import PLACEMENTS
 from copyscope.topology import WRITTEN
 
@@ -33,13 +33,6 @@ ATTACH: dict[str, Any] = {
     "help": "how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
     " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
 }
-
-
-class UsageParser(argparse.ArgumentParser):
-    """argparse, but wrong usage is one line and an exception."""
-
-    def error(self, message: str) -> Any:
-        raise UsageError(f"{message} ({self.prog} --help lists the options)")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -2,11 +2,11 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from copyscope import claims, paths, results
-from copyscope.commands import reading
+from copyscope.arguments import UsageParser
+from copyscope.commands import entry, reading
 from copyscope.errors import UsageError
 from copyscope.render.claims import render
 from copyscope.render.terminal import make_console
@@ -22,7 +22,7 @@ Which runs a claim needs is in experiments/claims.toml.
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = UsageParser(
         prog="claims.py",
         description="Judges each claim of the published reports: holds, refuted, or undetermined here with"
         " the reason. Writes claims.json into the first DIR. Needs no root."
@@ -41,21 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 judged, 1 could not be written, 2 usage, 130 interrupted."""
-    arguments = parser().parse_args(argv)
-    try:
-        return _claims(arguments)
-    except UsageError as error:
-        print(f"claims: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        print(f"claims: {error.filename}: {error.strerror}: check space and permissions", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("claims: interrupted", file=sys.stderr)
-        return 130
+    return entry.run("claims", lambda: _claims(parser().parse_args(argv)))
 
 
 def _claims(arguments: argparse.Namespace) -> int:
@@ -68,7 +54,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     if os.access(directories[0], os.W_OK):
         reading.write_json(made, directories[0] / "claims.json")
     else:
-        print(f"claims: {directories[0]}: not writable: claims.json was not written", file=sys.stderr)
+        entry.say("claims", f"{directories[0]}: not writable: claims.json was not written")
     if arguments.json == "-":
         reading.print_json(made)
         return 0

@@ -9,21 +9,18 @@ from dataclasses import replace
 from copyscope import ledger
 from copyscope.assemble import Identity, assemble
 from copyscope.build import build_if_stale, git_revision
-from copyscope.commands import keeping
+from copyscope.commands import entry, keeping
 from copyscope.crosscheck.compare import Row, Seen, compare, ours
 from copyscope.crosscheck.run import PeerConductor, describe, perform, with_peers
 from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import RunError, UsageError
 from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
 from copyscope.profile_arguments import parser
-from copyscope.record import RecordError
 from copyscope.render.crosscheck import render_crosscheck
 from copyscope.render.progress import Steps
 from copyscope.render.terminal import make_console
-from copyscope.topology import TopologyError
 
 EXIT_DISAGREES = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 # The sampler gets as many samples as perf record, so that the shares' intervals are alike.
 FREQUENCY_HZ = "997"
@@ -48,17 +45,7 @@ def main(argv: list[str]) -> int:
     if "--help" in argv or "-h" in argv:
         print(HELP, end="")
         return 0
-    try:
-        return _crosscheck(argv)
-    except UsageError as error:
-        print(f"crosscheck: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except (RunError, TopologyError, RecordError) as error:
-        print(f"crosscheck: {error}", file=sys.stderr)
-        return EXIT_DISAGREES
-    except KeyboardInterrupt:
-        print("crosscheck: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    return entry.run("crosscheck", lambda: _crosscheck(argv))
 
 
 def _crosscheck(argv: list[str]) -> int:

@@ -2,13 +2,13 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
-from copyscope.commands import reading, sweep
+from copyscope.arguments import UsageParser
+from copyscope.commands import entry, reading, sweep
 from copyscope.crossover import costs_of, crossovers_of, fitted
 from copyscope.crossover_verdict import document
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import RunError
 from copyscope.experiment import load as load_experiment
 from copyscope.render.crossovers import render
 from copyscope.render.terminal import make_console
@@ -22,7 +22,7 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = UsageParser(
         prog="crossover.py",
         description="At which message size does one send strategy overtake another, in goodput and in CPU"
         " time per byte, and what makes the difference? Without DIR the experiment `crossover` is run first"
@@ -47,24 +47,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 said, 1 failed, 2 usage, 130 interrupted."""
-    arguments = parser().parse_args(argv)
-    try:
-        return _crossover(arguments)
-    except UsageError as error:
-        print(f"crossover: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"crossover: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        print(f"crossover: {error.filename}: {error.strerror}: check space and permissions", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("crossover: interrupted: the same command goes on where it was", file=sys.stderr)
-        return 130
+    return entry.run(
+        "crossover",
+        lambda: _crossover(parser().parse_args(argv)),
+        interrupted="interrupted: the same command goes on where it was",
+    )
 
 
 def _crossover(arguments: argparse.Namespace) -> int:
@@ -80,7 +67,7 @@ def _crossover(arguments: argparse.Namespace) -> int:
     if os.access(directory, os.W_OK):
         reading.write_json(made, directory / "crossover.json")
     else:
-        print(f"crossover: {directory}: not writable: crossover.json was not written", file=sys.stderr)
+        entry.say("crossover", f"{directory}: not writable: crossover.json was not written")
     if arguments.json == "-":
         reading.print_json(made)
         return status

@@ -2,16 +2,16 @@
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 from copyscope import saving
+from copyscope.arguments import UsageParser
+from copyscope.commands import entry
 from copyscope.doctor import diagnose
 from copyscope.findings import Diagnosis
 from copyscope.render.doctor import render
 from copyscope.render.terminal import make_console
-from copyscope.topology import TopologyError
 
 EXAMPLES = """\
 examples:
@@ -22,7 +22,7 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = UsageParser(
         prog="doctor.py",
         description="Tries every instrument here and says what works, what does not, what to do about it,"
         " and what may disturb the numbers. Changes nothing. Exit status: 0 profiling works, 1 it does not.",
@@ -36,22 +36,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 the main job works, 1 it does not, 2 usage, 130 interrupted."""
-    arguments = parser().parse_args(argv)
-    try:
-        diagnosis = diagnose()
-        if arguments.json != "-":
-            render(diagnosis, verbose=arguments.verbose, console=make_console())
-        if arguments.json is not None:
-            _write(diagnosis, arguments.json)
-    except (TopologyError, OSError) as error:
-        if isinstance(error, BrokenPipeError):  # the reader of our output has gone
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        print(f"doctor: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("doctor: interrupted", file=sys.stderr)
-        return 130
+    return entry.run("doctor", lambda: _doctor(parser().parse_args(argv)))
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    diagnosis = diagnose()
+    if arguments.json != "-":
+        render(diagnosis, verbose=arguments.verbose, console=make_console())
+    if arguments.json is not None:
+        _write(diagnosis, arguments.json)
     return 0 if diagnosis.works else 1
 
 

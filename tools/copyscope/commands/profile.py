@@ -4,55 +4,41 @@ import argparse
 import os
 import secrets
 import signal
-import sys
 from typing import Any, NoReturn
 
 from copyscope import ledger, record
 from copyscope.assemble import Identity, assemble
 from copyscope.build import build_if_stale, git_revision
-from copyscope.commands import keeping
+from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import asks_to_watch
 from copyscope.conductor import Conductor, Raw
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import RunError
 from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
 from copyscope.profile_arguments import parser
-from copyscope.record import RecordError
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
 from copyscope.render.terminal import make_console, print_lines, render, report_width
 from copyscope.render.tiers import tier_lines
 from copyscope.tiers import why_not
-from copyscope.topology import TopologyError
 
 Record = dict[str, Any]
 
 EXIT_INVALID = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 valid, 1 failed or invalid, 2 usage, 130 interrupted."""
     signal.signal(signal.SIGTERM, _terminate)
-    try:
-        if asks_to_watch(argv):
-            from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
+    return entry.run("profile", lambda: _choose(argv), "interrupted before anything was measured")
 
-            return watch.main(argv)
-        return _profile(parser().parse_args(argv), argv)
-    except UsageError as error:
-        print(f"profile: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except (RunError, TopologyError, RecordError) as error:
-        print(f"profile: {error}", file=sys.stderr)
-        return error.status if isinstance(error, RunError) else EXIT_INVALID
-    except KeyboardInterrupt:
-        print("profile: interrupted before anything was measured", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone: say nothing more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INVALID
+
+def _choose(argv: list[str]) -> int:
+    if asks_to_watch(argv):
+        from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
+
+        return watch.main(argv)
+    return _profile(parser().parse_args(argv), argv)
 
 
 def _profile(args: argparse.Namespace, argv: list[str]) -> int:

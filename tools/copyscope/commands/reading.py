@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from copyscope import results, saving
+from copyscope.commands.entry import say
 from copyscope.errors import UsageError
 from copyscope.results import Results
 from copyscope.same_machine import SAME_MACHINE
@@ -26,10 +27,10 @@ def load(directories: Sequence[Path], command: str) -> list[Results]:
             )
     for one in found:
         for entry in one.left_out:
-            print(f"{command}: left out: {entry.path.name}: {entry.reason}", file=sys.stderr)
+            say(command, f"left out: {entry.path.name}: {entry.reason}")
         for record in one.invalid:
             why = record["verdict"]["reasons"][0]
-            print(f"{command}: invalid, in no number: {record['run']['id']}: {why}", file=sys.stderr)
+            say(command, f"invalid, in no number: {record['run']['id']}: {why}")
     return found
 
 

@@ -3,15 +3,16 @@
 import argparse
 import gc
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from copyscope import claims, crossover_verdict, paths, results, saving, sheet
+from copyscope.arguments import UsageParser
 from copyscope.claims.model import select
-from copyscope.commands import reading
+from copyscope.commands import entry, reading
 from copyscope.commands.deriving import derive_anew
 from copyscope.errors import UsageError
+from copyscope.escaping import visible
 from copyscope.render import export
 from copyscope.render.plots.draw import Drawing, Subject, studio
 from copyscope.render.report import html, markdown
@@ -31,7 +32,7 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = UsageParser(
         prog="report.py",
         description="Makes report.html, report.md, plots and tables (CSV, Parquet) from the records in"
         " DIR/raw. The same records give the same bytes. Needs no root."
@@ -52,39 +53,36 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 made, 1 could not be written, 2 usage, 130 interrupted."""
-    arguments = parser().parse_args(argv)
+    return entry.run(
+        "report",
+        lambda: _report(parser().parse_args(argv)),
+        interrupted="interrupted: run it again, it starts anew",
+    )
+
+
+def _report(arguments: argparse.Namespace) -> int:
     # matplotlib's cache stays in the tree, and no configuration of the user's changes a plot
     os.environ["MPLCONFIGDIR"] = str(paths.OUTPUT / "matplotlib")
     # numpy starts no threads: it multiplies nothing here, and a process with threads is not to be forked
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    try:
-        directories = [Path(name) for name in arguments.directory] or results.find(paths.ROOT / "results")
-        if not directories:
-            raise UsageError(
-                f"{paths.ROOT / 'results'}: no sweep in it: measure first: sudo make sweep EXP=quick"
-            )
-        if arguments.out and len(directories) > 1:
-            raise UsageError("--out: one output for several directories: give one DIR")
-        for directory in directories:
-            if arguments.derive:
-                _derive(directory)
-            make(directory, Path(arguments.out) if arguments.out else directory)
-    except UsageError as error:
-        print(f"report: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"report: {error.filename}: {error.strerror}: check space and permissions", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("report: interrupted: run it again, it starts anew", file=sys.stderr)
-        return 130
+    directories = [Path(name) for name in arguments.directory] or results.find(paths.ROOT / "results")
+    if not directories:
+        raise UsageError(
+            f"{paths.ROOT / 'results'}: no sweep in it: measure first: sudo make sweep EXP=quick"
+        )
+    if arguments.out and len(directories) > 1:
+        raise UsageError("--out: one output for several directories: give one DIR")
+    for directory in directories:
+        if arguments.derive:
+            _derive(directory)
+        make(directory, Path(arguments.out) if arguments.out else directory)
     return 0
 
 
 def _derive(directory: Path) -> None:
     count, written = derive_anew(directory)
     named = f": {', '.join(written[:3])}{' and others' if len(written) > 3 else ''}" if written else ""
-    print(f"{directory}: {len(written)} of {count} records came out otherwise{named}", file=sys.stderr)
+    entry.say("report", f"{directory}: {len(written)} of {count} records came out otherwise{named}")
 
 
 def make(directory: Path, out: Path) -> None:
@@ -101,7 +99,7 @@ def make(directory: Path, out: Path) -> None:
         drawings = promised.result()
     _write_report(study, drawings, out)
     counts = f"{len(study.rows)} points, {len(study.records)} runs, {len(study.invalid)} invalid"
-    print(f"{out / 'report.html'}: {counts}")
+    print(visible(f"{out / 'report.html'}: {counts}"))
 
 
 def _examine(found: Results, rows: Sequence[Row]) -> Study:

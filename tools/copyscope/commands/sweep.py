@@ -4,25 +4,22 @@ import argparse
 import json
 import os
 import signal
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from copyscope import paths
+from copyscope.arguments import UsageParser
 from copyscope.build import build_if_stale
+from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, combinations, describe, expand, load, run_s
 from copyscope.plan import parse_time_s
-from copyscope.profile_arguments import UsageParser
-from copyscope.record import RecordError
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import Outcome, perform
 from copyscope.sweep_runner import Runner
-from copyscope.topology import TopologyError
 
 EXIT_INCOMPLETE = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXPERIMENTS = paths.ROOT / "experiments"
 EPILOG = """\
@@ -66,20 +63,9 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Exit status: 0 all valid, 1 failed or invalid ones, 2 usage, 130 interrupted."""
     signal.signal(signal.SIGTERM, _terminate)
-    try:
-        return _sweep(parser().parse_args(argv), argv)
-    except UsageError as error:
-        print(f"sweep: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except (RunError, TopologyError, RecordError) as error:
-        print(f"sweep: {error}", file=sys.stderr)
-        return EXIT_INCOMPLETE
-    except KeyboardInterrupt:
-        print("sweep: interrupted before the first run", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INCOMPLETE
+    return entry.run(
+        "sweep", lambda: _sweep(parser().parse_args(argv), argv), "interrupted before the first run"
+    )
 
 
 def _sweep(args: argparse.Namespace, argv: list[str]) -> int:

@@ -3,9 +3,10 @@
 import argparse
 from collections.abc import Sequence
 
+from copyscope.arguments import UsageParser, text
 from copyscope.errors import UsageError
 from copyscope.options import check_instruments
-from copyscope.profile_arguments import ATTACH, UsageParser
+from copyscope.profile_arguments import ATTACH
 
 WHOM = ("--pid", "--comm", "--cgroup")
 # Traffic of our own has no such options: whoever gives one of them means a program.
@@ -53,7 +54,9 @@ def parser() -> argparse.ArgumentParser:
     )
     whom = made.add_argument_group("whom")
     whom.add_argument("--pid", metavar="PID[,PID]", help="these processes")
-    whom.add_argument("--comm", metavar="NAME", help="every process of this name, also those started later")
+    whom.add_argument(
+        "--comm", type=text, metavar="NAME", help="every process of this name, also those started later"
+    )
     whom.add_argument("--cgroup", metavar="PATH", help="a cgroup (v2): a container, a systemd unit")
     whom.add_argument("--netns", metavar="PID|FILE", help="only traffic of this network namespace")
     whom.add_argument("--no-follow", action="store_true", help="not the children of these processes")
@@ -125,6 +128,8 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
         raise UsageError("say whom to watch: --pid, --comm, --cgroup or -- COMMAND")
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)}: name one program: --pid, --comm, --cgroup or -- COMMAND")
+    if command and not command[0]:
+        raise UsageError("--: the command is an empty text: name a program")
     if args.duration is not None and not 0.5 <= args.duration <= 86_400:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
     if not 1 <= args.frequency <= 50_000:

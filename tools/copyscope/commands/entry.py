@@ -1,0 +1,43 @@
+"""How every command ends: one line for what went wrong, and the exit status that is documented."""
+
+import sys
+from collections.abc import Callable
+
+from copyscope.errors import RunError, UsageError
+from copyscope.escaping import one_line
+from copyscope.record import RecordError
+from copyscope.topology import TopologyError
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+
+
+def run(command: str, job: Callable[[], int], interrupted: str = "interrupted") -> int:
+    """The status of a job, or of what stopped it: 2 wrong usage, 130 Ctrl-C, else 1 or the error's own."""
+    try:
+        return job()
+    except UsageError as error:
+        say(command, str(error))
+        return USAGE
+    except RunError as error:
+        say(command, str(error))
+        return error.status
+    except (TopologyError, RecordError) as error:
+        say(command, str(error))
+    except MemoryError:
+        say(command, "memory: there is not enough: free some, or ask for less at once")
+    except RecursionError:
+        say(command, "input: nested too deeply: no file of copyscope is")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        say(command, f"{where}{error.strerror or error}: check space and permissions")
+    except KeyboardInterrupt:
+        say(command, interrupted)
+        return INTERRUPTED
+    return FAILED
+
+
+def say(command: str, text: str) -> None:
+    """One line on stderr."""
+    print(one_line(f"{command}: {text}"), file=sys.stderr)
