@@ -38,6 +38,7 @@ ROOM_OF = {
     "profile_arguments": "plan",
     "experiment": "plan",
     "experiment_file": "plan",
+    "experiment_limits": "plan",
     "toml_lines": "ground",
     "conductor": "conductor",
     "watch": "conductor",

@@ -125,5 +125,5 @@ def test_no_sweep_and_no_record_say_what_to_do(tmp_path: Path) -> None:
         results.load(tmp_path)
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.json").write_text("{")
-    with pytest.raises(UsageError, match=r"no record that can be read: .*\n  a.json: truncated"):
+    with pytest.raises(UsageError, match=r"no record that can be read: .*\(a.json: truncated"):
         results.load(tmp_path)

@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from copyscope import paths
+from copyscope import paths, regular_file
 from copyscope.errors import UsageError
+from copyscope.experiment_limits import FILE_BYTES_MAX, SHOWN_MAX, check_values, shown, too_many
 from copyscope.options import check_usage
 from copyscope.plan import DURATION_MIN_S, parse_time_s
 from copyscope.profile_arguments import parser
@@ -44,7 +45,7 @@ COUNTS = (
 SECONDS = ("warmup",)
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 @dataclass
@@ -66,8 +67,8 @@ class Source:
         """Within a list of several lines: the line that the value stands on."""
         if value is None:
             return line
-        shown = re.escape(f'"{value}"' if isinstance(value, str) else str(value).lower())
-        token = re.compile(rf"(?<![\w.]){shown}(?![\w.])")
+        spelt = re.escape(f'"{value}"' if isinstance(value, str) else str(value).lower())
+        token = re.compile(rf"(?<![\w.]){spelt}(?![\w.])")
         until = min((other for other in self.lines.values() if other > line), default=len(self.text))
         for number, text in enumerate(self.text.splitlines()[line - 1 : until - 1], start=line):
             if token.search(text.partition("#")[0]):
@@ -78,7 +79,7 @@ class Source:
 def read_source(path: Path) -> tuple[Source, dict[str, Any]]:
     """The file and its tables. Raises UsageError when it cannot be read or is not TOML."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular_file.read(path, FILE_BYTES_MAX).decode()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}: experiments/README.md lists those that exist") from error
     except UnicodeDecodeError as error:
@@ -90,6 +91,10 @@ def read_source(path: Path) -> tuple[Source, dict[str, Any]]:
         line = (found and found[1]) or len(text.splitlines())
         reason = str(error)[: found.start()] if found else str(error)
         raise UsageError(f"{path}:{line}: not TOML: {reason}") from error
+    except (ValueError, RecursionError) as error:
+        # Numbers that Python refuses to read, such as those of 5,000 digits; a list in a list in a list.
+        raise UsageError(f"{path}:1: not an experiment: {shown(str(error))}") from error
+    check_values(path, tables)
     return Source(path, text, find_lines(text)), tables
 
 
@@ -100,11 +105,11 @@ def check_top(source: Source, tables: Mapping[str, Any]) -> None:
             raise source.error((key,), f"no such key{_nearest(key, TOP)}")
         kind, what = TOP[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise source.error((key,), f"{_shown(value)}: expected {what}")
+            raise source.error((key,), f"{shown(value)}: expected {what}")
     for key in TOP:
         if key not in tables and key not in OPTIONAL:
             raise UsageError(f"{source.path}:1: {key}: missing: {TOP[key][1]}")
-    if not _NAME.fullmatch(tables["name"]):
+    if not NAME.fullmatch(tables["name"]):
         raise source.error(("name",), f"{tables['name']!r}: expected small letters, digits and -")
     if not 1 <= tables["repeats"] <= 1000:
         raise source.error(("repeats",), f"{tables['repeats']}: not between 1 and 1000")
@@ -134,13 +139,15 @@ def read_factors(source: Source, tables: Mapping[str, Any]) -> dict[str, tuple[S
     """[factors]: name -> its values in their canonical form."""
     if not tables["factors"]:
         raise source.error(("factors",), 'no factor: at least one, such as impl = ["one_copy"]')
+    if (found := too_many(tables["factors"])) is not None:
+        raise source.error(("factors", found[0]), found[1])
     factors: dict[str, tuple[Scalar, ...]] = {}
     for key, values in tables["factors"].items():
         where = ("factors", key)
         _check_key(source, where)
         if not isinstance(values, list):
             raise source.error(
-                where, f"{_shown(values)}: expected a list of values; one value belongs in [fixed]"
+                where, f"{shown(values)}: expected a list of values; one value belongs in [fixed]"
             )
         if not values:
             raise source.error(where, "a factor without values: name at least one")
@@ -260,7 +267,7 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
     elif isinstance(value, str):
         made = value
     if made is None:
-        raise source.error(where, f"{_shown(value)}: expected {expected}", value)
+        raise source.error(where, f"{shown(value)}: expected {expected}", value)
     if key == "impl" and made not in strategies():
         known = ", ".join(strategies())
         hint = _nearest(str(made), strategies())
@@ -280,15 +287,5 @@ def _defaults() -> dict[str, Any]:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word[:SHOWN_MAX], list(known), n=1)
     return f": did you mean {close[0]}?" if close else ""
-
-
-def _shown(value: object) -> str:
-    return (
-        f'"{value}"'
-        if isinstance(value, str)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )

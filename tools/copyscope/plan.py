@@ -38,6 +38,9 @@ BLOCKS_WANTED = 6
 BLOCKS_MIN = 3
 DURATION_MIN_S = 0.5
 
+# CONFIG_NR_CPUS is at most 8192, on x86.
+CPUS_MAX = 8192
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -147,16 +150,17 @@ def parse_cpus(text: str, option: str) -> list[int]:
     """`0,2-3` -> [0, 2, 3]."""
     cpus: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, CPUS_MAX)
+        if not first <= last < CPUS_MAX or len(cpus) >= CPUS_MAX:
             raise UsageError(f"{option}: {text}: not a list of processors such as 0,2-3")
-        cpus.extend(range(int(first), int(last or first) + 1))
+        cpus.extend(range(first, last + 1))
     return cpus
 
 
 def parse_time_s(text: str, option: str) -> float:
     """`90s`, `20m` or `1.5h` -> seconds. Raises UsageError naming the option."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smh])", text.strip())
     if not found or float(found[1]) == 0:
         raise UsageError(f"{option}: {text or 'nothing'}: not a time such as 90s, 20m or 1h")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]

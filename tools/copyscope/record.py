@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from copyscope import saving
+from copyscope import regular_file, saving
 from copyscope.record_keys import DERIVED, RAW
 from copyscope.record_shape import Check, find_problems, fitting
 from copyscope.watch_keys import WATCH_DERIVED, WATCH_RAW
@@ -69,7 +69,8 @@ def serialise(record: Record) -> bytes:
             lines.append(f"{_compact(key)}:{_section(record[key])}")
     except (TypeError, ValueError) as error:
         raise RecordError(f"record: {_name(record)}: not JSON: {error}") from error
-    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+    # A name of bytes that are no UTF-8 (os.fsdecode) becomes \udcXX, which JSON has, too.
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode(errors="backslashreplace")
 
 
 def _section(value: Any) -> str:
@@ -106,13 +107,15 @@ def _compress(data: bytes) -> bytes:
 def read(path: Path) -> Record:
     """The record in a file, upgraded to this schema. Raises RecordError, one line that names the file."""
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+        data = regular_file.read(path)
+        text = (regular_file.gunzip(data) if path.suffix == ".gz" else data).decode()
     except EOFError as error:
         raise RecordError(
             f"record: {path}: truncated: the compressed data end early: run it again"
         ) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
+    except OverflowError:
+        raise RecordError(f"record: {path}: larger than any record: not one") from None
+    except zlib.error as error:
         raise RecordError(f"record: {path}: damaged, or not compressed: {error}: run it again") from error
     except OSError as error:
         raise RecordError(f"record: {path}: cannot be read: {error.strerror}") from error

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from copyscope import experiment, record
+from copyscope import experiment, record, regular_file
 from copyscope.errors import UsageError
 from copyscope.experiment import Experiment
 from copyscope.record import Record, RecordError, SchemaError
@@ -60,7 +60,11 @@ def find(root: Path) -> list[Path]:
 def load(directory: Path) -> Results:
     """Everything under one directory. Raises UsageError: the object, the cause, the next step."""
     raw = directory / "raw"
-    if not raw.is_dir():
+    try:
+        there = raw.is_dir()
+    except OSError as error:  # a name that is too long
+        raise UsageError(f"{directory}: {error.strerror}: give the directory of a sweep") from error
+    if not there:
         raise UsageError(
             f"{directory}: no raw/ in it: give the directory of a sweep, results/HOST/EXPERIMENT"
         )
@@ -70,10 +74,10 @@ def load(directory: Path) -> Results:
     definition = directory / "experiment.toml"
     known = experiment.load(definition) if definition.is_file() else None
     if known is not None:
-        there = {path.name.split(".json")[0] for path in paths}
-        left_out += _missing(known, there, directory)
+        present = {path.name.split(".json")[0] for path in paths}
+        left_out += _missing(known, present, directory)
     if not read:
-        named = "".join(f"\n  {entry.path.name}: {entry.reason}" for entry in left_out[:5])
+        named = f" ({left_out[0].path.name}: {left_out[0].reason})" if left_out else ""
         raise UsageError(f"{raw}: no record that can be read: run tools/sweep.py first{named}")
     ordered = sorted((r for _, r in read), key=lambda r: (r["run"]["order"], r["run"]["id"]))
     return Results(directory, known, tuple(ordered), tuple(left_out))
@@ -142,10 +146,10 @@ def _failures(path: Path) -> dict[str, str]:
     reasons: dict[str, str] = {}
     if not path.is_file():
         return reasons
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in regular_file.read(path).decode(errors="replace").splitlines():
         try:
             attempt = json.loads(line)
             reasons[attempt["run_id"]] = str(attempt["reason"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return reasons

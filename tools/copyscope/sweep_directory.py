@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from copyscope import record, saving
+from copyscope import record, regular_file, saving
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, Point, difference, load
 from copyscope.record import RecordError
@@ -149,7 +149,7 @@ def _keep_experiment(kept: IO[bytes], path: Path, experiment: Experiment) -> Non
     """Byte for byte the file that was run; one that asks for something else is refused."""
     place = path / "experiment.toml"
     kept.seek(0)
-    asked = experiment.path.read_bytes()
+    asked = regular_file.read(experiment.path)
     found = kept.read()
     if found == asked:
         return

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from copyscope import paths
+from copyscope import paths, regular_file
 from copyscope.claims import caches, copies, mechanisms, ordering
 from copyscope.claims.model import (
     HOLDS,
@@ -109,10 +109,10 @@ def _no_runs(claim: Claim) -> str:
 def read(path: Path = FILE) -> list[Claim]:
     """The claims in a file. Raises UsageError: one line with the file, the claim, the cause."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(regular_file.read(path).decode())
     except OSError as error:
         raise UsageError(f"claims: {path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or numbers without an end
         raise UsageError(f"claims: {path}: not TOML: {error}") from error
     rows = found.get("claim")
     if set(found) != {"claim"} or not isinstance(rows, list) or not rows:

@@ -14,6 +14,7 @@ from copyscope.build import build_if_stale
 from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, combinations, describe, expand, load, run_s
+from copyscope.experiment_file import NAME
 from copyscope.plan import parse_time_s
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import Outcome, perform
@@ -96,7 +97,7 @@ def find_experiment(name: str) -> Path:
     if name.endswith(".toml") or "/" in name:
         return Path(name)
     path = EXPERIMENTS / f"{name}.toml"
-    if not path.exists():
+    if not NAME.fullmatch(name) or not path.exists():
         names = {found.stem for found in EXPERIMENTS.glob("*.toml")} - {"claims"}
         known = ", ".join(sorted(names))
         raise UsageError(f"{name}: no such experiment: one of {known}, or the path of a TOML file")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from copyscope import advice, gate, ledger, record
+from copyscope import advice, gate, ledger, record, regular_file
 from copyscope.assemble import Identity
 from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import keeping
@@ -200,7 +200,7 @@ def read_crossovers(host: Path, here: Record) -> list[Record] | None:
     found: list[tuple[str, list[Record]]] = []
     for file in sorted(host.glob("*/crossover.json")):
         try:
-            document = json.loads(file.read_text(encoding="utf-8"))
+            document = json.loads(regular_file.read(file))
             # The time of a file is that of its checkout. Older files do not say when they were measured.
             started = str(document.get("started") or "")
             known = {
@@ -212,7 +212,7 @@ def read_crossovers(host: Path, here: Record) -> list[Record] | None:
                 for row in document["crossovers"]
             ]
             found.append((started, rows))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             # What was measured of the program is worth more than the advice.
             print(
                 f"profile: --advise: {file}: left out, not a crossover file: {error!r}: run "

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 NS_GET_NSTYPE = 0xB703  # ioctl_nsfs(2)
 CLONE_NEWNET = 0x40000000
+_PID = re.compile(r"[0-9]{1,9}")  # PID_MAX_LIMIT is 4,194,304
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def parse_pids(text: str) -> tuple[int, ...]:
     """`12,34`; raises UsageError for what is no pid and RunError for one that cannot be watched."""
     pids = []
     for word in text.split(","):
-        if not word.strip().isdecimal() or int(word) == 0:
+        if _PID.fullmatch(word.strip()) is None or int(word) == 0:
             raise UsageError(f"--pid: {word or 'nothing'}: not a process id")
         pids.append(int(word))
     for pid in pids:
@@ -102,33 +104,48 @@ def check_pid(pid: int, option: str = "--pid") -> None:
 def find_cgroup(text: str) -> Path:
     """The directory of a cgroup v2; a relative path is meant below /sys/fs/cgroup."""
     path = Path(text)
-    if not path.is_absolute() or not path.exists():
-        path = CGROUP_ROOT / text.lstrip("/")
-    path = path.resolve()
-    if not path.is_dir():
-        raise RunError(f"--cgroup: {text}: no such directory: systemd-cgls lists the cgroups")
-    if not (path / "cgroup.procs").exists() or _mount_of(path) is None:
-        raise RunError(f"--cgroup: {text}: not a cgroup of version 2 (stat -f says the file system)")
+    try:
+        if not path.is_absolute() or not path.exists():
+            path = CGROUP_ROOT / text.lstrip("/")
+        path = path.resolve()
+        if not path.is_dir():
+            raise RunError(f"--cgroup: {text}: no such directory: systemd-cgls lists the cgroups")
+        if not (path / "cgroup.procs").exists() or _mount_of(path) is None:
+            raise RunError(f"--cgroup: {text}: not a cgroup of version 2 (stat -f says the file system)")
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
+        raise RunError(f"--cgroup: {text}: {_why(error)}: systemd-cgls lists the cgroups") from error
     return path
 
 
 def find_netns(text: str) -> Path:
     """The network namespace of a pid, or a file that holds one (ip netns: /run/netns/NAME)."""
-    if text.isdecimal():
-        check_pid(int(text), "--netns")
-        return Path(f"/proc/{text}/ns/net")
     path = Path(text) if "/" in text else Path("/run/netns") / text
-    if not path.exists():
-        raise RunError(f"--netns: {text}: no such namespace: give a pid, or a file such as /run/netns/NAME")
+    if _PID.fullmatch(text) is not None:
+        check_pid(int(text), "--netns")
+        path = Path(f"/proc/{int(text)}/ns/net")
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise RunError(
+            f"--netns: {text}: no such namespace: give a pid, or a file such as /run/netns/NAME"
+        ) from None
+    except OSError as error:
+        raise RunError(
+            f"--netns: {text}: {error.strerror}: give a namespace that root may look at"
+        ) from error
     if not _is_netns(path):
         raise RunError(f"--netns: {text}: not a network namespace: ip netns list, or lsns -t net, shows them")
     return path
 
 
+def _why(error: OSError | RuntimeError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 def _is_netns(path: Path) -> bool:
     """Whether the kernel says so of the file (ioctl_nsfs(2)); it refuses the question of any other file."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -148,7 +165,9 @@ def cgroup_level(path: Path) -> int:
 
 def _mount_of(path: Path) -> Path | None:
     """Where the cgroup2 file system that holds a directory is mounted."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    mounts = [
+        line.split() for line in Path("/proc/self/mounts").read_text(errors="surrogateescape").splitlines()
+    ]
     points = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
     return next((point for point in points if path.is_relative_to(point)), None)
 

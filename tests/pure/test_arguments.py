@@ -1,0 +1,206 @@
+"""Odd command lines: one line of at most 200 characters, the documented status, no traceback."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from copyscope import paths
+from copyscope.arguments import UsageParser, number, whole_number
+from copyscope.commands import claims, crossover, doctor, profile, report, sweep, watch_arguments
+from copyscope.errors import RunError, UsageError
+from copyscope.options import check_usage
+from copyscope.plan import parse_cpus, parse_time_s
+from copyscope.profile_arguments import parser as profile_parser
+from copyscope.watch.target import find_cgroup, find_netns, parse_pids
+
+LONG = "9" * 5000
+PARSERS = {
+    "profile": profile_parser,
+    "watch": watch_arguments.parser,
+    "sweep": sweep.parser,
+    "report": report.parser,
+    "claims": claims.parser,
+    "crossover": crossover.parser,
+    "doctor": doctor.parser,
+}
+OPTIONS = [
+    (name, option)
+    for name, make in PARSERS.items()
+    for action in make()._actions
+    if action.nargs != 0
+    for option in action.option_strings
+    if option.startswith("--")
+]
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith("\n")
+    line = err[:-1]
+    assert "\n" not in line
+    assert len(line) <= 200
+    assert "Traceback" not in line
+    return line
+
+
+def test_there_are_options_to_try() -> None:
+    assert len(OPTIONS) > 60
+
+
+@pytest.mark.parametrize(("tool", "option"), OPTIONS)
+def test_two_dashes_are_no_value(tool: str, option: str) -> None:
+    with pytest.raises(UsageError, match=f"argument {option}: --: not a value"):
+        PARSERS[tool]().parse_args([f"{option}=--"])
+
+
+def test_numbers_have_an_end() -> None:
+    assert whole_number(" 42 ") == 42
+    assert whole_number("-7") == -7
+    assert number("1e3") == 1000
+    for option in ("--mtu", "--messages", "--frequency", "--gate", "--repeat", "--seed"):
+        for word in (LONG, "1_000", "٣", "0x10", "1e3", ""):
+            with pytest.raises(UsageError, match="not a whole number"):
+                profile_parser().parse_args([f"{option}={word}"])
+    for word in ("nan", "inf", "1e999", "abc"):
+        with pytest.raises(UsageError, match="not a number"):
+            profile_parser().parse_args([f"--duration={word}"])
+
+
+@pytest.mark.parametrize(
+    "text", ["0-99999999999", LONG, f"0-{LONG}", "3-1", "²", "0-8192", ",", "0-8191," * 9]
+)
+def test_a_list_of_processors_is_bounded(text: str) -> None:
+    with pytest.raises(UsageError, match="not a list of processors"):
+        parse_cpus(text, "--sender-cpus")
+
+
+def test_a_list_of_processors() -> None:
+    assert parse_cpus("0,2-3", "--sender-cpus") == [0, 2, 3]
+    assert len(parse_cpus("0-8191", "--sender-cpus")) == 8192
+
+
+def test_numbers_of_processes_and_times() -> None:
+    with pytest.raises(UsageError, match="not a process id"):
+        parse_pids(LONG)
+    with pytest.raises(RunError, match="no such"):
+        find_netns(LONG[:200])
+    with pytest.raises(UsageError, match="not a time"):
+        parse_time_s(f"{LONG}h", "--budget")
+
+
+@pytest.mark.parametrize("find", [find_netns, find_cgroup])
+def test_names_that_are_too_long(find: object) -> None:
+    for name in ("n" * 300, f"/tmp/{'n' * 300}", "n/" * 3000):
+        with pytest.raises(RunError, match=r"too long|no such"):
+            find(name)  # type: ignore[operator]
+
+
+def test_a_fifo_is_no_namespace(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(RunError, match="not a network namespace"):
+        find_netns(str(tmp_path / "fifo"))
+
+
+def test_a_namespace_that_may_not_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(RunError, match=r"--netns: .*: Permission denied"):
+        find_netns(str(os.getpid()))
+
+
+def test_words_that_no_name_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert profile.main(["--comm", "\udcff"]) == 2
+    assert "--comm" in said(capsys)
+    assert profile.main(["--", ""]) == 2
+    assert "empty" in said(capsys)
+    assert profile.main(["--size=1\0"]) == 2
+    assert "NUL" in said(capsys)
+    assert sweep.main([LONG]) == 2
+    assert "no such experiment" in said(capsys)
+
+
+def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for main in (profile.main, sweep.main, report.main, claims.main, crossover.main, doctor.main):
+        assert main([f"--no-such-{'x' * 5000}\nforged:\x1b[31m"]) == 2
+        assert "\x1b" not in said(capsys)
+
+
+def test_crosscheck_uses_the_same_parser(capsys: pytest.CaptureFixture[str]) -> None:
+    from copyscope.commands import crosscheck  # noqa: PLC0415
+
+    assert crosscheck.main(["--size=--"]) == 2
+    assert "not a value" in said(capsys)
+
+
+def test_usage_errors_name_the_tool() -> None:
+    with pytest.raises(UsageError, match="tool --help lists the options"):
+        UsageParser(prog="tool").parse_args(["--nothing"])
+    check_usage(profile_parser().parse_args([]))
+
+
+def run(
+    tool: str, words: str, *, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """One command line in a shell, through the launcher, as people do."""
+    return subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} {paths.ROOT}/tools/{tool}.py {words}"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+@pytest.mark.parametrize("tool", ["profile", "report"])
+def test_standard_output_may_be_closed_or_full_or_gone(tool: str) -> None:
+    closed = run(tool, "--help >&-")
+    assert (closed.returncode, closed.stderr) == (0, "")
+    gone = run(tool, "--help | true; true")
+    assert gone.stderr == ""
+    full = run(tool, "--help >/dev/full")
+    assert full.returncode == 1
+    assert (
+        full.stderr
+        == f"{tool}: standard output: No space left on device: what was printed is not complete there\n"
+    )
+
+
+def test_a_reader_that_went_away_is_no_failure() -> None:
+    """The read end is closed before the first byte: every write meets EPIPE."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as stream:
+        done = subprocess.run(
+            [sys.executable, str(paths.ROOT / "tools" / "sweep.py"), "quick", "--dry-run", "-v"],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_terminal_of_another_encoding() -> None:
+    done = run(
+        "sweep",
+        "quick --dry-run -v",
+        environment={"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    done = run("doctor", "--json -", environment={"PYTHONIOENCODING": "ascii"})
+    assert "Traceback" not in done.stderr
+    json.loads(done.stdout)
+
+
+def test_columns_of_the_terminal_are_a_number() -> None:
+    done = run("claims", f"{paths.ROOT}/results/vm/quick --json -", environment={"COLUMNS": LONG})
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,37 @@
+"""Reading a file that somebody else may have put there: only a regular one, and only so much of it."""
+
+import errno
+import os
+import stat
+import zlib
+from pathlib import Path
+
+# Far more than any file of copyscope: a record is some 300 KB.
+BYTES_MAX = 64 << 20
+
+
+def read(path: Path, most: int = BYTES_MAX) -> bytes:
+    """Its bytes. Raises OSError with the name, also for what is no regular file, or too large."""
+    # O_NONBLOCK: a FIFO without a writer opens at once, to be refused; a terminal does not become ours.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
+    return data
+
+
+def gunzip(data: bytes, most: int = BYTES_MAX) -> bytes:
+    """What is compressed in it. Raises zlib.error, EOFError where the data end early, OverflowError."""
+    made = b""
+    while data:
+        one = zlib.decompressobj(wbits=31)  # gzip alone
+        made += one.decompress(data, most + 1 - len(made))
+        if len(made) > most:
+            raise OverflowError
+        if not one.eof:
+            raise EOFError
+        data = one.unused_data
+    return made
