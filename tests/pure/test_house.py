@@ -50,6 +50,7 @@ ROOM_OF = {
     "assemble": "record",
     "segments": "record",
     "watch_assemble": "record",
+    "watch_connections": "record",
     "watch_keys": "record",
     "watch_live": "record",
     "record": "record",

@@ -23,14 +23,22 @@ INFO = bytes.fromhex(
 )
 
 
-def body(message: bytes = MESSAGE, info: bytes = INFO) -> bytes:
-    """Behind another attribute, whose length is not a multiple of four."""
-    attributes = ((8, b"\x01"), (tcp_diag.INET_DIAG_INFO, info))
+def body(message: bytes = MESSAGE, info: bytes = INFO, before: int = 1) -> bytes:
+    """With its header, and behind another attribute, whose length is not a multiple of four."""
+    attributes = ((8, bytes(before)), (tcp_diag.INET_DIAG_INFO, info))
     padded = (
         struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
         for kind, value in attributes
     )
-    return message + b"".join(padded)
+    whole = message + b"".join(padded)
+    return tcp_diag.HEADER.pack(16 + len(whole), tcp_diag.SOCK_DIAG_BY_FAMILY, 0, 0, 0) + whole
+
+
+def with_inode(inode: int) -> bytes:
+    return MESSAGE[:68] + struct.pack("=I", inode)
+
+
+DONE = tcp_diag.HEADER.pack(20, tcp_diag.NLMSG_DONE, 0, 0, 0) + bytes(4)
 
 
 def test_a_connection_is_read_as_ss_reads_it() -> None:
@@ -40,7 +48,19 @@ def test_a_connection_is_read_as_ss_reads_it() -> None:
     assert (one.state, one.local, one.peer) == ("ESTAB", "127.0.0.1:59254", "127.0.0.1:58341")
     assert (one.written, one.taken) == (160_416 + 4_034_560, 321 - 321)
     assert (one.mss_bytes, one.bytes_retrans) == (47_616, 0)
-    assert (one.busy_ms, one.rwnd_limited_ms, one.sndbuf_limited_ms) == (304, 304, 0)
+    assert (one.busy_us, one.rwnd_limited_us, one.sndbuf_limited_us) == (304_000, 304_000, 0)
+
+
+@pytest.mark.parametrize("end", [b"", DONE])
+def test_many_in_one_answer_are_read_whether_they_are_alike_or_not(end: bytes) -> None:
+    """Alike: at once; one that has more attributes, or less of tcp_info, does not hide the others."""
+    alike = [body(with_inode(inode)) for inode in range(1, 101)]
+    found = connections.parse([b"".join(alike) + end])
+    assert {inode: one.written for inode, one in found.items()} == dict.fromkeys(range(1, 101), 4_194_976)
+    unlike = [*alike, body(with_inode(200), before=9), body(with_inode(201), INFO[:200]), alike[0]]
+    found = connections.parse([b"".join(unlike) + end])
+    assert sorted(found) == [*range(1, 101), 200]
+    assert found[200] == found[1]._replace(inode=200, message_bytes=found[200].message_bytes)
 
 
 def test_addresses_of_both_families() -> None:
@@ -53,15 +73,17 @@ def test_addresses_of_both_families() -> None:
 
 
 def test_what_has_no_counts_or_no_file_is_left_out() -> None:
-    assert connections.parse([MESSAGE, body(info=INFO[:200]), body(MESSAGE[:68] + bytes(4))]) == {}
+    bare = tcp_diag.HEADER.pack(16 + len(MESSAGE), tcp_diag.SOCK_DIAG_BY_FAMILY, 0, 0, 0) + MESSAGE
+    assert connections.parse([bare, body(info=INFO[:200]), body(with_inode(0)), DONE, b""]) == {}
 
 
 def test_messages_and_attributes_that_are_cut_short_end() -> None:
     """The kernel does not send such: a reader must not hang on one."""
-    assert list(tcp_diag.attributes(struct.pack("=HH", 0, 1) + bytes(8))) == []
+    assert tcp_diag.find_attribute(struct.pack("=HH", 0, 1) + bytes(8), 0, 12, 2) is None
     two = tcp_diag.HEADER.pack(17, 20, 0, 0, 0) + b"abcd" + tcp_diag.HEADER.pack(16, 3, 0, 0, 0)
-    assert list(tcp_diag.messages(two)) == [(20, b"a"), (3, b"")]
+    assert list(tcp_diag.messages(two)) == [(0, 17)]
     assert list(tcp_diag.messages(bytes(16))) == []
+    assert connections.parse([body()[:200]]) == {}
 
 
 def test_a_namespace_that_is_gone_has_no_connections(tmp_path: Path) -> None:

@@ -63,12 +63,12 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
         "volume": volume_rows(seen.segments),
         "packets": packet_rows(seen.segments),
         "shapes": shape_rows(seen.segments),
-        "connections": connection_rows(seen.snapshots),
+        "connections": seen.connections.rows(),
         "pace": pace_section(
             seen.segments,
             seen.before,
             seen.after,
-            seen.snapshots[-1][1] if seen.snapshots else {},
+            seen.connections.ours,
             seen.own_cpu_ns,
         ),
         "bytes": [row for row in collector.get("bytes", []) if row["side"] == "target"],
@@ -203,40 +203,3 @@ def shape_rows(segments: list[Row]) -> list[Row] | None:
     if not segments or not any(segment["arm"] == "calls" for segment in segments):
         return None
     return [dict(row) for row in segments[-1]["volumes"][3]["shapes"]]
-
-
-def connection_rows(snapshots: list[tuple[Any, dict[str, list[int]], Any]]) -> list[Row]:
-    """Each connection that the target used and that was seen twice: TCP's own counts around ours.
-
-    `inner` is what TCP counted for certain between the two readings of ours, `outer` what it counted at most.
-    """
-    ends: dict[str, list[tuple[Any, list[int], Any]]] = {}
-    for earlier, ours, later in snapshots:
-        for inode, counts in ours.items():
-            before, after = earlier.get(int(inode)), later.get(int(inode))
-            if before is not None and after is not None and before.state == after.state == "ESTAB":
-                ends.setdefault(inode, []).append((before, counts, after))
-    rows = []
-    for seen in ends.values():
-        if len(seen) < 2:
-            continue
-        (first_before, first, first_after), (last_before, last, last_after) = seen[0], seen[-1]
-        rows.append(
-            {
-                "local": last_after.local,
-                "peer": last_after.peer,
-                "snapshots": len(seen),
-                "sent_bytes": last[0] - first[0],
-                "sent_inner_bytes": last_before.written - first_after.written,
-                "sent_outer_bytes": last_after.written - first_before.written,
-                "received_bytes": last[1] - first[1],
-                "received_inner_bytes": last_before.taken - first_after.taken,
-                "received_outer_bytes": last_after.taken - first_before.taken,
-                "mss_bytes": last_after.mss_bytes,
-                "retransmitted_bytes": last_after.bytes_retrans - first_before.bytes_retrans,
-                "busy_ms": last_after.busy_ms - first_before.busy_ms,
-                "rwnd_limited_ms": last_after.rwnd_limited_ms - first_before.rwnd_limited_ms,
-                "sndbuf_limited_ms": last_after.sndbuf_limited_ms - first_before.sndbuf_limited_ms,
-            }
-        )
-    return rows

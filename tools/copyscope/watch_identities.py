@@ -35,7 +35,7 @@ def by_connection(record: Record, direction: str) -> Identity:
     done = NAMES[direction]
     name, what = f"connection_{done}_bytes", f"bytes {done} by socket calls = bytes {done} by TCP's own count"
     if not record["connections"]:
-        return unchecked(name, what, "bytes", "no connection lasted from one look to the next (every 2 s)")
+        return unchecked(name, what, "bytes", "no connection lasted from one look to the next")
     if direction == "receive" and any(row["syscall"] == SPLICED_IN for row in record["volume"]):
         return unchecked(name, what, "bytes", "bytes taken by splice(2) are counted in ledger segments only")
     rows = record["connections"]

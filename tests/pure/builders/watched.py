@@ -16,6 +16,7 @@ from typing import Any
 from copyscope.assemble import Identity
 from copyscope.tier import choose_tier
 from copyscope.watch_assemble import assemble
+from copyscope.watch_connections import Connections
 
 from .kernel import hooks
 from .parts import machine
@@ -160,7 +161,7 @@ def seen_of(
         pids={4711: "server"},
         topology=path(),
         machine=machine(False),
-        snapshots=[look(0, receives), look(CALLS, receives)],
+        connections=connections(receives),
         collector=collected(program.call, in_calls_segments, receives, blocks),
         counters={"task-clock": counter(blocks * CPU_NS)},
         status=None,
@@ -175,24 +176,28 @@ def counter(value: int) -> Record:
     return {"value": value, "unit": "ns", "status": "measured", "running": 1.0, "reason": None, "parts": None}
 
 
-def look(calls: int, receives: int) -> tuple[dict[int, Any], dict[str, list[int]], dict[int, Any]]:
-    """One connection as ss and our own count show it after so many calls; TCP is one call behind or ahead."""
+def connections(receives: int) -> Connections:
+    """One connection as TCP and our own count show it after so many calls, TCP one behind or ahead."""
 
     def connection(sends: int) -> SimpleNamespace:
         return SimpleNamespace(
-            state="ESTAB",
+            established=True,
             local="192.0.2.2:80",
             peer="192.0.2.1:40000",
             written=max(0, sends) * SIZE,
             taken=max(0, sends) * receives,
             mss_bytes=1448,
             bytes_retrans=0,
-            busy_ms=sends,
-            rwnd_limited_ms=sends // 2,
-            sndbuf_limited_ms=0,
+            busy_us=sends * 1000,
+            rwnd_limited_us=sends // 2 * 1000,
+            sndbuf_limited_us=0,
         )
 
-    return {42: connection(calls)}, {"42": [calls * SIZE, calls * receives]}, {42: connection(calls + 1)}
+    seen = Connections()
+    for calls in (0, CALLS):
+        ours = {"42": [calls * SIZE, calls * receives]}
+        seen.add({42: connection(calls)}, ours, {42: connection(calls + 1)})
+    return seen
 
 
 def readings(begin_ns: int) -> list[SimpleNamespace]:

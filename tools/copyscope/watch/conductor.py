@@ -6,7 +6,7 @@ attached or detached.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,8 @@ START_S = ASK_S = 60.0
 STOP_S = 10.0
 # Of a program that ends, at most so much of its CPU time is missed where perf cannot say it.
 LOOK_EVERY_S = 0.05
+# Of one CPU, what looks at the connections take at most, where they are many.
+LOOKS_SHARE = 0.01
 
 
 class Watcher:
@@ -54,6 +56,7 @@ class Watcher:
         self._begun = False
         self._stop = Stop()
         self._snapshots = Snapshots()
+        self._next_look_s = 0.0
         self.collector: Child
         self._followed: Followed
 
@@ -170,7 +173,7 @@ class Watcher:
         block = 0
         for segment in self.plan.segments():
             if segment.block != block:
-                self._look_at_connections()
+                self._look_at_connections(due=False)
                 block = segment.block
             self._run_segment(segment)
             self._tell(self)
@@ -264,26 +267,28 @@ class Watcher:
     def _look(self) -> dict[int, Connection] | None:
         return self._snapshots.take(self._namespace().path)
 
-    def _look_at_connections(self) -> None:
-        """What TCP says of each connection, with our own counts taken in between."""
+    def _look_at_connections(self, *, due: bool = True) -> None:
+        """What TCP says of each connection, with our own counts taken in between.
+
+        A look at thousands takes CPU time from whoever is watched: unless it is `due`, it waits until the
+        looks before it are LOOKS_SHARE of the time.
+        """
+        began, began_s = time.process_time(), time.monotonic()
+        if not due and began_s < self._next_look_s:
+            return
         earlier = self._look()
         ours = self.collector.ask("sockets", "sockets", ASK_S)["sockets"]
         later = self._look()
         if earlier is not None and later is not None:
-            self.seen.snapshots.append((earlier, ours, later))
-            self._describe()
+            self.seen.connections.add(earlier, ours, later)
+            self._describe([later[int(inode)] for inode in ours if int(inode) in later])
+        self._next_look_s = began_s + (time.process_time() - began) / LOOKS_SHARE
 
-    def _describe(self) -> None:
+    def _describe(self, used: Sequence[Connection] = ()) -> None:
         """The path of the connections that were used so far; once, as soon as there is one to look at."""
         topology = self.seen.topology
         if topology is not None and topology["devices"]:
             return
-        used = [
-            connection
-            for _, ours, later in self.seen.snapshots
-            for inode, connection in later.items()
-            if str(inode) in ours
-        ]
         if topology is None or used:
             self.seen.topology = path.describe(self._namespace(), used)
 

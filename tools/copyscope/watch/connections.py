@@ -1,42 +1,67 @@
-"""What TCP itself says of each connection, by sock_diag(7): the second opinion on the bytes, and the path."""
+"""What TCP itself counts of each connection, by sock_diag(7): the second opinion on the bytes, and the path.
+
+A server has thousands of connections, and each look takes all of them: what is not asked for is not worked
+out, and the messages of one answer are read in bulk where they are alike.
+"""
 
 import socket
 import struct
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from copyscope.watch import tcp_diag
 
-# struct inet_diag_msg: family, state, ports, addresses, then the queues and the inode (linux/inet_diag.h)
-HEAD = struct.Struct("=BBxx")
-PORTS = struct.Struct("!HH")
-ADDRESSES = struct.Struct("16s16s")
-TAIL = struct.Struct("=4xIIII")
-PORTS_AT, ADDRESSES_AT, TAIL_AT, MESSAGE_BYTES = 4, 8, 52, 72
+# struct nlmsghdr: length, type; struct inet_diag_msg (linux/inet_diag.h): family, state, ports, addresses,
+# the receive queue, the inode; then, behind attributes that are skipped, struct rtattr and struct tcp_info
+# (linux/tcp.h), which only grows: 5.10 has all of these.
+MESSAGE = "=IH10xBBxxHH16s16s16xI8xI"
+INFO = "HH16xI108xQ8xI20xQQQ8xQQ"
+MESSAGE_BYTES, INFO_BYTES = 16 + 72, 216
 NAMES = {1: "ESTAB", 2: "SYN-SENT", 4: "FIN-WAIT-1", 5: "FIN-WAIT-2", 8: "CLOSE-WAIT", 9: "LAST-ACK"}
-# struct tcp_info (linux/tcp.h): it only grows, and 5.10 has all of these.
-MSS_AT, RECEIVED_AT, UNSENT_AT, BUSY_AT, SENT_AT, INFO_BYTES = 16, 128, 144, 168, 200, 216
+ESTABLISHED = 1
 
 
-@dataclass(frozen=True)
-class Connection:
-    """One TCP connection as the kernel counts it."""
+class Connection(NamedTuple):
+    """One TCP connection as the kernel counts it: in the order in which it says so."""
 
-    inode: int
-    state: str
-    local: str
-    peer: str
+    message_bytes: int
+    kind: int
+    family: int
+    state_number: int
+    local_port: int
+    peer_port: int
+    local_address: bytes
+    peer_address: bytes
     receive_queue_bytes: int
+    inode: int
+    attribute_bytes: int
+    attribute: int
     mss_bytes: int
+    bytes_received: int
+    unsent_bytes: int
+    busy_us: int
+    rwnd_limited_us: int
+    sndbuf_limited_us: int
     bytes_sent: int
     bytes_retrans: int
-    unsent_bytes: int
-    bytes_received: int
-    busy_ms: int
-    rwnd_limited_ms: int
-    sndbuf_limited_ms: int
+
+    @property
+    def established(self) -> bool:
+        return self.state_number == ESTABLISHED
+
+    @property
+    def state(self) -> str:
+        return NAMES.get(self.state_number, str(self.state_number))
+
+    @property
+    def local(self) -> str:
+        return _address(self.family, self.local_address, self.local_port)
+
+    @property
+    def peer(self) -> str:
+        return _address(self.family, self.peer_address, self.peer_port)
 
     @property
     def written(self) -> int:
@@ -52,39 +77,68 @@ class Connection:
         """What the program has taken out of it."""
         return self.bytes_received - self.receive_queue_bytes
 
-    def as_record(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def parse(bodies: Iterable[bytes]) -> dict[int, Connection]:
+def parse(chunks: Iterable[bytes]) -> dict[int, Connection]:
     """inode -> connection. One that belongs to no file any more has no inode, and nobody to be watched."""
-    made = (_connection(body) for body in bodies)
-    return {connection.inode: connection for connection in made if connection is not None}
+    return {made.inode: made for chunk in chunks for made in _connections(chunk) if made.inode}
 
 
-def _connection(body: bytes) -> Connection | None:
-    info = next(
-        (v for kind, v in tcp_diag.attributes(body[MESSAGE_BYTES:]) if kind == tcp_diag.INET_DIAG_INFO), b""
-    )
-    receive_queue, _send_queue, _uid, inode = TAIL.unpack_from(body, TAIL_AT)
-    if len(info) < INFO_BYTES or not inode:
+def _connections(chunk: bytes) -> Iterator[Connection]:
+    """Those of one answer that come with their counts."""
+    alike = _read_alike(chunk)
+    if alike is not None:
+        yield from alike
+        return
+    for begin, length in tcp_diag.messages(chunk):
+        found = _read_one(chunk, begin, length)
+        if found is not None:
+            yield found
+
+
+def _read_alike(chunk: bytes) -> list[Connection] | None:
+    """All messages at once; None where they are not of one length, with tcp_info at one place."""
+    first = next(tcp_diag.messages(chunk), None)
+    if first is None or first[0] != 0 or first[1] % 4:
         return None
-    family, state = HEAD.unpack_from(body)
-    ports = PORTS.unpack_from(body, PORTS_AT)
-    hosts = ADDRESSES.unpack_from(body, ADDRESSES_AT)
-    (mss,) = struct.unpack_from("=I", info, MSS_AT)
-    (received,) = struct.unpack_from("=Q", info, RECEIVED_AT)
-    (unsent,) = struct.unpack_from("=I", info, UNSENT_AT)
-    busy_us, rwnd_us, sndbuf_us = struct.unpack_from("=QQQ", info, BUSY_AT)
-    sent, retrans = struct.unpack_from("=QQ", info, SENT_AT)
-    local, peer = (_address(family, host, port) for host, port in zip(hosts, ports, strict=True))
-    return Connection(
-        *(inode, NAMES.get(state, str(state)), local, peer, receive_queue),
-        *(mss, sent, retrans, unsent, received, busy_us // 1000, rwnd_us // 1000, sndbuf_us // 1000),
+    length = first[1]
+    info_at = tcp_diag.find_attribute(chunk, MESSAGE_BYTES, length, tcp_diag.INET_DIAG_INFO)
+    if info_at is None or length < info_at + 4 + INFO_BYTES:
+        return None
+    layout = _layout(info_at - MESSAGE_BYTES, length)
+    whole = len(chunk) // length * length
+    made = list(map(Connection._make, layout.iter_unpack(memoryview(chunk)[:whole])))
+    # A last message of another kind may stand behind them: the end.
+    rest = any(True for _ in tcp_diag.messages(chunk[whole:]))
+    alike = all(
+        one.message_bytes == length
+        and one.kind == tcp_diag.SOCK_DIAG_BY_FAMILY
+        and one.attribute == tcp_diag.INET_DIAG_INFO
+        and one.attribute_bytes >= 4 + INFO_BYTES
+        for one in made
     )
+    return made if alike and not rest else None
+
+
+def _read_one(chunk: bytes, begin: int, length: int) -> Connection | None:
+    end = min(begin + length, len(chunk))
+    info_at = tcp_diag.find_attribute(chunk, begin + MESSAGE_BYTES, end, tcp_diag.INET_DIAG_INFO)
+    if info_at is None or end < info_at + 4 + INFO_BYTES:
+        return None
+    layout = _layout(info_at - begin - MESSAGE_BYTES, None)
+    made = Connection._make(layout.unpack_from(chunk, begin))
+    return made if made.attribute_bytes >= 4 + INFO_BYTES else None
+
+
+@lru_cache
+def _layout(skipped: int, length: int | None) -> struct.Struct:
+    """Of a message with so many bytes of other attributes before tcp_info, and with so many in all."""
+    made = f"{MESSAGE}{skipped}x{INFO}"
+    behind = 0 if length is None else length - struct.calcsize(made)
+    return struct.Struct(f"{made}{behind}x")
 
 
 def _address(family: int, host: bytes, port: int) -> str:
+    port = socket.ntohs(port)
     if family == socket.AF_INET6:
         return f"[{socket.inet_ntop(socket.AF_INET6, host)}]:{port}"
     return f"{socket.inet_ntop(socket.AF_INET, host[:4])}:{port}"

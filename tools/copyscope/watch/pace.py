@@ -37,7 +37,7 @@ def read(look: Callable[[], dict[int, Connection] | None], sleep: Callable[[floa
         seen = look()
         if seen is None:
             return []
-        moved = {inode: c.written + c.taken for inode, c in seen.items() if c.state == "ESTAB"}
+        moved = {inode: c.written + c.taken for inode, c in seen.items() if c.established}
         found.append(Reading(time.monotonic_ns(), moved))
     return found
 

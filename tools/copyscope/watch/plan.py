@@ -18,6 +18,7 @@ from copyscope.watch import schedule
 from copyscope.watch.pace import Reading
 from copyscope.watch.printed import Output
 from copyscope.watch.target import Target
+from copyscope.watch_connections import Connections
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Seen:
     pids: dict[int, str] = field(default_factory=dict)
     topology: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
-    snapshots: list[tuple[Any, dict[str, list[int]], Any]] = field(default_factory=list)
+    connections: Connections = field(default_factory=Connections)
     collector: Message | None = None
     counters: dict[str, Any] = field(default_factory=dict)
     status: int | None = None

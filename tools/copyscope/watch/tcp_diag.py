@@ -20,6 +20,7 @@ INET_DIAG_INFO = 2
 # TCP_ESTABLISHED, SYN_SENT, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING (include/net/tcp_states.h)
 STATES = sum(1 << state for state in (1, 2, 4, 5, 8, 9, 11))
 HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
+LENGTH_AND_KIND = struct.Struct("=IH")
 REQUEST = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2
 CLONE_NEWNET = 0x40000000
 ANSWER_S = 10.0
@@ -38,45 +39,62 @@ class Asked:
         self._socket = _socket_in(namespace)
         self._socket.settimeout(ANSWER_S)
 
-    def dump(self) -> list[bytes]:
-        """One struct inet_diag_msg with its attributes for each TCP connection of the namespace."""
-        return [body for family in (socket.AF_INET, socket.AF_INET6) for body in self._ask(family)]
+    def dump(self) -> Iterator[bytes]:
+        """The answers as they come: in each some messages, one for each TCP connection of the namespace."""
+        for family in (socket.AF_INET, socket.AF_INET6):
+            yield from self._ask(family)
 
     def _ask(self, family: int) -> Iterator[bytes]:
         body = REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), STATES)
         flags = NLM_F_REQUEST | NLM_F_DUMP
         self._socket.send(HEADER.pack(HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, flags, 0, 0) + body)
-        while True:
-            for kind, answer in messages(self._socket.recv(CHUNK_BYTES)):
-                if kind == NLMSG_DONE:
-                    return
-                if kind == NLMSG_ERROR:
-                    number = -int(struct.unpack_from("=i", answer)[0])
-                    raise OSError(number, f"sock_diag: {os.strerror(number)}")
-                yield answer
+        done = False
+        while not done:
+            chunk = self._socket.recv(CHUNK_BYTES)
+            yield chunk
+            done = _ends(chunk)
 
     def close(self) -> None:
         self._socket.close()
 
 
-def messages(chunk: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, what follows the header) of each netlink message."""
-    while len(chunk) >= HEADER.size:
-        length, kind, *_ = HEADER.unpack_from(chunk)
+def _ends(chunk: bytes) -> bool:
+    """Whether it is the last one. Raises OSError where the kernel says that something is wrong.
+
+    NLMSG_DONE comes last and holds a status of four bytes, NLMSG_ERROR comes alone.
+    """
+    if len(chunk) < HEADER.size:
+        return True
+    _, kind = LENGTH_AND_KIND.unpack_from(chunk)
+    if kind == NLMSG_ERROR:
+        number = -int(struct.unpack_from("=i", chunk, HEADER.size)[0])
+        raise OSError(number, f"sock_diag: {os.strerror(number)}")
+    length, last = LENGTH_AND_KIND.unpack_from(chunk, max(0, len(chunk) - HEADER.size - 4))
+    return kind == NLMSG_DONE or (length, last) == (HEADER.size + 4, NLMSG_DONE)
+
+
+def messages(chunk: bytes) -> Iterator[tuple[int, int]]:
+    """(where it begins, its length with the header) of each message about a socket."""
+    begin = 0
+    while len(chunk) - begin >= HEADER.size:
+        length, kind = LENGTH_AND_KIND.unpack_from(chunk, begin)
         if length < HEADER.size:
             return
-        yield kind, chunk[HEADER.size : length]
-        chunk = chunk[_aligned(length) :]
+        if kind == SOCK_DIAG_BY_FAMILY:
+            yield begin, length
+        begin += _aligned(length)
 
 
-def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, value) of each struct rtattr."""
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
+def find_attribute(chunk: bytes, begin: int, end: int, wanted: int) -> int | None:
+    """Where the struct rtattr of this type begins; None where there is none."""
+    while end - begin >= 4:
+        length, kind = struct.unpack_from("=HH", chunk, begin)
+        if kind == wanted:
+            return begin
         if length < 4:
-            return
-        yield kind, data[4:length]
-        data = data[_aligned(length) :]
+            return None
+        begin += _aligned(length)
+    return None
 
 
 def _aligned(length: int) -> int:
