@@ -31,6 +31,7 @@ struct bursts {
 	uint64_t enabled_ns;
 	const volatile __u64 *samples_of_side;
 	__u64 samples_before[SIDES];
+	uint64_t cpu_before_ns[SIDES];
 	struct burst_totals totals[SIDES];
 };
 
@@ -158,11 +159,30 @@ static int switch_steady(struct bursts *bursts, unsigned long request)
 	return err;
 }
 
+/* Nothing is armed: what the timers' clocks say between two of these is of the bursts in between. */
+static void read_clocks(struct bursts *bursts, bool begin)
+{
+	for (int side = 0; side < SIDES; side++) {
+		struct burst_totals *totals = &bursts->totals[side];
+		uint64_t ns;
+		int err = events__read(&bursts->events[side], &ns);
+
+		if (err)
+			totals->read_err = err;
+		else if (begin)
+			bursts->cpu_before_ns[side] = ns;
+		else
+			totals->cpu_ns += ns - bursts->cpu_before_ns[side];
+	}
+}
+
 int bursts__start(struct bursts *bursts, bool counted)
 {
 	int err;
 
 	bursts->counted = counted;
+	if (counted)
+		read_clocks(bursts, true);
 	bursts->began_ns = now_ns();
 	for (int side = 0; side < SIDES; side++)
 		bursts->samples_before[side] = bursts->samples_of_side[side];
@@ -193,6 +213,8 @@ int bursts__stop(struct bursts *bursts)
 		pthread_join(bursts->thread, NULL);
 		bursts->running = false;
 	}
+	if (bursts->counted)
+		read_clocks(bursts, false);
 	return err ?: bursts->err;
 }
 

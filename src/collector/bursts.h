@@ -21,6 +21,9 @@ struct bursts;
 /* What the bursts of one side amount to so far. */
 struct burst_totals {
 	uint64_t armed_ns;
+	/* CPU time of the side's threads while they were armed, by the timers' own clocks; read_err: it could not be read. */
+	uint64_t cpu_ns;
+	int read_err;
 	unsigned int count;
 	/* Samples in a burst: the spread over bursts says what the total is worth. */
 	double samples;

@@ -62,6 +62,23 @@ int events__switch(const struct events *events, unsigned long request)
 	return 0;
 }
 
+int events__read(const struct events *events, uint64_t *sum)
+{
+	uint64_t value;
+
+	*sum = 0;
+	for (int i = 0; i < events->count; i++) {
+		ssize_t got = read(events->fds[i], &value, sizeof(value));
+
+		/* A thread that ended leaves its count to be read, and an end of file where it was in error. */
+		if (got < 0)
+			return -errno;
+		if (got == sizeof(value))
+			*sum += value;
+	}
+	return 0;
+}
+
 void events__close(struct events *events)
 {
 	/* The link owns the descriptor. */

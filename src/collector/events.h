@@ -4,6 +4,7 @@
 #define COLLECTOR_EVENTS_H
 
 #include <linux/perf_event.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct bpf_link;
@@ -23,6 +24,8 @@ struct events {
 int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, pid_t pid, int cpu);
 /* PERF_EVENT_IOC_ENABLE or PERF_EVENT_IOC_DISABLE, on all. */
 int events__switch(const struct events *events, unsigned long request);
+/* What all of them counted so far, with the children that inherited them; 0 or -errno. */
+int events__read(const struct events *events, uint64_t *sum);
 void events__close(struct events *events);
 
 #endif

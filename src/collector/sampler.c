@@ -270,7 +270,7 @@ double sampler__scale(const struct sampler *sampler, enum side side)
 	return armed_ns ? (double)bursts__enabled_ns(sampler->bursts) / armed_ns : 1;
 }
 
-/* {side: {"period_ns", "armed_ns", "count", "samples", "samples_squared"}}; null where there are no timers. */
+/* {side: {"period_ns", "armed_ns", "cpu_ns", "count", "samples", "samples_squared"}}; null where there are no timers. */
 static json_t *bursts_json(const struct sampler *sampler)
 {
 	json_t *sides;
@@ -281,9 +281,10 @@ static json_t *bursts_json(const struct sampler *sampler)
 	for (int side = 0; side < SIDES; side++) {
 		struct burst_totals totals = bursts__totals(sampler->bursts, side);
 
-		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:I, s:i, s:I, s:I}",
+		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:I, s:o, s:i, s:I, s:I}",
 				    "period_ns", (json_int_t)sampler->periods_ns[side],
-				    "armed_ns", (json_int_t)totals.armed_ns, "count", totals.count,
+				    "armed_ns", (json_int_t)totals.armed_ns,
+				    "cpu_ns", totals.read_err ? json_null() : json_integer(totals.cpu_ns), "count", totals.count,
 				    "samples", (json_int_t)totals.samples,
 				    "samples_squared", (json_int_t)totals.samples_squared));
 	}

@@ -119,3 +119,35 @@ def test_bursts_that_differ_widen_the_tolerance() -> None:
     assert receiver_time(raw)["tolerance"] > 2 * steady
     raw["sampler"]["bursts"] = None
     assert burst_spread(raw, "receiver") == 0
+
+
+@pytest.mark.parametrize("holds,seen_ns", [(True, 900_000_000), (False, 540_000_000), (False, 1_300_000_000)])
+def test_beside_other_programs_the_sampler_is_held_against_the_time_in_its_bursts(
+    holds: bool, seen_ns: int
+) -> None:
+    """540 ms of CPU time in all; in the bursts the receiver got the CPU more often, as if it had 900 ms."""
+    raw = sleeping(900, seen_ns / 540_000_000)
+    assert receiver_time(raw)["holds"] is (seen_ns == 540_000_000)
+    burst = raw["sampler"]["bursts"]["receiver"]
+    burst["armed_ns"] = raw["sampler"]["enabled_ns"] // 50
+    burst["cpu_ns"] = 900_000_000 // 50
+    found = receiver_time(raw)
+    assert found["right"] == pytest.approx(900_000_000, rel=1e-6)
+    assert found["what"].endswith("CPU time while sampled, scaled alike")
+    assert found["holds"] is holds
+
+
+def test_a_timer_that_is_always_armed_is_held_against_another_clock() -> None:
+    raw = sleeping(900, 1.0)
+    raw["sampler"]["bursts"]["receiver"] |= {"armed_ns": raw["sampler"]["enabled_ns"], "cpu_ns": 900_000_000}
+    assert receiver_time(raw)["right"] == 540_000_000
+
+
+def test_what_a_multiplexed_counter_did_not_see_is_in_the_tolerance() -> None:
+    """A counter that ran half of the time says half of the cycles for certain, not of the rest."""
+    raw = builders.raw_record("one_copy", pmu=True)
+    counter = raw["counters"]["receiver"]["cycles"]
+    counter["value"] = round(counter["value"] / 0.7)
+    assert receiver_time(raw)["holds"] is False
+    counter |= {"status": "scaled", "running": 0.5}
+    assert receiver_time(raw)["holds"] is True

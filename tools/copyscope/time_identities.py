@@ -39,18 +39,26 @@ def time_identities(record: Record, times: dict[str, SideTime], gather_ns: float
 
 
 def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
-    """Samples x period against an exact reading: task-clock or the CPU clock in ns, or the cycle counter.
+    """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter.
 
-    The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
-    switch with interrupts off. Too few samples of a process that runs in short bursts are not judged: there
-    the interrupt of the sampling timer comes after the burst, and the share that was seen is printed instead
-    (sampled_share).
+    A timer that is armed a part of the time is compared with the CPU time of its side in just that part
+    (`bursts.cpu_ns`): beside other programs a side may get more of the CPU in it than on average, or less,
+    which is no error of the sampler. Records without that have task-clock or the CPU clock of the whole.
+
+    The tolerance is the 99.9 % interval of a count of that size (and of the spread over the bursts, where
+    the whole is compared), plus 3 %, plus what the kernel does at each switch with interrupts off, plus what
+    a counter that took turns with others did not see. Too few samples of a process that runs in short bursts
+    are not judged: there the interrupt of the sampling timer comes after the burst, and the share that was
+    seen is printed instead (sampled_share).
     """
     name = f"{side}_time"
     if time.event is None:
         what = f"{side}: samples x period = CPU time"
         return unchecked(name, what, "ns", time.reason or "not sampled")
+    while_armed = armed_cpu_ns(record, side)
     exact, seen, unit, clock = _readings(record, side, time)
+    if unit == "ns" and while_armed is not None:
+        exact, seen, clock = while_armed, time.weights.all_weight, "CPU time while sampled, scaled alike"
     what = f"{side}: samples x period = {clock}"
     if exact is None:
         return unchecked(name, what, unit, "cycles: sampled, but not counted")
@@ -62,17 +70,41 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     # with few samples their own number says little: what the clock expects counts as well
     weight = time.weights.all_weight / samples if time.weights.all_samples else _period(record, side)
     expected = max(float(samples), exact / weight if weight else 0.0)
-    chance = max(math.sqrt(expected), burst_spread(record, side))
+    chance = math.sqrt(expected)
+    if while_armed is None:
+        chance = max(chance, burst_spread(record, side))
     tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
     if unit == "ns":
         tolerance += spent.switches * SWITCH_NS
         tolerance += hidden_at_birth_ns(record)
+    else:
+        tolerance += uncounted_share(record, side) * exact
     if unit == "ns" and spent.burst_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
         return unchecked(name, what, unit, _short_bursts(spent, seen / exact))
     bursts = (record["sampler"].get("bursts") or {}).get(side)
-    if bursts and bursts["count"] < FEWEST_TIMER_BURSTS and abs(seen - exact) > tolerance:
+    few = while_armed is None and bursts and bursts["count"] < FEWEST_TIMER_BURSTS
+    if few and bursts and abs(seen - exact) > tolerance:
         return unchecked(name, what, unit, _few_bursts(bursts["count"], seen / exact))
     return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
+
+
+def armed_cpu_ns(record: Record, side: str) -> float | None:
+    """CPU time of a side while its timers were armed, scaled as its samples are.
+
+    None where they were armed all the time, which another clock measures, and where nobody read it.
+    """
+    bursts = (record["sampler"].get("bursts") or {}).get(side)
+    enabled_ns = float(record["sampler"]["enabled_ns"])
+    if not bursts or not 0 < bursts["armed_ns"] < enabled_ns or not bursts.get("cpu_ns"):
+        return None
+    return float(bursts["cpu_ns"]) * enabled_ns / float(bursts["armed_ns"])
+
+
+def uncounted_share(record: Record, side: str) -> float:
+    """Of a counter that took turns with others (perf multiplexes): how long it did not run."""
+    counters = {event_name(n): c for n, c in record["counters"][side].items()}
+    running = counters.get("cycles", {}).get("running")
+    return 0.0 if running is None else max(0.0, 1.0 - float(running))
 
 
 def _few_bursts(count: int, share: float) -> str:

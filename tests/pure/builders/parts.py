@@ -128,6 +128,7 @@ def sampler(
         sides[side] = {
             "period_ns": TIMER_NS,
             "armed_ns": armed_ns,
+            "cpu_ns": None,
             "count": count,
             "samples": taken,
             "samples_squared": taken * taken // count + taken,
