@@ -13,6 +13,7 @@ from typing import Any
 
 from copyscope import paths, regular_file
 from copyscope.errors import UsageError
+from copyscope.escaping import one_line
 from copyscope.experiment_limits import FILE_BYTES_MAX, SHOWN_MAX, check_values, shown, too_many
 from copyscope.options import check_usage
 from copyscope.plan import DURATION_MIN_S, parse_time_s
@@ -61,7 +62,7 @@ class Source:
         line = self.lines.get(where) or self.lines.get(where[:-1]) or 1
         line = self._line_of_value(line, value)
         key = ".".join(str(part) for part in where)
-        return UsageError(f"{self.path}:{line}: {key}: {reason}")
+        return UsageError(f"{self.path}:{line}: {one_line(key)}: {one_line(reason)}")
 
     def _line_of_value(self, line: int, value: object) -> int:
         """Within a list of several lines: the line that the value stands on."""

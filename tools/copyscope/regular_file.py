@@ -14,9 +14,10 @@ def read(path: Path, most: int = BYTES_MAX) -> bytes:
     """Its bytes. Raises OSError with the name, also for what is no regular file, or too large."""
     # O_NONBLOCK: a FIFO without a writer opens at once, to be refused; a terminal does not become ours.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     with os.fdopen(handle, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
         data = stream.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))

@@ -13,6 +13,7 @@ from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import asks_to_watch
 from copyscope.conductor import Conductor, Raw
 from copyscope.errors import RunError
+from copyscope.escaping import visible
 from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
 from copyscope.profile_arguments import parser
 from copyscope.render.progress import Steps
@@ -95,9 +96,9 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
 def _say_kept(raw: Raw) -> None:
     if raw.kept is None:
         return
-    print("kept:", ", ".join(raw.kept.names))
+    print(visible(f"kept: {', '.join(raw.kept.names)}"))
     for line in (*raw.kept.look, *raw.kept.delete):
-        print(f"  {line}")
+        print(visible(f"  {line}"))
 
 
 def _terminate(_signum: int, _frame: object) -> NoReturn:

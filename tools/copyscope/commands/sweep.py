@@ -13,6 +13,7 @@ from copyscope.arguments import UsageParser
 from copyscope.build import build_if_stale
 from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
+from copyscope.escaping import visible
 from copyscope.experiment import Experiment, combinations, describe, expand, load, run_s
 from copyscope.experiment_file import NAME
 from copyscope.plan import parse_time_s
@@ -128,14 +129,12 @@ def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: 
         there=len(there),
         run_s=run_s(experiment),
     )
-    print("\n".join(lines))
-    for line in cannot:
-        print(f"cannot run here: {line}")
+    lines += [f"cannot run here: {line}" for line in cannot]
+    print("\n".join(map(visible, lines)))
     if args.verbose:
         for run in runs:
-            print(
-                f"{run.order:5}  repeat {run.repeat}  {describe(run.factors)}{'  (there)' * (run in there)}"
-            )
+            there_too = "  (there)" * (run in there)
+            print(visible(f"{run.order:5}  repeat {run.repeat}  {describe(run.factors)}{there_too}"))
     return 0
 
 
@@ -144,7 +143,8 @@ def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namesp
     if args.json:
         _print_json({"experiment": experiment.name, "complete": outcome.complete, **shown})
     else:
-        print("\n".join(outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)))
+        lines = outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)
+        print("\n".join(map(visible, lines)))
 
 
 def _print_json(what: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
 from copyscope.errors import RunError
+from copyscope.escaping import visible
 from copyscope.paths import host_results
 from copyscope.plan import (
     INSTRUMENTS,
@@ -113,13 +114,14 @@ def main(argv: list[str]) -> int:
 def beginning(target: Target, name: str, duration_s: float | None, *, there: bool) -> str:
     """What is said when a measurement begins."""
     later = target.how in ("comm", "cgroup")
+    name = visible(name)
     until = "until Ctrl-C" if later else "until it ends, or Ctrl-C"
     if duration_s is not None:
         until = f"for {duration_s:g} s"
     if there or not later:
         return f"watching {name} {until}"
     nobody = f"called {target.comm}" if target.how == "comm" else f"in {target.cgroup}"
-    return f"nobody is {nobody} now: waiting {until}"
+    return visible(f"nobody is {nobody} now: waiting {until}")
 
 
 def make_plan(args: argparse.Namespace, target: Target, seed: int) -> WatchPlan:

@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence, Set
 
+from copyscope.escaping import for_csv, visible
 from copyscope.metrics import METRICS
 from copyscope.points import Estimate, Missing
 from copyscope.published import COLUMNS, Cell, published_cells
@@ -79,12 +80,16 @@ def _rounded(cell: Cell) -> Cell:
 
 
 def as_csv(table: Table) -> bytes:
-    """RFC 4180 with line feeds; an unknown value is empty, a truth value is true or false."""
+    """RFC 4180 with line feeds; an unknown value is empty, a truth value is true or false.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     if table:
-        writer.writerow(table[0])
-    writer.writerows([spell_cell(cell) for cell in line.values()] for line in table)
+        writer.writerow(map(for_csv, table[0]))
+    for line in table:
+        writer.writerow([for_csv(c) if isinstance(c, str) else spell_cell(c) for c in line.values()])
     return stream.getvalue().encode()
 
 
@@ -92,7 +97,7 @@ def spell_cell(cell: Cell) -> str:
     """A cell as CSV has it."""
     if cell is None:
         return ""
-    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+    return str(cell).lower() if isinstance(cell, bool) else visible(str(cell))
 
 
 def as_parquet(table: Table) -> bytes:
@@ -101,7 +106,7 @@ def as_parquet(table: Table) -> bytes:
     from pyarrow import parquet  # noqa: PLC0415
 
     names = list(table[0]) if table else list(COLUMNS)
-    columns = {name: _column(pyarrow, [line[name] for line in table]) for name in names}
+    columns = {visible(name): _column(pyarrow, [line[name] for line in table]) for name in names}
     stream = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.table(columns), stream, compression="zstd")
     return bytes(stream.getvalue())
@@ -113,4 +118,6 @@ def _column(pyarrow: object, cells: Sequence[Cell]) -> object:
     if len(kinds) > 1 and not kinds <= {int, float}:
         return pyarrow.array([None if c is None else spell_cell(c) for c in cells], pyarrow.string())  # type: ignore[attr-defined]
     name = types.get(next(iter(kinds)), "float64") if len(kinds) == 1 else "float64"
+    if name == "string":
+        cells = [None if cell is None else spell_cell(cell) for cell in cells]
     return pyarrow.array(cells, getattr(pyarrow, name)())  # type: ignore[attr-defined]

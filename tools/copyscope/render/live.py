@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from copyscope.escaping import visible
 from copyscope.render import units
 from copyscope.render.layout import LABEL_WIDTH
+from copyscope.render.terminal import SafeConsole
 from copyscope.segments import select, total, wall_ns
 from copyscope.taxonomy import ACCOUNTS
 from rich.console import Console
@@ -32,7 +34,7 @@ class LiveView:
     """Used as a context manager; update() with each new record. Without `wanted` it does nothing."""
 
     def __init__(self, *, wanted: bool, stream: TextIO | None = None) -> None:
-        self._console = Console(file=sys.stdout if stream is None else stream, highlight=False)
+        self._console = SafeConsole(file=sys.stdout if stream is None else stream)
         terminal = wanted and self._console.is_terminal
         self._live = Live(console=self._console, screen=True, auto_refresh=False) if terminal else None
         self.wanted = wanted
@@ -50,7 +52,7 @@ class LiveView:
             if now_ns - self._said_ns >= LINE_EVERY_NS:
                 self._said_ns = now_ns
                 elapsed = units.format_seconds((now_ns - self._began_ns) / 1e9)
-                self._console.print(f"{elapsed:>9} {line_of(record)}", soft_wrap=True)
+                self._console.print(visible(f"{elapsed:>9} {line_of(record)}"), soft_wrap=True)
             return
         width, height = self._console.size
         lines = screen_of(record, width, max(height, SMALLEST_ROWS))
@@ -139,6 +141,7 @@ def screen_of(record: Record, width: int, height: int) -> list[Text]:
         rows.append(Text("not sampled yet", style="dim"))
     rows += [Text(), *_findings(record), Text("Ctrl-C ends it and prints the whole report", style="dim")]
     for row in rows:
+        row.plain = visible(row.plain)
         row.truncate(width - 1)
     return rows
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from copyscope.escaping import visible
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -36,7 +38,7 @@ class Steps:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is printed when `quiet`; `stream` is stderr unless given; `clock` counts seconds."""
-        self._title = title
+        self._title = visible(title)
         self._total = total
         self._stream = sys.stderr if stream is None else stream
         self._quiet = quiet
@@ -44,7 +46,7 @@ class Steps:
         self._finished = 0
         self._said_s: float | None = None
         self._bar = self._open_bar() if self._stream.isatty() and not quiet else None
-        self._task = None if self._bar is None else self._bar.add_task(title, total=total, step="")
+        self._task = None if self._bar is None else self._bar.add_task(self._title, total=total, step="")
 
     def _open_bar(self) -> Progress:
         # 20 ms before the first packet, for terminals only
@@ -52,10 +54,10 @@ class Steps:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
 
         return Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[step]}"),
+            TextColumn("{task.fields[step]}", markup=False),
             console=Console(file=self._stream),
             transient=True,
         )
@@ -77,10 +79,10 @@ class Steps:
     def begin(self, step: str) -> None:
         """Say what runs now."""
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, step=step)
+            self._bar.update(self._task, step=visible(step))
         elif not self._quiet and self._may_speak():
             place = f"{self._finished + 1} of {self._total}"
-            print(f"{self._title}: {place}: {step}", file=self._stream, flush=True)
+            print(visible(f"{self._title}: {place}: {step}"), file=self._stream, flush=True)
 
     def done(self, steps: int = 1) -> None:
         """Count finished steps."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from copyscope.escaping import visible
 from copyscope.render.progress import LINE_EVERY_S
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -41,11 +42,11 @@ class SweepProgress:
 
     def _open_bar(self) -> Progress:
         return Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            TextColumn("{task.fields[step]}"),
+            TextColumn("{task.fields[left]}", markup=False),
+            TextColumn("{task.fields[step]}", markup=False),
             console=Console(file=self._stream),
             transient=True,
         )
@@ -77,7 +78,9 @@ class SweepProgress:
         """Say what runs now."""
         left = f"{show_time(self.left_s())} left"
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=self._total, completed=self._finished, step=what, left=left)
+            self._bar.update(
+                self._task, total=self._total, completed=self._finished, step=visible(what), left=left
+            )
         elif not self._verbose and self._clock() - self._said_s >= LINE_EVERY_S:
             self._said_s = self._clock()
             self._line(f"{self._finished + 1} of {self._total}: {what}; {left}")
@@ -103,6 +106,7 @@ class SweepProgress:
     def _line(self, text: str) -> None:
         if self._quiet:
             return
+        text = visible(text)
         if self._bar is not None:
             self._bar.console.print(f"{self._title}: {text}", markup=False, highlight=False)
         else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from copyscope.escaping import visible
 from copyscope.render import units
 from copyscope.render.evidence import (
     call_lines,
@@ -26,11 +27,26 @@ from copyscope.render.path_picture import path_lines
 from copyscope.render.stage_table import stage_lines
 from copyscope.render.zerocopy import zerocopy_lines
 from rich.console import Console
+from rich.segment import Segment
 from rich.text import Text
 
 Record = Mapping[str, Any]
 
 REPORT_WIDTH = 100  # the widest line of a report, also where nobody says how wide the output is
+
+
+class SafeConsole(Console):
+    """What a program, a file or a record calls itself is text: neither markup nor an escape sequence."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render(self, *args: Any, **options: Any) -> Iterator[Segment]:
+        for segment in super().render(*args, **options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(visible(segment.text, lines=True), segment.style)
 
 
 def make_console(stream: TextIO | None = None) -> Console:
@@ -41,7 +57,7 @@ def make_console(stream: TextIO | None = None) -> Console:
     out = sys.stdout if stream is None else stream
     width = None if out.isatty() else REPORT_WIDTH
     plain = bool(os.environ.get("NO_COLOR"))
-    return Console(file=out, width=width, highlight=False, color_system=None if plain else "auto")
+    return SafeConsole(file=out, width=width, color_system=None if plain else "auto")
 
 
 def render(record: Record, *, verbose: bool, explain: bool, console: Console) -> None:
@@ -75,7 +91,8 @@ def report_width(console: Console) -> int:
 def print_lines(lines: list[Text], console: Console) -> None:
     """Print finished lines as they are: no second wrapping, no cropping."""
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False)
+        line.plain = visible(line.plain)  # one line stays one
+        console.print(line, soft_wrap=True)
 
 
 def headline_lines(record: Record, width: int) -> list[Text]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from html import escape
 
+from copyscope.escaping import for_html
 from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 from copyscope.render.report.page import STYLE
 
@@ -17,7 +17,7 @@ def write(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
     """The page. `pictures`: the SVG of each plot by its name."""
     title = next(block.text for block in blocks if isinstance(block, Heading))
     sections = [block for block in blocks if isinstance(block, Heading) and block.level == 2]
-    links = "\n".join(f'<a href="#{escape(s.anchor)}">{escape(s.text)}</a>' for s in sections)
+    links = "\n".join(f'<a href="#{for_html(s.anchor)}">{for_html(s.text)}</a>' for s in sections)
     body = "\n".join(_block(block, pictures) for block in blocks[1:])
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -26,12 +26,12 @@ def write(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<title>{escape(title)}</title>
+<title>{for_html(title)}</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <header>
-<h1>{escape(title)}</h1>
+<h1>{for_html(title)}</h1>
 <nav aria-label="Sections">
 {links}
 </nav>
@@ -47,14 +47,14 @@ def write(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
 def _block(block: Block, pictures: Mapping[str, bytes]) -> str:
     match block:
         case Heading():
-            return f'<h{block.level} id="{escape(block.anchor)}">{escape(block.text)}</h{block.level}>'
+            return f'<h{block.level} id="{for_html(block.anchor)}">{for_html(block.text)}</h{block.level}>'
         case Paragraph():
             mark = ' class="strong"' if block.strong else ""
-            return f"<p{mark}>{escape(block.text)}</p>"
+            return f"<p{mark}>{for_html(block.text)}</p>"
         case Bullets():
-            return "<ul>\n" + "\n".join(f"<li>{escape(item)}</li>" for item in block.items) + "\n</ul>"
+            return "<ul>\n" + "\n".join(f"<li>{for_html(item)}</li>" for item in block.items) + "\n</ul>"
         case Code():
-            return f'<div class="wide" tabindex="0"><pre>{escape(block.text)}</pre></div>'
+            return f'<div class="wide" tabindex="0"><pre>{for_html(block.text)}</pre></div>'
         case Picture():
             return _picture(block, pictures[block.name])
         case Table():
@@ -65,22 +65,22 @@ def _picture(picture: Picture, svg: bytes) -> str:
     """As an image: the ids inside of one plot cannot meet those of another."""
     data = base64.b64encode(svg).decode()
     return (
-        f'<figure id="plot-{escape(picture.name)}"><div class="wide" tabindex="0">'
-        f'<img alt="{escape(picture.alt)}" src="data:image/svg+xml;base64,{data}"></div>'
-        f"<figcaption>{escape(picture.alt)}</figcaption></figure>"
+        f'<figure id="plot-{for_html(picture.name)}"><div class="wide" tabindex="0">'
+        f'<img alt="{for_html(picture.alt)}" src="data:image/svg+xml;base64,{data}"></div>'
+        f"<figcaption>{for_html(picture.alt)}</figcaption></figure>"
     )
 
 
 def _table(table: Table) -> str:
     def cells(tag: str, texts: Sequence[str]) -> str:
         marks = [' class="n"' if index in table.numbers else "" for index in range(len(texts))]
-        return "".join(f"<{tag}{mark}>{escape(t)}</{tag}>" for mark, t in zip(marks, texts, strict=True))
+        return "".join(f"<{tag}{mark}>{for_html(t)}</{tag}>" for mark, t in zip(marks, texts, strict=True))
 
     rows = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
     head = f"<thead><tr>{cells('th', table.columns)}</tr></thead>"
-    title = f"<caption>{escape(table.title)}</caption>" if table.title else ""
+    title = f"<caption>{for_html(table.title)}</caption>" if table.title else ""
     made = f'<div class="wide" tabindex="0"><table>{title}{head}\n<tbody>\n{rows}\n</tbody></table></div>'
     if len(table.rows) > LONG_ROWS:
-        summary = f"{escape(table.title or 'Table')}: {len(table.rows)} rows"
+        summary = f"{for_html(table.title or 'Table')}: {len(table.rows)} rows"
         made = f"<details><summary>{summary}</summary>{made}</details>"
-    return made + "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
+    return made + "".join(f'<p class="note">{for_html(note)}</p>' for note in table.notes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from copyscope.escaping import visible
 from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 
 
@@ -23,7 +25,9 @@ def _block(block: Block) -> str:
         case Picture():
             return f"![{_text(block.alt)}](plots/{block.name}.png)"
         case Code():
-            return f"```\n{block.text}\n```"
+            # A fence is longer than any that stands inside.
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+            return f"{fence}\n{visible(block.text, lines=True)}\n{fence}"
         case Table():
             return _table(block)
 
@@ -44,4 +48,4 @@ def _text(text: str) -> str:
     """Text that means itself: what Markdown would read as markup is escaped."""
     for character in "\\`*_<>[]":
         text = text.replace(character, f"\\{character}")
-    return " ".join(text.split())
+    return visible(" ".join(text.split()))

@@ -1,0 +1,234 @@
+"""Files and names that somebody else has made: none hangs, none rewrites the terminal, all are named."""
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders.sweep import store, sweep
+from builders.watched import watched_record
+from copyscope import ledger, paths, record, regular_file, results
+from copyscope.claims import FILE as CLAIMS
+from copyscope.claims import read as read_claims
+from copyscope.commands.watch import beginning, read_crossovers
+from copyscope.errors import UsageError
+from copyscope.escaping import for_csv, for_html, one_line, visible
+from copyscope.experiment import load as load_experiment
+from copyscope.render.export import as_csv
+from copyscope.render.live import LiveView
+from copyscope.render.progress import Steps
+from copyscope.render.report import html, markdown
+from copyscope.render.report.blocks import Block, Code, Heading, Paragraph, Table
+from copyscope.render.terminal import make_console
+from copyscope.render.watch import render
+from copyscope.watch.target import Target
+
+EVIL = "e\x1b[2J\x1b]0;t\x07\r\nforged: valid\u202e[red]:smile:\udcff\x9b1m\x00<b>"
+HARMFUL = ("\x1b", "\x07", "\x9b", "\u202e", "\udcff", "\r", "\x00")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    made = sweep(impls=("one_copy", "zero_copy"), sizes=(4096,), threads=(1,), repeats=2)
+    return store(made, tmp_path / "host" / "demo")
+
+
+def test_one_place_says_what_is_harmful() -> None:
+    assert visible("a\x1b[31m\nb\x7f\x85\u202e\u2028\udcff") == "a␛[31m␊b␡\ufffd\ufffd\ufffd\ufffd"
+    assert visible("a\nb\tc", lines=True) == "a\nb␉c"
+    fine = "größer → ¼ 中文 🙂 [red] <b>"
+    assert visible(fine) == fine
+    assert for_html("<a href='x'>\x1b\n") == "&lt;a href=&#x27;x&#x27;&gt;␛\n"
+    assert [for_csv(text) for text in ("=1+1", "+1", "-1", "@x", "\tx", "a=b")] == [
+        *("'=1+1", "'+1", "'-1", "'@x", "'␉x", "a=b"),
+    ]
+
+
+def test_a_line_is_cut_in_its_longest_words() -> None:
+    assert one_line("short") == "short"
+    line = one_line(f"profile: --out: /{'d' * 3000}/x: cannot be written: choose another")
+    assert len(line) == 200
+    assert line.startswith("profile: --out: /ddd")
+    assert line.endswith("d/x: cannot be written: choose another")
+    assert len(one_line(" ".join(["word"] * 500))) == 200
+    assert one_line("a:\n  b") == "a: b"
+    assert len(one_line(" ".join(["x" * 90] * 9))) <= 200
+
+
+@pytest.mark.timeout(20)
+def test_only_regular_files_of_a_size_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "dir").mkdir()
+    for name in ("fifo", "zero", "dir"):
+        with pytest.raises(OSError, match="regular file"):
+            regular_file.read(tmp_path / name)
+    (tmp_path / "large").write_bytes(bytes(2 * MIB))
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        regular_file.read(tmp_path / "large", MIB)
+    assert len(regular_file.read(tmp_path / "large", 2 * MIB)) == 2 * MIB
+    with pytest.raises(OverflowError):
+        regular_file.gunzip(gzip.compress(bytes(2 * MIB)), MIB)
+    assert regular_file.gunzip(gzip.compress(b"a") + gzip.compress(b"b")) == b"ab"
+
+
+@pytest.mark.timeout(60)
+def test_a_sweep_names_what_it_cannot_read(directory: Path) -> None:
+    raw = directory / "raw"
+    os.mkfifo(raw / "a.json.gz")
+    (raw / "b.json").symlink_to("/dev/zero")
+    (raw / "c.json").write_text("[" * 200_000)
+    (raw / "d.json.gz").write_bytes(gzip.compress(bytes(100 * MIB), compresslevel=1))
+    (raw / "e.json").write_text('{"schema": %s}' % ("9" * 5000))
+    (raw / os.fsdecode(b"f\xff\x1b[2J.json")).write_text("{}")
+    (directory / "failures.jsonl").symlink_to("/dev/zero")
+    found = results.load(directory)
+    reasons = [entry.reason for entry in found.left_out]
+    assert len(found.records) == 4
+    assert len(reasons) == 6
+    for part, reason in zip(
+        ("regular", "regular", "deep", "larger than", "digits", "schema"), reasons, strict=True
+    ):
+        assert part in reason
+
+
+@pytest.mark.timeout(60)
+def test_readers_say_it_on_whole_lines(directory: Path) -> None:
+    (directory / "raw" / os.fsdecode(b"x\xff\x1b[2J\nforged: line.json")).write_text("{}")
+    os.mkfifo(directory / "raw" / "fifo.json")
+    for tool, out in (("crossover", "crossover.json"), ("claims", "claims.json")):
+        done = subprocess.run(
+            [sys.executable, str(paths.ROOT / "tools" / f"{tool}.py"), str(directory)],
+            capture_output=True, text=True, timeout=50, check=False, cwd=directory,
+        )  # fmt: skip
+        assert done.returncode == 0, (out, done.stderr)
+        lines = done.stderr.splitlines()
+        assert [line.startswith(f"{tool}: left out:") for line in lines[:2]] == [True, True]
+        assert not [line for line in lines if len(line) > 200 or "\x1b" in line or line.startswith("forged")]
+
+
+@pytest.mark.timeout(20)
+def test_an_experiment_or_a_list_of_claims_may_be_anything(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.toml")
+    for load in (load_experiment, read_claims):
+        with pytest.raises(UsageError, match="regular file"):
+            load(tmp_path / "x.toml")
+    deep, number = "a = " + "[" * 100_000, "a = " + "9" * 5000
+    for index, text in enumerate((deep, number, "a = 0x" + "f" * 5000, 'name = "\\u0000"', "\xff")):
+        place = tmp_path / f"{index}.toml"
+        place.write_bytes(text.encode("latin-1"))
+        for load in (load_experiment, read_claims):
+            with pytest.raises(UsageError) as caught:
+                load(place)
+            assert len(one_line(str(caught.value))) <= 200
+    assert len(read_claims(CLAIMS)) == 18
+
+
+EXPERIMENT = """\
+name = "x"
+question = "?"
+expected = "1m"
+repeats = 1
+duration_s = 1.0
+seed = 1
+[factors]
+"""
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        (f'impl = ["{"a" * 5000}"]', "no such strategy"),
+        ('impl = [["one_copy"]]', "expected a text"),
+        ("impl = 'one_copy'", "expected a list"),
+        ('impl = ["one_copy"]\nsize = [[1]]', "expected bytes"),
+        ('impl = ["one_copy"]\nfile = ["--"]', "not a value"),
+        ("\n".join(f"{k} = {list(range(1, 1001))}" for k in ("fields", "threads", "gate")), "100,000 points"),
+        (f"fields = {list(range(1, 1002))}", "1001 values: at most 1000"),
+    ],
+)  # fmt: skip
+def test_an_experiment_is_bounded(tmp_path: Path, factors: str, said: str) -> None:
+    place = tmp_path / "x.toml"
+    place.write_text(EXPERIMENT + factors + "\n")
+    with pytest.raises(UsageError, match=said) as caught:
+        load_experiment(place)
+    assert len(str(caught.value).removeprefix(str(place))) < 300
+
+
+def harmless(text: str) -> None:
+    for character in HARMFUL:
+        assert character not in text
+    assert "\nforged" not in text
+
+
+def test_a_watched_program_may_be_called_anything() -> None:
+    made = watched_record()
+    made["target"] = made["target"] | {"name": EVIL, "comm": EVIL}
+    made["workload"] = made["workload"] | {"command": [EVIL]}
+    made["machine"] = made["machine"] | {"kernel": EVIL, "hostname": EVIL}
+    made = ledger.derive(made)
+    made["verdict"] = {**made["verdict"], "valid": False, "reasons": [EVIL], "sentence": EVIL}
+    shown = io.StringIO()
+    render(made, verbose=True, explain=True, console=make_console(shown))
+    assert "␛[2J" in shown.getvalue()
+    assert "[red]:smile:" in shown.getvalue()
+    harmless(shown.getvalue())
+    live = io.StringIO()
+    LiveView(wanted=True, stream=live).update(made)
+    harmless(live.getvalue())
+    harmless(beginning(Target("comm", comm=EVIL), EVIL, None, there=True))
+    harmless(beginning(Target("comm", comm=EVIL), EVIL, None, there=False))
+    told = io.StringIO()
+    with Steps(EVIL, 1, stream=told) as steps:
+        steps.begin(EVIL)
+    harmless(told.getvalue())
+
+
+def test_a_record_of_such_a_name_can_be_written_and_read(tmp_path: Path) -> None:
+    made = watched_record()
+    made["target"] = made["target"] | {"name": EVIL}
+    record.write(made, tmp_path / "r.json")
+    assert record.read(tmp_path / "r.json")["target"]["name"] == EVIL
+    json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+
+
+def test_a_report_of_foreign_records() -> None:
+    blocks: list[Block] = [
+        Heading(1, EVIL, "top"), Paragraph(EVIL), Code(f"{EVIL}\n```\n# out"), Table([EVIL], [[EVIL]]),
+    ]  # fmt: skip
+    page = html.write(blocks, {})
+    harmless(page.replace("\nforged", ""))
+    assert "<b>" not in page
+    page.encode()
+    text = markdown.write(blocks)
+    harmless(text.replace("```\n# out", "").replace("\nforged", "", 1))
+    assert "\n````\n" in text
+    text.encode()
+    table = as_csv([{"=cmd": "=1+1", "n": -1, "x": EVIL}]).decode()
+    assert table.splitlines()[0] == "'=cmd,n,x"
+    assert table.splitlines()[1].startswith("'=1+1,-1,")
+    harmless(table)
+
+
+def test_the_advice_survives_foreign_crossovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "crossover.json").write_text("[" * 200_000)
+    os.mkfifo(tmp_path / "b" / "crossover.json")
+    assert read_crossovers(tmp_path, {}) is None
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_without_memory_there_is_one_line(directory: Path) -> None:
+    done = subprocess.run(
+        ["prlimit", "--as=90000000", sys.executable, str(paths.ROOT / "tools" / "claims.py"), str(directory)],
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
