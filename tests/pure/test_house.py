@@ -65,6 +65,7 @@ ROOM_OF = {
     "regular_file": "ground",
     "paths": "ground",
     "saving": "ground",
+    "rescuing": "ground",
     "launch": "ground",
     "same_machine": "ground",
     "__init__": "ground",

@@ -87,21 +87,19 @@ def _compact(value: Any) -> str:
 
 def write(record: Record, path: Path) -> None:
     """Write a record so that a reader sees the old file, the new file, or none: never half of one."""
-    data = serialise(record)
-    if path.suffix == ".gz":
-        data = _compress(data)
+    data = compressed(record) if path.suffix == ".gz" else serialise(record)
     try:
         saving.save(path, data)
     except OSError as error:
         raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
 
 
-def _compress(data: bytes) -> bytes:
+def compressed(record: Record) -> bytes:
     """gzip.compress() lets zlib write the header, which then differs between Python versions."""
-    compressed = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, mtime=0) as stream:
-        stream.write(data)
-    return compressed.getvalue()
+    made = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=made, mtime=0) as stream:
+        stream.write(serialise(record))
+    return made.getvalue()
 
 
 def read(path: Path) -> Record:

@@ -56,6 +56,12 @@ def make_directory(path: Path) -> None:
         pass
 
 
+def give_directory(path: Path) -> None:
+    """A directory that we made becomes the invoking user's."""
+    with _naming(path), _opened(path) as directory:
+        _give_directory(directory)
+
+
 def open_to_append(path: Path) -> IO[bytes]:
     """A regular file to be read and added to, made if need be; no link, whoever made it."""
     with _naming(path), _opened(path.parent) as directory:

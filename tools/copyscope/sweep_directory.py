@@ -22,6 +22,7 @@ from copyscope import record, regular_file, saving
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, Point, difference, load
 from copyscope.record import RecordError
+from copyscope.rescuing import rescue
 from copyscope.same_machine import SAME_MACHINE
 
 Record = dict[str, Any]
@@ -67,7 +68,10 @@ class SweepDirectory:
 
     def check_space(self) -> None:
         """Before a run: afterwards its measurement would be lost."""
-        free = shutil.disk_usage(self.raw).free
+        try:
+            free = shutil.disk_usage(self.raw).free
+        except OSError as error:
+            raise StopError(f"{self.raw}: {error.strerror}: choose another --out") from error
         if free < LEAST_FREE_BYTES:
             raise StopError(f"{self.raw}: {free >> 10} KiB left on this device: free some space")
 
@@ -78,7 +82,8 @@ class SweepDirectory:
         try:
             record.write(made, path)
         except RecordError as error:
-            raise StopError(f"{error}: free some space, or choose another --out") from error
+            kept = rescue({path.name: record.compressed(made)})
+            raise StopError(f"{error}: {kept}: free some space, or choose another --out") from error
         self.records[made["run"]["id"]] = path
 
     def note_failure(self, point: Point, reason: str) -> None:

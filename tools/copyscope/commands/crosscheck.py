@@ -1,9 +1,7 @@
 """tools/crosscheck.py: our instruments and other people's tools on one traffic, side by side."""
 
-import json
 import os
 import secrets
-import sys
 from dataclasses import replace
 
 from copyscope import ledger
@@ -77,10 +75,10 @@ def _crosscheck(argv: list[str]) -> int:
     )
     rows = _rows(ours(made), conductor, seed)
     invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
-    _print(title, rows, absent, invalid, args.json)
+    kept = _print(title, rows, absent, invalid, args.json)
     if raw.interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_DISAGREES if invalid or any(row.agrees is False for row in rows) else 0
+    return EXIT_DISAGREES if not kept or invalid or any(row.agrees is False for row in rows) else 0
 
 
 def _rows(mine: list[Seen], conductor: PeerConductor, seed: int) -> list[Row]:
@@ -89,12 +87,10 @@ def _rows(mine: list[Seen], conductor: PeerConductor, seed: int) -> list[Row]:
 
 def _print(
     title: str, rows: list[Row], absent: dict[str, str], invalid: list[str], target: str | None
-) -> None:
+) -> bool:
+    """Whether it is where it was to go."""
     made = {"title": title, "rows": describe(rows), "absent": absent, "invalid": invalid}
-    if target == "-":
-        json.dump(made, sys.stdout, indent=1)
-        print()
-        return
-    if target is not None:
-        keeping.write_json(made, target)
-    render_crosscheck(title, describe(rows), absent, invalid, make_console())
+    kept = target is None or keeping.write_json(made, target, "crosscheck")
+    if target != "-":
+        render_crosscheck(title, describe(rows), absent, invalid, make_console())
+    return kept

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from copyscope import record, saving
+from copyscope import record, saving, streams
+from copyscope.commands.entry import say
 from copyscope.errors import RunError
-from copyscope.record import RecordError
+from copyscope.rescuing import rescue
 from copyscope.samples import folded_stacks, of_ledger
 
 Record = dict[str, Any]
@@ -40,30 +41,41 @@ def check_json(name: str | None) -> None:
         raise RunError(f"--json: {name}: {error.strerror}: choose another file") from error
 
 
-def keep(made: Record, samples: list[Record], directory: Path) -> None:
-    """The record and the folded stacks (for any flame graph tool) of one run."""
+def keep(made: Record, samples: list[Record], directory: Path) -> bool:
+    """The record and the folded stacks (for any flame graph tool) of one run; False: they are elsewhere."""
     stem = f"{made['run']['id']}-{made['run']['started'].replace(':', '')}"
-    path = directory / f"{stem}.json"
+    folded = folded_stacks(of_ledger(samples))
+    files = {f"{stem}.json": record.serialise(made), f"{stem}.folded": folded.encode(errors="replace")}
     try:
-        record.write(made, path)
-        folded = directory / f"{stem}.folded"
-        saving.save(folded, folded_stacks(of_ledger(samples)).encode())
-    except (RecordError, OSError) as error:
-        # The table is still printed: what was measured is not lost.
-        print(f"profile: --out: {error}: free some space and use --json -", file=sys.stderr)
+        for name, data in files.items():
+            saving.save(directory / name, data)
+    except OSError as error:
+        # The table is still printed.
+        say("profile", f"--out: {directory}: cannot be written: {error.strerror}")
+        say("profile", rescue(files))
+        return False
+    return True
 
 
-def write_json(what: Record | list[Record], name: str) -> None:
-    """To a file, or with `-` to standard output. Raises RecordError."""
-    if name == "-":
+def write_json(what: Record | list[Record], name: str, command: str = "profile") -> bool:
+    """To a file, or with `-` to standard output; False: it is elsewhere, and where was said."""
+    data = record.serialise(what) if isinstance(what, dict) else _serialise_all(what)
+    try:
+        if name != "-":
+            saving.save(Path(name), data)
+            return True
         json.dump(what, sys.stdout, indent=1, sort_keys=True)
-        print()
-        return
-    path = Path(name)
-    if isinstance(what, dict):
-        record.write(what, path)
-    else:
-        try:
-            saving.save(path, (json.dumps(what, indent=1, sort_keys=True) + "\n").encode())
-        except OSError as error:
-            raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
+        print(flush=True)
+        lost = streams.failure(sys.stdout)
+        if lost is None or streams.reader_has_gone(sys.stdout):
+            return True
+        raise lost
+    except OSError as error:
+        where = "standard output" if name == "-" else name
+        say(command, f"--json: {where}: cannot be written: {error.strerror}")
+        say(command, rescue({"record.json": data}))
+        return False
+
+
+def _serialise_all(records: list[Record]) -> bytes:
+    return (json.dumps(records, indent=1, sort_keys=True) + "\n").encode()

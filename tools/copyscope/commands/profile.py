@@ -1,9 +1,11 @@
 """tools/profile.py: one run or several of one strategy, and the ledger."""
 
 import argparse
+import contextlib
 import os
 import secrets
 import signal
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from copyscope import ledger, record
@@ -56,24 +58,27 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     git, dirty = git_revision()
     console = make_console()
     records: list[Record] = []
-    interrupted = False
+    interrupted, kept = False, True
     for repeat, plan in enumerate(plans):
         title = f"{workload['impl']} over {args.topology}" + (
             f", run {repeat + 1} of {args.repeat}" if args.repeat > 1 else ""
         )
         run_id = record.run_id(None, {**workload, "topology": args.topology, "mtu": args.mtu}, repeat)
-        with Steps(
-            title, max(1, len(plan.segments)), quiet=args.quiet or args.duration * args.repeat < 2
-        ) as steps:
+        with (
+            Steps(
+                title, max(1, len(plan.segments)), quiet=args.quiet or args.duration * args.repeat < 2
+            ) as steps,
+            _kept_if_it_fails(records, args),
+        ):
             raw = Conductor(plan, steps).perform()
         identity = Identity(run_id, None, repeat, repeat, seed + repeat, git, dirty)
         made = ledger.derive(assemble(raw, workload, identity, args.frequency))
         records.append(made)
         # Files first: a reader of the table may go away at any line.
         if out is not None:
-            keeping.keep(made, (raw.collector or {}).get("samples", []), out)
+            kept &= keeping.keep(made, (raw.collector or {}).get("samples", []), out)
         if args.json and args.repeat == 1 and args.json != "-":
-            keeping.write_json(made, args.json)
+            kept &= keeping.write_json(made, args.json)
         if args.json != "-":
             render(made, verbose=args.verbose, explain=args.explain, console=console)
             if args.compare_tiers:
@@ -85,12 +90,23 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if args.repeat > 1 and args.json != "-":
         render_summary(records, console)
     if args.json == "-" or (args.json and args.repeat > 1):
-        keeping.write_json(records if args.repeat > 1 else records[0], args.json)
+        kept &= keeping.write_json(records if args.repeat > 1 else records[0], args.json)
     if interrupted:
         return EXIT_INTERRUPTED
     if args.compare_tiers and any(why_not(made) for made in records):
         return EXIT_INVALID
-    return 0 if all(made["verdict"]["valid"] for made in records) else EXIT_INVALID
+    return 0 if kept and all(made["verdict"]["valid"] for made in records) else EXIT_INVALID
+
+
+@contextlib.contextmanager
+def _kept_if_it_fails(records: list[Record], args: argparse.Namespace) -> Iterator[None]:
+    """What fails is this run: those before it are written all the same."""
+    try:
+        yield
+    except BaseException:
+        if records and args.json:
+            keeping.write_json(records, args.json)
+        raise
 
 
 def _say_kept(raw: Raw) -> None:

@@ -229,13 +229,9 @@ def keep(made: Record, seen: Seen, args: argparse.Namespace, out: Path | None) -
     """Files first: a reader of the table may go away at any line. One that fails does not lose the table."""
     kept = True
     if out is not None:
-        keeping.keep(made, (seen.collector or {}).get("samples", []), out)
+        kept = keeping.keep(made, (seen.collector or {}).get("samples", []), out)
     if args.json:
-        try:
-            keeping.write_json(made, args.json)
-        except (record.RecordError, OSError) as error:
-            kept = False
-            print(f"profile: --json: {error}", file=sys.stderr)
+        kept = keeping.write_json(made, args.json) and kept
     if args.json != "-":
         console = make_console()
         render(made, verbose=args.verbose, explain=args.explain, console=console)
