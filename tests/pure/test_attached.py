@@ -124,8 +124,10 @@ def test_a_starved_slice_widens_the_interval_and_hides_nothing() -> None:
 def test_the_text_says_when_an_interval_is_wide() -> None:
     narrow = attached_text(effect_of([0.9, 0.91, 0.9, 0.91], [1.0] * 4, [1.01] * 4))
     assert "effect seen" in narrow and "wide" not in narrow and "4 slices against 8" in narrow
-    wide = attached_text(effect_of([0.5, 1.5, 0.9, 1.1], [1.0] * 4, [2.0] * 4))
-    assert "wide: run longer" in wide and "of one CPU" in wide
+    noisy = attached_text(effect_of([0.5, 1.5, 0.9, 1.1], [1.0] * 4, [2.0] * 4))
+    assert "too noisy to tell: run longer" in noisy and "of one CPU" in noisy
+    wide = attached_text(effect_of([0.3, 0.5, 0.4, 0.6], [1.0] * 4, [1.0] * 4))
+    assert "effect seen, by an interval that is wide: run longer" in wide
     unknown = attached_text(effect_of([1.0] * 4, [1.0] * 4, []))
     assert "n/a: it had ended" in unknown and "of one CPU" in unknown
 

@@ -8,7 +8,7 @@ from typing import Any
 import builders
 import pytest
 from builders.exact import with_functions
-from copyscope import ledger
+from copyscope import ledger, overhead
 from copyscope.render.evidence import observer_lines
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,8 +171,37 @@ def test_says_when_watching_changed_more_than_it_shows() -> None:
             for side in ("sender", "receiver"):
                 segment[side]["bytes"] //= 2
     sentence = ledger.derive(raw)["verdict"]["sentence"]
-    assert "watching changed goodput by 52 %, more than this finding" in sentence
+    assert "watching changed goodput by at least 51 %, more than this finding" in sentence
     assert "watching" not in derived("one_copy")["verdict"]["sentence"]
+
+
+@pytest.mark.parametrize(
+    "low,high,word",
+    [
+        (0.97, 1.02, "no effect found"),
+        (0.90, 1.10, "no effect found"),
+        (0.874, 12.615, "too noisy to tell"),
+        (0.88, 1.01, "too noisy to tell"),
+        (0.99, 1.2, "too noisy to tell"),
+        (0.5, 0.99, "effect seen"),
+        (1.01, 3.0, "effect seen"),
+    ],
+)
+def test_an_interval_has_one_of_three_words(low: float, high: float, word: str) -> None:
+    assert overhead.found(low, high) == word
+
+
+def test_a_noisy_run_does_not_say_what_watching_changed() -> None:
+    """Median +262 %, and the interval holds that nothing changed: that is no finding, nor its absence."""
+    raw = builders.raw_record("one_copy", blocks=6)
+    speeds = iter([1, 1, 6, 6, 1, 9])
+    for segment in raw["run"]["segments"]:
+        if segment["arm"] == "ledger":
+            segment["receiver"]["bytes"] *= next(speeds)
+    full = ledger.derive(raw)
+    assert full["overhead"]["low"] <= 1 and full["overhead"]["high"] > 3
+    assert "too noisy to tell what watching changed (goodput " in full["verdict"]["sentence"]
+    assert "watching changed goodput by" not in full["verdict"]["sentence"]
 
 
 def limited(

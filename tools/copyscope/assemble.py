@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from copyscope import VERSION
+from copyscope import VERSION, machine_state
 from copyscope.samples import beside, of_ledger, to_record
 from copyscope.segments import WARM_UP
 from copyscope.taxonomy import Taxonomy
@@ -124,5 +124,8 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
         "samples": to_record(of_ledger(samples), taxonomy),
         "samples_beside": to_record(beside(samples), taxonomy),
         "loss": collector.get("loss", {}),
+        "machine_state": machine_state.readings(
+            raw.loads, machine_state.sides_cpu_ns([s for s in raw.segments if s["arm"] != WARM_UP])
+        ),
     }
     return record

@@ -22,6 +22,7 @@ from copyscope.run_plan import RunPlan
 from copyscope.segments import WARM_UP
 from copyscope.tier import Tier
 from copyscope.topology import Topology, TopologyError, open_topology
+from copyscope.watch import pace
 
 SIDES = ("sender", "receiver")
 START_S = 15.0
@@ -65,6 +66,8 @@ class Raw:
     receiver: Message | None = None
     collector: Message | None = None
     counters: dict[str, Any] = field(default_factory=dict)
+    # What the machine had done when the first measured segment began, and when the last was over.
+    loads: list[dict[str, Any]] = field(default_factory=list)
     wall_s: float = 0.0
 
 
@@ -86,10 +89,14 @@ class Conductor:
         with self._exit:
             try:
                 self._set_up()
-                if self.plan.messages is None:
-                    self._run_segments()
-                else:
-                    self._run_count()
+                self._read_load()
+                try:
+                    if self.plan.messages is None:
+                        self._run_segments()
+                    else:
+                        self._run_count()
+                finally:
+                    self._read_load()
             except KeyboardInterrupt:
                 if not self._has_measured():
                     raise
@@ -197,6 +204,10 @@ class Conductor:
             self.raw.machine["steal_percent"] = machine.steal_percent(before, machine.cpu_times())
 
     # -- measure --------------------------------------------------------------------------------------
+
+    def _read_load(self) -> None:
+        own = [self._children["collector"].pid, *(p.pid for p in self._perf.values() if p.pid is not None)]
+        self.raw.loads.append(machine.read_load(pace.own_cpu_ns(own, ended=True)))
 
     def _run_segments(self) -> None:
         for segment in self.plan.segments:

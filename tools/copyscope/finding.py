@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from copyscope import overhead
 from copyscope.cpu_time import cpu_time
 from copyscope.identities import cell, sends_nothing
 from copyscope.segments import Record, select, spliced_total, topology_name, total, why_no_ledger
@@ -134,13 +135,22 @@ def _sender_ns_per_message(record: Record) -> float | None:
 
 
 def _caution(record: Record, share: float | None) -> str:
-    ratio = record["overhead"]["ratio"]
-    if ratio is None or share is None:
+    """Of what watching changed, only what is certain: the end of the interval that is nearer to no effect."""
+    low, high = record["overhead"]["low"], record["overhead"]["high"]
+    if low is None or high is None or share is None:
         return ""
-    effect = abs(1 - ratio)
-    if effect <= share:
+    word = overhead.found(low, high)
+    if word == "too noisy to tell":
+        return f"; too noisy to tell what watching changed (goodput {change(low)} to {change(high)})"
+    certain = max(0.0, 1 - high, low - 1)
+    if certain <= share:
         return ""
     return (
-        f"; watching changed goodput by {percent(effect)}, more than this finding: "
+        f"; watching changed goodput by at least {percent(certain)}, more than this finding: "
         "measure with fewer instruments"
     )
+
+
+def change(ratio: float) -> str:
+    """A ratio as what it changed, for reading."""
+    return f"{(ratio - 1) * 100:+.0f} %"

@@ -16,6 +16,7 @@ from copyscope.functions import exact_rows, function_identities
 from copyscope.identities import byte_identities, cell, excused
 from copyscope.limit import on_cpu_share
 from copyscope.losses import losses
+from copyscope.machine_state import machine_state
 from copyscope.overhead import overhead
 from copyscope.rows import ledger_rows, stage_rows
 from copyscope.segments import (
@@ -55,6 +56,7 @@ def derive(record: Record) -> Record:
     full["zerocopy"] = zerocopy(full)
     full["loss"] = losses(record)
     full["overhead"] = overhead(record)
+    full["machine_state"] = machine_state(full)
     full["exact"] = exact_rows(full)
     full["zerocopy_life"] = zerocopy_life(full)
     found = byte_identities(full) + call_identities(full) + time_identities(full, times, gather_ns)

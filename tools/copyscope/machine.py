@@ -8,6 +8,7 @@ hold what should not be.
 import gzip
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +186,9 @@ class CpuTimes:
 
     total: int
     steal: int
+    # Spent by programs and the kernel; of it in interrupts and softirqs.
+    busy: int = 0
+    softirq: int = 0
 
 
 def cpu_times(root: Path = ROOT) -> CpuTimes:
@@ -192,7 +196,23 @@ def cpu_times(root: Path = ROOT) -> CpuTimes:
     first = (root / "proc/stat").read_text().splitlines()[0].split()
     # user nice system idle iowait irq softirq steal; guest time, which follows, is already part of user time
     ticks = [int(word) for word in first[1:9]]
-    return CpuTimes(total=sum(ticks), steal=ticks[7] if len(ticks) > 7 else 0)
+    return CpuTimes(
+        total=sum(ticks),
+        steal=ticks[7] if len(ticks) > 7 else 0,
+        busy=sum(ticks[:3]) + sum(ticks[5:7]),
+        softirq=sum(ticks[5:7]),
+    )
+
+
+def read_load(own_ns: int, root: Path = ROOT) -> dict[str, Any]:
+    """What all CPUs have done since boot, and copyscope itself (`own_ns`): one end of machine_state.py."""
+    load: dict[str, Any] = {"t_ns": time.monotonic_ns(), "own_ns": own_ns, "reason": None}
+    try:
+        times = cpu_times(root)
+    except (OSError, ValueError, IndexError) as error:
+        return load | {"reason": f"/proc/stat: {error}"}
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return load | {f"{name}_ns": getattr(times, name) * tick_ns for name in ("busy", "softirq", "steal")}
 
 
 def steal_percent(before: CpuTimes, after: CpuTimes) -> float | None:

@@ -13,9 +13,12 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from copyscope import stats
+from copyscope.machine_state import BUSY_SHARE
 
 VARIATION_GATE = 0.05
 STEAL_GATE_PERCENT = 2.0
+# What other programs may take of all CPUs.
+OTHERS_GATE = BUSY_SHARE
 # Half of the 95 % interval of the median goodput, relative to it.
 WIDTH_GATE = 0.05
 # A point that is not steady by then is not going to be.
@@ -31,6 +34,7 @@ class Sample:
     goodput_gbps: float | None
     steal_percent: float | None
     valid: bool
+    others_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ def sample(record: Mapping[str, Any]) -> Sample:
         goodput_gbps=goodput["probed"] if goodput["unprobed"] is None else goodput["unprobed"],
         steal_percent=record["machine"]["steal_percent"],
         valid=record["verdict"]["valid"],
+        others_share=(record.get("machine_state") or {}).get("others_share"),
     )
 
 
@@ -92,6 +97,14 @@ def _judge(samples: list[Sample]) -> Unsteady | None:
         reasons.append(
             f"the hypervisor took {median(steals):.1f} % of the CPU time (gate {STEAL_GATE_PERCENT:.0f} %)"
         )
+    shares = [one.others_share for one in samples if one.others_share is not None]
+    busy = bool(shares) and median(shares) > OTHERS_GATE
+    if busy:
+        reasons.append(
+            f"other programs took {100 * median(shares):.0f} % of the CPUs (gate {100 * OTHERS_GATE:.0f} %)"
+        )
     if not reasons:
         return None
-    return Unsteady(samples[0].factors, "; ".join(reasons), (wide or stolen) and len(samples) < MOST_REPEATS)
+    return Unsteady(
+        samples[0].factors, "; ".join(reasons), (wide or stolen or busy) and len(samples) < MOST_REPEATS
+    )

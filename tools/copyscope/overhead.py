@@ -11,6 +11,8 @@ from copyscope import stats
 from copyscope.segments import Record, delivered_bytes, goodput_gbps, select
 
 FEWEST_PAIRS = 3
+# An effect on goodput that matters. An interval that holds no effect and one of this size tells nothing.
+MATTERS = 0.10
 ARMS = ("ledger", "calls")
 # Where the tiers are compared, calls are timed in the segments in which functions are hooked.
 TOGETHER = "calls+functions"
@@ -46,8 +48,8 @@ def arm_effect(record: Record, arm: str) -> dict[str, Any]:
         return empty | {"reason": reason}
     if len(pairs) < FEWEST_PAIRS:
         return empty | {"reason": _why_unpaired(record, len(pairs), counts)}
-    found = stats.paired_ratio(pairs, seed=int(record["run"]["seed"]))
-    return empty | loss_of(found.value, found.interval) | {"reason": None}
+    ratio = stats.paired_ratio(pairs, seed=int(record["run"]["seed"]))
+    return empty | loss_of(ratio.value, ratio.interval) | {"reason": None}
 
 
 def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
@@ -59,6 +61,13 @@ def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
         "level": interval.level,
         "effect": 1 - ratio,
     }
+
+
+def found(low: float, high: float) -> str:
+    """What an interval of a ratio says: an effect, none that matters, or that the run was too noisy."""
+    if not low <= 1 <= high:
+        return "effect seen"
+    return "no effect found" if low >= 1 - MATTERS and high <= 1 + MATTERS else "too noisy to tell"
 
 
 def block_pairs(record: Record, arm: str) -> list[tuple[float, float]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from copyscope.finding import find_sentence
 from copyscope.limit import find_limit
+from copyscope.next_step import next_step
 from copyscope.segments import (
     SHORTEST_LEDGER_NS,
     Record,
@@ -32,15 +33,16 @@ def find_verdict(record: Record) -> dict[str, Any]:
         + too_short(record)
         + missing_hooks(record)
     )
-    return judged(reasons, find_sentence(record), find_limit(record))
+    return judged(record, reasons, find_sentence(record), find_limit(record))
 
 
-def judged(reasons: list[str], sentence: str, limit: dict[str, Any]) -> dict[str, Any]:
+def judged(record: Record, reasons: list[str], sentence: str, limit: dict[str, Any]) -> dict[str, Any]:
     """The section; a run with a reason against it says so before anything else."""
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
-    return {"valid": not reasons, "reasons": reasons, "sentence": sentence, "limit": limit}
+    step = next_step(record, reasons)
+    return {"valid": not reasons, "reasons": reasons, "next": step, "sentence": sentence, "limit": limit}
 
 
 def interrupted(record: Record) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from copyscope import VERSION
+from copyscope import VERSION, machine_state
 from copyscope.assemble import Identity, no_sampler
 from copyscope.attached import pace_section
 from copyscope.samples import to_record
@@ -78,7 +78,13 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
         "sampler": {**sampler, "taxonomy_version": taxonomy.version, "bursts": _bursts(sampler)},
         "samples": to_record(collector.get("samples", []), taxonomy),
         "loss": collector.get("loss", {}),
+        "machine_state": machine_state.readings(seen.loads, _target_cpu_ns(seen.segments)),
     }
+
+
+def _target_cpu_ns(segments: list[Row]) -> int:
+    """CPU time of the program from the first segment's beginning to the last one's end."""
+    return int(segments[-1]["clocks"][1][0] - segments[0]["clocks"][0][0]) if segments else 0
 
 
 def _bursts(sampler: Mapping[str, Any]) -> Row | None:

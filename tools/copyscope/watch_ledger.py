@@ -14,6 +14,7 @@ from copyscope.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.functions import exact_rows
 from copyscope.identities import excused
 from copyscope.losses import losses
+from copyscope.machine_state import machine_state
 from copyscope.overhead import overhead
 from copyscope.portrait import portrait
 from copyscope.rows import CONTEXTS, HOME, delivered_kib, sampled_row, silent_high_ns, with_flow
@@ -46,6 +47,7 @@ def derive(record: Record) -> Record:
     full["zerocopy"] = zerocopy(full)
     full["loss"] = losses(record)
     full["overhead"] = overhead(record) | {"attached": attached_effect(record)}
+    full["machine_state"] = machine_state(full)
     full["exact"] = exact_rows(record)
     full["zerocopy_life"] = zerocopy_life(record)
     found = watch_identities(full) + time_identities(full, times, 0) + function_identities(full)

@@ -42,7 +42,7 @@ def find_verdict(record: Record) -> dict[str, Any]:
         + too_short(record)
         + missing_hooks(record)
     )
-    return judged(reasons, find_sentence(record), find_limit(record))
+    return judged(record, reasons, find_sentence(record), find_limit(record))
 
 
 def silence(record: Record) -> list[str]:

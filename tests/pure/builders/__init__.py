@@ -18,8 +18,10 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope.assemble import side_report
+from copyscope.machine_state import readings
 
 from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
+from .parts import loads as loads
 from .parts import machine, sampled, sampler, tcp_info, topology, zero_copy_totals
 
 Record = dict[str, Any]
@@ -139,7 +141,17 @@ def raw_record(
             bytes_arm=_bytes_arm(arms, fixed_messages),
         ),
         **(COLLECTOR_DIED if "collector" in died else {}),
+        "machine_state": quiet_machine(segments),
     }
+
+
+def quiet_machine(segments: list[Record], others_ns: int = 0) -> Record:
+    """The raw section machine_state: nobody took CPU time but the sides, copyscope, and others this much."""
+    told = [segment for segment in segments if segment["arm"] != "warmup"]
+    if not told:
+        return readings([], 0)
+    sides_ns = sum(s[side]["process_cpu_ns"] for s in told for side in ("sender", "receiver"))
+    return readings(loads(told[-1]["end_ns"] - told[0]["begin_ns"], sides_ns, others_ns), sides_ns)
 
 
 # of a run without samples, and of a collector that gave no report

@@ -244,3 +244,11 @@ def machine(pmu: bool) -> dict[str, Any]:
         "memory_bytes": 8_589_934_592,
         "caches": {"l1d_bytes": 32_768, "l2_bytes": 1_048_576, "l3_bytes": 33_554_432},
     }
+
+
+def loads(wall_ns: int, sides_ns: int, others_ns: int = 0, own_ns: int = 50_000_000) -> list[dict[str, Any]]:
+    """What machine.read_load() says at both ends of a run; beside its sides others took this much."""
+    began = {"t_ns": 10**12, "busy_ns": 10**11, "softirq_ns": 10**9, "steal_ns": 0, "own_ns": 10**9}
+    spent = {"t_ns": wall_ns, "busy_ns": sides_ns + own_ns + others_ns, "own_ns": own_ns}
+    ended = {key: value + spent.get(key, 0) for key, value in began.items()}
+    return [{**reading, "reason": None} for reading in (began, ended)]

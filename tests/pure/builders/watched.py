@@ -19,7 +19,7 @@ from copyscope.watch_assemble import assemble
 from copyscope.watch_connections import Connections
 
 from .kernel import hooks
-from .parts import machine
+from .parts import loads, machine
 
 Record = dict[str, Any]
 
@@ -155,6 +155,7 @@ def seen_of(
     return SimpleNamespace(
         started="2025-01-01T00:00:00+00:00",
         segments=segments,
+        loads=loads(len(segments) * SEGMENT_NS, cpu_ns),
         errors=[],
         ended="the time was over",
         tier=choose_tier("functions" in arms, ()),

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from copyscope.overhead import found
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
@@ -145,8 +146,11 @@ def attached_text(attached: Mapping[str, Any]) -> str:
     text += f" ({attached['level'] * 100:.0f} % interval {_change(attached['low'])} to "
     text += f"{_change(attached['high'])}, {slices['attached']} slices against "
     text += f"{slices['before'] + slices['after']}): "
-    text += "no effect found" if attached["low"] <= 1 <= attached["high"] else "effect seen"
-    if attached["high"] - attached["low"] > WIDE:
+    word = found(attached["low"], attached["high"])
+    text += word
+    if word == "too noisy to tell":
+        text += ": run longer"
+    elif attached["high"] - attached["low"] > WIDE:
         text += ", by an interval that is wide: run longer"
     return text + tail
 
@@ -157,7 +161,7 @@ def _arm_text(arm: Mapping[str, Any]) -> str:
     text = f"goodput {_change(arm['ratio'])}"
     if arm["low"] is None or arm["high"] is None:
         return f"{text}, no interval ({arm['pairs']} pairs): {arm['reason']}"
-    seen = "no effect found" if arm["low"] <= 1 <= arm["high"] else "effect seen"
+    seen = found(arm["low"], arm["high"])
     interval = f"{arm['level'] * 100:.0f} % interval {_change(arm['low'])} to {_change(arm['high'])}"
     return f"{text} ({interval}, {arm['pairs']} pairs): {seen}"
 

@@ -98,17 +98,22 @@ def print_lines(lines: list[Text], console: Console) -> None:
 def headline_lines(record: Record, width: int) -> list[Text]:
     """What was run, how fast it was without instruments, and the verdict; INVALID stands above all."""
     labels = [("goodput", _goodput_text(record))]
-    return judged_lines(record["verdict"], _workload_text(record), labels, width)
+    return judged_lines(record, _workload_text(record), labels, width)
 
 
-def judged_lines(verdict: Record, title: str, labels: Sequence[tuple[str, str]], width: int) -> list[Text]:
-    """Why it is invalid, before all; what was run; what is to be known of it; the verdict."""
+def judged_lines(record: Record, title: str, labels: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """Why it is invalid, before all; what was run, and how busy the machine was; the verdict."""
     lines: list[Text] = []
+    verdict, state = record["verdict"], record.get("machine_state") or {}
     if not verdict["valid"]:
         lines += wrap("INVALID RUN: do not use these numbers", width, style="bold red")
         for reason in verdict["reasons"]:
             lines += wrap(f"  - {reason}", width, indent=4, style="red")
+        if verdict.get("next"):
+            lines += wrap(f"  next: {verdict['next']}", width, indent=4, style="red")
     lines += wrap(title, width, indent=2, style="bold")
+    if state.get("sentence"):
+        lines += wrap(state["sentence"], width, indent=2, style="yellow")
     for name, text in (*labels, ("verdict", verdict["sentence"])):
         lines += labelled(name, text, width)
     return lines

@@ -65,7 +65,7 @@ def headline_lines(record: Record, width: int) -> list[Text]:
     command = record["workload"]["command"]
     title = " ".join(command) if command else target["name"]
     labels = [("processes", processes_text(target)), ("goodput", goodput_text(record))]
-    return judged_lines(record["verdict"], f"{title}: {', '.join(parts)}", labels, width)
+    return judged_lines(record, f"{title}: {', '.join(parts)}", labels, width)
 
 
 def processes_text(target: Record) -> str:

@@ -158,15 +158,19 @@ class Watcher:
     # -- measure --------------------------------------------------------------------------------------
 
     def _run_segments(self) -> None:
-        began_ns = self._own_cpu_ns()
+        self._read_load()
         try:
             self._run_blocks()
         finally:
-            self.seen.own_cpu_ns = self._own_cpu_ns() - began_ns
+            self._read_load()
+            before, after = self.seen.loads
+            self.seen.own_cpu_ns = after["own_ns"] - before["own_ns"]
+
+    def _read_load(self) -> None:
+        self.seen.loads.append(machine.read_load(self._own_cpu_ns()))
 
     def _own_cpu_ns(self) -> int:
-        children = (self.collector, self._followed.perf)
-        pids = [child.pid for child in children if child is not None and child.pid is not None]
+        pids = [child.pid for child in (self.collector, self._followed.perf) if child and child.pid]
         return pace.own_cpu_ns(pids, ended=self.command is None)
 
     def _run_blocks(self) -> None:

@@ -106,3 +106,5 @@ class Seen:
     before: list[Reading] = field(default_factory=list)
     after: list[Reading] = field(default_factory=list)
     own_cpu_ns: int | None = None
+    # What the machine had done when the first segment began, and when the last was over.
+    loads: list[dict[str, Any]] = field(default_factory=list)

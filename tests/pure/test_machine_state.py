@@ -1,0 +1,147 @@
+"""How busy the machine was while a run was measured: what is taken from what, when it matters, what to do."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+from builders.watched import watched_record
+from copyscope import ledger, machine, noise
+from copyscope.machine_state import readings
+from copyscope.next_step import next_step
+from copyscope.render import terminal
+from rich.console import Console
+
+Record = dict[str, Any]
+WALL_NS = 4_000_000_000  # of two CPUs
+SIDES_NS = 3_000_000_000
+STAT = "cpu  {user} 0 {system} {idle} 7 0 {softirq} {steal} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+
+
+def busy_record(others_ns: int, wall_ns: int = WALL_NS, **options: Any) -> Record:
+    raw = builders.raw_record("one_copy", **options)
+    raw["machine_state"] = readings(builders.loads(wall_ns, SIDES_NS, others_ns), SIDES_NS)
+    return raw
+
+
+def screen(full: Record) -> str:
+    out = io.StringIO()
+    terminal.render(full, verbose=False, explain=False, console=Console(file=out, width=100))
+    return out.getvalue()
+
+
+def test_what_nobody_else_accounts_for_is_of_others(tmp_path: Path) -> None:
+    """Ticks of 10 ms: 300 of programs, 40 of the kernel, 60 of softirq; iowait and idle are no work."""
+    stat = tmp_path / "proc" / "stat"
+    stat.parent.mkdir()
+    loads = []
+    for user, system, softirq, steal in ((1000, 100, 10, 5), (1300, 140, 70, 9)):
+        stat.write_text(STAT.format(user=user, system=system, idle=5000, softirq=softirq, steal=steal))
+        loads.append(machine.read_load(user * 1000, tmp_path) | {"t_ns": user * 10**7})
+    section = readings(loads, 1_000_000_000)
+    assert (section["busy_ns"], section["softirq_ns"], section["steal_ns"]) == (
+        4 * 10**9,
+        6 * 10**8,
+        4 * 10**7,
+    )
+    assert (section["own_ns"], section["wall_ns"], section["reasons"]) == (300_000, 3 * 10**9, {})
+    stat.unlink()
+    gone = readings([machine.read_load(1, tmp_path), machine.read_load(2, tmp_path)], 1)
+    assert gone["busy_ns"] is None and gone["own_ns"] == 1
+    assert "No such file" in gone["reasons"]["busy_ns"]
+
+
+def test_a_quiet_machine_is_not_mentioned() -> None:
+    full = ledger.derive(busy_record(0))
+    state = full["machine_state"]
+    assert (state["others_share"], state["steal_share"], state["sentence"]) == (0.0, 0.0, None)
+    assert "machine" not in screen(full).split("COPY LEDGER")[0]
+
+
+def test_two_busy_loops_are_named_near_the_top() -> None:
+    """Others had 3.84 of 8 s of CPU time: 48 %."""
+    full = ledger.derive(busy_record(3_840_000_000))
+    assert full["machine_state"]["others_share"] == pytest.approx(0.48, abs=0.01)
+    top = " ".join(screen(full).split("COPY LEDGER")[0].split())
+    assert "machine busy: others took 48 % of the CPUs; segments varied by 0 %: " in top
+    assert "repeat when idle, or --duration 12" in top
+
+
+def test_softirq_work_beside_the_sides_is_the_runs_own() -> None:
+    raw = busy_record(10**9)
+    raw["machine_state"]["softirq_ns"] = 10**9
+    state = ledger.derive(raw)["machine_state"]
+    beside_ns = ledger.derive(raw)["sides"]["other"]["cpu_ns"] * WALL_NS / (3 * builders.SEGMENT_NS)
+    assert 0 < beside_ns < 10**9
+    assert state["others_ns"] == pytest.approx(10**9 - beside_ns, rel=0.01)
+
+
+def test_the_hypervisor_and_unsteady_segments_are_named() -> None:
+    raw = busy_record(0)
+    raw["machine_state"]["steal_ns"] = 400_000_000
+    assert "the hypervisor took 5 % of their time" in ledger.derive(raw)["machine_state"]["sentence"]
+    raw = busy_record(0)
+    factors = iter([1, 4, 1])
+    for segment in raw["run"]["segments"]:
+        if segment["arm"] == "unprobed":
+            segment["receiver"]["bytes"] *= next(factors)
+    state = ledger.derive(raw)["machine_state"]
+    assert state["spread_share"] == pytest.approx(3**0.5 / 2)  # of 1, 4, 1: 1.732 about 2
+    assert state["sentence"] == "unsteady: segments varied by 87 %: repeat, or --duration 12"
+
+
+@pytest.mark.parametrize("raw", [builders.raw_record("one_copy"), watched_record()])
+def test_an_older_record_has_no_readings_and_says_so(raw: Record) -> None:
+    del raw["machine_state"]
+    state = ledger.derive(raw)["machine_state"]
+    assert state["others_share"] is None and "older" in state["reasons"]["others_share"]
+    assert state["spread_share"] is not None
+    assert set(state["reasons"]) == {key for key, value in state.items() if value is None}
+
+
+def test_a_watched_program_has_the_same_line() -> None:
+    raw = watched_record()
+    wall_ns = raw["machine_state"]["wall_ns"]
+    assert ledger.derive(raw)["machine_state"]["sentence"] is None
+    raw["machine_state"]["busy_ns"] += wall_ns
+    sentence = ledger.derive(raw)["machine_state"]["sentence"]
+    assert sentence.startswith("machine busy: others took 50 % of the CPUs")
+
+
+@pytest.mark.parametrize(
+    "reason,step",
+    [
+        ("identity sent_bytes: 1 is not 2 bytes", "repeat when idle, or --duration 12"),
+        ("loss: calls_task_map_full: 3 of an unknown number", "repeat when idle, or --duration 12"),
+        ("interrupted before its end", "run it once more, to its end"),
+        ("hook send: missing", "doctor"),
+        ("sender: memlock", "mend what the first reason names"),
+    ],
+)
+def test_an_invalid_run_ends_with_what_to_do(reason: str, step: str) -> None:
+    full = ledger.derive(busy_record(3_840_000_000))
+    assert step in next_step(full, [reason])
+    quiet = ledger.derive(busy_record(0))
+    assert "idle" not in next_step(quiet, [reason]) and next_step(quiet, [reason])
+    assert next_step(full, []) == "" == full["verdict"]["next"]
+
+
+def test_the_step_stands_below_the_reasons() -> None:
+    raw = busy_record(3_840_000_000)
+    raw["counters"]["receiver"]["task-clock"]["value"] -= 90_000_000 * 3
+    full = ledger.derive(raw)
+    assert not full["verdict"]["valid"]
+    shown = screen(full)
+    assert (
+        shown.index("INVALID") < shown.index("next: machine busy: repeat when idle") < shown.index("verdict")
+    )
+
+
+def test_a_sweep_marks_points_that_were_measured_beside_others() -> None:
+    runs = [ledger.derive(busy_record(others)) for others in (0, 3_840_000_000, 3_840_000_000)]
+    assert noise.find_unsteady(noise.sample(run) for run in runs[:1] * 3) == []
+    (found,) = noise.find_unsteady(noise.sample(run) for run in runs)
+    assert "other programs took 48 % of the CPUs (gate 10 %)" in found.reason and found.wants_more
