@@ -4,6 +4,8 @@
 
 const volatile __u32 watch_follow = 1;
 const volatile char watch_comm[WATCH_COMM];
+/* Who started the collector: what it starts are its helpers, whatever they are called. */
+const volatile __u32 watch_master;
 
 __u64 watch_totals[WATCH_TOTAL_CNT];
 
@@ -40,7 +42,7 @@ int BPF_PROG(on_process_exec, struct task_struct *task)
 {
 	char comm[WATCH_COMM];
 
-	if (!watch_comm[0])
+	if (!watch_comm[0] || (__u32)BPF_CORE_READ(task, real_parent, tgid) == watch_master)
 		return 0;
 	bpf_get_current_comm(comm, sizeof(comm));
 	for (int i = 0; i < WATCH_COMM; i++) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -27,6 +28,7 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 	skel->rodata->watch_cgroup_level = watch->cgroup_level;
 	skel->rodata->watch_netns = watch->netns;
 	skel->rodata->watch_follow = watch->follow;
+	skel->rodata->watch_master = getppid();
 	shape__configure(skel);
 	memcpy((char *)skel->rodata->watch_comm, watch->comm, sizeof(watch->comm));
 }

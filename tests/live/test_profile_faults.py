@@ -69,12 +69,13 @@ def test_a_side_that_dies_is_named_and_the_rest_is_kept(role: str, tmp_path: Pat
     assert left_after_a_second(before) == []
 
 
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_keeps_what_was_measured(number: signal.Signals, tmp_path: Path) -> None:
     before = traces()
     run = start("--duration", "20", "--out", str(tmp_path))
     wait_until_it_measures(run)
-    time.sleep(2.5)
-    run.send_signal(signal.SIGINT)
+    time.sleep(2.0)
+    run.send_signal(number)
     shown, _ = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 130
     assert "interrupted" in shown and "Traceback" not in shown

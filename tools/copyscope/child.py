@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from copyscope.errors import RunError, UsageError
@@ -19,6 +20,9 @@ from copyscope.errors import RunError, UsageError
 Message = dict[str, Any]
 
 ANSWER_S = 10.0
+# A program that somebody has stopped answers nobody: that is seen sooner than the time for an answer is over.
+LOOK_S = 1.0
+STOPPED_LOOKS = 2
 
 
 class Child:
@@ -28,6 +32,8 @@ class Child:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end())
         self._pending = b""
+        # Events that were asked for and not read yet: whoever is interrupted leaves one in the pipe.
+        self._unread: list[str] = []
         try:
             # A session of its own: Ctrl-C is for us, and we then end it in order.
             self.process = subprocess.Popen(
@@ -56,7 +62,10 @@ class Child:
     def fileno(self) -> int:
         return self._stdout.fileno()
 
-    def send(self, line: str) -> None:
+    def send(self, line: str, event: str | None = None) -> None:
+        """Send a command; `event` is what it will be answered with, to be expected later."""
+        if event is not None:
+            self._unread.append(event)
         try:
             self._stdin.write(line.encode() + b"\n")
         except OSError:
@@ -64,20 +73,27 @@ class Child:
 
     def ask(self, line: str, event: str, timeout_s: float = ANSWER_S) -> Message:
         """Send a command and wait for its answer."""
-        self.send(line)
+        self.send(line, event)
         return self.expect(event, timeout_s)
 
     def expect(self, event: str, timeout_s: float = ANSWER_S) -> Message:
-        """The next message, which must be this event; an error event raises RunError with its text."""
+        """The next message, which must be this event; an error event raises RunError with its text.
+
+        Answers to questions whose asker was interrupted come first, and are passed over.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             message = self._read(deadline)
-            if message["event"] == event:
+            said = message["event"]
+            late = said in self._unread
+            if late:
+                self._unread.remove(said)
+            if said == event:
                 return message
-            if message["event"] == "error":
+            if said == "error":
                 raise RunError(f"{self.name}: {message['message']}")
-            if message["event"] != "finished":  # a fixed count may be reached at any moment
-                raise RunError(f"{self.name}: unexpected answer {message['event']!r} instead of {event!r}")
+            if said != "finished" and not late:  # a fixed count may be reached at any moment
+                raise RunError(f"{self.name}: unexpected answer {said!r} instead of {event!r}")
 
     def errors(self) -> str:
         """What it wrote to stderr so far."""
@@ -85,10 +101,21 @@ class Child:
         return self._errors.read().decode(errors="replace").strip()
 
     def _read(self, deadline: float) -> Message:
+        looks = 0
         while b"\n" not in self._pending:
-            ready, _, _ = select.select([self._stdout], [], [], max(0.0, deadline - time.monotonic()))
+            left_s = deadline - time.monotonic()
+            ready, _, _ = select.select([self._stdout], [], [], max(0.0, min(left_s, LOOK_S)))
             if not ready:
-                raise RunError(f"{self.name}: no answer in time: {self.errors() or 'it is still running'}")
+                looks = looks + 1 if self._is_stopped() else 0
+                if looks == STOPPED_LOOKS:
+                    raise RunError(
+                        f"{self.name}: no answer: somebody has stopped process {self.pid} (SIGSTOP)"
+                    )
+                if left_s <= 0:
+                    raise RunError(
+                        f"{self.name}: no answer in time: {self.errors() or 'it is still running'}"
+                    )
+                continue
             chunk = os.read(self._stdout.fileno(), 1 << 20)
             if not chunk:
                 self._fail(deadline)
@@ -96,6 +123,13 @@ class Child:
         line, self._pending = self._pending.split(b"\n", 1)
         message: Message = json.loads(line)
         return message
+
+    def _is_stopped(self) -> bool:
+        try:
+            # proc_pid_stat(5): the state follows the name, which may hold anything.
+            return Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
+        except OSError:
+            return False
 
     def _fail(self, deadline: float) -> None:
         """It is gone: say how, in its own words where there are any."""

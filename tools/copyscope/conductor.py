@@ -141,7 +141,7 @@ class Conductor:
                 self._perf[side] = self._exit.enter_context(PerfStat(self._children[side].pid, events=events))
                 self._perf[side].start()
         # veth and friends are loaded by now, so that their functions have names.
-        collector.send("symbols")
+        collector.send("symbols", "symbols")
         self._mark()
         if plan.messages is None:
             began_ns = self._children["sender"].ask("go", "going")["t_ns"]

@@ -1,7 +1,9 @@
 """How every command ends: one line for what went wrong, and the exit status that is documented."""
 
+import signal
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
@@ -15,6 +17,7 @@ INTERRUPTED = 130
 
 def run(command: str, job: Callable[[], int], interrupted: str = "interrupted") -> int:
     """The status of a job, or of what stopped it: 2 wrong usage, 130 Ctrl-C, else 1 or the error's own."""
+    end_in_order()
     try:
         return job()
     except UsageError as error:
@@ -36,6 +39,18 @@ def run(command: str, job: Callable[[], int], interrupted: str = "interrupted") 
         say(command, interrupted)
         return INTERRUPTED
     return FAILED
+
+
+def end_in_order() -> None:
+    """SIGTERM, and SIGHUP of a terminal that goes, end it as Ctrl-C does: what was measured is kept."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # nohup(1) has SIGHUP ignored: whoever did that wants to go on.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(_signum: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def say(command: str, text: str) -> None:

@@ -4,9 +4,8 @@ import argparse
 import contextlib
 import os
 import secrets
-import signal
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from copyscope import ledger, record
 from copyscope.assemble import Identity, assemble
@@ -32,7 +31,6 @@ EXIT_INTERRUPTED = 130
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 valid, 1 failed or invalid, 2 usage, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _terminate)
     return entry.run("profile", lambda: _choose(argv), "interrupted before anything was measured")
 
 
@@ -115,7 +113,3 @@ def _say_kept(raw: Raw) -> None:
     print(visible(f"kept: {', '.join(raw.kept.names)}"))
     for line in (*raw.kept.look, *raw.kept.delete):
         print(visible(f"  {line}"))
-
-
-def _terminate(_signum: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt

@@ -3,10 +3,9 @@
 import argparse
 import json
 import os
-import signal
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from copyscope import paths
 from copyscope.arguments import UsageParser
@@ -64,7 +63,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 all valid, 1 failed or invalid ones, 2 usage, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _terminate)
     return entry.run(
         "sweep", lambda: _sweep(parser().parse_args(argv), argv), "interrupted before the first run"
     )
@@ -149,7 +147,3 @@ def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namesp
 
 def _print_json(what: dict[str, Any]) -> None:
     print(json.dumps(what, indent=1, sort_keys=True))
-
-
-def _terminate(_signum: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt

@@ -6,15 +6,16 @@ import os
 import secrets
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from copyscope import advice, gate, ledger, record, regular_file
+from copyscope import advice, gate, ledger, record, regular_file, streams
 from copyscope.assemble import Identity
 from copyscope.build import build_if_stale, git_revision
-from copyscope.commands import keeping
+from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
-from copyscope.errors import RunError
+from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import visible
 from copyscope.paths import host_results
 from copyscope.plan import (
@@ -82,33 +83,50 @@ def main(argv: list[str]) -> int:
             there = watcher.is_watching()
             print(beginning(target, section["name"], args.duration, there=there), file=sys.stderr)
 
-    def show(watcher: Watcher) -> None:
-        if args.live:
-            view.update(window.record(watcher.seen, watcher.collector.ask("samples", "samples")))
-
-    with Watcher(make_plan(args, target, seed), begin, show) as watcher:
-        with view:
-            seen = watcher.perform()
-        if watcher.command is not None:
-            watcher.command.show()
+    made: Record | None = None
+    kept, failed = False, 0
+    with Watcher(make_plan(args, target, seed), begin, partial(show, view=view, window=window)) as watcher:
         try:
+            with view:
+                seen = watcher.perform()
+            if watcher.command is not None:
+                watcher.command.show()
             made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
             if args.advise:
-                machine = made["machine"]
-                crossovers = read_crossovers(host_results(machine["hostname"]), machine)
-                made["advice"] = advice.advise(made, crossovers)
+                add_advice(made)
             kept = keep(made, seen, args, out)
             sys.stdout.flush()
             if command and seen.status is None and not args.quiet:
-                print(f"profile: measured; {section['name']} goes on: {AFTER}", file=sys.stderr)
+                entry.say("profile", f"measured; {section['name']} goes on: {AFTER}")
+        except RunError as error:
+            if watcher.command is None or not watcher.command.released or isinstance(error, NotStartedError):
+                raise
+            failed = error.status
+            goes_on = watcher.command.poll() is None
+            entry.say("profile", f"{error}" + (f"; {section['name']} goes on: {AFTER}" if goes_on else ""))
         finally:
-            # Whatever became of the report, the command is not ours to end.
+            # Whatever became of the measurement and its report, the command is not ours to end.
             status = watcher.wait_for_command()
-    if status:
-        return status
+    if status or made is None:
+        return status or failed
     if args.compare_tiers and why_not(made):
         return 1
     return 0 if kept and made["verdict"]["valid"] else 1
+
+
+def show(watcher: Watcher, *, view: LiveView, window: Window) -> None:
+    """One more picture; when nobody looks any more the measurement ends, and the command goes on."""
+    if not view.wanted:
+        return
+    view.update(window.record(watcher.seen, watcher.collector.ask("samples", "samples")))
+    sys.stdout.flush()
+    if streams.reader_has_gone(sys.stdout):
+        watcher.end("whoever read its output has gone")
+
+
+def add_advice(made: Record) -> None:
+    machine = made["machine"]
+    made["advice"] = advice.advise(made, read_crossovers(host_results(machine["hostname"]), machine))
 
 
 def beginning(target: Target, name: str, duration_s: float | None, *, there: bool) -> str:

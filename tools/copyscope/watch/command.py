@@ -11,19 +11,22 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from copyscope.errors import NotStartedError
-from copyscope.topology import invoking_user
+from copyscope.topology import WorkloadUser, invoking_user
 from copyscope.watch.printed import Output, Printed
 
 # How soon one sees what the command prints while we wait for its end.
 SHOW_EVERY_S = 0.25
 SLEEP_S = 60.0
 RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Python ignores these for itself, and exec(2) would pass that on.
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class HeldCommand:
     """A child that waits for release() before it becomes the command.
 
-    It stays in our process group and terminal, so that Ctrl-C reaches it as it would without us.
+    It stays in our process group and terminal, so that Ctrl-C reaches it as it would without us. Once it was
+    released it is the user's: whatever becomes of us or of the measurement, nothing here ends it.
     """
 
     def __init__(self, argv: Sequence[str], output: Output = "own") -> None:
@@ -59,6 +62,11 @@ class HeldCommand:
             self.status = 127
             raise NotStartedError(self.argv[0], int(said))
 
+    @property
+    def released(self) -> bool:
+        """Whether it may run: nobody's but the user's from then on."""
+        return self._gate < 0
+
     def poll(self) -> int | None:
         """Its exit status (128 + signal when one killed it), or None while it runs."""
         if self.status is None:
@@ -70,14 +78,19 @@ class HeldCommand:
 
     def send(self, number: int, children: Iterable[int] = ()) -> None:
         """A signal, while it runs; before that there is nobody yet who could do something about it."""
-        if self._gate >= 0 or self.status is not None:
+        if not self.released or self.status is not None:
             return
         for pid in {self.pid, *children}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def wait(self, sleep: Callable[[float, int], object]) -> int:
-        """Its exit status, however long it takes. `sleep`: for so long, or until this process ends."""
+    def wait(self, sleep: Callable[[float, int], object]) -> int | None:
+        """Its exit status, however long it takes; None of one that was never released.
+
+        `sleep`: for so long, or until this process ends.
+        """
+        if not self.released:
+            return None
         while (status := self.poll()) is None:
             sleep(SHOW_EVERY_S if self._printed is not None else SLEEP_S, self.pid)
             self.show()
@@ -100,22 +113,41 @@ class HeldCommand:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Of a run that failed nothing is left behind; after any other the command has ended."""
-        self._close_gate()
-        if self.status is None and self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self.status = 128 + signal.SIGKILL
+        """One that was never released ends here; any other lives as long as it likes."""
+        if not self.released:
+            self._close_gate()
+            if self.poll() is None:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                self.status = 128 + signal.SIGKILL
+        self.poll()
         self.show()
         if self._failure >= 0:
             os.close(self._failure)
             self._failure = -1
 
 
+def environment_of(user: WorkloadUser) -> dict[str, str]:
+    """Whose home and name: sudo has put root's there."""
+    if not user.known:
+        return {"HOME": "/", "USER": str(user.uid), "LOGNAME": str(user.uid)}
+    entry = pwd.getpwuid(user.uid)
+    return {
+        "HOME": entry.pw_dir,
+        "USER": entry.pw_name,
+        "LOGNAME": entry.pw_name,
+        "SHELL": entry.pw_shell or "/bin/sh",
+    }
+
+
 def _become(argv: Sequence[str], gate: int, failure: int) -> NoReturn:
     """In the child: wait, drop privileges, exec. Never returns."""
     try:
         for number in RESET:
+            # What whoever started us has it ignore (nohup(1)) it ignores without us, too.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        for number in IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         # The name that exec will give it: it may have ended before anybody can ask for that.
         Path("/proc/self/comm").write_bytes(os.fsencode(Path(argv[0]).name))
@@ -128,6 +160,7 @@ def _become(argv: Sequence[str], gate: int, failure: int) -> NoReturn:
             if user.known:
                 os.initgroups(pwd.getpwuid(user.uid).pw_name, user.gid)
             os.setuid(user.uid)
+            os.environ.update(environment_of(user))
         os.execvp(argv[0], list(argv))
     except OSError as error:
         os.write(failure, str(error.errno).encode())

@@ -67,12 +67,14 @@ class Watcher:
             self._set_up()
             try:
                 self._run_segments()
+                self._look_at_connections()
             except RunError as error:
+                # Nobody is asked again who may have gone.
+                self.seen.errors.append(str(error))
+                self._stop.because("the collector failed")
                 if not self.seen.segments:
                     raise
-                self.seen.errors.append(str(error))
             self.seen.ended = self._stop.reason or self.seen.ended
-            self._look_at_connections()
             self._collect_reports()
         self._stop.measured = True
         if self.command is not None:
@@ -85,8 +87,12 @@ class Watcher:
         return bool(self._followed.pids)
 
     def wait_for_command(self) -> int | None:
-        """Its exit status; None without one. Signals are still passed on."""
+        """Its exit status; None without one, or of one that never began. Signals are still passed on."""
         return None if self.command is None else self.command.wait(self._stop.sleep)
+
+    def end(self, reason: str) -> None:
+        """Let the measurement end here, in order."""
+        self._stop.because(reason)
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +115,8 @@ class Watcher:
             target.started.append(self.command.pid)
         listening = self._instruments if self.command is None else self._exit
         listening.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
-        self._choose_tier(self.collector.expect("ready", START_S)["hooks"])
+        hooks = self.collector.expect("ready", START_S)["hooks"]
+        self.plan, self.seen.tier = self.plan.on_this_kernel(hooks)
         plan = self.plan
         self.collector.ask("symbols", "symbols", START_S)
         self._followed = Followed(plan, self.seen, self.collector, self._instruments)
@@ -122,13 +129,10 @@ class Watcher:
             self.collector.ask("open sampler", "opened", ASK_S)
             self.collector.ask("close", "closed", ASK_S)
         self.seen.machine = machine.describe(self._namespace())
-        self._read_limits()
+        processes.put_memlock(self.seen.machine, self._followed.pids)
         self._instruments.callback(self._record_steal, steal_before)
         self._describe()
         self._look_at_connections()
-
-    def _choose_tier(self, hooks: list[dict[str, Any]]) -> None:
-        self.plan, self.seen.tier = self.plan.on_this_kernel(hooks)
 
     def _unwatched(self) -> list[pace.Reading]:
         """How fast the program goes with nothing attached; a command of ours has no such time."""
@@ -141,15 +145,6 @@ class Watcher:
         if self.plan.target.netns is not None:
             return path.Namespace(self.plan.target.netns, pid)
         return path.Namespace(Path(f"/proc/{'self' if pid is None else pid}/ns/net"), pid)
-
-    def _read_limits(self) -> None:
-        """The memlock limit is the program's, not ours."""
-        pid = min(self._followed.pids, default=None)
-        if pid is not None and self.seen.machine is not None:
-            memlock_bytes, why = processes.memlock(pid)
-            self.seen.machine["limits"]["memlock_bytes"] = memlock_bytes
-            if memlock_bytes is None:
-                self.seen.machine["reasons"]["limits.memlock_bytes"] = why
 
     def _record_steal(self, before: Any) -> None:
         if self.seen.machine is not None:
@@ -309,7 +304,7 @@ class Watcher:
         try:
             self.seen.collector = self.collector.ask("report", "report", STOP_S)
         except RunError as error:
-            self.seen.errors.append(str(error))
+            self.seen.errors += [str(error)] * (str(error) not in self.seen.errors)
         if self.seen.before:
             # With it goes all that was attached.
             self.collector.end()

@@ -3,12 +3,14 @@
 Everything here may race with the end of a process: one that is gone has no row, and is no error.
 """
 
+import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PROC = Path("/proc")
 COMM_MAX = 15  # TASK_COMM_LEN - 1
@@ -60,7 +62,10 @@ def all_processes() -> list[Process]:
 
 
 def with_descendants(roots: Iterable[int]) -> set[int]:
-    """The processes and everything that they, or their children, have started and that still lives."""
+    """The processes and everything that they, or their children, have started and that still lives.
+
+    But never this one, nor through it its helpers: whoever watches is not watched.
+    """
     children: dict[int, list[int]] = defaultdict(list)
     for process in all_processes():
         children[process.parent].append(process.pid)
@@ -68,15 +73,20 @@ def with_descendants(roots: Iterable[int]) -> set[int]:
     waiting = list(roots)
     while waiting:
         pid = waiting.pop()
-        if pid not in found:
+        if pid not in found and pid != os.getpid():
             found.add(pid)
             waiting += children[pid]
     return {pid for pid in found if is_alive(pid)}
 
 
 def named(comm: str) -> set[int]:
-    """The processes with this name, which the kernel cuts to 15 characters."""
-    return {p.pid for p in all_processes() if p.comm == comm[:COMM_MAX] and p.alive and not p.kernel}
+    """The processes with this name, which the kernel cuts to 15 characters; not we, nor our helpers."""
+    own, wanted = os.getpid(), comm[:COMM_MAX]
+    return {
+        p.pid
+        for p in all_processes()
+        if p.comm == wanted and p.alive and not p.kernel and own not in (p.pid, p.parent)
+    }
 
 
 def in_cgroup(path: Path) -> set[int]:
@@ -129,6 +139,15 @@ def memlock(pid: int) -> tuple[int | None, str]:
         return None, "it has CAP_IPC_LOCK: the limit does not hold for it"
     match = re.search(r"^Max locked memory\s+(\d+)", limits, re.MULTILINE)
     return (int(match[1]), "") if match else (None, "unlimited")
+
+
+def put_memlock(machine: dict[str, Any], pids: Collection[int]) -> None:
+    """The memlock limit of a machine section is the program's, not ours."""
+    if pids:
+        memlock_bytes, why = memlock(min(pids))
+        machine["limits"]["memlock_bytes"] = memlock_bytes
+        if memlock_bytes is None:
+            machine["reasons"]["limits.memlock_bytes"] = why
 
 
 def _threads(pid: int) -> list[Path]:

@@ -59,7 +59,9 @@ class Stop:
     def listen(self, command: HeldCommand | None, children: Callable[[], set[int]]) -> Callable[[], None]:
         """From now on signals end the measurement in order. Returns what undoes this."""
         ending = ENDING if command is not None else (*ENDING, signal.SIGHUP)
-        taken = (*ENDING, *PASSED_ON) if command is not None else ending
+        both = (*ENDING, *PASSED_ON) if command is not None else ending
+        # nohup(1) has it ignored: whoever did that wants to go on.
+        taken = [n for n in both if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
         before = {number: signal.getsignal(number) for number in taken}
         in_foreground = is_in_foreground()
         before_wakeup = signal.set_wakeup_fd(self._tell.fileno(), warn_on_full_buffer=False)

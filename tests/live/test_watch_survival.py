@@ -1,0 +1,88 @@
+"""The user's command lives on, and what was measured is kept, whatever becomes of the measurement."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from copyscope import paths
+from copyscope.watch import processes
+from profiling import LAUNCH, SLOW, is_root, left_after_a_second, traces
+from programs import SAMPLED, running
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
+
+
+def launch(done: Path, record: Path, *options: str, **streams: object) -> subprocess.Popen[bytes]:
+    command = ["sh", "-c", f"sleep {3 * SLOW}; touch {done}; exit 7"]
+    argv = [*LAUNCH, *SAMPLED, *options, "--json", str(record), "--", *command]
+    return subprocess.Popen(argv, stderr=subprocess.PIPE, **streams)  # type: ignore[call-overload, no-any-return]
+
+
+def child_of(run: subprocess.Popen[bytes], name: str) -> int:
+    deadline = time.monotonic() + 20 * SLOW
+    while time.monotonic() < deadline:
+        for process in processes.all_processes():
+            if process.parent == run.pid and process.comm == name:
+                return process.pid
+        time.sleep(0.02)
+    raise AssertionError(f"no {name} was started")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_collector_that_is_gone_costs_its_part_alone(number: signal.Signals, tmp_path: Path) -> None:
+    before = traces()
+    done, record = tmp_path / "done", tmp_path / "record.json"
+    run = launch(done, record, stdout=subprocess.DEVNULL)
+    collector = child_of(run, paths.COLLECTOR.name)
+    assert run.stderr is not None and b"watching sh" in run.stderr.readline()
+    time.sleep(1.5 * SLOW)
+    began = time.monotonic()
+    os.kill(collector, number)
+    run.communicate(timeout=30 * SLOW)
+    assert run.returncode == 7 and done.exists()
+    assert time.monotonic() - began < 10 * SLOW
+    kept = json.loads(record.read_text())
+    assert len(kept["run"]["segments"]) >= 3 and not kept["verdict"]["valid"]
+    (error,) = kept["run"]["errors"]
+    assert number.name in error and kept["target"]["ended"] == "the collector failed"
+    assert left_after_a_second(before) == []
+
+
+@pytest.mark.parametrize("reader", ["gone", "full"])
+def test_nobody_who_reads_the_screen_costs_neither_command_nor_record(reader: str, tmp_path: Path) -> None:
+    done, record = tmp_path / "done", tmp_path / "record.json"
+    with Path("/dev/full").open("wb") as full:
+        run = launch(done, record, "--live", stdout=full if reader == "full" else subprocess.PIPE)
+    if run.stdout is not None:  # | head -1
+        assert run.stdout.readline()
+        run.stdout.close()
+    assert run.stderr is not None
+    said = run.stderr.read().decode()
+    assert run.wait(30 * SLOW) == 7 and done.exists() and "Traceback" not in said
+    kept = json.loads(record.read_text())
+    assert kept["run"]["segments"] and kept["run"]["errors"] == []
+    if reader == "gone":
+        assert kept["target"]["ended"] == "whoever read its output has gone"
+    else:
+        assert "profile: standard output: No space left on device" in said
+
+
+def test_a_helper_that_is_called_like_the_target_is_not_watched(tmp_path: Path) -> None:
+    """perf is started, by its name, while programs of this name are looked for."""
+    shutil.copy("/bin/sleep", tmp_path / "perf")
+    argv = [*LAUNCH, "--quiet", *SAMPLED, "--comm", "perf", "--duration", "1", "--json", "-"]
+    with running([str(tmp_path / "perf"), str(20 * SLOW)]) as process:
+        time.sleep(0.2)
+        run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        helper = child_of(run, "perf")
+        shown, _ = run.communicate(timeout=30 * SLOW)
+    watched = {row["pid"] for row in json.loads(shown)["target"]["pids"]}
+    assert process.pid in watched and not watched & {helper, run.pid}

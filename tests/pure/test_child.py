@@ -1,0 +1,52 @@
+"""Programs of ours that are asked by lines: late answers, and programs that somebody has stopped."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from copyscope.child import Child
+from copyscope.errors import RunError
+
+# Answers `open` late, and everything else at once.
+SLOW_TO_OPEN = """
+import json, sys, time
+events = {"open": "opened", "close": "closed", "report": "report"}
+for number, line in enumerate(sys.stdin):
+    word = line.strip()
+    if word == "open":
+        time.sleep(0.4)
+    print(json.dumps({"event": events[word], "number": number}), flush=True)
+"""
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    made = Child("collector", [sys.executable, "-c", SLOW_TO_OPEN])
+    yield made
+    made.end()
+
+
+def test_who_was_interrupted_leaves_no_answer_for_the_next(child: Child) -> None:
+    """An interrupted question is answered all the same: the next one must not take that for its own."""
+    with pytest.raises(RunError, match="no answer in time"):
+        child.ask("open", "opened", 0.05)
+    assert child.ask("close", "closed")["number"] == 1
+    assert child.ask("report", "report")["number"] == 2
+
+
+def test_what_nobody_asked_for_is_still_an_error(child: Child) -> None:
+    child.send("close")
+    with pytest.raises(RunError, match="unexpected answer 'closed' instead of 'report'"):
+        child.ask("report", "report")
+
+
+def test_a_stopped_program_is_seen_long_before_the_answer_is_overdue(child: Child) -> None:
+    child.ask("close", "closed")
+    os.kill(child.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(RunError, match=r"somebody has stopped process \d+ \(SIGSTOP\)"):
+        child.ask("report", "report", 60.0)
+    assert time.monotonic() - began < 10

@@ -1,0 +1,100 @@
+"""A command that is started to be watched is the user's: its life, its signals, its home."""
+
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from copyscope.topology import WorkloadUser, invoking_user
+from copyscope.watch.command import HeldCommand, environment_of
+from copyscope.watch.processes import is_alive
+from copyscope.watch.target import Target
+
+
+def sleep(seconds: float, _pid: int) -> None:
+    time.sleep(min(seconds, 0.05))
+
+
+def test_a_command_that_runs_survives_whatever_becomes_of_us(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    command = HeldCommand(["sh", "-c", f"sleep 0.5; touch {done}"])
+    with pytest.raises(RuntimeError, match="of ours"), command:
+        command.release()
+        raise RuntimeError("of ours")
+    assert command.wait(sleep) == 0 and done.exists()
+
+
+def test_a_command_that_was_never_released_never_begins(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    with HeldCommand(["touch", str(done)]) as command:
+        pass
+    assert not is_alive(command.pid) and not done.exists()
+
+
+def test_it_gets_the_signals_that_it_would_have_without_us(tmp_path: Path) -> None:
+    """Python ignores SIGPIPE: `yes | head` in the command would never end by it."""
+    file = tmp_path / "status"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    try:
+        with HeldCommand(["sh", "-c", f"grep SigIgn: /proc/self/status >{file}"]) as command:
+            command.release()
+            assert command.wait(sleep) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    ignored = int(file.read_text().split()[1], 16)
+    assert not ignored & (1 << (signal.SIGPIPE - 1)) and not ignored & (1 << (signal.SIGXFSZ - 1))
+    assert ignored & (1 << (signal.SIGHUP - 1))
+
+
+def test_its_home_is_the_users() -> None:
+    root = pwd.getpwuid(0)
+    assert environment_of(invoking_user({"SUDO_UID": "0", "SUDO_GID": "0"})) == {
+        "HOME": root.pw_dir,
+        "USER": "root",
+        "LOGNAME": "root",
+        "SHELL": root.pw_shell,
+    }
+    unknown = environment_of(WorkloadUser(4242424, 4242424, known=False))
+    assert unknown == {"HOME": "/", "USER": "4242424", "LOGNAME": "4242424"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_under_sudo_it_finds_its_own_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = pwd.getpwnam("nobody")
+    monkeypatch.setenv("SUDO_UID", str(nobody.pw_uid))
+    monkeypatch.setenv("SUDO_GID", str(nobody.pw_gid))
+    monkeypatch.setenv("HOME", "/root")
+    wanted = f'test "$HOME $USER $LOGNAME $(id -u)" = "{nobody.pw_dir} nobody nobody {nobody.pw_uid}"'
+    with HeldCommand(["sh", "-c", wanted]) as command:
+        command.release()
+        assert command.wait(sleep) == 0
+
+
+def test_whoever_watches_is_not_watched() -> None:
+    """Not by the name that it shares with the target, and not as a child of the shell that started it."""
+    name = Path("/proc/self/comm").read_text().rstrip("\n")
+    namesake = f"open('/proc/self/comm', 'w').write({name!r}); import time; time.sleep(20)"
+    helper = subprocess.Popen([sys.executable, "-c", namesake])
+    # What a shell has started is no helper of ours.
+    shell = subprocess.Popen(
+        ["sh", "-c", f'"{sys.executable}" -c "{namesake}" & echo $!; wait'], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert shell.stdout is not None
+        other = int(shell.stdout.readline())
+        deadline = time.monotonic() + 10
+        target = Target(how="comm", comm=name)
+        while other not in (found := target.find_processes(set())) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert other in found and not found & {os.getpid(), helper.pid}
+        family = Target(how="pid", pids=(os.getppid(),)).find_processes(set())
+        assert os.getppid() in family and not family & {os.getpid(), helper.pid, other}
+    finally:
+        os.kill(other, signal.SIGKILL)
+        for process in (helper, shell):
+            process.kill()
+            process.wait()
