@@ -82,6 +82,7 @@ enum loss {
 	LOSS_COUNTER_UNREADABLE,
 	LOSS_WATCHED_MAP_FULL,
 	LOSS_WATCHED_ZEROCOPY_MAP_FULL,
+	LOSS_WATCHED_SOCKET_MAP_FULL,
 	LOSS_CNT,
 };
 
@@ -182,13 +183,25 @@ struct packet_cell {
 };
 _Static_assert(sizeof(struct packet_cell) == 24 + 8 * SIZE_SLOTS, "packet_cell");
 
-/* What one TCP socket moved, by its inode: to be compared with what TCP itself says of it (TCP_INFO). */
+/* What one TCP socket moved: to be compared with what TCP itself says of it (TCP_INFO). */
 struct socket_cell {
+	__u64 inode;
 	__u64 sent_bytes;
 	__u64 received_bytes;
 };
-_Static_assert(sizeof(struct socket_cell) == 16, "socket_cell");
-#define SOCKETS_MAX 16384
+_Static_assert(sizeof(struct socket_cell) == 24, "socket_cell");
+/* Open at once, of those that moved anything (collector --sockets-max). */
+#define SOCKETS_MAX 262144
+
+/* Whom a watched program was connected to, and through which device (empty: not known). */
+struct peer {
+	__u32 netns;
+	__u32 family;
+	__u8 address[16];
+	char device[16];
+};
+_Static_assert(sizeof(struct peer) == 40, "peer");
+#define PEERS_MAX 64
 
 /* What became of the zero-copy sends of one socket, read from its error queue without taking anything off. */
 struct zerocopy_socket {

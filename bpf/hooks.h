@@ -39,6 +39,7 @@
 	HOOK(thread_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exec, watch, sched_process_exec, OPTIONAL) \
+	HOOK(socket_closed, watch, inet_sock_set_state, OPTIONAL) \
 	HOOK(volume_received, watch, sock_recv_length, OPTIONAL) \
 	HOOK(volume_sent, watch, sock_send_length, OPTIONAL) \
 	HOOK(volume_sent_at_exit, watch, sys_exit, FALLBACK) \

@@ -17,9 +17,14 @@ struct volume_map volume_cells SEC(".maps");
 
 __u8 volume_used[VOLUME_CELLS];
 
+/*
+ * By the address of the socket, until it is closed. Room is taken as sockets come: before 5.11 the kernel charges these maps
+ * to the memlock limit.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SOCKETS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u64);
 	__type(value, struct socket_cell);
 } socket_cells SEC(".maps");
@@ -40,23 +45,57 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 	return cell;
 }
 
-static __always_inline void count_socket(__u64 inode, enum direction direction, __u64 bytes)
-{
-	struct socket_cell fresh = {}, *cell;
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PEERS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct peer);
+	__type(value, __u8);
+} peers SEC(".maps");
 
-	cell = bpf_map_lookup_elem(&socket_cells, &inode);
-	if (!cell) {
-		bpf_map_update_elem(&socket_cells, &inode, &fresh, BPF_NOEXIST);
-		cell = bpf_map_lookup_elem(&socket_cells, &inode);
-		if (!cell)
-			return;
-	}
-	__sync_fetch_and_add(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
+/* With whom, and over which device: when anybody asks, a short program and its sockets are gone. The first PEERS_MAX. */
+static __always_inline void note_peer(const struct sock *sk)
+{
+	const struct net_device *device = BPF_CORE_READ(sk, sk_dst_cache, dev);
+	struct peer peer = {};
+	__u8 there = 1;
+
+	peer.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	peer.family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	if (peer.family == AF_INET6)
+		BPF_CORE_READ_INTO(&peer.address, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
+	else
+		BPF_CORE_READ_INTO(&peer.address, sk, __sk_common.skc_daddr);
+	if (device)
+		BPF_CORE_READ_STR_INTO(&peer.device, device, name);
+	bpf_map_update_elem(&peers, &peer, &there, BPF_NOEXIST);
 }
 
-static __always_inline __u64 inode_of_given(const struct sock *sk)
+static __always_inline __u64 inode_of(const struct sock *sk)
 {
-	return sk->sk_socket->file->f_inode->i_ino;
+	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+}
+
+static __always_inline void count_socket(const struct sock *sk, enum direction direction, __u64 bytes)
+{
+	struct socket_cell fresh = {}, *cell;
+	__u64 key = (__u64)sk;
+
+	cell = bpf_map_lookup_elem(&socket_cells, &key);
+	if (!cell) {
+		/* Nobody would take it away again. */
+		if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_CLOSE)
+			return;
+		fresh.inode = inode_of(sk);
+		note_peer(sk);
+		bpf_map_update_elem(&socket_cells, &key, &fresh, BPF_NOEXIST);
+		cell = bpf_map_lookup_elem(&socket_cells, &key);
+		if (!cell) {
+			count_loss(LOSS_WATCHED_SOCKET_MAP_FULL);
+			return;
+		}
+	}
+	__sync_fetch_and_add(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
 }
 
 static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)
@@ -89,10 +128,14 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 			struct zerocopy_socket fresh = {
 				.next_id = BPF_CORE_READ(sk, sk_zckey.counter) - 1,
 			};
+			struct zerocopy_socket *known;
 			__u64 key = (__u64)sk;
 
-			if (!bpf_map_lookup_elem(&zerocopy_sockets, &key) &&
-			    bpf_map_update_elem(&zerocopy_sockets, &key, &fresh, BPF_NOEXIST))
+			known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+			/* Numbers that begin anew are of another socket, at the place of one whose end was not seen. */
+			if (known && (__s32)(fresh.next_id + 1 - known->next_id) < 0)
+				*known = fresh;
+			else if (!known && bpf_map_update_elem(&zerocopy_sockets, &key, &fresh, BPF_NOEXIST))
 				count_loss(LOSS_WATCHED_ZEROCOPY_MAP_FULL);
 		}
 	}
@@ -116,7 +159,7 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	if (cell)
 		note_send(cell, sk, regs, call, protocol, ret);
 	if (protocol == PROTOCOL_TCP)
-		count_socket(inode_of_given(sk), DIRECTION_SEND, ret);
+		count_socket(sk, DIRECTION_SEND, ret);
 	return 0;
 }
 
@@ -133,7 +176,7 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 	if (protocol != PROTOCOL_CNT)
 		count_volume(protocol, direction, current_call(), ret);
 	if (protocol == PROTOCOL_TCP && direction == DIRECTION_RECEIVE)
-		count_socket(inode_of_given(sk), DIRECTION_RECEIVE, ret);
+		count_socket(sk, DIRECTION_RECEIVE, ret);
 	return 0;
 }
 
@@ -164,9 +207,22 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	if (!sk)
 		return;
 	if (protocol == PROTOCOL_TCP)
-		count_socket(BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino), direction_of(call), ret);
+		count_socket(sk, direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)
 		note_send(cell, sk, regs, call, protocol, ret);
+}
+
+/* A socket that is closed leaves its place to others. */
+SEC("?tp_btf")
+int BPF_PROG(on_socket_closed, const struct sock *sk, const int oldstate, const int newstate)
+{
+	__u64 key = (__u64)sk;
+
+	if (newstate != TCP_CLOSE)
+		return 0;
+	bpf_map_delete_elem(&socket_cells, &key);
+	bpf_map_delete_elem(&zerocopy_sockets, &key);
+	return 0;
 }
 
 /* Before 6.3 there is no sock_send_length: what the call returned, where its file is a socket. */

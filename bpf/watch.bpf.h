@@ -30,10 +30,11 @@ extern struct volume_map volume_cells SEC(".maps");
 /* Which of these cells anything was counted in: reading a map costs the collector a system call a cell. */
 extern __u8 volume_used[VOLUME_CELLS];
 
-/* By the address of the socket; a socket that is gone leaves its place to the next. */
+/* By the address of the socket, until it is closed. */
 struct zerocopy_map {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SOCKETS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u64);
 	__type(value, struct zerocopy_socket);
 };

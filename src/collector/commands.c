@@ -197,8 +197,9 @@ static int do_volume(struct collector *collector, const char *arguments)
 static int do_sockets(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
-	return say(json_pack("{s:s, s:o}", "event", "sockets", "sockets",
-			     watch__sockets_json(probes__skeleton(collector->probes))));
+	return say(json_pack("{s:s, s:o, s:o}", "event", "sockets",
+			     "sockets", watch__sockets_json(probes__skeleton(collector->probes)),
+			     "peers", watch__peers_json(probes__skeleton(collector->probes))));
 }
 
 static json_t *samples_so_far(struct collector *collector)

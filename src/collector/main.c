@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <sampling.skel.h>
 
@@ -29,6 +31,9 @@
 
 #define GATE_MAX 1000000
 
+/* Instead of SOCKETS_MAX, where these are more than the memlock limit. */
+#define SOCKETS_WHERE_LOCKED 16384
+
 static struct {
 	struct watch watch;
 	unsigned int frequency_hz;
@@ -46,7 +51,7 @@ static struct {
 
 /* Long options without a letter. */
 enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
-       OPTION_COUNT_RETURNS };
+       OPTION_COUNT_RETURNS, OPTION_SOCKETS_MAX };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
@@ -67,6 +72,8 @@ static const struct argp_option options[] = {
 	{ "comm", OPTION_COMM, "NAME", 0, "With --watch: programs of this name that are started later, too", 0 },
 	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: whoever runs in this cgroup (v2) or below", 0 },
 	{ "netns", OPTION_NETNS, "INODE", 0, "With --watch: only sockets of this network namespace", 0 },
+	{ "sockets-max", OPTION_SOCKETS_MAX, "N", 0, "With --watch: tell so many open sockets apart (default 262144;"
+	  " 16384 where they do not fit the memlock limit)", 0 },
 	{ "no-follow", OPTION_NO_FOLLOW, NULL, 0, "With --watch: not the children", 0 },
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
 	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
@@ -146,6 +153,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		if (*end || !env.watch.netns)
 			argp_error(state, "--netns: %s: expected an inode number", arg);
 		return 0;
+	case OPTION_SOCKETS_MAX:
+		env.watch.sockets_max = strtoul(arg, &end, 10);
+		if (*end || env.watch.sockets_max < 1 || env.watch.sockets_max > SOCKETS_MAX)
+			argp_error(state, "--sockets-max: %s: not between 1 and %d", arg, SOCKETS_MAX);
+		return 0;
 	case OPTION_NO_FOLLOW:
 		env.watch.follow = false;
 		return 0;
@@ -212,6 +224,19 @@ static void raise_memlock(void)
 	setrlimit(RLIMIT_MEMLOCK, &limit);
 }
 
+/* How many fit: asked with a map that is charged as both of them. */
+static unsigned int sockets_that_fit(void)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_NO_PREALLOC);
+	int fd = bpf_map_create(BPF_MAP_TYPE_HASH, "try_sockets", sizeof(__u64), 2 * sizeof(struct socket_cell) + 64,
+				SOCKETS_MAX, &options);
+
+	if (fd < 0)
+		return SOCKETS_WHERE_LOCKED;
+	close(fd);
+	return SOCKETS_MAX;
+}
+
 int main(int argc, char **argv)
 {
 	const struct watch *watch = &env.watch;
@@ -226,6 +251,8 @@ int main(int argc, char **argv)
 		env.functions_options.attach = ATTACH_NOTHING;
 	libbpf_set_print(print_libbpf);
 	raise_memlock();
+	if (env.watch.mode != WATCH_NOBODY && !env.watch.sockets_max)
+		env.watch.sockets_max = sockets_that_fit();
 	raise_open_files();
 	collector.watch = env.watch;
 	collector.rosters[SIDE_SENDER].restless = env.watch.mode != WATCH_NOBODY;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "watch.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,10 @@ bool watch__owns(const char *instrument)
 
 void watch__configure(const struct watch *watch, struct copyscope *skel)
 {
+	unsigned int sockets = watch ? watch->sockets_max : 1;
+
+	bpf_map__set_max_entries(skel->maps.socket_cells, sockets);
+	bpf_map__set_max_entries(skel->maps.zerocopy_sockets, sockets);
 	if (!watch)
 		return;
 	skel->rodata->watch_mode = watch->mode;
@@ -150,21 +156,50 @@ json_t *watch__json(const struct copyscope *skel)
 			 "shapes", shape__json(skel), "processes", processes_json(skel), "totals", totals);
 }
 
+#define SOCKETS_AT_ONCE 4096
+
+/* Sockets come and go meanwhile: in chunks of buckets, where one key after the other might begin anew without end. */
 json_t *watch__sockets_json(const struct copyscope *skel)
 {
+	struct socket_cell *cells = calloc(SOCKETS_AT_ONCE, sizeof(*cells));
+	__u64 *keys = calloc(SOCKETS_AT_ONCE, sizeof(*keys));
 	int fd = bpf_map__fd(skel->maps.socket_cells);
 	json_t *sockets = json_object();
-	__u64 key, *previous = NULL;
-	struct socket_cell cell;
+	__u32 place, *previous = NULL;
 	char inode[24];
+	int err = 0;
+
+	while (cells && keys && !err) {
+		__u32 count = SOCKETS_AT_ONCE;
+
+		err = bpf_map_lookup_batch(fd, previous, &place, keys, cells, &count, NULL);
+		if (err && err != -ENOENT)
+			break;
+		previous = &place;
+		for (__u32 i = 0; i < count; i++) {
+			snprintf(inode, sizeof(inode), "%llu", (unsigned long long)cells[i].inode);
+			json_object_set_new(sockets, inode, json_pack("[I, I]", (json_int_t)cells[i].sent_bytes,
+								      (json_int_t)cells[i].received_bytes));
+		}
+	}
+	free(cells);
+	free(keys);
+	return sockets;
+}
+
+json_t *watch__peers_json(const struct copyscope *skel)
+{
+	int fd = bpf_map__fd(skel->maps.peers);
+	struct peer key, *previous = NULL;
+	char address[INET6_ADDRSTRLEN];
+	json_t *array = json_array();
 
 	while (!bpf_map_get_next_key(fd, previous, &key)) {
 		previous = &key;
-		if (bpf_map_lookup_elem(fd, &key, &cell))
-			continue;
-		snprintf(inode, sizeof(inode), "%llu", (unsigned long long)key);
-		json_object_set_new(sockets, inode, json_pack("[I, I]", (json_int_t)cell.sent_bytes,
-							      (json_int_t)cell.received_bytes));
+		if (inet_ntop(key.family, key.address, address, sizeof(address)))
+			json_array_append_new(array, json_pack("{s:I, s:s, s:s%}", "netns", (json_int_t)key.netns,
+							       "address", address, "device", key.device,
+							       strnlen(key.device, sizeof(key.device))));
 	}
-	return sockets;
+	return array;
 }

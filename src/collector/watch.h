@@ -23,6 +23,8 @@ struct watch {
 	unsigned int cgroup_level;
 	/* Inode number of the network namespace whose sockets count; 0: all. */
 	unsigned int netns;
+	/* How many open TCP sockets are told apart, at most SOCKETS_MAX. */
+	unsigned int sockets_max;
 };
 
 /* Whether an instrument is one of those that only watch; a run of our own traffic does not load them. */
@@ -36,7 +38,9 @@ void watch__add(struct copyscope *skel, pid_t tgid);
  * totals since the collector started, of the calls that happened.
  */
 json_t *watch__json(const struct copyscope *skel);
-/* {inode: [sent, received]} of every TCP socket that was used. */
+/* {inode: [sent, received]} of every open TCP socket that was used. */
 json_t *watch__sockets_json(const struct copyscope *skel);
+/* [{"netns", "address", "device"}] of the TCP sockets that were used, open or not. */
+json_t *watch__peers_json(const struct copyscope *skel);
 
 #endif

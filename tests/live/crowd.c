@@ -6,6 +6,8 @@
  *
  *   closed   COUNT receives over loopback whose file another thread closes meanwhile, each in a thread of its own that then
  *            sleeps to the end; every receive waits for 2 ms and returns 1 byte
+ *   connections  COUNT connections to itself, all open until the end; over each, twice 100 bytes one way;
+ *            between the two rounds it says so and waits for a line; several processes share them
  *   threads  COUNT threads, one after the other, each of which sends 1 byte over loopback and ends
  */
 #include <arpa/inet.h>
@@ -15,14 +17,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define STACK_BYTES (64 << 10)
 
 static int near, far;
+/* Children end when this is closed. */
+static int release = -1;
 
 static long checked(long done, const char *what)
 {
@@ -137,11 +143,86 @@ static void do_threads(long count)
 	}
 }
 
+/* A listener has 28,000 ports for its peers by default: each of its addresses as many. */
+static void connect_many(int *ends, long count)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	socklen_t length = sizeof(to);
+	int there = checked(socket(AF_INET, SOCK_STREAM, 0), "socket");
+
+	to.sin_addr.s_addr = htonl(INADDR_ANY);
+	checked(bind(there, (void *)&to, sizeof(to)), "bind");
+	checked(getsockname(there, (void *)&to, &length), "getsockname");
+	checked(listen(there, 16), "listen");
+	for (long i = 0; i < count; i++) {
+		to.sin_addr.s_addr = htonl(INADDR_LOOPBACK + i / 10000);
+		ends[2 * i] = checked(socket(AF_INET, SOCK_STREAM, 0), "socket");
+		checked(connect(ends[2 * i], (void *)&to, sizeof(to)), "connect");
+		ends[2 * i + 1] = checked(accept(there, NULL, NULL), "accept");
+	}
+}
+
+/* A process may have so many files open, and each connection has two of them. */
+#define CONNECTIONS_EACH 8000
+
+static void use_connections(long count, int told, int go)
+{
+	int *ends = calloc(2 * count, sizeof(*ends));
+	struct rlimit files;
+	char block[100] = {};
+
+	checked(getrlimit(RLIMIT_NOFILE, &files), "getrlimit");
+	files.rlim_cur = files.rlim_max;
+	checked(setrlimit(RLIMIT_NOFILE, &files), "setrlimit");
+	connect_many(ends, count);
+	do {
+		for (long i = 0; i < count; i++) {
+			checked(send(ends[2 * i], block, sizeof(block), 0), "send");
+			checked(recv(ends[2 * i + 1], block, sizeof(block), MSG_WAITALL), "recv");
+		}
+		checked(write(told, block, 1), "write");
+	} while (checked(read(go, block, 1), "read"));
+	exit(0);
+}
+
+static void do_connections(long count)
+{
+	long children = (count + CONNECTIONS_EACH - 1) / CONNECTIONS_EACH;
+	int told[2], go[2];
+	char byte = 0;
+
+	checked(pipe(told), "pipe");
+	checked(pipe(go), "pipe");
+	for (long i = 0; i < children; i++) {
+		long left = count - i * CONNECTIONS_EACH;
+
+		if (checked(fork(), "fork"))
+			continue;
+		close(go[1]);
+		use_connections(left < CONNECTIONS_EACH ? left : CONNECTIONS_EACH, told[1], go[0]);
+	}
+	close(told[1]);
+	release = go[1];
+	for (int round = 0; round < 2; round++) {
+		for (long i = 0; i < children; i++)
+			if (checked(read(told[0], &byte, 1), "read") != 1)
+				errx(1, "a child has ended");
+		if (round)
+			return;
+		puts("done");
+		fflush(stdout);
+		getchar();
+		for (long i = 0; i < children; i++)
+			checked(write(go[1], &byte, 1), "write");
+	}
+}
+
 static const struct {
 	const char *name;
 	void (*run)(long count);
 } works[] = {
 	{ "closed", do_closed },
+	{ "connections", do_connections },
 	{ "threads", do_threads },
 };
 
@@ -159,6 +240,9 @@ int main(int argc, char **argv)
 		puts("done");
 		fflush(stdout);
 		getchar();
+		close(release);
+		while (wait(NULL) > 0)
+			;
 		return 0;
 	}
 	errx(2, "%s: no such thing", argv[1]);

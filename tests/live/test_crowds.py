@@ -4,6 +4,7 @@ import time
 
 import pytest
 from copyscope import paths
+from copyscope.child import Child
 from crowds import CROWD, crowd, watching
 from profiling import SLOW, is_root
 from test_call_windows import attached
@@ -53,3 +54,43 @@ def test_threads_that_ended_take_no_room() -> None:
     (sent,) = (row for row in report["calls"] if row["syscall"] == "sendto")
     assert report["loss"]["calls_task_map_full"] == 0
     assert sent["calls"] == sent["timed_calls"] == 9000
+
+
+def sockets_of(collector: Child) -> list[list[int]]:
+    return list(collector.ask("sockets", "sockets")["sockets"].values())
+
+
+def test_every_open_connection_is_told_apart() -> None:
+    count = 20_000
+    with crowd("connections", count) as made, watching(made.pid) as collector:
+        made.begin()
+        made.wait()
+        first = sockets_of(collector)
+        made.begin()
+        made.wait()
+        second = sockets_of(collector)
+        made.end()
+        # The last acknowledgements may be under way.
+        deadline = time.monotonic() + 5 * SLOW
+        while (left := sockets_of(collector)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        loss = collector.ask("report", "report")["loss"]
+    assert sorted(first) == sorted([[100, 0], [0, 100]] * count)
+    assert sorted(second) == sorted([[200, 0], [0, 200]] * count)
+    # Closed, they leave their places to others.
+    assert left == [] and loss["watch_socket_map_full"] == 0
+
+
+def test_connections_that_find_no_place_are_counted() -> None:
+    with (
+        crowd("connections", 5000) as made,
+        watching(made.pid, "--sockets-max", "4000") as collector,
+    ):
+        made.begin()
+        made.wait()
+        told = sockets_of(collector)
+        volume = collector.ask("volume", "volume")["volume"]
+        loss = collector.ask("report", "report")["loss"]
+    assert sum(row["bytes"] for row in volume if row["direction"] == "send") == 500_000
+    assert len(told) == 4000
+    assert loss["watch_socket_map_full"] == 10_000 - 4000
