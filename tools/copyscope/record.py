@@ -33,6 +33,9 @@ from copyscope.record_shape import Check, find_problems, fitting
 from copyscope.watch_keys import WATCH_DERIVED, WATCH_RAW
 
 SCHEMA = 1
+# The largest that is measured is 64 bits, and a sign.
+DIGITS_MAX = 20
+NUMBER_MAX = 1e21
 
 Record = dict[str, Any]
 Upgrade = Callable[[Record], Record]
@@ -122,7 +125,9 @@ def read(path: Path) -> Record:
             f"record: {path}: not UTF-8 at byte {error.start}: not a record, or damaged"
         ) from error
     try:
-        record = json.loads(text, parse_constant=_refuse_constant)
+        record = json.loads(
+            text, parse_constant=_refuse_constant, parse_int=_whole_number, parse_float=_number
+        )
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
         cause = "truncated" if cut else "invalid JSON"
@@ -134,6 +139,19 @@ def read(path: Path) -> Record:
     except RecursionError as error:
         raise RecordError(f"record: {path}: nested too deeply: not a record") from error
     return upgrade(record, str(path))
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > DIGITS_MAX:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not abs(found) < NUMBER_MAX:
+        raise ValueError(f"{text[:20]} is larger than anything that is measured")
+    return found
 
 
 def _refuse_constant(name: str) -> float:
@@ -176,7 +194,23 @@ def validate(record: Record, *, raw: bool = False) -> list[str]:
     problems = [] if fits(record) else find_problems(record, shape)
     if record.get("schema") != SCHEMA:
         problems.append(f"schema: {record.get('schema')!r}: expected {SCHEMA}")
-    return problems
+    return problems or _senseless(record, raw)
+
+
+def _senseless(record: Record, raw: bool) -> list[str]:
+    """What has the right type and cannot be: others divide by it, or look for it."""
+    workload, verdict = record["workload"], {} if raw else record["verdict"]
+    found = []
+    if record.get("target") is None:
+        for key in ("size_bytes", "fields", "threads"):
+            if workload[key] < 1:
+                found.append(f"workload.{key}: {workload[key]}: not a number of something that was sent")
+    for name, value in (record["run"]["factors"] or {}).items():
+        if not isinstance(value, (str, int, float)):
+            found.append(f"run.factors.{name}: not one value")
+    if verdict and not verdict["valid"] and not verdict["reasons"]:
+        found.append("verdict.reasons: empty, of an invalid run")
+    return found
 
 
 @cache

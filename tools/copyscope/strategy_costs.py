@@ -51,7 +51,7 @@ class Costs:
                     "fitted_ns_per_message": round(self.fitted_ns[size], 1),
                     "residual": round(self.residuals[size], 4),
                 }
-                for size in self.measured_ns
+                for size in self.residuals  # where something was measured at all
             ],
         }
 

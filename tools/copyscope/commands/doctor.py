@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from copyscope import saving
+from copyscope import saving, streams
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry
 from copyscope.doctor import diagnose
@@ -49,7 +49,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _write(diagnosis: Diagnosis, target: str) -> None:
-    text = json.dumps(diagnosis.as_json(), indent=1, ensure_ascii=False) + "\n"
+    ascii_only = target == "-" and not streams.is_utf8(sys.stdout)
+    text = json.dumps(diagnosis.as_json(), indent=1, ensure_ascii=ascii_only) + "\n"
     if target == "-":
         sys.stdout.write(text)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from copyscope import results, saving
+from copyscope import results, saving, streams
 from copyscope.commands.entry import say
 from copyscope.errors import UsageError
 from copyscope.results import Results
@@ -37,9 +37,11 @@ def load(directories: Sequence[Path], command: str) -> list[Results]:
 def write_json(what: dict[str, Any], target: Path) -> None:
     """Write one JSON document. Raises OSError."""
     text = json.dumps(what, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    saving.save(target, text.encode())
+    saving.save(target, text.encode(errors="backslashreplace"))
 
 
 def print_json(what: dict[str, Any]) -> None:
     """The same on stdout."""
-    sys.stdout.write(json.dumps(what, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    # Where the encoding of stdout lacks a letter, JSON has a way to write it.
+    ascii_only = not streams.is_utf8(sys.stdout)
+    sys.stdout.write(json.dumps(what, indent=1, ensure_ascii=ascii_only, allow_nan=False) + "\n")

@@ -1,0 +1,360 @@
+"""Odd command lines, mutated records and experiments, by the thousand: never a traceback, always an end.
+
+`make check` tries 2,000 of them, the same ones each time. `make fuzz` tries 100,000 new ones
+(COPYSCOPE_FUZZ=N). What it found before is kept as an example beside each test.
+"""
+
+import contextlib
+import copy
+import gzip
+import io
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from builders.sweep import store, sweep
+from copyscope import claims as claim_list
+from copyscope import crossover_verdict, record, results, sheet
+from copyscope.commands import claims, crosscheck, crossover, doctor, profile, report, watch_arguments
+from copyscope.commands import sweep as sweeping
+from copyscope.commands.reading import load as load_sweeps
+from copyscope.errors import RunError, UsageError
+from copyscope.escaping import one_line, visible
+from copyscope.experiment import combinations, describe
+from copyscope.experiment import load as load_experiment
+from copyscope.profile_arguments import parser as profile_parser
+from copyscope.render import export
+from copyscope.watch.target import find_cgroup, find_netns, parse_pids
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+BY_HAND = int(os.environ.get("COPYSCOPE_FUZZ", "0"))
+CASES = BY_HAND or 2000
+LIMIT_S = 10.0
+STATUSES = {0, 1, 2}
+
+
+def cases(share: float) -> Callable[[Any], Any]:
+    """So much of all cases; in `make check` always the same."""
+    return settings(
+        max_examples=max(1, int(CASES * share)),
+        derandomize=not BY_HAND,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+
+
+WORDS = [
+    *("", "-", "--", "---", "0", "-0", "1", "-1", "2", "4096", "64K", "1G", "9" * 30, "9" * 5000, "1e999", "nan", "inf"),
+    *("0x10", "1_000", "٣", "²", "0,1", "0-1", "3-1", "0-99999999999", ",", "1,,2", "0.5", "-0.5", "1e-9", " 1 "),
+    *("auto", "on", "off", "none", "sampler", "calls,counters", "veth", "loopback", "veth-xdp", "nics:", "nics:a,b"),
+    *("nics:,,", "zerocopy", "one_copy", "null", "stream", "rr", "poll", "read", "page", "thp", "split", "same", "cubic"),
+    *("\x1b[2J", "a\nb", "\udcff", "\u202e", "a" * 300, "a" * 5000, "[red]", "%s%n", "{}", "{0}", "$(id)", "`id`", "'", '"'),
+    *("quick", "published", "claims", "fifo", "zero", "deep.json", "good", "empty", "file", "file/x", "x.toml", "good.toml"),
+    *("fifo.toml", "zero.toml", "90s", "20m", "1.5h", "0s", "9" * 400 + "h", "cycles", "cycles,cycles", "fentry", "any"),
+]  # fmt: skip
+words = st.one_of(st.sampled_from(WORDS), st.text(max_size=12), st.integers().map(str), st.floats().map(str))
+TOOLS: dict[str, Callable[[list[str]], int]] = {
+    "profile": profile.main,
+    "sweep": sweeping.main,
+    "report": report.main,
+    "claims": claims.main,
+    "crossover": crossover.main,
+    "crosscheck": crosscheck.main,
+    "doctor": doctor.main,
+}
+OPTIONS = sorted(
+    {
+        option
+        for make in (
+            *(profile_parser, watch_arguments.parser, sweeping.parser, report.parser),
+            *(claims.parser, crossover.parser, doctor.parser),
+        )
+        for action in make()._actions
+        for option in action.option_strings
+    }
+    - {"-h", "--help"}
+)
+one_option = st.one_of(
+    st.tuples(st.sampled_from(OPTIONS), words).map(lambda pair: [f"{pair[0]}={pair[1]}"]),
+    st.tuples(st.sampled_from(OPTIONS), words).map(list),
+    st.sampled_from(OPTIONS).map(lambda option: [option]),
+    words.map(lambda word: [word]),
+)
+several = st.lists(one_option, max_size=4).map(lambda rows: [word for row in rows for word in row])
+lines = st.tuples(st.sampled_from(sorted(TOOLS)), several)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with all that can lie in one; the current directory while these tests run."""
+    place = tmp_path_factory.mktemp("fuzz")
+    store(sweep(("one_copy", "zero_copy"), (4096,), (1,), 2), place / "good")
+    (place / "good.toml").write_text(EXPERIMENT)
+    for name in ("fifo", "fifo.toml"):
+        os.mkfifo(place / name)
+    for name in ("zero", "zero.toml"):
+        (place / name).symlink_to("/dev/zero")
+    (place / "deep.json").write_text("[" * 100_000)
+    (place / "file").write_text("")
+    (place / "x.toml").write_text("= [[[")
+    (place / "empty" / "raw").mkdir(parents=True)
+    before, handlers = Path.cwd(), signal.getsignal(signal.SIGTERM)
+    os.chdir(place)
+    with contextlib.ExitStack() as cut:
+        # All that comes after the options are understood.
+        for name in ("profile", "sweep", "crosscheck"):
+            cut.enter_context(patch(f"copyscope.commands.{name}.build_if_stale", lambda: None))
+        cut.enter_context(patch("copyscope.commands.watch.build_if_stale", lambda: None))
+        cut.enter_context(patch("copyscope.sweep_runner.git_revision", lambda: (None, None)))
+        cut.enter_context(patch("copyscope.results.find", lambda _: []))
+        cut.enter_context(
+            patch("copyscope.commands.report.make", lambda found, _: load_sweeps([found], "report"))
+        )
+        cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
+        cut.enter_context(patch("os.geteuid", lambda: 1000))
+        yield place
+    os.chdir(before)
+    signal.signal(signal.SIGTERM, handlers)
+
+
+def check_line(line: str) -> None:
+    assert len(line) <= 200, line
+    assert visible(line) == line, ascii(line)
+
+
+def run(main: Callable[[list[str]], int], argv: list[str]) -> tuple[int, str]:
+    """(status, stderr), within its limit."""
+    began = time.monotonic()
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        status = main(argv)
+    assert time.monotonic() - began < LIMIT_S, argv
+    return status, said.getvalue()
+
+
+def is_harmless(argv: list[str]) -> bool:
+    """What is written stays where we are, whoever runs the tests."""
+    return not any("/" in word.partition("=")[2][:1] or word.startswith("/") or ".." in word for word in argv)
+
+
+@pytest.mark.usefixtures("scratch")
+@cases(0.5)
+@example(("profile", ["--size=--"]))
+@example(("profile", ["--sender-cpus", "0-99999999999"]))
+@example(("profile", ["--comm", "\udcff"]))
+@example(("claims", ["good", "--json=zero"]))
+@given(lines)
+def test_command_lines(line: tuple[str, list[str]]) -> None:
+    tool, argv = line
+    if not is_harmless(argv) or {"-h", "--help"} & set(argv):
+        return
+    status, said = run(TOOLS[tool], argv)
+    assert status in STATUSES
+    for row in said.splitlines():
+        check_line(row)
+    if status == 2:
+        assert len(said.splitlines()) >= 1
+    assert status == 0 or said
+
+
+@cases(0.1)
+@example("9" * 5000)
+@example("a" * 300)
+@given(words)
+def test_whom_to_watch(word: str) -> None:
+    for find in (parse_pids, find_netns, find_cgroup):
+        if "\0" in word:  # no command line has one
+            continue
+        try:
+            find(word)
+        except (UsageError, RunError) as error:
+            check_line(one_line(f"profile: {error}"))
+
+
+EXPERIMENT = """\
+name = "demo"
+question = "Which one?"
+expected = "1m"
+repeats = 2
+duration_s = 1.0
+seed = 1
+[factors]
+impl = ["one_copy", "zero_copy"]
+size = [4096, "64K"]
+[fixed]
+threads = 1
+[[exclude]]
+impl = "one_copy"
+size = 4096
+"""
+VALUES = [
+    *("[]", "{}", "true", "1979-05-27", "nan", "-inf", "1e400", "9" * 30, "9" * 5000, "0x" + "f" * 5000, "-1", "0"),
+    *('""', '"--"', '"\\u0000"', '"\\u001b[2J"', '"' + "a" * 5000 + '"', "[[1]]", '["one_copy", 1, {}]', "[" * 5000),
+    *("{a = {b = {c = 1}}}", '"one_copy"', "4096", '["64K", 65536]', "[true, false]", "[" + "1," * 2000 + "]", "3.5"),
+]  # fmt: skip
+KEYS = [
+    "name",
+    "question",
+    "expected",
+    "repeats",
+    "duration_s",
+    "seed",
+    "factors",
+    "fixed",
+    "exclude",
+    "impl",
+    "size",
+]
+KEYS += [
+    "threads",
+    "fields",
+    "messages",
+    "warmup",
+    "touch",
+    "tso",
+    "out",
+    "no_such",
+    '"\\u001b"',
+    "sender_cpus",
+    "a" * 500,
+]
+toml_lines = st.one_of(
+    st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)).map(" = ".join),
+    st.sampled_from([*EXPERIMENT.splitlines(), "[factors]", "[fixed]", "[[exclude]]", "[factors.impl]"]),
+    st.text(max_size=20),
+)
+
+
+@st.composite
+def tomls(draw: st.DrawFn) -> bytes:
+    """An experiment with some lines changed, added or left out; sometimes bytes of anything."""
+    found = EXPERIMENT.splitlines()
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(found) - 1))
+        found[at : at + draw(st.integers(0, 1))] = draw(st.lists(toml_lines, max_size=2))
+        if not found:
+            break
+    text = "\n".join(found).encode(errors="surrogatepass")
+    at = draw(st.integers(0, len(text)))
+    return text[:at] + draw(st.binary(max_size=3)) + text[at:] if draw(st.integers(0, 5)) == 0 else text
+
+
+@cases(0.2)
+@example(EXPERIMENT.encode())
+@given(tomls())
+def test_experiments_and_lists_of_claims(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+    place = tmp_path_factory.getbasetemp() / "fuzzed.toml"
+    place.write_bytes(text)
+    began = time.monotonic()
+    try:
+        made = load_experiment(place)
+        for point in combinations(made)[:100]:
+            visible(describe(point)).encode()
+    except UsageError as error:
+        check_line(one_line(f"sweep: {error}"))
+    try:
+        claim_list.read(place)
+    except UsageError as error:
+        check_line(one_line(f"claims: {error}"))
+    assert time.monotonic() - began < LIMIT_S
+
+
+NUMBERS = [0, -1, 1, 2, 10**18, -(10**30), 10**400, 1e308, -0.5, 1e-320, 0.0, 3.7]
+TEXTS = ["", "x", "\x1b[2J", "\udcff", "=1+1", "a" * 3000, "zero_copy", "sender", "other", "softirq", "$x$"]
+OTHERS: list[Any] = [None, True, False, [], {}, [None], [[]], {"a": 1}, {"": {}}, [{}], [0] * 50]
+
+
+def resembling(value: Any) -> list[Any]:
+    """What passes for a value of its kind."""
+    if isinstance(value, bool) or value is None:
+        return [True, False, None]
+    return NUMBERS if isinstance(value, (int, float)) else TEXTS if isinstance(value, str) else OTHERS
+
+
+# Where in a record (each number is a share of the keys there), and which odd value stands there then.
+change = st.tuples(
+    st.lists(st.floats(0, 0.999), min_size=2, max_size=6),
+    st.integers(0, 99),
+    st.sampled_from(["resembling", "resembling", "resembling", "any", "remove"]),
+)
+
+
+def mutate(found: Any, where: list[float], which: int, how: str) -> None:
+    """Replace what stands at a place of a record."""
+    for index, share in enumerate(where):
+        keys = sorted(found) if isinstance(found, dict) else list(range(len(found)))
+        if not keys:
+            return
+        key = keys[int(share * len(keys))]
+        if index == len(where) - 1 or not isinstance(found[key], (dict, list)):
+            if how == "remove":
+                del found[key]
+            else:
+                odd = resembling(found[key]) if how == "resembling" else [*NUMBERS, *TEXTS, *OTHERS]
+                found[key] = copy.deepcopy(odd[which % len(odd)])
+            return
+        found = found[key]
+
+
+RECORDS = sweep(("one_copy", "zero_copy"), (4096,), (1,), 1)
+
+
+@cases(0.15)
+@given(st.integers(0, 1), st.lists(change, min_size=1, max_size=3))
+def test_mutated_records(
+    tmp_path_factory: pytest.TempPathFactory, which: int, changes: list[tuple[list[float], int, str]]
+) -> None:
+    made = copy.deepcopy(RECORDS)
+    for one in changes:
+        mutate(made[which], *one)
+    directory = tmp_path_factory.getbasetemp() / "mutated"
+    raw = directory / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for number, found in enumerate(made):
+        with contextlib.suppress(record.RecordError):
+            (raw / f"{number}.json").write_bytes(record.serialise(found))
+    read_all(directory)
+
+
+@cases(0.05)
+@given(st.binary(max_size=200), st.integers(0, 1 << 16), st.booleans(), st.integers(0, 200))
+def test_damaged_files(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int, packed: bool, cut: int
+) -> None:
+    directory = tmp_path_factory.getbasetemp() / "damaged"
+    raw = directory / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    whole = record.serialise(RECORDS[0])
+    whole = gzip.compress(whole, compresslevel=1) if packed else whole
+    at %= len(whole)
+    for path in raw.iterdir():
+        path.unlink()
+    (raw / "good.json").write_bytes(record.serialise(RECORDS[1]))
+    (raw / f"bad.json{'.gz' * packed}").write_bytes(whole[:at] + data + whole[at + cut :])
+    read_all(directory)
+
+
+def read_all(directory: Path) -> None:
+    """What the readers do with a sweep, down to the tables."""
+    began = time.monotonic()
+    for main in (claims.main, crossover.main):
+        status, said = run(main, [str(directory), "--json", "-"])
+        assert status in STATUSES
+        for row in said.splitlines():
+            check_line(row)
+    with contextlib.suppress(UsageError):
+        found = results.load(directory)
+        rows = sheet.fill(found.records)
+        export.as_csv(export.results_table(rows, "demo")).decode()
+        export.as_csv(export.ledger_table(rows)).decode()
+        json.dumps(crossover_verdict.document(list(found.records), [], []), allow_nan=False)
+    assert time.monotonic() - began < LIMIT_S
