@@ -15,6 +15,7 @@ IMPL ?= zerocopy
 RESULTS ?=
 PROFILE_ARGS ?=
 KERNELS ?=
+FUZZ ?= 100000
 EXP ?= published
 SWEEP_ARGS ?=
 MATRIX ?=
@@ -29,7 +30,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live check-kernels lint format golden clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -94,6 +95,9 @@ check: artifacts .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/unit $(OU
 # Two processes for two processors: they are a minute in one.
 check-pure-%:
 	$(Q)$(PYTEST) -q tests/pure/test_[$*]*.py
+
+fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lines, records and experiments: FUZZ=N (no root)
+	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) -q tests/pure/test_fuzz.py
 
 check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd ## Live tests on this kernel (root)
 	$(Q)$(PYTEST) -q tests/live

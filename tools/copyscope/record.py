@@ -60,7 +60,7 @@ def run_id(experiment: str | None, factors: Mapping[str, Any], repeat: int) -> s
     canonical = json.dumps(
         dict(factors), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
-    digest = hashlib.sha256(canonical.encode()).hexdigest()[:10]
+    digest = hashlib.sha256(canonical.encode(errors="backslashreplace")).hexdigest()[:10]
     return f"{experiment or 'profile'}-{digest}-{repeat}"
 
 
@@ -149,8 +149,8 @@ def _whole_number(text: str) -> int:
 
 def _number(text: str) -> float:
     found = float(text)
-    if not abs(found) < NUMBER_MAX:
-        raise ValueError(f"{text[:20]} is larger than anything that is measured")
+    if found and not 1 / NUMBER_MAX**4 < abs(found) < NUMBER_MAX:
+        raise ValueError(f"{text[:20]} is nothing that can be measured")
     return found
 
 

@@ -234,11 +234,8 @@ def read_crossovers(host: Path, here: Record) -> list[Record] | None:
             found.append((started, rows))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             # What was measured of the program is worth more than the advice.
-            print(
-                f"profile: --advise: {file}: left out, not a crossover file: {error!r}: run "
-                f"tools/crossover.py {file.parent}",
-                file=sys.stderr,
-            )
+            why = f"left out, not a crossover file: {error!r}: run tools/crossover.py {file.parent}"
+            entry.say("profile", f"--advise: {file}: {why}")
     found.sort(key=lambda one: one[0], reverse=True)
     return [row for _, rows in found for row in rows] or None
 
