@@ -12,7 +12,7 @@ import pytest
 from copyscope.child import Child
 from crowds import watching
 from profiling import SLOW, is_root
-from programs import running
+from programs import known_sender, running, watch
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -146,3 +146,12 @@ def test_a_small_packet_over_two_devices_is_one(two_hosts: tuple[int, int]) -> N
     # One message is one packet of 10 bytes and 52 or more of headers; the acknowledgements alone are none.
     assert packets["packets"] == packets["segments"] == 200
     assert packets["bytes"] == 200 * (10 + 14 + 20 + 32)
+
+
+def test_the_path_of_a_command_that_is_gone_before_anybody_looks() -> None:
+    with known_sender("copied", 20, 1000) as argv:
+        record = watch("--", *argv, check=None)
+    assert record["target"]["sent_bytes"] == 20_000 and record["run"]["wall_s"] < 10 * SLOW
+    assert record["topology"]["kind"] == "lo" and record["topology"]["local_delivery"]
+    assert record["topology"]["peers"] == [{"address": "127.0.0.1", "device": "lo", "local": True}]
+    assert record["portrait"]["local_share"] == 1

@@ -276,20 +276,25 @@ class Watcher:
         if not due and began_s < self._next_look_s:
             return
         earlier = self._look()
-        ours = self.collector.ask("sockets", "sockets", ASK_S)["sockets"]
-        later = self._look()
+        told = self.collector.ask("sockets", "sockets", ASK_S)
+        ours, later = told["sockets"], self._look()
         if earlier is not None and later is not None:
             self.seen.connections.add(earlier, ours, later)
-            self._describe([later[int(inode)] for inode in ours if int(inode) in later])
+        used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
+        self._describe(used, told["peers"])
         self._next_look_s = began_s + (time.process_time() - began) / LOOKS_SHARE
 
-    def _describe(self, used: Sequence[Connection] = ()) -> None:
-        """The path of the connections that were used so far; once, as soon as there is one to look at."""
+    def _describe(self, used: Sequence[Connection] = (), peers: Sequence[Message] = ()) -> None:
+        """The path of the connections that were used so far; once, as soon as there is one to look at.
+
+        `peers`: those that the hooks noted while the sockets were there; a short program has none any more.
+        """
         topology = self.seen.topology
         if topology is not None and topology["devices"]:
             return
-        if topology is None or used:
-            self.seen.topology = path.describe(self._namespace(), used)
+        namespace = path.namespace_of(self._namespace(), peers)
+        if topology is None or used or peers:
+            self.seen.topology = path.describe(namespace, used, path.devices_of(namespace, peers))
 
     # -- end ------------------------------------------------------------------------------------------
 

@@ -171,5 +171,9 @@ class Snapshots:
 
 def host_of(address: str) -> str:
     """`10.0.0.1:80` -> `10.0.0.1`, `[::1%lo]:80` -> `::1`."""
-    host = address.rpartition(":")[0].strip("[]").partition("%")[0]
+    return unmapped(address.rpartition(":")[0].strip("[]").partition("%")[0])
+
+
+def unmapped(host: str) -> str:
+    """`::ffff:10.0.0.1`, which a socket of IPv6 calls a peer of IPv4, -> `10.0.0.1`."""
     return host.removeprefix("::ffff:") if "." in host else host

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +14,10 @@ from copyscope.topology.inspection import (
     parse_links,
     parse_packet_sockets,
 )
-from copyscope.watch.connections import Connection, host_of
+from copyscope.watch.connections import Connection, host_of, unmapped
 
 PEERS_MAX = 16
+OWN_NAMESPACE = Path("/proc/self/ns/net")
 # Packets over these never leave the machine.
 LOCAL_DRIVERS = ("loopback", "veth")
 FEATURES = ("tso", "gso", "gro")
@@ -28,6 +29,14 @@ class Namespace:
 
     path: Path
     pid: int | None  # a process inside, for /proc/PID/net
+
+    @property
+    def inode(self) -> int | None:
+        """Its number; None when it cannot be looked at: the process has ended."""
+        try:
+            return self.path.stat().st_ino
+        except OSError:
+            return None
 
     def run(self, *argv: str) -> str:
         """The output of a command inside; empty when it fails: then what it would have told is unknown."""
@@ -54,10 +63,30 @@ class Namespace:
         return values
 
 
-def describe(namespace: Namespace, connections: Sequence[Connection]) -> dict[str, Any]:
-    """The `topology` section of a watched program, from the connections that it used."""
-    peers = list(dict.fromkeys(host_of(c.peer) for c in connections))[:PEERS_MAX]
-    device_of = {peer: _device_to(namespace, peer) for peer in peers}
+def namespace_of(found: Namespace, peers: Sequence[Mapping[str, Any]]) -> Namespace:
+    """Where the sockets were: of a program that is gone, perhaps our own network namespace."""
+    own = Namespace(OWN_NAMESPACE, None)
+    return own if found.inode is None and any(row["netns"] == own.inode for row in peers) else found
+
+
+def devices_of(namespace: Namespace, peers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Address -> device, as the hooks noted them in this namespace when a socket was first used."""
+    return {
+        unmapped(row["address"]): str(row["device"])
+        for row in peers
+        if row["netns"] == namespace.inode and row["device"]
+    }
+
+
+def describe(
+    namespace: Namespace, connections: Sequence[Connection], noted: Mapping[str, str]
+) -> dict[str, Any]:
+    """The `topology` section of a watched program, from the connections that it used.
+
+    `noted`: through which device it reached whom, also over connections that are closed by now.
+    """
+    peers = list(dict.fromkeys([*(host_of(c.peer) for c in connections), *noted]))[:PEERS_MAX]
+    device_of = {peer: noted.get(peer) or _device_to(namespace, peer) for peer in peers}
     links = {link.name: link for link in parse_links(namespace.run("ip", "-j", "-d", "link"))}
     used = [name for name in dict.fromkeys(device_of.values()) if name in links]
     features = {name: parse_features(namespace.run("ethtool", "-k", name)) for name in used}
