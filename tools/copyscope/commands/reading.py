@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def load(directories: Sequence[Path], command: str) -> list[Results]:
                 f"{other.directory}: machine.{key} is {machine.get(key)!r}, of {found[0].directory} "
                 f"{first.get(key)!r}: results of two machines cannot be judged together"
             )
+    found = _each_once(found, command)
     for one in found:
         for entry in one.left_out:
             say(command, f"left out: {entry.path.name}: {entry.reason}")
@@ -32,6 +34,21 @@ def load(directories: Sequence[Path], command: str) -> list[Results]:
             why = record["verdict"]["reasons"][0]
             say(command, f"invalid, in no number: {record['run']['id']}: {why}")
     return found
+
+
+def _each_once(found: Sequence[Results], command: str) -> list[Results]:
+    """A run is evidence once, however often it is reached: a directory named twice, a link, a copy."""
+    first: dict[tuple[Any, ...], int] = {}
+    kept = []
+    for number, one in enumerate(found):
+        keys = [(r["run"]["id"], r["run"]["started"], r["run"]["seed"]) for r in one.records]
+        earlier = [first.setdefault(key, number) for key in keys]
+        for other in sorted(set(earlier) - {number}):
+            again = f"{one.directory}: {earlier.count(other)} runs of {len(keys)}"
+            say(command, f"counted once: {again} are in {found[other].directory}, too")
+        new = [record for record, place in zip(one.records, earlier, strict=True) if place == number]
+        kept.append(replace(one, records=tuple(new)))
+    return kept
 
 
 def write_json(what: dict[str, Any], target: Path) -> None:
