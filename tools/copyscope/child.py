@@ -156,6 +156,16 @@ class Child:
         self._errors.close()
 
 
+def dies_with_us() -> tuple[str, ...]:
+    """The argv prefix of a program that reads nothing from us: the kernel ends it when we end, however we do.
+
+    setpriv asks for the signal (PR_SET_PDEATHSIG of prctl(2)); without its parent it does not begin.
+    To be started by the main thread: it is a thread whose death counts.
+    """
+    check = '[ "$PPID" = "$0" ] && exec "$@"'
+    return ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", check, str(os.getpid()))
+
+
 def watch(children: Iterable[Child], seconds: float | None) -> None:
     """Let time pass, or with None wait until each says `finished`; raise at once when one fails or dies."""
     deadline = None if seconds is None else time.monotonic() + seconds

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from copyscope.child import dies_with_us
 from copyscope.errors import RunError
 from copyscope.tracefs import IN_TRACEFS
 
@@ -90,7 +91,7 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
 @contextlib.contextmanager
 def _running(peer: Peer, watched: Watched, output: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
     tool = subprocess.Popen(
-        [*IN_TRACEFS, *peer.argv(watched)],
+        [*dies_with_us(), *IN_TRACEFS, *peer.argv(watched)],
         cwd=watched.directory,
         stdin=subprocess.DEVNULL,
         stdout=output,

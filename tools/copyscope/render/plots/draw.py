@@ -7,16 +7,20 @@ what to draw, it forks one painter for each processor: they have matplotlib and 
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import io
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from copyscope.errors import RunError
 from copyscope.points import Missing
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.saved_copy import Waterfall
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 300
+PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 FORK = multiprocessing.get_context("fork")
 # the plots that take longest, so that they begin first
 SLOW_FIRST = ("ledger_stack", "misses", "cycles", "saved_copy")
@@ -71,10 +76,15 @@ class Studio:
 
 @contextmanager
 def studio() -> Iterator[Studio]:
-    """Starts it; it waits with matplotlib at hand."""
-    with ProcessPoolExecutor(1, FORK, _load) as pool:
-        pool.submit(_load)  # the pool forks when the first work comes
-        yield Studio(pool)
+    """Starts it; it waits with matplotlib at hand. Raises RunError when somebody has killed it."""
+    try:
+        with ProcessPoolExecutor(1, FORK, _begin) as pool:
+            pool.submit(_load)  # the pool forks when the first work comes
+            yield Studio(pool)
+    except BrokenProcessPool as error:
+        raise RunError(
+            "plots: a process that draws them was killed (out of memory?): the records are whole: try again"
+        ) from error
 
 
 def _draw_all(subject: Subject) -> dict[str, Drawing]:
@@ -90,11 +100,31 @@ _taken: list[Subject] = []
 
 
 def _take(subject: Subject) -> None:
+    _end_with_parent()
     _taken.append(subject)
 
 
 def _draw_taken(name: str) -> Drawing:
     return draw(name, _taken[0])
+
+
+def _begin() -> None:
+    _end_with_parent()
+    _load()
+
+
+def _end_with_parent() -> None:
+    """Whoever waits for a drawing must not wait for ever, and nobody draws for one who has gone.
+
+    A painter that outlived the process which it draws for would hold the pipe by whose end the report sees
+    the death of that one.
+    """
+    # That the command ends in order on SIGTERM does not mean us: so a pool ends those that are left.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():  # it died before
+        os._exit(1)
 
 
 def _load() -> None:
