@@ -45,6 +45,7 @@
 	HOOK(volume_sent_at_exit, watch, sys_exit, FALLBACK) \
 	HOOK(completion, watch, inet_sk_error_report, OPTIONAL) \
 	HOOK(uring_complete, watch, io_uring_complete, OPTIONAL) \
+	HOOK(splice_seen, copies, tcp_rcv_space_adjust, OPTIONAL) \
 	HOOK(volume_spliced, copies, sys_exit, REQUIRED) \
 	HOOK(volume_copied_out, copies, skb_copy_datagram_iovec, REQUIRED) \
 	HOOK(packet, packets, net_dev_start_xmit, OPTIONAL) \

@@ -73,6 +73,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_WATCHED_MAP_FULL] = "watch_process_map_full",
 	[LOSS_WATCHED_ZEROCOPY_MAP_FULL] = "watch_zerocopy_map_full",
 	[LOSS_WATCHED_SOCKET_MAP_FULL] = "watch_socket_map_full",
+	[LOSS_SPLICE_UNCOUNTED] = "splices_before_their_hook",
 };
 
 const char *const category_names[CATEGORY_CNT] = {

@@ -9,10 +9,12 @@
 #include <copyscope.skel.h>
 
 #include "call_counting.h"
+#include "call_timing.h"
 #include "functions.h"
 #include "maps.h"
 #include "message.h"
 #include "names.h"
+#include "on_sight.h"
 #include "recursion.h"
 #include "shape.h"
 #include "tracepoints.h"
@@ -25,6 +27,7 @@ struct probes {
 	struct functions *functions;
 	struct calls_options calls;
 	struct windows *windows;
+	struct on_sight *on_sight;
 	const struct watch *watch;
 	const struct bpf_map *watched;
 	/* The kernel has BTF. */
@@ -37,6 +40,11 @@ struct probes {
 /* What to load: everything that is READY, or one hook, or one function. */
 #define ALL TRACEPOINTS_ALL
 #define NOTHING TRACEPOINTS_NONE
+
+static unsigned int share_of(const struct probes *probes)
+{
+	return call_timing__share(probes->calls.time_one_in, probes->watch);
+}
 
 static void drop(struct probes *probes)
 {
@@ -53,13 +61,13 @@ static int load(struct probes *probes, int only, int only_function)
 		return -errno;
 	/* Where every call is timed sys_exit stays anyway; a watched program sends in ways that pass no socket hook. */
 	call_counting__choose(probes->hooks, !probes->watch && !probes->calls.count_returns &&
-					     windows__share(probes->calls.time_one_in) > 1);
+					     share_of(probes) > 1);
 	err = tracepoints__prepare(probes->hooks, skel, only) ?:
 	      functions__prepare(probes->functions, skel, only_function) ?:
 	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->watched));
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
-	skel->rodata->time_one_in = windows__one_in(probes->calls.time_one_in);
+	skel->rodata->time_one_in = probes->calls.time_one_in / share_of(probes);
 	if (probes->calls.time_one_in > SHAPES_PER_TIMED)
 		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
 	skel->rodata->count_at_socket = call_counting__at_socket(probes->hooks);
@@ -163,28 +171,9 @@ static bool is_required(const struct probes *probes, enum hook_id id)
 	return need == REQUIRED || need == TIMED || (need == COUNTER && call_counting__at_socket(probes->hooks));
 }
 
-/* Attached for a part of the time only. */
 static bool comes_and_goes(const struct probes *probes, enum hook_id id)
 {
-	if (hook_rows[id].need != TIMED || windows__share(probes->calls.time_one_in) == 1)
-		return false;
-	return id != HOOK_syscall_exit || call_counting__at_socket(probes->hooks);
-}
-
-/* The hooks that time calls, where not every call is timed. */
-static int start_windows(struct probes *probes)
-{
-	struct windows_hooks hooks = { .open = &probes->skel->bss->open_clocks };
-
-	for (int i = 0; i < HOOK_CNT && hooks.count < WINDOWS_HOOKS_MAX; i++) {
-		if (!comes_and_goes(probes, i))
-			continue;
-		hooks.programs[hooks.count] = tracepoints__program(probes->skel, i);
-		hooks.links[hooks.count++] = &probes->hooks[i].link;
-	}
-	if (!hooks.count)
-		return 0;
-	return windows__start(&probes->windows, &hooks, windows__share(probes->calls.time_one_in));
+	return call_timing__comes_and_goes(id, probes->hooks, share_of(probes));
 }
 
 /* Where windows are to attach it, once is enough to know that it can be attached. */
@@ -195,6 +184,8 @@ static int attach_one(struct probes *probes, enum hook_id id)
 
 	if (known && comes_and_goes(probes, id))
 		return 0;
+	if (on_sight__waits(id, probes->hooks, probes->skel))
+		return on_sight__start(&probes->on_sight, id, probes->hooks, probes->skel);
 	hook->link = bpf_program__attach(tracepoints__program(probes->skel, id));
 	if (!hook->link)
 		return -errno;
@@ -230,7 +221,9 @@ int probes__attach(struct probes *probes, const char *instrument)
 			return -ENOENT;
 		}
 	}
-	return strcmp(instrument, "calls") ? 0 : start_windows(probes);
+	if (strcmp(instrument, "calls"))
+		return 0;
+	return call_timing__start(&probes->windows, probes->hooks, probes->skel, share_of(probes));
 }
 
 int probes__detach(struct probes *probes)
@@ -238,6 +231,8 @@ int probes__detach(struct probes *probes)
 	int err = windows__stop(probes->windows);
 
 	probes->windows = NULL;
+	err = on_sight__stop(probes->on_sight) ?: err;
+	probes->on_sight = NULL;
 	if (err)
 		complain("calls", "its hooks could not be switched: %s", strerror(-err));
 
@@ -310,6 +305,7 @@ void probes__close(struct probes *probes)
 	if (!probes)
 		return;
 	windows__stop(probes->windows);
+	on_sight__stop(probes->on_sight);
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_link__destroy(probes->hooks[i].link);
 	functions__free(probes->functions);

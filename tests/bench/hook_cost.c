@@ -274,10 +274,26 @@ static const char *tracepoint_of(const char *program)
 	return NULL;
 }
 
-/* A program of the collector, for a process that is the sender; every call in 16 is timed, as by default. */
+/* Whether a program is of those for a program that we did not write (hooks.h). */
+static bool is_for_watching(const char *program)
+{
+	static const char *const rows[][2] = {
+#define HOOK(id, instrument, tracepoint, need) { "on_" #id, #instrument },
+		HOOKS(HOOK)
+#undef HOOK
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		if (!strcmp(program, rows[i][0]))
+			return !strcmp(rows[i][1], "watch") || !strcmp(rows[i][1], "copies") || !strcmp(rows[i][1], "shape");
+	return false;
+}
+
+/* A program of the collector, for a process that is the sender, or is watched; every call in 16 is timed, as by default. */
 static struct copyscope *load_ours(struct subject *subject, const char *name)
 {
 	struct copyscope *ours = copyscope__open();
+	__u32 tgid = getpid(), by = WATCHED_ITSELF;
 	int err;
 
 	subject->program = ours ? bpf_object__find_program_by_name(ours->obj, name) : NULL;
@@ -286,12 +302,15 @@ static struct copyscope *load_ours(struct subject *subject, const char *name)
 	bpf_program__set_autoload(subject->program, true);
 	bpf_program__set_attach_target(subject->program, 0, tracepoint_of(name));
 	ours->rodata->time_one_in = 16;
+	ours->rodata->watch_mode = is_for_watching(name) ? WATCH_PROCESSES : WATCH_NOBODY;
 	ours->rodata->call_of_nr[SYS_recvfrom] = CALL_RECVFROM;
 	ours->rodata->call_of_nr[SYS_sendto] = CALL_SENDTO;
 	err = copyscope__load(ours);
 	if (err)
 		die("%s: load: %s", name, strerror(-err));
 	ours->bss->target_tgid[SIDE_SENDER] = getpid();
+	if (bpf_map_update_elem(bpf_map__fd(ours->maps.watched), &tgid, &by, BPF_ANY))
+		die("%s: watched: %s", name, strerror(errno));
 	return ours;
 }
 

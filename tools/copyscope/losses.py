@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from copyscope.segments import Record
+from copyscope.watch_flows import SPLICED_IN
 
 
 def losses(record: Record) -> dict[str, Any]:
@@ -51,6 +52,9 @@ def _seen(record: Record, name: str) -> int | None:
     instrument = hook["instrument"] if hook else name.split("_", maxsplit=1)[0]
     if instrument == "samples":
         return _sum(record["samples"], "samples")
+    if instrument == "splices":
+        rows = record.get("volume", ())
+        return sum(int(row["calls"]) for row in rows if row["syscall"] == SPLICED_IN)
     if instrument in ("bytes", "calls"):
         return _sum(record[instrument], "calls")
     if instrument == "functions" and record["functions"] is not None:

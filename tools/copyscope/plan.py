@@ -122,7 +122,9 @@ def all_at_once(arms: Mapping[Arm, tuple[str, ...]]) -> dict[str, tuple[str, ...
     return {name: tuple(dict.fromkeys(probes))}
 
 
-def schedule_segments(duration_s: float, arms: Sequence[Arm], seed: int) -> list[Segment]:
+def schedule_segments(
+    duration_s: float, arms: Sequence[Arm], seed: int, weights: Mapping[Arm, float] = ARM_WEIGHTS
+) -> list[Segment]:
     """A randomised block design: each block holds every arm once, in seeded order.
 
     duration_s is the sum of all segments; the pauses between them come on top.
@@ -134,14 +136,14 @@ def schedule_segments(duration_s: float, arms: Sequence[Arm], seed: int) -> list
         )
     block_s = min(BLOCK_MAX_S, duration_s / BLOCKS_WANTED)
     blocks = max(BLOCKS_MIN, round(duration_s / block_s))
-    total_weight = sum(ARM_WEIGHTS[arm] for arm in arms)
+    total_weight = sum(weights[arm] for arm in arms)
     shuffler = random.Random(seed)
     segments: list[Segment] = []
     for block in range(blocks):
         order = list(arms)
         shuffler.shuffle(order)
         for arm in order:
-            length_s = duration_s / blocks * ARM_WEIGHTS[arm] / total_weight
+            length_s = duration_s / blocks * weights[arm] / total_weight
             segments.append(Segment(len(segments), block, arm, length_s))
     return segments
 

@@ -161,6 +161,7 @@ def plan_with(args: argparse.Namespace, target: Target, seed: int, instruments: 
         duration_s=args.duration,
         frequency_hz=args.frequency,
         gate=gate.given(args.gate, "--whole" if args.whole else None) or gate.default(NO_WARM_UP),
+        calls_one_in=args.gate or 1,
         counters="counters" in instruments,
         seed=seed,
         block_s=LIVE_BLOCK_S if args.live else None,

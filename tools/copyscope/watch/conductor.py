@@ -22,6 +22,7 @@ from copyscope.watch.command import HeldCommand
 from copyscope.watch.connections import Connection, Snapshots
 from copyscope.watch.followed import Followed
 from copyscope.watch.plan import Seen, WatchPlan
+from copyscope.watch.schedule import Lengths
 from copyscope.watch.stop import Stop
 
 # Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
@@ -57,6 +58,7 @@ class Watcher:
         self._stop = Stop()
         self._snapshots = Snapshots()
         self._next_look_s = 0.0
+        self._lengths = Lengths()
         self.collector: Child
         self._followed: Followed
 
@@ -198,12 +200,13 @@ class Watcher:
             if self.command is not None:
                 self._release(self.command)
             self._begin(self)
-        self._wait(segment.length_s)
+        self._wait(self._lengths.of(segment))
         ended = self._followed.cpu.read(self._followed.pids, fresh=True)
         end = after = self._volume()
         # perf ends by itself when the last process has: its counts are whole then.
         if counting is not None and not self._has_ended():
             counting.disable()
+        self._lengths.add(pace.calls(begin, end), (end["t_ns"] - begin["t_ns"]) / 1e9)
         if probes:
             closed = self.collector.ask("close", "closed", ASK_S)
             after = closed["volume"] if probes == ("functions",) else self._volume()
@@ -278,11 +281,11 @@ class Watcher:
         earlier = self._look()
         told = self.collector.ask("sockets", "sockets", ASK_S)
         ours, later = told["sockets"], self._look()
+        self._next_look_s = began_s + (time.process_time() - began) / LOOKS_SHARE
         if earlier is not None and later is not None:
             self.seen.connections.add(earlier, ours, later)
         used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
         self._describe(used, told["peers"])
-        self._next_look_s = began_s + (time.process_time() - began) / LOOKS_SHARE
 
     def _describe(self, used: Sequence[Connection] = (), peers: Sequence[Message] = ()) -> None:
         """The path of the connections that were used so far; once, as soon as there is one to look at.

@@ -5,8 +5,9 @@ A few short slices before the first hook comes and after the last has gone: METH
 
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from copyscope.watch import processes
 from copyscope.watch.connections import Connection
@@ -40,6 +41,15 @@ def read(look: Callable[[], dict[int, Connection] | None], sleep: Callable[[floa
         moved = {inode: c.written + c.taken for inode, c in seen.items() if c.established}
         found.append(Reading(time.monotonic_ns(), moved))
     return found
+
+
+def calls(begin: Mapping[str, Any], end: Mapping[str, Any]) -> int:
+    """How many calls passed the socket between two readings of the hooks."""
+    first, last = (
+        sum(row["calls"] for row in reading["volume"] if row["direction"] in ("send", "receive"))
+        for reading in (begin, end)
+    )
+    return int(last - first)
 
 
 def own_cpu_ns(children: Iterable[int], *, ended: bool) -> int:

@@ -30,6 +30,8 @@ class WatchPlan:
     duration_s: float | None
     frequency_hz: int
     gate: Gate
+    # Of the calls in the segments that time calls, one in so many is timed.
+    calls_one_in: int
     counters: bool
     seed: int
     block_s: float | None = None
@@ -69,7 +71,8 @@ class WatchPlan:
     def collector(self) -> list[str]:
         """The collector's command line."""
         one_in = str(self.gate.one_in)
-        argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz), "--gate", one_in]
+        argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz)]
+        argv += ["--gate", str(self.calls_one_in)]
         if self.functions:
             argv += ["--functions", "--attach", self.attach]
             argv += ["--functions-gate", one_in, "--seed", str(self.seed)]
