@@ -30,8 +30,6 @@ START_S = ASK_S = 60.0
 STOP_S = 10.0
 # Of a program that ends, at most so much of its CPU time is missed where perf cannot say it.
 LOOK_EVERY_S = 0.05
-# Of one CPU, what looks at the connections take at most, where they are many.
-LOOKS_SHARE = 0.01
 
 
 class Watcher:
@@ -57,7 +55,7 @@ class Watcher:
         self._begun = False
         self._stop = Stop()
         self._snapshots = Snapshots()
-        self._next_look_s = 0.0
+        self._looks = pace.Seldom()
         self._lengths = Lengths()
         self.collector: Child
         self._followed: Followed
@@ -270,18 +268,13 @@ class Watcher:
         return self._snapshots.take(self._namespace().path)
 
     def _look_at_connections(self, *, due: bool = True) -> None:
-        """What TCP says of each connection, with our own counts taken in between.
-
-        A look at thousands takes CPU time from whoever is watched: unless it is `due`, it waits until the
-        looks before it are LOOKS_SHARE of the time.
-        """
-        began, began_s = time.process_time(), time.monotonic()
-        if not due and began_s < self._next_look_s:
+        """What TCP says of each connection, our own counts in between. Unless `due`: if it is time for it."""
+        if not due and not self._looks.are_cheap():
             return
-        earlier = self._look()
-        told = self.collector.ask("sockets", "sockets", ASK_S)
-        ours, later = told["sockets"], self._look()
-        self._next_look_s = began_s + (time.process_time() - began) / LOOKS_SHARE
+        with self._looks:
+            earlier = self._look()
+            told = self.collector.ask("sockets", "sockets", ASK_S)
+            ours, later = told["sockets"], self._look()
         if earlier is not None and later is not None:
             self.seen.connections.add(earlier, ours, later)
         used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]

@@ -18,6 +18,24 @@ SETTLE_S = 0.5
 SLICES = 4
 # Each look takes a little from who is looked at: slices of 0.1 s stated 1.2 points of 4 too little.
 SLICE_S = 0.25
+# Of one CPU, what looks at the connections take at most, where they are many.
+LOOKS_SHARE = 0.01
+
+
+class Seldom:
+    """Something that takes CPU time from whoever is watched, so seldom that it is LOOKS_SHARE of one CPU."""
+
+    def __init__(self) -> None:
+        self._next_s = self._began_s = self._began_cpu_s = 0.0
+
+    def are_cheap(self) -> bool:
+        return time.monotonic() >= self._next_s
+
+    def __enter__(self) -> None:
+        self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self._next_s = self._began_s + (time.process_time() - self._began_cpu_s) / LOOKS_SHARE
 
 
 @dataclass(frozen=True)
