@@ -66,8 +66,6 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 		shadow->has_root = 1;
 	if (kind == KIND_AROUND)
 		shadow->around = 1;
-	if (kind == KIND_WORK)
-		shadow->softirqs++;
 	finish(shadow);
 	return 0;
 }
@@ -106,9 +104,7 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	else
 		bytes = returned ? 0 : (__s64)frame->bytes;
 	count_call(shadow, category, bytes);
-	if (kind == KIND_WORK)
-		shadow->softirqs--;
-	pop(shadow, &now);
+	pop(shadow, row, &now);
 out:
 	finish(shadow);
 	return 0;
@@ -227,7 +223,6 @@ int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 	read_if_timed(shadow, &now);
 	charge(shadow, &now);
 	push(shadow, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ, &now);
-	shadow->softirqs++;
 	finish(shadow);
 	return 0;
 }
@@ -247,8 +242,7 @@ int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 		read_if_timed(shadow, &now);
 		charge(shadow, &now);
 		count_call(shadow, CATEGORY_SOFTIRQ, 0);
-		shadow->softirqs--;
-		pop(shadow, &now);
+		pop(shadow, ROW_SOFTIRQ, &now);
 	}
 	finish(shadow);
 	return 0;

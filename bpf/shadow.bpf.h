@@ -53,6 +53,18 @@ static __always_inline void charge(struct shadow *shadow, const struct reading *
 	copy_reading(&shadow->since, now);
 }
 
+/* Softirq work on top of the task: what runs in it is in the other context. */
+static __always_inline bool is_softirq(__u32 row)
+{
+#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+	if (KIND_##kind == KIND_WORK && row == ROW_##id) \
+		return true;
+	FUNCTIONS(FUNCTION)
+#undef FUNCTION
+	return row == ROW_SOFTIRQ;
+}
+
+/* A frame that is pushed counts in `softirqs`, if it is of one, for as long as it is on the stack: not one that did not fit. */
 static __always_inline void push(struct shadow *shadow, __u32 category, __u64 bytes, __u32 row,
 				 const struct reading *now)
 {
@@ -79,10 +91,15 @@ static __always_inline void push(struct shadow *shadow, __u32 category, __u64 by
 	frame->category = category;
 	frame->bytes = bytes;
 	frame->row = row;
+	if (is_softirq(row))
+		shadow->softirqs++;
 }
 
-static __always_inline void pop(struct shadow *shadow, const struct reading *now)
+/* The innermost frame is of this row. */
+static __always_inline void pop(struct shadow *shadow, __u32 row, const struct reading *now)
 {
+	if (is_softirq(row))
+		shadow->softirqs--;
 	shadow->depth--;
 	if (shadow->depth != shadow->around)
 		return;
@@ -98,7 +115,7 @@ static __always_inline void pop(struct shadow *shadow, const struct reading *now
  */
 static __always_inline bool unwind(struct shadow *shadow, __u32 row)
 {
-	__u32 depth = shadow->depth;
+	__u32 depth = shadow->depth, softirqs = shadow->softirqs;
 
 	for (int i = 0; i < SHADOW_DEPTH; i++) {
 		__u32 index = depth - 1 - i;
@@ -110,12 +127,14 @@ static __always_inline bool unwind(struct shadow *shadow, __u32 row)
 		if (frame->row == row) {
 			if (i) {
 				shadow->depth = depth - i;
+				shadow->softirqs = softirqs;
 				count_loss(LOSS_SHADOW_BROKEN);
 			}
 			return true;
 		}
 		if (frame->row == ROW_SOFTIRQ)
 			break;
+		softirqs -= is_softirq(frame->row);
 	}
 	return false;
 }
