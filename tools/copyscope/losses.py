@@ -44,7 +44,7 @@ def _loss(record: Record, name: str, raw: Any) -> dict[str, Any]:
 
 
 def _seen(record: Record, name: str) -> int | None:
-    if name == "watch_socket_map_full":
+    if name == "watch_socket_map_full" and record.get("target"):
         # Each call of a socket that found no place, its first and the later ones.
         return int(record["target"]["send_calls"] + record["target"]["receive_calls"])
     id_ = name.removeprefix("recursion_").removeprefix("missed_")
