@@ -5,16 +5,9 @@
 
 #include "bounded.bpf.h"
 #include "context.bpf.h"
+#include "gate.bpf.h"
 #include "hooks.h"
 #include "settle.bpf.h"
-
-/*
- * One root call in so many is timed, chosen at random in each round of so many; all are counted. Written while nothing is
- * attached: no shadow is in the middle of a round.
- */
-__u32 gate_one_in = 1;
-const volatile __u64 gate_seed;
-__u64 shadows_made;
 
 /* A task that is preempted each time it looks at the clock is not to be expected. */
 #define READ_ATTEMPTS 4
@@ -153,33 +146,6 @@ static __always_inline void end_bracket(struct shadow *shadow, const struct read
 	shadow->depth--;
 	if (!copied)
 		charge(shadow, now);
-}
-
-/*
- * Is the root that begins now timed? One in each round of gate_one_in, at a place drawn anew for each round: a fixed
- * step could fall in with a rhythm of the traffic. xorshift64 (Marsaglia 2003), so that a seed gives the same places.
- */
-static __always_inline void choose(struct shadow *shadow)
-{
-	__u64 random = shadow->random;
-
-	shadow->timed = 1;
-	if (gate_one_in == 1)
-		return;
-	if (!shadow->gate_left) {
-		if (!random) {
-			random = (gate_seed + shadows_made) * 0x9e3779b97f4a7c15ULL | 1;
-			__sync_fetch_and_add(&shadows_made, 1);
-		}
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
-		shadow->random = random;
-		shadow->gate_left = gate_one_in;
-		shadow->gate_pick = (__u32)(random >> 32) % gate_one_in;
-	}
-	shadow->gate_left--;
-	shadow->timed = shadow->gate_left == shadow->gate_pick;
 }
 
 /*
