@@ -283,6 +283,21 @@ struct task_clock {
 };
 _Static_assert(sizeof(struct task_clock) == 56, "task_clock");
 
+/* Whose packet a CPU handled last, and in which jiffy. */
+enum packet_owner {
+	OWNER_NOT_KNOWN,
+	OWNER_TARGET,
+	OWNER_OTHERS,
+	OWNER_CNT,
+};
+
+struct handled_packet {
+	__u64 jiffies;
+	__u32 owner;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct handled_packet) == 16, "handled_packet");
+
 struct stack_cell {
 	__u64 samples;
 	/* Sum of the sample periods, in the event's own unit (ns for cpu-clock). */
@@ -292,9 +307,12 @@ struct stack_cell {
 	__u32 depth;
 	/* Taken in a segment of another tier, beside its hooks: kept apart from those of the ledger. */
 	__u32 beside;
+	/* Of SIDE_OTHER: whose packet the CPU handled last (enum packet_owner). */
+	__u32 owner;
+	__u32 pad;
 	__u64 frames[STACK_DEPTH];
 };
-_Static_assert(sizeof(struct stack_cell) == 32 + 8 * STACK_DEPTH, "stack_cell");
+_Static_assert(sizeof(struct stack_cell) == 40 + 8 * STACK_DEPTH, "stack_cell");
 
 #include "abi_functions.h"
 

@@ -5,7 +5,7 @@
  * HOOK(id, instrument, tracepoint, need)
  *
  * id          the BPF program is on_<id>; the record calls the hook by this name
- * instrument  bytes | calls | functions: switched together, segment by segment
+ * instrument  bytes | calls | sampler | functions: switched together, segment by segment
  *             watch | copies | packets | shape: of a program that we did not write; watch stays attached all the time
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
@@ -35,6 +35,7 @@
 	HOOK(softirq_leave, calls, softirq_exit, TIMED) \
 	HOOK(call_sent, calls, sock_send_length, COUNTER) \
 	HOOK(call_received, calls, sock_recv_length, COUNTER) \
+	HOOK(packet_owner, sampler, netif_receive_skb, OPTIONAL) \
 	HOOK(process_fork, watch, sched_process_fork, REQUIRED) \
 	HOOK(thread_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \

@@ -37,7 +37,8 @@ struct {
 /* 64 bits: two of ten thousand stacks collide once in 10^11 runs, so equal hash means equal stack. */
 static __always_inline __u64 hash_stack(const struct stack_cell *cell)
 {
-	__u64 hash = ((__u64)cell->beside << 48 | (__u64)cell->side << 32 | cell->event) ^ 0x9e3779b97f4a7c15ULL;
+	__u64 kind = (__u64)cell->owner << 56 | (__u64)cell->beside << 48 | (__u64)cell->side << 32 | cell->event;
+	__u64 hash = kind ^ 0x9e3779b97f4a7c15ULL;
 
 	for (__u32 i = 0; i < STACK_DEPTH; i++) {
 		if (i >= cell->depth)
@@ -46,6 +47,25 @@ static __always_inline __u64 hash_stack(const struct stack_cell *cell)
 		hash ^= hash >> 32;
 	}
 	return hash;
+}
+
+/*
+ * The packet that is being handled, or was last: no longer ago than the tick before, else the CPU may have done anything
+ * since. User space knows from the stack which of the two (samples.py).
+ */
+#define OWNED_TICKS 1
+
+struct handled_map handled_packets SEC(".maps");
+
+static __always_inline __u32 owner_now(void)
+{
+	struct handled_packet *handled;
+	__u32 zero = 0;
+
+	handled = bpf_map_lookup_elem(&handled_packets, &zero);
+	if (!handled || bpf_jiffies64() - handled->jiffies > OWNED_TICKS)
+		return OWNER_NOT_KNOWN;
+	return handled->owner;
 }
 
 static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
@@ -69,6 +89,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	cell->side = current_side();
 	__sync_fetch_and_add(&samples_of_side[CLAMPED(cell->side, SIDE_OTHER + 1)], 1);
 	cell->event = event;
+	cell->owner = cell->side == SIDE_OTHER ? owner_now() : OWNER_NOT_KNOWN;
 	cell->beside = samples_beside;
 	cell->samples = 1;
 	cell->weight = period;

@@ -39,6 +39,14 @@ struct watched_map {
 };
 extern struct watched_map watched SEC(".maps");
 
+/* What each CPU handled last: written by owner.bpf.c, read by the sampler. */
+struct handled_map {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct handled_packet);
+};
+
 static __always_inline __u32 side_of(__u32 tgid)
 {
 	if (watch_mode != WATCH_NOBODY)

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* volume.bpf.c - a program that we did not write: what moves through its sockets, call by call. */
+#include "flow.bpf.h"
 #include "watch.bpf.h"
 
-#include <bpf/bpf_endian.h>
-
 #define MSG_ZEROCOPY 0x4000000
-#define ETH_P_IP 0x0800
-#define ETH_P_IPV6 0x86dd
 /* Of TCP's field nonagle (include/net/tcp.h). */
 #define TCP_NAGLE_OFF 1
 #define TCP_NAGLE_CORK 2
@@ -75,6 +72,12 @@ static __always_inline void note_peer(const struct sock *sk)
 	bpf_map_update_elem(&peers, &peer, &there, BPF_NOEXIST);
 }
 
+static __always_inline void note_datagrams(const struct sock *sk)
+{
+	if (packets_wanted)
+		remember_flow(sk, PROTOCOL_UDP);
+}
+
 static __always_inline __u64 inode_of(const struct sock *sk)
 {
 	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
@@ -86,6 +89,8 @@ static __always_inline void count_socket(const struct sock *sk, enum direction d
 	__u64 key = (__u64)sk;
 
 	cell = bpf_map_lookup_elem(&socket_cells, &key);
+	if (!cell || packets_wanted)
+		remember_flow(sk, PROTOCOL_TCP);
 	if (!cell) {
 		/* Nobody would take it away again. */
 		if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_CLOSE)
@@ -164,6 +169,8 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 		note_send(cell, sk, regs, call, protocol, ret);
 	if (protocol == PROTOCOL_TCP)
 		count_socket(sk, DIRECTION_SEND, ret);
+	else
+		note_datagrams(sk);
 	return 0;
 }
 
@@ -181,6 +188,8 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 		count_volume(protocol, direction, current_call(), ret);
 	if (protocol == PROTOCOL_TCP && direction == DIRECTION_RECEIVE)
 		count_socket(sk, DIRECTION_RECEIVE, ret);
+	if (protocol == PROTOCOL_UDP)
+		note_datagrams(sk);
 	return 0;
 }
 
@@ -210,6 +219,8 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	/* Another thread has closed it meanwhile. */
 	if (!sk)
 		return;
+	if (protocol == PROTOCOL_UDP)
+		note_datagrams(sk);
 	if (protocol == PROTOCOL_TCP)
 		count_socket(sk, direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)

@@ -9,8 +9,12 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "names.h"
+
 /* Short, so that there are many: processes take turns for milliseconds, and one burst sees one turn. */
 #define BURST_NS 5000000ULL
+/* Of SIDE_OTHER: softirq work on the time of others comes in clusters of milliseconds, and many short looks see more of them. */
+#define SHORT_BURST_NS 1000000ULL
 #define NSEC_PER_SEC 1000000000ULL
 
 struct bursts {
@@ -18,6 +22,8 @@ struct bursts {
 	double duties[SIDES];
 	/* Of the sides that take turns. */
 	double total_duty;
+	/* How often a side is chosen: its duty over the length of its bursts. */
+	double total_draw;
 	pthread_t thread;
 	pthread_mutex_t mutex;
 	pthread_cond_t stopping;
@@ -30,6 +36,7 @@ struct bursts {
 	uint64_t began_ns;
 	uint64_t enabled_ns;
 	const volatile __u64 *samples_of_side;
+	volatile __u32 *others_armed;
 	__u64 samples_before[SIDES];
 	uint64_t cpu_before_ns[SIDES];
 	struct burst_totals totals[SIDES];
@@ -43,8 +50,13 @@ static uint64_t now_ns(void)
 	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
 }
 
+static uint64_t burst_ns(enum side side)
+{
+	return side == SIDE_OTHER ? SHORT_BURST_NS : BURST_NS;
+}
+
 int bursts__new(struct bursts **result, const struct events events[SIDES], const double duties[SIDES],
-		const volatile __u64 *samples_of_side)
+		const volatile __u64 *samples_of_side, volatile __u32 *others_armed)
 {
 	struct bursts *bursts = calloc(1, sizeof(*bursts));
 	pthread_condattr_t attr;
@@ -54,10 +66,13 @@ int bursts__new(struct bursts **result, const struct events events[SIDES], const
 	bursts->events = events;
 	for (int side = 0; side < SIDES; side++) {
 		bursts->duties[side] = duties[side];
-		if (duties[side] < 1)
+		if (duties[side] < 1) {
 			bursts->total_duty += duties[side];
+			bursts->total_draw += duties[side] / burst_ns(side);
+		}
 	}
 	bursts->samples_of_side = samples_of_side;
+	bursts->others_armed = others_armed;
 	bursts->seed = now_ns();
 	pthread_mutex_init(&bursts->mutex, NULL);
 	pthread_condattr_init(&attr);
@@ -83,23 +98,24 @@ static bool rest(struct bursts *bursts, uint64_t ns)
 /* Uniform between 0 and twice the mean, so that bursts keep no step with anything. */
 static uint64_t random_rest_ns(struct bursts *bursts)
 {
-	double mean_ns = BURST_NS * (1 - bursts->total_duty) / bursts->total_duty;
+	double mean_burst_ns = bursts->total_duty / bursts->total_draw;
+	double mean_ns = mean_burst_ns * (1 - bursts->total_duty) / bursts->total_duty;
 
 	return 2 * mean_ns * rand_r(&bursts->seed) / RAND_MAX;
 }
 
 static enum side random_side(struct bursts *bursts)
 {
-	double draw = bursts->total_duty * rand_r(&bursts->seed) / RAND_MAX;
+	double draw = bursts->total_draw * rand_r(&bursts->seed) / RAND_MAX;
 	enum side chosen = SIDE_OTHER;
 
 	for (int side = 0; side < SIDES; side++) {
 		if (bursts->duties[side] >= 1)
 			continue;
 		chosen = side;
-		if (draw < bursts->duties[side])
+		if (draw < bursts->duties[side] / burst_ns(side))
 			break;
-		draw -= bursts->duties[side];
+		draw -= bursts->duties[side] / burst_ns(side);
 	}
 	return chosen;
 }
@@ -116,17 +132,24 @@ static void count_burst(struct bursts *bursts, enum side side, uint64_t armed_ns
 	totals->samples_squared += samples * samples;
 }
 
+static int switch_side(struct bursts *bursts, enum side side, unsigned long request)
+{
+	if (side == SIDE_OTHER)
+		*bursts->others_armed = request == PERF_EVENT_IOC_ENABLE;
+	return events__switch(&bursts->events[side], request);
+}
+
 static void burst(struct bursts *bursts, enum side side)
 {
 	__u64 samples = bursts->samples_of_side[side];
 	uint64_t armed_ns = now_ns();
-	int err = events__switch(&bursts->events[side], PERF_EVENT_IOC_ENABLE);
+	int err = switch_side(bursts, side, PERF_EVENT_IOC_ENABLE);
 
-	rest(bursts, BURST_NS);
+	rest(bursts, burst_ns(side));
 	/* Arming and disarming take the timers in the same order: each is armed from its turn to its turn. */
 	armed_ns = now_ns() - armed_ns;
 	if (!err)
-		err = events__switch(&bursts->events[side], PERF_EVENT_IOC_DISABLE);
+		err = switch_side(bursts, side, PERF_EVENT_IOC_DISABLE);
 	count_burst(bursts, side, armed_ns, bursts->samples_of_side[side] - samples);
 	if (err && !bursts->err)
 		bursts->err = err;
@@ -155,7 +178,7 @@ static int switch_steady(struct bursts *bursts, unsigned long request)
 
 	for (int side = 0; side < SIDES; side++)
 		if (bursts->duties[side] >= 1)
-			err = events__switch(&bursts->events[side], request) ?: err;
+			err = switch_side(bursts, side, request) ?: err;
 	return err;
 }
 
@@ -226,6 +249,23 @@ uint64_t bursts__enabled_ns(const struct bursts *bursts)
 struct burst_totals bursts__totals(const struct bursts *bursts, enum side side)
 {
 	return bursts->totals[side];
+}
+
+json_t *bursts__json(const struct bursts *bursts, const __u64 periods_ns[SIDES])
+{
+	json_t *sides = json_object();
+
+	for (int side = 0; side < SIDES; side++) {
+		const struct burst_totals *totals = &bursts->totals[side];
+
+		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:I, s:o, s:i, s:I, s:I}",
+				    "period_ns", (json_int_t)periods_ns[side],
+				    "armed_ns", (json_int_t)totals->armed_ns,
+				    "cpu_ns", totals->read_err ? json_null() : json_integer(totals->cpu_ns), "count", totals->count,
+				    "samples", (json_int_t)totals->samples,
+				    "samples_squared", (json_int_t)totals->samples_squared));
+	}
+	return sides;
 }
 
 void bursts__free(struct bursts *bursts)

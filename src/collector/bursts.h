@@ -8,6 +8,7 @@
 #ifndef COLLECTOR_BURSTS_H
 #define COLLECTOR_BURSTS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,16 +33,19 @@ struct burst_totals {
 
 /*
  * duties: the share of time that the timers of each side are armed; 1 is all the time, which counts as one burst.
- * samples_of_side: counts of the sampler's program, read after each burst.
+ * samples_of_side: counts of the sampler's program, read after each burst. others_armed: set while the timers of SIDE_OTHER
+ * are.
  */
 int bursts__new(struct bursts **bursts, const struct events events[SIDES], const double duties[SIDES],
-		const volatile __u64 *samples_of_side);
+		const volatile __u64 *samples_of_side, volatile __u32 *others_armed);
 /* counted: whether the totals and the enabled time are of this segment, too. */
 int bursts__start(struct bursts *bursts, bool counted);
 /* Disarms and waits for the thread. Returns 0 or the first -errno that arming met. */
 int bursts__stop(struct bursts *bursts);
 uint64_t bursts__enabled_ns(const struct bursts *bursts);
 struct burst_totals bursts__totals(const struct bursts *bursts, enum side side);
+/* {side: {"period_ns", "armed_ns", "cpu_ns", "count", "samples", "samples_squared"}} */
+json_t *bursts__json(const struct bursts *bursts, const __u64 periods_ns[SIDES]);
 void bursts__free(struct bursts *bursts);
 
 #endif

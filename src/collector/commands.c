@@ -8,6 +8,7 @@
 #include <copyscope.skel.h>
 #include <sampling.skel.h>
 
+#include "aim.h"
 #include "bursts.h"
 #include "cells.h"
 #include "ksyms.h"
@@ -32,13 +33,6 @@ static int refuse(const char *command, const char *reason)
 	return say(json_pack("{s:s, s:s, s:s}", "event", "error", "command", command, "message", reason));
 }
 
-/* Of our own traffic; both objects have the globals of target.bpf.c. */
-static void aim(struct collector *collector, enum side side, pid_t tgid)
-{
-	probes__skeleton(collector->probes)->bss->target_tgid[side] = tgid;
-	collector->sampler_skel->bss->target_tgid[side] = tgid;
-}
-
 static int do_target(struct collector *collector, const char *arguments)
 {
 	char side[16];
@@ -50,7 +44,7 @@ static int do_target(struct collector *collector, const char *arguments)
 		if (strcmp(side, side_names[i]))
 			continue;
 		if (collector->watch.mode == WATCH_NOBODY)
-			aim(collector, i, pid);
+			aim__at(probes__skeleton(collector->probes), collector->sampler_skel, i, pid);
 		else
 			watch__add(probes__skeleton(collector->probes), pid);
 		if (roster__add(&collector->rosters[i], pid) && collector->sampler) {
@@ -114,9 +108,13 @@ static int open_one(struct collector *collector, const char *instrument)
 		return probes__attach(collector->probes, instrument);
 	if (!collector->ksyms)
 		return -EAGAIN;
+	/* Whose packets the CPUs handle. */
+	err = probes__attach(collector->probes, "sampler");
+	if (err)
+		return err;
 	if (!collector->sampler) {
 		err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz,
-				    collector->rosters);
+				    collector->rosters, &probes__skeleton(collector->probes)->bss->packets_wanted);
 		if (err)
 			return err;
 	}

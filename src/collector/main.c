@@ -265,7 +265,7 @@ int main(int argc, char **argv)
 		err = sampler__load(&collector.sampler_skel, watch);
 	if (!err)
 		err = probes__open(&collector.probes, &env.calls, &env.functions_options, watch,
-				   collector.sampler_skel->maps.watched);
+				   collector.sampler_skel);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err),
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");

@@ -45,6 +45,11 @@ const char *const sample_names[SAMPLE_CNT] = {
 	[SAMPLE_L1D_LOAD_MISSES] = "L1-dcache-load-misses",
 };
 
+const char *const owner_names[OWNER_CNT] = {
+	[OWNER_TARGET] = "target",
+	[OWNER_OTHERS] = "others",
+};
+
 const char *const sample_units[SAMPLE_CNT] = {
 	[SAMPLE_CPU_CLOCK] = "ns",
 	[SAMPLE_CYCLES] = "cycles",

@@ -12,6 +12,8 @@ extern const char *side_names[SIDE_TARGETS + 1];
 void names__watch(void);
 extern const char *const call_names[CALL_CNT];
 extern const char *const sample_names[SAMPLE_CNT];
+/* NULL: not known. */
+extern const char *const owner_names[OWNER_CNT];
 extern const char *const sample_units[SAMPLE_CNT];
 extern const char *const byte_hook_names[BYTES_CNT];
 extern const char *const loss_names[LOSS_CNT];

@@ -7,6 +7,7 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
+#include <sampling.skel.h>
 
 #include "call_counting.h"
 #include "call_timing.h"
@@ -29,7 +30,7 @@ struct probes {
 	struct windows *windows;
 	struct on_sight *on_sight;
 	const struct watch *watch;
-	const struct bpf_map *watched;
+	const struct sampling *sampling;
 	/* The kernel has BTF. */
 	bool btf;
 };
@@ -64,7 +65,8 @@ static int load(struct probes *probes, int only, int only_function)
 					     share_of(probes) > 1);
 	err = tracepoints__prepare(probes->hooks, skel, only) ?:
 	      functions__prepare(probes->functions, skel, only_function) ?:
-	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->watched));
+	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->sampling->maps.watched)) ?:
+	      bpf_map__reuse_fd(skel->maps.handled_packets, bpf_map__fd(probes->sampling->maps.handled_packets));
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
 	skel->rodata->time_one_in = probes->calls.time_one_in / share_of(probes);
@@ -134,7 +136,7 @@ static int load_what_attaches(struct probes *probes)
 }
 
 int probes__open(struct probes **result, const struct calls_options *calls, const struct functions_options *functions,
-		 const struct watch *watch, const struct bpf_map *watched)
+		 const struct watch *watch, const struct sampling *sampling)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
 	struct btf *btf;
@@ -144,7 +146,7 @@ int probes__open(struct probes **result, const struct calls_options *calls, cons
 		return -ENOMEM;
 	probes->calls = *calls;
 	probes->watch = watch;
-	probes->watched = watched;
+	probes->sampling = sampling;
 	btf = btf__load_vmlinux_btf();
 	probes->btf = btf;
 	tracepoints__find(probes->hooks, btf, functions->attach != ATTACH_NOTHING, watch);

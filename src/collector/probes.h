@@ -11,8 +11,8 @@
 #include "abi.h"
 #include "attach.h"
 
-struct bpf_map;
 struct copyscope;
+struct sampling;
 struct functions_options;
 struct probes;
 struct watch;
@@ -28,10 +28,11 @@ struct calls_options {
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
  * Without the kernel's BTF no program can be loaded: every hook says so, and every cell is empty.
- * functions: how to hook functions, and what to read. watch: NULL for our own traffic; watched: the sampler's map of whom.
+ * functions: how to hook functions, and what to read. watch: NULL for our own traffic; sampling: whose maps of
+ * whom, and of what was handled last, are shared.
  */
 int probes__open(struct probes **probes, const struct calls_options *calls, const struct functions_options *functions,
-		 const struct watch *watch, const struct bpf_map *watched);
+		 const struct watch *watch, const struct sampling *sampling);
 /* The skeleton, for the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);
 /* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */

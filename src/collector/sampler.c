@@ -10,6 +10,7 @@
 
 #include "bursts.h"
 #include "events.h"
+#include "maps.h"
 #include "message.h"
 #include "names.h"
 #include "pmu.h"
@@ -25,7 +26,7 @@
  * sleep, so its timers are armed in bursts, few and dense. Whoever is no target does little of the work.
  */
 #define BURST_HZ 10000
-#define OTHER_SHARE 4
+#define OTHER_SHARE 2
 #define SHORT_SLICE_NS 100000
 
 static const struct {
@@ -44,6 +45,7 @@ struct sampler {
 	struct events timers[SIDES];
 	struct events counters;
 	struct bursts *bursts;
+	volatile __u32 *others_sampled;
 	bool works[SAMPLE_CNT];
 	char reasons[SAMPLE_CNT][128];
 };
@@ -201,7 +203,7 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 }
 
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz,
-		  const struct roster rosters[SIDE_TARGETS])
+		  const struct roster rosters[SIDE_TARGETS], volatile __u32 *others_sampled)
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
 	double duties[SIDES];
@@ -210,17 +212,21 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	if (!sampler)
 		return -ENOMEM;
 	sampler->frequency_hz = frequency_hz;
+	sampler->others_sampled = others_sampled;
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
 		err = open_timers(sampler, skel, rosters, duties);
 		if (!err)
 			err = bursts__new(&sampler->bursts, sampler->timers, duties,
-					  skel->bss->samples_of_side);
+					  skel->bss->samples_of_side, others_sampled);
 	} else {
 		refuse(sampler, SAMPLE_CPU_CLOCK, "cycles are sampled instead", 0);
 	}
+	/* What the trial of the rate has sampled is of no segment. */
+	err = err ?: maps__clear(skel->maps.stacks);
 	if (err) {
-		complain("cpu-clock", "%s", sampler->reasons[SAMPLE_CPU_CLOCK]);
+		complain("cpu-clock", "%s", *sampler->reasons[SAMPLE_CPU_CLOCK] ? sampler->reasons[SAMPLE_CPU_CLOCK] :
+			 strerror(-err));
 		sampler__close(sampler);
 		return err;
 	}
@@ -249,8 +255,11 @@ int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid)
 
 int sampler__enable(struct sampler *sampler, bool counted)
 {
-	int err = events__switch(&sampler->counters, PERF_EVENT_IOC_ENABLE);
+	int err;
 
+	/* Timers say so themselves, whenever they are armed. */
+	*sampler->others_sampled = !sampler->bursts;
+	err = events__switch(&sampler->counters, PERF_EVENT_IOC_ENABLE);
 	if (!err && sampler->bursts)
 		err = bursts__start(sampler->bursts, counted);
 	return err;
@@ -260,6 +269,7 @@ int sampler__disable(struct sampler *sampler)
 {
 	int err = sampler->bursts ? bursts__stop(sampler->bursts) : 0;
 
+	*sampler->others_sampled = 0;
 	return events__switch(&sampler->counters, PERF_EVENT_IOC_DISABLE) ?: err;
 }
 
@@ -268,27 +278,6 @@ double sampler__scale(const struct sampler *sampler, enum side side)
 	uint64_t armed_ns = sampler->bursts ? bursts__totals(sampler->bursts, side).armed_ns : 0;
 
 	return armed_ns ? (double)bursts__enabled_ns(sampler->bursts) / armed_ns : 1;
-}
-
-/* {side: {"period_ns", "armed_ns", "cpu_ns", "count", "samples", "samples_squared"}}; null where there are no timers. */
-static json_t *bursts_json(const struct sampler *sampler)
-{
-	json_t *sides;
-
-	if (!sampler->bursts)
-		return json_null();
-	sides = json_object();
-	for (int side = 0; side < SIDES; side++) {
-		struct burst_totals totals = bursts__totals(sampler->bursts, side);
-
-		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:I, s:o, s:i, s:I, s:I}",
-				    "period_ns", (json_int_t)sampler->periods_ns[side],
-				    "armed_ns", (json_int_t)totals.armed_ns,
-				    "cpu_ns", totals.read_err ? json_null() : json_integer(totals.cpu_ns), "count", totals.count,
-				    "samples", (json_int_t)totals.samples,
-				    "samples_squared", (json_int_t)totals.samples_squared));
-	}
-	return sides;
 }
 
 json_t *sampler__json(const struct sampler *sampler)
@@ -302,7 +291,8 @@ json_t *sampler__json(const struct sampler *sampler)
 			"reason", sampler->works[i] ? NULL : sampler->reasons[i]));
 	return json_pack("{s:i, s:I, s:o, s:o}", "frequency_hz", sampler->frequency_hz,
 			 "enabled_ns", (json_int_t)(sampler->bursts ? bursts__enabled_ns(sampler->bursts) : 0),
-			 "bursts", bursts_json(sampler), "events", events);
+			 "bursts", sampler->bursts ? bursts__json(sampler->bursts, sampler->periods_ns) : json_null(),
+			 "events", events);
 }
 
 void sampler__close(struct sampler *sampler)

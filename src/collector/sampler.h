@@ -29,10 +29,11 @@ struct watch;
 int sampler__load(struct sampling **skel, const struct watch *watch);
 /*
  * Opens what this machine has, for the threads that the processes of each side have now. An event that cannot be opened says why
- * in the report. Nothing counts before sampler__enable(). Returns 0, or -errno when no event at all can be opened.
+ * in the report. Nothing counts before sampler__enable(). others_sampled: set while tasks that are no targets are sampled.
+ * Returns 0, or -errno when no event at all can be opened.
  */
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz,
-		  const struct roster rosters[SIDE_TARGETS]);
+		  const struct roster rosters[SIDE_TARGETS], volatile __u32 *others_sampled);
 /* One more process of the first side; its timers start with the next sampler__enable(). Children need no call. */
 int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid);
 /* counted: whether the report's times and bursts are of this segment, too. */

@@ -20,6 +20,7 @@ struct row {
 	uint32_t side;
 	uint32_t event;
 	uint32_t beside;
+	uint32_t owner;
 };
 
 struct stacks {
@@ -47,6 +48,8 @@ static int by_stack(const void *a, const void *b)
 		return x->event < y->event ? -1 : 1;
 	if (x->side != y->side)
 		return x->side < y->side ? -1 : 1;
+	if (x->owner != y->owner)
+		return x->owner < y->owner ? -1 : 1;
 	if (x->depth != y->depth)
 		return x->depth < y->depth ? -1 : 1;
 	return memcmp(x->frames, y->frames, x->depth * sizeof(*x->frames));
@@ -90,7 +93,8 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 	}
 	row = &stacks->rows[stacks->count];
 	*row = (struct row){ .samples = cell->samples, .weight = cell->weight, .depth = depth,
-			     .side = cell->side, .event = cell->event, .beside = cell->beside };
+			     .side = cell->side, .event = cell->event, .beside = cell->beside,
+			     .owner = cell->owner };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
 		return -ENOMEM;
@@ -143,10 +147,10 @@ json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const dou
 
 		for (uint32_t f = 0; f < row->depth; f++)
 			json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
-		json_array_append_new(array, json_pack("{s:s, s:s, s:b, s:o, s:I, s:I}",
+		json_array_append_new(array, json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I}",
 						       "side", side_names[row->side],
 						       "event", sample_names[row->event],
-						       "beside", row->beside,
+						       "beside", row->beside, "owner", owner_names[row->owner % OWNER_CNT],
 						       "frames", frames,
 						       "samples", (json_int_t)row->samples,
 						       "weight", (json_int_t)(weight + 0.5)));

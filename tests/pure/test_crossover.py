@@ -121,7 +121,9 @@ def test_a_copy_that_is_made_anyway_never_pays() -> None:
     records = runs({**PRICES, "zero_copy": COPIED})
     for record in records:
         if record["workload"]["impl"] == "zero_copy":
-            record["samples"] = [{"category": "deferred", "symbol": "skb_copy_ubufs", "samples": 40}]
+            copies = {"category": "deferred", "symbol": "skb_copy_ubufs", "samples": 40}
+            others = {"side": "other", "category": "deferred", "symbol": "not_of_this_run", "samples": 400}
+            record["samples"] = [{"side": "sender", **copies}, others]
     found = crossover.crossovers(records)
     at = answer(records)
     assert at.verdict == "never"

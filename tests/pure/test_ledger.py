@@ -12,7 +12,7 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger, record
+from copyscope import ledger, metrics, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -185,6 +185,59 @@ def test_other_side_counts_in_its_own_weight() -> None:
     weight = sum(row["weight"] for row in full["samples"] if row["side"] == "other")
     assert full["sides"]["other"]["cpu_ns"] == weight
     assert {row["context"] for row in full["stages"] if row["side"] == "other"} == {"softirq"}
+
+
+def with_work_of_others(raw: Record, **tie: str | None) -> Record:
+    """With somebody's zero-copy run beside: 400 ms of copies on the time of ksoftirqd."""
+    row: Record = {"side": "other", "context": "softirq", "event": "cpu-clock", "kind": "account"}
+    row |= {"category": "deferred", "symbol": "skb_copy_ubufs", "samples": 1_600, "weight": 400_000_000}
+    raw["samples"].append(row | tie)
+    return raw
+
+
+@pytest.mark.parametrize("tie", [{"tie": None}, {}], ids=["of others", "an older record"])
+def test_work_that_is_not_tied_to_the_run_is_in_no_sum(tie: dict[str, None]) -> None:
+    """All that a run says beside somebody else's is what it says alone, but for one line."""
+    alone = derived("one_copy")
+    beside = ledger.derive(with_work_of_others(builders.raw_record("one_copy"), **tie))
+    assert beside["sides"]["elsewhere"] == {
+        **alone["sides"]["elsewhere"],
+        "cpu_ns": 400_000_000,
+        "samples": 1_600,
+    }
+    for key in ("ledger", "stages", "verdict", "overhead", "zerocopy"):
+        assert beside[key] == alone[key], key
+    assert {**beside["sides"], "elsewhere": None} == {**alone["sides"], "elsewhere": None}
+    for name in metrics.METRICS:
+        assert metrics.read(beside, name) == metrics.read(alone, name), name
+
+
+def test_work_on_a_packet_of_the_run_is_in_its_ledger() -> None:
+    full = ledger.derive(with_work_of_others(builders.raw_record("one_copy"), tie="packet"))
+    (row,) = (row for row in rows(full, "deferred") if row["side"] == "other")
+    assert row["cpu_ns"] == 400_000_000 and full["sides"]["elsewhere"]["cpu_ns"] == 0
+    alone = derived("one_copy")["sides"]["other"]["cpu_ns"]
+    assert full["sides"]["other"]["cpu_ns"] == alone + 400_000_000
+
+
+def test_one_burst_on_one_cpu_is_one_look() -> None:
+    """Fifty samples of one burst of 5 ms at 10 kHz say as little as one: the interval is as wide."""
+    raw = with_work_of_others(builders.raw_record("one_copy"), tie="packet")
+    raw["samples"][-1] |= {"samples": 50, "weight": 12_500_000}
+    raw["sampler"]["bursts"]["other"] |= {"count": 40, "armed_ns": 200_000_000, "period_ns": 100_000}
+    raw["sampler"]["enabled_ns"] = 500_000_000
+    (row,) = (row for row in rows(ledger.derive(raw), "deferred") if row["side"] == "other")
+    # of one event, by Poisson: 0.025 to 5.57
+    assert row["ci"]["low_ns"] <= 0.025 * 12_500_000
+    assert row["ci"]["high_ns"] == pytest.approx(5.57 * 12_500_000, rel=0.02)
+
+
+def test_why_nothing_is_tied_is_said() -> None:
+    raw = builders.raw_record("one_copy")
+    builders.hook_of(raw, "packet_owner").update(state="missing", how=None, reason="no BTF")
+    assert "netif_receive_skb: missing: no BTF" in ledger.derive(raw)["sides"]["elsewhere"]["cause"]
+    raw["hooks"] = [hook for hook in raw["hooks"] if hook["id"] != "packet_owner"]
+    assert "made before" in ledger.derive(raw)["sides"]["elsewhere"]["cause"]
 
 
 def test_events_follow_their_own_samples() -> None:

@@ -160,9 +160,10 @@ def _time_classifying(stacks: list[list[str]]) -> float:
     return time.perf_counter() - begin
 
 
-def _sample(side: str, frames: str, samples: int = 3) -> dict[str, object]:
+def _sample(side: str, frames: str, samples: int = 3, owner: str | None = None) -> dict[str, object]:
     return {
         "side": side,
+        "owner": owner,
         "event": "cpu-clock",
         "frames": frames.split(),
         "samples": samples,
@@ -180,6 +181,32 @@ def test_leaves_out_what_is_not_of_this_run() -> None:
     rows = to_record(samples, TAXONOMY)
     assert [(row["side"], row["category"]) for row in rows] == [("other", "tcp_ip"), ("sender", "user")]
     assert count_foreign(samples, TAXONOMY) == 8
+
+
+KSOFTIRQD = "net_rx_action handle_softirqs run_ksoftirqd kthread"
+RECEIVE = f"tcp_v4_rcv __netif_receive_skb_core.constprop.0 process_backlog {KSOFTIRQD}"
+TIMER = "rcu_core handle_softirqs irq_exit_rcu default_idle"
+
+
+@pytest.mark.parametrize(
+    ("side", "frames", "owner", "tie"),
+    [
+        ("sender", RECEIVE, None, "process"),
+        ("receiver", "", None, "process"),
+        ("other", RECEIVE, "target", "packet"),
+        ("other", RECEIVE, "others", None),
+        ("other", RECEIVE, None, None),
+        ("other", f"veth_poll {KSOFTIRQD}", "target", "batch"),
+        ("other", f"skb_release_data {KSOFTIRQD}", "others", None),
+        ("other", "tcp_wfree tcp_tasklet_func tasklet_action_common handle_softirqs", "target", "batch"),
+        # the timer of somebody, a moment after a packet of ours on the same CPU
+        ("other", TIMER, "target", None),
+    ],
+)
+def test_work_on_the_time_of_others_needs_a_packet_of_ours(
+    side: str, frames: str, owner: str | None, tie: str | None
+) -> None:
+    assert [row["tie"] for row in to_record([_sample(side, frames, 3, owner)], TAXONOMY)] == [tie]
 
 
 EXACT = sorted(rule.pattern for rule in TAXONOMY.rules if not is_glob(rule.pattern))

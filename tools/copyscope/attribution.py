@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from copyscope import stats
 from copyscope.cpu_time import cpu_time, excludes_softirq, why_no_time
-from copyscope.segments import Record, processes, why_no_ledger, why_undivided
+from copyscope.segments import Record, processes, watched, why_no_ledger, why_undivided
 
 SIDES = ("sender", "receiver", "other")
+# How softirq work on the time of others is known to be of this run (samples.tie_of); the rest is in no sum.
+TIES = ("packet", "batch")
+OWNER_HOOK = "packet_owner"
 # the columns of a row that come from hardware events: key of the row -> names that perf gives the event
 EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
     "cycles": ("cycles", "cpu-cycles"),
@@ -26,6 +30,11 @@ EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
 # events whose shares are shares of time, best first: cycles interrupt even code that has interrupts off,
 # cpu-clock is charged to where they come on again
 TIME_EVENTS = (EVENT_COLUMNS["cycles"], ("cpu-clock", "task-clock"))
+
+RULES = {
+    "own": "on packets that came out of devices of its own network namespaces",
+    "watched": "on packets of its connections",
+}
 
 Key = tuple[str, str, str]  # kind, category, context
 
@@ -60,6 +69,8 @@ class SideTime:
     event: str | None
     scale_ns: float | None
     reason: str | None
+    # How many samples may be of one and the same piece of work: all that a CPU takes in one burst.
+    cluster: float = 1.0
 
     @property
     def cpu_ns(self) -> float | None:
@@ -67,12 +78,27 @@ class SideTime:
         return None if self.scale_ns is None else self.weights.all_weight * self.scale_ns
 
 
-def weights_of(record: Record, side: str, names: tuple[str, ...], rows: str = "samples") -> Weights:
-    """The samples of one side whose event has one of the names, added up; rows: which of the record's."""
+def is_tied(row: Record) -> bool:
+    """Whether a row of `samples` is known to be of this run. Older records do not say it of softirq work."""
+    return row["side"] != "other" or row.get("tie") in TIES
+
+
+def tied(rows: Iterable[Record]) -> list[Record]:
+    """Those of a record's rows of samples that are known to be of this run."""
+    return [row for row in rows if is_tied(row)]
+
+
+def weights_of(
+    record: Record, side: str, names: tuple[str, ...], rows: str = "samples", *, mine: bool = True
+) -> Weights:
+    """The samples of one side whose event has one of the names, added up; rows: which of the record's.
+
+    mine: those that are known to be of this run, or those that are not.
+    """
     samples: dict[Key, int] = defaultdict(int)
     weight: dict[Key, float] = defaultdict(float)
     for row in record.get(rows, []):
-        if row["side"] == side and event_name(row["event"]) in names:
+        if row["side"] == side and is_tied(row) == mine and event_name(row["event"]) in names:
             key = (row["kind"], row["category"], row["context"])
             samples[key] += int(row["samples"])
             weight[key] += float(row["weight"])
@@ -114,7 +140,7 @@ def side_times(record: Record) -> dict[str, SideTime]:
         covered, exact = covered + base, exact + cpu_ns
     weights = weights_of(record, "other", names)
     if "cpu-clock" in names:
-        times["other"] = SideTime(weights, names[0], 1.0, None)
+        times["other"] = SideTime(weights, names[0], 1.0, None, cluster_of_others(record))
     elif covered > 0:
         times["other"] = SideTime(weights, names[0], exact / covered, None)
     else:
@@ -122,6 +148,46 @@ def side_times(record: Record) -> dict[str, SideTime]:
             weights, names[0], None, f"{names[0]}: no process was sampled to scale it by"
         )
     return times
+
+
+def cluster_of_others(record: Record) -> float:
+    """Samples of one CPU in one burst of the timers for everybody else; 1 where these are armed all the time.
+
+    Softirq work on the time of others comes in runs of milliseconds, so a burst sees one of them or none.
+    """
+    sampler = record["sampler"]
+    bursts = (sampler.get("bursts") or {}).get("other")
+    if not bursts or not bursts["count"] or 2 * bursts["armed_ns"] > sampler["enabled_ns"]:
+        return 1.0
+    return max(1.0, float(bursts["armed_ns"] / bursts["count"] / bursts["period_ns"]))
+
+
+def softirq_beside(record: Record, times: dict[str, SideTime]) -> dict[str, Record]:
+    """Softirq work on the time of others, as `sides` has it: what is tied to this run, and what is not."""
+    other = times["other"]
+    names = time_event(record)
+    elsewhere = weights_of(record, "other", names, mine=False) if names else Weights({}, {})
+    untied = replace(other, weights=elsewhere)
+    return {
+        "other": _beside(other) | {"rule": RULES["watched" if watched(record) else "own"]},
+        "elsewhere": _beside(untied) | {"cause": why_untied(record)},
+    }
+
+
+def _beside(time: SideTime) -> Record:
+    unknown = {} if time.cpu_ns is not None else {"cpu_ns": time.reason or "not sampled"}
+    cpu_ns = None if time.cpu_ns is None else round(time.cpu_ns)
+    return {"cpu_ns": cpu_ns, "samples": time.weights.all_samples, "reasons": unknown}
+
+
+def why_untied(record: Record) -> str:
+    """Why softirq work on the time of others is not tied to this run."""
+    hook = next((hook for hook in record["hooks"] if hook["id"] == OWNER_HOOK), None)
+    if hook is None:
+        return "this record was made before copyscope looked whose packets they were"
+    if hook["state"] in ("attached", "ready"):
+        return "packets of others, timers, the scheduler"
+    return f"{hook['symbol']}: {hook['state']}: {hook['reason']}: nothing else says whose packets they were"
 
 
 def why_unsampled(record: Record) -> str:
@@ -142,13 +208,13 @@ def why_unsampled(record: Record) -> str:
 def interval(time: SideTime, side: str, samples: int) -> dict[str, Any] | None:
     """95 % interval of a row's CPU time in ns: Wilson on its share of the side's samples.
 
-    The `other` side has no known total, its rows are plain counts (Poisson).
+    The `other` side has no known total, its rows are counts (Poisson) of clusters of samples.
     """
     all_samples = time.weights.all_samples
     if time.cpu_ns is None or all_samples == 0:
         return None
     if side == "other":
-        found = stats.poisson(samples).scaled(time.cpu_ns / all_samples)
+        found = stats.poisson(samples / time.cluster).scaled(time.cpu_ns * time.cluster / all_samples)
     else:
         found = stats.wilson(samples, all_samples).scaled(time.cpu_ns)
     return {"low_ns": round(found.low), "high_ns": round(found.high), "level": found.level}

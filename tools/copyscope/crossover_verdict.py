@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from copyscope.attribution import tied
 from copyscope.crossover import Crossover, size_text
 from copyscope.points import Missing
 from copyscope.same_machine import SAME_MACHINE
@@ -117,7 +118,7 @@ def why_copied(records: Iterable[Record]) -> str | None:
         if not zerocopy or not record["verdict"]["valid"] or not zerocopy["cause"]:
             continue
         causes[zerocopy["cause"]["code"].replace("_", " ")] += 1
-        for row in record["samples"]:
+        for row in tied(record["samples"]):
             if row["category"] in ("deferred", "silent"):
                 seen[row["symbol"]] += row["samples"]
     for ranked in (seen, causes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from copyscope import overhead
+from copyscope.attribution import tied
 from copyscope.cpu_time import cpu_time
 from copyscope.identities import cell, sends_nothing
 from copyscope.segments import Record, select, spliced_total, topology_name, total, why_no_ledger
@@ -97,9 +98,12 @@ def _plain(record: Record) -> tuple[str, float | None]:
 
 
 def account_share(record: Record, account: str) -> float | None:
-    """An account's part of the CPU time of all sides, all contexts (0..1); None when a part is unknown."""
+    """An account's part of the CPU time of all sides, all contexts (0..1); None when a part is unknown.
+
+    What is not known to be of this run is no part of it.
+    """
     rows = [row["cpu_ns"] for row in record["ledger"] if row["account"] == account]
-    sides = [side["cpu_ns"] for side in record["sides"].values()]
+    sides = [side["cpu_ns"] for name, side in record["sides"].items() if name != "elsewhere"]
     if not rows or None in rows or None in sides or not sum(sides):
         return None
     return float(sum(rows) / sum(sides))
@@ -117,7 +121,7 @@ def main_context(record: Record, account: str) -> str | None:
 def doer(record: Record, category: str) -> str:
     """The function that most samples of a category name, in brackets; empty without samples."""
     symbols: Counter[str] = Counter()
-    for row in record["samples"]:
+    for row in tied(record["samples"]):
         if row["category"] == category:
             symbols[row["symbol"]] += row["samples"]
     return f" ({symbols.most_common(1)[0][0]})" if symbols else ""

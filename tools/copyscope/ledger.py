@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope import payload, watch_ledger
-from copyscope.attribution import SIDES, SideTime, clocked, side_times
+from copyscope.attribution import SideTime, clocked, side_times, softirq_beside
 from copyscope.call_identities import call_identities
 from copyscope.cpu_time import cpu_time, excludes_softirq
 from copyscope.functions import exact_rows, function_identities
@@ -116,15 +116,7 @@ def sides(record: Record, times: dict[str, SideTime]) -> dict[str, Any]:
             row |= dict.fromkeys(unknown)
             row["reasons"] |= dict.fromkeys(unknown, absent)
         section[side] = row
-    other = times[SIDES[-1]]
-    section["other"] = {
-        "cpu_ns": None if other.cpu_ns is None else round(other.cpu_ns),
-        "samples": other.weights.all_samples,
-        "reasons": {},
-    }
-    if other.cpu_ns is None:
-        section["other"]["reasons"]["cpu_ns"] = other.reason or "not sampled"
-    return section
+    return section | softirq_beside(record, times)
 
 
 def zerocopy(record: Record) -> dict[str, Any] | None:

@@ -197,7 +197,8 @@ DERIVED: dict[str, Shape] = {
     }),
     "sides": {
         "sender": _SIDE, "receiver": _SIDE,
-        "other": {"cpu_ns": "num?", "samples": "int?", "reasons": Each("str")},
+        "other": {"cpu_ns": "num?", "samples": "int?", "rule": "str", "reasons": Each("str")},
+        "elsewhere": {"cpu_ns": "num?", "samples": "int?", "cause": "str", "reasons": Each("str")},
     },
     "zerocopy": Maybe({
         "sends": "int", "completions": "int", "copied": "int", "bytes_sent": "int", "bytes_copied": "int",

@@ -7,10 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from copyscope.attribution import TIME_EVENTS
-from copyscope.taxonomy import USER_SYMBOL, Taxonomy
+from copyscope.taxonomy import USER_SYMBOL, Taxonomy, strip_suffix
 
-# one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight
+# one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight; of the side
+# `other` whose packet the CPU handled last (owner)
 Sample = Mapping[str, Any]
+
+# What handles one packet: below it the packet that was handled last is this one.
+ONE_PACKET = "__netif_receive_skb"
+# Network work around packets: taking them from a device, freeing what was sent, sending what had to wait.
+AROUND_PACKETS = frozenset(
+    (
+        *("net_rx_action", "net_tx_action", "tcp_tasklet_func", "tcp_tsq_workfn"),
+        *("napi_threaded_poll", "napi_threaded_poll_loop", "run_backlog_napi"),
+    )
+)
 
 
 def of_ledger(samples: Iterable[Sample]) -> list[Sample]:
@@ -26,23 +37,41 @@ def beside(samples: Iterable[Sample]) -> list[Sample]:
 def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, Any]]:
     """The record's `samples`: added up per side, context, event and deciding symbol, without the stacks.
 
-    A sample of the side `other` counts only in softirq: there ksoftirqd and interrupts do protocol work for
-    both sides. Anything else that ran on the machine is not part of this run (`count_foreign` says how
-    many).
+    Of the side `other` only softirq work is kept: there ksoftirqd and interrupts do protocol work for
+    whoever has traffic. Its `tie` says how it is known to be of this run. Anything else that ran on the
+    machine is not part of this run (`count_foreign` says how many).
     """
     sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
     for sample in samples:
         found = taxonomy.classify(sample["frames"])
         if sample["side"] == "other" and found.context != "softirq":
             continue
-        key = (sample["side"], found.context, sample["event"], found.kind, found.category, found.symbol)
+        decided = (found.kind, found.category, found.symbol)
+        key = (sample["side"], found.context, sample["event"], *decided, tie_of(sample) or "")
         sums[key][0] += int(sample["samples"])
         sums[key][1] += int(sample["weight"])
     names = ("side", "context", "event", "kind", "category", "symbol")
     return [
-        dict(zip(names, key, strict=True)) | {"samples": count, "weight": weight}
+        dict(zip(names, key[:-1], strict=True)) | {"tie": key[-1] or None, "samples": count, "weight": weight}
         for key, (count, weight) in sorted(sums.items())
     ]
+
+
+def tie_of(sample: Sample) -> str | None:
+    """How a sample is known to be of this run: a word of attribution.TIES, None where it is not.
+
+    `process`: on the time of one of its processes. `packet`: on somebody else's, while a packet of this run
+    was handled. `batch`: in network work around packets, and the last packet that the CPU handled, no longer
+    ago than the tick before, was of this run.
+    """
+    if sample["side"] != "other":
+        return "process"
+    if sample.get("owner") != "target":
+        return None
+    symbols = [strip_suffix(frame) for frame in sample["frames"]]
+    if any(symbol.startswith(ONE_PACKET) for symbol in symbols):
+        return "packet"
+    return "batch" if AROUND_PACKETS.intersection(symbols) else None
 
 
 def count_foreign(samples: Iterable[Sample], taxonomy: Taxonomy) -> int:

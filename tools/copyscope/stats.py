@@ -53,8 +53,11 @@ def wilson(hits: int, total: int, level: float = LEVEL) -> Interval:
     return Interval(low, high, level)
 
 
-def poisson(count: int, level: float = LEVEL) -> Interval:
-    """Interval of the mean of a count (events). Raises ValueError for a negative count."""
+def poisson(count: float, level: float = LEVEL) -> Interval:
+    """Interval of the mean of a count (events), which may be of clusters and so no whole number.
+
+    Raises ValueError for a negative count.
+    """
     if count < 0:
         raise ValueError(f"poisson: {count}: a count is never negative: check the samples")
     z = normal_quantile(level)
@@ -62,9 +65,9 @@ def poisson(count: int, level: float = LEVEL) -> Interval:
     return Interval(low, _chi_square_half(count + 1, z), level)
 
 
-def _chi_square_half(shape: int, z: float) -> float:
+def _chi_square_half(shape: float, z: float) -> float:
     """Half the chi-square quantile with 2 x shape degrees of freedom, at the normal quantile z."""
-    return shape * (1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3
+    return shape * max(0.0, 1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3
 
 
 @dataclass(frozen=True)

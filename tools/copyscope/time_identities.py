@@ -8,7 +8,7 @@ from copyscope import stats
 from copyscope.attribution import SideTime, clocked, event_name
 from copyscope.cpu_time import CpuTime, cpu_time, excludes_softirq, why_no_time
 from copyscope.identities import Identity, compare, unchecked
-from copyscope.segments import Record, processes, select, total, watched
+from copyscope.segments import Record, processes, select, total, wall_ns, watched
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
 SAMPLING_TOLERANCE = 0.03
@@ -18,6 +18,10 @@ VALIDITY_LEVEL = 0.999
 MOST_UNATTRIBUTED = 0.05
 # A context switch runs with interrupts off; a timer that expires in it is charged to whoever comes next.
 SWITCH_NS = 2_000
+# The CPU clock begins when a wake-up is queued (cpu_time.py): so much too early in some virtual machines.
+LATE_WAKE_NS = 10_000
+# The clocks of a segment are read one after the other, by asking other processes.
+EDGE_NS = 5_000_000
 # Timer interrupts come up to tens of microseconds late in virtual machines (they wait for the next exit).
 SHORT_BURST_NS = 50_000
 # Bursts of the sampling timer are what chance deals; from fewer their spread cannot be told.
@@ -35,7 +39,37 @@ def time_identities(record: Record, times: dict[str, SideTime], gather_ns: float
             attributed(record, side, times[side]),
         ]
     fits = gather_fits(times[first], gather_ns)
-    return found if fits is None else [*found, fits]
+    return [*found, *([] if fits is None else [fits]), within_cpus(record, times)]
+
+
+def within_cpus(record: Record, times: dict[str, SideTime]) -> Identity:
+    """All sides together, with the softirq work that is not known to be of this run, fit in the CPUs' time.
+
+    The tolerance: of softirq work, which has no clock but samples, what is above the lower end of its 99.9 %
+    interval; of each process the wake-ups that its CPU clock bills while it does not run yet; the time
+    between the readings at both ends of a segment; and 3 %. A side whose time is not known adds nothing.
+    """
+    name, what = "within_cpus", "CPU time of all sides = the part of it within CPUs x wall time"
+    known = {name: side for name, side in record["sides"].items() if side["cpu_ns"] is not None}
+    if "elsewhere" not in known:
+        return unchecked(name, what, "ns", times["other"].reason or "nothing was sampled")
+    spent = sum(side["cpu_ns"] for side in known.values())
+    segments, cpus = select(record, "ledger"), record["machine"]["cpus_online"]
+    capacity = cpus * wall_ns(segments)
+    tolerance = SAMPLING_TOLERANCE * capacity + cpus * len(segments) * EDGE_NS
+    beside = [known[side] for side in ("other", "elsewhere") if side in known]
+    samples, beside_ns = sum(s["samples"] for s in beside), sum(s["cpu_ns"] for s in beside)
+    if samples:
+        cluster = times["other"].cluster
+        low = stats.poisson(samples / cluster, VALIDITY_LEVEL).low
+        tolerance += beside_ns * (1 - low * cluster / samples)
+    for side in processes(record):
+        spent_by = cpu_time(record, side)
+        if spent_by.source == "CPU clock":
+            tolerance += spent_by.switches * LATE_WAKE_NS
+        if excludes_softirq(record, side) and times[side].scale_ns is not None:
+            tolerance += _softirq_above(times[side])
+    return compare(name, what, spent, min(spent, capacity), "ns", tolerance=round(tolerance))
 
 
 def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
@@ -203,6 +237,16 @@ def _gather_excess(time: SideTime, gather_ns: float | None) -> float:
     _, user_ns = _user(time)
     allowed = _most_user_ns(time) - user_ns + SAMPLING_TOLERANCE * gather_ns
     return min(max(0.0, gather_ns - user_ns), allowed)
+
+
+def _softirq_above(time: SideTime) -> float:
+    """By how much the softirq time on top of a side, which its clock leaves out, may be less than sampled."""
+    samples = sum(n for (_, _, context), n in time.weights.samples.items() if context == "softirq")
+    ns = sum(w for (_, _, context), w in time.weights.weight.items() if context == "softirq")
+    if not samples:
+        return 0.0
+    low = stats.wilson(samples, time.weights.all_samples, VALIDITY_LEVEL).low
+    return ns * (time.scale_ns or 0.0) * (1 - low * time.weights.all_samples / samples)
 
 
 def _user(time: SideTime) -> tuple[int, float]:

@@ -85,6 +85,7 @@ WATCH_DERIVED: dict[str, Shape] = {
             "sampled_share": "num?", "unattributed_share": "num?", "reasons": Each("str"),
         },
         "other": DERIVED["sides"]["other"],
+        "elsewhere": DERIVED["sides"]["elsewhere"],
     },
     "advice": Maybe({
         "text": "str", "stoppers": ["str"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope.attached import attached_effect
-from copyscope.attribution import SideTime, clocked, side_times
+from copyscope.attribution import SideTime, clocked, side_times, softirq_beside
 from copyscope.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.functions import exact_rows
 from copyscope.identities import excused
@@ -135,13 +135,7 @@ def sides(record: Record, times: dict[str, SideTime]) -> Row:
         row["sampled_share"] = sampled_share(record, "target", time)
     reason = absent or time.reason or "no CPU time was sampled, or no counter to compare it with"
     row["reasons"] = {key: reason for key, value in row.items() if value is None}
-    other = times["other"]
-    beside: Row = {
-        "cpu_ns": None if other.cpu_ns is None else round(other.cpu_ns),
-        "samples": other.weights.all_samples,
-        "reasons": {} if other.cpu_ns is not None else {"cpu_ns": other.reason or "not sampled"},
-    }
-    return {"target": row, "other": beside}
+    return {"target": row, **softirq_beside(record, times)}
 
 
 def zerocopy(record: Record) -> Row | None:

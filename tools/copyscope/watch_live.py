@@ -12,7 +12,7 @@ from copyscope.watch_assemble import assemble
 Record = dict[str, Any]
 
 WINDOW_BLOCKS = 4
-SAMPLE_KEY = ("side", "context", "event", "kind", "category", "symbol")
+SAMPLE_KEY = ("side", "context", "event", "kind", "category", "symbol", "tie")
 
 
 class Window:

@@ -110,6 +110,7 @@ HOOKS = (
     ("task_switch", "calls", "sched_switch", True),
     ("softirq_enter", "calls", "softirq_entry", True),
     ("softirq_leave", "calls", "softirq_exit", True),
+    ("packet_owner", "sampler", "netif_receive_skb", False),
 )
 
 

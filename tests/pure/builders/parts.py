@@ -98,6 +98,7 @@ def _row(side: str, event: str, share: Share, samples: int, period: int) -> dict
         "kind": kind,
         "category": category,
         "symbol": symbol,
+        "tie": "packet" if side == "other" else "process",
         "samples": samples,
         "weight": weight,
     }

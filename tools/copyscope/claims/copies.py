@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from copyscope.attribution import tied
 from copyscope.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs
 from copyscope.crossover import size_text
 from copyscope.segments import Record
@@ -94,7 +95,7 @@ def samples(records: Sequence[Record], categories: tuple[str, ...]) -> Counter[s
     """Symbol -> samples of the sender and of softirq work, in these accounts."""
     found: Counter[str] = Counter()
     for record in records:
-        for row in record["samples"]:
+        for row in tied(record["samples"]):
             if row["category"] in categories and row["side"] != "receiver":
                 found[row["symbol"]] += row["samples"]
     return found

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from copyscope import stats
+from copyscope.attribution import tied
 from copyscope.claims.comparing import Comparison, always, compare, make, thread_text
 from copyscope.claims.model import (
     HOLDS,
@@ -200,7 +201,7 @@ def stack_on_loopback(runs: Runs) -> Finding:
     seen: Counter[str] = Counter()
     everything = 0
     for record in runs.records:
-        for row in record["samples"]:
+        for row in tied(record["samples"]):
             everything += row["samples"]
             if row["category"] in STACK:
                 seen[row["symbol"]] += row["samples"]

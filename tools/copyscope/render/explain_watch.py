@@ -11,8 +11,9 @@ from rich.text import Text
 Record = Mapping[str, Any]
 
 TARGET_MEANING = (
-    "The program that was watched, with its threads and children; `other` is softirq work on behalf of "
-    "nobody. Nobody cooperates: its traffic is never paused, and bytes are those of its socket calls."
+    "The program that was watched, with its threads and children; `other` is softirq work on packets of its "
+    "connections, on the time of others. Nobody cooperates: its traffic is never paused, and bytes are those "
+    "of its socket calls."
 )
 SEND_MEANING = (
     "One call is one pass through the socket layer: a message of sendmmsg, a piece of sendfile. A "

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from copyscope.attribution import EVENT_COLUMNS, SIDES, event_name, time_event
+from copyscope.attribution import EVENT_COLUMNS, SIDES, event_name, tied, time_event
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.rows import CONTEXTS
@@ -100,7 +100,7 @@ def kib_factor(record: Row) -> float | None:
 def time_samples(record: Row) -> list[Row]:
     """The samples of the event that divides time in this record, so that none is counted twice."""
     names = time_event(dict(record)) or ()
-    return [row for row in record["samples"] if event_name(row["event"]) in names]
+    return [row for row in tied(record["samples"]) if event_name(row["event"]) in names]
 
 
 def deciding_symbols(

@@ -9,7 +9,7 @@ from copyscope.attribution import SIDES
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples
-from copyscope.segments import processes, watched
+from copyscope.segments import processes
 from rich.text import Text
 
 BAR_WIDTH = 10
@@ -123,13 +123,20 @@ def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: in
             text += f", {units.format_count(values['samples'])} samples"
         text += _unseen(values)
         if side == "other":
-            text += (
-                " (softirq work on nobody's time)"
-                if watched(dict(record))
-                else " (softirq work beside both processes)"
-            )
+            text += f" (softirq work on the time of others, {values.get('rule', 'of the whole machine')})"
         lines += wrap(text, width, indent=2, style="dim")
-    return lines
+    return lines + _elsewhere_lines(record["sides"].get("elsewhere"), width)
+
+
+def _elsewhere_lines(elsewhere: Row | None, width: int) -> list[Text]:
+    """Softirq work that nothing ties to this run: said once, in no other figure. Older records lack it."""
+    if not elsewhere or not elsewhere["samples"]:
+        return []
+    text = (
+        f"elsewhere on this machine: {units.format_ns(elsewhere['cpu_ns'])} of softirq work, not known to be "
+        f"yours, and in no other figure ({elsewhere['cause']})"
+    )
+    return wrap(text, width, indent=2, style="dim")
 
 
 def _unseen(values: Row) -> str:

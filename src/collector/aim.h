@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* aim.h - whose work is measured, in a run of our own traffic. */
+#ifndef COLLECTOR_AIM_H
+#define COLLECTOR_AIM_H
+
+#include <sys/types.h>
+
+#include "abi.h"
+
+struct copyscope;
+struct sampling;
+
+/* One process of a side, and the network namespace whose packets are its work. */
+void aim__at(struct copyscope *probes, struct sampling *sampling, enum side side, pid_t tgid);
+
+#endif
