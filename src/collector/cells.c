@@ -7,6 +7,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "maps.h"
 #include "names.h"
 
 json_t *cells__bytes_json(const struct copyscope *skel)
@@ -15,10 +16,10 @@ json_t *cells__bytes_json(const struct copyscope *skel)
 	struct byte_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
-	for (__u32 index = 0; cells && index < BYTES_CNT * SIDE_TARGETS; index++) {
+	for (__u32 index = 0; index < BYTES_CNT * SIDE_TARGETS; index++) {
 		struct byte_cell sum = {};
 
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.byte_cells), &index, cells))
+		if (!maps__cells(bpf_map__fd(skel->maps.byte_cells), index, cells))
 			continue;
 		for (int cpu = 0; cpu < cpus; cpu++) {
 			sum.calls += cells[cpu].calls;
@@ -114,10 +115,10 @@ json_t *cells__calls_json(const struct copyscope *skel)
 	struct call_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
-	for (__u32 index = 0; cells && index < CALL_CNT * SIDE_TARGETS; index++) {
+	for (__u32 index = 0; index < CALL_CNT * SIDE_TARGETS; index++) {
 		json_t *call;
 
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.call_cells), &index, cells))
+		if (!maps__cells(bpf_map__fd(skel->maps.call_cells), index, cells))
 			continue;
 		call = call_json(index, cells, cpus, skel->rodata->count_at_socket ? "socket" : "return");
 		if (call)

@@ -13,6 +13,7 @@
 #include "cells.h"
 #include "ksyms.h"
 #include "ksyms_programs.h"
+#include "maps.h"
 #include "message.h"
 #include "names.h"
 #include "probes.h"
@@ -209,9 +210,17 @@ static json_t *samples_so_far(struct collector *collector)
 	return collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
 }
 
+/* After all else was read: a count that could not be is a loss. */
 static json_t *losses(const struct collector *collector)
 {
-	return probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
+	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
+	int err;
+	unsigned int unread = maps__unread(&err);
+
+	if (unread)
+		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
+	json_object_set_new(loss, "cells_unread", json_integer(unread));
+	return loss;
 }
 
 /* For a live view: what the closed segments sampled. */
@@ -247,14 +256,16 @@ static int do_report(struct collector *collector, const char *arguments)
 	json_t *sampler = collector->sampler ? sampler__json(collector->sampler) : json_null();
 	struct copyscope *skel = probes__skeleton(collector->probes);
 
+	json_t *report;
+
 	(void)arguments;
-	return say(json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-			     "event", "report", "abi_version", ABI_VERSION,
-			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
-			     "samples", samples_so_far(collector), "bytes", cells__bytes_json(skel),
-			     "calls", cells__calls_json(skel),
-			     "functions", probes__functions_json(collector->probes),
-			     "loss", losses(collector)));
+	report = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "event", "report", "abi_version", ABI_VERSION,
+			   "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
+			   "samples", samples_so_far(collector), "bytes", cells__bytes_json(skel),
+			   "calls", cells__calls_json(skel),
+			   "functions", probes__functions_json(collector->probes));
+	json_object_set_new(report, "loss", losses(collector));
+	return say(report);
 }
 
 static const struct command {

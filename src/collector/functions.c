@@ -9,6 +9,7 @@
 
 #include "abi.h"
 #include "counters.h"
+#include "maps.h"
 #include "names.h"
 #include "zerocopy.h"
 
@@ -48,10 +49,10 @@ static json_t *cells_json(const struct copyscope *skel, const struct counters *c
 	struct function_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
-	for (__u32 index = 0; cells && index < FUNCTION_CELLS; index++) {
+	for (__u32 index = 0; index < FUNCTION_CELLS; index++) {
 		json_t *cell;
 
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.function_cells), &index, cells))
+		if (!maps__cells(bpf_map__fd(skel->maps.function_cells), index, cells))
 			continue;
 		cell = cell_json(index, cells, cpus, counters);
 		if (cell)
@@ -66,12 +67,12 @@ static json_t *roots_json(const struct copyscope *skel, const struct counters *c
 	struct root_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
-	for (__u32 side = 0; cells && side <= SIDE_OTHER; side++) {
+	for (__u32 side = 0; side <= SIDE_OTHER; side++) {
 		struct root_cell sum = {};
 
 		if (skel->rodata->watch_mode != WATCH_NOBODY && side == SIDE_RECEIVER)
 			continue;
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.root_cells), &side, cells))
+		if (!maps__cells(bpf_map__fd(skel->maps.root_cells), side, cells))
 			continue;
 		for (int cpu = 0; cpu < cpus; cpu++) {
 			sum.calls += cells[cpu].calls;

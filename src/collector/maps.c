@@ -52,3 +52,23 @@ int maps__zero(const struct bpf_map *map)
 	free(zeroes);
 	return err;
 }
+
+static unsigned int unread;
+static int first_err;
+
+bool maps__cells(int fd, unsigned int index, void *cells)
+{
+	if (fd < 0)
+		return false;
+	if (cells && !bpf_map_lookup_elem(fd, &index, cells))
+		return true;
+	if (!unread++)
+		first_err = cells ? -errno : -ENOMEM;
+	return false;
+}
+
+unsigned int maps__unread(int *err)
+{
+	*err = first_err;
+	return unread;
+}

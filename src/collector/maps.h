@@ -3,6 +3,8 @@
 #ifndef COLLECTOR_MAPS_H
 #define COLLECTOR_MAPS_H
 
+#include <stdbool.h>
+
 struct bpf_map;
 
 /* Deletes all elements of a hash map; 0 or -errno. */
@@ -11,5 +13,12 @@ int maps__clear(const struct bpf_map *map);
 int maps__wipe(const struct bpf_map *map);
 /* Sets all elements of an array with a value for each CPU to zero; 0 or -errno. */
 int maps__zero(const struct bpf_map *map);
+/*
+ * The values of all CPUs at an index. False when there is no map (fd below 0: nothing was loaded); and when they cannot be read or there
+ * is no room for them (`cells` NULL): what looks like zero then is unknown, and that is counted, as a loss of the run.
+ */
+bool maps__cells(int fd, unsigned int index, void *cells);
+/* How many values were not read so far, and the -errno of the first. */
+unsigned int maps__unread(int *err);
 
 #endif

@@ -8,6 +8,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "maps.h"
 #include "names.h"
 
 void shape__configure(struct copyscope *skel)
@@ -63,10 +64,10 @@ json_t *shape__json(const struct copyscope *skel)
 	struct shape_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
-	for (__u32 index = 0; cells && index < SHAPE_CELLS; index++) {
+	for (__u32 index = 0; index < SHAPE_CELLS; index++) {
 		json_t *row;
 
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.shape_cells), &index, cells))
+		if (!maps__cells(bpf_map__fd(skel->maps.shape_cells), index, cells))
 			continue;
 		row = shape_json(index, cells, cpus);
 		if (row)

@@ -12,6 +12,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "maps.h"
 #include "names.h"
 #include "shape.h"
 
@@ -96,11 +97,11 @@ static json_t *volumes_json(const struct copyscope *skel)
 	struct volume_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
-	for (__u32 index = 0; cells && index < VOLUME_CELLS; index++) {
+	for (__u32 index = 0; index < VOLUME_CELLS; index++) {
 		json_t *row;
 
 		if (!skel->bss->volume_used[index] ||
-		    bpf_map_lookup_elem(bpf_map__fd(skel->maps.volume_cells), &index, cells))
+		    !maps__cells(bpf_map__fd(skel->maps.volume_cells), index, cells))
 			continue;
 		row = volume_json(index, cells, cpus);
 		if (row)
@@ -117,7 +118,7 @@ static json_t *packets_json(const struct copyscope *skel)
 	struct packet_cell sum = {};
 	__u32 zero = 0;
 
-	if (cells && !bpf_map_lookup_elem(bpf_map__fd(skel->maps.packet_cells), &zero, cells)) {
+	if (maps__cells(bpf_map__fd(skel->maps.packet_cells), zero, cells)) {
 		for (int cpu = 0; cpu < cpus; cpu++) {
 			sum.packets += cells[cpu].packets;
 			sum.bytes += cells[cpu].bytes;

@@ -9,6 +9,7 @@
 
 #include "abi.h"
 #include "cells.h"
+#include "maps.h"
 #include "names.h"
 
 static json_t *owners_json(const struct copyscope *skel, int cpus)
@@ -17,11 +18,11 @@ static json_t *owners_json(const struct copyscope *skel, int cpus)
 	struct owner_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
-	for (__u32 index = 0; cells && index < OWNER_CELLS; index++) {
+	for (__u32 index = 0; index < OWNER_CELLS; index++) {
 		__u32 owner = index / OWNER_CONTEXTS / (SIDE_OTHER + 1);
 		struct owner_cell sum = {};
 
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.owner_cells), &index, cells))
+		if (!maps__cells(bpf_map__fd(skel->maps.owner_cells), index, cells))
 			continue;
 		for (int cpu = 0; cpu < cpus; cpu++) {
 			sum.calls += cells[cpu].calls;
@@ -43,11 +44,11 @@ static void add_completions(const struct copyscope *skel, int cpus, json_t *comp
 {
 	struct completion_cell *cells = calloc(cpus, sizeof(*cells));
 
-	for (__u32 side = 0; cells && side <= SIDE_OTHER; side++) {
+	for (__u32 side = 0; side <= SIDE_OTHER; side++) {
 		struct completion_cell sum = {};
 		__u64 histogram[HIST_SLOTS] = {};
 
-		if (bpf_map_lookup_elem(bpf_map__fd(skel->maps.completion_cells), &side, cells))
+		if (!maps__cells(bpf_map__fd(skel->maps.completion_cells), side, cells))
 			continue;
 		for (int cpu = 0; cpu < cpus; cpu++) {
 			sum.copied += cells[cpu].copied;

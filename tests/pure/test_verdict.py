@@ -319,3 +319,17 @@ def test_loss_beyond_a_thousandth_is_never_valid(lost: int, unknown: int) -> Non
     seen = sum(row["samples"] for row in raw["samples"])
     valid = lost / (seen + lost) <= 0.001 and unknown == 0
     assert ledger.derive(raw)["verdict"]["valid"] is valid
+
+
+def test_a_loss_of_watched_programs_is_none_of_a_run_of_our_own() -> None:
+    raw = builders.raw_record("one_copy")
+    raw["loss"]["watch_socket_map_full"] = 0
+    assert ledger.derive(raw)["verdict"]["valid"]
+
+
+def test_counts_that_could_not_be_read_are_no_zeroes_of_a_valid_run() -> None:
+    raw = builders.raw_record("one_copy")
+    raw["loss"]["cells_unread"] = 0
+    assert ledger.derive(raw)["verdict"]["valid"]
+    raw["loss"]["cells_unread"] = 3
+    assert ledger.derive(raw)["verdict"]["reasons"] == ["loss: cells_unread: 3 of an unknown number"]

@@ -1,0 +1,31 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include "../../src/collector/maps.h"
+#include "check.h"
+
+static void what_cannot_be_read_is_counted_and_not_zero(void)
+{
+	unsigned long long cells[256];
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int err = 0;
+
+	/* Nothing was loaded: there is no map, and nothing to be read. */
+	CHECK(!maps__cells(-1, 0, cells));
+	CHECK_EQUAL(maps__unread(&err), 0);
+	/* It is there, and the kernel does not give it. */
+	CHECK(fd >= 0);
+	CHECK(!maps__cells(fd, 0, cells));
+	CHECK_EQUAL(maps__unread(&err), 1);
+	CHECK(err < 0);
+	CHECK(!maps__cells(fd, 1, NULL));
+	CHECK_EQUAL(maps__unread(&err), 2);
+	close(fd);
+}
+
+const struct test maps_tests[] = {
+	{ "maps: what cannot be read is counted and not zero", what_cannot_be_read_is_counted_and_not_zero },
+	{ NULL, NULL },
+};
