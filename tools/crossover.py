@@ -1,4 +1,5 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S COPYSCOPE_CALLERS_PATH=${PATH} PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin python3 -E -s
+# ruff: noqa: E501 (a first line is one line)
 """Say from which message size on one send strategy overtakes another; see --help."""
 
 from copyscope.launch import launch

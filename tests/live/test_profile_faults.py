@@ -144,8 +144,11 @@ def test_an_interpreter_that_is_out_of_reach_is_not_one_that_is_missing(interpre
         tree = Path(place)
         tree.chmod(0o755)
         (tree / "tools" / "copyscope").mkdir(parents=True)
-        for name in ("tools/profile.py", "tools/copyscope/__init__.py", "tools/copyscope/launch.py"):
-            shutil.copy(paths.ROOT / name, tree / name)
+        for name in (
+            "profile.py",
+            *(f"copyscope/{one}.py" for one in ("__init__", "launch", "environment", "trust")),
+        ):
+            shutil.copy(paths.ROOT / "tools" / name, tree / "tools" / name)
         (tree / "closed").mkdir(mode=0o700)
         shutil.copy(sys.executable, tree / "closed" / "python3")
         (tree / ".venv" / "bin").mkdir(parents=True)

@@ -67,6 +67,8 @@ ROOM_OF = {
     "saving": "ground",
     "rescuing": "ground",
     "launch": "ground",
+    "trust": "ground",
+    "environment": "ground",
     "same_machine": "ground",
     "__init__": "ground",
     "__main__": "ground",

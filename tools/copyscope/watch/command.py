@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
+from copyscope.environment import of_caller
 from copyscope.errors import NotStartedError
 from copyscope.topology import WorkloadUser, invoking_user
 from copyscope.watch.printed import Output, Printed
@@ -153,15 +154,15 @@ def _become(argv: Sequence[str], gate: int, failure: int) -> NoReturn:
         Path("/proc/self/comm").write_bytes(os.fsencode(Path(argv[0]).name))
         if os.read(gate, 1) != b"g":  # our parent has gone
             os._exit(127)
-        user = invoking_user()
+        user, environment = invoking_user(), of_caller(os.environ)
         if os.geteuid() == 0 and user.uid != 0:
             os.setgroups([])
             os.setgid(user.gid)
             if user.known:
                 os.initgroups(pwd.getpwuid(user.uid).pw_name, user.gid)
             os.setuid(user.uid)
-            os.environ.update(environment_of(user))
-        os.execvp(argv[0], list(argv))
+            environment.update(environment_of(user))
+        os.execvpe(argv[0], list(argv), environment)
     except OSError as error:
         os.write(failure, str(error.errno).encode())
     os._exit(127)

@@ -1,0 +1,63 @@
+"""What a caller's environment does to the programs that run as root: nothing."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from copyscope import paths
+from profiling import SLOW
+
+# Says in a file which program it was loaded into.
+SPY = r"""
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((constructor)) static void spy(void) {
+    char name[4096];
+    ssize_t length = readlink("/proc/self/exe", name, sizeof name - 1);
+    int log = open(LOG, O_WRONLY | O_APPEND);
+    if (length > 0 && log >= 0) {
+        name[length] = '\n';
+        (void)!write(log, name, length + 1);
+    }
+    if (log >= 0)
+        close(log);
+}
+"""
+
+
+def test_the_callers_environment_stays_outside_and_comes_back(tmp_path: Path) -> None:
+    """Libraries, Python modules and programs of the caller's: only the command that is watched gets them."""
+    tmp_path.chmod(0o755)
+    log, library = tmp_path / "log", tmp_path / "spy.so"
+    log.write_text("")
+    (tmp_path / "spy.c").write_text(SPY)
+    build = ["cc", "-shared", "-fPIC", f'-DLOG="{log}"', "-o", str(library), str(tmp_path / "spy.c")]
+    subprocess.run(build, check=True, timeout=60 * SLOW)
+    (tmp_path / "bin").mkdir()
+    for name in ("python3", "make", "git", "perf", "setpriv", "ip", "uname", "nproc"):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\necho evil-{name} >> {log}\nexit 1\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    for name in ("sitecustomize", "usercustomize", "argparse"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(log)!r}, 'a').write('evil-{name}\\n')\n")
+    evil = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "PYTHONPATH": str(tmp_path),
+        "PYTHONUSERBASE": str(tmp_path),
+        "LD_PRELOAD": str(library),
+    }
+    heard = tmp_path / "heard"
+    command = ["/bin/sh", "-c", f'echo "$LD_PRELOAD $PYTHONPATH $PATH" > {heard}']
+    done = subprocess.run(
+        [str(paths.ROOT / "tools" / "profile.py"), "-q", "--duration=0.5", "--", *command],
+        env={**os.environ, **evil}, capture_output=True, text=True, check=False, timeout=60 * SLOW,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert heard.read_text() == f"{library} {tmp_path} {evil['PATH']}\n", done.stderr
+    loaded = log.read_text().splitlines()
+    assert not [line for line in loaded if line.startswith("evil-")]
+    # The interpreter that the kernel starts for us, before there is anything of ours, and the command.
+    launcher = [line for line in loaded if "python" in line]
+    shells = [line for line in loaded if Path(line).name in ("sh", "dash", "bash", "env", "coreutils")]
+    assert len(launcher) == 1
+    assert len(shells) + len(launcher) == len(loaded)

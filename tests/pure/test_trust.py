@@ -1,0 +1,142 @@
+"""Whose tree root runs, and what of the caller's environment reaches root's programs."""
+
+import grp
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+from copyscope import paths
+from copyscope.environment import PATH, for_root, of_caller, without_odd_sizes
+from copyscope.trust import find_danger
+
+ME = {"SUDO_UID": str(os.getuid())}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree as a user's clone is, with a Python of its own."""
+    root = tmp_path / "tree"
+    for name in (".output", ".venv/bin", ".venv/lib", "bpf", "experiments", "src", "tools/copyscope"):
+        (root / name).mkdir(parents=True)
+    for name in (
+        ".output/collector",
+        ".venv/bin/python3",
+        "tools/copyscope/taxonomy.tsv",
+        "experiments/quick.toml",
+    ):
+        (root / name).write_text("")
+    (root / "Makefile").write_text("")
+    for path in [root, *root.rglob("*")]:
+        path.chmod(0o755)
+    return root
+
+
+def test_a_tree_of_ones_own_is_fine(tree: Path) -> None:
+    assert find_danger(str(tree), ME) is None
+    assert find_danger(str(tree), {**ME, "SUDO_UID": "x"}) is None or os.getuid() != 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".output", ".output/collector", ".venv/bin", ".venv/lib", "Makefile", "bpf", "src", "tools"),
+        *("tools/copyscope", "tools/copyscope/taxonomy.tsv", "experiments/quick.toml", ".."),
+    ],
+)  # fmt: skip
+def test_what_others_may_write_is_named(tree: Path, name: str) -> None:
+    path = tree / name
+    path.chmod(0o777)
+    said = find_danger(str(tree), ME)
+    assert said is not None
+    assert said.startswith(f"{os.path.normpath(path)}: others may write it")
+    path.chmod(0o755)
+    assert find_danger(str(tree), ME) is None
+
+
+def test_in_a_sticky_directory_others_replace_nothing(tree: Path) -> None:
+    tree.parent.chmod(0o1777)
+    assert find_danger(str(tree), ME) is None
+
+
+def test_a_group_is_somebody_else_unless_it_is_the_users_own(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tree / "tools" / "copyscope" / "taxonomy.tsv"
+    file.chmod(0o664)
+    if file.stat().st_gid == 0:
+        assert find_danger(str(tree), ME) is None
+        os.chown(file, -1, 1)
+    me = pwd.getpwuid(os.getuid()).pw_name
+    for name, members, safe in ((me, [], True), (me, [me], True), ("users", [], False), (me, ["eve"], False)):
+        entry = grp.struct_group((name, "x", file.stat().st_gid, members))
+        monkeypatch.setattr(grp, "getgrgid", lambda _, found=entry: found)
+        assert (find_danger(str(tree), ME) is None) == safe
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_whose_tree_it_may_be(tree: Path) -> None:
+    os.chown(tree / "src", 4242, -1)
+    said = find_danger(str(tree), {})
+    assert said is not None
+    assert said.startswith(f"{tree}/src: belongs to user 4242")
+    assert find_danger(str(tree), {"SUDO_UID": "4242"}) is None
+    assert find_danger(str(tree), {"COPYSCOPE_TRUST_UID": "4242"}) is None
+    assert find_danger(str(tree), {"SUDO_UID": "1000"}) == said
+    for odd in ("", "-1", "9" * 5000, "٣", "4242 "):
+        assert find_danger(str(tree), {"SUDO_UID": odd}) == said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_python_behind_the_link_counts(tree: Path, tmp_path: Path) -> None:
+    python = tree / ".venv" / "bin" / "python3"
+    python.unlink()
+    (tmp_path / "python3").write_text("")
+    (tmp_path / "python3").chmod(0o777)
+    python.symlink_to(tmp_path / "python3")
+    said = find_danger(str(tree), {})
+    assert said is not None
+    assert said.startswith(f"{tmp_path}/python3: others may write it")
+
+
+def test_what_reaches_the_programs_of_root() -> None:
+    caller = {
+        "PATH": "/home/eve/bin",
+        "PYTHONPATH": "/tmp",
+        "PYTHONSTARTUP": "x",
+        "LD_PRELOAD": "evil.so",
+        "LD_LIBRARY_PATH": "/tmp",
+        "BASH_ENV": "x",
+        "GIT_DIR": "x",
+        "MAKEFLAGS": "-f evil",
+        "IFS": "/",
+        "TERM": "xterm",
+        "LC_ALL": "C",
+        "SUDO_UID": "1000",
+        "HOME": "/home/eve",
+    }
+    roots = for_root(caller)
+    visible = {name: value for name, value in roots.items() if not name.startswith("COPYSCOPE_CALLERS_")}
+    assert visible == {
+        "PATH": PATH, "TERM": "xterm", "LC_ALL": "C", "SUDO_UID": "1000", "HOME": "/home/eve",
+    }  # fmt: skip
+    assert of_caller(roots) == caller
+    assert for_root(roots) == roots
+    # A variable that is only given back never gets root's programs anything.
+    assert for_root({"COPYSCOPE_CALLERS_LD_PRELOAD": "evil.so"}) == for_root({"LD_PRELOAD": "evil.so"})
+
+
+def test_sizes_of_a_terminal_are_numbers() -> None:
+    odd = ("9" * 5000, "", "-1", "٣", "1e3", "10000")
+    for value in odd:
+        assert without_odd_sizes({"COLUMNS": value, "LINES": value, "TERM": "x"}) == {"TERM": "x"}
+    assert without_odd_sizes({"COLUMNS": "80"}) == {"COLUMNS": "80"}
+
+
+@pytest.mark.parametrize("tool", sorted((paths.ROOT / "tools").glob("*.py")), ids=lambda path: path.name)
+def test_every_tool_begins_with_the_fixed_path(tool: Path) -> None:
+    first, *_, last = tool.read_text().splitlines()
+    expected = f"#!/usr/bin/env -S COPYSCOPE_CALLERS_PATH=${{PATH}} PATH={PATH} python3 -E -s"
+    assert first == expected
+    assert len(first) < 255  # BINPRM_BUF_SIZE, since Linux 5.1
+    assert last.startswith(f'launch("{tool.stem}")')

@@ -1,0 +1,58 @@
+"""The environment of root's programs: what the caller's says of programs, libraries and Python stays outside.
+
+sudo does most of this; `sudo -E`, a shell of root's and a container do not. A command that is watched is the
+caller's, and gets the caller's environment back. The standard library only (see launch.py).
+"""
+
+from collections.abc import Mapping
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# What says how something looks, who called, and where files go.
+KEPT = (
+    *(
+        "COLORTERM",
+        "COLUMNS",
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LINES",
+        "LOGNAME",
+        "NO_COLOR",
+        "SUDO_GID",
+        "SUDO_UID",
+    ),
+    *("SUDO_USER", "TERM", "TMPDIR", "TZ", "USER"),
+)
+KEPT_PREFIXES = ("LC_", "COPYSCOPE_")
+# Under this prefix a variable waits for the command that it is given back to.
+CALLERS = "COPYSCOPE_CALLERS_"
+SIZES = ("COLUMNS", "LINES")
+
+
+def for_root(environment: Mapping[str, str]) -> dict[str, str]:
+    """What root's programs get; the rest is there under another name."""
+    found = {"PATH": PATH}
+    for name, value in of_caller(environment).items():
+        if name in KEPT or name.startswith(KEPT_PREFIXES):
+            found[name] = value
+        else:
+            found[CALLERS + name] = value
+    return found
+
+
+def of_caller(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the caller's own programs get: as it was before for_root()."""
+    found = {name: value for name, value in environment.items() if not name.startswith(CALLERS)}
+    kept = {
+        name.removeprefix(CALLERS): value for name, value in environment.items() if name.startswith(CALLERS)
+    }
+    return {**found, **kept}
+
+
+def without_odd_sizes(environment: Mapping[str, str]) -> dict[str, str]:
+    """COLUMNS and LINES are numbers that a terminal can have, or not there: they are read by others."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in SIZES or (value.isascii() and value.isdecimal() and 0 < len(value) <= 4)
+    }
