@@ -11,6 +11,7 @@ const volatile __u64 watch_cgroup_id;
 const volatile __u32 watch_cgroup_level;
 const volatile __u32 watch_netns;
 
+__u32 watched_first;
 struct watched_map watched SEC(".maps");
 
 /*

@@ -112,13 +112,28 @@ static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)
 	return call == CALL_SENDTO || call == CALL_SENDMMSG ? SYSCALL_FOURTH(regs) : SYSCALL_THIRD(regs);
 }
 
-static __always_inline void note_send(struct volume_cell *cell, const struct sock *sk, struct pt_regs *regs, __u32 call,
-				      __u32 protocol, __u64 bytes)
+/* A socket that a tracepoint has given is known to the verifier: loads do for what else takes a helper each. */
+static __always_inline __u32 nagle_of(const struct sock *sk, bool given)
 {
-	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
+	const struct tcp_sock *tcp = given ? bpf_skc_to_tcp_sock((void *)sk) : (const struct tcp_sock *)sk;
 
+	if (!given)
+		return BPF_CORE_READ_BITFIELD_PROBED(tcp, nonagle);
+	return tcp ? BPF_CORE_READ_BITFIELD(tcp, nonagle) : 0;
+}
+
+static __always_inline bool may_be_zerocopy(const struct sock *sk, bool given)
+{
+	__u64 flags = given ? sk->__sk_common.skc_flags : BPF_CORE_READ(sk, __sk_common.skc_flags);
+
+	return flags >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1;
+}
+
+static __always_inline void note_send(struct volume_cell *cell, const struct sock *sk, bool given, struct pt_regs *regs,
+				      __u32 call, __u32 protocol, __u64 bytes)
+{
 	if (protocol == PROTOCOL_TCP) {
-		__u32 nagle = BPF_CORE_READ_BITFIELD_PROBED(tcp, nonagle);
+		__u32 nagle = nagle_of(sk, given);
 
 		cell->nodelay_calls += !!(nagle & TCP_NAGLE_OFF);
 		cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
@@ -126,7 +141,7 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 	/* The flag means nothing without SO_ZEROCOPY, and write(2) has no flags. */
 	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG)
 		return;
-	if (!(BPF_CORE_READ(sk, __sk_common.skc_flags) >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1))
+	if (!may_be_zerocopy(sk, given))
 		return;
 	if (call_flags(regs, call) & MSG_ZEROCOPY && bytes) {
 		cell->zerocopy_calls++;
@@ -154,6 +169,7 @@ SEC("?tp_btf")
 int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 {
 	struct volume_cell *cell;
+	struct task_struct *task;
 	struct pt_regs *regs;
 	__u32 protocol, call;
 
@@ -162,11 +178,12 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	protocol = protocol_of_given(sk);
 	if (protocol == PROTOCOL_CNT)
 		return 0;
-	call = current_call();
+	task = bpf_get_current_task_btf();
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	call = call_of_task(task, regs);
 	cell = count_volume(protocol, DIRECTION_SEND, call, ret);
-	regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	if (cell)
-		note_send(cell, sk, regs, call, protocol, ret);
+		note_send(cell, sk, true, regs, call, protocol, ret);
 	if (protocol == PROTOCOL_TCP)
 		count_socket(sk, DIRECTION_SEND, ret);
 	else
@@ -224,7 +241,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	if (protocol == PROTOCOL_TCP)
 		count_socket(sk, direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)
-		note_send(cell, sk, regs, call, protocol, ret);
+		note_send(cell, sk, false, regs, call, protocol, ret);
 }
 
 /* A socket that is closed leaves its place to others. */

@@ -32,6 +32,8 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 	/* do_exit() has counted this thread out already (kernel/exit.c): 0 was the last. */
 	if (BPF_CORE_READ(task, signal, live.counter) || side_of(tgid) == SIDE_OTHER)
 		return 0;
+	if (tgid == watched_first)
+		watched_first = 0;
 	bpf_map_delete_elem(&watched, &tgid);
 	add_total(WATCH_EXITS, 1);
 	return 0;

@@ -46,6 +46,8 @@ void watch__add(struct copyscope *skel, pid_t tgid)
 
 	if (bpf_map_update_elem(bpf_map__fd(skel->maps.watched), &key, &by, BPF_ANY))
 		__sync_fetch_and_add(&skel->bss->lost[LOSS_WATCHED_MAP_FULL], 1);
+	else if (!skel->bss->watched_first)
+		skel->bss->watched_first = tgid;
 }
 
 /* [[low, count]] of the sizes that happened: powers of two. */

@@ -311,6 +311,7 @@ static struct copyscope *load_ours(struct subject *subject, const char *name)
 	ours->bss->target_tgid[SIDE_SENDER] = getpid();
 	if (bpf_map_update_elem(bpf_map__fd(ours->maps.watched), &tgid, &by, BPF_ANY))
 		die("%s: watched: %s", name, strerror(errno));
+	ours->bss->watched_first = tgid;
 	return ours;
 }
 
