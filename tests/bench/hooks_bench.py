@@ -90,6 +90,9 @@ OURS = (
     Row("bytes: a send", "ours:on_send_bytes", "sock_send_length", "unix"),
     Row("bytes: a receive", "ours:on_receive_bytes", "sock_recv_length", "peek"),
     Row("bytes: a copy to the program", "ours:on_copy_out_bytes", "skb_copy_datagram_iovec", "tcp"),
+    Row("watch: a send", "ours:on_volume_sent", "sock_send_length", "tcp"),
+    Row("watch: a receive", "ours:on_volume_received", "sock_recv_length", "tcp"),
+    Row("watch: is it a splice?", "ours:on_splice_seen", "tcp_rcv_space_adjust", "tcp"),
 )
 HERE_ROWS = (*KINDS, *FUNCTIONS, *SAMPLES, *OURS)
 GUEST_ROWS = (*KINDS, *FUNCTIONS)
