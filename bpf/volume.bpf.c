@@ -14,10 +14,6 @@ struct volume_map volume_cells SEC(".maps");
 
 __u8 volume_used[VOLUME_CELLS];
 
-__u32 splices_seen;
-/* The hook that counts their bytes is there. */
-__u32 splices_counted;
-
 /*
  * By the address of the socket, until it is closed. Room is taken as sockets come: before 5.11 the kernel charges these maps
  * to the memlock limit.
@@ -291,20 +287,6 @@ static __always_inline bool is_of_watched_netns(const struct sk_buff *skb)
 		return in_watched_netns(sk);
 	/* A worker of io_uring: sockets are mostly made where their program is. */
 	return BPF_CORE_READ(task, nsproxy, net_ns, ns.inum) == watch_netns;
-}
-
-/* TCP has given bytes away (tcp_read_sock() for splice(2), tcp_recvmsg() for others): by which call is the question. */
-SEC("?tp_btf")
-int BPF_PROG(on_splice_seen, struct sock *sk)
-{
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-
-	if (call_of(SYSCALL_NR_KNOWN(regs)) != CALL_SPLICE || !in_watched_netns(sk) || current_side() == SIDE_OTHER)
-		return 0;
-	splices_seen = 1;
-	if (!splices_counted)
-		count_loss(LOSS_SPLICE_UNCOUNTED);
-	return 0;
 }
 
 /* Packets of the local domain are copied by the same function; those of IP have a protocol. */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * watch.bpf.h - a program that we did not write: what its five files share.
+ * watch.bpf.h - a program that we did not write: what its six files share.
  *
  * watch.bpf.c    who belongs to it
  * volume.bpf.c   what moves through its sockets, call by call
+ * splice.bpf.c   whether it takes bytes out of a socket with splice(2)
  * uring.bpf.c    which of it io_uring sent without a copy
  * shape.bpf.c    how it hands over what it sends, and how often TCP goes round for it
  * arrival.bpf.c  what becomes of it: packets, completions
  *
- * The hooks of the first three stay attached for the whole run, in the control segments as well: without them nobody would
+ * Those of watch, volume and uring stay attached for the whole run, in the control segments as well: without them nobody would
  * know how much such a program moved. They are the cheap ones, some map lookups and a few additions per socket call.
  */
 #ifndef COPYSCOPE_WATCH_BPF_H

@@ -2,7 +2,7 @@
 # for the whole of an object with CO-RE relocations or typed kernel symbols, and the sampler has neither.
 
 BPF_ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(shell uname -m)))
-HOOK_UNITS := target owner bytes calls functions zerocopy watch volume uring shape arrival
+HOOK_UNITS := target owner bytes calls functions zerocopy watch volume splice uring shape arrival
 SAMPLER_UNITS := target sampler
 BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-parameter -D__TARGET_ARCH_$(BPF_ARCH)
 
