@@ -13,12 +13,16 @@
 #include "cells.h"
 #include "ksyms.h"
 #include "ksyms_programs.h"
+#include "lines.h"
 #include "maps.h"
 #include "message.h"
 #include "names.h"
 #include "probes.h"
 #include "sampler.h"
 #include "stacks.h"
+
+/* /proc/sys/kernel/pid_max is at most this on 64 bits (include/linux/threads.h). */
+#define PID_MAX (1 << 22)
 
 static json_int_t now_ns(void)
 {
@@ -36,13 +40,13 @@ static int refuse(const char *command, const char *reason)
 
 static int do_target(struct collector *collector, const char *arguments)
 {
-	char side[16];
-	int pid;
+	size_t length = strcspn(arguments, " ");
+	unsigned long pid;
 
-	if (sscanf(arguments, "%15s %d", side, &pid) != 2 || pid <= 0)
+	if (!lines__number(arguments + length + strspn(arguments + length, " "), PID_MAX, &pid))
 		return refuse("target", "expected: sender|receiver|target PID");
 	for (int i = 0; i < SIDE_TARGETS; i++) {
-		if (strcmp(side, side_names[i]))
+		if (strlen(side_names[i]) != length || strncmp(arguments, side_names[i], length))
 			continue;
 		if (collector->watch.mode == WATCH_NOBODY)
 			aim__at(probes__skeleton(collector->probes), collector->sampler_skel, i, pid);
@@ -54,9 +58,9 @@ static int do_target(struct collector *collector, const char *arguments)
 			if (err)
 				return refuse("target", strerror(-err));
 		}
-		return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side, "pid", pid));
+		return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side_names[i], "pid", (int)pid));
 	}
-	return refuse("target", "the side is sender or receiver");
+	return refuse("target", "the side is sender or receiver, with --watch target");
 }
 
 static int do_symbols(struct collector *collector, const char *arguments)
@@ -139,13 +143,23 @@ static void add_volume_at_switch(struct collector *collector, json_t *answer, bo
 		json_object_set_new(answer, "volume", volume_now(collector));
 }
 
+static bool is_instrument(const struct collector *collector, const char *name)
+{
+	return !strcmp(name, "sampler") || !strcmp(name, "sampler-beside") || probes__has(collector->probes, name);
+}
+
 static int do_open(struct collector *collector, const char *arguments)
 {
-	json_t *answer;
-	char list[64], *save = NULL, *instrument;
+	char list[LINE_MAX_BYTES], *save = NULL, *instrument;
 	json_int_t start = now_ns();
+	json_t *answer;
 	int err;
 
+	/* All or nothing: before any of them is attached. */
+	snprintf(list, sizeof(list), "%s", arguments);
+	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save))
+		if (!is_instrument(collector, instrument))
+			return refuse(instrument, "no such instrument here: collector --help has the list");
 	snprintf(list, sizeof(list), "%s", arguments);
 	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save)) {
 		err = open_one(collector, instrument);
@@ -240,15 +254,15 @@ static int do_functions(struct collector *collector, const char *arguments)
 
 static int do_gate(struct collector *collector, const char *arguments)
 {
-	unsigned int one_in;
+	unsigned long one_in;
 	int err;
 
 	if (collector->hooking)
 		return refuse("gate", "function hooks are attached: close them first");
-	if (sscanf(arguments, "%u", &one_in) != 1 || !one_in)
-		return refuse("gate", "expected: N, at least 1");
+	if (!lines__number(arguments, GATE_MAX, &one_in))
+		return refuse("gate", "expected: N, from 1 to 1000000");
 	err = probes__gate_functions(collector->probes, one_in);
-	return err ? refuse("gate", strerror(-err)) : say(json_pack("{s:s, s:i}", "event", "gate", "one_in", one_in));
+	return err ? refuse("gate", strerror(-err)) : say(json_pack("{s:s, s:i}", "event", "gate", "one_in", (int)one_in));
 }
 
 static int do_report(struct collector *collector, const char *arguments)
@@ -287,32 +301,44 @@ static const struct command {
 
 static int obey(struct collector *collector, char *line, bool *done)
 {
-	size_t length = strcspn(line, " \n");
-	char *arguments = line + length + strspn(line + length, " ");
+	size_t length = strcspn(line, " ");
 
-	arguments[strcspn(arguments, "\n")] = '\0';
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
 		const struct command *command = &commands[i];
 
 		if (strlen(command->name) != length || strncmp(command->name, line, length))
 			continue;
 		*done = command->last;
-		return command->run(collector, arguments);
+		return command->run(collector, line + length + strspn(line + length, " "));
 	}
 	line[length] = '\0';
 	return refuse(line, "no such command");
 }
 
+static int obey_next(struct collector *collector, bool *done)
+{
+	char line[LINE_MAX_BYTES];
+
+	switch (lines__next(stdin, line)) {
+	case LINE_END:
+		*done = true;
+		return 0;
+	case LINE_TOO_LONG:
+		return refuse("line", "too long: at most 4095 bytes");
+	case LINE_NO_TEXT:
+		return refuse("line", "not printable ASCII");
+	default:
+		return obey(collector, line, done);
+	}
+}
+
 int commands__serve(struct collector *collector)
 {
 	bool done = false;
-	char *line = NULL;
-	size_t size = 0;
 	int err;
 
 	err = say(json_pack("{s:s, s:o}", "event", "ready", "hooks", probes__hooks_json(collector->probes)));
-	while (!err && !done && getline(&line, &size, stdin) >= 0)
-		err = obey(collector, line, &done);
-	free(line);
+	while (!err && !done)
+		err = obey_next(collector, &done);
 	return err;
 }

@@ -29,8 +29,6 @@
 #define DEFAULT_FREQUENCY_HZ 199
 #define DEFAULT_GATE 16
 
-#define GATE_MAX 1000000
-
 /* Instead of SOCKETS_MAX, where these are more than the memlock limit. */
 #define SOCKETS_WHERE_LOCKED 16384
 

@@ -26,7 +26,7 @@ UNIT_DIR := $(OUTPUT)/obj/unit
 TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
 DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
 UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) \
-	$(addprefix src/collector/,call_decode.c counter_trial.c ksyms.c maps.c prototype.c)
+	$(addprefix src/collector/,call_decode.c counter_trial.c ksyms.c lines.c maps.c prototype.c)
 UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))
 
 .DELETE_ON_ERROR:

@@ -8,6 +8,7 @@ static const struct test *const files[] = {
 	histogram_tests, zerocopy_tests, quantity_tests, message_tests, pattern_tests,
 	flow_tests, slices_tests, registry_tests, gate_tests,
 	call_decode_tests, counter_trial_tests, prototype_tests, ksyms_tests, shadow_tests, maps_tests,
+	lines_tests,
 };
 
 int main(void)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from copyscope import child as child_module
 from copyscope.child import Child
 from copyscope.errors import RunError
 
@@ -50,3 +51,20 @@ def test_a_stopped_program_is_seen_long_before_the_answer_is_overdue(child: Chil
     with pytest.raises(RunError, match=r"somebody has stopped process \d+ \(SIGSTOP\)"):
         child.ask("report", "report", 60.0)
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("said", ["no JSON", "[1]", '{"event": 1}', "{}", "[" * 100_000])
+def test_an_answer_that_cannot_be_read_is_named(said: str) -> None:
+    made = Child("collector", [sys.executable, "-c", f"import sys; print({said!r})"])
+    with pytest.raises(RunError, match="collector: an answer that cannot be read: ") as raised:
+        made.expect("ready")
+    assert len(str(raised.value)) < 200
+    made.end()
+
+
+def test_an_answer_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "ANSWER_MAX_BYTES", 1 << 20)
+    made = Child("collector", [sys.executable, "-c", "while True: print('x' * 65536, end='')"])
+    with pytest.raises(RunError, match="collector: an answer of more than 1 MiB"):
+        made.expect("ready")
+    made.end()

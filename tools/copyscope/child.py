@@ -20,6 +20,8 @@ from copyscope.errors import RunError, UsageError
 Message = dict[str, Any]
 
 ANSWER_S = 10.0
+# A report on 262,144 sockets and as many stacks as there is room for has a tenth of that.
+ANSWER_MAX_BYTES = 256 << 20
 # A program that somebody has stopped answers nobody: that is seen sooner than the time for an answer is over.
 LOOK_S = 1.0
 STOPPED_LOOKS = 2
@@ -31,7 +33,7 @@ class Child:
     def __init__(self, name: str, argv: Sequence[str]) -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end())
-        self._pending = b""
+        self._pending = bytearray()
         # Events that were asked for and not read yet: whoever is interrupted leaves one in the pipe.
         self._unread: list[str] = []
         try:
@@ -102,7 +104,8 @@ class Child:
 
     def _read(self, deadline: float) -> Message:
         looks = 0
-        while b"\n" not in self._pending:
+        whole = self.has_message
+        while not whole:
             left_s = deadline - time.monotonic()
             ready, _, _ = select.select([self._stdout], [], [], max(0.0, min(left_s, LOOK_S)))
             if not ready:
@@ -120,8 +123,16 @@ class Child:
             if not chunk:
                 self._fail(deadline)
             self._pending += chunk
-        line, self._pending = self._pending.split(b"\n", 1)
-        message: Message = json.loads(line)
+            whole = b"\n" in chunk
+            if len(self._pending) > ANSWER_MAX_BYTES:
+                raise RunError(f"{self.name}: an answer of more than {ANSWER_MAX_BYTES >> 20} MiB")
+        line, _, self._pending = self._pending.partition(b"\n")
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict) or not isinstance(message.get("event"), str):
+            raise RunError(f"{self.name}: an answer that cannot be read: {bytes(line[:60])!r}")
         return message
 
     def _is_stopped(self) -> bool:
