@@ -2,35 +2,25 @@
 #include "commands.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 #include <sampling.skel.h>
 
 #include "aim.h"
-#include "bursts.h"
-#include "cells.h"
 #include "ksyms.h"
 #include "ksyms_programs.h"
 #include "lines.h"
-#include "maps.h"
 #include "message.h"
 #include "names.h"
 #include "probes.h"
+#include "readings.h"
 #include "sampler.h"
 #include "stacks.h"
+#include "tracepoints.h"
 
 /* /proc/sys/kernel/pid_max is at most this on 64 bits (include/linux/threads.h). */
 #define PID_MAX (1 << 22)
-
-static json_int_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
 
 static int refuse(const char *command, const char *reason)
 {
@@ -128,37 +118,24 @@ static int open_one(struct collector *collector, const char *instrument)
 	return sampler__enable(collector->sampler, !beside);
 }
 
-static json_t *volume_now(struct collector *collector)
-{
-	json_t *volume = watch__json(probes__skeleton(collector->probes));
-
-	json_object_set_new(volume, "t_ns", json_integer(now_ns()));
-	return volume;
-}
-
 /* What a watched program had moved when the function hooks began, or ceased, to count: it goes on while they come and go. */
 static void add_volume_at_switch(struct collector *collector, json_t *answer, bool hooking)
 {
 	if (hooking && collector->watch.mode != WATCH_NOBODY)
-		json_object_set_new(answer, "volume", volume_now(collector));
-}
-
-static bool is_instrument(const struct collector *collector, const char *name)
-{
-	return !strcmp(name, "sampler") || !strcmp(name, "sampler-beside") || probes__has(collector->probes, name);
+		json_object_set_new(answer, "volume", readings__volume_json(collector));
 }
 
 static int do_open(struct collector *collector, const char *arguments)
 {
 	char list[LINE_MAX_BYTES], *save = NULL, *instrument;
-	json_int_t start = now_ns();
+	json_int_t start = readings__now_ns();
 	json_t *answer;
 	int err;
 
 	/* All or nothing: before any of them is attached. */
 	snprintf(list, sizeof(list), "%s", arguments);
 	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save))
-		if (!is_instrument(collector, instrument))
+		if (!tracepoints__is_instrument(instrument, collector->watch.mode != WATCH_NOBODY))
 			return refuse(instrument, "no such instrument here: collector --help has the list");
 	snprintf(list, sizeof(list), "%s", arguments);
 	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save)) {
@@ -168,7 +145,7 @@ static int do_open(struct collector *collector, const char *arguments)
 			return refuse(instrument, err == -EAGAIN ? "read the symbols first" : strerror(-err));
 		}
 	}
-	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", now_ns(), "took_ns", now_ns() - start);
+	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", readings__now_ns(), "took_ns", readings__now_ns() - start);
 	add_volume_at_switch(collector, answer, collector->hooking);
 	count_functions(collector, collector->hooking);
 	return say(answer);
@@ -176,7 +153,7 @@ static int do_open(struct collector *collector, const char *arguments)
 
 static int do_close(struct collector *collector, const char *arguments)
 {
-	json_int_t start = now_ns();
+	json_int_t start = readings__now_ns();
 	bool hooking = collector->hooking;
 	json_t *answer = json_object();
 	int samples = 0;
@@ -192,64 +169,9 @@ static int do_close(struct collector *collector, const char *arguments)
 		json_decref(answer);
 		return refuse("close", strerror(-(err ?: samples)));
 	}
-	json_object_update_new(answer, json_pack("{s:s, s:I, s:I, s:i}", "event", "closed", "t_ns", now_ns(), "took_ns",
-						 now_ns() - start, "samples", samples));
+	json_object_update_new(answer, json_pack("{s:s, s:I, s:I, s:i}", "event", "closed", "t_ns", readings__now_ns(), "took_ns",
+						 readings__now_ns() - start, "samples", samples));
 	return say(answer);
-}
-
-/* What the watched program moved so far, and when that was read. */
-static int do_volume(struct collector *collector, const char *arguments)
-{
-	json_t *volume = volume_now(collector);
-
-	(void)arguments;
-	json_object_set_new(volume, "event", json_string("volume"));
-	return say(volume);
-}
-
-static int do_sockets(struct collector *collector, const char *arguments)
-{
-	(void)arguments;
-	return say(json_pack("{s:s, s:o, s:o}", "event", "sockets",
-			     "sockets", watch__sockets_json(probes__skeleton(collector->probes)),
-			     "peers", watch__peers_json(probes__skeleton(collector->probes))));
-}
-
-static json_t *samples_so_far(struct collector *collector)
-{
-	double scales[SIDES] = {};
-
-	for (int side = 0; collector->sampler && side < SIDES; side++)
-		scales[side] = sampler__scale(collector->sampler, side);
-	return collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
-}
-
-/* After all else was read: a count that could not be is a loss. */
-static json_t *losses(const struct collector *collector)
-{
-	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
-	int err;
-	unsigned int unread = maps__unread(&err);
-
-	if (unread)
-		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
-	json_object_set_new(loss, "cells_unread", json_integer(unread));
-	return loss;
-}
-
-/* For a live view: what the closed segments sampled. */
-static int do_samples(struct collector *collector, const char *arguments)
-{
-	(void)arguments;
-	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_so_far(collector), "loss",
-			     losses(collector)));
-}
-
-/* What function hooks counted so far. */
-static int do_functions(struct collector *collector, const char *arguments)
-{
-	(void)arguments;
-	return say(json_pack("{s:s, s:o}", "event", "functions", "functions", probes__functions_json(collector->probes)));
 }
 
 static int do_gate(struct collector *collector, const char *arguments)
@@ -265,23 +187,6 @@ static int do_gate(struct collector *collector, const char *arguments)
 	return err ? refuse("gate", strerror(-err)) : say(json_pack("{s:s, s:i}", "event", "gate", "one_in", (int)one_in));
 }
 
-static int do_report(struct collector *collector, const char *arguments)
-{
-	json_t *sampler = collector->sampler ? sampler__json(collector->sampler) : json_null();
-	struct copyscope *skel = probes__skeleton(collector->probes);
-
-	json_t *report;
-
-	(void)arguments;
-	report = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "event", "report", "abi_version", ABI_VERSION,
-			   "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
-			   "samples", samples_so_far(collector), "bytes", cells__bytes_json(skel),
-			   "calls", cells__calls_json(skel),
-			   "functions", probes__functions_json(collector->probes));
-	json_object_set_new(report, "loss", losses(collector));
-	return say(report);
-}
-
 static const struct command {
 	const char *name;
 	int (*run)(struct collector *collector, const char *arguments);
@@ -291,12 +196,12 @@ static const struct command {
 	{ "symbols", do_symbols, false },
 	{ "open", do_open, false },
 	{ "close", do_close, false },
-	{ "volume", do_volume, false },
-	{ "sockets", do_sockets, false },
-	{ "samples", do_samples, false },
-	{ "functions", do_functions, false },
+	{ "volume", readings__volume, false },
+	{ "sockets", readings__sockets, false },
+	{ "samples", readings__samples, false },
+	{ "functions", readings__functions, false },
 	{ "gate", do_gate, false },
-	{ "report", do_report, true },
+	{ "report", readings__report, true },
 };
 
 static int obey(struct collector *collector, char *line, bool *done)

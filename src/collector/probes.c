@@ -199,16 +199,6 @@ static int attach_one(struct probes *probes, enum hook_id id)
 	return 0;
 }
 
-bool probes__has(const struct probes *probes, const char *instrument)
-{
-	if (!probes->watch && watch__owns(instrument))
-		return false;
-	for (int i = 0; i < HOOK_CNT; i++)
-		if (!strcmp(hook_rows[i].instrument, instrument))
-			return true;
-	return false;
-}
-
 int probes__attach(struct probes *probes, const char *instrument)
 {
 	int err = strcmp(instrument, "functions") ? 0 : functions__attach(probes->functions, probes->skel);

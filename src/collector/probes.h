@@ -38,8 +38,6 @@ int probes__open(struct probes **probes, const struct calls_options *calls, cons
 		 const struct watch *watch, const struct sampling *sampling);
 /* The skeleton, for the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);
-/* Whether there is such an instrument in this kind of run. */
-bool probes__has(const struct probes *probes, const char *instrument);
 /* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */
 int probes__attach(struct probes *probes, const char *instrument);
 /* Detaches all but the instrument "watch"; clocks of calls that are still open are forgotten. */

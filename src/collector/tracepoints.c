@@ -83,3 +83,12 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
 	}
 }
+
+bool tracepoints__is_instrument(const char *name, bool watched)
+{
+	bool found = !strcmp(name, "sampler") || !strcmp(name, "sampler-beside");
+
+	for (int i = 0; i < HOOK_CNT && !found; i++)
+		found = !strcmp(hook_rows[i].instrument, name) && (watched || !watch__owns(name));
+	return found;
+}

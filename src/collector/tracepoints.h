@@ -38,6 +38,8 @@ struct hook {
 
 /* Presence, from BTF; btf NULL: there is none. functions, watched: whether their rows are wanted. */
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched);
+/* Whether there is such an instrument in a run of our own traffic, or in one that watches. */
+bool tracepoints__is_instrument(const char *name, bool watched);
 /* It can be attached, as far as is known. */
 bool tracepoints__works(const struct hook *hook);
 struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id);

@@ -7,7 +7,6 @@ from copyscope import paths
 from copyscope.child import Child
 from crowds import CROWD, crowd, watching
 from profiling import SLOW, is_root
-from test_call_windows import attached
 
 pytestmark = [
     pytest.mark.live,
@@ -28,19 +27,6 @@ def test_a_call_whose_file_is_closed_meanwhile_is_counted_and_timed() -> None:
     received = calls["recvfrom"]
     assert received["calls"] == received["timed_calls"] == received["bytes"] == 40
     assert received["blocked_ns"] > 40 * 2e6
-
-
-def test_a_call_whose_file_is_closed_meanwhile_holds_no_window_open() -> None:
-    """Windows end with the last call that began in them: 10 ms of 160."""
-    with crowd("closed", 400) as made, watching(made.pid, "--gate", "16") as collector:
-        collector.ask("open calls", "opened", 30 * SLOW)
-        made.begin()
-        seen = []
-        for _ in range(60):
-            time.sleep(0.02)
-            seen.append("sched_switch" in attached(collector.pid))
-        collector.ask("close", "closed", 30 * SLOW)
-    assert 0 < sum(seen) < 45
 
 
 def test_threads_that_ended_take_no_room() -> None:
@@ -71,7 +57,7 @@ def test_every_open_connection_is_told_apart() -> None:
         second = sockets_of(collector)
         made.end()
         # The last acknowledgements may be under way.
-        deadline = time.monotonic() + 5 * SLOW
+        deadline = time.monotonic() + 20 * SLOW
         while (left := sockets_of(collector)) and time.monotonic() < deadline:
             time.sleep(0.05)
         loss = collector.ask("report", "report")["loss"]

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "readings.h"
+
+#include <time.h>
+
+#include <copyscope.skel.h>
+#include <sampling.skel.h>
+
+#include "bursts.h"
+#include "cells.h"
+#include "commands.h"
+#include "maps.h"
+#include "message.h"
+#include "probes.h"
+#include "sampler.h"
+#include "stacks.h"
+
+json_int_t readings__now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+json_t *readings__volume_json(struct collector *collector)
+{
+	json_t *volume = watch__json(probes__skeleton(collector->probes));
+
+	json_object_set_new(volume, "t_ns", json_integer(readings__now_ns()));
+	return volume;
+}
+
+/* What the watched program moved so far, and when that was read. */
+int readings__volume(struct collector *collector, const char *arguments)
+{
+	json_t *volume = readings__volume_json(collector);
+
+	(void)arguments;
+	json_object_set_new(volume, "event", json_string("volume"));
+	return say(volume);
+}
+
+int readings__sockets(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o, s:o}", "event", "sockets",
+			     "sockets", watch__sockets_json(probes__skeleton(collector->probes)),
+			     "peers", watch__peers_json(probes__skeleton(collector->probes))));
+}
+
+static json_t *samples_so_far(struct collector *collector)
+{
+	double scales[SIDES] = {};
+
+	for (int side = 0; collector->sampler && side < SIDES; side++)
+		scales[side] = sampler__scale(collector->sampler, side);
+	return collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
+}
+
+/* After all else was read: a count that could not be is a loss. */
+static json_t *losses(const struct collector *collector)
+{
+	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
+	int err;
+	unsigned int unread = maps__unread(&err);
+
+	if (unread)
+		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
+	json_object_set_new(loss, "cells_unread", json_integer(unread));
+	return loss;
+}
+
+/* For a live view: what the closed segments sampled. */
+int readings__samples(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_so_far(collector), "loss",
+			     losses(collector)));
+}
+
+/* What function hooks counted so far. */
+int readings__functions(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o}", "event", "functions", "functions", probes__functions_json(collector->probes)));
+}
+
+int readings__report(struct collector *collector, const char *arguments)
+{
+	json_t *sampler = collector->sampler ? sampler__json(collector->sampler) : json_null();
+	struct copyscope *skel = probes__skeleton(collector->probes);
+
+	json_t *report;
+
+	(void)arguments;
+	report = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "event", "report", "abi_version", ABI_VERSION,
+			   "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
+			   "samples", samples_so_far(collector), "bytes", cells__bytes_json(skel),
+			   "calls", cells__calls_json(skel),
+			   "functions", probes__functions_json(collector->probes));
+	json_object_set_new(report, "loss", losses(collector));
+	return say(report);
+}
+
