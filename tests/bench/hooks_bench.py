@@ -93,6 +93,9 @@ OURS = (
     Row("watch: a send", "ours:on_volume_sent", "sock_send_length", "tcp"),
     Row("watch: a receive", "ours:on_volume_received", "sock_recv_length", "tcp"),
     Row("watch: is it a splice?", "ours:on_splice_seen", "tcp_rcv_space_adjust", "tcp"),
+    Row(
+        "sampler: a packet, while the others' timers rest", "ours:on_packet_owner", "netif_receive_skb", "tcp"
+    ),
 )
 HERE_ROWS = (*KINDS, *FUNCTIONS, *SAMPLES, *OURS)
 GUEST_ROWS = (*KINDS, *FUNCTIONS)

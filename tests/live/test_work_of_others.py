@@ -1,10 +1,52 @@
 """Softirq work on the time of others: what is tied to a run is in its ledger, and nothing else is."""
 
+import contextlib
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
 from copyscope import paths
 from copyscope.child import Child
-from profiling import SLOW
+from profiling import SLOW, broken_identities, is_root, record_of
+from programs import bytes_of, free_port, running, share_of, stretched, wait_for_port, watch
+
+Record = dict[str, Any]
+
+TRAFFIC = str(paths.OUTPUT / "traffic")
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+
+@contextlib.contextmanager
+def somebody(impl: str) -> Iterator[tuple[int, int]]:
+    """(sender, receiver): traffic over lo, of nobody's run. Of zero_copy, lo copies all, in softirq."""
+    port = free_port()
+    send = [TRAFFIC, "send", "--impl", impl, "--port", str(port), "--duration", "60"]
+    receive = [TRAFFIC, "recv", "--connect", "127.0.0.1", "--port", str(port)]
+    with running(send) as sender:
+        wait_for_port(port)
+        with running(receive) as receiver:
+            yield sender.pid, receiver.pid
+
+
+def rows_beside(record: Record) -> list[Record]:
+    """Rows of the ledger and of the stages that are work on the time of others."""
+    return [
+        row for row in [*record["ledger"], *record["stages"]] if row["side"] == "other" and row["samples"]
+    ]
+
+
+def ties(record: Record) -> set[str | None]:
+    return {row["tie"] for row in record["samples"] if row["side"] == "other"}
+
+
+def needs_the_hook(record: Record) -> None:
+    (hook,) = (row for row in record["hooks"] if row["id"] == "packet_owner")
+    if hook["state"] != "attached":
+        assert hook["reason"] in record["sides"]["elsewhere"]["cause"]
+        pytest.skip(f"packet_owner: {hook['state']}: {hook['reason']}")
 
 
 def test_the_trial_of_the_timers_is_in_no_segment() -> None:
@@ -22,3 +64,50 @@ def test_the_trial_of_the_timers_is_in_no_segment() -> None:
     taken = sum(row["samples"] for row in report["samples"] if row["event"] == "cpu-clock")
     bursts = report["sampler"]["bursts"]
     assert taken == (bursts["other"]["samples"] if bursts else 0)
+
+
+def test_who_does_nothing_beside_zero_copy_has_no_softirq_work() -> None:
+    """Neither a program that sleeps nor a run that sends nothing has a row of somebody else's."""
+    with somebody("zero_copy"):
+        slept = watch("--", "sleep", stretched(1), check=None)
+        null = record_of("--impl", "null", "--duration", stretched(1))
+    for record in (slept, null):
+        assert rows_beside(record) == []
+        assert record["sides"]["other"]["samples"] == 0
+        # It was seen, and is said once.
+        assert record["sides"]["elsewhere"]["samples"] > 0
+    assert broken_identities(null) == []
+
+
+def test_work_of_others_for_my_socket_is_mine() -> None:
+    """Over lo, what a receiving socket needs is done in the sends of somebody else: its packets tie it."""
+    with somebody("one_copy") as (_, receiver), somebody("zero_copy"):
+        record = watch("--pid", str(receiver), "--duration", stretched(1), check=None)
+    needs_the_hook(record)
+    assert "packet" in ties(record)
+    stages = {row["stage"] for row in record["stages"] if row["side"] == "other" and row["samples"]}
+    assert "tcp_ip" in stages
+    # The copies beside it are made for other sockets.
+    assert [row for row in rows_beside(record) if row.get("account") == "deferred"] == []
+    assert record["sides"]["elsewhere"]["samples"] > 0
+
+
+def test_two_runs_side_by_side_have_the_ledgers_that_they_have_alone() -> None:
+    """One that copies at once and one whose copies are deferred: neither has anything of the other."""
+    options = {"copies": ("--impl", "one_copy"), "defers": ("--impl", "zerocopy")}
+    times = ("--duration", stretched(2), "--placement", "none")
+    alone = {name: record_of(*which, *times) for name, which in options.items()}
+    with ThreadPoolExecutor() as pool:
+        made = {name: pool.submit(record_of, *which, *times, check=None) for name, which in options.items()}
+        beside = {name: future.result() for name, future in made.items()}
+    for name, record in beside.items():
+        assert broken_identities(record) == [], name
+        other = {"copies": "deferred", "defers": "copy_in"}[name]
+        assert bytes_of(record, other) == bytes_of(alone[name], other) == 0
+        assert not any(row["samples"] for row in record["ledger"] if row["account"] == other), name
+        own = {"copies": "copy_in", "defers": "deferred"}[name]
+        assert bytes_of(record, own) == sum(
+            segment["sender"]["bytes"] for segment in record["run"]["segments"] if segment["arm"] == "ledger"
+        )
+        # Others take the CPU and the caches, not the place where copies are made.
+        assert share_of(record, own) == pytest.approx(share_of(alone[name], own), abs=0.2), name

@@ -55,6 +55,25 @@ def test_one_byte_too_many_is_found(category: str, name: str) -> None:
     assert identities(raw)[f"functions_{name}"]["holds"] is False
 
 
+def test_somebody_elses_copies_are_in_no_row_and_break_nothing() -> None:
+    raw = exact_record()
+    cells = raw["functions"]["cells"]
+    own = next(cell for cell in cells if cell["category"] == "deferred")
+    theirs = {**own, "side": "other", "bytes": 5_000_000_000}
+    cells.append(theirs)
+    next(root for root in raw["functions"]["roots"] if root["side"] == "other").update(calls=77_000)
+    full = ledger.derive(raw)
+    assert full["exact"] == ledger.derive(exact_record())["exact"]
+    assert identities(raw)["functions_deferred"]["holds"] is True
+    text = "\n".join(line.plain for line in exact_lines(full, 100))
+    assert "elsewhere on this machine: 77,000 network softirqs, not known to be yours" in text
+    # A part of ours may have been made on their time.
+    own["bytes"] -= 4096
+    assert identities(raw)["functions_deferred"]["holds"] is True
+    theirs["bytes"] = 4095
+    assert identities(raw)["functions_deferred"]["holds"] is False
+
+
 def test_self_times_that_do_not_add_up_are_found() -> None:
     raw = exact_record()
     raw["functions"]["cells"][0]["self_ns"] *= 10

@@ -65,6 +65,7 @@ def exact_lines(record: Record, width: int) -> list[Text]:
             *(_rate(row[key], per_kib, bytes_ / 1024) for key, _, bytes_ in COUNTED),
         )
     lines += table.lines(width)
+    lines += _beside_lines(record, width)
     lines += _gate_lines(record, width)
     lines += _dropped_lines(record, width)
     return lines + _counter_lines(record, width) + life_lines(record, width)
@@ -97,6 +98,16 @@ def _interval(row: Record, per_kib: float | None) -> str | None:
     if row["ci"] is None or per_kib is None:
         return None
     return units.format_interval(row["ci"]["low_ns"] * per_kib, row["ci"]["high_ns"] * per_kib)
+
+
+def _beside_lines(record: Record, width: int) -> list[Text]:
+    """That softirq work on the time of others was hooked as well, and is in no row."""
+    beside = [root for root in record["functions"]["roots"] if root["side"] == "other" and root["calls"]]
+    if not beside:
+        return []
+    calls = units.format_count(sum(root["calls"] for root in beside))
+    text = f"elsewhere on this machine: {calls} network softirqs, not known to be yours: in no row"
+    return wrap(text, width, indent=2, style="dim")
 
 
 def _gate_lines(record: Record, width: int) -> list[Text]:
