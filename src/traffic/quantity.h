@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0 */
 #ifndef TRAFFIC_QUANTITY_H
 #define TRAFFIC_QUANTITY_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0 */
 #ifndef TRAFFIC_SLICES_H
 #define TRAFFIC_SLICES_H
 

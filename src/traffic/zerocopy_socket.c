@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0
 #include <errno.h>
 #include <time.h>		/* linux/errqueue.h needs struct timespec */
 #include <linux/errqueue.h>

@@ -156,3 +156,9 @@ def test_kernel_functions_are_named_in_one_place_of_the_c_code() -> None:
         text = path.read_text(encoding="utf-8")
         for symbol in ("sock_send_length", "sock_recv_length", "skb_copy_datagram_iovec", "sched_switch"):
             assert symbol not in text, f"{path.name}: {symbol}"
+
+
+def test_every_source_of_a_program_names_its_licence() -> None:
+    sources = [path for place in ("src", "bpf") for path in (paths.ROOT / place).rglob("*.[ch]")]
+    bare = [path.name for path in sources if "SPDX-License-Identifier: GPL-2.0" not in path.open().readline()]
+    assert sources and bare == []

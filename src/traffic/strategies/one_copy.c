@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0
 #include "strategy.h"
 
 static int one_copy_send(struct flow *flow, struct message *message)
