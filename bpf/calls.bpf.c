@@ -133,7 +133,7 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	clock->spent_ns[TIME_BLOCKED] = 0;
 	/* One that is open still: the end of that call was not seen. */
 	if (clock->call == CALL_NONE)
-		__sync_fetch_and_add(&open_clocks, 1);
+		add_atomic(&open_clocks, 1);
 	clock->call = call;
 	clock->enter_ns = bpf_ktime_get_ns();
 	return 0;
@@ -149,7 +149,7 @@ static __always_inline __u32 stop_clock(struct task_clock *clock)
 
 	if (call != CALL_NONE) {
 		clock->call = CALL_NONE;
-		__sync_fetch_and_add(&open_clocks, -1);
+		add_atomic(&open_clocks, -1);
 	}
 	return call;
 }

@@ -27,7 +27,7 @@ static __always_inline void choose(struct shadow *shadow)
 	if (!shadow->gate_left) {
 		if (!random) {
 			random = (gate_seed + shadows_made) * 0x9e3779b97f4a7c15ULL | 1;
-			__sync_fetch_and_add(&shadows_made, 1);
+			add_atomic(&shadows_made, 1);
 		}
 		random ^= random << 13;
 		random ^= random >> 7;

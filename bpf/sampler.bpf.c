@@ -87,7 +87,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	}
 	cell->depth = bytes < 0 ? 0 : bytes / sizeof(__u64);
 	cell->side = current_side();
-	__sync_fetch_and_add(&samples_of_side[CLAMPED(cell->side, SIDE_OTHER + 1)], 1);
+	add_atomic(&samples_of_side[CLAMPED(cell->side, SIDE_OTHER + 1)], 1);
 	cell->event = event;
 	cell->owner = cell->side == SIDE_OTHER ? owner_now() : OWNER_NOT_KNOWN;
 	cell->beside = samples_beside;
@@ -106,8 +106,8 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 			return 0;
 		}
 	}
-	__sync_fetch_and_add(&seen->samples, 1);
-	__sync_fetch_and_add(&seen->weight, period);
+	add_atomic(&seen->samples, 1);
+	add_atomic(&seen->weight, period);
 	return 0;
 }
 

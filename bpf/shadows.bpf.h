@@ -56,7 +56,7 @@ static __noinline struct shadow *make_shadow(__u32 task)
 			return NULL;
 		if (shadow->claims)
 			continue;
-		__sync_fetch_and_add(&shadow->claims, 1);
+		add_atomic(&shadow->claims, 1);
 		if (*(volatile __u32 *)&shadow->claims != 1)
 			continue;
 		shadow->task = task;

@@ -18,6 +18,8 @@
 #define SYSCALL_NR(regs) BPF_CORE_READ(regs, REG_SYSCALL)
 /* Of registers that the verifier knows as such. */
 #define SYSCALL_NR_KNOWN(regs) ((long)(regs)->REG_SYSCALL)
+/* 5.15 (commit dd6e10fbd9fb): the registers of a task's system call, in a program that was not given them. */
+#define KNOWS_REGISTERS bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)
 #define SYSCALL_FD(regs) BPF_CORE_READ(regs, REG_FIRST)
 #define SYSCALL_SECOND(regs) BPF_CORE_READ(regs, REG_SECOND)
 #define SYSCALL_THIRD(regs) BPF_CORE_READ(regs, REG_THIRD)

@@ -100,7 +100,7 @@ static __always_inline void count_socket(const struct sock *sk, enum direction d
 			return;
 		}
 	}
-	__sync_fetch_and_add(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
+	add_atomic(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
 }
 
 static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)
@@ -272,20 +272,21 @@ int BPF_PROG(on_volume_spliced, struct pt_regs *regs, long ret)
 /* TCP's packets name their socket; UDP's do not, but the call that takes them does. */
 static __always_inline bool is_of_watched_netns(const struct sk_buff *skb)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	const struct sock *sk = skb->sk;
+	struct task_struct *task;
 	struct pt_regs *regs;
 
 	if (!watch_netns)
 		return true;
-	if (!sk) {
-		regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (!sk && KNOWS_REGISTERS) {
+		regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 		if (call_of(SYSCALL_NR_KNOWN(regs)) != CALL_IO_URING)
 			sk = socket_of_fd(SYSCALL_FD(regs));
 	}
 	if (sk)
 		return in_watched_netns(sk);
-	/* A worker of io_uring: sockets are mostly made where their program is. */
+	/* A worker of io_uring, or an older kernel: sockets are mostly made where their program is. */
+	task = (struct task_struct *)bpf_get_current_task();
 	return BPF_CORE_READ(task, nsproxy, net_ns, ns.inum) == watch_netns;
 }
 

@@ -43,7 +43,7 @@ extern struct zerocopy_map zerocopy_sockets SEC(".maps");
 
 static __always_inline void add_total(enum watch_total what, __u64 count)
 {
-	__sync_fetch_and_add(&watch_totals[what], count);
+	add_atomic(&watch_totals[what], count);
 }
 
 static __always_inline __u32 size_slot(__u64 bytes)

@@ -9,6 +9,7 @@
 #define COPYSCOPE_SETTLE_BPF_H
 #define COPYSCOPE_BOUNDED_BPF_H
 #define BOUNDED(index, count) ((index) & ((count) - 1))
+#define add_atomic(sum, part) (*(sum) += (part))
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 #define __noinline __attribute__((noinline))
