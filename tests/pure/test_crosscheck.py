@@ -56,6 +56,15 @@ def test_every_tool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reason is not None and "apt-get install" in reason
 
 
+@pytest.mark.parametrize("name", ["syscount", "syscount-libbpf"])
+def test_a_tool_is_found_by_the_name_that_it_has_here(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Debian 12 and 13 call the programs of libbpf-tools differently."""
+    here = f"/usr/sbin/{name}"
+    monkeypatch.setattr(shutil, "which", lambda program: program if program == here else None)
+    assert Syscount().missing() is None
+    assert Syscount().argv(watched())[0] == here
+
+
 def seen(calls: float, send_ns: float, messages: int = 100, wall_ns: int = 1_000_000) -> Seen:
     return Seen(messages, messages * 64, wall_ns, {"send_calls": calls, "send_ns": send_ns})
 

@@ -42,11 +42,19 @@ class Peer:
 
     name = ""
     program = ""
+    # What a distribution calls it that has renamed it.
+    renamed = ""
     package = ""
+
+    @property
+    def found(self) -> str | None:
+        """The program by the name that it has here; None where it is not installed."""
+        names = [name for name in (self.program, self.renamed) if name]
+        return next((name for name in names if shutil.which(name) is not None), None)
 
     def missing(self) -> str | None:
         """Why it cannot be used here at all, or None."""
-        if shutil.which(self.program) is None:
+        if self.found is None:
             return f"{self.program}: not installed: apt-get install {self.package}"
         return None
 

@@ -51,10 +51,11 @@ class Syscount(Peer):
 
     name = "syscount"
     program = "/usr/sbin/syscount"
+    renamed = "/usr/sbin/syscount-libbpf"  # Debian 13
     package = "libbpf-tools"
 
     def argv(self, watched: Watched) -> list[str]:
-        return [self.program, "-L", "-p", str(watched.pids["sender"]), "-T", "100"]
+        return [self.found or self.program, "-L", "-p", str(watched.pids["sender"]), "-T", "100"]
 
     def read(self, watched: Watched, output: str) -> Quantities:
         # SYSCALL COUNT TIME (us)
@@ -107,6 +108,7 @@ class Funclatency(Peer):
 
     name = "funclatency"
     program = "/usr/sbin/funclatency"
+    renamed = "/usr/sbin/funclatency-libbpf"
     package = "libbpf-tools"
 
     def missing(self) -> str | None:
@@ -116,7 +118,7 @@ class Funclatency(Peer):
         return found
 
     def argv(self, watched: Watched) -> list[str]:
-        return [self.program, "-p", str(watched.pids["sender"]), "tcp_sendmsg"]
+        return [self.found or self.program, "-p", str(watched.pids["sender"]), "tcp_sendmsg"]
 
     def read(self, watched: Watched, output: str) -> Quantities:
         # Slots of a power of two: the calls are exact, the time cannot be had from them.
@@ -129,6 +131,7 @@ class Llcstat(Peer):
 
     name = "llcstat"
     program = "/usr/sbin/llcstat"
+    renamed = "/usr/sbin/llcstat-libbpf"
     package = "libbpf-tools"
 
     def missing(self) -> str | None:
@@ -138,7 +141,7 @@ class Llcstat(Peer):
         return found
 
     def argv(self, watched: Watched) -> list[str]:
-        return [self.program, "-c", "100", "100"]
+        return [self.found or self.program, "-c", "100", "100"]
 
     def read(self, watched: Watched, output: str) -> Quantities:
         pid = watched.pids["sender"]
@@ -161,7 +164,7 @@ class BccSyscount(Peer):
         return found
 
     def argv(self, watched: Watched) -> list[str]:
-        return [self.program, "-L", "-p", str(watched.pids["sender"]), "-T", "100"]
+        return [self.found or self.program, "-L", "-p", str(watched.pids["sender"]), "-T", "100"]
 
     def read(self, watched: Watched, output: str) -> Quantities:
         found = re.findall(r"^(\w+) +(\d+) +([\d.]+)$", output, re.MULTILINE)
