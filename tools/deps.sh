@@ -33,8 +33,8 @@ test    | a program to watch                | iperf3               | iperf3     
 test    | its client                        | curl                 | curl             | curl
 test    | formatting C                      | clang-format         | clang-format     | clang-tools-extra
 test    | the bpftrace cookbook             | bpftrace             | bpftrace         | bpftrace
-test    | second opinion                    | /usr/sbin/syscount   | libbpf-tools     | libbpf-tools
-test    | memory errors in C                | !have_sanitizers     | libc6-dev gcc    | libasan libubsan
+test    | second opinion                    | !have_syscount       | libbpf-tools     | libbpf-tools
+test    | memory errors and races in C      | !have_sanitizers     | libc6-dev gcc    | libasan libubsan libtsan
 programs | a server to watch                 | nginx                | nginx-light      | nginx
 programs | another server to watch           | redis-server         | redis-server     | redis
 programs | its client                        | redis-benchmark      | redis-tools      | redis
@@ -102,8 +102,15 @@ have_perf() { # a build for another kernel is enough: copyscope finds it behind 
 	return 1
 }
 
+have_syscount() { # Debian 13 has renamed what libbpf-tools brings
+	[[ -x /usr/sbin/syscount || -x /usr/sbin/syscount-libbpf ]]
+}
+
 have_sanitizers() { # gcc prints a path only for a library that it has
-	[[ $(gcc -print-file-name=libasan.so) == */* && $(gcc -print-file-name=libubsan.so) == */* ]]
+	local name
+	for name in asan ubsan tsan; do
+		[[ $(gcc -print-file-name=lib$name.so) == */* ]] || return 1
+	done
 }
 
 links_for() { # the compiler alone has no C library

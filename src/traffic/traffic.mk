@@ -1,10 +1,12 @@
-# The traffic room: .output/traffic, and for the tests .output/tests/traffic-drill and
-# .output/tests/unit. Included by the root Makefile; `make -f src/traffic/traffic.mk` works too.
+# The traffic room: .output/traffic, and for the tests .output/tests/traffic-drill,
+# .output/tests/unit and .output/tests/unit-threads. Included by the root Makefile; `make -f src/traffic/traffic.mk` works too.
 
 OUTPUT ?= .output
 # Flags of a special build, for instance: make OUTPUT=/tmp/tsan SANITIZE=-fsanitize=thread traffic
 SANITIZE ?=
 UNIT_SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
+# It cannot be in one program with the address sanitizer.
+THREADS_SANITIZE := -fsanitize=thread
 
 CFLAGS ?= -O2 -g -std=gnu11 -Wall -Wextra -Werror
 TRAFFIC_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -pthread -Isrc/traffic \
@@ -23,16 +25,18 @@ traffic_objects = $(patsubst %.c,$(2)/%.o,$(1))
 TRAFFIC_DIR := $(OUTPUT)/obj/traffic
 DRILL_DIR := $(OUTPUT)/obj/traffic-drill
 UNIT_DIR := $(OUTPUT)/obj/unit
+THREADS_DIR := $(OUTPUT)/obj/unit-threads
 TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
 DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
 UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) \
-	$(addprefix src/collector/,call_decode.c counter_trial.c ksyms.c lines.c maps.c prototype.c)
+	$(addprefix src/collector/,bursts.c events.c call_decode.c counter_trial.c ksyms.c lines.c maps.c names.c prototype.c)
 UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))
+THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))
 
 .DELETE_ON_ERROR:
 .PHONY: traffic traffic-tests FORCE
 traffic: $(OUTPUT)/traffic
-traffic-tests: $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/unit
+traffic-tests: $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads
 
 # One STRATEGY(name) line per file; written anew only when the list of files has changed.
 define strategy_list
@@ -44,6 +48,7 @@ endef
 $(eval $(call strategy_list,$(TRAFFIC_DIR),$(TRAFFIC_STRATEGIES)))
 $(eval $(call strategy_list,$(DRILL_DIR),$(DRILL_STRATEGIES)))
 $(eval $(call strategy_list,$(UNIT_DIR),$(TRAFFIC_STRATEGIES)))
+$(eval $(call strategy_list,$(THREADS_DIR),$(TRAFFIC_STRATEGIES)))
 
 define traffic_compile
 $(1)/%.o: %.c | $(1)/strategies.inc
@@ -55,6 +60,7 @@ endef
 $(eval $(call traffic_compile,$(TRAFFIC_DIR),$$(SANITIZE)))
 $(eval $(call traffic_compile,$(DRILL_DIR),$$(SANITIZE)))
 $(eval $(call traffic_compile,$(UNIT_DIR),$$(UNIT_SANITIZE) -Ibpf))
+$(eval $(call traffic_compile,$(THREADS_DIR),$$(THREADS_SANITIZE) -Ibpf))
 
 $(OUTPUT)/traffic: $(TRAFFIC_OBJECTS)
 	$(call say,LINK,$@)
@@ -70,4 +76,9 @@ $(OUTPUT)/tests/unit: $(UNIT_OBJECTS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(UNIT_SANITIZE) -o $@ $^ $(TRAFFIC_LIBS) -lbpf
 
--include $(TRAFFIC_OBJECTS:.o=.d) $(DRILL_OBJECTS:.o=.d) $(UNIT_OBJECTS:.o=.d)
+$(OUTPUT)/tests/unit-threads: $(THREADS_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(THREADS_SANITIZE) -o $@ $^ $(TRAFFIC_LIBS) -lbpf
+
+-include $(TRAFFIC_OBJECTS:.o=.d) $(DRILL_OBJECTS:.o=.d) $(UNIT_OBJECTS:.o=.d) $(THREADS_OBJECTS:.o=.d)
