@@ -152,8 +152,8 @@ def test_a_tracepoint_that_is_not_there_costs_only_itself(busy: subprocess.Popen
         counting.disable()
         counters = counting.finish()
     assert counters["absent"].value is None
-    assert counters["absent"].reason == "this kernel has no tracepoint nosuch:tracepoint"
-    assert counters["task-clock"].status == "measured"
+    assert "tracepoint nosuch:tracepoint" in (counters["absent"].reason or "")
+    assert counters["task-clock"].status == "measured", counters["task-clock"].reason
 
 
 @pytest.mark.skipif(

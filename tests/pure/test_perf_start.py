@@ -95,3 +95,12 @@ def test_broken_ones_become_reasons(
 def test_no_perf_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert count() == (None, "setpriv: not installed: run tools/deps.sh run")
+
+
+def test_without_tracefs_nothing_is_said_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perf_stat, "TRACEFS", (tmp_path / "not" / "mounted",))
+    assert "tracefs is not mounted: mount -t" in perf_stat.why_no_tracepoint("tlb:tlb_flush")
+    monkeypatch.setattr(perf_stat, "TRACEFS", (tmp_path,))
+    assert perf_stat.why_no_tracepoint("tlb:tlb_flush") == "this kernel has no tracepoint tlb:tlb_flush"

@@ -75,6 +75,12 @@ def has_tracepoint(name: str) -> bool:
     return any((tracefs / name.replace(":", "/") / "id").exists() for tracefs in TRACEFS)
 
 
+def why_no_tracepoint(name: str) -> str:
+    if any(tracefs.exists() for tracefs in TRACEFS):
+        return f"this kernel has no tracepoint {name}"
+    return f"tracepoint {name}: tracefs is not mounted: mount -t tracefs tracefs /sys/kernel/tracing"
+
+
 class PerfStat:
     """perf stat on existing processes: all their threads, and the threads and children that they start."""
 
@@ -143,7 +149,7 @@ class PerfStat:
             return all_unsupported(self.failure, self.events)
         counters = combine(readings, self.events)
         for event in set(self.events) - set(self._wanted()):
-            counters[event.name] = unsupported(event, f"this kernel has no tracepoint {event.tracepoint}")
+            counters[event.name] = unsupported(event, why_no_tracepoint(str(event.tracepoint)))
         return counters
 
     def _wanted(self) -> list[Event]:
