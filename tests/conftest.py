@@ -4,9 +4,13 @@ tools/ holds profile.py, which would shadow the standard library's `profile` (do
 """
 
 import importlib.util
+import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,3 +32,19 @@ _load()
 # How long a property takes says nothing on a busy or emulated machine.
 settings.register_profile("copyscope", deadline=None)
 settings.load_profile("copyscope")
+
+
+@pytest.fixture(name="tmp_path")
+def _tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Of live tests under sudo a directory of the invoking user's: a watched command runs as that user.
+
+    Nobody but root may enter pytest's own.
+    """
+    user = os.environ.get("SUDO_UID")
+    if os.geteuid() != 0 or not user or request.node.get_closest_marker("live") is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="copyscope-test-") as made:
+        os.chown(made, int(user), -1)
+        Path(made).chmod(0o755)
+        yield Path(made)

@@ -1,6 +1,7 @@
 """A command that copyscope starts: its signals, its end and its status are its own."""
 
 import contextlib
+import itertools
 import json
 import os
 import pty
@@ -105,10 +106,9 @@ def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path) -> 
     kept = tmp_path / "record.json"
     run = launch("--duration", "1", "--json", str(kept), "--", "sh", "-c", f"sleep {6 * SLOW}; exit 3")
     assert run.stdout is not None
-    # The last line of the report.
-    while not run.stdout.readline().startswith("instruments"):
-        pass
-    assert run.poll() is None and kept.exists()
+    # The last line of the report; without it the output ends with the run, in whatever it failed.
+    shown = list(itertools.takewhile(lambda line: not line.startswith("instruments"), run.stdout))
+    assert run.poll() is None and kept.exists(), f"{''.join(shown)}{run.communicate()[1]}"
     _, said = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 3
     assert re.search(r"^profile: measured; sh goes on: waiting for its end", said, re.MULTILINE), said

@@ -630,10 +630,10 @@ def test_a_check_tells_nonsense_from_what_this_machine_cannot_do() -> None:
 
 def unprivileged(limit_kib: int) -> list[str]:
     """A shell command prefix with a memlock limit and without CAP_IPC_LOCK."""
-    # Still uid 0, without capabilities: the checkout may lie where nobody else may look (/root).
-    drop = (
-        ["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"] if os.geteuid() == 0 else []
-    )
+    # As the owner of the checkout: it may lie where nobody else may look (/root; homes of Debian 13).
+    owner = f"--reuid={TRAFFIC.parent.parent.stat().st_uid}"
+    drop = ["setpriv", owner, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
+    drop = drop if os.geteuid() == 0 else []
     return [*drop, "sh", "-c", f'ulimit -l {limit_kib} && exec "$0" "$@"', str(TRAFFIC)]
 
 
