@@ -19,6 +19,7 @@ FUZZ ?= 100000
 EXP ?= published
 SWEEP_ARGS ?=
 MATRIX ?=
+COMPILERS ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -30,7 +31,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels lint format golden clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-compilers deps-compilers lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -88,13 +89,17 @@ test: deps-test all ## Install, build, run all tests of this machine (root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check
 	$(Q)$(MAKE) --no-print-directory check-live
 
-check: artifacts .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
+# The thread sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
+NOT_RANDOM := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+check: artifacts .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
 	$(Q)$(OUTPUT)/tests/unit
+	$(Q)$(NOT_RANDOM) $(OUTPUT)/tests/unit-threads
 	$(Q)$(MAKE) --no-print-directory -j2 --output-sync=target check-pure-a-l check-pure-m-z
 
 # Two processes for two processors: they are a minute in one.
 check-pure-%:
-	$(Q)$(PYTEST) -q tests/pure/test_[$*]*.py
+	$(Q)$(PYTEST) -q --timeout=60 tests/pure/test_[$*]*.py
 
 fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lines, records and experiments: FUZZ=N (no root)
 	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) -q tests/pure/test_fuzz.py
@@ -106,11 +111,17 @@ check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/
 check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
+deps-compilers:
+	$(Q)tools/deps.sh run kernels
+
+check-compilers: deps-compilers all .venv/.ready-test ## BPF programs of every clang that Debian has, loaded here and on Debian kernels: COMPILERS="13 19" KERNELS="here 5.10" (root, network)
+	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/compilers.py --compilers "$(COMPILERS)" $(KERNELS)
+
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests

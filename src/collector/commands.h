@@ -31,5 +31,7 @@ struct collector {
 int commands__serve(struct collector *collector);
 /* Attaches each instrument for a moment and prints what works: for `doctor`. */
 int commands__probe(struct collector *collector);
+/* Prints which hooks have a program that was loaded: for `make check-compilers`. */
+int commands__load(struct collector *collector);
 
 #endif

@@ -39,6 +39,7 @@ static struct {
 	bool functions;
 	struct functions_options functions_options;
 	bool probe;
+	bool load;
 	bool verbose;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
@@ -49,7 +50,7 @@ static struct {
 
 /* Long options without a letter. */
 enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
-       OPTION_COUNT_RETURNS, OPTION_SOCKETS_MAX };
+       OPTION_COUNT_RETURNS, OPTION_SOCKETS_MAX, OPTION_LOAD };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
@@ -74,6 +75,8 @@ static const struct argp_option options[] = {
 	  " 16384 where they do not fit the memlock limit)", 0 },
 	{ "no-follow", OPTION_NO_FOLLOW, NULL, 0, "With --watch: not the children", 0 },
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
+	{ "load", OPTION_LOAD, NULL, 0, "Say which programs this kernel loads, as JSON, and exit; of each way to hook functions "
+	  "one is attached", 0 },
 	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
 	{},
 };
@@ -161,6 +164,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'p':
 		env.probe = true;
+		return 0;
+	case OPTION_LOAD:
+		env.load = true;
 		return 0;
 	case 'v':
 		env.verbose = true;
@@ -268,7 +274,8 @@ int main(int argc, char **argv)
 		complain("bpf", "load: %s%s", strerror(-err),
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");
 	else
-		err = env.probe ? commands__probe(&collector) : commands__serve(&collector);
+		err = env.load ? commands__load(&collector) :
+		      env.probe ? commands__probe(&collector) : commands__serve(&collector);
 
 	stacks__free(collector.stacks);
 	sampler__close(collector.sampler);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* probe_command.c - collector --probe: what can be attached here, by attaching it once. */
+/* probe_command.c - collector --probe: what can be attached here, by attaching it once; --load: what is accepted. */
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
@@ -23,4 +23,10 @@ int commands__probe(struct collector *collector)
 	return say(json_pack("{s:i, s:o, s:o, s:o}", "abi_version", ABI_VERSION,
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
 			     "functions", probes__functions_json(collector->probes)));
+}
+
+int commands__load(struct collector *collector)
+{
+	return say(json_pack("{s:i, s:o}", "abi_version", ABI_VERSION,
+			     "hooks", probes__hooks_json(collector->probes)));
 }

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # fetch.sh SUITE ARCH [PACKAGE...]: downloads the newest Debian kernel of a suite, or packages of it (for building for
-# another architecture), and prints where it is.
+# another architecture), and prints where it is. SUITE/all: with all that these packages need, down to the C library.
 #
 # Prints one directory that holds vmlinuz and lib/modules/VERSION (with modules.dep), or what the packages hold. Nothing
 # of the machine's own apt is changed: state, lists and sources are private. What was downloaded is kept in the cache,
 # outside the tree, for a week.
 set -euo pipefail
 
-suite=$1 arch=$2
+suite=${1%/all} arch=$2 wanted=$1
 shift 2
 cache=${COPYSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/copyscope}/kernels
-here=$cache/$suite-$arch
+here=$cache/${wanted/\//-}-$arch
 # One directory for each list of packages.
 [ $# -eq 0 ] || here=$here-$(printf '%s\n' "$@" | cksum | cut -d' ' -f1)
 mirror=${COPYSCOPE_MIRROR:-http://deb.debian.org/debian}
@@ -52,7 +52,9 @@ if [ $# -eq 0 ]; then
 	done
 fi
 rm -rf "$here/root" && mkdir "$here/root"
-(cd "$here/debs" && rm -f ./*.deb && "${apt[@]}" download "${packages[@]}") >&2 || die "${packages[*]}: cannot be downloaded"
+get=("${apt[@]}" download)
+[ "$wanted" = "$suite" ] || get=("${apt[@]}" -o "Dir::Cache::Archives=$here/debs" -y --no-install-recommends --download-only install)
+(cd "$here/debs" && mkdir -p partial && rm -f ./*.deb && "${get[@]}" "${packages[@]}") >&2 || die "${packages[*]}: cannot be downloaded"
 for deb in "$here"/debs/*.deb; do dpkg -x "$deb" "$here/root"; done
 rm -f "$here"/debs/*.deb
 if [ $# -gt 0 ]; then

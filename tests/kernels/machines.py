@@ -1,0 +1,125 @@
+"""docs/MACHINES.md: compilers and distributions, made of results/kernels and results/distributions."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from document import table
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RESULTS = ROOT / "results" / "kernels"
+DISTRIBUTIONS = ROOT / "results" / "distributions"
+PAGE = ROOT / "docs" / "MACHINES.md"
+
+HEAD = """\
+<!-- Made by `make check-compilers` and `make check-distributions`; the next run overwrites it. -->
+# Machines: compilers and distributions
+
+Kernels have a page of their own: [KERNELS.md](KERNELS.md).
+"""
+
+COMPILERS = """\
+## Compilers
+
+`make check-compilers` (`tests/kernels/compilers.py`) builds every BPF object with each clang that Debian has,
+and loads all of them on this kernel and, in QEMU, on others: programs accepted of programs asked for, over
+seven sets of options that have every branch between them. Not permitted: by a policy of that kernel (function
+hooks), before the verifier looked at them. The last column says which suite a compiler is from.
+
+    make check-compilers                                  all of the table
+    make check-compilers KERNELS=here COMPILERS="13 19"   some compilers, on this kernel alone
+"""
+
+DISTRIBUTION = """\
+## Distributions
+
+`make check-distributions` (`tests/distributions/check.py`) makes a root of each suite with debootstrap,
+clones this tree into it and runs the README's two commands there, as a user who has sudo: `sudo make profile`
+and `sudo make test`. Packages come from the distribution's own archive, Python's from PyPI with the hashes of
+requirements*.txt. The kernel is this machine's. The first command's seconds are with the installation of its
+packages. Ubuntu and Fedora are not checked: no archive of theirs was within reach.
+
+    make check-distributions                    all of the table
+    make check-distributions SUITES=trixie      one of them
+    make check-distributions EXTENT=brief       what CI runs: the first command, and a few tests
+"""
+
+
+def cell_of(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return "-"
+    asked = cell["accepted"] + len(cell["refused"])
+    shown = f"{cell['accepted']} of {asked}"
+    return f"{shown}; {cell['not_permitted']} not permitted" if cell["not_permitted"] else shown
+
+
+def compiler_table(found: Mapping[str, Any]) -> str:
+    """A row for each compiler, a column for each kernel."""
+    cells = {(cell["compiler"], cell["kernel"]): cell for cell in found["cells"]}
+    rows = [["clang", *found["kernels"].values(), "from"]]
+    for name, compiler in found["compilers"].items():
+        columns = [cell_of(cells.get((name, kernel))) for kernel in found["kernels"]]
+        rows.append([compiler["version"], *columns, compiler["suite"]])
+    return table(rows)
+
+
+def distribution_table(found: list[Mapping[str, Any]]) -> str:
+    rows = [
+        [
+            "suite",
+            "Debian",
+            "clang",
+            "libbpf",
+            "bpftool",
+            "Python",
+            "perf",
+            "profile",
+            "test",
+            "passed",
+            "failed",
+            "skipped",
+        ]
+    ]
+    for one in found:
+        versions = one["versions"]
+        rows.append(
+            [
+                *(
+                    one["suite"],
+                    versions["debian"],
+                    versions["clang"],
+                    versions["libbpf"],
+                    versions["bpftool"],
+                ),
+                *(
+                    versions["python"],
+                    versions["perf"],
+                    f"{one['profile_s']:.0f} s",
+                    f"{one['test_s']:.0f} s",
+                ),
+                *(str(one["tests"][word]) for word in ("passed", "failed", "skipped")),
+            ]
+        )
+    return table(rows)
+
+
+def page() -> str:
+    parts = [HEAD]
+    compilers = RESULTS / "compilers.json"
+    if compilers.exists():
+        found = json.loads(compilers.read_text())
+        made = f"Made on {found['made']}, with vmlinux.h of {found['vmlinux_h_of']}.\n"
+        parts += [COMPILERS, compiler_table(found), made]
+    distributions = [json.loads(path.read_text()) for path in sorted(DISTRIBUTIONS.glob("*.json"))]
+    if distributions:
+        made = "".join(
+            f"- {one['suite']}: {one['made']}, on {one['kernel']}, {one['processors']} CPU\n"
+            for one in distributions
+        )
+        parts += [DISTRIBUTION, distribution_table(distributions), made]
+    return "\n".join(parts)
+
+
+def write_page() -> None:
+    PAGE.write_text(page())
