@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# root.sh SUITE COMMAND...: runs COMMAND in a root of that Debian, as a user who may use sudo, in a fresh clone of this tree's HEAD.
+#
+# The root is debootstrap's, and packages are of the distribution's own archive; both are kept in the cache, outside the tree, for
+# a week. What COMMAND writes goes to an overlay that is thrown away, but for /results: that is $COPYSCOPE_RESULTS. It runs on this
+# machine's kernel, in a mount namespace and a cgroup of its own; the pid namespace is this machine's, because BPF programs see no
+# other process ids. A watcher outside of both waits for the end of a pipe: whatever ends this script ends what it started, too.
+set -euo pipefail
+
+suite=$1
+shift
+tree=$(cd "$(dirname "$0")/../.." && pwd)
+cache=${COPYSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/copyscope}/roots
+mirror=${COPYSCOPE_MIRROR:-http://deb.debian.org/debian}
+root=$cache/$suite
+archives=$cache/archives
+# What a user has who can type README's command. The rest is what deps.sh is for.
+BEFORE=sudo,make,git,ca-certificates
+
+die() { echo "root: $suite: $*" >&2; exit 1; }
+
+[ $EUID -eq 0 ] || die "not root: run with sudo"
+command -v debootstrap >/dev/null || die "debootstrap: missing: run: sudo tools/deps.sh distributions"
+
+make_root() {
+	rm -rf "$root.part" "$root"
+	mkdir -p "$root.part" "$archives"
+	[ "$(df --output=avail -k "$cache" | tail -1)" -gt 4000000 ] || die "$cache: less than 4 GB free"
+	debootstrap --variant=minbase --include="$BEFORE" "$suite" "$root.part" "$mirror" >"$cache/$suite.log" 2>&1 ||
+		die "debootstrap failed: $(tail -1 "$cache/$suite.log"): see $cache/$suite.log"
+	chroot "$root.part" useradd --create-home --shell /bin/bash user
+	echo 'user ALL=(ALL) NOPASSWD: ALL' >"$root.part/etc/sudoers.d/user"
+	# A mirror may be late, and what was downloaded once need not be again.
+	printf '%s\n' 'Acquire::Check-Valid-Until "false";' 'APT::Keep-Downloaded-Packages "true";' \
+		>"$root.part/etc/apt/apt.conf.d/copyscope"
+	mv "$root.part" "$root"
+}
+[ -n "$(find "$root" -maxdepth 0 -mtime -7 2>/dev/null)" ] || make_root
+
+# The unified hierarchy, wherever this machine has it, if anywhere.
+work=$(mktemp -d "$cache/work.XXXXXX")
+mkdir "$work/cgroups" "$work/upper" "$work/work" "$work/merged"
+mount -t cgroup2 cgroup2 "$work/cgroups" || die "cgroup2: cannot be mounted"
+cgroup=$work/cgroups/copyscope-$suite-$$
+mkdir "$cgroup"
+
+# shellcheck disable=SC2016 # its own arguments
+exec 3> >(exec setsid bash -c '
+	trap "" HUP INT TERM
+	cat >/dev/null
+	echo 1 >"$2/cgroup.kill"
+	until rmdir "$2" 2>/dev/null; do sleep 0.1; done
+	umount "$1/cgroups"
+	rm -rf "$1"' watcher "$work" "$cgroup")
+watcher=$!
+
+inside() {
+	set -euo pipefail
+	local at=$work/merged command=$*
+	mount -t overlay -o "lowerdir=$root,upperdir=$work/upper,workdir=$work/work" overlay "$at"
+	mount -t proc proc "$at/proc"
+	mount --rbind /sys "$at/sys"
+	mount --rbind /dev "$at/dev"
+	mount -t tmpfs run "$at/run"
+	mount --bind "$archives" "$at/var/cache/apt/archives"
+	mkdir -p "$at/results"
+	[ -z "${COPYSCOPE_RESULTS:-}" ] || mount --bind "$COPYSCOPE_RESULTS" "$at/results"
+	cp /etc/resolv.conf "$at/etc/resolv.conf"
+	cp /etc/hosts "$at/etc/hosts"
+	# What this machine trusts, the root does: a registry may be behind a proxy.
+	[ ! -r /etc/ssl/certs/ca-certificates.crt ] || cp /etc/ssl/certs/ca-certificates.crt "$at/etc/ssl/certs/"
+	git clone --quiet --depth 1 "file://$tree" "$at/home/user/copyscope"
+	chroot "$at" chown -R user:user /home/user/copyscope
+	chroot "$at" setpriv --reuid user --regid user --init-groups \
+		env -i HOME=/home/user USER=user LOGNAME=user LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin \
+		bash -c "cd ~/copyscope && $command"
+}
+
+status=0
+(
+	echo $BASHPID >"$cgroup/cgroup.procs"
+	exec 3>&-
+	export -f inside
+	export work root archives tree
+	exec unshare --mount --propagation private bash -c 'inside "$@"' inside "$@"
+) </dev/null || status=$?
+exec 3>&-
+wait "$watcher" || true
+exit "$status"
