@@ -133,7 +133,7 @@ golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden fil
 cookbook: all .venv/.ready-test ## docs/BPFTRACE.md anew, from real runs of every script (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
 
-$(OUTPUT)/tests/bare: tests/bench/bare.c | $(OUTPUT)/tests
+$(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
 
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
@@ -145,7 +145,7 @@ $(OUTPUT)/hook_kinds.bpf.o: tests/bench/hook_kinds.bpf.c $(VMLINUX_H)
 $(OUTPUT)/tests/hook-cost: tests/bench/hook_cost.c $(OUTPUT)/hook_kinds.skel.h $(OUTPUT)/copyscope.skel.h | $(OUTPUT)/tests
 	$(Q)$(CC) $(CFLAGS) -I$(OUTPUT) -Ibpf -o $@ $< -lbpf
 
-bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/hook-cost ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
+bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong $(OUTPUT)/tests/hook-cost ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
 	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
 
 clean: ## Remove what was built (not results/)

@@ -36,6 +36,7 @@ test    | the bpftrace cookbook             | bpftrace             | bpftrace   
 test    | second opinion                    | !have_syscount       | libbpf-tools     | libbpf-tools
 test    | memory errors and races in C      | !have_sanitizers     | libc6-dev gcc    | libasan libubsan libtsan
 programs | a server to watch                 | nginx                | nginx-light      | nginx
+programs | its load                           | wrk                  | wrk            | wrk
 programs | another server to watch           | redis-server         | redis-server     | redis
 programs | its client                        | redis-benchmark      | redis-tools      | redis
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core

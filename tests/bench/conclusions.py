@@ -23,6 +23,9 @@ TRAFFIC_GOALS = {"bare": 0.98}
 OBSERVER_GOALS = {size_bytes: 1 - share for size_bytes, share in gate.GOALS}
 # What tools/profile.py has attached by default, each in segments of its own.
 OURS_WATCHING = ("ours", "ours_calls", "ours_bytes")
+# A watched program over the same alone: the least of its goodput or requests, the most of their p99.
+WATCH_GOALS = {("gbps", None): 0.97, ("gbps", 65536): 0.99, ("requests", None): 0.97, ("p99_us", None): 1.05}
+AT_MOST = ("p99_us",)
 VERDICT_ROW = "goodput while attached, seen from outside over what the records state"
 
 
@@ -92,7 +95,11 @@ def comparison(name: str, made: dict[str, Any]) -> Conclusion:
         goal = TRAFFIC_GOALS.get(made["peer"], 1.0)
     if made["quantity"] == "gbps" and name == "observer" and made["ours"] in OURS_WATCHING:
         goal = OBSERVER_GOALS.get(made["factors"]["size_bytes"])
-    return Conclusion(row, made["ratio"], made["low"], made["high"], goal)
+    if name == "watch":
+        quantity = made["quantity"]
+        goal = WATCH_GOALS.get((quantity, made["factors"]["size_bytes"]), WATCH_GOALS[quantity, None])
+    at_most = made["quantity"] in AT_MOST
+    return Conclusion(row, made["ratio"], made["low"], made["high"], goal, at_most)
 
 
 def _losses(comparisons: list[dict[str, Any]]) -> Iterator[Conclusion]:

@@ -52,6 +52,12 @@ class Program:
                 return match
         raise SystemExit(f"{' '.join(self.argv)}: ended before it was ready: {''.join(said)}")
 
+    def kill(self) -> None:
+        """End a program that would go on for ever."""
+        self._process.kill()
+        self._process.communicate()
+        self._output.close()
+
     def end(self) -> Ended:
         """Wait for its end; a failure ends the benchmark with the program's own words."""
         assert self._process.stderr is not None

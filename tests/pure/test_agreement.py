@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
 import agreement as comparing
 from agreement import BY_CHANCE, Pair, agreement, at_most, verdict
 from bench_table import document
-from conclusions import Conclusion, conclusions
+from conclusions import Conclusion, comparison, conclusions
 from samples import compare
 
 MACHINE = {"cpu_model": "Example", "cpus": 2, "kernel": "6.18", "hypervisor": None}
@@ -218,3 +218,25 @@ def test_the_document_compares_and_says_how_long_it_took(tmp_path: Path) -> None
     assert "1 of 1 rows disagree" in text and "2026-11-20T20:00, 0123abc" in text
     (tmp_path / "earlier" / "attach.json").unlink()
     assert "twice" not in document(tmp_path, {"attach": 100})
+
+
+def test_a_watched_program_may_lose_this_much_and_no_more() -> None:
+    """3 % of goodput or requests, 1 % at 64 KiB, 5 % of the time that a hundredth of the requests exceed."""
+
+    def made(quantity: str, size_bytes: int, ratio: float) -> dict[str, Any]:
+        about = {"ours": "it watched", "peer": "it", "quantity": quantity, "pairs": 10}
+        return about | {
+            "factors": {"size_bytes": size_bytes},
+            "ratio": ratio,
+            "low": ratio - 0.005,
+            "high": ratio + 0.005,
+        }
+
+    def reached(*row: Any) -> str | None:
+        return comparison("watch", made(*row)).reached
+
+    assert [reached("gbps", 64, ratio) for ratio in (0.96, 0.97, 0.98)] == ["missed", "open", "met"]
+    assert [reached("gbps", 65536, ratio) for ratio in (0.98, 0.99, 0.998)] == ["missed", "open", "met"]
+    assert [reached("requests", 1, ratio) for ratio in (0.96, 0.98)] == ["missed", "met"]
+    # A time is to be small: less is fine.
+    assert [reached("p99_us", 1, ratio) for ratio in (0.5, 1.04, 1.06)] == ["met", "met", "missed"]

@@ -1,0 +1,234 @@
+"""What does it cost to be watched, whole: tools/profile.py --pid beside programs of five kinds, and not.
+
+The same load runs with tools/profile.py attached and without, in pairs, in seeded order. While it is watched
+the load lasts from the first segment on for as long as the first blocks of segments take, so that all kinds
+of them are in it in their shares; loading and ending are not. Goodput is TCP's own count, requests and their
+times are those of the client.
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from signal import SIGINT
+from typing import Any
+
+from conclusions import comparison
+from contestants import Program
+from copyscope import paths
+from copyscope.child import Child
+from copyscope.watch.connections import Snapshots
+from samples import BLOCKS, Comparison, compare
+
+PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]
+PINGPONG = paths.OUTPUT / "tests" / "pingpong"
+# Blocks of segments last 0.5, 0.5, 1 and then 2 s.
+LOAD_S = 2.0
+END_S = 20.0
+SENDS_BYTES = (64, 8192, 65536)
+FILE_BYTES = 8192
+CONNECTIONS = 16
+NGINX = """
+daemon off; master_process off; pid {here}/pid; error_log {here}/error;
+events {{ worker_connections 256; }}
+http {{
+  access_log off; sendfile off; keepalive_requests 100000000;
+  client_body_temp_path {here}/body; proxy_temp_path {here}/proxy; fastcgi_temp_path {here}/fastcgi;
+  uwsgi_temp_path {here}/uwsgi; scgi_temp_path {here}/scgi;
+  server {{ listen 127.0.0.1:{port}; root {here}; }}
+}}
+"""
+# nginx is where users without root have no path to.
+SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+UNITS_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
+Sample = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Load:
+    """A program that can be watched, and what it does for LOAD_S while it is or is not."""
+
+    name: str
+    size_bytes: int
+    pid: int
+    run: Callable[[], Sample]
+
+
+@contextlib.contextmanager
+def sender(size_bytes: int, cpus: list[str]) -> Iterator[Load]:
+    with contextlib.ExitStack() as exit_:
+        common = ["--control", "--size", str(size_bytes)]
+        child = Child(
+            "sender", [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--cpus", cpus[0], *common]
+        )
+        exit_.callback(child.end)
+        port = child.expect("listening")["port"]
+        argv = [str(paths.TRAFFIC), "recv", "--cpus", cpus[1], "--port", str(port), *common]
+        receiver = Child("receiver", argv)
+        exit_.callback(receiver.end)
+        receiver.expect("connected")
+        child.expect("connected")
+        child.ask("go", "going")
+        snapshots = Snapshots()
+        exit_.callback(snapshots.close)
+
+        def written() -> tuple[float, int]:
+            found = snapshots.take(Path("/proc/self/ns/net")) or {}
+            end = f":{port}"
+            return time.monotonic(), max(c.written for c in found.values() if c.local.endswith(end))
+
+        def run() -> Sample:
+            began_s, before = written()
+            time.sleep(LOAD_S)
+            ended_s, after = written()
+            return {"gbps": 8e-9 * (after - before) / (ended_s - began_s)}
+
+        run()
+        yield Load("sender", size_bytes, child.pid, run)
+
+
+@contextlib.contextmanager
+def http(cpus: list[str], port: int = 5203) -> Iterator[Load]:
+    """One worker of nginx, without sendfile, and wrk."""
+    with tempfile.TemporaryDirectory() as scratch:
+        here = Path(scratch)
+        (here / "file").write_bytes(bytes(FILE_BYTES))
+        (here / "conf").write_text(NGINX.format(here=here, port=port), encoding="ascii")
+        argv = [
+            "taskset",
+            "-c",
+            cpus[0],
+            str(shutil.which("nginx", path=SEARCHED)),
+            "-p",
+            scratch,
+            "-c",
+            str(here / "conf"),
+            "-g",
+            "user root;",
+        ]
+        with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
+            load = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}", "--latency"]
+            load += [f"-d{LOAD_S:.0f}s", f"http://127.0.0.1:{port}/file"]
+
+            def run() -> Sample:
+                said = subprocess.run(load, capture_output=True, text=True, check=False).stdout
+                rate, slow = (
+                    re.search(r"Requests/sec: +([\d.]+)", said),
+                    re.search(r"99% +([\d.]+)(\w+)", said),
+                )
+                if not rate or not slow or "Non-2xx" in said:
+                    raise SystemExit(f"wrk: {said.strip() or 'said nothing'}")
+                return {"requests": float(rate[1]), "p99_us": float(slow[1]) * UNITS_US[slow[2]]}
+
+            try:
+                time.sleep(0.5)
+                run()
+                yield Load("http", FILE_BYTES, server.pid, run)
+            finally:
+                server.terminate()
+
+
+@contextlib.contextmanager
+def exchange(cpus: list[str]) -> Iterator[Load]:
+    """One byte there and back."""
+    server = Program(["taskset", "-c", cpus[0], str(PINGPONG), "serve"])
+    try:
+        port = server.ready(r"listening on (\d+)")[1]
+        load = ["taskset", "-c", cpus[1], str(PINGPONG), "ask", port, str(LOAD_S)]
+
+        def run() -> Sample:
+            made = json.loads(subprocess.run(load, capture_output=True, check=True).stdout)
+            return {"requests": 1e9 * made["requests"] / made["elapsed_ns"], "p99_us": made["p99_ns"] / 1e3}
+
+        run()
+        yield Load("request-response", 1, server.pid, run)
+    finally:
+        server.kill()
+
+
+def watched(load: Load, record: Path) -> Sample:
+    """The load while tools/profile.py watches it, from its first segment on; its record must be one."""
+    argv = [*PROFILE, "--pid", str(load.pid), "--json", str(record)]
+    profile = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert profile.stderr is not None
+    try:
+        said: list[str] = []
+        while not said or not said[-1].startswith("watching"):
+            said.append(profile.stderr.readline())
+            if not said[-1]:
+                raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(said)}")
+        sample = load.run()
+        profile.send_signal(SIGINT)
+        profile.communicate(timeout=END_S)
+    finally:
+        if profile.poll() is None:
+            profile.kill()
+            profile.wait()
+    made = json.loads(record.read_text(encoding="utf-8"))
+    return sample | {
+        "own_cpu_ns": float(made["pace"]["own_cpu_ns"] or 0),
+        "valid": float(made["verdict"]["valid"]),
+    }
+
+
+def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
+    """One result for each program: watched against not watched."""
+    missing = [name for name in ("nginx", "wrk") if shutil.which(name, path=SEARCHED) is None]
+    if missing:
+        raise SystemExit(f"{' and '.join(missing)}: missing: sudo tools/deps.sh programs")
+    shuffler = random.Random(seed)
+    opened = [sender(size, cpus) for size in SENDS_BYTES] + [http(cpus), exchange(cpus)]
+    for one in opened:
+        with one as load, tempfile.TemporaryDirectory() as scratch:
+            yield _one(load, Path(scratch), shuffler)
+
+
+def _one(load: Load, scratch: Path, shuffler: random.Random) -> tuple[list[Comparison], dict[str, Any]]:
+    ours, alone = f"{load.name} watched", load.name
+    samples: dict[str, list[Sample]] = {ours: [], alone: []}
+    for pair in range(BLOCKS):
+        order = [ours, alone]
+        shuffler.shuffle(order)
+        for who in order:
+            record = scratch / f"{pair}.json"
+            samples[who].append(watched(load, record) if who == ours else load.run())
+    factors = {"size_bytes": load.size_bytes}
+    quantities = [key for key in ("gbps", "requests", "p99_us") if key in samples[alone][0]]
+    made = [compare(samples, ours, alone, quantity, factors) for quantity in quantities]
+    told = {"program": load.name, **factors, "comparisons": [asdict(one) for one in made], "samples": samples}
+    return made, told
+
+
+def lines(raw: list[dict[str, Any]]) -> list[str]:
+    """The section of results/bench/README.md."""
+    text = [
+        "Programs that tools/profile.py watches with everything it has by default, against the same without: "
+        "all segments together, and its own work. A sender of one message after the other (8 buffers each), "
+        f"nginx without sendfile under wrk ({CONNECTIONS} connections, {FILE_BYTES // 1024} KiB), one byte "
+        "there and back; server and client on a processor each, over lo.",
+        "",
+        "| program | size | goodput or requests kept | goal | reached | p99, times | goal | reached |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for item in raw:
+        cells = [item["program"], f"{item['size_bytes']:,} B"]
+        for made in item["comparisons"]:
+            one = comparison("watch", made)
+            cells += [f"{one.ratio:.3f} ({one.low:.3f} to {one.high:.3f})", f"{one.goal:g}", str(one.reached)]
+        text.append(f"| {' | '.join(cells + [''] * (8 - len(cells)))} |")
+    invalid = {item["program"]: _invalid(item) for item in raw if _invalid(item)}
+    text += ["", *(f"- {name}: {count} runs were not valid" for name, count in invalid.items())]
+    return text
+
+
+def _invalid(item: dict[str, Any]) -> int:
+    return sum(not sample["valid"] for sample in item["samples"][f"{item['program']} watched"])
