@@ -151,3 +151,12 @@ def test_what_a_multiplexed_counter_did_not_see_is_in_the_tolerance() -> None:
     assert receiver_time(raw)["holds"] is False
     counter |= {"status": "scaled", "running": 0.5}
     assert receiver_time(raw)["holds"] is True
+
+
+def test_periods_that_passed_while_the_hypervisor_had_the_cpu_are_in_the_tolerance() -> None:
+    """Of four seconds that the CPUs had work one was stolen: as much of the periods may be missing."""
+    raw = sleeping(900, 0.72)
+    assert receiver_time(raw)["holds"] is False
+    raw["machine_state"] |= {"steal_ns": 10**9, "busy_ns": 3 * 10**9}
+    assert receiver_time(raw)["holds"] is True
+    assert receiver_time(sleeping(900, 0.48) | {"machine_state": raw["machine_state"]})["holds"] is False

@@ -53,6 +53,8 @@ def _run_lines(records: Sequence[Record], width: int) -> list[Text]:
         )
         for reason in verdict["reasons"] if not verdict["valid"] else []:
             reasons += wrap(f"{record['run']['id']}: {reason}", width, indent=2, style="red")
+        if verdict.get("next"):
+            reasons += wrap(f"{record['run']['id']}: next: {verdict['next']}", width, indent=2, style="red")
     return lines + table.lines(width) + reasons
 
 
