@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from copyscope import paths, saving
+from copyscope import paths, regular_file, saving
 
 # Tool -> how to ask it for its version; the answer's first number is the version.
 QUESTIONS = {
@@ -84,8 +84,12 @@ def _hear(process: subprocess.Popen[str]) -> str | None:
 
 def _recall(memory: Path) -> dict[str, str | None]:
     try:
-        known = json.loads(memory.read_text())
-    except (OSError, ValueError):  # no memory yet, or a damaged one: the tools are asked again
+        known = json.loads(regular_file.read(memory))
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ):  # no memory yet, or a damaged one: the tools are asked again
         return {}
     return known if isinstance(known, dict) else {}
 
