@@ -78,10 +78,26 @@ static void count_functions(struct collector *collector, bool on)
 	probes__skeleton(collector->probes)->bss->functions_on = on;
 }
 
+static bool is_open(const struct collector *collector, const char *instrument)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), ",%s,", instrument);
+	return strstr(collector->open, name);
+}
+
+static void note_open(struct collector *collector, const char *instrument)
+{
+	size_t used = strlen(collector->open);
+
+	snprintf(collector->open + used, sizeof(collector->open) - used, "%s%s,", used ? "" : ",", instrument);
+}
+
 static int close_all(struct collector *collector)
 {
 	int err = 0;
 
+	snprintf(collector->open, sizeof(collector->open), "%s", is_open(collector, "watch") ? ",watch," : "");
 	count_functions(collector, false);
 	collector->hooking = false;
 	if (collector->sampling) {
@@ -139,11 +155,17 @@ static int do_open(struct collector *collector, const char *arguments)
 			return refuse(instrument, "no such instrument here: collector --help has the list");
 	snprintf(list, sizeof(list), "%s", arguments);
 	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save)) {
+		/* Both samplers are one. What is attached twice is detached once: its link would outlive the other. */
+		const char *name = strcmp(instrument, "sampler-beside") ? instrument : "sampler";
+
+		if (is_open(collector, name))
+			return refuse(instrument, "is open already: close first");
 		err = open_one(collector, instrument);
 		if (err) {
 			close_all(collector);
 			return refuse(instrument, err == -EAGAIN ? "read the symbols first" : strerror(-err));
 		}
+		note_open(collector, name);
 	}
 	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", readings__now_ns(), "took_ns", readings__now_ns() - start);
 	add_volume_at_switch(collector, answer, collector->hooking);

@@ -25,6 +25,8 @@ struct collector {
 	bool sampling;
 	/* Function hooks are attached. */
 	bool hooking;
+	/* The instruments that are open, as ",watch,calls,". */
+	char open[128];
 };
 
 /* Obeys stdin until `report` or its end. Returns 0 or -errno; a refused command is an answer, not an error. */

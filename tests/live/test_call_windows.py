@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.child import Child
+from copyscope.errors import RunError
 from profiling import SLOW, broken_identities, is_root, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
@@ -48,6 +49,27 @@ def looks(*options: str) -> tuple[list[frozenset[str]], str]:
     if not any(seen):
         pytest.skip("this kernel does not say what a link is attached to (before 5.9)")
     return seen, hooks["call_sent"]
+
+
+@pytest.mark.parametrize("instrument", ["calls", "sampler", "bytes", "watch"])
+def test_an_instrument_that_is_open_is_not_opened_again(instrument: str) -> None:
+    """The second time lost what the first had attached: its thread then used memory that was freed."""
+    watching = ["--watch"] if instrument == "watch" else []
+    with ExitStack() as exit_:
+        collector = Child("collector", [str(paths.COLLECTOR), "--gate", "16", *watching])
+        exit_.callback(collector.end)
+        collector.expect("ready", 30 * SLOW)
+        collector.ask("symbols", "symbols", 30 * SLOW)
+        collector.ask(f"open {instrument}", "opened", 30 * SLOW)
+        with pytest.raises(RunError, match="is open already: close first"):
+            collector.ask(f"open {instrument}", "opened", 30 * SLOW)
+        collector.ask("close", "closed", 30 * SLOW)
+        if instrument != "watch":  # that stays until the end
+            collector.ask(f"open {instrument}", "opened", 30 * SLOW)
+            collector.ask("close", "closed", 30 * SLOW)
+        assert attached(collector.pid) == frozenset() or instrument == "watch"
+        collector.ask("report", "report", 30 * SLOW)
+        assert collector.process.wait(30 * SLOW) == 0
 
 
 def test_no_system_call_is_hooked_for_most_of_the_time() -> None:
