@@ -117,11 +117,11 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 	case OPT_CONGESTION:
 		return parse_congestion(o, arg, failure);
 	case OPT_SNDBUF:
-		err = quantity__size("sndbuf", arg, 1, INT32_MAX, &number, failure);
+		err = quantity__size("sndbuf", arg, SOCKET_BUFFER_MIN, INT32_MAX, &number, failure);
 		o->socket.sndbuf_bytes = number;
 		return err;
 	case OPT_RCVBUF:
-		err = quantity__size("rcvbuf", arg, 1, INT32_MAX, &number, failure);
+		err = quantity__size("rcvbuf", arg, SOCKET_BUFFER_MIN, INT32_MAX, &number, failure);
 		o->socket.rcvbuf_bytes = number;
 		return err;
 	case OPT_CPUS:

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "memory.h"
 #include "preflight.h"
 
 /* stdin, stdout, stderr, the listener, the event and signal descriptors, files of /proc, spare. */
@@ -26,6 +27,20 @@ static int check_descriptors(unsigned int threads, struct failure *failure)
 		return failure__set(failure, -errno, "threads: %u: descriptors: %s", threads,
 				    strerror(errno));
 	return 0;
+}
+
+/* One for each thread. */
+static int check_buffers(const struct options *options, struct failure *failure)
+{
+	uint64_t needed = (uint64_t)options->buffer_bytes * options->threads;
+	uint64_t available = memory__meminfo_bytes("MemAvailable");
+
+	if (!available || needed <= available)
+		return 0;
+	return failure__set(failure, -ENOMEM, "buffer: %llu MiB in each of %u threads: %llu MiB needed, %llu "
+			    "available: lower --buffer", (unsigned long long)options->buffer_bytes >> 20,
+			    options->threads, (unsigned long long)needed >> 20,
+			    (unsigned long long)available >> 20);
 }
 
 static int try_strategy(const struct options *options, int fd, struct failure *failure)
@@ -57,6 +72,8 @@ int preflight__check(const struct options *options, struct failure *failure)
 	int err = check_descriptors(options->threads, failure);
 	int fd;
 
+	if (!err && options->role == ROLE_RECV)
+		err = check_buffers(options, failure);
 	if (err)
 		return err;
 	fd = socket__probe(&options->socket, failure);

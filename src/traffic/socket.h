@@ -9,6 +9,9 @@
 
 #define CONGESTION_NAME_BYTES 16	/* TCP_CA_NAME_MAX */
 
+/* With less than a page a window opens for a few bytes now and then: what is in flight takes minutes to arrive. */
+#define SOCKET_BUFFER_MIN 4096
+
 struct socket_options {
 	const char *address;
 	uint16_t port;

@@ -74,6 +74,15 @@ def test_no_permission_is_one_line(prefix: list[str], said: str) -> None:
     assert done.stderr.count("\n") == 1 and said in done.stderr
 
 
+def test_our_own_traffic_is_refused_in_a_container_before_anything_is_set_up() -> None:
+    """Its two sides would have pids that the kernel does not know: all counts were zero, without a cause."""
+    argv = ["unshare", "--pid", "--fork", "--mount-proc", *LAUNCH, "--quiet", "--impl", "one_copy"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("profile: pid namespace: copyscope runs inside a container")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_thread_names_its_process() -> None:
     seconds = round(9 * SLOW)
     thread = f"threading.Thread(target=time.sleep, args=({seconds},)).start()"

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -86,3 +87,29 @@ def test_a_helper_that_is_called_like_the_target_is_not_watched(tmp_path: Path) 
         shown, _ = run.communicate(timeout=30 * SLOW)
     watched = {row["pid"] for row in json.loads(shown)["target"]["pids"]}
     assert process.pid in watched and not watched & {helper, run.pid}
+
+
+# Each child sends 64 KiB and ends; with nobody else to watch.
+STORM = """
+import os, socket
+server = socket.create_server(("127.0.0.1", 0), backlog=64)
+for _ in range(1000):
+    if (child := os.fork()) == 0:
+        peer = socket.create_connection(server.getsockname())
+        peer.sendall(bytes(1 << 16))
+        os._exit(0)
+    taken, _ = server.accept()
+    while taken.recv(1 << 17):
+        pass
+    taken.close()
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_thousand_short_children_are_valid_or_say_what_to_do(tmp_path: Path) -> None:
+    kept = tmp_path / "record.json"
+    argv = [*LAUNCH, "--quiet", *SAMPLED, "--json", str(kept), "--", sys.executable, "-c", STORM]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
+    record = json.loads(kept.read_text())
+    assert record["target"]["forks"] == 1000 and record["target"]["sent_bytes"] == 1000 << 16
+    assert record["verdict"]["valid"] or record["verdict"]["next"], done.stdout

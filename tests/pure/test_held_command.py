@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from copyscope.topology import WorkloadUser, invoking_user
-from copyscope.watch.command import HeldCommand, environment_of
+from copyscope.topology import WorkloadUser, environment_of, invoking_user
+from copyscope.watch.command import HeldCommand
 from copyscope.watch.processes import is_alive
 from copyscope.watch.target import Target
 

@@ -3,10 +3,11 @@
 import fcntl
 import os
 import subprocess
+from pathlib import Path
 
 from copyscope import paths
 from copyscope.errors import RunError
-from copyscope.topology import invoking_user
+from copyscope.topology import environment_of, owner_of
 
 
 def build_if_stale() -> None:
@@ -18,9 +19,9 @@ def build_if_stale() -> None:
         return
     make = ["make", "--silent", "--no-print-directory", "-C", str(paths.ROOT), "artifacts"]
     try:
-        # Under sudo the tree stays the invoking user's; one of root's (as in a container) is built by root.
-        owner = paths.ROOT.stat().st_uid
-        as_user = invoking_user().argv() if os.geteuid() == 0 and owner != 0 else []
+        # Under sudo the tree stays its owner's; one of root's (as in a container) is built by root.
+        owner = owner_of(paths.ROOT)
+        as_user = [] if owner is None else owner.argv()
         # Two profiles at once must not build at once; the lock goes with the file.
         with (paths.ROOT / "Makefile").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -37,18 +38,25 @@ def build_if_stale() -> None:
         )
 
 
-def git_revision() -> tuple[str | None, bool | None]:
-    """(commit, whether the tree differs from it); (None, None) outside a repository or without git."""
-    git = ["git", "-C", str(paths.ROOT), "-c", f"safe.directory={paths.ROOT}"]
-    try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False
-        )
-        if head.returncode != 0:
+def git_revision(tree: Path = paths.ROOT) -> tuple[str | None, bool | None]:
+    """(commit, whether the tree differs from it); (None, None) outside a repository or without git.
+
+    As the owner of the tree, who may have git run programs, and without those, and without writing its index.
+    """
+    owner = owner_of(tree)
+    as_owner = [] if owner is None else owner.argv()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_OPTIONAL_LOCKS": "0"} | ({} if owner is None else environment_of(owner))
+    git = [*as_owner, "git", "-C", str(tree), "-c", f"safe.directory={tree}", "-c", "core.fsmonitor="]
+    answers = []
+    for question in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "-uno")):
+        try:
+            done = subprocess.run(
+                [*git, *question], capture_output=True, text=True, check=False, env=environment
+            )
+        except OSError:
             return None, None
-        status = subprocess.run(
-            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False
-        )
-    except OSError:
-        return None, None
-    return head.stdout.strip(), bool(status.stdout.strip())
+        if done.returncode != 0:
+            return None, None
+        answers.append(done.stdout.strip())
+    return answers[0], bool(answers[1])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from copyscope.errors import RunError
 from copyscope.machine_cpu import (
     find_pmus,
     parse_cpu_list,
@@ -29,6 +30,8 @@ from copyscope.machine_cpu import (
 )
 from copyscope.machine_files import ROOT, chosen, read_integer, read_text
 from copyscope.tool_versions import read_tool_versions
+
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 
 # What decides about buffers, copies and instruments. Network ones are per namespace: see describe().
 NETWORK_SYSCTLS = (
@@ -71,6 +74,15 @@ class NamespaceSysctls(Protocol):
     def sysctls(
         self, side: Literal["sender", "receiver"], names: Sequence[str]
     ) -> Mapping[str, str | None]: ...
+
+
+def check_pid_namespace() -> None:
+    """BPF sees the pids of the whole machine; in a container ours are others, and nobody would be found."""
+    if Path("/proc/self/ns/pid").stat().st_ino != INITIAL_PID_NAMESPACE:
+        raise RunError(
+            "pid namespace: copyscope runs inside a container, where pids are not the kernel's: run it on "
+            "the host (from there --cgroup watches a container)"
+        )
 
 
 def describe(topology: NamespaceSysctls | None = None, root: Path = ROOT) -> dict[str, Any]:

@@ -62,6 +62,12 @@ def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
     return instruments
 
 
+# All plans are made before the first run; a sweep is what goes on after anything.
+REPEATS_MAX = 1000
+# IPV4_MIN_MTU (RFC 791), ETH_MAX_MTU (include/uapi/linux/if_ether.h); lo has one more.
+MTU_MIN, MTU_MAX = 68, 65_535
+
+
 def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
     """What can be refused without running anything. Returns the instruments."""
     instruments = check_instruments(args)
@@ -69,8 +75,11 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
         open_topology(args.topology, LinkSettings(), paths.XDP_OBJECT)
     except TopologyError as error:
         raise UsageError(f"--{error}") from None
-    if args.repeat < 1:
-        raise UsageError(f"--repeat: {args.repeat}: at least 1")
+    if not 1 <= args.repeat <= REPEATS_MAX:
+        raise UsageError(f"--repeat: {args.repeat}: not between 1 and {REPEATS_MAX}")
+    largest = MTU_MAX + (args.topology == "loopback")
+    if args.mtu is not None and not MTU_MIN <= args.mtu <= largest:
+        raise UsageError(f"--mtu: {args.mtu}: not between {MTU_MIN} and {largest} on this path")
     if not 1 <= args.frequency <= 50_000:
         raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
     if args.gate is not None and not 1 <= args.gate <= 1_000_000:

@@ -12,6 +12,7 @@ from copyscope.crosscheck.compare import Row, Seen, compare, ours
 from copyscope.crosscheck.run import PeerConductor, describe, perform, with_peers
 from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import RunError, UsageError
+from copyscope.machine import check_pid_namespace
 from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
 from copyscope.profile_arguments import parser
 from copyscope.render.crosscheck import render_crosscheck
@@ -57,6 +58,7 @@ def _crosscheck(argv: list[str]) -> int:
         raise RunError(
             f"needs root to load BPF and make namespaces: sudo tools/crosscheck.py {' '.join(argv)}"
         )
+    check_pid_namespace()
     keeping.check_json(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     peers = [peer() for peer in PEERS]

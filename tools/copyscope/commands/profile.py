@@ -15,6 +15,7 @@ from copyscope.commands.watch_arguments import asks_to_watch
 from copyscope.conductor import Conductor, Raw
 from copyscope.errors import RunError
 from copyscope.escaping import visible
+from copyscope.machine import check_pid_namespace
 from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
 from copyscope.profile_arguments import parser
 from copyscope.render.progress import Steps
@@ -50,6 +51,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     plans = [make_plan(args, instruments, traffic, seed + repeat) for repeat in range(args.repeat)]
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/profile.py {' '.join(argv)}")
+    check_pid_namespace()
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
     workload = workload_section(args, traffic.resolved)

@@ -15,6 +15,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.experiment import Experiment, combinations, describe, expand, load, run_s
 from copyscope.experiment_file import NAME
+from copyscope.machine import check_pid_namespace
 from copyscope.plan import parse_time_s
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import Outcome, perform
@@ -83,6 +84,7 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
         return _say_plan(experiment, directory, cannot, args)
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/sweep.py {' '.join(argv)}")
+    check_pid_namespace()
     with SweepProgress(experiment.name, quiet=args.quiet, verbose=args.verbose) as progress:
         outcome = perform(experiment, directory, budget_s=budget_s, progress=progress, run=runner)
     _say_outcome(experiment, outcome, args)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from copyscope import advice, gate, ledger, record, regular_file, streams
+from copyscope import advice, gate, ledger, machine, record, regular_file, streams
 from copyscope.assemble import Identity
 from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import entry, keeping
@@ -38,7 +38,6 @@ from copyscope.watch.plan import Seen, WatchPlan
 from copyscope.watch.printed import Output
 from copyscope.watch.target import (
     Target,
-    check_pid_namespace,
     find_cgroup,
     find_netns,
     parse_pids,
@@ -64,7 +63,7 @@ def main(argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
     build_if_stale()
-    check_pid_namespace()
+    machine.check_pid_namespace()
     target = find_target(args, command)
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
@@ -125,8 +124,8 @@ def show(watcher: Watcher, *, view: LiveView, window: Window) -> None:
 
 
 def add_advice(made: Record) -> None:
-    machine = made["machine"]
-    made["advice"] = advice.advise(made, read_crossovers(host_results(machine["hostname"]), machine))
+    here = made["machine"]
+    made["advice"] = advice.advise(made, read_crossovers(host_results(here["hostname"]), here))
 
 
 def beginning(target: Target, name: str, duration_s: float | None, *, there: bool) -> str:

@@ -9,7 +9,7 @@ from copyscope.topology.kinds import KINDS, WRITTEN, open_topology
 from copyscope.topology.namespace import Namespace
 from copyscope.topology.place import SIDES, Kept, LinkSettings, Side, Topology
 from copyscope.topology.shell import TopologyError
-from copyscope.topology.workload_user import WorkloadUser, invoking_user
+from copyscope.topology.workload_user import WorkloadUser, environment_of, invoking_user, owner_of
 
 __all__ = [
     "KINDS",
@@ -22,6 +22,8 @@ __all__ = [
     "Topology",
     "TopologyError",
     "WorkloadUser",
+    "environment_of",
     "invoking_user",
     "open_topology",
+    "owner_of",
 ]

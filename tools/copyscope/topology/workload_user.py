@@ -8,6 +8,7 @@ import os
 import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from copyscope.saving import invoking_ids
 
@@ -37,11 +38,36 @@ class WorkloadUser:
 def invoking_user(environment: Mapping[str, str] | None = None) -> WorkloadUser:
     """Who called sudo (SUDO_UID, SUDO_GID); without sudo the current user, still stripped of capabilities."""
     uid, gid = invoking_ids(environment) or (os.getuid(), os.getgid())
+    return _user(uid, gid)
+
+
+def _user(uid: int, gid: int) -> WorkloadUser:
     try:
         pwd.getpwuid(uid)
     except KeyError:
         return WorkloadUser(uid, gid, known=False)
     return WorkloadUser(uid, gid, known=True)
+
+
+def owner_of(tree: Path) -> WorkloadUser | None:
+    """As whom root runs what a tree of files brings along: its owner; None where that is nobody else."""
+    found = tree.stat()
+    if os.geteuid() != 0 or found.st_uid == 0:
+        return None
+    return _user(found.st_uid, found.st_gid)
+
+
+def environment_of(user: WorkloadUser) -> dict[str, str]:
+    """Whose home and name: sudo has put root's there."""
+    if not user.known:
+        return {"HOME": "/", "USER": str(user.uid), "LOGNAME": str(user.uid)}
+    entry = pwd.getpwuid(user.uid)
+    return {
+        "HOME": entry.pw_dir,
+        "USER": entry.pw_name,
+        "LOGNAME": entry.pw_name,
+        "SHELL": entry.pw_shell or "/bin/sh",
+    }
 
 
 def find_privileges(status: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import NoReturn, Self
 
 from copyscope.environment import of_caller
 from copyscope.errors import NotStartedError
-from copyscope.topology import WorkloadUser, invoking_user
+from copyscope.topology import environment_of, invoking_user
 from copyscope.watch.printed import Output, Printed
 
 # How soon one sees what the command prints while we wait for its end.
@@ -126,19 +126,6 @@ class HeldCommand:
         if self._failure >= 0:
             os.close(self._failure)
             self._failure = -1
-
-
-def environment_of(user: WorkloadUser) -> dict[str, str]:
-    """Whose home and name: sudo has put root's there."""
-    if not user.known:
-        return {"HOME": "/", "USER": str(user.uid), "LOGNAME": str(user.uid)}
-    entry = pwd.getpwuid(user.uid)
-    return {
-        "HOME": entry.pw_dir,
-        "USER": entry.pw_name,
-        "LOGNAME": entry.pw_name,
-        "SHELL": entry.pw_shell or "/bin/sh",
-    }
 
 
 def _become(argv: Sequence[str], gate: int, failure: int) -> NoReturn:

@@ -10,7 +10,6 @@ from copyscope.errors import RunError, UsageError
 from copyscope.watch import processes
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 NS_GET_NSTYPE = 0xB703  # ioctl_nsfs(2)
 CLONE_NEWNET = 0x40000000
 _PID = re.compile(r"[0-9]{1,9}")  # PID_MAX_LIMIT is 4,194,304
@@ -61,15 +60,6 @@ class Target:
         if self.how == "pid":
             return ", ".join(f"{_comm(pid)}[{pid}]" for pid in self.pids)
         return f"{self.how} {self.comm or self.cgroup}"
-
-
-def check_pid_namespace() -> None:
-    """BPF sees the pids of the whole machine; in a container ours are others."""
-    if Path("/proc/self/ns/pid").stat().st_ino != INITIAL_PID_NAMESPACE:
-        raise RunError(
-            "pid namespace: copyscope runs inside a container, where pids are not the kernel's: run it on "
-            "the host, or watch a container from there with --cgroup"
-        )
 
 
 def parse_pids(text: str) -> tuple[int, ...]:
