@@ -137,6 +137,17 @@ def test_beside_other_programs_the_sampler_is_held_against_the_time_in_its_burst
     assert found["holds"] is holds
 
 
+def test_who_got_no_cpu_in_any_burst_is_no_test_of_the_sampler() -> None:
+    """Beside busy programs nine bursts of 5 ms may all miss a program that ran for 540 ms."""
+    raw = sleeping(900, 0.0)
+    burst = raw["sampler"]["bursts"]["receiver"]
+    burst |= {"armed_ns": 45_000_000, "cpu_ns": 0, "count": 9}
+    found = receiver_time(raw)
+    assert found["holds"] is None and "in none of 9 bursts" in found["reason"]
+    burst["cpu_ns"] = 20_000_000
+    assert receiver_time(raw)["holds"] is False
+
+
 def test_a_timer_that_is_always_armed_is_held_against_another_clock() -> None:
     raw = sleeping(900, 1.0)
     raw["sampler"]["bursts"]["receiver"] |= {"armed_ns": raw["sampler"]["enabled_ns"], "cpu_ns": 900_000_000}

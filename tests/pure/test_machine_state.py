@@ -13,6 +13,7 @@ from copyscope import ledger, machine, noise
 from copyscope.machine_state import readings
 from copyscope.next_step import next_step
 from copyscope.render import terminal
+from copyscope.render.summary import render_summary
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -145,3 +146,11 @@ def test_a_sweep_marks_points_that_were_measured_beside_others() -> None:
     assert noise.find_unsteady(noise.sample(run) for run in runs[:1] * 3) == []
     (found,) = noise.find_unsteady(noise.sample(run) for run in runs)
     assert "other programs took 48 % of the CPUs (gate 10 %)" in found.reason and found.wants_more
+
+
+def test_of_several_runs_each_says_whether_the_machine_was_busy() -> None:
+    out = io.StringIO()
+    runs = [ledger.derive(busy_record(others)) for others in (0, 3_840_000_000)]
+    render_summary(runs, Console(file=out, width=100))
+    rows = [line.split("115,200")[-1].strip() for line in out.getvalue().splitlines() if "115,200" in line]
+    assert rows == ["valid", "valid; machine busy"]

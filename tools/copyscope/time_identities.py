@@ -94,11 +94,12 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     if unit == "ns" and while_armed is not None:
         exact, seen, clock = while_armed, time.weights.all_weight, "CPU time while sampled, scaled alike"
     what = f"{side}: samples x period = {clock}"
-    if exact is None:
-        return unchecked(name, what, unit, "cycles: sampled, but not counted")
-    unknown = why_no_time(record, side)
-    if unknown is not None:
-        return unchecked(name, what, unit, unknown)
+    bursts = (record["sampler"].get("bursts") or {}).get(side)
+    unknown = "cycles: sampled, but not counted" if exact is None else why_no_time(record, side)
+    if bursts and while_armed == 0 == seen:
+        unknown = unknown or f"it ran in none of {bursts['count']} bursts of the timers: run longer"
+    if exact is None or unknown is not None:
+        return unchecked(name, what, unit, unknown or "not counted")
     spent = cpu_time(record, side)
     samples = max(1, time.weights.all_samples)
     # with few samples their own number says little: what the clock expects counts as well
@@ -115,7 +116,6 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
         tolerance += uncounted_share(record, side) * exact
     if unit == "ns" and spent.burst_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
         return unchecked(name, what, unit, _short_bursts(spent, seen / exact))
-    bursts = (record["sampler"].get("bursts") or {}).get(side)
     few = while_armed is None and bursts and bursts["count"] < FEWEST_TIMER_BURSTS
     if few and bursts and abs(seen - exact) > tolerance:
         return unchecked(name, what, unit, _few_bursts(bursts["count"], seen / exact))
@@ -129,7 +129,7 @@ def armed_cpu_ns(record: Record, side: str) -> float | None:
     """
     bursts = (record["sampler"].get("bursts") or {}).get(side)
     enabled_ns = float(record["sampler"]["enabled_ns"])
-    if not bursts or not 0 < bursts["armed_ns"] < enabled_ns or not bursts.get("cpu_ns"):
+    if not bursts or not 0 < bursts["armed_ns"] < enabled_ns or bursts.get("cpu_ns") is None:
         return None
     return float(bursts["cpu_ns"]) * enabled_ns / float(bursts["armed_ns"])
 

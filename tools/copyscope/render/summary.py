@@ -49,13 +49,19 @@ def _run_lines(records: Sequence[Record], width: int) -> list[Text]:
             record["run"]["id"],
             None if goodput is None else units.format_gbps(goodput),
             units.format_count(record["messages"]),
-            "valid" if verdict["valid"] else "INVALID, left out",
+            f"valid{_noise(record)}" if verdict["valid"] else "INVALID, left out",
         )
         for reason in verdict["reasons"] if not verdict["valid"] else []:
             reasons += wrap(f"{record['run']['id']}: {reason}", width, indent=2, style="red")
         if verdict.get("next"):
             reasons += wrap(f"{record['run']['id']}: next: {verdict['next']}", width, indent=2, style="red")
     return lines + table.lines(width) + reasons
+
+
+def _noise(record: Record) -> str:
+    """`; machine busy` or `; unsteady`; nothing for a quiet run."""
+    said = (record.get("machine_state") or {}).get("sentence")
+    return f"; {said.partition(':')[0]}" if said else ""
 
 
 def _goodput_lines(valid: Sequence[Record], width: int) -> list[Text]:
