@@ -25,7 +25,9 @@ def build_if_stale() -> None:
         # Two profiles at once must not build at once; the lock goes with the file.
         with (paths.ROOT / "Makefile").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            result = subprocess.run([*as_user, *make], capture_output=True, text=True, check=False)
+            result = subprocess.run(
+                [*as_user, *make], capture_output=True, text=True, errors="replace", check=False
+            )
     except OSError as error:
         raise RunError(f"make: {error.strerror}: install it: sudo tools/deps.sh run") from error
     if result.returncode != 0:
@@ -52,7 +54,12 @@ def git_revision(tree: Path = paths.ROOT) -> tuple[str | None, bool | None]:
     for question in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "-uno")):
         try:
             done = subprocess.run(
-                [*git, *question], capture_output=True, text=True, check=False, env=environment
+                [*git, *question],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                env=environment,
             )
         except OSError:
             return None, None

@@ -229,7 +229,12 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
         # As the user that it will run as: the memlock limit binds that one, not root.
         as_user = invoking_user().argv() if os.geteuid() == 0 else []
         result = subprocess.run(
-            [*as_user, str(paths.TRAFFIC), *argv], capture_output=True, text=True, check=False, timeout=10
+            [*as_user, str(paths.TRAFFIC), *argv],
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",  # it repeats what it was given
+            check=False,
+            timeout=10,
         )
     except OSError as error:
         raise RunError(f"{paths.TRAFFIC}: {error.strerror}: build it with make") from error

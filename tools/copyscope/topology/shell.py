@@ -62,6 +62,7 @@ def _start(command: Command) -> subprocess.Popen[str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             process_group=0,  # Ctrl-C is for us to handle, not for half of a setup
         )
     except OSError as error:

@@ -45,6 +45,7 @@ class Namespace:
                 ["nsenter", f"--net={self.path}", *argv],
                 capture_output=True,
                 text=True,
+                errors="replace",
                 check=False,
                 timeout=10,
             )
