@@ -221,7 +221,7 @@ def test_the_advice_survives_foreign_crossovers(tmp_path: Path, capsys: pytest.C
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "crossover.json").write_text("[" * 200_000)
     os.mkfifo(tmp_path / "b" / "crossover.json")
-    assert read_crossovers(tmp_path, {}) is None
+    assert read_crossovers([tmp_path], {}) is None
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope.commands import claims, reading
+from copyscope import paths
+from copyscope.commands import claims, crossover, reading
 
 
 @pytest.fixture
@@ -44,3 +45,39 @@ def test_another_sweep_of_the_same_experiment_is_evidence_of_its_own(directory: 
         record["run"]["started"] = "2031-01-01T00:00:00+00:00"
     found = reading.load([directory, store(later, directory.with_name("later"))], "claims")
     assert [len(one.records) for one in found] == [6, 6]
+
+
+@pytest.mark.parametrize("command", ["claims", "crossover"])
+def test_what_is_not_ones_own_is_only_read(
+    command: str, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = {"claims": claims.main, "crossover": crossover.main}[command]
+    written = f"{command}.json"
+    assert main([str(directory), "--json", "-"]) == 0
+    assert (directory / written).exists()
+    (directory / written).unlink()
+    (directory.parent / ".reference").write_text("of another machine")
+    out = tmp_path / "out" / "below"
+    capsys.readouterr()
+    assert main([str(directory), "--json", "-"]) == 0
+    assert f"reference results: {written} was not written: --out DIR writes it" in capsys.readouterr().err
+    assert main([str(directory), "--json", "-", "--out", str(out)]) == 0
+    assert [path.name for path in directory.iterdir()] == ["raw"]
+    assert [path.name for path in out.iterdir()] == [written]
+
+
+def test_an_empty_name_measures_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert crossover.main([""]) == 2
+    assert "crossover: DIR: nothing: give the directory of a sweep" in capsys.readouterr().err
+
+
+def test_what_came_with_the_tree_is_nobodys_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Reference results are left out where results are looked for; machines are apart by kernel."""
+    assert paths.is_reference(paths.RESULTS / "vm") and paths.is_reference(paths.RESULTS / "vm" / "published")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path)
+    (tmp_path / "vm").mkdir()
+    (tmp_path / "vm" / ".reference").write_text("")
+    mine = paths.host_results("vm", "6.18.44-fc-v669")
+    assert mine.name == "vm-6.18.44-fc-v669" != paths.host_results("vm", "6.18.44-fc-v657").name
+    mine.mkdir()
+    assert paths.all_results("vm") == [mine]

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -15,13 +16,14 @@ from typing import Any
 
 import pytest
 from builders import raw_record
-from copyscope import ledger, noise, record
+from copyscope import ledger, noise, paths, record
+from copyscope.commands.sweep import EXPERIMENTS, default_directory
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.experiment import Experiment, Point, expand, identify, load
 from copyscope.noise import Sample, count_judged, find_unsteady
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines, show_time
 from copyscope.sweep import Outcome, perform
-from copyscope.sweep_directory import open_directory
+from copyscope.sweep_directory import open_directory, refuse_foreign
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -428,3 +430,46 @@ def test_the_lock_ends_with_the_sweep(directory: Path, tmp_path: Path) -> None:
     for _ in range(2):
         with open_directory(directory, load(path)) as place:
             assert place.path == directory
+
+
+HERE = TEMPLATE["machine"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("kernel", "6.18.44-fc-v657", "made on 6.18.44-fc-v657, this is {}: choose another --out"),
+        ("hostname", "elsewhere", "made on hostname elsewhere, this is hostname {}: choose another --out"),
+        ("cpu_model", "AMD EPYC", "made on cpu_model AMD EPYC, this is cpu_model {}: choose another --out"),
+        ("governor", "powersave", "made on governor powersave, this is governor {}: choose another --out"),
+    ],
+)
+def test_what_another_machine_has_made_is_not_gone_on_with(
+    key: str, value: str, said: str, directory: Path
+) -> None:
+    """Not even where every run is there, so that nothing would be run."""
+    sweep(directory, lambda point: make(point, **{key: value}))  # type: ignore[arg-type]
+    wanted = f"{directory}: {said.format(HERE[key])}"
+    with pytest.raises(UsageError) as refused:
+        refuse_foreign(directory, HERE)
+    assert str(refused.value) == wanted
+    runs: list[Point] = []
+    outcome = sweep(directory, lambda point: runs.append(point) or make(point), here=HERE)  # type: ignore[func-returns-value]
+    assert outcome.stopped == wanted and runs == [] and not outcome.complete
+    refuse_foreign(directory, HERE | {key: value})
+
+
+def test_reference_results_are_not_gone_on_with(directory: Path) -> None:
+    (directory.parent / ".reference").write_text("")
+    with pytest.raises(UsageError, match="reference results, of another machine: choose another --out"):
+        refuse_foreign(directory, HERE)
+
+
+def test_a_sweep_has_the_kernel_in_its_place_and_quick_is_what_make_runs() -> None:
+    here = os.uname()
+    place = default_directory(load(EXPERIMENTS / "quick.toml"))
+    assert place.parts[-2:] == (f"{here.nodename}-{here.release}", "quick")
+    shown = subprocess.run(
+        ["make", "-n", "sweep"], cwd=paths.ROOT, capture_output=True, text=True, check=True
+    )
+    assert "tools/sweep.py quick" in shown.stdout

@@ -5,11 +5,28 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OUTPUT = ROOT / ".output"
+RESULTS = ROOT / "results"
 TRAFFIC = OUTPUT / "traffic"
 COLLECTOR = OUTPUT / "collector"
 XDP_OBJECT = OUTPUT / "xdp_pass.bpf.o"
 
 
-def host_results(hostname: str) -> Path:
-    """Where the results of a host are."""
-    return ROOT / "results" / re.sub(r"[^A-Za-z0-9._-]", "-", hostname)
+# In the directory of a host whose results came with the tree.
+REFERENCE = ".reference"
+
+
+def host_results(hostname: str, kernel: str) -> Path:
+    """Where the results of a host are, of each kernel apart: many machines are called alike."""
+    return RESULTS / re.sub(r"[^A-Za-z0-9._-]", "-", f"{hostname}-{kernel}")
+
+
+def all_results(hostname: str) -> list[Path]:
+    """Those of every kernel that machines of this name have had, without the reference results."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", hostname)
+    found = [RESULTS / name, *sorted(RESULTS.glob(f"{name}-*"))]
+    return [path for path in found if not is_reference(path)]
+
+
+def is_reference(directory: Path) -> bool:
+    """Whether a sweep, or all of a host, are reference results: another machine's, to be read only."""
+    return any((place / REFERENCE).exists() for place in (directory, directory.absolute().parent))

@@ -7,6 +7,8 @@ from typing import Any
 
 # Records that differ in one of these are of two machines, or of one in two states: they are never mixed.
 SAME_MACHINE = ("hostname", "kernel", "arch", "cpu_model", "cpus_online", "hypervisor", "pmu")
+# What somebody may have set otherwise since: a sweep does not go on then.
+SAME_SETTINGS = ("governor", "turbo", "smt", "mitigations", "transparent_hugepages", "clocksource")
 SHOWN = {"cpu_model": "{}", "kernel": "Linux {}"}
 
 

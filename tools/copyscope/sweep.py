@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -139,14 +139,16 @@ def perform(
     budget_s: float | None = None,
     progress: Progress,
     run: Run,
+    here: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """All planned runs without a record; failed ones once more; then noisy points while `budget_s` lasts.
 
-    Raises UsageError when the directory is another experiment's, RunError when it cannot be used. All else
-    is in the Outcome, so that the next call can go on.
+    `here` is the machine section of this machine, where it is known: what another one has made is not gone on
+    with. Raises UsageError when the directory is another experiment's, RunError when it cannot be used. All
+    else is in the Outcome, so that the next call can go on.
     """
     began = time.monotonic()
-    with open_directory(directory, experiment) as place:
+    with open_directory(directory, experiment, here) as place:
         state = _Sweep(experiment, place, run, progress)
         planned = expand(experiment)
         interrupted, stopped = False, None

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,9 +21,10 @@ from typing import IO, Any
 from copyscope import record, regular_file, saving
 from copyscope.errors import RunError, UsageError
 from copyscope.experiment import Experiment, Point, difference, load
+from copyscope.paths import is_reference
 from copyscope.record import RecordError
 from copyscope.rescuing import rescue
-from copyscope.same_machine import SAME_MACHINE
+from copyscope.same_machine import SAME_MACHINE, SAME_SETTINGS
 
 Record = dict[str, Any]
 
@@ -43,6 +44,7 @@ class SweepDirectory:
     records: dict[str, Path] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
     machine: dict[str, Any] | None = None
+    here: Mapping[str, Any] | None = None
 
     @property
     def raw(self) -> Path:
@@ -108,6 +110,8 @@ class SweepDirectory:
             raise StopError(f"{path}: {error.strerror}: free some space") from error
 
     def _check_machine(self, found: Record) -> None:
+        if self.here is not None and (why := foreign(found["machine"], self.here)) is not None:
+            raise StopError(f"{self.path}: {why}")
         machine = {key: found["machine"][key] for key in SAME_MACHINE}
         if self.machine is None:
             self.machine = machine
@@ -120,7 +124,9 @@ class SweepDirectory:
 
 
 @contextmanager
-def open_directory(path: Path, experiment: Experiment) -> Iterator[SweepDirectory]:
+def open_directory(
+    path: Path, experiment: Experiment, here: Mapping[str, Any] | None = None
+) -> Iterator[SweepDirectory]:
     """Made if need be, checked to be this experiment's, and ours alone until the end.
 
     Raises UsageError when another experiment was run into it, RunError when it cannot be used.
@@ -137,7 +143,30 @@ def open_directory(path: Path, experiment: Experiment) -> Iterator[SweepDirector
         except OSError as error:
             where = error.filename or path
             raise RunError(f"{where}: {error.strerror}: free some space, or choose another --out") from error
-        yield SweepDirectory(path)
+        yield SweepDirectory(path, here=here)
+
+
+def foreign(made_on: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """In what a record is of another machine, or of this one in another state; None: in nothing."""
+    for key in (*SAME_MACHINE, *SAME_SETTINGS):
+        if key in made_on and key in here and made_on[key] != here[key]:
+            what = "" if key == "kernel" else f"{key} "
+            return f"made on {what}{made_on[key]}, this is {what}{here[key]}: choose another --out"
+    return None
+
+
+def refuse_foreign(path: Path, here: Mapping[str, Any]) -> None:
+    """Before anything is said or run. Raises UsageError for results that this machine must not go on with."""
+    if is_reference(path):
+        raise UsageError(f"{path}: reference results, of another machine: choose another --out")
+    for file in sorted((path / "raw").glob("*.json.gz")):
+        try:
+            found = record.read(file)
+        except RecordError:
+            continue  # it will be named, and run again
+        if (why := foreign(found["machine"], here)) is not None:
+            raise UsageError(f"{path}: {why}")
+        return
 
 
 def _lock(kept: IO[bytes], path: Path) -> None:

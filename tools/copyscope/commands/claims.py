@@ -14,7 +14,7 @@ from copyscope.render.terminal import make_console
 EXAMPLES = """\
 examples:
   tools/claims.py results/HOST/published results/HOST/rr    judge all of it together
-  tools/claims.py                                           every sweep of this host under results/
+  tools/claims.py                                           every sweep of this machine under results/
   tools/claims.py DIR --json - | jq '.claims[] | {id, verdict}'
 
 Which runs a claim needs is in experiments/claims.toml.
@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     made = UsageParser(
         prog="claims.py",
         description="Judges each claim of the published reports: holds, refuted, or undetermined here with"
-        " the reason. Writes claims.json into the first DIR. Needs no root."
+        " the reason. Writes claims.json into the first DIR, where that is one's own. Needs no root."
         " Exit status: 0 judged (whatever the verdicts), 1 could not be written, 2 usage.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -34,6 +34,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--claims", metavar="TOML", default=str(claims.FILE), help="another list of claims")
     made.add_argument(
         "--json", metavar="FILE", help="write the judgements as JSON to FILE; - is stdout, without the table"
+    )
+    made.add_argument(
+        "--out",
+        metavar="OUT",
+        help="write claims.json into this directory; default DIR, where it is one's own",
     )
     made.add_argument("-v", "--verbose", action="store_true", help="the whole evidence of each claim")
     return made
@@ -51,10 +56,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     records = [record for one in found for record in one.records]
     judged = [claims.judge_one(claim, records) for claim in known]
     made = claims.as_json(judged, records)
-    if os.access(directories[0], os.W_OK):
-        reading.write_json(made, directories[0] / "claims.json")
-    else:
-        entry.say("claims", f"{directories[0]}: not writable: claims.json was not written")
+    reading.write_beside(made, "claims.json", directories[0], arguments.out, "claims")
     if arguments.json == "-":
         reading.print_json(made)
         return 0
@@ -65,8 +67,8 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 
 def _of_this_host() -> list[Path]:
-    host = os.uname().nodename
-    found = [path for path in results.find(paths.ROOT / "results") if path.parent.name == host]
+    host = paths.host_results(os.uname().nodename, os.uname().release)
+    found = [path for path in results.find(paths.RESULTS) if path.parent == host]
     if not found:
-        raise UsageError(f"no sweep of {host} under results/: give a DIR, or run sudo tools/sweep.py first")
+        raise UsageError(f"no sweep under results/{host.name}: give a DIR, or run sudo tools/sweep.py first")
     return found

@@ -8,7 +8,7 @@ from copyscope.arguments import UsageParser
 from copyscope.commands import entry, reading, sweep
 from copyscope.crossover import costs_of, crossovers_of, fitted
 from copyscope.crossover_verdict import document
-from copyscope.errors import RunError
+from copyscope.errors import RunError, UsageError
 from copyscope.experiment import load as load_experiment
 from copyscope.render.crossovers import render
 from copyscope.render.terminal import make_console
@@ -26,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
         prog="crossover.py",
         description="At which message size does one send strategy overtake another, in goodput and in CPU"
         " time per byte, and what makes the difference? Without DIR the experiment `crossover` is run first"
-        " (root). Writes DIR/crossover.json. Exit status: 0 said, 1 a run failed, 2 usage, 130 interrupted.",
+        " (root). Writes DIR/crossover.json, where DIR is one's own. Exit status: 0 said, 1 a run failed,"
+        " 2 usage, 130 interrupted.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -37,7 +38,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="what to run without DIR: a name from experiments/ or a TOML file; default crossover",
     )
-    made.add_argument("--out", metavar="OUT", help="where its records go; default results/HOST/EXPERIMENT")
+    made.add_argument(
+        "--out",
+        metavar="OUT",
+        help="where its records go, default results/HOST-KERNEL/EXPERIMENT; with DIR, crossover.json alone",
+    )
     made.add_argument(
         "--json", metavar="FILE", help="write the answers as JSON to FILE; - is stdout, without the table"
     )
@@ -56,7 +61,9 @@ def main(argv: list[str]) -> int:
 
 def _crossover(arguments: argparse.Namespace) -> int:
     status = 0
-    directory = Path(arguments.directory) if arguments.directory else None
+    if "" in (arguments.directory, arguments.out):
+        raise UsageError("DIR: nothing: give the directory of a sweep, or leave it out to measure")
+    directory = None if arguments.directory is None else Path(arguments.directory)
     if directory is None:
         directory, status = _run(arguments)
         if status not in (0, sweep.EXIT_INCOMPLETE):
@@ -64,10 +71,8 @@ def _crossover(arguments: argparse.Namespace) -> int:
     (found,) = reading.load([directory], "crossover")
     fits = fitted(found.records)
     made = document(found.records, crossovers_of(fits), costs_of(fits))
-    if os.access(directory, os.W_OK):
-        reading.write_json(made, directory / "crossover.json")
-    else:
-        entry.say("crossover", f"{directory}: not writable: crossover.json was not written")
+    out = None if arguments.directory is None else arguments.out
+    reading.write_beside(made, "crossover.json", directory, out, "crossover")
     if arguments.json == "-":
         reading.print_json(made)
         return status

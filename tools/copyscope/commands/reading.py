@@ -1,6 +1,7 @@
 """What the commands that read sweeps share: refusing, naming what was left out, writing JSON."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 from copyscope import results, saving, streams
 from copyscope.commands.entry import say
 from copyscope.errors import UsageError
+from copyscope.paths import is_reference
 from copyscope.results import Results
 from copyscope.same_machine import SAME_MACHINE
 
@@ -49,6 +51,28 @@ def _each_once(found: Sequence[Results], command: str) -> list[Results]:
         new = [record for record, place in zip(one.records, earlier, strict=True) if place == number]
         kept.append(replace(one, records=tuple(new)))
     return kept
+
+
+def write_beside(what: dict[str, Any], name: str, directory: Path, out: str | None, command: str) -> None:
+    """Into `out`, or into the sweep's directory where that is one's own: to read is not to rewrite."""
+    if out is not None:
+        saving.make_directory(Path(out))
+        write_json(what, Path(out) / name)
+    elif is_reference(directory):
+        say(command, f"{directory}: reference results: {name} was not written: --out DIR writes it")
+    elif _is_ones_own(directory):
+        write_json(what, directory / name)
+    else:
+        say(
+            command,
+            f"{directory}: not writable, or another user's: {name} was not written: --out DIR writes it",
+        )
+
+
+def _is_ones_own(directory: Path) -> bool:
+    invoking = saving.invoking_ids() if os.geteuid() == 0 else None
+    user = os.geteuid() if invoking is None else invoking[0]
+    return directory.stat().st_uid == user and os.access(directory, os.W_OK)
 
 
 def write_json(what: dict[str, Any], target: Path) -> None:

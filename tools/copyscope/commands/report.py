@@ -25,7 +25,7 @@ from copyscope.study import Study, caption, examine
 EXAMPLES = """\
 examples:
   tools/report.py results/HOST/quick      one sweep
-  tools/report.py                         every sweep under results/
+  tools/report.py                         every sweep of yours under results/
   tools/report.py DIR --out /tmp/look     leave DIR as it is
   tools/report.py DIR --derive            verdicts and ledgers by this copyscope, where an older one made them
 """
@@ -65,10 +65,11 @@ def _report(arguments: argparse.Namespace) -> int:
     os.environ["MPLCONFIGDIR"] = str(paths.OUTPUT / "matplotlib")
     # numpy starts no threads: it multiplies nothing here, and a process with threads is not to be forked
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    directories = [Path(name) for name in arguments.directory] or results.find(paths.ROOT / "results")
+    named = [Path(name) for name in arguments.directory]
+    directories = named or [path for path in results.find(paths.RESULTS) if not paths.is_reference(path)]
     if not directories:
         raise UsageError(
-            f"{paths.ROOT / 'results'}: no sweep in it: measure first: sudo make sweep EXP=quick"
+            f"{paths.RESULTS}: no sweep of yours in it: measure first (sudo make sweep), or give DIR"
         )
     if arguments.out and len(directories) > 1:
         raise UsageError("--out: one output for several directories: give one DIR")

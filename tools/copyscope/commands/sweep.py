@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from copyscope import paths
+from copyscope import machine, paths
 from copyscope.arguments import UsageParser
 from copyscope.build import build_if_stale
 from copyscope.commands import entry
@@ -15,10 +15,10 @@ from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.experiment import Experiment, combinations, describe, expand, load, run_s
 from copyscope.experiment_file import NAME
-from copyscope.machine import check_pid_namespace
 from copyscope.plan import parse_time_s
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import Outcome, perform
+from copyscope.sweep_directory import refuse_foreign
 from copyscope.sweep_runner import Runner
 
 EXIT_INCOMPLETE = 1
@@ -45,7 +45,9 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     made.add_argument("experiment", metavar="EXPERIMENT", help="a name from experiments/, or a TOML file")
-    made.add_argument("--out", metavar="DIR", help="where the records go; default results/HOST/EXPERIMENT")
+    made.add_argument(
+        "--out", metavar="DIR", help="where the records go; default results/HOST-KERNEL/EXPERIMENT"
+    )
     made.add_argument("--repeats", type=int, metavar="N", help="instead of the experiment's own number")
     made.add_argument(
         "--budget",
@@ -80,13 +82,15 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
     build_if_stale()
     runner = Runner(experiment)
     cannot = runner.prepare(combinations(experiment))
+    here = machine.describe()
+    refuse_foreign(directory, here)
     if args.dry_run:
         return _say_plan(experiment, directory, cannot, args)
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/sweep.py {' '.join(argv)}")
-    check_pid_namespace()
+    machine.check_pid_namespace()
     with SweepProgress(experiment.name, quiet=args.quiet, verbose=args.verbose) as progress:
-        outcome = perform(experiment, directory, budget_s=budget_s, progress=progress, run=runner)
+        outcome = perform(experiment, directory, budget_s=budget_s, progress=progress, run=runner, here=here)
     _say_outcome(experiment, outcome, args)
     if outcome.interrupted:
         return EXIT_INTERRUPTED
@@ -106,7 +110,8 @@ def find_experiment(name: str) -> Path:
 
 
 def default_directory(experiment: Experiment) -> Path:
-    directory = paths.host_results(os.uname().nodename) / experiment.name
+    here = os.uname()
+    directory = paths.host_results(here.nodename, here.release) / experiment.name
     return directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
 
 

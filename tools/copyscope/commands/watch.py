@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
 from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import visible
-from copyscope.paths import host_results
+from copyscope.paths import all_results
 from copyscope.plan import (
     INSTRUMENTS,
     SAMPLED,
@@ -125,7 +126,7 @@ def show(watcher: Watcher, *, view: LiveView, window: Window) -> None:
 
 def add_advice(made: Record) -> None:
     here = made["machine"]
-    made["advice"] = advice.advise(made, read_crossovers(host_results(here["hostname"]), here))
+    made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
 
 
 def beginning(target: Target, name: str, duration_s: float | None, *, there: bool) -> str:
@@ -211,14 +212,14 @@ def target_section(target: Target, name: str) -> Record:
     }
 
 
-def read_crossovers(host: Path, here: Record) -> list[Record] | None:
+def read_crossovers(hosts: Iterable[Path], here: Record) -> list[Record] | None:
     """What tools/crossover.py has measured on machines of this name, the newest first; None: nothing.
 
     Each row gets `file`, where it stands; `path`, over which it was measured; `elsewhere`, the machine that
     it was measured on, where that is not the one here.
     """
     found: list[tuple[str, list[Record]]] = []
-    for file in sorted(host.glob("*/crossover.json")):
+    for file in sorted(file for host in hosts for file in host.glob("*/crossover.json")):
         try:
             document = json.loads(regular_file.read(file))
             # The time of a file is that of its checkout. Older files do not say when they were measured.
