@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import numpy
@@ -130,6 +131,16 @@ def test_a_plot_drawn_by_another_process_without_the_records_is_the_same_bytes(
     assert first.png.startswith(b"\x89PNG")
     assert b"<svg" in first.svg
     assert b"date" not in first.svg.lower()
+
+
+def test_a_process_that_may_have_threads_is_not_forked(
+    without_pmu: list[Row], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Who draws is no copy of it, and has no threads either: Python 3.12 and newer would warn of a fork."""
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
+    with draw.studio() as at_work:
+        assert at_work.draw(subject(without_pmu)).result()["goodput"].png
+    assert capfd.readouterr().err == ""
 
 
 def test_the_factor_with_the_most_values_is_the_axis() -> None:

@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     # matplotlib's cache stays in the tree, and no configuration of the user's changes a plot
     os.environ["MPLCONFIGDIR"] = str(paths.OUTPUT / "matplotlib")
-    # numpy starts no threads: it multiplies nothing here, and a process with threads is not to be forked
+    # numpy starts no threads: it multiplies nothing here
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     named = [Path(name) for name in arguments.directory]
     directories = named or [path for path in results.find(paths.RESULTS) if not paths.is_reference(path)]

@@ -1,8 +1,9 @@
 """Draws every plot of the catalogue, in processes of their own: drawing is what a report waits for.
 
-The first is forked before a record is read. So it loads matplotlib meanwhile, and it is small: a fork of a
-process that holds the records copies them page by page, because each look at an object counts its users. Told
-what to draw, it forks one painter for each processor: they have matplotlib and the subject from the start.
+The first is a Python of its own, started before a record is read: it loads matplotlib meanwhile. Forked, it
+would take over the locks of threads that it has not (a report has such: pyarrow's), and Python 3.12 and newer
+warn of that. It has no threads itself, so it may fork: told what to draw, one painter for each processor,
+which have matplotlib and the subject from the start.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib
 import io
 import multiprocessing
 import os
+import runpy
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -20,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from copyscope import paths
 from copyscope.errors import RunError
 from copyscope.points import Missing
 from copyscope.render.plots.catalogue import PLOTS
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 DPI = 300
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 FORK = multiprocessing.get_context("fork")
+SPAWN = multiprocessing.get_context("spawn")
+# By this name it loads the package and calls begin().
+MAIN, PAINTERS = str(paths.ROOT / "tools" / "copyscope" / "__main__.py"), "copyscope painters"
 # the plots that take longest, so that they begin first
 SLOW_FIRST = ("ledger_stack", "misses", "cycles", "saved_copy")
 
@@ -78,8 +84,9 @@ class Studio:
 def studio() -> Iterator[Studio]:
     """Starts it; it waits with matplotlib at hand. Raises RunError when somebody has killed it."""
     try:
-        with ProcessPoolExecutor(1, FORK, _begin) as pool:
-            pool.submit(_load)  # the pool forks when the first work comes
+        # The new Python does not know this package yet: of what is sent to it, nothing may be of ours.
+        with ProcessPoolExecutor(1, SPAWN, runpy.run_path, (MAIN, None, PAINTERS)) as pool:
+            pool.submit(int)  # the pool starts it when the first work comes
             yield Studio(pool)
     except BrokenProcessPool as error:
         raise RunError(
@@ -108,8 +115,11 @@ def _draw_taken(name: str) -> Drawing:
     return draw(name, _taken[0])
 
 
-def _begin() -> None:
+def begin() -> None:
+    """What the first does first."""
     _end_with_parent()
+    # numpy starts no threads then: a process with threads is not to be forked
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     _load()
 
 
