@@ -20,6 +20,8 @@ EXP ?= quick
 SWEEP_ARGS ?=
 MATRIX ?=
 COMPILERS ?=
+SUITES ?=
+EXTENT ?= all
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -31,7 +33,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-compilers deps-compilers lint format golden clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-compilers deps-compilers check-distributions lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -117,11 +119,15 @@ deps-compilers:
 check-compilers: deps-compilers all .venv/.ready-test ## BPF programs of every clang that Debian has, loaded here and on Debian kernels: COMPILERS="13 19" KERNELS="here 5.10" (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/compilers.py --compilers "$(COMPILERS)" $(KERNELS)
 
+check-distributions: .venv/.ready-test ## Both commands of the README in a root of Debian 12, 13 and sid: SUITES=trixie EXTENT=brief (root, network)
+	$(Q)tools/deps.sh distributions
+	$(Q)PYTHONPATH=tests/kernels:tests/distributions:tools $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
+
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests

@@ -42,6 +42,8 @@ programs | its client                        | redis-benchmark      | redis-tool
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
 kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu
+distributions | roots of other Debians  | debootstrap         | debootstrap      | debootstrap
+distributions | their clones            | git                 | git              | git
 riscv64 | a third processor                | qemu-system-riscv64  | qemu-system-misc | qemu-system-riscv-core
 riscv64 | building for that                | !have_riscv64_cc     | gcc-riscv64-linux-gnu libc6-dev-riscv64-cross | gcc-riscv64-linux-gnu
 kernels | first program of a guest          | /bin/busybox         | busybox-static   | busybox
@@ -57,7 +59,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 usage() {
 	cat <<-'END'
-		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [riscv64] [programs]
+		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [riscv64] [distributions] [programs]
 
 		Installs missing packages with apt-get or dnf (as root).
 
@@ -65,6 +67,7 @@ usage() {
 		  test       what the tests need besides
 		  kernels    what tests on other kernels need besides (make check-kernels)
 		  riscv64    what a guest with a riscv64 processor needs besides these
+		  distributions  what roots of other distributions need (make check-distributions)
 		  programs   servers that the live tests watch; their packages start services, so nobody gets them unasked
 		  --dry-run  only say what is missing
 
@@ -195,7 +198,7 @@ groups=()
 dry_run=
 for argument in "$@"; do
 	case $argument in
-	run | test | kernels | riscv64 | programs) groups+=("$argument") ;;
+	run | test | kernels | riscv64 | distributions | programs) groups+=("$argument") ;;
 	--dry-run) dry_run=yes ;;
 	-h | --help) usage && exit 0 ;;
 	*) usage >&2 && exit 2 ;;

@@ -7,8 +7,8 @@
 A compiler is fetched with its own libraries (fetch.sh) and run by its own loader, so nothing is installed
 and a newer C library does not matter. The collector is built with its objects into .output/compilers/clang-N,
 with this kernel's vmlinux.h, as on a user's machine. Which programs a kernel takes is what `collector --load`
-says there (accepts). A program that one kernel refuses fails the run; with all of both, the table is written
-to results/kernels/compilers.json and docs/MACHINES.md.
+says there (accepts). A program that one kernel refuses fails the run. With all compilers, what came of it is
+written to results/kernels/compilers.json and docs/MACHINES.md; kernels that were not asked stay as they are.
 """
 
 import argparse
@@ -39,6 +39,22 @@ SUITES |= {17: "trixie", 18: "trixie", 19: "trixie", 21: "sid", 22: "sid", 23: "
 ASKED = [kernel for kernel in KERNELS if kernel.arch == "amd64"]
 
 
+# What a kernel takes of no compiler, by mode and hook (none: of the whole mode): not the compiler's doing.
+KNOWN = {
+    (
+        "5.10",
+        "watched",
+        "splice_seen",
+    ): "5.10 has no bpf_task_pt_regs(): splice(2) is counted all the time there",
+    (
+        "5.10",
+        "kprobe",
+        "splice_seen",
+    ): "5.10 has no bpf_task_pt_regs(): splice(2) is counted all the time there",
+    ("5.10", "cgroup", ""): "5.10 offers bpf_get_current_ancestor_cgroup_id() to no tracing program",
+}
+
+
 @dataclass
 class Cell:
     """What one kernel made of the programs of one compiler."""
@@ -47,6 +63,7 @@ class Cell:
     kernel: str
     accepted: int = 0
     refused: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
     # By a policy, before the verifier looked at them.
     not_permitted: int = 0
 
@@ -65,12 +82,13 @@ def wrap(root: Path, version: int, wrapper: Path) -> None:
     wrapper.chmod(0o755)
 
 
-def build(version: int, jobs: int) -> str | None:
-    """The version that the compiler gives itself, after its objects and their collector are there."""
+def root_of(version: int) -> str | None:
     arch = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout
-    root = fetch(f"{SUITES[version]}/all", arch.strip(), f"clang-{version}")
-    if root is None:
-        return None
+    return fetch(f"{SUITES[version]}/all", arch.strip(), f"clang-{version}")
+
+
+def build(root: str, version: int, jobs: int) -> str | None:
+    """The version that the compiler gives itself, after its objects and their collector are there."""
     here = BUILT / f"clang-{version}"
     shutil.rmtree(here, ignore_errors=True)
     wrapper = BUILT.with_name("compilers.d") / f"clang-{version}"
@@ -103,7 +121,7 @@ def judge(kept: Path, compiler: str, kernel: str) -> Cell:
             hooks = json.loads(path.read_text())["hooks"]
         except ValueError:
             said = path.with_suffix(".txt").read_text(errors="replace").split("\n")[0]
-            cell.refused.append(f"{mode}: the collector did not start: {said}")
+            note_refused(cell, mode, "", f"the collector did not start: {said}")
             continue
         for hook in hooks:
             judge_hook(hook, mode, cell)
@@ -115,6 +133,14 @@ def judge(kept: Path, compiler: str, kernel: str) -> Cell:
     return cell
 
 
+def note_refused(cell: Cell, mode: str, hook: str, reason: str) -> None:
+    known = KNOWN.get((cell.kernel, mode, hook))
+    if known is not None:
+        cell.known.append(known)
+    else:
+        cell.refused.append(f"{mode}: {hook}: {reason}" if hook else f"{mode}: {reason}")
+
+
 def judge_hook(hook: dict[str, Any], mode: str, cell: Cell) -> None:
     """One that was loaded and could not be attached was accepted: attaching is no compiler's matter."""
     reason = hook["reason"] or ""
@@ -123,7 +149,7 @@ def judge_hook(hook: dict[str, Any], mode: str, cell: Cell) -> None:
     elif hook["state"] == "refused" and "load: Operation not permitted" in reason:
         cell.not_permitted += 1
     elif hook["state"] == "refused" and "load: " in reason:
-        cell.refused.append(f"{mode}: {hook['id']}: {reason}")
+        note_refused(cell, mode, hook["id"], reason)
     elif hook["state"] == "refused":
         cell.accepted += 1
 
@@ -156,6 +182,17 @@ def ask(name: str, compilers: Sequence[str]) -> tuple[str, list[Cell]]:
     return shown, cells
 
 
+def keep(found: dict[str, Any]) -> None:
+    """Of these kernels in place of what is kept of them; the page of all."""
+    path = PAGE_RESULTS / "compilers.json"
+    if path.exists():
+        before = json.loads(path.read_text())
+        others = [cell for cell in before["cells"] if cell["kernel"] not in found["kernels"]]
+        found = found | {"kernels": before["kernels"] | found["kernels"], "cells": others + found["cells"]}
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    write_page()
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Load what every clang made on every kernel.")
     known = [HERE, *(kernel.name for kernel in ASKED)]
@@ -169,11 +206,13 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"{', '.join(unknown)}: not in the table")
     shutil.rmtree(BUILT, ignore_errors=True)
     jobs = len(os.sched_getaffinity(0))
-    made = {version: build(version, jobs) for version in versions}
+    roots = {version: root_of(version) for version in versions}
+    for version in [version for version, root in roots.items() if root is None and SUITES[version] == "sid"]:
+        print(f"  clang-{version}: sid has it no more: left out")
+        del roots[version]
+    made = {version: root and build(root, version, jobs) for version, root in roots.items()}
     problems = [
-        f"clang-{version}: cannot be fetched, or does not build (above)"
-        for version, said in made.items()
-        if not said
+        f"clang-{version}: not there, or does not build (above)" for version in made if not made[version]
     ]
     compilers = {f"clang-{version}": said for version, said in made.items() if said}
     with ThreadPoolExecutor(jobs) as pool:
@@ -191,9 +230,8 @@ def main(arguments: Sequence[str]) -> int:
     }
     print(f"\n{compiler_table(found)}")
     print("\n".join(problems))
-    if chosen == known and versions == list(SUITES):
-        (PAGE_RESULTS / "compilers.json").write_text(json.dumps(found, indent=1) + "\n")
-        write_page()
+    if not options.compilers:
+        keep(found)
     return 1 if problems else 0
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from document import table
+from document import bullets, table
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "kernels"
@@ -24,8 +24,9 @@ COMPILERS = """\
 
 `make check-compilers` (`tests/kernels/compilers.py`) builds every BPF object with each clang that Debian has,
 and loads all of them on this kernel and, in QEMU, on others: programs accepted of programs asked for, over
-seven sets of options that have every branch between them. Not permitted: by a policy of that kernel (function
-hooks), before the verifier looked at them. The last column says which suite a compiler is from.
+six sets of options that have every branch between them. Not permitted: by a policy of that kernel (function
+hooks), before the verifier looked at them. Known: what that kernel takes of no compiler (below). The last
+column says which suite a compiler is from.
 
     make check-compilers                                  all of the table
     make check-compilers KERNELS=here COMPILERS="13 19"   some compilers, on this kernel alone
@@ -51,6 +52,7 @@ def cell_of(cell: Mapping[str, Any] | None) -> str:
         return "-"
     asked = cell["accepted"] + len(cell["refused"])
     shown = f"{cell['accepted']} of {asked}"
+    shown += f"; {len(cell['known'])} known" if cell["known"] else ""
     return f"{shown}; {cell['not_permitted']} not permitted" if cell["not_permitted"] else shown
 
 
@@ -110,7 +112,8 @@ def page() -> str:
     if compilers.exists():
         found = json.loads(compilers.read_text())
         made = f"Made on {found['made']}, with vmlinux.h of {found['vmlinux_h_of']}.\n"
-        parts += [COMPILERS, compiler_table(found), made]
+        known = sorted({reason for cell in found["cells"] for reason in cell["known"]})
+        parts += [COMPILERS, compiler_table(found), made + bullets(known)]
     distributions = [json.loads(path.read_text()) for path in sorted(DISTRIBUTIONS.glob("*.json"))]
     if distributions:
         made = "".join(
