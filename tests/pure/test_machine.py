@@ -149,7 +149,7 @@ def test_cpu_lists(text: str, cpus: list[int]) -> None:
 def test_steal(tmp_path: Path) -> None:
     plant(tmp_path, {"proc/stat": "cpu  100 0 50 800 10 0 5 35 7 0\ncpu0 1 2 3"})
     before = machine.cpu_times(tmp_path)
-    assert before == CpuTimes(total=1000, steal=35)  # guest time is not added twice
+    assert before == CpuTimes(total=1000, steal=35, busy=155, softirq=5)  # guest time is not added twice
     assert machine.steal_percent(before, CpuTimes(total=1200, steal=45)) == pytest.approx(5.0)
     assert machine.steal_percent(before, before) is None
 

@@ -19,7 +19,13 @@ from rich.console import Console
 Record = dict[str, Any]
 WALL_NS = 4_000_000_000  # of two CPUs
 SIDES_NS = 3_000_000_000
-STAT = "cpu  {user} 0 {system} {idle} 7 0 {softirq} {steal} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+# Of CPU 0 and 2; CPU 1 does something else.
+STAT = """cpu  99 99 99 99 99 99 99 99 0 0
+cpu0 {user} 0 {system} {idle} 7 0 {softirq} {steal} 0 0
+cpu1 {idle} 0 0 0 0 0 0 0 0 0
+cpu2 1 0 0 0 0 0 0 0 0 0
+intr 1 2 3
+"""
 
 
 def busy_record(others_ns: int, wall_ns: int = WALL_NS, **options: Any) -> Record:
@@ -40,8 +46,8 @@ def test_what_nobody_else_accounts_for_is_of_others(tmp_path: Path) -> None:
     stat.parent.mkdir()
     loads = []
     for user, system, softirq, steal in ((1000, 100, 10, 5), (1300, 140, 70, 9)):
-        stat.write_text(STAT.format(user=user, system=system, idle=5000, softirq=softirq, steal=steal))
-        loads.append(machine.read_load(user * 1000, tmp_path) | {"t_ns": user * 10**7})
+        stat.write_text(STAT.format(user=user, system=system, idle=5 * user, softirq=softirq, steal=steal))
+        loads.append(machine.read_load(user * 1000, {0, 2}, tmp_path) | {"t_ns": user * 10**7})
     section = readings(loads, 1_000_000_000)
     assert (section["busy_ns"], section["softirq_ns"], section["steal_ns"]) == (
         4 * 10**9,
@@ -49,8 +55,9 @@ def test_what_nobody_else_accounts_for_is_of_others(tmp_path: Path) -> None:
         4 * 10**7,
     )
     assert (section["own_ns"], section["wall_ns"], section["reasons"]) == (300_000, 3 * 10**9, {})
+    assert (section["cpus"], machine.read_load(1, (), tmp_path)["cpus"]) == (2, 3)
     stat.unlink()
-    gone = readings([machine.read_load(1, tmp_path), machine.read_load(2, tmp_path)], 1)
+    gone = readings([machine.read_load(1, (), tmp_path), machine.read_load(2, (), tmp_path)], 1)
     assert gone["busy_ns"] is None and gone["own_ns"] == 1
     assert "No such file" in gone["reasons"]["busy_ns"]
 

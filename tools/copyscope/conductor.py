@@ -82,6 +82,7 @@ class Conductor:
         self._children: dict[str, Child] = {}
         self._perf: dict[str, PerfStat] = {}
         self._marks: dict[str, Message] = {}
+        self._cpus: frozenset[int] = frozenset()
 
     def perform(self) -> Raw:
         """Run to the end, or as far as it goes. Raises only when nothing at all could be measured."""
@@ -207,7 +208,9 @@ class Conductor:
 
     def _read_load(self) -> None:
         own = [self._children["collector"].pid, *(p.pid for p in self._perf.values() if p.pid is not None)]
-        self.raw.loads.append(machine.read_load(pace.own_cpu_ns(own, ended=True)))
+        # Of many CPUs, what others do on those that neither side may use is no matter.
+        self._cpus = self._cpus or machine.usable_cpus(self._children[side].pid for side in SIDES)
+        self.raw.loads.append(machine.read_load(pace.own_cpu_ns(own, ended=True), self._cpus))
 
     def _run_segments(self) -> None:
         for segment in self.plan.segments:

@@ -5,11 +5,12 @@ tested on made-up trees. The kernel command line is left out on purpose: records
 hold what should not be.
 """
 
+import contextlib
 import gzip
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -205,9 +206,12 @@ class CpuTimes:
 
 def cpu_times(root: Path = ROOT) -> CpuTimes:
     """Read before and after a run; steal_percent() compares. Raises OSError without /proc/stat."""
-    first = (root / "proc/stat").read_text().splitlines()[0].split()
+    return _parse_times((root / "proc/stat").read_text().splitlines()[0])
+
+
+def _parse_times(line: str) -> CpuTimes:
     # user nice system idle iowait irq softirq steal; guest time, which follows, is already part of user time
-    ticks = [int(word) for word in first[1:9]]
+    ticks = [int(word) for word in line.split()[1:9]]
     return CpuTimes(
         total=sum(ticks),
         steal=ticks[7] if len(ticks) > 7 else 0,
@@ -216,15 +220,31 @@ def cpu_times(root: Path = ROOT) -> CpuTimes:
     )
 
 
-def read_load(own_ns: int, root: Path = ROOT) -> dict[str, Any]:
-    """What all CPUs have done since boot, and copyscope itself (`own_ns`): one end of machine_state.py."""
-    load: dict[str, Any] = {"t_ns": time.monotonic_ns(), "own_ns": own_ns, "reason": None}
+def usable_cpus(pids: Iterable[int]) -> frozenset[int]:
+    """The CPUs that one of these processes may run on; none where nobody knows, or nobody is left."""
+    found: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found |= os.sched_getaffinity(pid)
+    return frozenset(found)
+
+
+def read_load(own_ns: int, cpus: Collection[int] = (), root: Path = ROOT) -> dict[str, Any]:
+    """What these CPUs (or all) have done since boot, and copyscope: one end of machine_state.py."""
+    load: dict[str, Any] = {"t_ns": time.monotonic_ns(), "own_ns": own_ns, "cpus": None, "reason": None}
     try:
-        times = cpu_times(root)
+        text = (root / "proc/stat").read_text()
+        of_each = {int(cpu): line for line, cpu in re.findall(r"^(cpu(\d+) .*)$", text, re.MULTILINE)}
+        wanted = [cpu for cpu in of_each if cpu in cpus] or list(of_each)
+        times = [_parse_times(of_each[cpu]) for cpu in wanted]
     except (OSError, ValueError, IndexError) as error:
         return load | {"reason": f"/proc/stat: {error}"}
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    return load | {f"{name}_ns": getattr(times, name) * tick_ns for name in ("busy", "softirq", "steal")}
+    spent = {
+        f"{name}_ns": sum(getattr(one, name) for one in times) * tick_ns
+        for name in ("busy", "softirq", "steal")
+    }
+    return load | {"cpus": len(times), **spent}
 
 
 def steal_percent(before: CpuTimes, after: CpuTimes) -> float | None:

@@ -1,8 +1,8 @@
 """How busy and how steady the machine was while a run was measured, and whether that matters. Pure.
 
-CPU time of others is what all CPUs spent (/proc/stat) less what the sides, copyscope itself and the softirq
-work beside them took, from the beginning of the first measured segment to the end of the last. /proc/stat
-counts in ticks of 10 ms: good for shares of seconds, not for less.
+CPU time of others is what the CPUs that the sides may use spent (/proc/stat) less what the sides, copyscope
+itself and the softirq work beside them took, from the beginning of the first measured segment to the end of
+the last. /proc/stat counts in ticks of 10 ms: good for shares of seconds, not for less.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from copyscope import stats
 from copyscope.segments import Record, goodput_gbps, select, wall_ns, watched
 
-# Above these it is said: others' share of all CPUs, the hypervisor's, and the standard deviation of goodput
+# Above these it is said: others' share of these CPUs, the hypervisor's, and the standard deviation of goodput
 # without instruments over its mean. Of 594 runs on a quiet machine 3 % varied by more.
 BUSY_SHARE = 0.10
 STEAL_SHARE = 0.02
@@ -30,13 +30,14 @@ def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Record:
         return _unread("the run is not over")
     before, after = loads
     spent = {key: after[key] - before[key] if key in before and key in after else None for key in READINGS}
-    section = {"wall_ns": after["t_ns"] - before["t_ns"], **spent, "sides_ns": sides_ns}
+    span = {"wall_ns": after["t_ns"] - before["t_ns"], "cpus": after["cpus"]}
+    section = {**span, **spent, "sides_ns": sides_ns}
     why = before["reason"] or after["reason"]
     return section | {"reasons": {key: why for key, value in section.items() if value is None}}
 
 
 def _unread(why: str) -> Record:
-    section = dict.fromkeys(("wall_ns", *READINGS, "sides_ns"))
+    section = dict.fromkeys(("wall_ns", "cpus", *READINGS, "sides_ns"))
     return section | {"reasons": dict.fromkeys(section, why)}
 
 
@@ -47,7 +48,7 @@ def machine_state(record: Record) -> Record:
     section: Record = {key: raw[key] for key in empty if key != "reasons"}
     section["others_ns"] = others_ns(record, section)
     reasons = {key: why for key, why in raw["reasons"].items() if key in section}
-    cpus_ns = (section["wall_ns"] or 0) * int(record["machine"]["cpus_online"] or 0)
+    cpus_ns = (section["wall_ns"] or 0) * (section["cpus"] or 0)
     for key in ("others", "steal"):
         spent = section[f"{key}_ns"]
         section[f"{key}_share"] = min(1.0, spent / cpus_ns) if cpus_ns and spent is not None else None

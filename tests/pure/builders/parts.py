@@ -252,4 +252,4 @@ def loads(wall_ns: int, sides_ns: int, others_ns: int = 0, own_ns: int = 50_000_
     began = {"t_ns": 10**12, "busy_ns": 10**11, "softirq_ns": 10**9, "steal_ns": 0, "own_ns": 10**9}
     spent = {"t_ns": wall_ns, "busy_ns": sides_ns + own_ns + others_ns, "own_ns": own_ns}
     ended = {key: value + spent.get(key, 0) for key, value in began.items()}
-    return [{**reading, "reason": None} for reading in (began, ended)]
+    return [{**reading, "cpus": 2, "reason": None} for reading in (began, ended)]

@@ -53,6 +53,7 @@ class Watcher:
         self._exit = ExitStack()
         self.command: HeldCommand | None = None
         self._begun = False
+        self._cpus: frozenset[int] = frozenset()
         self._stop = Stop()
         self._snapshots = Snapshots()
         self._looks = pace.Seldom()
@@ -162,7 +163,8 @@ class Watcher:
             self.seen.own_cpu_ns = after["own_ns"] - before["own_ns"]
 
     def _read_load(self) -> None:
-        self.seen.loads.append(machine.read_load(self._own_cpu_ns()))
+        self._cpus = self._cpus or machine.usable_cpus(self._followed.pids)
+        self.seen.loads.append(machine.read_load(self._own_cpu_ns(), self._cpus))
 
     def _own_cpu_ns(self) -> int:
         pids = [child.pid for child in (self.collector, self._followed.perf) if child and child.pid]
