@@ -14,12 +14,14 @@
 #define REG_SECOND si
 #define REG_THIRD dx
 #define REG_FOURTH r10
+#define REG_FIFTH r8
 #elif defined(__TARGET_ARCH_arm64)
 #define REG_SYSCALL syscallno
 #define REG_FIRST orig_x0
 #define REG_SECOND regs[1]
 #define REG_THIRD regs[2]
 #define REG_FOURTH regs[3]
+#define REG_FIFTH regs[4]
 #define TASK_PREEMPT_COUNT thread_info.preempt.count
 #elif defined(__TARGET_ARCH_riscv)
 #define REG_SYSCALL a7
@@ -27,6 +29,7 @@
 #define REG_SECOND a1
 #define REG_THIRD a2
 #define REG_FOURTH a3
+#define REG_FIFTH a4
 #define TASK_PREEMPT_COUNT thread_info.preempt_count
 #else
 #error "this architecture: registers of system calls not known: add a block to bpf/arch.bpf.h"

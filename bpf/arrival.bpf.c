@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* arrival.bpf.c - a program that we did not write: what becomes of what it sends. */
-#include "watch.bpf.h"
+#include "completion.bpf.h"
 
-/* include/uapi/linux/errqueue.h */
-#define SO_EE_ORIGIN_ZEROCOPY 5
-#define SO_EE_CODE_ZEROCOPY_COPIED 1
 /* Where the TCP header has its own length, in words of four bytes, in the upper half of the byte. */
 #define TCP_OFFSET_AT 12
 
@@ -15,43 +12,15 @@ struct {
 	__type(value, struct packet_cell);
 } packet_cells SEC(".maps");
 
-/*
- * A completion has been queued on the error queue of a socket (__msg_zerocopy_callback() calls sk_error_report()). It is
- * read in place: the notification is the program's, and taking it would break the program.
- */
+/* A completion has been queued on the error queue of a socket (__msg_zerocopy_callback() calls sk_error_report()). */
 SEC("?tp_btf")
 int BPF_PROG(on_completion, const struct sock *sk)
 {
-	const struct sock_exterr_skb *serr;
-	struct zerocopy_socket *known;
 	__u64 key = (__u64)sk;
-	struct sk_buff *tail;
-	__u32 low, high;
+	struct zerocopy_socket *known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
 
-	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
-	if (!known)
-		return 0;
-	tail = BPF_CORE_READ(sk, sk_error_queue.prev);
-	/* Empty: the program was faster. The next notification tells how many were missed. */
-	if (tail == (struct sk_buff *)&sk->sk_error_queue)
-		return 0;
-	serr = (const struct sock_exterr_skb *)&tail->cb;
-	if (BPF_CORE_READ(serr, ee.ee_origin) != SO_EE_ORIGIN_ZEROCOPY)
-		return 0;
-	low = BPF_CORE_READ(serr, ee.ee_info);
-	high = BPF_CORE_READ(serr, ee.ee_data);
-	if ((__s32)(high - known->next_id) < 0)
-		return 0;
-	/* The kernel extends the last notification by ranges that follow it with the same code. */
-	if ((__s32)(low - known->next_id) > 0)
-		add_total(WATCH_UNSEEN, low - known->next_id);
-	else
-		low = known->next_id;
-	known->next_id = high + 1;
-	add_total(WATCH_NOTIFICATIONS, 1);
-	add_total(WATCH_COMPLETIONS, high - low + 1);
-	if (BPF_CORE_READ(serr, ee.ee_code) & SO_EE_CODE_ZEROCOPY_COPIED)
-		add_total(WATCH_COPIED, high - low + 1);
+	if (known)
+		see_completion(sk, known);
 	return 0;
 }
 

@@ -193,7 +193,7 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 				return 0;
 		}
 	}
-	if (call == CALL_SPLICE_READ)
+	if (call == CALL_SPLICE_READ || call == CALL_MAP)
 		splices_seen = 1;
 	if (count_at_socket && !passes_once(call))
 		return 0;

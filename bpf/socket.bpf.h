@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* socket.bpf.h - of a program that we did not write: is this file descriptor a TCP or UDP socket, and which way does it go? */
+/* socket.bpf.h - of a program that we did not write: which kind of socket is this file descriptor, and which way does a call go? */
 #ifndef COPYSCOPE_SOCKET_BPF_H
 #define COPYSCOPE_SOCKET_BPF_H
 
@@ -8,10 +8,13 @@
 
 #define MSG_PEEK 0x2
 #define MSG_ERRQUEUE 0x2000
+#define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
+#define IPPROTO_MPTCP 262
+#define TCP_ZEROCOPY_RECEIVE 35
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 
@@ -24,6 +27,7 @@
 #define SYSCALL_SECOND(regs) BPF_CORE_READ(regs, REG_SECOND)
 #define SYSCALL_THIRD(regs) BPF_CORE_READ(regs, REG_THIRD)
 #define SYSCALL_FOURTH(regs) BPF_CORE_READ(regs, REG_FOURTH)
+#define SYSCALL_FIFTH(regs) BPF_CORE_READ(regs, REG_FIFTH)
 
 /* nr -> enum call, filled by the collector for its own architecture. */
 extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
@@ -36,29 +40,49 @@ static __always_inline __u32 call_of(long nr)
 	return nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[BOUNDED(nr, SYSCALLS_MAX)] : CALL_NONE;
 }
 
-static __always_inline bool is_watched_inet(const struct sock *sk, __u16 family)
+static __always_inline bool is_inet(__u16 family)
 {
-	return (family == AF_INET || family == AF_INET6) && in_watched_netns(sk);
+	return family == AF_INET || family == AF_INET6;
 }
 
-static __always_inline __u32 protocol_from(__u32 protocol)
+static __always_inline __u32 inet_protocol(__u32 protocol)
 {
-	return protocol == IPPROTO_TCP ? PROTOCOL_TCP : protocol == IPPROTO_UDP ? PROTOCOL_UDP : PROTOCOL_CNT;
+	switch (protocol) {
+	case IPPROTO_TCP:
+		return PROTOCOL_TCP;
+	case IPPROTO_UDP:
+		return PROTOCOL_UDP;
+	case IPPROTO_MPTCP:
+		return PROTOCOL_MPTCP;
+	default:
+		return PROTOCOL_CNT;
+	}
 }
 
-/* PROTOCOL_CNT when it is neither, as are the sockets of the local domain and of netlink. */
+static __always_inline __u32 unix_protocol(__u32 type)
+{
+	return type == SOCK_STREAM ? PROTOCOL_UNIX_STREAM : PROTOCOL_UNIX_DGRAM;
+}
+
+/* PROTOCOL_CNT when it is none of them, as are the sockets of netlink. */
 static __always_inline __u32 protocol_of(const struct sock *sk)
 {
-	if (!is_watched_inet(sk, BPF_CORE_READ(sk, __sk_common.skc_family)))
+	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+
+	if ((!is_inet(family) && family != AF_UNIX) || !in_watched_netns(sk))
 		return PROTOCOL_CNT;
-	/* A bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
-	return protocol_from(BPF_CORE_READ(sk, sk_protocol));
+	/* Both: a bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
+	return family == AF_UNIX ? unix_protocol(BPF_CORE_READ(sk, sk_type)) : inet_protocol(BPF_CORE_READ(sk, sk_protocol));
 }
 
 /* Of a socket that a tracepoint was given: the verifier knows it, and loads do for what else takes a helper each. */
 static __always_inline __u32 protocol_of_given(const struct sock *sk)
 {
-	return is_watched_inet(sk, sk->__sk_common.skc_family) ? protocol_from(sk->sk_protocol) : PROTOCOL_CNT;
+	__u16 family = sk->__sk_common.skc_family;
+
+	if ((!is_inet(family) && family != AF_UNIX) || !in_watched_netns(sk))
+		return PROTOCOL_CNT;
+	return family == AF_UNIX ? unix_protocol(sk->sk_type) : inet_protocol(sk->sk_protocol);
 }
 
 /* NULL when it is no socket. */
@@ -72,16 +96,23 @@ static __always_inline struct sock *socket_of_file(const struct file *file)
 	return BPF_CORE_READ(socket, sk);
 }
 
-static __always_inline struct sock *socket_of_fd(__u32 fd)
+static __always_inline struct file *file_of_fd(__u32 fd)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct file **files = BPF_CORE_READ(table, fd);
 	struct file *file = NULL;
 
-	if (fd >= BPF_CORE_READ(table, max_fds) || bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+	if (fd >= BPF_CORE_READ(table, max_fds) || bpf_probe_read_kernel(&file, sizeof(file), files + fd))
 		return NULL;
-	return socket_of_file(file);
+	return file;
+}
+
+static __always_inline struct sock *socket_of_fd(__u32 fd)
+{
+	struct file *file = file_of_fd(fd);
+
+	return file ? socket_of_file(file) : NULL;
 }
 
 static __always_inline __u32 protocol_of_fd(__u32 fd)
@@ -96,12 +127,20 @@ static __always_inline struct sock *socket_of_call(struct pt_regs *regs, __u32 c
 	return socket_of_fd(call == CALL_SPLICE ? SYSCALL_THIRD(regs) : SYSCALL_FD(regs));
 }
 
-/* The call as it is counted: CALL_NONE when no TCP or UDP socket takes part in it. */
+/* getsockopt(2) is many calls in one. Of level and option the kernel looks at 32 bits. */
+static __always_inline bool is_mapping(struct pt_regs *regs)
+{
+	return (__u32)SYSCALL_THIRD(regs) == TCP_ZEROCOPY_RECEIVE && (__u32)SYSCALL_SECOND(regs) == IPPROTO_TCP;
+}
+
+/* The call as it is counted: CALL_NONE when no socket of enum protocol takes part in it. */
 static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u32 *protocol)
 {
 	*protocol = PROTOCOL_CNT;
 	if (call == CALL_IO_URING)
 		return call;
+	if (call == CALL_MAP && !is_mapping(regs))
+		return CALL_NONE;
 	if (call != CALL_SPLICE) {
 		*protocol = protocol_of_fd(SYSCALL_FD(regs));
 	} else {
@@ -134,6 +173,7 @@ static __always_inline enum direction direction_of(__u32 call)
 	case CALL_READ:
 	case CALL_READV:
 	case CALL_SPLICE_READ:
+	case CALL_MAP:
 		return DIRECTION_RECEIVE;
 	default:
 		return DIRECTION_SEND;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* volume.bpf.c - a program that we did not write: what moves through its sockets, call by call. */
-#include "flow.bpf.h"
-#include "watch.bpf.h"
+#include "completion.bpf.h"
+#include "pipe.bpf.h"
+#include "watched_sockets.bpf.h"
 
 #define MSG_ZEROCOPY 0x4000000
 /* Of TCP's field nonagle (include/net/tcp.h). */
@@ -12,19 +13,9 @@ struct zerocopy_map zerocopy_sockets SEC(".maps");
 
 struct volume_map volume_cells SEC(".maps");
 
-__u8 volume_used[VOLUME_CELLS];
-
-/*
- * By the address of the socket, until it is closed. Room is taken as sockets come: before 5.11 the kernel charges these maps
- * to the memlock limit.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, SOCKETS_MAX);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64);
-	__type(value, struct socket_cell);
-} socket_cells SEC(".maps");
+__u8 volume_used[VOLUME_SLOTS];
+/* Declared in pipe.bpf.h. */
+__u64 memory_page_steal;
 
 static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
 {
@@ -33,74 +24,13 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 	if (!cell)
 		return NULL;
 	if (!cell->calls)
-		volume_used[BOUNDED(volume_index(protocol, direction, call), VOLUME_CELLS)] = 1;
+		volume_used[BOUNDED(volume_index(protocol, direction, call), VOLUME_SLOTS)] = 1;
 	cell->calls++;
 	cell->bytes += bytes;
 	cell->sizes[BOUNDED(size_slot(bytes), SIZE_SLOTS)]++;
 	if (bytes > cell->largest_bytes)
 		cell->largest_bytes = bytes;
 	return cell;
-}
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, PEERS_MAX);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct peer);
-	__type(value, __u8);
-} peers SEC(".maps");
-
-/* With whom, and over which device: when anybody asks, a short program and its sockets are gone. The first PEERS_MAX. */
-static __always_inline void note_peer(const struct sock *sk)
-{
-	const struct net_device *device = BPF_CORE_READ(sk, sk_dst_cache, dev);
-	struct peer peer = {};
-	__u8 there = 1;
-
-	peer.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
-	peer.family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	if (peer.family == AF_INET6)
-		BPF_CORE_READ_INTO(&peer.address, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
-	else
-		BPF_CORE_READ_INTO(&peer.address, sk, __sk_common.skc_daddr);
-	if (device)
-		BPF_CORE_READ_STR_INTO(&peer.device, device, name);
-	bpf_map_update_elem(&peers, &peer, &there, BPF_NOEXIST);
-}
-
-static __always_inline void note_datagrams(const struct sock *sk)
-{
-	if (packets_wanted)
-		remember_flow(sk, PROTOCOL_UDP);
-}
-
-static __always_inline __u64 inode_of(const struct sock *sk)
-{
-	return BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
-}
-
-static __always_inline void count_socket(const struct sock *sk, enum direction direction, __u64 bytes)
-{
-	struct socket_cell fresh = {}, *cell;
-	__u64 key = (__u64)sk;
-
-	cell = bpf_map_lookup_elem(&socket_cells, &key);
-	if (!cell || packets_wanted)
-		remember_flow(sk, PROTOCOL_TCP);
-	if (!cell) {
-		/* Nobody would take it away again. */
-		if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_CLOSE)
-			return;
-		fresh.inode = inode_of(sk);
-		note_peer(sk);
-		bpf_map_update_elem(&socket_cells, &key, &fresh, BPF_NOEXIST);
-		cell = bpf_map_lookup_elem(&socket_cells, &key);
-		if (!cell) {
-			count_loss(LOSS_WATCHED_SOCKET_MAP_FULL);
-			return;
-		}
-	}
-	add_atomic(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
 }
 
 static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)
@@ -125,6 +55,29 @@ static __always_inline bool may_be_zerocopy(const struct sock *sk, bool given)
 	return flags >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1;
 }
 
+/* From its first send with zero-copy on. */
+static __always_inline void follow_completions(const struct sock *sk)
+{
+	/* The number that the kernel gave to this very send. */
+	struct zerocopy_socket *known, fresh = { .next_id = BPF_CORE_READ(sk, sk_zckey.counter) - 1 };
+	__u64 key = (__u64)sk;
+
+	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	if (known && (__s32)(fresh.next_id + 1 - known->next_id) >= 0)
+		return;
+	if (known) {
+		/* Numbers that begin anew are of another socket, at the place of one whose end was not seen. */
+		*known = fresh;
+	} else if (bpf_map_update_elem(&zerocopy_sockets, &key, &fresh, BPF_NOEXIST)) {
+		count_loss(LOSS_WATCHED_ZEROCOPY_MAP_FULL);
+		return;
+	}
+	/* Delivered on this machine, it may be complete already. */
+	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	if (known)
+		see_completion(sk, known);
+}
+
 static __always_inline void note_send(struct volume_cell *cell, const struct sock *sk, bool given, struct pt_regs *regs,
 				      __u32 call, __u32 protocol, __u64 bytes)
 {
@@ -142,22 +95,7 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 	if (call_flags(regs, call) & MSG_ZEROCOPY && bytes) {
 		cell->zerocopy_calls++;
 		cell->zerocopy_bytes += bytes;
-		/* From here on its completions are followed. */
-		if (protocol == PROTOCOL_TCP) {
-			/* The number that the kernel gave to this very send. */
-			struct zerocopy_socket fresh = {
-				.next_id = BPF_CORE_READ(sk, sk_zckey.counter) - 1,
-			};
-			struct zerocopy_socket *known;
-			__u64 key = (__u64)sk;
-
-			known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
-			/* Numbers that begin anew are of another socket, at the place of one whose end was not seen. */
-			if (known && (__s32)(fresh.next_id + 1 - known->next_id) < 0)
-				*known = fresh;
-			else if (!known && bpf_map_update_elem(&zerocopy_sockets, &key, &fresh, BPF_NOEXIST))
-				count_loss(LOSS_WATCHED_ZEROCOPY_MAP_FULL);
-		}
+		follow_completions(sk);
 	}
 }
 
@@ -177,13 +115,12 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	task = bpf_get_current_task_btf();
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	call = call_of_task(task, regs);
+	if (call == CALL_SPLICE && sends_memory(regs))
+		call = CALL_SPLICE_MEMORY;
 	cell = count_volume(protocol, DIRECTION_SEND, call, ret);
 	if (cell)
 		note_send(cell, sk, true, regs, call, protocol, ret);
-	if (protocol == PROTOCOL_TCP)
-		count_socket(sk, DIRECTION_SEND, ret);
-	else
-		note_datagrams(sk);
+	note_socket(sk, protocol, DIRECTION_SEND, ret);
 	return 0;
 }
 
@@ -199,10 +136,8 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 	protocol = protocol_of_given(sk);
 	if (protocol != PROTOCOL_CNT)
 		count_volume(protocol, direction, current_call(), ret);
-	if (protocol == PROTOCOL_TCP && direction == DIRECTION_RECEIVE)
-		count_socket(sk, DIRECTION_RECEIVE, ret);
-	if (protocol == PROTOCOL_UDP)
-		note_datagrams(sk);
+	if (protocol != PROTOCOL_TCP || direction == DIRECTION_RECEIVE)
+		note_socket(sk, protocol, direction, ret);
 	return 0;
 }
 
@@ -217,7 +152,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	if (ret < 0 || (spliced && call != CALL_SPLICE) || current_side() == SIDE_OTHER)
 		return;
 	/* io_uring_enter() and the calls for several messages do not return bytes. */
-	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG)
+	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG || call == CALL_MAP)
 		return;
 	call = watched_call(call, regs, &protocol);
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
@@ -232,10 +167,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	/* Another thread has closed it meanwhile. */
 	if (!sk)
 		return;
-	if (protocol == PROTOCOL_UDP)
-		note_datagrams(sk);
-	if (protocol == PROTOCOL_TCP)
-		count_socket(sk, direction_of(call), ret);
+	note_socket(sk, protocol, direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)
 		note_send(cell, sk, false, regs, call, protocol, ret);
 }
@@ -261,11 +193,48 @@ int BPF_PROG(on_volume_sent_at_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
+/* include/uapi/linux/tcp.h, struct tcp_zerocopy_receive, which only grows: what came of the call. */
+#define MAPPED_BYTES_AT 8
+#define COPIED_BYTES_AT 32
+
+/*
+ * TCP_ZEROCOPY_RECEIVE passes no receive call either. What it did stands in the struct that the program gave, just written: so
+ * many bytes were mapped, and so many copied into the buffer for what could not be (5.11 and newer: the length tells). Where
+ * the call fails, nothing was taken (tcp_zerocopy_receive()).
+ */
+static __always_inline void count_mapped(struct pt_regs *regs, long ret)
+{
+	__u64 told = SYSCALL_FOURTH(regs);
+	__u32 mapped = 0, length = 0;
+	__s32 copied = 0;
+	struct sock *sk;
+
+	if (ret || !is_mapping(regs) || current_side() == SIDE_OTHER)
+		return;
+	sk = socket_of_fd(SYSCALL_FD(regs));
+	if (!sk || protocol_of(sk) != PROTOCOL_TCP)
+		return;
+	if (bpf_probe_read_user(&length, sizeof(length), (const void *)SYSCALL_FIFTH(regs)) ||
+	    bpf_probe_read_user(&mapped, sizeof(mapped), (const void *)(told + MAPPED_BYTES_AT)) ||
+	    (length >= COPIED_BYTES_AT + sizeof(copied) &&
+	     bpf_probe_read_user(&copied, sizeof(copied), (const void *)(told + COPIED_BYTES_AT)))) {
+		count_loss(LOSS_WATCHED_UNREADABLE);
+		return;
+	}
+	count_volume(PROTOCOL_TCP, DIRECTION_MAPPED, CALL_MAP, mapped);
+	if (copied > 0)
+		count_volume(PROTOCOL_TCP, DIRECTION_RECEIVE, CALL_MAP, copied);
+	count_socket(sk, DIRECTION_RECEIVE, (__u64)mapped + (copied > 0 ? copied : 0));
+}
+
 /* splice(2) out of a socket passes no receive call of the socket layer (tcp_splice_read()). */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_spliced, struct pt_regs *regs, long ret)
 {
-	count_at_exit(regs, ret, true);
+	if (call_of(SYSCALL_NR_KNOWN(regs)) == CALL_MAP)
+		count_mapped(regs, ret);
+	else
+		count_at_exit(regs, ret, true);
 	return 0;
 }
 
@@ -290,15 +259,23 @@ static __always_inline bool is_of_watched_netns(const struct sk_buff *skb)
 	return BPF_CORE_READ(task, nsproxy, net_ns, ns.inum) == watch_netns;
 }
 
-/* Packets of the local domain are copied by the same function; those of IP have a protocol. */
+/* Packets of the local domain are copied by the same function, and those of netlink; those of IP have a protocol. */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 {
 	__u16 protocol = skb->protocol;
+	/* In a receive queue TCP's packets belong to their socket, UDP's to none. */
+	__u32 of = skb->sk ? PROTOCOL_TCP : PROTOCOL_UDP;
 
-	if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
+	if (current_side() == SIDE_OTHER)
 		return 0;
-	if (current_side() != SIDE_OTHER && is_of_watched_netns(skb))
-		count_volume(PROTOCOL_TCP, DIRECTION_COPY_OUT, CALL_OTHER, len);
+	if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6)) {
+		/* In the local domain it belongs to the socket that sent it (sock_alloc_send_pskb()). */
+		if (BPF_CORE_READ(skb, sk, __sk_common.skc_family) != AF_UNIX)
+			return 0;
+		of = unix_protocol(BPF_CORE_READ(skb, sk, sk_type));
+	}
+	if (is_of_watched_netns(skb))
+		count_volume(of, DIRECTION_COPY_OUT, CALL_OTHER, len);
 	return 0;
 }

@@ -29,7 +29,7 @@ struct volume_map {
 };
 extern struct volume_map volume_cells SEC(".maps");
 /* Which of these cells anything was counted in: reading a map costs the collector a system call a cell. */
-extern __u8 volume_used[VOLUME_CELLS];
+extern __u8 volume_used[VOLUME_SLOTS];
 
 /* By the address of the socket, until it is closed. */
 struct zerocopy_map {

@@ -65,6 +65,7 @@ static int do_symbols(struct collector *collector, const char *arguments)
 		return refuse("symbols", "/proc/kallsyms: no addresses: set kernel.kptr_restrict to 0 or 1 and run as root");
 	if (err)
 		return refuse("symbols", strerror(-err));
+	watch__learn(probes__skeleton(collector->probes), collector->ksyms);
 	/* Without it a trampoline is taken for the program before it. */
 	err = ksyms__bound_programs(collector->ksyms);
 	if (err)

@@ -31,11 +31,15 @@ const char *const direction_names[DIRECTION_CNT] = {
 	[DIRECTION_RECEIVE] = "receive",
 	[DIRECTION_COPY_OUT] = "copy_out",
 	[DIRECTION_PEEK] = "peek",
+	[DIRECTION_MAPPED] = "mapped",
 };
 
 const char *const protocol_names[PROTOCOL_CNT] = {
 	[PROTOCOL_TCP] = "tcp",
 	[PROTOCOL_UDP] = "udp",
+	[PROTOCOL_MPTCP] = "mptcp",
+	[PROTOCOL_UNIX_STREAM] = "unix_stream",
+	[PROTOCOL_UNIX_DGRAM] = "unix_dgram",
 };
 
 const char *const sample_names[SAMPLE_CNT] = {
@@ -79,6 +83,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_WATCHED_ZEROCOPY_MAP_FULL] = "watch_zerocopy_map_full",
 	[LOSS_WATCHED_SOCKET_MAP_FULL] = "watch_socket_map_full",
 	[LOSS_SPLICE_UNCOUNTED] = "splices_before_their_hook",
+	[LOSS_WATCHED_UNREADABLE] = "watch_mapped_unreadable",
 };
 
 const char *const category_names[CATEGORY_CNT] = {
@@ -116,6 +121,8 @@ const char *const call_names[CALL_CNT] = {
 	CALL(SENDFILE, "sendfile"),
 	CALL(SPLICE, "splice"),
 	CALL(SPLICE_READ, "splice from a socket"),
+	CALL(SPLICE_MEMORY, "splice after vmsplice"),
+	CALL(MAP, "receive by mapping"),
 	CALL(IO_URING, "io_uring"),
 	CALL(OTHER, "other"),
 };
@@ -135,6 +142,8 @@ const int call_numbers[CALL_CNT] = {
 	[CALL_SENDFILE] = __NR_sendfile,
 	[CALL_SPLICE] = __NR_splice,
 	[CALL_SPLICE_READ] = -1,
+	[CALL_SPLICE_MEMORY] = -1,
+	[CALL_MAP] = __NR_getsockopt,
 	[CALL_IO_URING] = __NR_io_uring_enter,
 	[CALL_OTHER] = -1,
 };

@@ -65,9 +65,12 @@ static void *run(void *argument)
 
 bool on_sight__waits(enum hook_id id, const struct hook hooks[HOOK_CNT], const struct copyscope *skel)
 {
+	/* Where calls are timed in the same segment, sys_exit is slow already. */
+	bool known = skel->bss->splices_seen || hooks[HOOK_syscall_exit].link;
+
 	if (id == HOOK_splice_seen)
-		return skel->bss->splices_seen;
-	return id == HOOK_volume_spliced && !skel->bss->splices_seen && tracepoints__works(&hooks[HOOK_splice_seen]);
+		return known;
+	return id == HOOK_volume_spliced && !known && tracepoints__works(&hooks[HOOK_splice_seen]);
 }
 
 int on_sight__start(struct on_sight **result, enum hook_id id, struct hook hooks[HOOK_CNT], struct copyscope *skel)

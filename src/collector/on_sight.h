@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* on_sight.h - a dear hook that comes only when there is something to count: the one of splice(2) out of a socket. */
+/* on_sight.h - a dear hook that comes only when there is something to count: what is spliced out of a socket, or mapped. */
 #ifndef COPYSCOPE_ON_SIGHT_H
 #define COPYSCOPE_ON_SIGHT_H
 

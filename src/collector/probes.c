@@ -178,13 +178,17 @@ static bool comes_and_goes(const struct probes *probes, enum hook_id id)
 	return call_timing__comes_and_goes(id, probes->hooks, share_of(probes));
 }
 
+bool probes__counts_all_taken(const struct probes *probes)
+{
+	return probes->hooks[HOOK_volume_spliced].link;
+}
+
 /* Where windows are to attach it, once is enough to know that it can be attached. */
 static int attach_one(struct probes *probes, enum hook_id id)
 {
 	struct hook *hook = &probes->hooks[id];
-	bool known = hook->state == STATE_ATTACHED;
 
-	if (known && comes_and_goes(probes, id))
+	if (hook->link || (hook->state == STATE_ATTACHED && comes_and_goes(probes, id)))
 		return 0;
 	if (on_sight__waits(id, probes->hooks, probes->skel))
 		return on_sight__start(&probes->on_sight, id, probes->hooks, probes->skel);
@@ -241,7 +245,7 @@ int probes__detach(struct probes *probes)
 	for (int i = 0; i < HOOK_CNT; i++) {
 		int failed;
 
-		if (!strcmp(hook_rows[i].instrument, "watch"))
+		if (watch__keeps(probes->skel, hook_rows[i].instrument, hook_rows[i].id))
 			continue;
 		failed = bpf_link__destroy(probes->hooks[i].link);
 		probes->hooks[i].link = NULL;
@@ -267,10 +271,8 @@ json_t *probes__hooks_json(const struct probes *probes)
 		if (!probes->watch && watch__owns(hook_rows[i].instrument))
 			continue;
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
-						       "id", hook_rows[i].id,
-						       "instrument", hook_rows[i].instrument,
-						       "symbol", hook_rows[i].tracepoint,
-						       "state", state_names[hook->state],
+						       "id", hook_rows[i].id, "instrument", hook_rows[i].instrument,
+						       "symbol", hook_rows[i].tracepoint, "state", state_names[hook->state],
 						       "how", tracepoints__works(hook) ? "tp_btf" : NULL,
 						       "reason", tracepoints__works(hook) ? NULL : hook->reason,
 						       "required", is_required(probes, i)));

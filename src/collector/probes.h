@@ -42,6 +42,8 @@ struct copyscope *probes__skeleton(struct probes *probes);
 int probes__attach(struct probes *probes, const char *instrument);
 /* Detaches all but the instrument "watch"; clocks of calls that are still open are forgotten. */
 int probes__detach(struct probes *probes);
+/* Whether bytes that a watched program takes by mapping or splice(2) are counted now. */
+bool probes__counts_all_taken(const struct probes *probes);
 /* The record's hooks[] and loss{}. */
 json_t *probes__hooks_json(const struct probes *probes);
 /* The record's loss{}, with what the programs of the sampler have lost. */

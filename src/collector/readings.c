@@ -27,6 +27,7 @@ json_t *readings__volume_json(struct collector *collector)
 {
 	json_t *volume = watch__json(probes__skeleton(collector->probes));
 
+	json_object_set_new(volume, "counts_taken", json_boolean(probes__counts_all_taken(collector->probes)));
 	json_object_set_new(volume, "t_ns", json_integer(readings__now_ns()));
 	return volume;
 }
@@ -44,9 +45,10 @@ int readings__volume(struct collector *collector, const char *arguments)
 int readings__sockets(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
-	return say(json_pack("{s:s, s:o, s:o}", "event", "sockets",
+	return say(json_pack("{s:s, s:o, s:o, s:b}", "event", "sockets",
 			     "sockets", watch__sockets_json(probes__skeleton(collector->probes)),
-			     "peers", watch__peers_json(probes__skeleton(collector->probes))));
+			     "peers", watch__peers_json(probes__skeleton(collector->probes)),
+			     "counts_taken", probes__counts_all_taken(collector->probes)));
 }
 
 static json_t *samples_so_far(struct collector *collector)

@@ -12,6 +12,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "ksyms.h"
 #include "maps.h"
 #include "names.h"
 #include "shape.h"
@@ -20,6 +21,12 @@ bool watch__owns(const char *instrument)
 {
 	return !strcmp(instrument, "watch") || !strcmp(instrument, "copies") || !strcmp(instrument, "packets") ||
 	       !strcmp(instrument, "shape");
+}
+
+/* What counts bytes that are mapped or spliced comes on sight (on_sight.h), and from the next segment on it is always there. */
+bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook)
+{
+	return !strcmp(instrument, "watch") || (skel->bss->splices_seen && !strcmp(hook, "volume_spliced"));
 }
 
 void watch__configure(const struct watch *watch, struct copyscope *skel)
@@ -60,6 +67,14 @@ static json_t *sizes_json(const __u64 *sizes)
 			json_array_append_new(array, json_pack("[I, I]", slot ? 1LL << slot : 0LL,
 							       (json_int_t)sizes[slot]));
 	return array;
+}
+
+void watch__learn(struct copyscope *skel, const struct ksyms *ksyms)
+{
+	uint64_t address = 0, end;
+
+	if (skel->bss && ksyms__range(ksyms, "user_page_pipe_buf_try_steal", &address, &end))
+		skel->bss->memory_page_steal = address;
 }
 
 static json_t *volume_json(__u32 index, const struct volume_cell *cells, int cpus)
@@ -155,8 +170,9 @@ json_t *watch__json(const struct copyscope *skel)
 	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
-	return json_pack("{s:o, s:o, s:o, s:o, s:o}", "volume", volumes_json(skel), "packets", packets_json(skel),
-			 "shapes", shape__json(skel), "processes", processes_json(skel), "totals", totals);
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "volume", volumes_json(skel), "packets", packets_json(skel),
+			 "shapes", shape__json(skel), "processes", processes_json(skel), "totals", totals,
+			 "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }
 
 #define SOCKETS_AT_ONCE 4096

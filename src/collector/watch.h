@@ -12,6 +12,7 @@
 #include "abi.h"
 
 struct copyscope;
+struct ksyms;
 
 struct watch {
 	enum watch_mode mode;
@@ -29,8 +30,12 @@ struct watch {
 
 /* Whether an instrument is one of those that only watch; a run of our own traffic does not load them. */
 bool watch__owns(const char *instrument);
+/* Whether a hook stays attached between two segments. */
+bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook);
 /* Before the programs are loaded; NULL: nobody is watched. */
 void watch__configure(const struct watch *watch, struct copyscope *skel);
+/* What only the symbols tell: how memory that a program gave to a pipe is known from a page of a file. */
+void watch__learn(struct copyscope *skel, const struct ksyms *ksyms);
 void watch__add(struct copyscope *skel, pid_t tgid);
 /*
  * {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}], "packets": {...}, "shapes": [...], "totals": {...},

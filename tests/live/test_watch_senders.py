@@ -57,8 +57,10 @@ def test_every_byte_and_every_buffer(tmp_path: Path) -> None:
         assert record["target"]["sent_bytes"] == sum(row["bytes"] for row in truth.values())
         assert record["target"]["send_calls"] == sum(row["messages"] for row in truth.values())
     calls = {(row["protocol"], row["syscall"]) for row in record["volume"] if row["direction"] == "send"}
-    told = {("tcp", "writev"), ("tcp", "sendto"), ("udp", "sendto"), ("udp", "sendmmsg"), ("tcp", "splice")}
-    assert calls == told or calls == told - {("udp", "sendmmsg")}
+    told = {("tcp", "writev"), ("tcp", "sendto"), ("udp", "sendto"), ("udp", "sendmmsg")}
+    # Before 6.5 the pages are gone from the pipe before anybody sees the send.
+    spliced = {("tcp", "splice after vmsplice")} if ("tcp", "splice") not in calls else {("tcp", "splice")}
+    assert calls in (told | spliced, (told | spliced) - {("udp", "sendmmsg")})
     shapes = {(row["protocol"], row["syscall"]): row for row in record["shapes"]}
     three, one, two = (shapes[key] for key in (("tcp", "writev"), ("udp", "sendto"), ("udp", "sendmmsg")))
     # One buffer at a page, one at a cache line, one at neither; always the same three.

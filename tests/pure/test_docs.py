@@ -111,7 +111,7 @@ def full_records() -> list[dict[str, Any]]:
     raws[-1]["workload"] |= {"sender": "loop", "receiver": "poll", "coalesce_us": 20, "file": "/tmp"}
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
-    watched = derive(watched_record(zerocopy=True, copied=100, receives=4096))
+    watched = derive(watched_record(zerocopy=True, copied=100, receives=4096, maps=True))
     crossover = {
         "pair": ["one_copy", "zero_copy"],
         "threads": 1,

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from builders.watched import CALLS, EDGE_CALLS, KINDS, SIZE, seen_of, watched_record
+from builders.watched import BESIDE, CALLS, EDGE_CALLS, KINDS, MAPPED, SIZE, seen_of, watched_record
 from copyscope import advice, ledger, record
 from copyscope.render import live, watch
 from copyscope.watch_assemble import subtract_volume
@@ -55,6 +55,23 @@ def test_each_way_of_sending_has_its_account() -> None:
     assert (bytes_of(zerocopy, "copy_in"), bytes_of(zerocopy, "pin")) == (0, sent)
     assert bytes_of(zerocopy, "deferred") == sent // 4
     assert bytes_of(derived(receives=4096), "copy_out") == 3 * CALLS * 4096
+    mapping = derived(maps=True)
+    assert bytes_of(mapping, "mapped") == 3 * CALLS * MAPPED
+    assert bytes_of(mapping, "copy_out") == 3 * CALLS * BESIDE
+
+
+def test_what_is_mapped_is_received_and_tcp_says_so_too() -> None:
+    """The first unprobed segment is over before anybody knows that it maps: its goodput is not whole."""
+    raw = watched_record(maps=True)
+    full = ledger.derive(raw)
+    bytes_found = [row["target"]["bytes_received"] for row in raw["run"]["segments"]]
+    assert bytes_found == [0] + 8 * [CALLS * (MAPPED + BESIDE)]
+    assert full["rx_bytes"] == 8 * CALLS * (MAPPED + BESIDE)
+    assert full["throughput_gbps"]["unprobed"] == full["throughput_gbps"]["probed"]
+    found = identity(full, "connection_received_bytes")
+    assert found["holds"] and "mapped" in found["what"]
+    raw["connections"][0]["received_bytes"] -= 10 * (MAPPED + BESIDE)
+    assert identity(ledger.derive(raw), "connection_received_bytes")["holds"] is False
 
 
 NO_TAP: Record = {"packet_sockets": []}
@@ -161,7 +178,10 @@ def test_silence_is_said() -> None:
         segment["target"] |= dict.fromkeys(("bytes", "bytes_sent", "bytes_received", "send_calls"), 0)
     verdict = ledger.derive(raw)["verdict"]
     assert not verdict["valid"]
-    assert verdict["reasons"][0] == "nothing was sent or received over TCP or UDP by server[4711] in 2.7 s"
+    assert (
+        verdict["reasons"][0]
+        == "nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by server[4711] in 2.7 s"
+    )
 
 
 def test_a_time_that_nobody_read_is_unknown_and_not_nothing() -> None:
@@ -274,3 +294,38 @@ def test_differences_of_readings_add_up(first: int, more: int, size: int) -> Non
     rows = subtract_volume([row_of(first + more, size)], [row_of(first, size)])
     assert sum(row["bytes"] for row in rows) == more * size
     assert sum(count for row in rows for _, count in row["sizes"]) == more
+
+
+def test_completions_that_nobody_looked_for_are_unknown_and_not_none() -> None:
+    raw = watched_record(zerocopy=True)
+    for segment in raw["run"]["segments"]:
+        segment["target"] |= {"completions": 0, "notifications": 0}
+    hook = {**raw["hooks"][0], "id": "completion", "symbol": "inet_sk_error_report", "state": "attached"}
+    raw["hooks"].append(hook)
+    assert ledger.derive(raw)["zerocopy"]["completions"] == 0
+    hook |= {"state": "missing", "reason": "no such"}
+    full = ledger.derive(raw)
+    assert full["zerocopy"]["completions"] is full["zerocopy"]["copied"] is None
+    assert full["zerocopy"]["reason"] == "inet_sk_error_report: no such"
+    assert record.validate(full) == []
+    out = io.StringIO()
+    watch.render(full, verbose=False, console=Console(file=out, width=100))
+    assert "completions n/a: inet_sk_error_report: no such" in " ".join(out.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "call", "words"),
+    [
+        ("unix_stream", "write", "100 % of its bytes went through UNIX sockets"),
+        ("unix_dgram", "write", "100 % of its bytes went through UNIX sockets"),
+        ("mptcp", "write", "went over MPTCP, where the kernel ignores MSG_ZEROCOPY"),
+        ("tcp", "splice after vmsplice", "by reference to its own memory (vmsplice), and nothing tells"),
+        ("tcp", "splice", "went out by reference to pages"),
+    ],
+)
+def test_the_way_of_its_bytes_is_named(protocol: str, call: str, words: str) -> None:
+    full = ledger.derive(watched_record(protocol=protocol, call=call, receives=4096))
+    assert record.validate(full) == [] and full["verdict"]["valid"]
+    assert words in full["verdict"]["sentence"]
+    send = full["portrait"]["send"]
+    assert (send["memory_share"], send["page_share"]) == (call.endswith("vmsplice"), call == "splice")

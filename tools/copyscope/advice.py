@@ -35,18 +35,24 @@ def advise(record: Record, crossovers: Sequence[Row] | None) -> dict[str, Any]:
     sent = record["portrait"]["send"]
     made: dict[str, Any] = {"most_to_save": None, "stoppers": [], "crossover": None, "sendfile": None}
     if sent is None:
-        return made | {"text": "It sends nothing over TCP or UDP: there is no send to make cheaper."}
+        return made | {
+            "text": "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is no send to make cheaper."
+        }
     here = [row for row in crossovers or () if row["elsewhere"] is None]
     size_bytes = byte_median(sent["sizes"])
     accounts: tuple[str, ...] = ("copy_in",)
     way = "by a copy into the kernel"
-    share = 1 - sent["zerocopy_share"] - sent["page_share"]
+    share = 1 - sent["zerocopy_share"] - sent["page_share"] - sent["memory_share"]
     if sent["zerocopy_share"] >= MOSTLY:
         accounts, way, share = PRICE_OF_ZEROCOPY, "with zero-copy already", sent["zerocopy_share"]
         made["stoppers"] = stoppers.of_zerocopy(record)
         questions = [Question("zero_copy", size_bytes, True)]
     elif sent["page_share"] >= MOSTLY:
         way, share = "by reference to pages already (sendfile, splice)", sent["page_share"]
+        made["stoppers"] = stoppers.of_pages(record)
+        questions = [Question("sendfile", size_bytes, True)]
+    elif sent["memory_share"] >= MOSTLY:
+        way, share = "by reference to its own memory already (vmsplice)", sent["memory_share"]
         made["stoppers"] = stoppers.of_pages(record)
         questions = [Question("sendfile", size_bytes, True)]
     else:

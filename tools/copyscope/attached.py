@@ -14,7 +14,7 @@ from typing import Any
 
 from copyscope import stats
 from copyscope.overhead import UNKNOWN, loss_of
-from copyscope.watch_flows import SPLICED_IN
+from copyscope.watch_flows import TAKEN
 
 Row = dict[str, Any]
 
@@ -64,7 +64,7 @@ def _tcp_bytes(volume: Row) -> int:
         for row in volume["volume"]
         if row["protocol"] == "tcp"
         and row["direction"] in ("send", "receive")
-        and row["syscall"] != SPLICED_IN
+        and row["syscall"] not in TAKEN
     )
 
 
@@ -126,8 +126,8 @@ def why_unknown(record: Row, pace: Row, slices: Mapping[str, Sequence[Row]]) -> 
         (not slices["after"], "it had ended, or TCP could not be asked, when the last hook had gone"),
         (covered is None, "nothing moved over TCP, which alone counts bytes when no hook does"),
         (
-            any(row["syscall"] == SPLICED_IN for row in record["volume"]),
-            "bytes taken by splice(2) are counted in ledger segments only",
+            any(row["syscall"] in TAKEN for row in record["volume"]),
+            "bytes taken by splice(2) or mapped are not counted everywhere",
         ),
         (
             covered is not None and covered < COVERED,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from copyscope.segments import Record
-from copyscope.watch_flows import SPLICED_IN
+from copyscope.watch_flows import MAPPED_IN, SPLICED_IN
 
 
 def losses(record: Record) -> dict[str, Any]:
@@ -54,7 +54,8 @@ def _seen(record: Record, name: str) -> int | None:
         return _sum(record["samples"], "samples")
     if instrument == "splices":
         rows = record.get("volume", ())
-        return sum(int(row["calls"]) for row in rows if row["syscall"] == SPLICED_IN)
+        taken = ((SPLICED_IN, "receive"), (MAPPED_IN, "mapped"))
+        return sum(int(row["calls"]) for row in rows if (row["syscall"], row["direction"]) in taken)
     if instrument in ("bytes", "calls"):
         return _sum(record[instrument], "calls")
     if instrument == "functions" and record["functions"] is not None:

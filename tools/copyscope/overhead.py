@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope import stats
-from copyscope.segments import Record, delivered_bytes, goodput_gbps, select
+from copyscope.segments import Record, comparable, delivered_bytes, goodput_gbps, select
 
 FEWEST_PAIRS = 3
 # An effect on goodput that matters. An interval that holds no effect and one of this size tells nothing.
@@ -38,8 +38,8 @@ def _of_functions(record: Record) -> tuple[str, ...]:
 
 def arm_effect(record: Record, arm: str) -> dict[str, Any]:
     """Ratio arm/unprobed with its interval; `effect` is the loss (1 - ratio). Null below 3 pairs."""
-    control = select(record, "unprobed")
-    probed = select(record, arm)
+    control = comparable(record, "unprobed")
+    probed = comparable(record, arm)
     counts = {"unprobed": len(control), arm: len(probed)}
     pairs = block_pairs(record, arm)
     empty = UNKNOWN | {"pairs": len(pairs), "segments": counts}
@@ -73,12 +73,12 @@ def found(low: float, high: float) -> str:
 def block_pairs(record: Record, arm: str) -> list[tuple[float, float]]:
     """(goodput of the arm, goodput of the unprobed) in Gbit/s for each block that has both, above zero."""
     blocks = sorted(
-        {s["block"] for s in select(record, arm)} & {s["block"] for s in select(record, "unprobed")}
+        {s["block"] for s in comparable(record, arm)} & {s["block"] for s in comparable(record, "unprobed")}
     )
     pairs = []
     for block in blocks:
-        probed = goodput_gbps([s for s in select(record, arm) if s["block"] == block])
-        control = goodput_gbps([s for s in select(record, "unprobed") if s["block"] == block])
+        probed = goodput_gbps([s for s in comparable(record, arm) if s["block"] == block])
+        control = goodput_gbps([s for s in comparable(record, "unprobed") if s["block"] == block])
         if probed and control:
             pairs.append((probed, control))
     return pairs

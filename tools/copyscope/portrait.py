@@ -7,7 +7,7 @@ from typing import Any
 
 from copyscope.segments import Record
 from copyscope.send_shape import buffers, rounds
-from copyscope.watch_flows import BY_REFERENCE, added, volume
+from copyscope.watch_flows import BY_REFERENCE, MAPPED_IN, SPLICED_MEMORY, added, volume
 
 
 def portrait(record: Record) -> dict[str, Any]:
@@ -27,6 +27,7 @@ def portrait(record: Record) -> dict[str, Any]:
         else None,
         "buffers": buffers(record)[0],
         "rounds": rounds(record)[0],
+        "mapped": mapped(record),
         "connections": len(record["connections"]),
         "local_share": local_share(record),
         "reasons": reasons(record, bool(seen)),
@@ -45,7 +46,8 @@ def side_of_it(record: Record, direction: str) -> dict[str, Any] | None:
         for low, count in row["sizes"]:
             sizes[int(low)] += int(count)
         by_call.setdefault((row["protocol"], row["syscall"]), []).append(row)
-    pages = added([row for row in rows if row["syscall"] in BY_REFERENCE], "bytes")
+    memory = added([row for row in rows if row["syscall"] == SPLICED_MEMORY], "bytes")
+    pages = added([row for row in rows if row["syscall"] in BY_REFERENCE], "bytes") - memory
     return {
         "calls": calls,
         "bytes": moved,
@@ -65,11 +67,30 @@ def side_of_it(record: Record, direction: str) -> dict[str, Any] | None:
         ],
         "zerocopy_share": added(rows, "zerocopy_bytes") / moved if moved else 0.0,
         "page_share": pages / moved if moved else 0.0,
+        "memory_share": memory / moved if moved else 0.0,
         "nodelay_share": added(rows, "nodelay_calls") / calls,
         "cork_share": added(rows, "cork_calls") / calls,
         "io_uring_share": added([row for row in rows if row["syscall"] == "io_uring"], "bytes") / moved
         if moved
         else 0.0,
+    }
+
+
+def mapped(record: Record) -> dict[str, Any] | None:
+    """What TCP_ZEROCOPY_RECEIVE took, where that was counted; None when it was never called."""
+    rows, beside = (
+        volume(record, "mapped"),
+        [r for r in volume(record, "receive") if r["syscall"] == MAPPED_IN],
+    )
+    moved, copied = added(rows, "bytes"), added(beside, "bytes")
+    if not rows:
+        return None
+    return {
+        "calls": added(rows, "calls"),
+        "bytes": moved,
+        "pages": moved // int(record["target"]["page_bytes"]),
+        "copied_bytes": copied,
+        "mapped_share": moved / (moved + copied) if moved + copied else 0.0,
     }
 
 
@@ -96,7 +117,7 @@ def reasons(record: Record, packets_seen: bool) -> dict[str, str]:
     found = {}
     for direction in ("send", "receive"):
         if not volume(record, direction):
-            found[direction] = "no such call on a TCP or UDP socket"
+            found[direction] = "no such call on a TCP, MPTCP, UDP or UNIX socket"
     if not packets_seen:
         found["packets"] = (
             "no packet of a connected socket left in the program's own time"
@@ -108,6 +129,8 @@ def reasons(record: Record, packets_seen: bool) -> dict[str, str]:
         for part, (made, reason) in (("buffers", buffers(record)), ("rounds", rounds(record)))
         if made is None
     }
+    if mapped(record) is None:
+        found["mapped"] = "TCP_ZEROCOPY_RECEIVE was not called where that is counted"
     if local_share(record) is None:
         found["local_share"] = "no connection was there to be looked at when the path was read"
     return found

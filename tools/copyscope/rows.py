@@ -22,6 +22,7 @@ HOME: dict[str, tuple[str, str]] = {
     "silent": ("sender", "softirq"),
     "completion": ("sender", "process"),
     "copy_out": ("receiver", "process"),
+    "mapped": ("receiver", "process"),
 }
 # stages that a side always shows: zero there is a finding
 ALWAYS = (("user", "user"), ("unattributed", "process"))
@@ -36,15 +37,15 @@ def ledger_rows(record: Record, times: dict[str, SideTime]) -> list[Row]:
         for side in SIDES:
             for context in CONTEXTS:
                 key = ("account", account, context)
-                home = HOME[account] == (side, context)
+                # Our own receiver maps nothing.
+                home = account in payload and HOME[account] == (side, context)
                 if not home and key not in times[side].weights.samples:
                     continue
                 row = {"account": account} | sampled_row(record, times[side], side, key, kib)
                 if account == "gather":
                     row |= gather_cost(record, times[side], kib)
-                rows.append(
-                    with_flow(row, payload[account], f"{account} {' '.join(HOME[account])}", home=home)
-                )
+                flow = payload.get(account, Flow(0, "exact", 0))
+                rows.append(with_flow(row, flow, f"{account} {' '.join(HOME[account])}", home=home))
     return rows
 
 

@@ -41,6 +41,21 @@ def select(record: Record, arm: str) -> list[Segment]:
     return [s for s in record["run"]["segments"] if parts <= set(s["arm"].split("+"))]
 
 
+def comparable(record: Record, arm: str) -> list[Segment]:
+    """The segments of an arm, as far as their goodput is whole.
+
+    What a watched program maps or splices out of its sockets is counted where the ledger's hooks are, and
+    everywhere from the moment on at which it was seen to do so: segments before that are left out.
+    """
+    others = [s for s in record["run"]["segments"] if "ledger" not in s["arm"]]
+    found = select(record, arm)
+    return [s for s in found if _counts_taken(s)] if any(map(_counts_taken, others)) else found
+
+
+def _counts_taken(segment: Segment) -> bool:
+    return bool(segment.get("target", {}).get("counts_taken"))
+
+
 def measured(record: Record) -> list[Segment]:
     """Every segment but the warm-up."""
     return [s for s in record["run"]["segments"] if s["arm"] != WARM_UP]

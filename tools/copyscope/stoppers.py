@@ -14,6 +14,11 @@ PAGE_SHIFT = 12
 SMALL_BYTES = 10_240
 # References to memory that one packet holds: MAX_SKB_FRAGS, include/linux/skbuff.h
 PACKET_REFERENCES = 17
+OTHER_PROTOCOLS = (
+    (("udp",), "UDP, of which copyscope has no crossover"),
+    (("mptcp",), "MPTCP, where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)"),
+    (("unix_stream", "unix_dgram"), "UNIX sockets, where the kernel refuses SO_ZEROCOPY"),
+)
 
 
 def of_zerocopy(record: Record) -> list[str]:
@@ -58,9 +63,10 @@ def in_the_program(record: Record, typical_bytes: int) -> list[str]:
             f"its memlock limit of {memlock_bytes >> 10} KiB holds "
             f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
         )
-    udp = added([row for row in volume(record, "send") if row["protocol"] == "udp"], "bytes")
-    if udp > MOSTLY * record["tx_bytes"]:
-        found.append("most of it is UDP, of which copyscope has no crossover")
+    for protocols, what in OTHER_PROTOCOLS:
+        sent = added([row for row in volume(record, "send") if row["protocol"] in protocols], "bytes")
+        if sent > MOSTLY * record["tx_bytes"]:
+            found.append(f"most of it is {what}")
     return found
 
 

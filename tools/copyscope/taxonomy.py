@@ -17,11 +17,11 @@ from typing import Literal
 from copyscope.errors import UsageError
 
 Context = Literal["process", "softirq", "user"]
-RuleKind = Literal["inclusive", "interrupt", "softirq", "leaf", "transparent"]
+RuleKind = Literal["inclusive", "interrupt", "softirq", "leaf", "owner", "transparent"]
 
 FILE = Path(__file__).with_name("taxonomy.tsv")
 # in the order in which they are printed
-ACCOUNTS = ("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out")
+ACCOUNTS = ("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out", "mapped")
 STAGES = (
     "syscall",
     "skb_alloc",
@@ -36,7 +36,9 @@ STAGES = (
     "instruments",
     "unattributed",
 )
-KINDS: tuple[RuleKind, ...] = ("inclusive", "interrupt", "softirq", "leaf", "transparent")
+KINDS: tuple[RuleKind, ...] = ("inclusive", "interrupt", "softirq", "leaf", "owner", "transparent")
+# What an owner owns of the work that is done for it.
+OWNED = "memory"
 KERNELS = re.compile(r"all|\d+\.\d+(-(\d+\.\d+)?)?|-\d+\.\d+")
 COMPILER_SUFFIX = re.compile(r"\.(cold|isra|constprop|part|llvm|lto_priv)(\.\d+)*\b.*")
 USER_SYMBOL = "[user]"
@@ -128,16 +130,21 @@ class Taxonomy:
 def decide(found: Sequence[tuple[str, Rule | None]]) -> tuple[str, str]:
     """(deciding symbol, category) of a stack, leaf first; see the head of taxonomy.tsv."""
     leaf: tuple[str, str] | None = None
+    subtree: tuple[str, str] | None = None
     for symbol, rule in found:
         if rule is None or rule.kind == "transparent":
             continue
         if rule.kind in ("inclusive", "interrupt"):
-            return symbol, rule.category
+            subtree = subtree or (symbol, rule.category)
+            if subtree[1] != OWNED:
+                return subtree
         if leaf is None:
             leaf = symbol, rule.category
-        if rule.kind == "softirq":
+        if rule.kind == "owner" and (subtree or leaf)[1] == OWNED:
+            return symbol, rule.category
+        if rule.kind in ("softirq", "interrupt"):
             break
-    return leaf or (found[0][0], "unattributed")
+    return subtree or leaf or (found[0][0], "unattributed")
 
 
 def parse(text: str, source: str) -> Taxonomy:

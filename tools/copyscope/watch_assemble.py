@@ -10,7 +10,7 @@ from copyscope.assemble import Identity, no_sampler
 from copyscope.attached import pace_section
 from copyscope.samples import to_record
 from copyscope.taxonomy import Taxonomy
-from copyscope.watch_flows import SPLICED_IN
+from copyscope.watch_flows import TAKEN
 
 Row = dict[str, Any]
 SUMMED = ("calls", "bytes", "zerocopy_calls", "zerocopy_bytes", "nodelay_calls", "cork_calls")
@@ -53,6 +53,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
             "forks": last["totals"]["forks"],
             "exits": last["totals"]["exits"],
             **whole(last),
+            "page_bytes": last.get("page_bytes"),
             "ended": seen.ended,
             "status": seen.status,
         },
@@ -112,14 +113,19 @@ def subtract_volume(after: Iterable[Row], before: Iterable[Row]) -> list[Row]:
 
 
 def moved(after: Row, before: Row, direction: str) -> tuple[int, int]:
-    """(bytes, calls) of one direction between two readings."""
+    """(bytes, calls) of one direction between two readings, of calls that are always counted."""
     rows = [
         row
         for row in subtract_volume(after["volume"], before["volume"])
-        # What splice(2) takes out of a socket is counted in ledger segments only, and so is no goodput.
-        if row["direction"] == direction and row["syscall"] != SPLICED_IN
+        if row["direction"] == direction and row["syscall"] not in TAKEN
     ]
     return sum(row["bytes"] for row in rows), sum(row["calls"] for row in rows)
+
+
+def taken(after: Row, before: Row) -> int:
+    """Bytes that were received by mapping or splice(2) between two readings, while that was counted."""
+    rows = subtract_volume(after["volume"], before["volume"])
+    return sum(row["bytes"] for row in rows if row["syscall"] in TAKEN and row["direction"] != "send")
 
 
 def whole(last: Row) -> Row:
@@ -129,7 +135,7 @@ def whole(last: Row) -> Row:
     return {
         "sent_bytes": sent,
         "send_calls": sends,
-        "received_bytes": received,
+        "received_bytes": received + taken(last, NOTHING_YET),
         "receive_calls": receives,
     }
 
@@ -142,6 +148,9 @@ def segment_row(segment: Row) -> Row:
     received, receives = moved(end, begin, "receive")
     outer_sent, outer_sends = moved(after, before, "send")
     outer_received, outer_receives = moved(after, before, "receive")
+    # What was counted only because a hook had just come is no rate of the segment.
+    counts_taken = bool(begin.get("counts_taken", False))
+    received_otherwise = taken(end, begin) if counts_taken else 0
     totals = {key: end["totals"][key] - begin["totals"][key] for key in end["totals"]}
     return {
         "index": segment["index"],
@@ -150,9 +159,10 @@ def segment_row(segment: Row) -> Row:
         "begin_ns": begin["t_ns"],
         "end_ns": end["t_ns"],
         "target": {
-            "bytes": sent + received,
+            "bytes": sent + received + received_otherwise,
             "bytes_sent": sent,
-            "bytes_received": received,
+            "bytes_received": received + received_otherwise,
+            "counts_taken": counts_taken,
             "send_calls": sends,
             "receive_calls": receives,
             "edge_sent_bytes": outer_sent - sent,
@@ -171,7 +181,7 @@ def segment_row(segment: Row) -> Row:
 
 def open_sends(volume: Row) -> int:
     """Zero-copy sends so far of which no completion has come."""
-    sent: int = sum(row["zerocopy_calls"] for row in volume["volume"] if row["protocol"] == "tcp")
+    sent: int = sum(row["zerocopy_calls"] for row in volume["volume"])
     seen: int = volume["totals"]["completions"] + volume["totals"]["unseen"]
     return max(0, sent - seen)
 

@@ -50,11 +50,23 @@ class Connections:
     def __init__(self) -> None:
         self._ends: dict[str, _Ends] = {}
         self.ours: Mapping[str, list[int]] = {}
+        self._counts_taken = False
 
     def add(
-        self, earlier: Mapping[int, Any], ours: Mapping[str, list[int]], later: Mapping[int, Any]
+        self,
+        earlier: Mapping[int, Any],
+        ours: Mapping[str, list[int]],
+        later: Mapping[int, Any],
+        *,
+        counts_taken: bool = False,
     ) -> None:
-        """`ours` is what the collector counted by inode, between two looks of TCP's by inode."""
+        """`ours` is what the collector counted by inode, between two looks of TCP's by inode.
+
+        `counts_taken`: with what the program maps or splices, of which a part was not counted before.
+        """
+        if counts_taken and not self._counts_taken:
+            self._counts_taken = True
+            self._ends.clear()
         self.ours = ours
         if len(self._ends) + len(ours) > KEPT_MAX:
             self._forget(ours)

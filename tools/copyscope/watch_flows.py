@@ -7,10 +7,15 @@ from typing import Any
 from copyscope.payload import FASTEST_COPY_BYTES_PER_NS, Flow
 from copyscope.segments import Record, select, total, why_no_ledger
 
-# Calls that hand the kernel pages of files or pipes: it refers to them (MSG_SPLICE_PAGES, formerly sendpage).
-BY_REFERENCE = ("sendfile", "splice")
-# Received without a receive call; counted where the hook for it is attached, in ledger segments.
+# Calls that hand the kernel pages of files, of pipes or of the program's own memory: it refers to them
+# (MSG_SPLICE_PAGES, formerly sendpage).
+SPLICED_MEMORY = "splice after vmsplice"
+BY_REFERENCE = ("sendfile", "splice", SPLICED_MEMORY)
+# Received without a receive call: by splice(2), and by getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps
+# what it can and copies the rest. Counted in ledger segments, and in all that follow the first that saw any.
 SPLICED_IN = "splice from a socket"
+MAPPED_IN = "receive by mapping"
+TAKEN = (SPLICED_IN, MAPPED_IN)
 
 
 def volume(record: Record, direction: str, arm: str | None = None) -> list[dict[str, Any]]:
@@ -37,7 +42,9 @@ def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
     absent = why_no_ledger(record)
     if absent:
         unknown = Flow(bytes_reason=absent, calls_reason=absent)
-        return dict.fromkeys(("copy_in", "pin", "deferred", "silent", "completion", "copy_out"), unknown)
+        return dict.fromkeys(
+            ("copy_in", "pin", "deferred", "silent", "completion", "copy_out", "mapped"), unknown
+        )
     sent = volume(record, "send", "ledger")
     pages = [row for row in sent if row["syscall"] in BY_REFERENCE]
     zerocopy = zerocopy_totals(record, "ledger")
@@ -48,19 +55,21 @@ def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
     return {
         "copy_in": Flow(copied, "exact", max(0, added(sent, "calls") - references)),
         "pin": Flow(referenced, "exact", references),
-        "deferred": _deferred(zerocopy),
+        "deferred": _deferred(record, zerocopy),
         "silent": _silent(zerocopy, silent_high_ns),
         "completion": _completion(record, zerocopy),
-        "copy_out": _copy_out(record),
+        "copy_out": _counted(copied_out_rows(record)),
+        "mapped": _counted(volume(record, "mapped", "ledger")),
     }
 
 
-def _deferred(zerocopy: dict[str, int]) -> Flow:
+def _deferred(record: Record, zerocopy: dict[str, int]) -> Flow:
     """The flag is per send; the bytes follow exactly where all sends or none carried it."""
     if zerocopy["sends"] == 0:
         return Flow(0, "exact", 0)
     if zerocopy["completions"] == 0 or zerocopy["untold"] > zerocopy["completions"]:
-        reason = "no completion of a zero-copy send was seen"
+        blind = why_no_completions(record)
+        reason = "no completion of a zero-copy send was seen" + (f": {blind}" if blind else "")
         if zerocopy["untold"]:
             reason = (
                 "io_uring says whether it copied only where a send asks for it "
@@ -84,14 +93,25 @@ def _silent(zerocopy: dict[str, int], silent_high_ns: float) -> Flow:
 
 
 def _completion(record: Record, zerocopy: dict[str, int]) -> Flow:
+    blind = why_no_completions(record)
+    return Flow(0, "exact", calls_reason=blind) if blind else Flow(0, "exact", zerocopy["completions"])
+
+
+def why_no_completions(record: Record) -> str | None:
+    """Why nobody looked at the error queues of its sockets; None where somebody did."""
     hook = next((h for h in record["hooks"] if h["id"] == "completion"), None)
-    if hook is None or hook["state"] in ("missing", "refused"):
-        return Flow(
-            0, "exact", calls_reason=f"{hook['symbol']}: {hook['reason']}" if hook else "no such hook"
-        )
-    return Flow(0, "exact", zerocopy["completions"])
+    if hook is None:
+        return "no such hook"
+    return f"{hook['symbol']}: {hook['reason']}" if hook["state"] in ("missing", "refused") else None
 
 
-def _copy_out(record: Record) -> Flow:
-    rows = volume(record, "copy_out", "ledger")
+def copied_out_rows(record: Record) -> list[dict[str, Any]]:
+    """What was copied to its memory. A datagram of UDP in one piece is copied where no hook sees it
+    (copy_linear_skb(), net/ipv4/udp.c): of UDP it is what its calls returned."""
+    hooked = [row for row in volume(record, "copy_out", "ledger") if row["protocol"] != "udp"]
+    looked = volume(record, "receive", "ledger") + volume(record, "peek", "ledger")
+    return hooked + [row for row in looked if row["protocol"] == "udp" and row["syscall"] not in TAKEN]
+
+
+def _counted(rows: list[dict[str, Any]]) -> Flow:
     return Flow(added(rows, "bytes"), "exact", added(rows, "calls"))

@@ -12,7 +12,7 @@ from typing import Any
 from copyscope.functions import ARM, bytes_identity, self_identities
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import Record, cut_short, select, total
-from copyscope.watch_flows import BY_REFERENCE, SPLICED_IN, added, volume, zerocopy_totals
+from copyscope.watch_flows import BY_REFERENCE, TAKEN, added, volume, zerocopy_totals
 from copyscope.watch_identities import largest, under_way
 from copyscope.zerocopy_life import HOOK
 
@@ -27,7 +27,7 @@ def function_identities(record: Record) -> list[Identity]:
     zerocopy_bytes = added(sent, "zerocopy_bytes")
     pinned = added(referenced, "bytes") + zerocopy_bytes
     sending = _tolerance(segments, "sent", largest(sent))
-    received = [row for row in _over_tcp(record, "receive") if row["syscall"] != SPLICED_IN]
+    received = [row for row in _over_tcp(record, "receive") if row["syscall"] not in TAKEN]
     received += _over_tcp(record, "peek")
     receiving = _tolerance(segments, "received", largest(received))
     copied = added(sent, "bytes") - pinned

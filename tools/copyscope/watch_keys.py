@@ -18,8 +18,8 @@ _SHAPE = {
 _SIDE_OF_IT = {
     "calls": "int", "bytes": "int", "mean_bytes": "num", "median_low_bytes": "int", "sizes": ["list"],
     "by_call": [{"protocol": "str", "syscall": "str", "calls": "int", "bytes": "int"}],
-    "zerocopy_share": "num", "page_share": "num", "nodelay_share": "num", "cork_share": "num",
-    "io_uring_share": "num",
+    "zerocopy_share": "num", "page_share": "num", "memory_share": "num", "nodelay_share": "num",
+    "cork_share": "num", "io_uring_share": "num",
 }
 
 WATCH_RAW: dict[str, Shape] = {
@@ -33,7 +33,8 @@ WATCH_RAW: dict[str, Shape] = {
             "index": "int", "block": "int", "arm": "str", "begin_ns": "int", "end_ns": "int",
             "target": {
                 "bytes": "int", "bytes_sent": "int", "bytes_received": "int", "send_calls": "int",
-                "receive_calls": "int", "edge_sent_bytes": "int", "edge_received_bytes": "int",
+                "counts_taken": "bool", "receive_calls": "int",
+                "edge_sent_bytes": "int", "edge_received_bytes": "int",
                 "edge_send_calls": "int", "edge_receive_calls": "int", "process_cpu_ns": "int",
                 "voluntary_switches": "int", "processes": "int", "threads": "int", "births": "int",
                 "open_zerocopy_sends": "int",
@@ -47,7 +48,7 @@ WATCH_RAW: dict[str, Shape] = {
         "how": "str", "name": "str", "comm": "str?", "cgroup": "str?", "netns": "str?", "follow": "bool",
         "pids": [{"pid": "int", "comm": "str"}], "forks": "int", "exits": "int", "ended": "str",
         "status": "int?", "sent_bytes": "int", "send_calls": "int", "received_bytes": "int",
-        "receive_calls": "int",
+        "receive_calls": "int", "page_bytes": "int?",
     },
     "topology": {
         **{key: shape for key, shape in RAW["topology"].items() if key != "addresses"},
@@ -93,8 +94,9 @@ WATCH_DERIVED: dict[str, Shape] = {
         "sendfile": "object?",
     }),
     "zerocopy": Maybe({
-        "sends": "int", "bytes_sent": "int", "completions": "int", "copied": "int", "notifications": "int",
-        "unseen": "int", "untold": "int", "cause": Maybe({"code": "str", "sentence": "str"}),
+        "sends": "int", "bytes_sent": "int", "completions": "int?", "copied": "int?", "notifications": "int?",
+        "unseen": "int?", "untold": "int", "reason": "str?",
+        "cause": Maybe({"code": "str", "sentence": "str"}),
     }),
     "portrait": {
         "send": Maybe(_SIDE_OF_IT), "receive": Maybe(_SIDE_OF_IT),
@@ -105,6 +107,9 @@ WATCH_DERIVED: dict[str, Shape] = {
             "other_share": "num?", "repeated_share": "num",
         }),
         "rounds": Maybe({"sends": "int", "rounds": "int", "mean_per_send": "num", "per_send": ["list"]}),
+        "mapped": Maybe({
+            "calls": "int", "bytes": "int", "pages": "int", "copied_bytes": "int", "mapped_share": "num",
+        }),
         "connections": "int", "local_share": "num?", "reasons": Each("str"),
     },
 }

@@ -18,10 +18,10 @@ from copyscope.machine_state import machine_state
 from copyscope.overhead import overhead
 from copyscope.portrait import portrait
 from copyscope.rows import CONTEXTS, HOME, delivered_kib, sampled_row, silent_high_ns, with_flow
-from copyscope.segments import Record, delivered_bytes, goodput_gbps, select, total, wall_ns
+from copyscope.segments import Record, comparable, delivered_bytes, goodput_gbps, select, total, wall_ns
 from copyscope.taxonomy import ACCOUNTS, STAGES
 from copyscope.time_identities import sampled_share, time_identities
-from copyscope.watch_flows import flows, zerocopy_totals
+from copyscope.watch_flows import flows, why_no_completions, zerocopy_totals
 from copyscope.watch_functions import function_identities
 from copyscope.watch_identities import watch_identities
 from copyscope.watch_verdict import find_verdict
@@ -62,7 +62,7 @@ def throughput(record: Record) -> Row:
     """What the program moved, in Gbit/s: with its bytes counted only, and with the ledger's instruments."""
     section: Row = {"reasons": {}}
     for key, arm in (("unprobed", "unprobed"), ("probed", "ledger")):
-        segments = select(record, arm)
+        segments = comparable(record, arm)
         section[key] = goodput_gbps(segments)
         if section[key] is None:
             section["reasons"][key] = f"no segment of the arm {arm} in this run"
@@ -144,4 +144,7 @@ def zerocopy(record: Record) -> Row | None:
     if not totals["sends"]:
         return None
     silent = sum(row["bytes"] or 0 for row in record["ledger"] if row["account"] == "silent")
-    return {**totals, "cause": find_cause(record, totals["copied"], silent)}
+    cause = find_cause(record, totals["copied"], silent)
+    blind = None if totals["completions"] else why_no_completions(record)
+    unknown = dict.fromkeys(("completions", "copied", "notifications", "unseen")) if blind else {}
+    return {**totals, **unknown, "reason": blind, "cause": cause}

@@ -14,7 +14,7 @@ from copyscope.verdict import (
     judged,
     missing_hooks,
 )
-from copyscope.watch_flows import BY_REFERENCE, added, volume
+from copyscope.watch_flows import BY_REFERENCE, SPLICED_MEMORY, added, volume
 
 SATURATED = 0.90
 MOSTLY = 0.50
@@ -27,6 +27,7 @@ WORDS = {
     "silent": "copies on the way",
     "completion": "completions",
     "copy_out": "the copy out to the program",
+    "mapped": "mapping what it received",
 }
 # The kernel's copy from the page cache to a program that reads a file in order to send it; the last is tmpfs.
 FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read", "shmem_file_read_iter")
@@ -47,18 +48,12 @@ def find_verdict(record: Record) -> dict[str, Any]:
 
 def silence(record: Record) -> list[str]:
     """A program that moved nothing has no ledger."""
-    if record["tx_bytes"] or record["rx_bytes"] or spliced(record):
+    if any(row["bytes"] for row in record["volume"]):
         return []
     return [
-        f"nothing was sent or received over TCP or UDP by {record['target']['name']} in "
+        f"nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by {record['target']['name']} in "
         f"{record['run']['measured_s']:.1f} s"
     ]
-
-
-def spliced(record: Record) -> int:
-    return added(
-        [row for row in volume(record, "receive") if row["syscall"] == "splice from a socket"], "bytes"
-    )
 
 
 def too_short(record: Record) -> list[str]:
@@ -74,7 +69,8 @@ def find_sentence(record: Record) -> str:
     name = record["target"]["name"]
     shares = {account: share for account in WORDS if (share := account_share(record, account)) is not None}
     if not shares:
-        return f"{name}: what its copies cost is not known: {why_unpriced(record)}"
+        text = f"what its copies cost is not known: {why_unpriced(record)}"
+        return f"{name}: {text}{''.join(ways_of_its_own(record))}"
     told = sorted((a for a in shares if shares[a] >= WORTH_SAYING), key=lambda a: -shares[a])
     parts = [f"{WORDS[account]} takes {percent(shares[account])}" for account in told]
     reads = file_read_share(record)
@@ -87,11 +83,34 @@ def find_sentence(record: Record) -> str:
         text += f"; {percent(copied)} of its zero-copy sends were copied after all"
         if zerocopy["cause"] is not None:
             text += f": {zerocopy['cause']['sentence']}"
-    pages = [row for row in volume(record, "send") if row["syscall"] in BY_REFERENCE]
-    if pages and record["tx_bytes"]:
-        paged = percent(added(pages, "bytes") / record["tx_bytes"])
-        text += f"; {paged} of its bytes went out by reference to pages"
-    return f"{name}: {text}{cost_of_watching(record)}"
+    return f"{name}: {text}{''.join(ways_of_its_own(record))}{cost_of_watching(record)}"
+
+
+def ways_of_its_own(record: Record) -> list[str]:
+    """Which of its bytes went in a way that the shares of its time do not show."""
+    sent, found = volume(record, "send"), []
+    whole, both = record["tx_bytes"], record["tx_bytes"] + record["rx_bytes"]
+    memory = added([row for row in sent if row["syscall"] == SPLICED_MEMORY], "bytes")
+    pages = added([row for row in sent if row["syscall"] in BY_REFERENCE], "bytes") - memory
+    if pages:
+        found.append(f"; {percent(pages / whole)} of its bytes went out by reference to pages")
+    if memory:
+        found.append(
+            f"; {percent(memory / whole)} of its bytes went out by reference to its own memory (vmsplice), "
+            "and nothing tells it when that may be written again"
+        )
+    local, mptcp = (
+        added([row for row in (*sent, *volume(record, "receive")) if row["protocol"] in names], "bytes")
+        for names in (("unix_stream", "unix_dgram"), ("mptcp",))
+    )
+    if local:
+        found.append(f"; {percent(local / both)} of its bytes went through UNIX sockets")
+    if mptcp:
+        found.append(
+            f"; {percent(mptcp / both)} of its bytes went over MPTCP, where the kernel ignores MSG_ZEROCOPY "
+            "(it refuses SO_ZEROCOPY)"
+        )
+    return found
 
 
 def why_unpriced(record: Record) -> str:

@@ -4,6 +4,8 @@
     watched_record(call="sendfile")        the same bytes by reference to pages
     watched_record(zerocopy=True)          with MSG_ZEROCOPY, of which `copied` completions were copied
     watched_record(receives=4096)          it also reads so many bytes after each send
+    watched_record(maps=True)              it maps MAPPED bytes then; the same call copies BESIDE
+    watched_record(protocol="mptcp")       not over TCP
 
 Everything balances to the byte, but for what moved while hooks came and went: EDGE_CALLS per segment.
 """
@@ -32,9 +34,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "zero-copy": {"zerocopy": True},
     "zero-copy, copied": {"zerocopy": True, "copied": 100},
     "both ways": {"receives": 4096},
+    "mapping": {"maps": True},
 }
 CALLS = 10_000
 SIZE = 65_536
+PAGE = 4_096
+MAPPED, BESIDE = 3 * PAGE, 100
 ARMS = ("unprobed", "ledger", "calls")
 CPU_NS = 200_000_000
 SAMPLE_NS = 1_000_000
@@ -48,20 +53,29 @@ STACKS = {
 class Program:
     """Its counters as the collector would read them: each step moves some calls."""
 
-    def __init__(self, call: str, zerocopy: bool, copied: int, receives: int) -> None:
+    def __init__(
+        self, call: str, zerocopy: bool, copied: int, receives: int, *, maps: bool, protocol: str
+    ) -> None:
         self.call, self.zerocopy, self.copied, self.receives = call, zerocopy, copied, receives
-        self.calls = self.copies = 0
+        self.maps, self.protocol = maps, protocol
+        self.calls = self.copies = self.mappings = 0
         self.now_ns = 1_000_000_000
 
-    def move(self, calls: int, *, copied_out: bool) -> None:
+    def move(self, calls: int, *, copied_out: bool, counts_taken: bool) -> None:
         self.calls += calls
         self.copies += calls * copied_out
+        self.mappings += calls * (self.maps and counts_taken)
 
-    def reading(self) -> Record:
+    def reading(self, counts_taken: bool = False) -> Record:
         rows = [self._row("send", self.call, self.calls, SIZE, zerocopy=self.zerocopy)]
         if self.receives:
             rows.append(self._row("receive", "read", self.calls, self.receives))
-            rows.append(self._row("copy_out", "other", self.copies, self.receives))
+        if self.receives or self.maps:
+            copied = self.receives + BESIDE * self.maps
+            rows.append(self._row("copy_out", "other", self.copies, copied))
+        if self.mappings:
+            rows.append(self._row("mapped", "receive by mapping", self.mappings, MAPPED))
+            rows.append(self._row("receive", "receive by mapping", self.mappings, BESIDE))
         totals = dict.fromkeys(
             ("forks", "births", "exits", "completions", "copied", "notifications", "unseen", "untold"), 0
         )
@@ -71,6 +85,8 @@ class Program:
         packets = {"packets": 2 * self.calls, "bytes": self.calls * SIZE, "segments": 46 * self.calls}
         return {
             "t_ns": self.now_ns,
+            "page_bytes": PAGE,
+            "counts_taken": counts_taken,
             "volume": rows,
             "packets": {**packets, "sizes": [[32_768, 2 * self.calls]]},
             "shapes": [self._shape()],
@@ -82,7 +98,7 @@ class Program:
         """Two buffers a message, the first at a page; three rounds a send. Pages of files have no buffers."""
         messages = 0 if self.call == "sendfile" else self.calls
         return {
-            "protocol": "tcp",
+            "protocol": self.protocol,
             "syscall": self.call,
             "messages": messages,
             "unreadable": 0,
@@ -97,10 +113,9 @@ class Program:
             "rounds_per_send": [[2, self.calls // 2], [4, self.calls - self.calls // 2]],
         }
 
-    @staticmethod
-    def _row(direction: str, call: str, calls: int, size: int, *, zerocopy: bool = False) -> Record:
+    def _row(self, direction: str, call: str, calls: int, size: int, *, zerocopy: bool = False) -> Record:
         return {
-            "protocol": "tcp",
+            "protocol": self.protocol,
             "direction": direction,
             "syscall": call,
             "calls": calls,
@@ -120,24 +135,30 @@ def seen_of(
     zerocopy: bool = False,
     copied: int = 0,
     receives: int = 0,
+    maps: bool = False,
+    protocol: str = "tcp",
     blocks: int = 3,
     arms: tuple[str, ...] = ARMS,
 ) -> SimpleNamespace:
     """What watch/conductor.py leaves behind."""
-    program = Program("sendmsg" if zerocopy else call, zerocopy, copied, receives)
+    program = Program(
+        "sendmsg" if zerocopy else call, zerocopy, copied, receives, maps=maps, protocol=protocol
+    )
     segments, in_calls_segments = [], 0
     cpu_ns = switches = 0
     for index in range(blocks * len(arms)):
         arm = arms[index % len(arms)]
         ledger, calls = "ledger" in arm, "calls" in arm
-        volumes = [program.reading()]
-        program.move(EDGE_CALLS, copied_out=False)
-        volumes.append(program.reading())
-        program.move(CALLS, copied_out=ledger)
+        # The hook for it comes with those of the ledger, and stays where it has seen anything.
+        stays, counts_taken = program.mappings > 0, ledger or program.mappings > 0
+        volumes = [program.reading(stays)]
+        program.move(EDGE_CALLS, copied_out=False, counts_taken=stays)
+        volumes.append(program.reading(counts_taken))
+        program.move(CALLS, copied_out=ledger, counts_taken=counts_taken)
         program.now_ns += SEGMENT_NS
-        volumes.append(program.reading())
-        program.move(EDGE_CALLS, copied_out=False)
-        volumes.append(program.reading())
+        volumes.append(program.reading(counts_taken))
+        program.move(EDGE_CALLS, copied_out=False, counts_taken=program.mappings > 0)
+        volumes.append(program.reading(program.mappings > 0))
         in_calls_segments += CALLS * calls
         before = (cpu_ns, switches)
         cpu_ns, switches = cpu_ns + CPU_NS, switches + 10
@@ -162,7 +183,7 @@ def seen_of(
         pids={4711: "server"},
         topology=path(),
         machine=machine(False),
-        connections=connections(receives),
+        connections=connections(receives + (MAPPED + BESIDE) * maps),
         collector=collected(program.call, in_calls_segments, receives, blocks),
         counters={"task-clock": counter(blocks * CPU_NS)},
         status=None,
@@ -233,7 +254,11 @@ def path() -> Record:
 def collected(call: str, calls: int, receives: int, blocks: int) -> Record:
     """The collector's report: samples that stand for all of the CPU time, calls of the calls segments."""
     count = blocks * CPU_NS // SAMPLE_NS
-    parts = ((STACKS[call], count // 4), (("tcp_write_xmit", "tcp_sendmsg"), count // 2), ((), count // 4))
+    parts = (
+        (STACKS.get(call, STACKS["sendfile"]), count // 4),
+        (("tcp_write_xmit", "tcp_sendmsg"), count // 2),
+        ((), count // 4),
+    )
     made = [call_row(call, calls, SIZE)]
     if receives:
         made.append(call_row("read", calls, receives))

@@ -33,6 +33,9 @@ ACCOUNT_MEANING = {
     "queues a notification, the program reads it from the socket's error queue.",
     "copy_out": "The kernel copies the bytes from the socket buffer into the receiver's memory, inside "
     "the receive call. No send strategy can avoid it.",
+    "mapped": "No copy: TCP_ZEROCOPY_RECEIVE maps pages of packets into the receiver's memory, and takes "
+    "away those of the call before; every processor that runs the program must forget the old addresses. "
+    "Only whole pages can be mapped, the rest is copied (copy_out).",
 }
 
 STAGE_MEANING = {

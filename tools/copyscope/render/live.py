@@ -101,7 +101,12 @@ def line_of(record: Record) -> str:
     now = rates(record)
     copies = [f"{name} {share * 100:.0f} %" for name, share, _ in shares(record) if name in ACCOUNTS]
     zerocopy = record["zerocopy"]
-    state = f"zero-copy {zerocopy['copied']}/{zerocopy['completions']} copied" if zerocopy else "no zero-copy"
+    state = "no zero-copy"
+    if zerocopy:
+        known = zerocopy["completions"] is not None
+        state = (
+            f"zero-copy {zerocopy['copied']}/{zerocopy['completions']} copied" if known else "zero-copy n/a"
+        )
     return (
         f"{units.format_gbps(now['gbps'])}, "
         f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s; "
@@ -152,7 +157,9 @@ def _findings(record: Record) -> list[Text]:
         state = "no send with MSG_ZEROCOPY"
     else:
         cause = f": {zerocopy['cause']['sentence']}" if zerocopy["cause"] else ""
-        state = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} completions were copied{cause}"
+        state = f"completions n/a: {zerocopy['reason']}"
+        if zerocopy["completions"] is not None:
+            state = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} completions were copied{cause}"
     arms = {arm: len(select(dict(record), arm)) for arm in ("unprobed", "ledger", "calls")}
     return [
         _labelled("zero-copy", state),

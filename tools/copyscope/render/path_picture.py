@@ -25,6 +25,7 @@ CAPTIONS = {
     "deferred": "COPY  deferred: user pages -> kernel pages",
     "silent": "COPY  silent: packet -> another packet",
     "copy_out": "COPY  copy_out: socket buffer -> user",
+    "mapped": "no copy  mapped: pages of packets in the receiver's memory",
     "completion": "no copy  completion: the buffer is free again",
 }
 

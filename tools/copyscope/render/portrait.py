@@ -15,6 +15,14 @@ BAR_WIDTH = 24
 SLOTS_SHOWN = 8
 COUNTS_SHOWN = 4
 COUNTS_EXACT = 16
+# Behind the name of a call: what is not TCP.
+PROTOCOLS = {
+    "tcp": "",
+    "udp": " (UDP)",
+    "mptcp": " (MPTCP)",
+    "unix_stream": " (UNIX stream)",
+    "unix_dgram": " (UNIX datagram)",
+}
 
 
 def portrait_lines(record: Record, width: int) -> list[Text]:
@@ -28,6 +36,8 @@ def portrait_lines(record: Record, width: int) -> list[Text]:
             continue
         lines += labelled(direction, _direction_text(part, direction), width)
         lines += histogram_lines(part["sizes"], width)
+    if portrait["mapped"] is not None:
+        lines += labelled("mapped", _mapped_text(portrait["mapped"]), width)
     lines += labelled("buffers", _buffer_text(portrait), width)
     lines += labelled("rounds", _round_text(portrait), width)
     lines += labelled("packets", _packet_text(portrait), width)
@@ -36,8 +46,7 @@ def portrait_lines(record: Record, width: int) -> list[Text]:
 
 def _direction_text(part: Record, direction: str) -> str:
     calls = ", ".join(
-        f"{row['syscall']}{' (UDP)' if row['protocol'] == 'udp' else ''} "
-        f"{units.format_percent(row['calls'] / part['calls'])}"
+        f"{row['syscall']}{PROTOCOLS[row['protocol']]} {units.format_percent(row['calls'] / part['calls'])}"
         for row in part["by_call"]
     )
     mean = units.format_bytes(round(part["mean_bytes"]))
@@ -45,7 +54,8 @@ def _direction_text(part: Record, direction: str) -> str:
     if direction == "send":
         text += (
             f"; by reference: zero-copy {units.format_percent(part['zerocopy_share'])}, "
-            f"file pages {units.format_percent(part['page_share'])} of the bytes; "
+            f"file pages {units.format_percent(part['page_share'])}, "
+            f"its own memory (vmsplice) {units.format_percent(part['memory_share'])} of the bytes; "
             f"io_uring {units.format_percent(part['io_uring_share'])} of the bytes; "
             f"TCP_NODELAY {units.format_percent(part['nodelay_share'])}, "
             f"cork {units.format_percent(part['cork_share'])} of the calls"
@@ -68,6 +78,15 @@ def histogram_lines(sizes: list[list[int]], width: int) -> list[Text]:
             f"and {units.format_percent(left / whole)} of other sizes", width, indent=2, style="dim"
         )
     return lines
+
+
+def _mapped_text(mapped: Record) -> str:
+    """What was received without a copy, and what went with it."""
+    return (
+        f"{units.format_bytes(mapped['bytes'])}, {units.format_count(mapped['pages'])} pages, in "
+        f"{units.format_count(mapped['calls'])} calls of TCP_ZEROCOPY_RECEIVE, which copied "
+        f"{units.format_bytes(mapped['copied_bytes'])} that were no whole pages"
+    )
 
 
 def _buffer_text(portrait: Record) -> str:

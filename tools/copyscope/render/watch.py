@@ -97,12 +97,15 @@ def zerocopy_lines(record: Record, width: int) -> list[Text]:
     zerocopy = record["zerocopy"]
     if zerocopy is None:
         return []
-    text = (
-        f"{units.format_count(zerocopy['sends'])} zero-copy sends (MSG_ZEROCOPY, SEND_ZC), "
-        f"{units.format_count(zerocopy['completions'])} completions seen in "
-        f"{units.format_count(zerocopy['notifications'])} notifications, "
-        f"{units.format_count(zerocopy['copied'])} copied after all"
-    )
+    text = f"{units.format_count(zerocopy['sends'])} zero-copy sends (MSG_ZEROCOPY, SEND_ZC), "
+    if zerocopy["completions"] is None:
+        text += f"completions n/a: {zerocopy['reason']}"
+    else:
+        text += (
+            f"{units.format_count(zerocopy['completions'])} completions seen in "
+            f"{units.format_count(zerocopy['notifications'])} notifications, "
+            f"{units.format_count(zerocopy['copied'])} copied after all"
+        )
     if zerocopy["unseen"]:
         text += (
             f"; {units.format_count(zerocopy['unseen'])} were taken off the queue before they could be read"

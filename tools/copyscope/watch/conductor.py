@@ -278,7 +278,7 @@ class Watcher:
             told = self.collector.ask("sockets", "sockets", ASK_S)
             ours, later = told["sockets"], self._look()
         if earlier is not None and later is not None:
-            self.seen.connections.add(earlier, ours, later)
+            self.seen.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
         used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
         self._describe(used, told["peers"])
 

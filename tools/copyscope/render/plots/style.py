@@ -104,6 +104,7 @@ FILLS = {
     "silent": Fill(BLACK, ""),
     "completion": Fill(ORANGE, ".."),
     "copy_out": Fill(SKY, "--"),
+    "mapped": Fill(GREEN, "||"),
     "syscall": Fill("#4D4D4D", ""),
     "skb_alloc": Fill("#B3B3B3", "//"),
     "tcp_ip": Fill("#D9D9D9", ""),

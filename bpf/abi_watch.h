@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* abi_watch.h - the part of abi.h that is about programs that we did not write; include that one. */
+#ifndef COPYSCOPE_ABI_WATCH_H
+#define COPYSCOPE_ABI_WATCH_H
+
+enum direction {
+	DIRECTION_SEND,
+	DIRECTION_RECEIVE,
+	/* What of the received was copied to the program's memory, packet by packet. */
+	DIRECTION_COPY_OUT,
+	/* Looked at with MSG_PEEK: copied, and still in the queue. */
+	DIRECTION_PEEK,
+	/* Received without a copy: pages that were mapped into its memory. */
+	DIRECTION_MAPPED,
+	DIRECTION_CNT,
+};
+
+enum protocol {
+	PROTOCOL_TCP,
+	PROTOCOL_UDP,
+	PROTOCOL_MPTCP,
+	/* The local domain: streams; datagrams and packets. */
+	PROTOCOL_UNIX_STREAM,
+	PROTOCOL_UNIX_DGRAM,
+	PROTOCOL_CNT,
+};
+
+/* Slot n holds sizes of [2^n, 2^(n+1)) bytes; slot 0 holds empty calls as well. */
+#define SIZE_SLOTS 32
+
+/* What a watched program moved through its sockets: one per protocol, direction and system call. */
+struct volume_cell {
+	__u64 calls;
+	__u64 bytes;
+	__u64 zerocopy_calls;
+	__u64 zerocopy_bytes;
+	__u64 nodelay_calls;
+	__u64 cork_calls;
+	__u64 largest_bytes;
+	__u64 sizes[SIZE_SLOTS];
+};
+_Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell");
+#define VOLUME_CELLS (PROTOCOL_CNT * DIRECTION_CNT * CALL_CNT)
+/* A power of two, that an index can be cut to (BOUNDED). */
+#define VOLUME_SLOTS 512
+_Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
+
+/* Slots 0 to 15 hold the counts 0 to 15, slot 16 + n holds [16 << n, 32 << n). */
+#define COUNT_SLOTS 32
+#define COUNTS_EXACT 16
+/* Of one message so many buffers are looked at, of one sendmmsg(2) so many messages; all buffers are counted. */
+#define BUFFERS_LOOKED 16
+#define MESSAGES_LOOKED 64
+#define CACHE_LINE_BYTES 64
+
+/* How a watched program hands over what it sends: one per protocol and system call. */
+struct shape_cell {
+	/* Messages whose arguments were read, of one call in shape_one_in, and those of which that failed. */
+	__u64 messages;
+	__u64 unreadable;
+	/* Messages that begin where the message did that was looked at before in the same thread. */
+	__u64 repeated;
+	__u64 buffers;
+	/* Buffers that were looked at, those of them that begin at a page, and the others that begin at a cache line. */
+	__u64 looked;
+	__u64 page_aligned;
+	__u64 line_aligned;
+	/* How often TCP went round its loop, for how many sends. */
+	__u64 sends;
+	__u64 rounds;
+	__u64 buffers_per_message[COUNT_SLOTS];
+	__u64 rounds_per_send[COUNT_SLOTS];
+};
+_Static_assert(sizeof(struct shape_cell) == 72 + 16 * COUNT_SLOTS, "shape_cell");
+#define SHAPE_CELLS (PROTOCOL_CNT * CALL_CNT)
+
+/* What is remembered of a thread that sends. */
+struct sending_task {
+	__u64 last_address;
+	__u32 rounds;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct sending_task) == 16, "sending_task");
+
+/* Packets that the program itself handed to a device, before the device cuts them. */
+struct packet_cell {
+	__u64 packets;
+	__u64 bytes;
+	__u64 segments;
+	__u64 sizes[SIZE_SLOTS];
+};
+_Static_assert(sizeof(struct packet_cell) == 24 + 8 * SIZE_SLOTS, "packet_cell");
+
+/* What one TCP socket moved: to be compared with what TCP itself says of it (TCP_INFO). */
+struct socket_cell {
+	__u64 inode;
+	__u64 sent_bytes;
+	__u64 received_bytes;
+};
+_Static_assert(sizeof(struct socket_cell) == 24, "socket_cell");
+/* Open at once, of those that moved anything (collector --sockets-max). */
+#define SOCKETS_MAX 262144
+
+/* Whom a watched program was connected to, and through which device (empty: not known). */
+struct peer {
+	__u32 netns;
+	__u32 family;
+	__u8 address[16];
+	char device[16];
+};
+_Static_assert(sizeof(struct peer) == 40, "peer");
+#define PEERS_MAX 64
+
+/* What became of the zero-copy sends of one socket, read from its error queue without taking anything off. */
+struct zerocopy_socket {
+	/* The first send whose completion has not been seen. */
+	__u32 next_id;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct zerocopy_socket) == 8, "zerocopy_socket");
+
+/* Totals of a watched program that are no bytes. */
+enum watch_total {
+	WATCH_FORKS,
+	/* Threads of watched processes, first threads too, that were made. */
+	WATCH_BIRTHS,
+	WATCH_EXITS,
+	WATCH_COMPLETIONS,
+	WATCH_COPIED,
+	WATCH_NOTIFICATIONS,
+	/* Completions that the program had taken off the queue before they could be read. */
+	WATCH_UNSEEN,
+	/* Notifications of io_uring whose program did not ask whether the send was copied. */
+	WATCH_UNTOLD,
+	WATCH_TOTAL_CNT,
+};
+
+#endif

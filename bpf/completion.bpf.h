@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* completion.bpf.h - the last notification of zero-copy sends on the error queue of a socket, read where it is. */
+#ifndef COPYSCOPE_COMPLETION_BPF_H
+#define COPYSCOPE_COMPLETION_BPF_H
+
+#include "watch.bpf.h"
+
+/* include/uapi/linux/errqueue.h */
+#define SO_EE_ORIGIN_ZEROCOPY 5
+#define SO_EE_CODE_ZEROCOPY_COPIED 1
+
+/* It is the program's, and taking it would break the program. */
+static __always_inline void see_completion(const struct sock *sk, struct zerocopy_socket *known)
+{
+	const struct sock_exterr_skb *serr;
+	struct sk_buff *tail;
+	__u32 low, high;
+
+	tail = BPF_CORE_READ(sk, sk_error_queue.prev);
+	/* Empty: the program was faster. The next notification tells how many were missed. */
+	if (tail == (struct sk_buff *)&sk->sk_error_queue)
+		return;
+	serr = (const struct sock_exterr_skb *)&tail->cb;
+	if (BPF_CORE_READ(serr, ee.ee_origin) != SO_EE_ORIGIN_ZEROCOPY)
+		return;
+	low = BPF_CORE_READ(serr, ee.ee_info);
+	high = BPF_CORE_READ(serr, ee.ee_data);
+	if ((__s32)(high - known->next_id) < 0)
+		return;
+	/* The kernel extends the last notification by ranges that follow it with the same code. */
+	if ((__s32)(low - known->next_id) > 0)
+		add_total(WATCH_UNSEEN, low - known->next_id);
+	else
+		low = known->next_id;
+	known->next_id = high + 1;
+	add_total(WATCH_NOTIFICATIONS, 1);
+	add_total(WATCH_COMPLETIONS, high - low + 1);
+	if (BPF_CORE_READ(serr, ee.ee_code) & SO_EE_CODE_ZEROCOPY_COPIED)
+		add_total(WATCH_COPIED, high - low + 1);
+}
+
+#endif

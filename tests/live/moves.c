@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * moves.c - sends and receives so many messages in one way, within this machine and this process, and says what became of each
+ * byte: `moves HOW MESSAGES REPORT`, or `moves HOW SECONDSs REPORT`. Status 77: this kernel has no such way.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <err.h>
+#include <errno.h>
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CANNOT 77
+#define STREAM_BYTES (1 << 18)
+#define DATAGRAM_BYTES 1200
+#define ZEROCOPY_DATAGRAM_BYTES 16384
+#define CHUNK_BYTES (1 << 20)
+#define COPYBUF_BYTES (1 << 14)
+#define IPPROTO_MPTCP_NUMBER 262
+#define SO_ZEROCOPY_NUMBER 60
+#define MSG_ZEROCOPY_FLAG 0x4000000
+#define TCP_ZEROCOPY_RECEIVE_OPTION 35
+
+/* As of 5.11; older kernels fill in less, and say how much. */
+struct zerocopy_receive {
+	unsigned long long address;
+	unsigned int length, recv_skip_hint, inq;
+	int err;
+	unsigned long long copybuf_address;
+	int copybuf_len;
+	unsigned int flags;
+};
+
+static char *memory;
+static int sender, receiver;
+static long long messages;
+static double until;
+static struct {
+	long long sends, sent, receives, received, mappings, mapped, copied, completions, flagged;
+} did;
+
+static long long checked(long long done, const char *what)
+{
+	if (done < 0)
+		err(1, "%s", what);
+	return done;
+}
+
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+static bool more(void)
+{
+	return until ? now_s() < until : did.sends < messages;
+}
+
+static void sent(long long bytes)
+{
+	did.sends++;
+	did.sent += checked(bytes, "send");
+}
+
+static void received(long long bytes)
+{
+	did.receives++;
+	did.received += checked(bytes, "recv");
+}
+
+static void unix_pair(int type)
+{
+	int ends[2];
+
+	checked(socketpair(AF_UNIX, type, 0, ends), "socketpair");
+	sender = ends[0];
+	receiver = ends[1];
+}
+
+static void inet_pair(int type, int protocol)
+{
+	struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof(here);
+	int there = socket(AF_INET, type, protocol);
+
+	if (there < 0)
+		exit(CANNOT);
+	checked(bind(there, (void *)&here, length), "bind");
+	checked(getsockname(there, (void *)&here, &length), "getsockname");
+	sender = checked(socket(AF_INET, type, protocol), "socket");
+	if (type == SOCK_STREAM)
+		checked(listen(there, 1), "listen");
+	checked(connect(sender, (void *)&here, length), "connect");
+	receiver = type == SOCK_STREAM ? checked(accept(there, NULL, NULL), "accept") : there;
+}
+
+/* Each message is read before the next is sent: nothing of it is lost, and nobody waits. */
+static void exchange(void)
+{
+	sent(send(sender, memory, DATAGRAM_BYTES, 0));
+	received(recv(receiver, memory, DATAGRAM_BYTES, 0));
+}
+
+static void *drain(void *unused)
+{
+	long long bytes;
+
+	(void)unused;
+	while ((bytes = checked(recv(receiver, memory + STREAM_BYTES, STREAM_BYTES, 0), "recv")))
+		received(bytes);
+	return NULL;
+}
+
+static void stream(int flags)
+{
+	pthread_t thread;
+
+	errno = pthread_create(&thread, NULL, drain, NULL);
+	if (errno)
+		err(1, "pthread_create");
+	while (more())
+		sent(send(sender, memory, STREAM_BYTES, flags));
+	checked(shutdown(sender, SHUT_WR), "shutdown");
+	pthread_join(thread, NULL);
+}
+
+static void do_unix_stream(void)
+{
+	unix_pair(SOCK_STREAM);
+	stream(0);
+}
+
+static void do_unix_dgram(void)
+{
+	unix_pair(SOCK_DGRAM);
+	while (more())
+		exchange();
+}
+
+static void do_udp(void)
+{
+	inet_pair(SOCK_DGRAM, 0);
+	while (more())
+		exchange();
+}
+
+/* It asks for zero-copy in vain. */
+static void do_mptcp(void)
+{
+	int one = 1;
+
+	inet_pair(SOCK_STREAM, IPPROTO_MPTCP_NUMBER);
+	did.flagged = !setsockopt(sender, SOL_SOCKET, SO_ZEROCOPY_NUMBER, &one, sizeof(one));
+	stream(MSG_ZEROCOPY_FLAG);
+}
+
+static void allow_zerocopy(void)
+{
+	int one = 1;
+
+	if (setsockopt(sender, SOL_SOCKET, SO_ZEROCOPY_NUMBER, &one, sizeof(one)))
+		exit(CANNOT);
+}
+
+/* Notifications on the error queue: how many sends they stand for. */
+static void reap(void)
+{
+	struct sock_extended_err *ended;
+	struct cmsghdr *part;
+	char control[128];
+
+	for (;;) {
+		struct msghdr message = { .msg_control = control, .msg_controllen = sizeof(control) };
+
+		if (recvmsg(sender, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
+			if (errno == EAGAIN)
+				return;
+			err(1, "recvmsg");
+		}
+		part = CMSG_FIRSTHDR(&message);
+		ended = (void *)CMSG_DATA(part);
+		did.completions += ended->ee_data - ended->ee_info + 1;
+	}
+}
+
+static void do_udp_zerocopy(void)
+{
+	inet_pair(SOCK_DGRAM, 0);
+	allow_zerocopy();
+	while (more()) {
+		sent(send(sender, memory, ZEROCOPY_DATAGRAM_BYTES, MSG_ZEROCOPY_FLAG));
+		received(recv(receiver, memory + STREAM_BYTES, ZEROCOPY_DATAGRAM_BYTES, 0));
+		reap();
+	}
+	while (did.completions < did.sends) {
+		poll(&(struct pollfd){ .fd = sender }, 1, 100);
+		reap();
+	}
+}
+
+/* Pages can be mapped where a zero-copy send was copied into fresh ones on the way (skb_copy_ubufs()). */
+static void *send_to_be_mapped(void *unused)
+{
+	(void)unused;
+	while (more()) {
+		sent(send(sender, memory, STREAM_BYTES, MSG_ZEROCOPY_FLAG));
+		reap();
+	}
+	checked(shutdown(sender, SHUT_WR), "shutdown");
+	return NULL;
+}
+
+/* What cannot be mapped is copied with the call, or read as ever: both, and neither is known beforehand. */
+static void do_mapped(void)
+{
+	char *window, *copybuf = memory + STREAM_BYTES;
+	pthread_t thread;
+
+	inet_pair(SOCK_STREAM, 0);
+	allow_zerocopy();
+	window = mmap(NULL, CHUNK_BYTES, PROT_READ, MAP_SHARED, receiver, 0);
+	if (window == MAP_FAILED)
+		exit(CANNOT);
+	errno = pthread_create(&thread, NULL, send_to_be_mapped, NULL);
+	if (errno)
+		err(1, "pthread_create");
+	for (;;) {
+		struct zerocopy_receive call = {
+			.address = (unsigned long)window, .length = CHUNK_BYTES,
+			.copybuf_address = (unsigned long)copybuf, .copybuf_len = COPYBUF_BYTES,
+		};
+		socklen_t length = sizeof(call);
+		long long rest;
+
+		checked(poll(&(struct pollfd){ .fd = receiver, .events = POLLIN }, 1, -1), "poll");
+		if (getsockopt(receiver, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE_OPTION, &call, &length)) {
+			if (errno == EIO)
+				break;
+			err(1, "getsockopt: TCP_ZEROCOPY_RECEIVE");
+		}
+		did.mappings++;
+		did.mapped += call.length;
+		if (length >= sizeof(call))
+			did.copied += call.copybuf_len;
+		if (!call.recv_skip_hint)
+			continue;
+		rest = call.recv_skip_hint < STREAM_BYTES ? call.recv_skip_hint : STREAM_BYTES;
+		rest = checked(recv(receiver, copybuf, rest, 0), "recv");
+		if (!rest)
+			break;
+		received(rest);
+	}
+	pthread_join(thread, NULL);
+}
+
+static const struct {
+	const char *name;
+	void (*all)(void);
+} ways[] = {
+	{ "unix_stream", do_unix_stream },
+	{ "unix_dgram", do_unix_dgram },
+	{ "udp", do_udp },
+	{ "udp_zerocopy", do_udp_zerocopy },
+	{ "mptcp", do_mptcp },
+	{ "mapped", do_mapped },
+};
+
+int main(int argc, char **argv)
+{
+	size_t way = 0;
+	FILE *report;
+
+	if (argc != 4)
+		errx(2, "usage: moves HOW MESSAGES|SECONDSs REPORT");
+	while (way < sizeof(ways) / sizeof(*ways) && strcmp(ways[way].name, argv[1]))
+		way++;
+	if (way == sizeof(ways) / sizeof(*ways))
+		errx(2, "%s: no such way", argv[1]);
+	if (strchr(argv[2], 's'))
+		until = now_s() + atof(argv[2]);
+	else
+		messages = atoll(argv[2]);
+	memory = mmap(NULL, 2 * STREAM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (memory == MAP_FAILED)
+		err(1, "mmap");
+	ways[way].all();
+	report = fopen(argv[3], "w");
+	if (!report)
+		err(1, "%s", argv[3]);
+	fprintf(report, "{\"sends\": %lld, \"sent\": %lld, \"receives\": %lld, \"received\": %lld, \"mappings\": %lld, "
+		"\"mapped\": %lld, \"copied\": %lld, \"completions\": %lld, \"flagged\": %lld}\n",
+		did.sends, did.sent, did.receives, did.received, did.mappings, did.mapped, did.copied, did.completions,
+		did.flagged);
+	return fclose(report) ? 1 : 0;
+}

@@ -1,0 +1,106 @@
+"""Programs that say what became of each byte (moves.c): the less usual ways are counted, and have a name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import paths
+from profiling import SLOW, broken_identities, is_root
+from programs import bytes_of, held, share_of, watch
+
+Record = dict[str, Any]
+
+MOVES = paths.OUTPUT / "tests" / "moves"
+# A prime number, so that no other count is mistaken for it.
+MESSAGES = 2297
+CANNOT = 77
+MAPPED = "receive by mapping"
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+    pytest.mark.skipif(
+        not MOVES.exists(), reason=f"needs {MOVES.name}: make {MOVES.relative_to(paths.ROOT)}"
+    ),
+]
+
+
+def moved(
+    how: str, directory: Path, *options: str, much: str = str(MESSAGES)
+) -> tuple[Record, dict[str, int]]:
+    """The record of one such program, and what it says of itself; whole: nothing moves before or after."""
+    report = directory / how
+    record = watch(*(options or ("--whole",)), "--", str(MOVES), how, much, str(report), check=None)
+    if record["target"]["status"] == CANNOT:
+        pytest.skip(f"this kernel cannot do {how}")
+    truth: dict[str, int] = json.loads(report.read_text())
+    assert broken_identities(record) == []
+    return record, truth
+
+
+def rows(record: Record, protocol: str, direction: str) -> dict[str, tuple[int, int]]:
+    """System call -> (calls, bytes)."""
+    return {
+        row["syscall"]: (row["calls"], row["bytes"])
+        for row in record["volume"]
+        if (row["protocol"], row["direction"]) == (protocol, direction)
+    }
+
+
+def test_mapped_pages_are_counted_to_the_byte(tmp_path: Path) -> None:
+    record, truth = moved("mapped", tmp_path)
+    assert truth["mapped"] > truth["copied"] > 0
+    assert rows(record, "tcp", "mapped")[MAPPED][1] == bytes_of(record, "mapped") == truth["mapped"]
+    assert rows(record, "tcp", "receive").get(MAPPED, (0, 0))[1] == truth["copied"]
+    assert record["target"]["received_bytes"] == truth["sent"] == record["rx_bytes"]
+    # What could not be mapped was copied, by the same calls or by others.
+    assert bytes_of(record, "copy_out") == truth["copied"] + truth["received"]
+    found = record["portrait"]["mapped"]
+    assert found["pages"] * record["target"]["page_bytes"] == found["bytes"] == truth["mapped"]
+    assert (
+        truth["mappings"] <= found["calls"] <= truth["mappings"] + 1
+    )  # the last finds the end of the stream
+
+
+def test_tcp_itself_says_that_all_that_was_mapped_is_counted(tmp_path: Path) -> None:
+    """Segments with and without the hook that counts: it stays, once it has seen anything."""
+    record, _ = moved("mapped", tmp_path, "--frequency", "999", much=f"{4 * SLOW:.0f}s")
+    assert {"connection_received_bytes", "received_split"} <= held(record)
+    identity = next(row for row in record["identities"] if row["name"] == "connection_received_bytes")
+    assert "mapped" in identity["what"] and identity["left"] > 1 << 20
+    assert rows(record, "tcp", "mapped")
+    arms = {row["arm"] for row in record["volume"] if row["direction"] == "mapped"}
+    assert arms > {"ledger"}
+    assert share_of(record, "mapped") > 0.02
+    assert "mapping what it received takes" in record["verdict"]["sentence"]
+
+
+@pytest.mark.parametrize("how", ["unix_stream", "unix_dgram", "udp", "mptcp"])
+def test_each_kind_of_socket_has_its_bytes_and_its_name(how: str, tmp_path: Path) -> None:
+    record, truth = moved(how, tmp_path)
+    assert truth["sent"] == truth["received"] > 0
+    assert rows(record, how, "send") == {"sendto": (truth["sends"], truth["sent"])}
+    calls, received = rows(record, how, "receive")["recvfrom"]
+    # The end of a stream is read, too: a call without a byte.
+    assert received == truth["received"] and truth["receives"] <= calls <= truth["receives"] + 1
+    assert bytes_of(record, "copy_in") == bytes_of(record, "copy_out") == truth["sent"]
+    sentence = record["verdict"]["sentence"]
+    assert ("100 % of its bytes went through UNIX sockets" in sentence) == how.startswith("unix")
+    assert ("MPTCP, where the kernel ignores MSG_ZEROCOPY" in sentence) == (how == "mptcp")
+    if how == "mptcp":
+        assert record["zerocopy"] is None and truth["flagged"] == 0
+
+
+def test_completions_of_udp_are_seen(tmp_path: Path) -> None:
+    record, truth = moved("udp_zerocopy", tmp_path)
+    assert truth["completions"] == truth["sends"] == MESSAGES
+    zerocopy = record["zerocopy"]
+    assert (zerocopy["sends"], zerocopy["bytes_sent"]) == (truth["sends"], truth["sent"])
+    if zerocopy["completions"] is None:  # before 5.14
+        assert "inet_sk_error_report" in zerocopy["reason"]
+        return
+    assert (zerocopy["completions"], zerocopy["unseen"]) == (truth["sends"], 0)
+    # Within this machine every one is copied.
+    assert zerocopy["copied"] == truth["sends"]
+    assert bytes_of(record, "pin") == bytes_of(record, "deferred") == truth["sent"]
