@@ -3,39 +3,49 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <bpf/libbpf.h>
 
-static int make_room(struct events *events)
+static struct event *event_at(const struct events *events, int i)
 {
-	int capacity = events->capacity ? 2 * events->capacity : 8;
-	void *links, *fds;
+	int first = 0, size = EVENTS_FIRST;
 
-	if (events->count < events->capacity)
-		return 0;
-	links = realloc(events->links, capacity * sizeof(*events->links));
-	if (!links)
+	for (int chunk = 0;; chunk++, size *= 2) {
+		if (i < first + size)
+			return events->chunks[chunk] + (i - first);
+		first += size;
+	}
+}
+
+int events__put(struct events *events, struct bpf_link *link, int fd)
+{
+	int count = events->count, first = 0, size = EVENTS_FIRST, chunk = 0;
+
+	while (count >= first + size) {
+		first += size;
+		size *= 2;
+		chunk++;
+	}
+	if (chunk == EVENTS_CHUNKS)
 		return -ENOMEM;
-	events->links = links;
-	fds = realloc(events->fds, capacity * sizeof(*events->fds));
-	if (!fds)
+	if (count == first)
+		events->chunks[chunk] = calloc(size, sizeof(struct event));
+	if (!events->chunks[chunk])
 		return -ENOMEM;
-	events->fds = fds;
-	events->capacity = capacity;
+	*event_at(events, count) = (struct event){ .link = link, .fd = fd };
+	events->count = count + 1;
 	return 0;
 }
 
 int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, pid_t pid, int cpu)
 {
 	struct bpf_link *link;
-	int err = make_room(events);
-	int fd;
+	int fd, err;
 
-	if (err)
-		return err;
 	attr.size = sizeof(attr);
 	attr.disabled = 1;
 	fd = syscall(SYS_perf_event_open, &attr, pid, cpu, -1, PERF_FLAG_FD_CLOEXEC);
@@ -49,15 +59,16 @@ int events__add(struct events *events, struct perf_event_attr attr, struct bpf_p
 	}
 	/* Attaching enables. */
 	ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
-	events->links[events->count] = link;
-	events->fds[events->count++] = fd;
-	return 0;
+	err = events__put(events, link, fd);
+	if (err)
+		bpf_link__destroy(link);
+	return err;
 }
 
 int events__switch(const struct events *events, unsigned long request)
 {
-	for (int i = 0; i < events->count; i++)
-		if (ioctl(events->fds[i], request, 0))
+	for (int i = 0, count = events->count; i < count; i++)
+		if (ioctl(event_at(events, i)->fd, request, 0))
 			return -errno;
 	return 0;
 }
@@ -67,8 +78,8 @@ int events__read(const struct events *events, uint64_t *sum)
 	uint64_t value;
 
 	*sum = 0;
-	for (int i = 0; i < events->count; i++) {
-		ssize_t got = read(events->fds[i], &value, sizeof(value));
+	for (int i = 0, count = events->count; i < count; i++) {
+		ssize_t got = read(event_at(events, i)->fd, &value, sizeof(value));
 
 		/* A thread that ended leaves its count to be read, and an end of file where it was in error. */
 		if (got < 0)
@@ -83,8 +94,8 @@ void events__close(struct events *events)
 {
 	/* The link owns the descriptor. */
 	for (int i = 0; i < events->count; i++)
-		bpf_link__destroy(events->links[i]);
-	free(events->links);
-	free(events->fds);
-	*events = (struct events){};
+		bpf_link__destroy(event_at(events, i)->link);
+	for (int chunk = 0; chunk < EVENTS_CHUNKS; chunk++)
+		free(events->chunks[chunk]);
+	memset(events, 0, sizeof(*events));
 }

@@ -6,7 +6,7 @@ bool check_failed;
 
 static const struct test *const files[] = {
 	/* These have threads, and are all that the thread sanitizer sees: it takes ten times as long. */
-	flow_tests, gate_tests, bursts_tests,
+	flow_tests, gate_tests, bursts_tests, events_tests,
 #ifndef __SANITIZE_THREAD__
 	histogram_tests, zerocopy_tests, quantity_tests, message_tests, pattern_tests, slices_tests, registry_tests,
 	call_decode_tests, counter_trial_tests, prototype_tests, ksyms_tests, shadow_tests, maps_tests,
