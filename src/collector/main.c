@@ -279,6 +279,8 @@ int main(int argc, char **argv)
 
 	stacks__free(collector.stacks);
 	sampler__close(collector.sampler);
+	for (int side = 0; side < SIDE_TARGETS; side++)
+		roster__free(&collector.rosters[side]);
 	probes__close(collector.probes);
 	sampling__destroy(collector.sampler_skel);
 	ksyms__free(collector.ksyms);

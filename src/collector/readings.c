@@ -65,11 +65,14 @@ static json_t *losses(const struct collector *collector)
 {
 	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
 	int err;
-	unsigned int unread = maps__unread(&err);
+	unsigned int unread = maps__unread(&err), lost = 0;
 
 	if (unread)
 		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
 	json_object_set_new(loss, "cells_unread", json_integer(unread));
+	for (int side = 0; side < SIDE_TARGETS; side++)
+		lost += collector->rosters[side].lost;
+	json_object_set_new(loss, "samples_threads_untimed", sampler__loss_json(collector->sampler, lost));
 	return loss;
 }
 

@@ -6,25 +6,23 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define ROSTER_MAX 1024
+#include "abi.h"
+
+/* As many as the map of watched processes holds; those that have ended keep their places. */
+#define ROSTER_MAX WATCHED_MAX
 
 struct roster {
-	pid_t pids[ROSTER_MAX];
+	pid_t *pids;
 	int count;
+	int capacity;
+	/* Those for which there was no room. */
+	unsigned int lost;
 	/* Its threads may come and go: no timer may wait for longer than such a thread lives. */
 	bool restless;
 };
 
-/* False when there is no room, or when it is there already. */
-static inline bool roster__add(struct roster *roster, pid_t pid)
-{
-	for (int i = 0; i < roster->count; i++)
-		if (roster->pids[i] == pid)
-			return false;
-	if (roster->count == ROSTER_MAX)
-		return false;
-	roster->pids[roster->count++] = pid;
-	return true;
-}
+/* False when it is there already, or when there is no room: then it is counted. */
+bool roster__add(struct roster *roster, pid_t pid);
+void roster__free(struct roster *roster);
 
 #endif

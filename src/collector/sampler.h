@@ -43,6 +43,8 @@ int sampler__disable(struct sampler *sampler);
 double sampler__scale(const struct sampler *sampler, enum side side);
 /* {"frequency_hz", "enabled_ns", "bursts", "events": [{name, unit, status, reason}]} */
 json_t *sampler__json(const struct sampler *sampler);
+/* {"count", "of"} of the threads that have no timer, `lost` processes among them; sampler may be NULL. */
+json_t *sampler__loss_json(const struct sampler *sampler, unsigned int lost);
 void sampler__close(struct sampler *sampler);
 
 #endif

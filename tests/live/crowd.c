@@ -8,6 +8,8 @@
  *            sleeps to the end; every receive waits for 2 ms and returns 1 byte
  *   connections  COUNT connections to itself, all open until the end; over each, twice 100 bytes one way;
  *            between the two rounds it says so and waits for a line; several processes share them
+ *   processes  COUNT children, which are there before the line: each sends 100 bytes over loopback; the last 100 of them then
+ *            spend 10 ms of CPU time in getppid(2)
  *   threads  COUNT threads, one after the other, each of which sends 1 byte over loopback and ends
  */
 #include <arpa/inet.h>
@@ -143,6 +145,57 @@ static void do_threads(long count)
 	}
 }
 
+#define BUSY 100
+
+static void spend_10_ms(void)
+{
+	struct timespec spent;
+
+	do {
+		for (int i = 0; i < 1000; i++)
+			syscall(SYS_getppid);
+		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+	} while (!spent.tv_sec && spent.tv_nsec < 10000000);
+}
+
+static int go_ends[2], told_ends[2], end_ends[2];
+
+static void make_processes(long count)
+{
+	char block[100] = {};
+
+	checked(pipe(go_ends), "pipe");
+	checked(pipe(told_ends), "pipe");
+	checked(pipe(end_ends), "pipe");
+	for (long i = 0; i < count; i++) {
+		if (checked(fork(), "fork"))
+			continue;
+		close(go_ends[1]);
+		close(end_ends[1]);
+		if (checked(read(go_ends[0], block, 1), "read") == 1) {
+			checked(send(near, block, sizeof(block), 0), "send");
+			if (i >= count - BUSY)
+				spend_10_ms();
+			checked(write(told_ends[1], block, 1), "write");
+		}
+		checked(read(end_ends[0], block, 1), "read");
+		_exit(0);
+	}
+	release = end_ends[1];
+}
+
+static void do_processes(long count)
+{
+	char block[4096];
+
+	for (long i = 0; i < count; i++)
+		checked(write(go_ends[1], block, 1), "write");
+	for (long left = 100 * count; left > 0;)
+		left -= checked(recv(far, block, sizeof(block), 0), "recv");
+	for (long i = 0; i < count; i++)
+		checked(read(told_ends[0], block, 1), "read");
+}
+
 /* A listener has 28,000 ports for its peers by default: each of its addresses as many. */
 static void connect_many(int *ends, long count)
 {
@@ -220,10 +273,13 @@ static void do_connections(long count)
 static const struct {
 	const char *name;
 	void (*run)(long count);
+	/* Before the line. */
+	void (*prepare)(long count);
 } works[] = {
-	{ "closed", do_closed },
-	{ "connections", do_connections },
-	{ "threads", do_threads },
+	{ "closed", do_closed, NULL },
+	{ "connections", do_connections, NULL },
+	{ "processes", do_processes, make_processes },
+	{ "threads", do_threads, NULL },
 };
 
 int main(int argc, char **argv)
@@ -234,6 +290,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(works) / sizeof(*works); i++) {
 		if (strcmp(works[i].name, argv[1]))
 			continue;
+		if (works[i].prepare)
+			works[i].prepare(atol(argv[2]));
 		if (getchar() == EOF)
 			return 0;
 		works[i].run(atol(argv[2]));

@@ -1,6 +1,7 @@
 """Programs with many calls, threads, processes and connections: nothing is forgotten without a count."""
 
 import time
+from pathlib import Path
 
 import pytest
 from copyscope import paths
@@ -80,3 +81,31 @@ def test_connections_that_find_no_place_are_counted() -> None:
     assert sum(row["bytes"] for row in volume if row["direction"] == "send") == 500_000
     assert len(told) == 4000
     assert loss["watch_socket_map_full"] == 10_000 - 4000
+
+
+def test_every_process_is_watched_and_sampled() -> None:
+    """Three thousand that are there before; the last hundred of them spend 10 ms each, all in the kernel."""
+    count = 3000
+    with crowd("processes", count) as made:
+        children = Path(f"/proc/{made.pid}/task/{made.pid}/children")
+        deadline = time.monotonic() + 20 * SLOW
+        while len(pids := children.read_text().split()) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with watching(made.pid) as collector:
+            for pid in pids:
+                collector.ask(f"target target {pid}", "target")
+            collector.ask("symbols", "symbols", 30 * SLOW)
+            collector.ask("open sampler", "opened", 60 * SLOW)
+            made.begin()
+            made.wait()
+            collector.ask("close", "closed", 60 * SLOW)
+            volume = collector.ask("volume", "volume")
+            report = collector.ask("report", "report", 60 * SLOW)
+    (sent,) = (row for row in volume["volume"] if row["direction"] == "send")
+    assert len(volume["processes"]) == count + 1
+    assert (sent["calls"], sent["bytes"]) == (count, 100 * count)
+    sampled = sum(row["samples"] for row in report["samples"] if row["side"] == "target")
+    assert sampled > 20  # of a second at 199 Hz
+    assert report["loss"]["watch_process_map_full"] == 0
+    assert report["loss"]["samples_threads_untimed"] == {"count": 0, "of": count + 1}
