@@ -106,11 +106,11 @@ check-pure-%:
 fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lines, records and experiments: FUZZ=N (no root)
 	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) -q tests/pure/test_fuzz.py
 
-check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves ## Live tests on this kernel (root)
+check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on this kernel (root)
 	$(Q)$(PYTEST) -q tests/live
 
 # The guests see this tree read-only, so everything must be built before.
-check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
+check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
 deps-compilers:
@@ -144,6 +144,9 @@ $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.
 
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
+
+$(OUTPUT)/tests/refusing.so: tests/live/refusing.c | $(OUTPUT)/tests
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -ldl
 
 $(OUTPUT)/hook_kinds.bpf.o: tests/bench/hook_kinds.bpf.c $(VMLINUX_H)
 	$(Q)$(CLANG) $(BPF_FLAGS) -I$(dir $(VMLINUX_H)) -c $< -o $@

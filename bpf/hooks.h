@@ -13,7 +13,7 @@
  *                       sys_exit where it counts as well. The row that begins a call comes first
  *             COUNTER   one of two that count all calls in place of sys_exit, where that costs less (probes.c)
  *             OPTIONAL  without it a column is missing, and says so
- *             FALLBACK  used only where the row before it is absent
+ *             FALLBACK  used only where the row before it is absent, or refused when it is loaded or attached
  *
  * Which kernel has which tracepoint was read from BTF, never from a version number:
  * sock_send_length and sock_recv_length came with 6.3 (commit 6e6eda44b939), tcp_sendmsg_locked is in 6.16 and not in 6.12,

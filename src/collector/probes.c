@@ -90,13 +90,10 @@ static void find_refused(struct probes *probes)
 	if (!err)
 		drop(probes);
 	for (int i = 0; err && i < HOOK_CNT; i++) {
-		struct hook *hook = &probes->hooks[i];
-		int refused = hook->state == STATE_READY ? load(probes, i, FUNCTIONS_NONE) : 0;
+		int refused = probes->hooks[i].state == STATE_READY ? load(probes, i, FUNCTIONS_NONE) : 0;
 
-		if (!refused)
-			continue;
-		hook->state = STATE_REFUSED;
-		snprintf(hook->reason, sizeof(hook->reason), "load: %s", attach__why(refused));
+		if (refused)
+			tracepoints__refuse(probes->hooks, i, "load", refused);
 	}
 	if (load(probes, NOTHING, FUNCTIONS_READ_COST))
 		functions__refuse_read_cost(probes->functions);
@@ -128,7 +125,7 @@ static int load_what_attaches(struct probes *probes)
 {
 	int err = load_what_works(probes);
 
-	while (!err && functions__try(probes->functions, probes->skel)) {
+	while (!err && (tracepoints__try(probes->hooks, probes->skel) || functions__try(probes->functions, probes->skel))) {
 		drop(probes);
 		err = load_what_works(probes);
 	}

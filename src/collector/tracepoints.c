@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "tracepoints.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +50,22 @@ bool tracepoints__works(const struct hook *hook)
 	return hook->state == STATE_READY || hook->state == STATE_ATTACHED;
 }
 
-/* A FALLBACK row is wanted only where the row before it is missing. */
+static bool has_fallback(enum hook_id id)
+{
+	return id + 1 < HOOK_CNT && hook_rows[id + 1].need == FALLBACK;
+}
+
+void tracepoints__refuse(struct hook hooks[HOOK_CNT], enum hook_id id, const char *doing, int err)
+{
+	struct hook *hook = &hooks[id];
+
+	hook->state = STATE_REFUSED;
+	snprintf(hook->reason, sizeof(hook->reason), "%s: %s", doing, attach__why(err));
+	if (has_fallback(id) && hooks[id + 1].state == STATE_UNUSED)
+		hooks[id + 1].state = STATE_READY;
+}
+
+/* A FALLBACK row is wanted only where the row before it is missing, or refused (tracepoints__refuse()). */
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched)
 {
 	for (int i = 0; i < HOOK_CNT; i++) {
@@ -68,19 +84,17 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 			snprintf(hook->reason, sizeof(hook->reason), "%s", NO_BTF);
 			continue;
 		}
-		if (row->need == FALLBACK && hooks[i - 1].state == STATE_READY) {
+		snprintf(type, sizeof(type), "btf_trace_%s", row->tracepoint);
+		if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) <= 0) {
+			hook->state = STATE_MISSING;
+			snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
+		} else if (row->need == FALLBACK && hooks[i - 1].state == STATE_READY) {
 			hook->state = STATE_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "%s is better and present",
 				 hook_rows[i - 1].tracepoint);
-			continue;
-		}
-		snprintf(type, sizeof(type), "btf_trace_%s", row->tracepoint);
-		if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) > 0) {
+		} else {
 			hook->state = STATE_READY;
-			continue;
 		}
-		hook->state = STATE_MISSING;
-		snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
 	}
 }
 
@@ -91,4 +105,22 @@ bool tracepoints__is_instrument(const char *name, bool watched)
 	for (int i = 0; i < HOOK_CNT && !found; i++)
 		found = !strcmp(hook_rows[i].instrument, name) && (watched || !watch__owns(name));
 	return found;
+}
+
+bool tracepoints__try(struct hook hooks[HOOK_CNT], struct copyscope *skel)
+{
+	bool refused = false;
+
+	for (int i = 0; i < HOOK_CNT; i++) {
+		struct bpf_link *link;
+
+		if (hooks[i].state != STATE_READY || !has_fallback(i))
+			continue;
+		link = bpf_program__attach(tracepoints__program(skel, i));
+		if (!link)
+			tracepoints__refuse(hooks, i, "attach", -errno);
+		refused |= !link;
+		bpf_link__destroy(link);
+	}
+	return refused;
 }

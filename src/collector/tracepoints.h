@@ -40,6 +40,10 @@ struct hook {
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched);
 /* Whether there is such an instrument in a run of our own traffic, or in one that watches. */
 bool tracepoints__is_instrument(const char *name, bool watched);
+/* The kernel does not take it: its fallback is READY from here on, if it is there. */
+void tracepoints__refuse(struct hook hooks[HOOK_CNT], enum hook_id id, const char *doing, int err);
+/* Attaches once what has a fallback: whether any of it was refused, so that all must be loaded anew. */
+bool tracepoints__try(struct hook hooks[HOOK_CNT], struct copyscope *skel);
 /* It can be attached, as far as is known. */
 bool tracepoints__works(const struct hook *hook);
 struct bpf_program *tracepoints__program(struct copyscope *skel, enum hook_id id);

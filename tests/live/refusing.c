@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * refusing.c - a kernel that refuses one BPF program, for whoever runs with it in LD_PRELOAD.
+ *
+ * REFUSE_LOAD=NAME: to load it. REFUSE_ATTACH=NAME: to attach it. Names as bpf(2) is told them, so at most 15 bytes.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/bpf.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+static int is_named(const union bpf_attr *attr, const char *variable)
+{
+	const char *name = getenv(variable);
+
+	return name && !strncmp(attr->prog_name, name, BPF_OBJ_NAME_LEN);
+}
+
+static int is_refused(int cmd, const union bpf_attr *attr)
+{
+	int fd;
+
+	if (cmd == BPF_PROG_LOAD)
+		return is_named(attr, "REFUSE_LOAD");
+	if (cmd != BPF_RAW_TRACEPOINT_OPEN && cmd != BPF_LINK_CREATE)
+		return 0;
+	fd = cmd == BPF_LINK_CREATE ? (int)attr->link_create.prog_fd : (int)attr->raw_tracepoint.prog_fd;
+	if (getenv("REFUSE_ATTACH")) {
+		struct bpf_prog_info info = {};
+		union bpf_attr ask = { .info = { .bpf_fd = fd, .info_len = sizeof(info), .info = (unsigned long)&info } };
+		long (*real)(long, ...) = dlsym(RTLD_NEXT, "syscall");
+
+		if (!real(SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &ask, sizeof(ask)))
+			return !strncmp(info.name, getenv("REFUSE_ATTACH"), BPF_OBJ_NAME_LEN);
+	}
+	return 0;
+}
+
+long syscall(long number, ...)
+{
+	long (*real)(long, ...) = dlsym(RTLD_NEXT, "syscall");
+	long arguments[6];
+	va_list list;
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		arguments[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_bpf && is_refused(arguments[0], (const union bpf_attr *)arguments[1])) {
+		errno = EACCES;
+		return -1;
+	}
+	return real(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
+}
