@@ -13,6 +13,7 @@
 #include "lines.h"
 #include "message.h"
 #include "names.h"
+#include "privileges.h"
 #include "probes.h"
 #include "readings.h"
 #include "sampler.h"
@@ -70,6 +71,9 @@ static int do_symbols(struct collector *collector, const char *arguments)
 	err = ksyms__bound_programs(collector->ksyms);
 	if (err)
 		complain("symbols", "the lengths of BPF programs: %s", strerror(-err));
+	err = privileges__drop(true);
+	if (err)
+		return refuse("symbols", strerror(-err));
 	return say(json_pack("{s:s, s:i}", "event", "symbols", "count", ksyms__count(collector->ksyms)));
 }
 

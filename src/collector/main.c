@@ -22,6 +22,7 @@
 #include "ksyms.h"
 #include "message.h"
 #include "names.h"
+#include "privileges.h"
 #include "probes.h"
 #include "sampler.h"
 #include "stacks.h"
@@ -241,6 +242,15 @@ static unsigned int sockets_that_fit(void)
 	return SOCKETS_MAX;
 }
 
+static int serve(struct collector *collector)
+{
+	int err = privileges__drop(false);
+
+	if (err)
+		complain("capabilities", "%s", strerror(-err));
+	return err ?: commands__serve(collector);
+}
+
 int main(int argc, char **argv)
 {
 	const struct watch *watch = &env.watch;
@@ -275,7 +285,7 @@ int main(int argc, char **argv)
 			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");
 	else
 		err = env.load ? commands__load(&collector) :
-		      env.probe ? commands__probe(&collector) : commands__serve(&collector);
+		      env.probe ? commands__probe(&collector) : serve(&collector);
 
 	stacks__free(collector.stacks);
 	sampler__close(collector.sampler);

@@ -1,4 +1,4 @@
-"""A hook that the kernel refuses, by its verifier or when it is attached: the one that stands in for it counts."""
+"""A hook that the kernel refuses, loaded or attached: the one that stands in for it counts."""
 
 import pytest
 from copyscope import paths
