@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "sampler.h"
 
-#include <dirent.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include <bpf/libbpf.h>
 #include <sampling.skel.h>
@@ -17,6 +14,7 @@
 #include "names.h"
 #include "pmu.h"
 #include "slices.h"
+#include "thread_timers.h"
 #include "timer_rate.h"
 #include "watch.h"
 
@@ -30,8 +28,6 @@
 #define BURST_HZ 10000
 #define OTHER_SHARE 2
 #define SHORT_SLICE_NS 100000
-/* Hooks come and go meanwhile, and what is read of /proc. */
-#define FILES_OF_OTHERS 512
 
 static const struct {
 	__u32 type;
@@ -48,10 +44,7 @@ struct sampler {
 	__u64 periods_ns[SIDES];
 	struct events timers[SIDES];
 	struct events counters;
-	int timers_max;
-	/* Threads of the targets that were found, and those of them that could not have a timer. */
-	unsigned int threads;
-	unsigned int untimed;
+	struct thread_timers threads;
 	struct bursts *bursts;
 	volatile __u32 *others_sampled;
 	bool works[SAMPLE_CNT];
@@ -107,56 +100,6 @@ static int open_counters(struct sampler *sampler, struct sampling *skel, int eve
 	return 0;
 }
 
-/* Two files for each timer: the event and its link. */
-static int timers_that_fit(void)
-{
-	struct rlimit files;
-
-	if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur == RLIM_INFINITY)
-		return INT_MAX;
-	return files.rlim_cur > FILES_OF_OTHERS ? (files.rlim_cur - FILES_OF_OTHERS) / 2 : 0;
-}
-
-/* Threads that cannot have a timer are counted: the others' samples are not all. */
-static int open_thread_timer(struct sampler *sampler, struct events *timers, struct sampling *skel,
-			     struct perf_event_attr attr, pid_t tid)
-{
-	int err = timers->count < sampler->timers_max ?
-		  events__add(timers, attr, skel->progs.on_cpu_clock, tid, -1) : -EMFILE;
-
-	if (err == -ESRCH) /* it has ended meanwhile */
-		return 0;
-	sampler->threads++;
-	if (err != -EMFILE && err != -ENFILE && err != -ENOMEM)
-		return err;
-	sampler->untimed++;
-	return 0;
-}
-
-static int open_thread_timers(struct sampler *sampler, struct events *timers, struct sampling *skel,
-			      struct perf_event_attr attr, pid_t pid)
-{
-	char path[32];
-	struct dirent *entry;
-	DIR *tasks;
-	int err = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	tasks = opendir(path);
-	if (!tasks) /* it has ended meanwhile */
-		return errno == ENOENT ? 0 : -errno;
-	/* Threads that they start later are sampled as well. */
-	attr.inherit = 1;
-	while (!err && (entry = readdir(tasks))) {
-		pid_t tid = atoi(entry->d_name);
-
-		if (tid > 0)
-			err = open_thread_timer(sampler, timers, skel, attr, tid);
-	}
-	closedir(tasks);
-	return err;
-}
-
 /* A side is as restless as its least restless process: that one does most of the work. */
 static unsigned int timer_hz(const struct roster *roster, unsigned int frequency_hz, unsigned int burst_hz)
 {
@@ -198,7 +141,8 @@ static int open_timers(struct sampler *sampler, struct sampling *skel, const str
 	for (int i = 0; i < SIDE_TARGETS && !err; i++) {
 		attr.sample_period = sampler->periods_ns[i];
 		for (int n = 0; n < rosters[i].count && !err; n++)
-			err = open_thread_timers(sampler, &sampler->timers[i], skel, attr, rosters[i].pids[n]);
+			err = thread_timers__open(&sampler->threads, &sampler->timers[i], skel->progs.on_cpu_clock,
+						  attr, rosters[i].pids[n]);
 	}
 	attr.sample_period = sampler->periods_ns[SIDE_OTHER];
 	for (int cpu = 0; cpu < cpus && !err; cpu++) {
@@ -243,7 +187,6 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	if (!sampler)
 		return -ENOMEM;
 	sampler->frequency_hz = frequency_hz;
-	sampler->timers_max = timers_that_fit();
 	sampler->others_sampled = others_sampled;
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
@@ -280,7 +223,7 @@ int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid)
 	/* Counters are open on every CPU and see it already. */
 	if (!sampler->bursts)
 		return 0;
-	return open_thread_timers(sampler, &sampler->timers[SIDE_SENDER], skel, attr, pid);
+	return thread_timers__open(&sampler->threads, &sampler->timers[SIDE_SENDER], skel->progs.on_cpu_clock, attr, pid);
 }
 
 int sampler__enable(struct sampler *sampler, bool counted)
@@ -327,9 +270,9 @@ json_t *sampler__json(const struct sampler *sampler)
 
 json_t *sampler__loss_json(const struct sampler *sampler, unsigned int lost)
 {
-	unsigned int threads = sampler ? sampler->threads : 0, untimed = sampler ? sampler->untimed : 0;
+	struct thread_timers none = {}, timers = sampler ? sampler->threads : none;
 
-	return json_pack("{s:I, s:I}", "count", (json_int_t)untimed + lost, "of", (json_int_t)threads + lost);
+	return json_pack("{s:I, s:I}", "count", (json_int_t)timers.missing + lost, "of", (json_int_t)timers.threads + lost);
 }
 
 void sampler__close(struct sampler *sampler)
