@@ -2,7 +2,9 @@
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from copyscope import paths
 from copyscope.child import Child
@@ -27,6 +29,15 @@ class Crowd:
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
+
+    def children(self, count: int) -> list[int]:
+        """Its children, when so many are there."""
+        listing = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        deadline = time.monotonic() + 20 * SLOW
+        while len(pids := listing.read_text().split()) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return [int(pid) for pid in pids]
 
     def wait(self) -> None:
         assert self.process.stdout is not None

@@ -1,7 +1,6 @@
 """Programs with many calls, threads, processes and connections: nothing is forgotten without a count."""
 
 import time
-from pathlib import Path
 
 import pytest
 from copyscope import paths
@@ -87,11 +86,7 @@ def test_every_process_is_watched_and_sampled() -> None:
     """Three thousand that are there before; the last hundred of them spend 10 ms each, all in the kernel."""
     count = 3000
     with crowd("processes", count) as made:
-        children = Path(f"/proc/{made.pid}/task/{made.pid}/children")
-        deadline = time.monotonic() + 20 * SLOW
-        while len(pids := children.read_text().split()) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        pids = made.children(count)
         with watching(made.pid) as collector:
             for pid in pids:
                 collector.ask(f"target target {pid}", "target")
