@@ -24,8 +24,10 @@ sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
 
 from bench_docs import filled  # noqa: E402
 from bench_table import document, runs_of  # noqa: E402
+from copyscope.build import git  # noqa: E402
 from copyscope.errors import RunError, UsageError  # noqa: E402
 from copyscope.machine_cpu import read_cpu_model, read_hypervisor  # noqa: E402
+from copyscope.tool_versions import parse_version  # noqa: E402
 from ticker import Ticker  # noqa: E402
 
 # What each takes here with ten blocks (`used_s` of its result), of 20 minutes that are allowed. Half of hooks
@@ -42,6 +44,7 @@ PLANNED_S = {
 NAMES = tuple(PLANNED_S)
 RESULTS = ROOT / "results" / "bench"
 SEED = 20261120
+PEERS = ("perf", "bpftrace", "iperf3", "wrk")
 
 
 def main(argv: list[str]) -> int:
@@ -86,6 +89,21 @@ def main(argv: list[str]) -> int:
     return int(failed)
 
 
+def peers() -> dict[str, str | None]:
+    """The versions of what ours is compared with; None: not installed."""
+    found: dict[str, str | None] = {}
+    for name in PEERS:
+        try:
+            done = subprocess.run(
+                [name, "--version"], capture_output=True, text=True, check=False, timeout=10
+            )
+        except OSError:
+            found[name] = None
+        else:
+            found[name] = parse_version(done.stdout or done.stderr)
+    return found
+
+
 def next_seed(name: str) -> int:
     """Another order than that of the run before: what is due to one order is not to be found twice."""
     path = RESULTS / f"{name}.json"
@@ -107,7 +125,13 @@ def measure(name: str, seed: int, cpus: list[str]) -> bool:
             ticker.say(f"FAILED: {error}")
             return False
         ticker.say(f"done, planned {PLANNED_S[name]} s, used")
-        about = {"machine": machine(), "started": started, "git": commit(), "used_s": round(ticker.used_s, 1)}
+        about = {
+            "machine": machine(),
+            "peers": peers(),
+            "started": started,
+            "git": commit(),
+            "used_s": round(ticker.used_s, 1),
+        }
     keep(name, about | {"seed": seed, "comparisons": comparisons, "raw": raw})
     return True
 
@@ -153,18 +177,11 @@ def machine() -> dict[str, Any]:
 
 def commit() -> str | None:
     """The commit that was measured, and whether there is more than it; None where this tree is no clone."""
-    found = git("rev-parse", "--short", "HEAD")
+    found = git(ROOT, "rev-parse", "--short", "HEAD")
     # the results of the benchmarks before this one, and what is made of them, are not what is measured
     made = (":!results", ":!README.md", ":!docs")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *made)
+    changed = git(ROOT, "status", "--porcelain", "--untracked-files=no", "--", ".", *made)
     return f"{found} and changes" if found and changed else found
-
-
-def git(*argv: str) -> str | None:
-    # as root in a user's tree git refuses, unless it is told that this is meant
-    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *argv]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 if __name__ == "__main__":

@@ -31,7 +31,20 @@ OBSERVER = (
     ("ours_calls", "the timing of system calls"),
     ("bpftrace_calls", "bpftrace, the same calls"),
     ("perf_trace", "`perf trace -s`"),
+    ("perf_trace_bpf", "`perf trace -s --bpf-summary`"),
 )
+# Which program a row of a table asks; its version stands beside it where the results have it.
+PROGRAM_OF = {
+    "perf_record": "perf",
+    "perf_trace": "perf",
+    "perf_trace_bpf": "perf",
+    "bpftrace_profile": "bpftrace",
+    "bpftrace_calls": "bpftrace",
+    "iperf3": "iperf3",
+    "iperf3_sendfile": "iperf3",
+}
+# Newer than the results that have no row of it.
+ONLY_WHERE_MEASURED = {"perf_trace_bpf"}
 
 
 def filled(text: str, runs: Runs) -> str:
@@ -65,7 +78,8 @@ def traffic(runs: Runs) -> list[str]:
                         else NONE
                     )
                 cells.append("<br>".join(lines))
-            text.append(row(label, connections, *cells, f"{goal:g}" if goal else None))
+            named = label + versions(peer, runs["traffic"])
+            text.append(row(named, connections, *cells, f"{goal:g}" if goal else None))
     return text
 
 
@@ -73,6 +87,9 @@ def observer(runs: Runs) -> list[str]:
     sizes = sorted({made["factors"]["size_bytes"] for made in runs["observer"][0]["comparisons"]})
     text = head("goodput lost to", *map(size, sizes), "goal, at most")
     for name, label in OBSERVER:
+        known = {made["ours"] for run in runs["observer"] for made in run["comparisons"]}
+        if name in ONLY_WHERE_MEASURED - known:
+            continue
         cells, goals = [], []
         for size_bytes in sizes:
             lines = []
@@ -83,7 +100,7 @@ def observer(runs: Runs) -> list[str]:
             cells.append("<br>".join(lines))
             goal = OBSERVER_GOALS.get(size_bytes) if name in OURS_WATCHING else None
             goals += [f"{100 * (1 - goal):.0f} %"] if goal else []
-        text.append(row(label, *cells, ", ".join(goals)))
+        text.append(row(label + versions(name, runs["observer"]), *cells, ", ".join(goals)))
     for name, label in OBSERVER:
         cells = [
             "<br>".join(times_less(run, name, size_bytes) for run in runs["observer"]) for size_bytes in sizes
@@ -91,6 +108,13 @@ def observer(runs: Runs) -> list[str]:
         if name in SAME_INFORMATION:
             text.append(row(f"{label}: times less than the best peer", *cells, f"at least {TIMES_LESS}"))
     return text
+
+
+def versions(name: str, runs: list[Result]) -> str:
+    """` (6.1.172)`: of the peer that a row asks, in this run and where it was another in the earlier one."""
+    found = [run.get("peers", {}).get(PROGRAM_OF.get(name, "")) for run in runs]
+    known = list(dict.fromkeys(version for version in found if version))
+    return f" ({', '.join(known)})" if known else ""
 
 
 def times_less(run: Result, name: str, size_bytes: int) -> str:

@@ -95,6 +95,8 @@ def observers(stage: Stage) -> dict[str, tuple[Observer, int]]:
     record = ["perf", "record", "-a", "-g", "-F", FREQUENCY, "-e", "cpu-clock", "-o", "perf.data"]
     traced = f"{stage.sender.pid},{stage.receiver.pid}"
     trace = ["perf", "trace", "-s", "-p", traced, "-o", "trace.txt"]
+    # perf 6.16 and newer add up in BPF what older ones send to user space call by call; of the whole machine.
+    summed = ["perf", "trace", "-a", "-s", "--bpf-summary", "-o", "trace.txt"]
     collector = stage.collector
     return {
         # What the segments of a ledger have attached, those of the system calls, and those of the bytes.
@@ -109,6 +111,8 @@ def observers(stage: Stage) -> dict[str, tuple[Observer, int]]:
         "perf_record": (program("perf record", record), 1),
         "bpftrace_profile": (bpftrace("profile.bt"), 1),
         "perf_trace": (program("perf trace", trace), 1),
+        # Where perf has no such option it ends at once, and its row says so.
+        "perf_trace_bpf": (program("perf trace --bpf-summary", summed), 1),
         "bpftrace_calls": (bpftrace("calls.bt"), 1),
     }
 

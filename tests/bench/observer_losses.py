@@ -8,7 +8,7 @@ from typing import Any
 # Ours, and the peers that give the same information.
 SAME_INFORMATION = {
     "ours": ("perf_record", "bpftrace_profile"),
-    "ours_calls": ("perf_trace", "bpftrace_calls"),
+    "ours_calls": ("perf_trace", "perf_trace_bpf", "bpftrace_calls"),
 }
 # Ours is to lose so many times less.
 TIMES_LESS = 3

@@ -1,12 +1,16 @@
 """The second opinion on this kernel: exact quantities are equal, whoever counts them."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from copyscope import paths
+from copyscope.watch import processes
 from profiling import SLOW, is_root
+from programs import missing
 from test_functions import why_not
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
@@ -40,3 +44,24 @@ def test_a_fixed_count_is_refused() -> None:
     argv = [*CROSSCHECK, "--impl", "one_copy", "--messages", "5"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_tool_of_root_outlives_it(number: signal.Signals) -> None:
+    if missing("bpftrace") is not None:
+        pytest.skip("needs bpftrace: tools/deps.sh test")
+    quiet = subprocess.DEVNULL
+    run = subprocess.Popen([*CROSSCHECK, "--impl", "one_copy", "--duration", "1"], stdout=quiet, stderr=quiet)
+    deadline = time.monotonic() + 60 * SLOW
+    tool: int | None = None
+    while tool is None:
+        assert run.poll() is None and time.monotonic() < deadline, "bpftrace was not started"
+        found = (p for p in processes.all_processes() if p.parent == run.pid and p.comm == "bpftrace")
+        tool = next((process.pid for process in found), None)
+        time.sleep(0.02)
+    run.send_signal(number)
+    run.wait(20 * SLOW)
+    deadline = time.monotonic() + 5 * SLOW
+    while processes.is_alive(tool):
+        assert time.monotonic() < deadline, "it goes on"
+        time.sleep(0.02)

@@ -10,7 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
 
 from bench import NAMES, PLANNED_S, RESULTS, ROOT
-from bench_docs import BLOCK, BLOCKS, filled
+from bench_docs import BLOCK, BLOCKS, filled, observer
 from bench_table import document, runs_of
 
 
@@ -54,3 +54,27 @@ def test_the_table_of_results_is_that_of_the_results() -> None:
 def test_all_raw_results_are_json() -> None:
     for path in RESULTS.rglob("*.json"):
         assert json.loads(path.read_text(encoding="utf-8"))["machine"]
+
+
+def test_newer_peers_and_their_versions_stand_in_the_table() -> None:
+    """A result without versions, and without the newer mode of perf, makes the table that it made before."""
+    made = [
+        {"ours": name, "peer": "off", "quantity": "gbps", "factors": {"size_bytes": 64}, "ratio": ratio}
+        | {"low": ratio - 0.01, "high": ratio + 0.01, "ours_median": ratio, "peer_median": 1.0, "pairs": 30}
+        for name, ratio in (
+            ("ours", 0.99),
+            ("ours_calls", 0.95),
+            ("perf_trace", 0.05),
+            ("perf_trace_bpf", 0.7),
+        )
+    ]
+    old = {"comparisons": made[:3], "raw": []}
+    new = {"comparisons": made, "raw": [], "peers": {"perf": "6.16.3", "bpftrace": None}}
+    before = "\n".join(observer({"observer": [old]}))
+    assert "| `perf trace -s` | 95.0 %" in before and "--bpf-summary" not in before
+    after = "\n".join(observer({"observer": [new, old]}))
+    assert "| `perf trace -s` (6.16.3) | 95.0 %" in after
+    assert "| `perf trace -s --bpf-summary` (6.16.3) | 30.0 % (29.0 to 31.0)<br>not measured |" in after
+    assert "| bpftrace, the same calls |" in after
+    # It is the best peer with the same information: 30 % against 5 %.
+    assert "the timing of system calls: times less than the best peer | 6.0 (at least 4.8)" in after

@@ -41,7 +41,14 @@ def build_if_stale() -> None:
 
 
 def git_revision(tree: Path = paths.ROOT) -> tuple[str | None, bool | None]:
-    """(commit, whether the tree differs from it); (None, None) outside a repository or without git.
+    """(commit, whether the tree differs from it); (None, None) outside a repository or without git."""
+    commit = git(tree, "rev-parse", "--short=12", "HEAD")
+    changed = None if commit is None else git(tree, "status", "--porcelain", "-uno")
+    return (None, None) if commit is None or changed is None else (commit, bool(changed))
+
+
+def git(tree: Path, *question: str) -> str | None:
+    """What git answers; None where it cannot.
 
     As the owner of the tree, who may have git run programs, and without those, and without writing its index.
     """
@@ -49,21 +56,11 @@ def git_revision(tree: Path = paths.ROOT) -> tuple[str | None, bool | None]:
     as_owner = [] if owner is None else owner.argv()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0"} | ({} if owner is None else environment_of(owner))
-    git = [*as_owner, "git", "-C", str(tree), "-c", f"safe.directory={tree}", "-c", "core.fsmonitor="]
-    answers = []
-    for question in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "-uno")):
-        try:
-            done = subprocess.run(
-                [*git, *question],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                env=environment,
-            )
-        except OSError:
-            return None, None
-        if done.returncode != 0:
-            return None, None
-        answers.append(done.stdout.strip())
-    return answers[0], bool(answers[1])
+    asked = [*as_owner, "git", "-C", str(tree), "-c", f"safe.directory={tree}", "-c", "core.fsmonitor="]
+    try:
+        done = subprocess.run(
+            [*asked, *question], capture_output=True, text=True, check=False, env=environment
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
