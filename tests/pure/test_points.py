@@ -162,6 +162,16 @@ def test_rows_add_up_over_repeats_and_a_row_unseen_is_zero() -> None:
     assert lock.samples == 3
 
 
+def test_no_work_on_the_time_of_others_is_none_and_not_unknown() -> None:
+    """Seen in one repeat of three: half of the repeats have less, so the median is 0."""
+    runs = [derived(repeat=r) for r in range(3)]
+    for run in runs[1:]:
+        run["stages"] = [row for row in run["stages"] if row["side"] != "other"]
+        run["sides"]["other"] |= {"samples": 0, "cpu_ns": 0}
+    found = points.account_estimates(Point({}, tuple(runs)))["softirq", "other", "softirq"]
+    assert (found.value, found.samples) == (0.0, 3)
+
+
 def test_a_side_that_was_not_sampled_has_no_rows() -> None:
     found = points.account_estimates(Point({}, (derived(died=("collector",)),)))
     assert {side for _, side, _ in found} == set()

@@ -120,10 +120,13 @@ def _median(readings: Sequence[Reading], otherwise: str) -> Estimate | Missing:
 def account_estimates(point: Point) -> dict[RowKey, Estimate]:
     """(account or stage, side, context) -> ns per KiB delivered, over the repeats that sampled that side.
 
-    A row that a repeat does not have is 0 there: its side was sampled, and nothing of it was seen.
+    A row that a repeat does not have is 0 there: its side was sampled, and nothing of it was seen. Work on
+    the time of others was looked for wherever anything was sampled.
     """
     tables = [row_costs(record) for record in point.records]
     sampled = [{side for side, row in record["sides"].items() if row["samples"]} for record in point.records]
+    for sides in filter(None, sampled):
+        sides.add("other")
     found = {}
     for key in sorted({key for table in tables for key in table if any(key[1] in s for s in sampled)}):
         values = [
