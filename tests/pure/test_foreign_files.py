@@ -11,20 +11,24 @@ from pathlib import Path
 import pytest
 from builders.sweep import store, sweep
 from builders.watched import watched_record
-from copyscope import ledger, paths, record, regular_file, results
+from copyscope import ledger, paths, record, regular_file, results, sheet
 from copyscope.claims import FILE as CLAIMS
+from copyscope.claims import as_json, judge_one
 from copyscope.claims import read as read_claims
 from copyscope.commands.watch import beginning, read_crossovers
 from copyscope.errors import UsageError
 from copyscope.escaping import for_csv, for_html, one_line, visible
 from copyscope.experiment import load as load_experiment
+from copyscope.render.claims import render as render_claims
 from copyscope.render.export import as_csv
 from copyscope.render.live import LiveView
+from copyscope.render.plots.draw import Subject, draw
 from copyscope.render.progress import Steps
 from copyscope.render.report import html, markdown
 from copyscope.render.report.blocks import Block, Code, Heading, Paragraph, Table
 from copyscope.render.terminal import make_console
 from copyscope.render.watch import render
+from copyscope.study import caption
 from copyscope.watch.target import Target
 
 EVIL = "e\x1b[2J\x1b]0;t\x07\r\nforged: valid\u202e[red]:smile:\udcff\x9b1m\x00<b>"
@@ -214,6 +218,25 @@ def test_a_report_of_foreign_records() -> None:
     assert table.splitlines()[0] == "'=cmd,n,x"
     assert table.splitlines()[1].startswith("'=1+1,-1,")
     harmless(table)
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_a_plot_of_foreign_records() -> None:
+    made = sweep(impls=("one_copy", "zero_copy"), sizes=(4096,), threads=(1,), repeats=2)
+    for one in made:
+        one["machine"] |= {
+            "hostname": EVIL,
+            "cpu_model": EVIL + "$\\frac{$",
+            "kernel": EVIL,
+            "hypervisor": EVIL,
+        }
+    rows = sheet.fill(made)
+    drawn = draw("goodput", Subject(rows, [], caption(made, rows)))
+    assert drawn.svg.startswith(b"<?xml")
+    shown = io.StringIO()
+    judged = [judge_one(claim, made) for claim in read_claims()]
+    render_claims(as_json(judged, made), verbose=True, console=make_console(shown))
+    harmless(shown.getvalue())
 
 
 def test_the_advice_survives_foreign_crossovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from copyscope.escaping import visible
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -33,4 +34,5 @@ def render(made: Mapping[str, Any], *, verbose: bool, console: Console) -> None:
         table.add_section()
     console.print(table)
     tally = ", ".join(f"{count} {verdict}" for verdict, count in made["tally"].items())
-    console.print(f"{tally}; {made['valid_runs']} valid runs of {made['machine'].get('hostname', '?')}")
+    host = made["machine"].get("hostname", "?")
+    console.print(visible(f"{tally}; {made['valid_runs']} valid runs of {host}"))

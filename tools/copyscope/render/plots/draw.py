@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from copyscope import paths
 from copyscope.errors import RunError
+from copyscope.escaping import visible
 from copyscope.points import Missing
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.saved_copy import Waterfall
@@ -153,6 +154,15 @@ def figure_of(name: str, subject: Subject) -> Figure:
     return figure
 
 
+def harmless(figure: Figure) -> None:
+    """What a record calls itself is drawn as letters, whatever it holds."""
+    from matplotlib.text import Text  # noqa: PLC0415
+
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and (shown := visible(text.get_text(), lines=True)) != text.get_text():
+            text.set_text(shown)
+
+
 def draw(name: str, subject: Subject) -> Drawing:
     """One plot as SVG and PNG without dates."""
     figure = figure_of(name, subject)
@@ -164,6 +174,7 @@ def draw(name: str, subject: Subject) -> Drawing:
     from copyscope.render.plots.style import look  # noqa: PLC0415 (imports matplotlib)
 
     with look():
+        harmless(figure)
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         return Drawing(svg.getvalue(), _png(figure))
 

@@ -65,10 +65,10 @@ class Grid:
     def _write(self, title_top: float) -> None:
         for index, line in enumerate(self._title):
             y = 1 - (title_top + 0.22 * index) / self.height_in
-            self.figure.text(0.012, y, line, fontsize=12, fontweight="bold", va="top", parse_math=False)
+            self.figure.text(0.012, y, line, fontsize=12, fontweight="bold", va="top")
         for index, line in enumerate(reversed(self._caption)):
             y = (0.1 + LINE_IN * index) / self.height_in
-            self.figure.text(0.012, y, line, fontsize=7.5, color=FAINT, va="bottom", parse_math=False)
+            self.figure.text(0.012, y, line, fontsize=7.5, color=FAINT, va="bottom")
 
     def legend(self, handles: Sequence[Artist], labels: Sequence[str], columns: int | None = None) -> None:
         """One legend for all panels, under the title."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from copyscope.escaping import visible
 from copyscope.panels import describe, find_axis, spell, varied
 from copyscope.points import Estimate, Missing
 from copyscope.render.plots.curves import short_number
@@ -94,7 +95,7 @@ def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> Non
         draw_boxes(axes, boxes, fill.colour, fill.hatch, edge=0.3)
         highest = max([highest, *(box[2][1] for box in boxes)])
     draw_intervals(axes, [(place, whole.value, whole) for place, whole in wholes], width=0.9, cap=2)
-    axes.set_xticks(places, labels, rotation=90, fontsize=7.5)
+    axes.set_xticks(places, [visible(label) for label in labels], rotation=90, fontsize=7.5)
     axes.set_xlim(-0.8, place - GAP - 0.2)
     axes.grid(False, axis="x")
     axes.set_ylim(0, highest * 1.3)

@@ -6,6 +6,7 @@ lines have markers and dashes of their own, bars have hatches.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from matplotlib.font_manager import fontManager
 matplotlib.use("Agg")
 # Neither a matplotlibrc nor the fonts of this machine have a say: the same records are the same bytes.
 matplotlib.rcdefaults()
+# A letter that the font lacks, as in the name of a machine, is drawn as a box.
+warnings.filterwarnings("ignore", message="Glyph .* missing")
 _BUNDLED = Path(matplotlib.get_data_path())
 fontManager.ttflist = [font for font in fontManager.ttflist if Path(font.fname).is_relative_to(_BUNDLED)]
 
@@ -53,6 +56,7 @@ SETTINGS: dict[str, Any] = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "path.simplify": True,
+    "text.parse_math": False,  # a name may hold a $
 }
 
 
