@@ -12,19 +12,20 @@ unsigned int call_timing__share(unsigned int one_in, bool watching)
 	return watching ? 1 : windows__share(one_in);
 }
 
-bool call_timing__comes_and_goes(enum hook_id id, const struct hook hooks[HOOK_CNT], unsigned int share)
+bool call_timing__comes_and_goes(enum hook_id id, const struct hook hooks[HOOK_CNT], const struct copyscope *skel,
+				 unsigned int share)
 {
 	if (hook_rows[id].need != TIMED || share == 1)
 		return false;
-	return id != HOOK_syscall_exit || call_counting__at_socket(hooks);
+	return id != HOOK_syscall_exit || skel->rodata->count_timed_only || call_counting__at_socket(hooks);
 }
 
 int call_timing__start(struct windows **windows, struct hook hooks[HOOK_CNT], struct copyscope *skel, unsigned int share)
 {
-	struct windows_hooks parts = { .open = &skel->bss->open_clocks };
+	struct windows_hooks parts = { .open = &skel->bss->open_clocks, .begun = &skel->bss->clocks_begun };
 
 	for (int i = 0; i < HOOK_CNT && parts.count < WINDOWS_HOOKS_MAX; i++) {
-		if (!call_timing__comes_and_goes(i, hooks, share))
+		if (!call_timing__comes_and_goes(i, hooks, skel, share))
 			continue;
 		parts.programs[parts.count] = tracepoints__program(skel, i);
 		parts.links[parts.count++] = &hooks[i].link;

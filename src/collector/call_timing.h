@@ -15,7 +15,8 @@ struct windows;
  */
 unsigned int call_timing__share(unsigned int one_in, bool watching);
 /* Attached for a part of the segment only. */
-bool call_timing__comes_and_goes(enum hook_id id, const struct hook hooks[HOOK_CNT], unsigned int share);
+bool call_timing__comes_and_goes(enum hook_id id, const struct hook hooks[HOOK_CNT], const struct copyscope *skel,
+				 unsigned int share);
 /* Begins to attach those that do, if any; 0 or a negative errno. */
 int call_timing__start(struct windows **windows, struct hook hooks[HOOK_CNT], struct copyscope *skel, unsigned int share);
 

@@ -109,6 +109,14 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus, c
 			 "blocked_histogram", cells__histogram_json(histogram[TIME_BLOCKED]));
 }
 
+/* `window`: only those that were timed. */
+static const char *counted_at(const struct copyscope *skel)
+{
+	if (skel->rodata->count_timed_only)
+		return "window";
+	return skel->rodata->count_at_socket ? "socket" : "return";
+}
+
 json_t *cells__calls_json(const struct copyscope *skel)
 {
 	int cpus = libbpf_num_possible_cpus();
@@ -120,7 +128,7 @@ json_t *cells__calls_json(const struct copyscope *skel)
 
 		if (!maps__cells(bpf_map__fd(skel->maps.call_cells), index, cells))
 			continue;
-		call = call_json(index, cells, cpus, skel->rodata->count_at_socket ? "socket" : "return");
+		call = call_json(index, cells, cpus, counted_at(skel));
 		if (call)
 			json_array_append_new(array, call);
 	}

@@ -51,13 +51,15 @@ static struct {
 
 /* Long options without a letter. */
 enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
-       OPTION_COUNT_RETURNS, OPTION_SOCKETS_MAX, OPTION_LOAD };
+       OPTION_COUNT_RETURNS, OPTION_COUNT_TIMED, OPTION_SOCKETS_MAX, OPTION_LOAD };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
 	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
 	{ "count-returns", OPTION_COUNT_RETURNS, NULL, 0,
 	  "Count calls where they return, not at the socket: sendfile(2) passes it in pieces", 0 },
+	{ "count-timed", OPTION_COUNT_TIMED, NULL, 0,
+	  "Where not all calls are timed, count the timed ones alone: who makes them knows the others", 0 },
 	{ "functions", 'f', NULL, 0, "Load the function hooks, too", 0 },
 	{ "functions-gate", OPTION_FUNCTIONS_GATE, "N", 0,
 	  "Of the sends, receives and softirqs of a thread, time one in N (default 16); all are counted", 0 },
@@ -108,6 +110,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_COUNT_RETURNS:
 		env.calls.count_returns = true;
+		return 0;
+	case OPTION_COUNT_TIMED:
+		env.calls.count_timed = true;
 		return 0;
 	case OPTION_FUNCTIONS_GATE:
 		env.functions_options.gate_one_in = gate_of(arg, "--functions-gate", state);

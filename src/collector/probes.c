@@ -27,6 +27,9 @@ struct probes {
 	struct hook hooks[HOOK_CNT];
 	struct functions *functions;
 	struct calls_options calls;
+	/* The hooks that time calls are there for one part in so many of a segment; then the timed calls alone may be counted. */
+	unsigned int share;
+	bool timed_only;
 	struct windows *windows;
 	struct on_sight *on_sight;
 	const struct watch *watch;
@@ -41,11 +44,6 @@ struct probes {
 /* What to load: everything that is READY, or one hook, or one function. */
 #define ALL TRACEPOINTS_ALL
 #define NOTHING TRACEPOINTS_NONE
-
-static unsigned int share_of(const struct probes *probes)
-{
-	return call_timing__share(probes->calls.time_one_in, probes->watch);
-}
 
 static void drop(struct probes *probes)
 {
@@ -62,16 +60,17 @@ static int load(struct probes *probes, int only, int only_function)
 		return -errno;
 	/* Where every call is timed sys_exit stays anyway; a watched program sends in ways that pass no socket hook. */
 	call_counting__choose(probes->hooks, !probes->watch && !probes->calls.count_returns &&
-					     share_of(probes) > 1);
+					     !probes->timed_only && probes->share > 1);
 	err = tracepoints__prepare(probes->hooks, skel, only) ?:
 	      functions__prepare(probes->functions, skel, only_function) ?:
 	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->sampling->maps.watched)) ?:
 	      bpf_map__reuse_fd(skel->maps.handled_packets, bpf_map__fd(probes->sampling->maps.handled_packets));
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
-	skel->rodata->time_one_in = probes->calls.time_one_in / share_of(probes);
+	skel->rodata->time_one_in = probes->calls.time_one_in / probes->share;
 	if (probes->calls.time_one_in > SHAPES_PER_TIMED)
 		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
+	skel->rodata->count_timed_only = probes->timed_only;
 	skel->rodata->count_at_socket = call_counting__at_socket(probes->hooks);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
@@ -142,6 +141,8 @@ int probes__open(struct probes **result, const struct calls_options *calls, cons
 	if (!probes)
 		return -ENOMEM;
 	probes->calls = *calls;
+	probes->share = call_timing__share(calls->time_one_in, watch);
+	probes->timed_only = calls->count_timed && probes->share > 1;
 	probes->watch = watch;
 	probes->sampling = sampling;
 	btf = btf__load_vmlinux_btf();
@@ -172,7 +173,7 @@ static bool is_required(const struct probes *probes, enum hook_id id)
 
 static bool comes_and_goes(const struct probes *probes, enum hook_id id)
 {
-	return call_timing__comes_and_goes(id, probes->hooks, share_of(probes));
+	return call_timing__comes_and_goes(id, probes->hooks, probes->skel, probes->share);
 }
 
 bool probes__counts_all_taken(const struct probes *probes)
@@ -226,7 +227,7 @@ int probes__attach(struct probes *probes, const char *instrument)
 	}
 	if (strcmp(instrument, "calls"))
 		return 0;
-	return call_timing__start(&probes->windows, probes->hooks, probes->skel, share_of(probes));
+	return call_timing__start(&probes->windows, probes->hooks, probes->skel, probes->share);
 }
 
 int probes__detach(struct probes *probes)

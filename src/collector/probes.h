@@ -25,6 +25,8 @@ struct calls_options {
 	unsigned int time_one_in;
 	/* Count them where they return, not at the socket: some pass it in pieces. */
 	bool count_returns;
+	/* Where not all are timed, count the timed ones alone: who makes them says how many there are. */
+	bool count_timed;
 };
 
 /*

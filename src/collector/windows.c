@@ -20,12 +20,17 @@
 /* A short segment has a window, too: the first comes soon, but not at once: the send queue is empty then. */
 #define FIRST_NS 20000000ULL
 #define LOOK_NS 1000000ULL
+/* So many events are enough for a window; of a busy program that takes no 10 ms. The next one may then come later. */
+#define ENOUGH 256
+#define PERIODS_AFTER_ENOUGH 3
 #define NSEC_PER_SEC 1000000000ULL
 
 struct windows {
 	struct windows_hooks hooks;
 	unsigned int share;
 	unsigned int seed;
+	/* What had begun when the window opened. */
+	__u32 begun;
 	pthread_t thread;
 	pthread_mutex_t mutex;
 	pthread_cond_t stopping;
@@ -84,6 +89,7 @@ static bool close_window(struct windows *windows)
 /* The first comes last: whoever begins must be followed from the beginning. */
 static bool open_window(struct windows *windows)
 {
+	windows->begun = *windows->hooks.begun;
 	for (int i = windows->hooks.count - 1; i >= 0; i--) {
 		*windows->hooks.links[i] = bpf_program__attach(windows->hooks.programs[i]);
 		if (!*windows->hooks.links[i]) {
@@ -94,6 +100,27 @@ static bool open_window(struct windows *windows)
 	return true;
 }
 
+static bool has_enough(const struct windows *windows)
+{
+	return *windows->hooks.begun - windows->begun >= ENOUGH;
+}
+
+/* False when told to stop. */
+static bool stay_open(struct windows *windows, uint64_t window_ns)
+{
+	uint64_t until_ns = now_ns() + window_ns;
+
+	while (!has_enough(windows) && now_ns() < until_ns)
+		if (!rest(windows, LOOK_NS))
+			return false;
+	return true;
+}
+
+static uint64_t until_next(struct windows *windows, uint64_t window_ns)
+{
+	return random_ns(windows, (has_enough(windows) ? PERIODS_AFTER_ENOUGH : 1) * PERIOD_NS - window_ns);
+}
+
 static void *run(void *argument)
 {
 	struct windows *windows = argument;
@@ -101,8 +128,8 @@ static void *run(void *argument)
 	uint64_t rest_ns = random_ns(windows, FIRST_NS / 2);
 
 	pthread_mutex_lock(&windows->mutex);
-	while (rest(windows, rest_ns) && open_window(windows) && rest(windows, window_ns) && close_window(windows))
-		rest_ns = random_ns(windows, PERIOD_NS - window_ns);
+	while (rest(windows, rest_ns) && open_window(windows) && stay_open(windows, window_ns) && close_window(windows))
+		rest_ns = until_next(windows, window_ns);
 	pthread_mutex_unlock(&windows->mutex);
 	return NULL;
 }

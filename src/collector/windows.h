@@ -22,6 +22,8 @@ struct windows_hooks {
 	struct bpf_link **links[WINDOWS_HOOKS_MAX];
 	/* What was begun and has not ended. */
 	const volatile __u32 *open;
+	/* What was ever begun: a window that has had enough of it closes. */
+	const volatile __u32 *begun;
 };
 
 struct windows;

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope import VERSION, machine_state
+from copyscope.call_totals import told_by_programs
 from copyscope.samples import beside, of_ledger, to_record
 from copyscope.segments import WARM_UP
 from copyscope.taxonomy import Taxonomy
@@ -117,7 +118,9 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
         },
         "counters": {side: raw.counters.get(side, {}) for side in ("sender", "receiver")},
         "bytes": collector.get("bytes", []),
-        "calls": [{**call, "arm": arm_of_calls} for call in collector.get("calls", [])],
+        "calls": [
+            {**call, "arm": arm_of_calls} for call in told_by_programs(collector.get("calls", []), segments)
+        ],
         "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
         "hooks": collector.get("hooks", []),
         "sampler": {**sampler, "taxonomy_version": taxonomy.version},

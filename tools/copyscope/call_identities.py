@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from copyscope import payload
+from copyscope.call_totals import PROGRAM
 from copyscope.identities import Identity, compare, unchecked, why_blind
 from copyscope.segments import (
     Record,
@@ -55,6 +56,9 @@ def timed_calls(record: Record) -> Identity:
     segments = select(record, "calls")
     if not segments:
         return unchecked(name, what, "calls", why_no_calls(record))
+    if any(row.get("counted_at") == PROGRAM for row in record["calls"]):
+        why = "only the timed calls are counted in these: all of them are in segments of the arm bytes"
+        return unchecked(name, what, "calls", why)
     made: dict[str, int] = {}
     for segment in segments:
         for syscall, calls in segment["sender"]["send_syscalls"].items():

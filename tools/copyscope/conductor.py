@@ -122,7 +122,7 @@ class Conductor:
         steal_before = machine.cpu_times()
         one_in = str(plan.gate.one_in if plan.gate else gate.DEFAULT)
         argv = [str(paths.COLLECTOR), "--frequency", str(plan.frequency_hz), "--gate", one_in]
-        argv += ["--count-returns"] * plan.count_returns
+        argv += ["--count-returns"] * plan.count_returns + ["--count-timed"] * plan.count_timed
         if plan.functions:
             argv += ["--functions", "--attach", plan.attach, "--copy-in", plan.copy_in]
             argv += ["--functions-gate", one_in, "--seed", str(plan.seed)]

@@ -188,6 +188,7 @@ def _plan_with(
         size_bytes=traffic.resolved["size_bytes"],
         gate=gate.given(args.gate, None if args.messages is None else "--messages"),
         count_returns=bool(traffic.resolved["in_file"]),
+        count_timed={"bytes", "calls"} <= set(probes),
         counters="counters" in instruments,
         seed=seed,
         count=None if args.count is None else parse_count(args.count),

@@ -30,6 +30,8 @@ class RunPlan:
     seed: int
     # Calls are counted where they return: some of them pass the socket in pieces.
     count_returns: bool = False
+    # Calls are counted in segments of their own, where bytes are: those that time them need not.
+    count_timed: bool = False
     attach: str = "any"
     copy_in: str = "any"
     count: str | None = None
