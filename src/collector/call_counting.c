@@ -14,8 +14,11 @@ bool call_counting__at_socket(const struct hook hooks[HOOK_CNT])
 	return true;
 }
 
-void call_counting__choose(struct hook hooks[HOOK_CNT], bool wanted)
+void call_counting__choose(struct hook hooks[HOOK_CNT], bool wanted, bool timed_only)
 {
+	const char *why = timed_only ? "the program says how many calls it makes" : "calls are counted where they return";
+
+	wanted &= !timed_only;
 	if (wanted && call_counting__at_socket(hooks))
 		return;
 	for (size_t i = 0; i < COUNTERS; i++) {
@@ -24,7 +27,7 @@ void call_counting__choose(struct hook hooks[HOOK_CNT], bool wanted)
 		if (!tracepoints__works(hook))
 			continue;
 		hook->state = STATE_UNUSED;
-		snprintf(hook->reason, sizeof(hook->reason), "calls are counted where they return%s",
+		snprintf(hook->reason, sizeof(hook->reason), "%s%s", why,
 			 wanted ? ": the other of the two hooks does not work" : "");
 	}
 }

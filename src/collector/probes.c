@@ -59,8 +59,8 @@ static int load(struct probes *probes, int only, int only_function)
 	if (!skel)
 		return -errno;
 	/* Where every call is timed sys_exit stays anyway; a watched program sends in ways that pass no socket hook. */
-	call_counting__choose(probes->hooks, !probes->watch && !probes->calls.count_returns &&
-					     !probes->timed_only && probes->share > 1);
+	call_counting__choose(probes->hooks, !probes->watch && !probes->calls.count_returns && probes->share > 1,
+			      probes->timed_only);
 	err = tracepoints__prepare(probes->hooks, skel, only) ?:
 	      functions__prepare(probes->functions, skel, only_function) ?:
 	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->sampling->maps.watched)) ?:

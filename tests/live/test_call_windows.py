@@ -82,6 +82,14 @@ def test_no_system_call_is_hooked_for_most_of_the_time() -> None:
     assert 0 < slow < LOOKS * 3 // 4
 
 
+def test_where_the_program_counts_nothing_is_hooked_between_the_windows() -> None:
+    seen, state = looks("--gate", "16", "--count-timed")
+    assert state in ("unused", "missing")
+    assert not any(now & SOCKET for now in seen)
+    assert any("sys_exit" in now for now in seen)
+    assert sum(not now for now in seen) > LOOKS // 4
+
+
 @pytest.mark.parametrize("options", [("--gate", "1"), ("--gate", "16", "--count-returns")])
 def test_what_counts_where_calls_return_stays(options: tuple[str, ...]) -> None:
     seen, _ = looks(*options)
