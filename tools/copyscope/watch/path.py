@@ -105,7 +105,11 @@ def describe(
         "route_congestion_control": None,
         "notes": [],
         "peers": [
-            {"address": peer, "device": device_of[peer], "local": peer in local if device_of[peer] else None}
+            {
+                "address": peer,
+                "device": device_of[peer],
+                "local": peer in local if device_of[peer] in links else None,
+            }
             for peer in peers
         ],
     }
