@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def launch(done: Path, record: Path, *options: str, **streams: object) -> subprocess.Popen[bytes]:
-    command = ["sh", "-c", f"sleep {3 * SLOW}; touch {done}; exit 7"]
+    command = ["sh", "-c", f"sleep {2 * SLOW}; touch {done}; exit 7"]
     argv = [*LAUNCH, *SAMPLED, *options, "--json", str(record), "--", *command]
     return subprocess.Popen(argv, stderr=subprocess.PIPE, **streams)  # type: ignore[call-overload, no-any-return]
 
@@ -44,14 +44,14 @@ def test_a_collector_that_is_gone_costs_its_part_alone(number: signal.Signals, t
     run = launch(done, record, stdout=subprocess.DEVNULL)
     collector = child_of(run, paths.COLLECTOR.name)
     assert run.stderr is not None and b"watching sh" in run.stderr.readline()
-    time.sleep(1.5 * SLOW)
+    time.sleep(1.0 * SLOW)
     began = time.monotonic()
     os.kill(collector, number)
     run.communicate(timeout=30 * SLOW)
     assert run.returncode == 7 and done.exists()
     assert time.monotonic() - began < 10 * SLOW
     kept = json.loads(record.read_text())
-    assert len(kept["run"]["segments"]) >= 3 and not kept["verdict"]["valid"]
+    assert len(kept["run"]["segments"]) >= 1 and not kept["verdict"]["valid"]
     (error,) = kept["run"]["errors"]
     assert number.name in error and kept["target"]["ended"] == "the collector failed"
     assert left_after_a_second(before) == []
