@@ -123,12 +123,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="README's two commands on other distributions.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     parser.add_argument("--extent", choices=("all", "brief"), default="all")
+    parser.add_argument("--keep", action="store_true", help="write what came of brief tests, too")
     options = parser.parse_args(arguments)
     found: list[Mapping[str, Any]] = [check(suite, options.extent) for suite in options.suites or SUITES]
     print(f"\n{distribution_table(found)}")
     problems = [problem for one in found for problem in one["problems"]]
     print("\n".join(problems))
-    if options.extent == "all":
+    if options.keep or options.extent == "all":
         DISTRIBUTIONS.mkdir(parents=True, exist_ok=True)
         for one in found:
             (DISTRIBUTIONS / f"{one['suite']}.json").write_text(json.dumps(one, indent=1) + "\n")

@@ -26,7 +26,8 @@ make_root() {
 	rm -rf "$root.part" "$root"
 	mkdir -p "$root.part" "$archives"
 	[ "$(df --output=avail -k "$cache" | tail -1)" -gt 4000000 ] || die "$cache: less than 4 GB free"
-	debootstrap --variant=minbase --include="$BEFORE" "$suite" "$root.part" "$mirror" >"$cache/$suite.log" 2>&1 ||
+	# What it mounts goes with it.
+	unshare --mount --fork --kill-child debootstrap --variant=minbase --include="$BEFORE" "$suite" "$root.part" "$mirror" >"$cache/$suite.log" 2>&1 ||
 		die "debootstrap failed: $(tail -1 "$cache/$suite.log"): see $cache/$suite.log"
 	chroot "$root.part" useradd --create-home --shell /bin/bash user
 	echo 'user ALL=(ALL) NOPASSWD: ALL' >"$root.part/etc/sudoers.d/user"
@@ -54,6 +55,7 @@ exec 3> >(exec setsid bash -c '
 	rm -rf "$1"' watcher "$work" "$cgroup")
 watcher=$!
 
+# shellcheck disable=SC2317 # a bash of its own calls it
 inside() {
 	set -euo pipefail
 	local at=$work/merged command=$*

@@ -229,3 +229,30 @@ def test_btf_of_what_cannot_be_read_is_an_error_without_a_traceback(
 ) -> None:
     assert module("btf").main(str(tmp_path / "none"), str(tmp_path / "out")) == 1
     assert capsys.readouterr().err.startswith(f"btf: {tmp_path}/none: ")
+
+
+def test_what_a_kernel_takes_of_a_compiler_is_told_from_what_a_policy_or_the_kernel_forbids(
+    tmp_path: Path,
+) -> None:
+    compilers = module("compilers")
+    (tmp_path / "clang-19-xdp.status").write_text("0\n")
+
+    def judge(kernel: str, **changed: Any) -> Any:
+        hooks = [{**row, "state": "available", "reason": None} for row in HOOKS]
+        hooks[1] |= {"id": "splice_seen", **changed}
+        (tmp_path / "clang-19-watched.json").write_text(json.dumps({"hooks": hooks}))
+        return compilers.judge(tmp_path, "clang-19", kernel)
+
+    cell = judge("6.12")
+    assert (cell.accepted, cell.refused, cell.known, cell.not_permitted) == (len(HOOKS) + 1, [], [], 0)
+    refused = {"state": "refused", "reason": "load: Permission denied"}
+    assert judge("6.12", **refused).refused == ["watched: splice_seen: load: Permission denied"]
+    assert judge("5.10", **refused).refused == [] and len(judge("5.10", **refused).known) == 1
+    policy = {"state": "refused", "reason": "fentry: load: Operation not permitted"}
+    assert (judge("6.12", **policy).not_permitted, judge("6.12", **policy).refused) == (1, [])
+    # It was loaded: attaching is no compiler's matter.
+    assert judge("6.12", state="refused", reason="attach: Invalid argument").accepted == len(HOOKS) + 1
+    (tmp_path / "clang-19-watched.json").write_text("")
+    (tmp_path / "clang-19-watched.txt").write_text("collector: bpf: load: Invalid argument\n")
+    (said,) = compilers.judge(tmp_path, "clang-19", "6.12").refused
+    assert "did not start: collector: bpf" in said
