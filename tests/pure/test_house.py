@@ -51,6 +51,7 @@ ROOM_OF = {
     "segments": "record",
     "watch_assemble": "record",
     "watch_connections": "record",
+    "watch_segments": "record",
     "watch_keys": "record",
     "watch_live": "record",
     "record": "record",

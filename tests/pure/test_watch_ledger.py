@@ -11,8 +11,8 @@ import pytest
 from builders.watched import BESIDE, CALLS, EDGE_CALLS, KINDS, MAPPED, SIZE, seen_of, watched_record
 from copyscope import advice, ledger, record
 from copyscope.render import live, watch
-from copyscope.watch_assemble import subtract_volume
 from copyscope.watch_live import Window
+from copyscope.watch_segments import subtract_volume
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console

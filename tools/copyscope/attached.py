@@ -24,7 +24,7 @@ COVERED = 0.95
 
 
 def pace_section(
-    segments: Sequence[Row],
+    segments: Sequence[Any],
     before: Sequence[Any],
     after: Sequence[Any],
     sockets: Mapping[str, Sequence[int]],
@@ -51,14 +51,18 @@ def _detached(when: str, readings: Sequence[Any], lasting: set[int]) -> list[Row
     return _rows(when, sums)
 
 
-def _attached(segments: Sequence[Row]) -> list[Row]:
+def _attached(segments: Sequence[Any]) -> list[Row]:
     """A slice for each block, with all that is done between its segments, by our own count."""
     firsts = [next(block) for _, block in groupby(segments, key=itemgetter("block"))]
-    readings = [segment["volumes"][0] for segment in firsts] + [s["volumes"][3] for s in segments[-1:]]
-    return _rows("attached", [(reading["t_ns"], _tcp_bytes(reading)) for reading in readings])
+    begins = [getattr(segment, "pace", None) or _pace(segment["volumes"][0]) for segment in firsts]
+    return _rows("attached", begins + [_pace(segment["volumes"][3]) for segment in segments[-1:]])
 
 
-def _tcp_bytes(volume: Row) -> int:
+def _pace(volume: Row) -> tuple[int, int]:
+    return volume["t_ns"], tcp_bytes(volume)
+
+
+def tcp_bytes(volume: Row) -> int:
     return sum(
         int(row["bytes"])
         for row in volume["volume"]

@@ -33,6 +33,7 @@ class Window:
             **{
                 **vars(seen),
                 "segments": [s for s in seen.segments if s["block"] >= first_block],
+                "sums": {},
                 "collector": answer,
                 "counters": {},
             }

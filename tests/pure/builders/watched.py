@@ -176,6 +176,7 @@ def seen_of(
     return SimpleNamespace(
         started="2025-01-01T00:00:00+00:00",
         segments=segments,
+        sums={},
         loads=loads(len(segments) * SEGMENT_NS, cpu_ns),
         errors=[],
         ended="the time was over",

@@ -24,6 +24,7 @@ from copyscope.watch.followed import Followed
 from copyscope.watch.plan import Seen, WatchPlan
 from copyscope.watch.schedule import Lengths
 from copyscope.watch.stop import Stop
+from copyscope.watch_segments import forget
 
 # Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
 START_S = ASK_S = 60.0
@@ -221,6 +222,7 @@ class Watcher:
                 "processes": len(end["processes"]),
             }
         )
+        forget(self.seen.segments, self.seen.sums)
 
     def _release(self, command: HeldCommand) -> None:
         """The command begins when the first segment has: however short it is, all of it is seen."""

@@ -19,6 +19,7 @@ from copyscope.watch.pace import Reading
 from copyscope.watch.printed import Output
 from copyscope.watch.target import Target
 from copyscope.watch_connections import Connections
+from copyscope.watch_segments import Sums
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,9 @@ class Seen:
     """What a run leaves behind, however it ends."""
 
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    segments: list[dict[str, Any]] = field(default_factory=list)
+    # Of the older ones only the rows, and in `sums` what moved in them (watch_segments.py).
+    segments: list[Any] = field(default_factory=list)
+    sums: Sums = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     ended: str = "the time was over"
     tier: Tier | None = None
