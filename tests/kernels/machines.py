@@ -86,7 +86,7 @@ def page() -> str:
         found = json.loads(compilers.read_text())
         made = f"Made on {found['made']}, with vmlinux.h of {found['vmlinux_h_of']}.\n"
         known = sorted({reason for cell in found["cells"] for reason in cell["known"]})
-        parts += [COMPILERS, compiler_table(found), made + bullets(known)]
+        parts += [COMPILERS, compiler_table(found), made + (f"\nKnown:\n\n{bullets(known)}" if known else "")]
     distributions = [json.loads(path.read_text()) for path in sorted(DISTRIBUTIONS.glob("*.json"))]
     if distributions:
         made = "".join(
@@ -95,7 +95,7 @@ def page() -> str:
         )
         problems = [problem for one in distributions for problem in one["problems"]]
         parts += [DISTRIBUTION, distribution_table(distributions), made]
-        parts += ["Problems:\n", bullets(problems)]
+        parts += ["Problems:\n", bullets(problems)] if problems else []
     return "\n".join(parts)
 
 
