@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -79,6 +79,8 @@ class Taxonomy:
     _exact: dict[str, Rule] = field(init=False, repr=False)
     _globs: list[tuple[str, Rule]] = field(init=False, repr=False)
     _known: dict[str, tuple[str, Rule | None]] = field(init=False, repr=False, default_factory=dict)
+    # The live view sees the same stacks each second.
+    _stacks: dict[tuple[str, ...], Classification] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._exact = {rule.pattern: rule for rule in self.rules if not is_glob(rule.pattern)}
@@ -91,7 +93,12 @@ class Taxonomy:
 
     @classmethod
     def load(cls, path: Path = FILE) -> Taxonomy:
-        """The taxonomy in a file; the project's own without an argument. Raises TaxonomyError."""
+        """The taxonomy in a file, read once; the project's own without an argument. Raises TaxonomyError."""
+        return _load(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Taxonomy:
+        """The taxonomy in a file, read anew. Raises TaxonomyError."""
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
@@ -117,6 +124,13 @@ class Taxonomy:
 
     def classify(self, frames: Sequence[str]) -> Classification:
         """The category of a kernel stack, leaf first. No frames at all means user mode."""
+        stack = tuple(frames)
+        known = self._stacks.get(stack)
+        if known is None:
+            known = self._stacks[stack] = self._classify(frames)
+        return known
+
+    def _classify(self, frames: Sequence[str]) -> Classification:
         if not frames:
             return Classification("stage", "user", USER_SYMBOL, "user")
         found = [self.find(frame) for frame in frames]
@@ -125,6 +139,11 @@ class Taxonomy:
             context = "softirq"
         symbol, category = decide(found)
         return Classification("account" if category in ACCOUNTS else "stage", category, symbol, context)
+
+
+@cache
+def _load(path: Path) -> Taxonomy:
+    return Taxonomy.read(path)
 
 
 def decide(found: Sequence[tuple[str, Rule | None]]) -> tuple[str, str]:
