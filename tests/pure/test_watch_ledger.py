@@ -329,3 +329,20 @@ def test_the_way_of_its_bytes_is_named(protocol: str, call: str, words: str) -> 
     assert words in full["verdict"]["sentence"]
     send = full["portrait"]["send"]
     assert (send["memory_share"], send["page_share"]) == (call.endswith("vmsplice"), call == "splice")
+
+
+def test_the_live_view_works_out_no_intervals_of_what_watching_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take longer than all the rest, each second, and no line of it shows them."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a bootstrap in the live view")
+
+    monkeypatch.setattr("copyscope.stats.bootstrap", refuse)
+    window = Window(
+        {"impl": None, "command": None, "duration_s": None, "messages": None},
+        {"how": "pid", "name": "x"},
+        199,
+    )
+    shown = window.record(seen_of(blocks=8), {"samples": [], "loss": {}})
+    assert "Gb/s" in live.line_of(shown)
+    assert live.screen_of(shown, 80, 24)

@@ -32,8 +32,11 @@ Row = dict[str, Any]
 SIDES = ("target", "other")
 
 
-def derive(record: Record) -> Record:
-    """A new record with all derived sections; the one given is not changed."""
+def derive(record: Record, *, effects: bool = True) -> Record:
+    """A new record with all derived sections; the one given is not changed.
+
+    Without `effects` what watching cost is left out: its intervals take longer than all the rest.
+    """
     times = side_times(record)
     full = dict(record)
     segments = record["run"]["segments"]
@@ -46,7 +49,7 @@ def derive(record: Record) -> Record:
     full["sides"] = sides(record, times)
     full["zerocopy"] = zerocopy(full)
     full["loss"] = losses(record)
-    full["overhead"] = overhead(record) | {"attached": attached_effect(record)}
+    full["overhead"] = (overhead(record) if effects else {}) | {"attached": attached_effect(record)}
     full["machine_state"] = machine_state(full)
     full["exact"] = exact_rows(record)
     full["zerocopy_life"] = zerocopy_life(record)

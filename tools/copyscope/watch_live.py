@@ -43,7 +43,7 @@ class Window:
         self._history = [row for row in self._history if row[0] >= first_block - 1]
         self._history.append((last_block, raw["samples"]))
         raw["samples"] = subtract_samples(raw["samples"], older[-1] if older else [])
-        return watch_ledger.derive(raw)
+        return watch_ledger.derive(raw, effects=False)
 
 
 def subtract_samples(now: list[Record], before: list[Record]) -> list[Record]:
