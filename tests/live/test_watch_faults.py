@@ -108,7 +108,7 @@ def test_the_exit_status_is_passed_on_and_silence_is_said() -> None:
     record = watch("--", "sh", "-c", "sleep 0.3; exit 7", check=7)
     assert record["target"]["status"] == 7
     assert record["verdict"]["reasons"][0].startswith(
-        "nothing was sent or received over TCP or UDP by sh in "
+        "nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by sh in "
     )
 
 
