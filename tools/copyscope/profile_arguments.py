@@ -23,7 +23,8 @@ any other program (--pid, --comm, --cgroup, -- COMMAND; with them --netns, --no-
   sudo tools/profile.py --duration 10 -- iperf3 -c HOST      a command, as the user who called sudo
   sudo tools/profile.py --cgroup system.slice/redis.service --live
 
-exit status: 0 a valid run, 1 a failed or invalid run, 2 wrong usage, 130 interrupted
+exit status: 0 a valid run, 1 a failed or invalid one, or one that could not be written where it was to go
+(a line says where it is kept), 2 wrong usage, 130 interrupted; who stops reading the output changes none
 """
 
 # The same for traffic of our own and for programs of others.
