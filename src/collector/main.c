@@ -196,7 +196,7 @@ static const struct argp argp = {
 	       "  close                        detach all but watch, drain the samples\n"
 	       "  volume                       what a watched program moved so far\n"
 	       "  sockets                      what each of its TCP sockets moved\n"
-	       "  samples                      the samples so far\n"
+	       "  samples                      the samples since this was asked last\n"
 	       "  functions                    what function hooks counted so far\n"
 	       "  gate N                       forget that, and time one call in N from now on\n"
 	       "  report                       print everything and exit\n"

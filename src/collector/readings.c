@@ -51,13 +51,15 @@ int readings__sockets(struct collector *collector, const char *arguments)
 			     "counts_taken", probes__counts_all_taken(collector->probes)));
 }
 
-static json_t *samples_so_far(struct collector *collector)
+static json_t *samples_json(struct collector *collector, bool news)
 {
 	double scales[SIDES] = {};
 
 	for (int side = 0; collector->sampler && side < SIDES; side++)
 		scales[side] = sampler__scale(collector->sampler, side);
-	return collector->ksyms ? stacks__json(collector->stacks, collector->ksyms, scales) : json_array();
+	if (!collector->ksyms)
+		return json_array();
+	return (news ? stacks__news_json : stacks__json)(collector->stacks, collector->ksyms, scales);
 }
 
 /* After all else was read: a count that could not be is a loss. */
@@ -76,11 +78,11 @@ static json_t *losses(const struct collector *collector)
 	return loss;
 }
 
-/* For a live view: what the closed segments sampled. */
+/* For a live view: what the segments sampled that were closed since it asked last. */
 int readings__samples(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
-	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_so_far(collector), "loss",
+	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_json(collector, true), "loss",
 			     losses(collector)));
 }
 
@@ -101,7 +103,7 @@ int readings__report(struct collector *collector, const char *arguments)
 	(void)arguments;
 	report = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "event", "report", "abi_version", ABI_VERSION,
 			   "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
-			   "samples", samples_so_far(collector), "bytes", cells__bytes_json(skel),
+			   "samples", samples_json(collector, false), "bytes", cells__bytes_json(skel),
 			   "calls", cells__calls_json(skel),
 			   "functions", probes__functions_json(collector->probes));
 	json_object_set_new(report, "loss", losses(collector));

@@ -15,6 +15,9 @@
 struct row {
 	uint64_t samples;
 	uint64_t weight;
+	/* Of these, told by stacks__news_json(). */
+	uint64_t told_samples;
+	uint64_t told_weight;
 	uint32_t *frames;
 	uint32_t depth;
 	uint32_t side;
@@ -71,6 +74,8 @@ static void merge(struct stacks *stacks)
 		}
 		into->samples += row->samples;
 		into->weight += row->weight;
+		into->told_samples += row->told_samples;
+		into->told_weight += row->told_weight;
 		free(row->frames);
 	}
 	stacks->count = last + 1;
@@ -135,6 +140,23 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 	return samples;
 }
 
+static json_t *row_json(const struct row *row, uint64_t samples, uint64_t weight, const struct ksyms *ksyms,
+			const double *scales)
+{
+	double scaled = weight * (row->event == SAMPLE_CPU_CLOCK ? scales[row->side] : 1);
+	json_t *frames = json_array();
+
+	for (uint32_t f = 0; f < row->depth; f++)
+		json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
+	return json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I}",
+			 "side", side_names[row->side],
+			 "event", sample_names[row->event],
+			 "beside", row->beside, "owner", owner_names[row->owner % OWNER_CNT],
+			 "frames", frames,
+			 "samples", (json_int_t)samples,
+			 "weight", (json_int_t)(scaled + 0.5));
+}
+
 json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales)
 {
 	json_t *array = json_array();
@@ -142,18 +164,26 @@ json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const dou
 	merge(stacks);
 	for (size_t i = 0; array && i < stacks->count; i++) {
 		const struct row *row = &stacks->rows[i];
-		double weight = row->weight * (row->event == SAMPLE_CPU_CLOCK ? scales[row->side] : 1);
-		json_t *frames = json_array();
 
-		for (uint32_t f = 0; f < row->depth; f++)
-			json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
-		json_array_append_new(array, json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I}",
-						       "side", side_names[row->side],
-						       "event", sample_names[row->event],
-						       "beside", row->beside, "owner", owner_names[row->owner % OWNER_CNT],
-						       "frames", frames,
-						       "samples", (json_int_t)row->samples,
-						       "weight", (json_int_t)(weight + 0.5)));
+		json_array_append_new(array, row_json(row, row->samples, row->weight, ksyms, scales));
+	}
+	return array;
+}
+
+json_t *stacks__news_json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales)
+{
+	json_t *array = json_array();
+
+	merge(stacks);
+	for (size_t i = 0; array && i < stacks->count; i++) {
+		struct row *row = &stacks->rows[i];
+
+		if (row->samples == row->told_samples)
+			continue;
+		json_array_append_new(array, row_json(row, row->samples - row->told_samples,
+						      row->weight - row->told_weight, ksyms, scales));
+		row->told_samples = row->samples;
+		row->told_weight = row->weight;
 	}
 	return array;
 }

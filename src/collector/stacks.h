@@ -21,6 +21,8 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms);
  * by the scale of their side (see sampler__scale()). NULL: out of memory.
  */
 json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales);
+/* The same of what came since this was asked last: on a busy machine thousands of stacks do not come again. */
+json_t *stacks__news_json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales);
 void stacks__free(struct stacks *stacks);
 
 #endif

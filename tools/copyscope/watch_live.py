@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,13 @@ from copyscope.watch_assemble import assemble
 Record = dict[str, Any]
 
 WINDOW_BLOCKS = 4
+# More than so many blocks have.
+SEGMENTS_MAX = 8 * WINDOW_BLOCKS
 SAMPLE_KEY = ("side", "context", "event", "kind", "category", "symbol", "tie")
 
 
 class Window:
-    """Remembers what was sampled before the window; record() makes the record of what happened since."""
+    """Remembers what was sampled in its blocks; record() makes the record of what happened in them."""
 
     def __init__(self, workload: Record, target: Record, frequency_hz: int) -> None:
         self._workload = workload
@@ -26,33 +29,30 @@ class Window:
         self._history: list[tuple[int, list[Record]]] = []
 
     def record(self, seen: Any, answer: Record) -> Record:
-        """`seen` is what watch/conductor.py has so far, `answer` the collector's to the command `samples`."""
+        """`seen` is what watch/conductor.py has so far, `answer` what the collector has sampled since."""
         last_block = seen.segments[-1]["block"]
         first_block = max(0, last_block - WINDOW_BLOCKS + 1)
         recent = SimpleNamespace(
             **{
                 **vars(seen),
-                "segments": [s for s in seen.segments if s["block"] >= first_block],
+                "segments": [s for s in seen.segments[-SEGMENTS_MAX:] if s["block"] >= first_block],
                 "sums": {},
                 "collector": answer,
                 "counters": {},
             }
         )
         raw = assemble(recent, self._workload, self._target, self._identity, self._frequency_hz)
-        older = [rows for block, rows in self._history if block < first_block]
-        self._history = [row for row in self._history if row[0] >= first_block - 1]
+        self._history = [one for one in self._history if one[0] >= first_block]
         self._history.append((last_block, raw["samples"]))
-        raw["samples"] = subtract_samples(raw["samples"], older[-1] if older else [])
+        raw["samples"] = add_samples(rows for _, rows in self._history)
         return watch_ledger.derive(raw, effects=False)
 
 
-def subtract_samples(now: list[Record], before: list[Record]) -> list[Record]:
-    """Samples that came since, row by row."""
-    earlier = {tuple(row[k] for k in SAMPLE_KEY): row for row in before}
-    rows = []
-    for row in now:
-        old = earlier.get(tuple(row[k] for k in SAMPLE_KEY), {"samples": 0, "weight": 0})
-        samples = row["samples"] - old["samples"]
-        if samples > 0:
-            rows.append({**row, "samples": samples, "weight": max(0, row["weight"] - old["weight"])})
-    return rows
+def add_samples(parts: Iterable[list[Record]]) -> list[Record]:
+    """What several answers have sampled, row by row."""
+    sums: dict[tuple[Any, ...], Record] = {}
+    for row in (row for rows in parts for row in rows):
+        into = sums.setdefault(tuple(row[k] for k in SAMPLE_KEY), {**row, "samples": 0, "weight": 0})
+        into["samples"] += row["samples"]
+        into["weight"] += row["weight"]
+    return list(sums.values())

@@ -1,0 +1,38 @@
+"""The live view asks for what is new: together it is what the report has, and nothing is told twice."""
+
+import os
+import time
+
+import pytest
+from copyscope import paths
+from copyscope.child import Child
+from profiling import SLOW, is_root
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+
+def count(rows: list[dict[str, int]]) -> int:
+    return sum(row["samples"] for row in rows)
+
+
+def test_samples_are_told_once() -> None:
+    collector = Child("collector", [str(paths.COLLECTOR), "--watch"])
+    try:
+        collector.expect("ready", 30 * SLOW)
+        collector.ask("symbols", "symbols", 30 * SLOW)
+        collector.ask("open watch", "opened", 30 * SLOW)
+        collector.ask(f"target target {os.getpid()}", "target", 30 * SLOW)
+        told = []
+        for _ in range(3):
+            collector.ask("open sampler", "opened", 30 * SLOW)
+            until = time.process_time() + 0.1
+            while time.process_time() < until:
+                pass
+            collector.ask("close", "closed", 30 * SLOW)
+            told.append(count(collector.ask("samples", "samples", 30 * SLOW)["samples"]))
+        assert collector.ask("samples", "samples", 30 * SLOW)["samples"] == []
+        report = collector.ask("report", "report", 30 * SLOW)
+    finally:
+        collector.end()
+    assert all(samples > 0 for samples in told)
+    assert sum(told) == count(report["samples"])
