@@ -3,6 +3,9 @@
 # Every rule is here: trying the built-in ones for each file takes most of the time of finding nothing to do.
 MAKEFLAGS += --no-builtin-rules
 
+# Where Debian has bpftool, and its users do not look.
+export PATH := $(PATH):/usr/sbin:/sbin
+
 OUTPUT := .output
 CLANG ?= clang
 CFLAGS ?= -O2 -g
