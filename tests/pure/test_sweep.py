@@ -249,6 +249,7 @@ def test_a_disk_that_is_full_while_writing_loses_only_that_run(
         write(made, path)
 
     monkeypatch.setattr(record, "write", full)
+    monkeypatch.setattr("tempfile.tempdir", str(directory.parent))  # where it is kept instead
     outcome = sweep(directory, make)
     assert outcome.done == 5 and outcome.stopped and "No space left on device" in outcome.stopped
     monkeypatch.undo()
