@@ -9,6 +9,16 @@
 #define SO_EE_ORIGIN_ZEROCOPY 5
 #define SO_EE_CODE_ZEROCOPY_COPIED 1
 
+/* Read from BTF: without the tracepoint (before 5.14) nobody sees the others, and one alone would say something else. */
+struct trace_event_raw_inet_sk_error_report___found {
+	int unused;
+};
+
+static __always_inline bool sees_completions(void)
+{
+	return bpf_core_type_exists(struct trace_event_raw_inet_sk_error_report___found);
+}
+
 /* It is the program's, and taking it would break the program. */
 static __always_inline void see_completion(const struct sock *sk, struct zerocopy_socket *known)
 {

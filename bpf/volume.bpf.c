@@ -73,7 +73,7 @@ static __always_inline void follow_completions(const struct sock *sk)
 		return;
 	}
 	/* Delivered on this machine, it may be complete already. */
-	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	known = sees_completions() ? bpf_map_lookup_elem(&zerocopy_sockets, &key) : NULL;
 	if (known)
 		see_completion(sk, known);
 }
@@ -259,13 +259,25 @@ static __always_inline bool is_of_watched_netns(const struct sk_buff *skb)
 	return BPF_CORE_READ(task, nsproxy, net_ns, ns.inum) == watch_netns;
 }
 
+/* Where the headers of IP say what they carry. */
+#define IP_PROTOCOL_AT 9
+#define IPV6_NEXT_AT 6
+
+/* In a receive queue TCP's packets belong to their socket; others may belong to none: their header says what they are. */
+static __always_inline bool is_datagram(const struct sk_buff *skb, __u16 protocol)
+{
+	__u32 at = protocol == bpf_htons(ETH_P_IP) ? IP_PROTOCOL_AT : IPV6_NEXT_AT;
+	__u8 inner = 0;
+
+	return !bpf_probe_read_kernel(&inner, sizeof(inner), skb->head + skb->network_header + at) && inner == IPPROTO_UDP;
+}
+
 /* Packets of the local domain are copied by the same function, and those of netlink; those of IP have a protocol. */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 {
 	__u16 protocol = skb->protocol;
-	/* In a receive queue TCP's packets belong to their socket, UDP's to none. */
-	__u32 of = skb->sk ? PROTOCOL_TCP : PROTOCOL_UDP;
+	__u32 of = PROTOCOL_TCP;
 
 	if (current_side() == SIDE_OTHER)
 		return 0;
@@ -274,6 +286,8 @@ int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 		if (BPF_CORE_READ(skb, sk, __sk_common.skc_family) != AF_UNIX)
 			return 0;
 		of = unix_protocol(BPF_CORE_READ(skb, sk, sk_type));
+	} else if (!skb->sk && is_datagram(skb, protocol)) {
+		of = PROTOCOL_UDP;
 	}
 	if (is_of_watched_netns(skb))
 		count_volume(of, DIRECTION_COPY_OUT, CALL_OTHER, len);

@@ -50,7 +50,8 @@ def rows(record: Record, protocol: str, direction: str) -> dict[str, tuple[int, 
 
 def test_mapped_pages_are_counted_to_the_byte(tmp_path: Path) -> None:
     record, truth = moved("mapped", tmp_path)
-    assert truth["mapped"] > truth["copied"] > 0
+    # Before 5.11 nothing is copied by the same call.
+    assert truth["mapped"] > truth["copied"] + truth["received"] > 0
     assert rows(record, "tcp", "mapped")[MAPPED][1] == bytes_of(record, "mapped") == truth["mapped"]
     assert rows(record, "tcp", "receive").get(MAPPED, (0, 0))[1] == truth["copied"]
     assert record["target"]["received_bytes"] == truth["sent"] == record["rx_bytes"]
