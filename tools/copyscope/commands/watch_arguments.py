@@ -83,7 +83,8 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="time one syscall in N, and one send or receive where functions are hooked; all are counted;"
-        " default 16, and 1 with --whole",
+        " default 1 of syscalls, in segments as short as the program is busy, and 16 of the others, 1 with"
+        " --whole",
     )
     tool.add_argument(
         "--count",
