@@ -10,7 +10,9 @@
 struct copyscope;
 struct sampling;
 
-/* One process of a side, and the network namespace whose packets are its work. */
+/* The process of a side. */
 void aim__at(struct copyscope *probes, struct sampling *sampling, enum side side, pid_t tgid);
+/* Its network namespace, which nobody else is in: all packets in it are its work. */
+void aim__at_netns(struct copyscope *probes, enum side side, __u32 inode);
 
 #endif

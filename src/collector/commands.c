@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "commands.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include <bpf/libbpf.h>
@@ -52,6 +53,23 @@ static int do_target(struct collector *collector, const char *arguments)
 		return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side_names[i], "pid", (int)pid));
 	}
 	return refuse("target", "the side is sender or receiver, with --watch target");
+}
+
+/* By its number, because the collector may not look at processes of others (privileges.h). */
+static int do_netns(struct collector *collector, const char *arguments)
+{
+	size_t length = strcspn(arguments, " ");
+	unsigned long inode;
+
+	if (!lines__number(arguments + length + strspn(arguments + length, " "), UINT_MAX, &inode))
+		return refuse("netns", "expected: sender|receiver INODE");
+	for (int i = 0; i < SIDE_TARGETS; i++) {
+		if (strlen(side_names[i]) != length || strncmp(arguments, side_names[i], length))
+			continue;
+		aim__at_netns(probes__skeleton(collector->probes), i, inode);
+		return say(json_pack("{s:s, s:s}", "event", "netns", "side", side_names[i]));
+	}
+	return refuse("netns", "the side is sender or receiver");
 }
 
 static int do_symbols(struct collector *collector, const char *arguments)
@@ -220,6 +238,7 @@ static const struct command {
 	bool last;
 } commands[] = {
 	{ "target", do_target, false },
+	{ "netns", do_netns, false },
 	{ "symbols", do_symbols, false },
 	{ "open", do_open, false },
 	{ "close", do_close, false },

@@ -190,6 +190,7 @@ static const struct argp argp = {
 	.parser = parse_option,
 	.doc = "Loads and switches the BPF instruments of copyscope; driven by lines on standard input:\n\n"
 	       "  target sender|receiver PID   whose work is measured; with --watch: target PID, any number of times\n"
+	       "  netns sender|receiver INODE  its network namespace, which nobody else is in\n"
 	       "  symbols                      read /proc/kallsyms (after all modules are loaded)\n"
 	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler, functions, watch, copies, packets,\n"
 	       "                               shape\n"

@@ -4,11 +4,14 @@ import contextlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from copyscope import paths
 from copyscope.child import Child
+from copyscope.samples import ONE_PACKET
+from copyscope.topology.namespace import network_of
 from profiling import SLOW, broken_identities, is_root, record_of
 from programs import bytes_of, free_port, running, share_of, stretched, wait_for_port, watch
 
@@ -49,18 +52,57 @@ def needs_the_hook(record: Record) -> None:
         pytest.skip(f"packet_owner: {hook['state']}: {hook['reason']}")
 
 
-def test_the_trial_of_the_timers_is_in_no_segment() -> None:
-    """Each stack of the report was taken while the timers were armed in a segment, no more and no less."""
+def report_of(*targets: int) -> Record:
+    """What a collector of our own traffic says after a second of sampling; the sides are these processes."""
     collector = Child("collector", [str(paths.COLLECTOR)])
     try:
         collector.expect("ready", 30 * SLOW)
+        for side, pid in zip(("sender", "receiver"), targets, strict=False):
+            collector.ask(f"target {side} {pid}", "target")
+            collector.ask(f"netns {side} {network_of(pid)}", "netns")
         collector.ask("symbols", "symbols", 30 * SLOW)
         collector.ask("open sampler", "opened", 30 * SLOW)
         time.sleep(1.0)
         collector.ask("close", "closed", 30 * SLOW)
-        report = collector.ask("report", "report", 30 * SLOW)
+        report: Record = collector.ask("report", "report", 30 * SLOW)
     finally:
         collector.end()
+    return report
+
+
+@contextlib.contextmanager
+def namespace() -> Iterator[int]:
+    """A process that sleeps in a network namespace of its own, where lo is up."""
+    with running(["unshare", "-n", "sh", "-c", "ip link set lo up; exec sleep 60"]) as holder:
+        deadline = time.monotonic() + 10 * SLOW
+        while Path(f"/proc/{holder.pid}/comm").read_text() != "sleep\n":
+            assert time.monotonic() < deadline, "no namespace"
+            time.sleep(0.01)
+        yield holder.pid
+
+
+def test_packets_of_a_namespace_are_whose_processes_are_in_it() -> None:
+    """Traffic in one namespace: what a process that sleeps there has of it, and one that sleeps elsewhere."""
+    with namespace() as here, namespace() as elsewhere:
+        inside = ("nsenter", "-t", str(here), "-n", TRAFFIC)
+        with running([*inside, "send", "--impl", "one_copy", "--port", "7000", "--duration", "60"]):
+            time.sleep(0.5 * SLOW)
+            with running([*inside, "recv", "--connect", "127.0.0.1", "--port", "7000"]):
+                reports = [report_of(pid) for pid in (here, elsewhere)]
+    (hook,) = (row for row in reports[0]["hooks"] if row["id"] == "packet_owner")
+    if hook["state"] != "attached":
+        pytest.skip(f"packet_owner: {hook['state']}: {hook['reason']}")
+    mine, theirs = (
+        {row["owner"] for row in report["samples"] if any(f.startswith(ONE_PACKET) for f in row["frames"])}
+        for report in reports
+    )
+    assert "target" in mine
+    assert "target" not in theirs and "others" in theirs
+
+
+def test_the_trial_of_the_timers_is_in_no_segment() -> None:
+    """Each stack of the report was taken while the timers were armed in a segment, no more and no less."""
+    report = report_of()
     taken = sum(row["samples"] for row in report["samples"] if row["event"] == "cpu-clock")
     bursts = report["sampler"]["bursts"]
     assert taken == (bursts["other"]["samples"] if bursts else 0)

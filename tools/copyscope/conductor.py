@@ -22,6 +22,7 @@ from copyscope.run_plan import RunPlan
 from copyscope.segments import WARM_UP
 from copyscope.tier import Tier
 from copyscope.topology import Topology, TopologyError, open_topology
+from copyscope.topology.namespace import network_of
 from copyscope.watch import pace
 
 SIDES = ("sender", "receiver")
@@ -137,6 +138,9 @@ class Conductor:
         self.raw.bytes_arm = next((arm for arm, probes in plan.probes.items() if "bytes" in probes), None)
         for side in SIDES:
             collector.ask(f"target {side} {self._children[side].pid}", "target")
+            network = network_of(self._children[side].pid)
+            if network is not None:
+                collector.ask(f"netns {side} {network}", "netns")
             if plan.counters:
                 events = SENDER_EVENTS if side == "sender" else EVENTS
                 self._perf[side] = self._exit.enter_context(PerfStat(self._children[side].pid, events=events))

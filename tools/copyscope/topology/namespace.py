@@ -7,6 +7,7 @@ with its links. Nothing is written under /run. The pipe is close-on-exec, so chi
 """
 
 import subprocess
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -79,3 +80,12 @@ class Namespace:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def network_of(pid: int) -> int | None:
+    """The number of a process's network namespace; None where it is ours, or cannot be read."""
+    try:
+        its, ours = (Path(f"/proc/{who}/ns/net").stat().st_ino for who in (pid, "self"))
+    except OSError:
+        return None
+    return None if its == ours else its
