@@ -25,8 +25,8 @@ COMPILERS = """\
 `make check-compilers` (`tests/kernels/compilers.py`) builds every BPF object with each clang that Debian has,
 and loads all of them on this kernel and, in QEMU, on others: programs accepted of programs asked for, over
 six sets of options that have every branch between them. Not permitted: by a policy of that kernel (function
-hooks), before the verifier looked at them. Known: what that kernel takes of no compiler (below); -: not asked. The last
-column says which suite a compiler is from.
+hooks), before the verifier looked at them. Known: what that kernel takes of no compiler (below). A dash: not
+asked. The last column says which suite a compiler is from.
 
     make check-compilers                                  all of the table
     make check-compilers KERNELS=here COMPILERS="13 19"   some compilers, on this kernel alone
