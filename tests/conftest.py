@@ -5,6 +5,7 @@ tools/ holds profile.py, which would shadow the standard library's `profile` (do
 
 import importlib.util
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,11 @@ def _load() -> None:
 
 
 _load()
+
+# A shell starts what runs in its background with SIGINT ignored, nohup(1) with SIGHUP: the programs of the
+# tests would inherit that, and no test could stop them as a terminal does.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How long a property takes says nothing on a busy or emulated machine.
 settings.register_profile("copyscope", deadline=None)

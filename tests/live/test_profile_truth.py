@@ -147,7 +147,7 @@ def test_calls_are_timed_in_windows_and_all_counted() -> None:
     (sent,) = (row for row in record["calls"] if row["syscall"] in ("sendto", "sendmsg"))
     (counting,) = (h for h in record["hooks"] if h["id"] == "call_sent")
     assert sent["counted_at"] == ("socket" if counting["state"] == "attached" else "return")
-    # One in 16 on average. A window is 10 ms of a segment, so a single run may be off by some factor.
-    assert sent["calls"] / 100 < sent["timed_calls"] < sent["calls"] / 3
+    # At most one in 16 of the time; a window ends earlier when it has seen 256 calls of both sides.
+    assert 50 < sent["timed_calls"] < sent["calls"] / 3
     # Softirq work is told apart: a send over veth always has some.
     assert sent["on_cpu_ns"] > 0 and sent["softirq_ns"] > 0

@@ -34,10 +34,10 @@ def test_the_hook_of_splice_comes_when_somebody_splices() -> None:
                 time.sleep(0.01)
             time.sleep(0.3)
             collector.ask("close", "closed", 30 * SLOW)
-            assert not {"sys_exit", "tcp_rcv_space_adjust"} & attached(collector.pid)
-            # From now on it is there from the beginning.
+            # It stays from now on, so that all segments count alike; nobody has to look for it any more.
+            assert "tcp_rcv_space_adjust" not in attached(collector.pid) >= {"sys_exit"}
             collector.ask("open copies", "opened", 30 * SLOW)
-            assert "sys_exit" in attached(collector.pid)
+            assert "tcp_rcv_space_adjust" not in attached(collector.pid) >= {"sys_exit"}
             collector.ask("close", "closed", 30 * SLOW)
             volume = collector.ask("volume", "volume", 30 * SLOW)["volume"]
         report = collector.ask("report", "report", 30 * SLOW)

@@ -151,5 +151,7 @@ def test_two_runs_side_by_side_have_the_ledgers_that_they_have_alone() -> None:
         assert bytes_of(record, own) == sum(
             segment["sender"]["bytes"] for segment in record["run"]["segments"] if segment["arm"] == "ledger"
         )
-        # Others take the CPU and the caches, not the place where copies are made.
-        assert share_of(record, own) == pytest.approx(share_of(alone[name], own), abs=0.2), name
+        # Others take the CPU and the caches, not the place where copies are made. Shares do change: a task
+        # that waits for a CPU is sampled more often on its way back to it (METHOD.md, "Two tiers").
+        assert share_of(record, own) > share_of(alone[name], own) / 4, name
+        assert record["machine_state"]["sentence"].startswith("machine busy"), name
