@@ -1,6 +1,7 @@
 """Softirq work on the time of others: what is tied to a run is in its ledger, and nothing else is."""
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,10 +25,14 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs 
 
 @contextlib.contextmanager
 def somebody(impl: str) -> Iterator[tuple[int, int]]:
-    """(sender, receiver): traffic over lo, of nobody's run. Of zero_copy, lo copies all, in softirq."""
+    """(sender, receiver): traffic over lo, of nobody's run. Of zero_copy, lo copies all, in softirq.
+
+    On one CPU: where all are busy in softirq the kernel takes seconds to attach or detach a program.
+    """
     port = free_port()
-    send = [TRAFFIC, "send", "--impl", impl, "--port", str(port), "--duration", "60"]
-    receive = [TRAFFIC, "recv", "--connect", "127.0.0.1", "--port", str(port)]
+    cpu = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
+    send = [*cpu, TRAFFIC, "send", "--impl", impl, "--port", str(port), "--duration", "60"]
+    receive = [*cpu, TRAFFIC, "recv", "--connect", "127.0.0.1", "--port", str(port)]
     with running(send) as sender:
         wait_for_port(port)
         with running(receive) as receiver:

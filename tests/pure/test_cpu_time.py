@@ -9,7 +9,7 @@ import pytest
 from copyscope import ledger
 from copyscope.attribution import side_times
 from copyscope.cpu_time import cpu_time, excludes_softirq
-from copyscope.time_identities import burst_spread, sampled_share, sampled_time
+from copyscope.time_identities import armed_cpu_ns, burst_spread, sampled_share, sampled_time
 
 Record = dict[str, Any]
 
@@ -171,3 +171,15 @@ def test_periods_that_passed_while_the_hypervisor_had_the_cpu_are_in_the_toleran
     raw["machine_state"] |= {"steal_ns": 10**9, "busy_ns": 3 * 10**9}
     assert receiver_time(raw)["holds"] is True
     assert receiver_time(sleeping(900, 0.48) | {"machine_state": raw["machine_state"]})["holds"] is False
+
+
+def test_children_that_are_not_watched_are_not_held_against_the_samples() -> None:
+    """They inherit the timers: what these measured is not the program's alone."""
+    raw = builders.raw_record("one_copy")
+    armed = {"armed_ns": 45_000_000, "cpu_ns": 44_000_000, "count": 9}
+    raw["sampler"].setdefault("bursts", {})["receiver"] = {
+        **raw["sampler"].get("bursts", {}).get("receiver", {}),
+        **armed,
+    }
+    assert armed_cpu_ns(raw, "receiver") is not None
+    assert armed_cpu_ns(raw | {"target": {"follow": False}}, "receiver") is None

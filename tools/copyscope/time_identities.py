@@ -125,8 +125,11 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
 def armed_cpu_ns(record: Record, side: str) -> float | None:
     """CPU time of a side while its timers were armed, scaled as its samples are.
 
-    None where they were armed all the time, which another clock measures, and where nobody read it.
+    None where they were armed all the time, which another clock measures, and where nobody read it; and for
+    a program without its children: these inherit its timers, and are in what the timers measured.
     """
+    if not record.get("target", {}).get("follow", True):
+        return None
     bursts = (record["sampler"].get("bursts") or {}).get(side)
     enabled_ns = float(record["sampler"]["enabled_ns"])
     if not bursts or not 0 < bursts["armed_ns"] < enabled_ns or bursts.get("cpu_ns") is None:
