@@ -60,11 +60,30 @@ def children(pid: int) -> list[int]:
     return [process.pid for process in processes.all_processes() if process.parent == pid and process.alive]
 
 
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
 def family(run: subprocess.Popen[str]) -> tuple[int, list[int]]:
-    """The process that draws, and its painters, once there are some (Python keeps a process beside it)."""
-    wait_until(lambda: [painter for drawer in children(run.pid) for painter in children(drawer)])
-    (drawer,) = [child for child in children(run.pid) if children(child)]
-    return drawer, children(drawer)
+    """The process that draws, and its painters, once there are some.
+
+    Python keeps a process beside the one that draws, and matplotlib asks fc-list for fonts on its first day on a
+    machine: a painter is a fork, so its command line is that of its parent.
+    """
+    found: list[tuple[int, list[int]]] = []
+
+    def seen() -> bool:
+        for drawer in children(run.pid):
+            painters = [child for child in children(drawer) if command(child) == command(drawer)]
+            if painters:
+                found.append((drawer, painters))
+        return bool(found)
+
+    wait_until(seen)
+    return found[0]
 
 
 @pytest.mark.parametrize("who", ["drawer", "painter"])
