@@ -33,7 +33,7 @@ _Static_assert(sizeof(struct flow) == 16, "flow: no padding, it is a key");
 /* What is forgotten when it is full is no longer tied to the program, and appears with the work that is not known to be its. */
 struct flow_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4 * SOCKETS_MAX);
+	__uint(max_entries, SOCKETS_MAX);
 	__type(key, struct flow);
 	__type(value, __u8);
 };

@@ -35,6 +35,7 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 
 	bpf_map__set_max_entries(skel->maps.socket_cells, sockets);
 	bpf_map__set_max_entries(skel->maps.zerocopy_sockets, sockets);
+	bpf_map__set_max_entries(skel->maps.flows, sockets);
 	if (!watch)
 		return;
 	skel->rodata->watch_mode = watch->mode;
