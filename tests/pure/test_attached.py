@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from builders.watched import CALLS, EDGE_CALLS, SEGMENT_NS, SIZE, seen_of, watched_record
 from copyscope import ledger, stats, watch_verdict
-from copyscope.attached import attached_effect, pace_section, without_empty
+from copyscope.attached import attached_effect, without_empty
+from copyscope.pace import pace_section
 from copyscope.render.evidence import attached_text
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ import builders
 import pytest
 from builders.watched import watched_record
 from copyscope import ledger, machine, noise
-from copyscope.machine_state import readings
+from copyscope.machine_load import readings
 from copyscope.next_step import next_step
 from copyscope.render import terminal
 from copyscope.render.summary import render_summary

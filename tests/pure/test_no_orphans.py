@@ -70,8 +70,8 @@ def command(pid: int) -> bytes:
 def family(run: subprocess.Popen[str]) -> tuple[int, list[int]]:
     """The process that draws, and its painters, once there are some.
 
-    Python keeps a process beside the one that draws, and matplotlib asks fc-list for fonts on its first day on a
-    machine: a painter is a fork, so its command line is that of its parent.
+    Python keeps a process beside the one that draws, and matplotlib asks fc-list for fonts once
+    on each machine: a painter is a fork, so its command line is that of its parent.
     """
     found: list[tuple[int, list[int]]] = []
 

@@ -9,6 +9,7 @@ import pytest
 from builders import raw_record
 from builders.exact import with_functions
 from copyscope import ledger, record
+from copyscope.hook_states import why_not
 from copyscope.options import Traffic, make_plan
 from copyscope.plan import SAMPLED, parse_instruments
 from copyscope.profile_arguments import parser
@@ -16,7 +17,7 @@ from copyscope.render.evidence import hook_lines, loss_lines
 from copyscope.render.exact_table import exact_lines
 from copyscope.render.ledger_table import account_lines
 from copyscope.run_plan import RunPlan
-from copyscope.tier import choose_tier, why_not
+from copyscope.tier import choose_tier
 
 TRAFFIC = Traffic((), (), {"in_file": False, "size_bytes": 65536})
 REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation not permitted"}

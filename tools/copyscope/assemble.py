@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from copyscope import VERSION, machine_state
+from copyscope import VERSION, machine_load
 from copyscope.call_totals import told_by_programs
 from copyscope.samples import beside, of_ledger, to_record
 from copyscope.segments import WARM_UP
@@ -127,8 +127,8 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
         "samples": to_record(of_ledger(samples), taxonomy),
         "samples_beside": to_record(beside(samples), taxonomy),
         "loss": collector.get("loss", {}),
-        "machine_state": machine_state.readings(
-            raw.loads, machine_state.sides_cpu_ns([s for s in raw.segments if s["arm"] != WARM_UP])
+        "machine_state": machine_load.readings(
+            raw.loads, machine_load.sides_cpu_ns([s for s in raw.segments if s["arm"] != WARM_UP])
         ),
     }
     return record

@@ -6,7 +6,6 @@ how it divides. So no error of the sampling rate enters, and the identity betwee
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,22 +13,13 @@ from typing import Any
 
 from copyscope import stats
 from copyscope.cpu_time import cpu_time, excludes_softirq, why_no_time
+from copyscope.events import EVENT_COLUMNS, TIME_EVENTS, event_name
 from copyscope.segments import Record, processes, watched, why_no_ledger, why_undivided
 
 SIDES = ("sender", "receiver", "other")
 # How softirq work on the time of others is known to be of this run (samples.tie_of); the rest is in no sum.
 TIES = ("packet", "batch")
 OWNER_HOOK = "packet_owner"
-# the columns of a row that come from hardware events: key of the row -> names that perf gives the event
-EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
-    "cycles": ("cycles", "cpu-cycles"),
-    "instructions": ("instructions",),
-    "l1d_misses": ("L1-dcache-load-misses",),
-    "llc_misses": ("LLC-load-misses",),
-}
-# events whose shares are shares of time, best first: cycles interrupt even code that has interrupts off,
-# cpu-clock is charged to where they come on again
-TIME_EVENTS = (EVENT_COLUMNS["cycles"], ("cpu-clock", "task-clock"))
 
 RULES = {
     "own": "on packets that came out of devices of its own network namespaces",
@@ -37,12 +27,6 @@ RULES = {
 }
 
 Key = tuple[str, str, str]  # kind, category, context
-
-
-def event_name(name: str) -> str:
-    """`cpu_core/cycles/u` and `cycles:k` are both `cycles`: without the counting unit and the modifiers."""
-    inner = re.fullmatch(r"[\w.-]+/([^/]+)/\w*", name)
-    return (inner.group(1) if inner else name).split(":")[0]
 
 
 @dataclass(frozen=True)

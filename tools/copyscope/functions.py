@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from copyscope import stats
-from copyscope.attribution import EVENT_COLUMNS
+from copyscope.events import EVENT_COLUMNS
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import (
     Record,

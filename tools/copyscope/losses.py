@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from copyscope.segments import Record
-from copyscope.watch_flows import MAPPED_IN, SPLICED_IN
+from copyscope.volume import MAPPED_IN, SPLICED_IN
 
 
 def losses(record: Record) -> dict[str, Any]:

@@ -7,11 +7,12 @@ the last. /proc/stat counts in ticks of 10 ms: good for shares of seconds, not f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 from copyscope import stats
+from copyscope.machine_load import unread
 from copyscope.segments import Record, goodput_gbps, select, wall_ns, watched
 
 # Above these it is said: others' share of these CPUs, the hypervisor's, and the standard deviation of goodput
@@ -21,29 +22,11 @@ STEAL_SHARE = 0.02
 SPREAD_SHARE = 0.15
 FEWEST_SEGMENTS = 3
 LONGER = 4
-READINGS = ("busy_ns", "softirq_ns", "steal_ns", "own_ns")
-
-
-def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Record:
-    """The raw section, from what machine.read_load() said at both ends and the sides' CPU time in between."""
-    if len(loads) != 2:
-        return _unread("the run is not over")
-    before, after = loads
-    spent = {key: after[key] - before[key] if key in before and key in after else None for key in READINGS}
-    span = {"wall_ns": after["t_ns"] - before["t_ns"], "cpus": after["cpus"]}
-    section = {**span, **spent, "sides_ns": sides_ns}
-    why = before["reason"] or after["reason"]
-    return section | {"reasons": {key: why for key, value in section.items() if value is None}}
-
-
-def _unread(why: str) -> Record:
-    section = dict.fromkeys(("wall_ns", "cpus", *READINGS, "sides_ns"))
-    return section | {"reasons": dict.fromkeys(section, why)}
 
 
 def machine_state(record: Record) -> Record:
     """The section machine_state: what was read, the shares that follow, and a sentence where they matter."""
-    empty = _unread("this record is older than the measurement")
+    empty = unread("this record is older than the measurement")
     raw = record.get("machine_state") or empty
     section: Record = {key: raw[key] for key in empty if key != "reasons"}
     section["others_ns"] = others_ns(record, section)
@@ -118,11 +101,3 @@ def remedy(record: Record, *, busy: bool) -> str:
     duration_s = record["workload"]["duration_s"]
     again = "repeat when idle" if busy else "repeat"
     return again if not duration_s else f"{again}, or --duration {duration_s * LONGER:g}"
-
-
-def sides_cpu_ns(segments: Sequence[Mapping[str, Any]]) -> int:
-    """CPU time of both sides from the first mark of the measured segments to the last (assemble.py)."""
-    if not segments:
-        return 0
-    first, last = segments[0]["before"], segments[-1]["after"]
-    return sum(int(last[side]["process_cpu_ns"] - first[side]["process_cpu_ns"]) for side in last)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from copyscope.hook_states import WORKS, why_absent
 from copyscope.segments import (
     Record,
     Segment,
@@ -23,7 +24,6 @@ from copyscope.segments import (
     why_no_ledger,
     zerocopy_total,
 )
-from copyscope.tier import WORKS, why_absent
 from copyscope.zerocopy_cause import device_without_gather
 
 # what counts bytes, by the names of the collector's `bytes` rows; a hook whose id begins so fills the row

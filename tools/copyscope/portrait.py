@@ -7,7 +7,7 @@ from typing import Any
 
 from copyscope.segments import Record
 from copyscope.send_shape import buffers, rounds
-from copyscope.watch_flows import BY_REFERENCE, MAPPED_IN, SPLICED_MEMORY, added, volume
+from copyscope.volume import BY_REFERENCE, MAPPED_IN, SPLICED_MEMORY, added, volume
 
 
 def portrait(record: Record) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from copyscope.attribution import EVENT_COLUMNS, SIDES, Key, SideTime, event_value, interval
+from copyscope.attribution import SIDES, Key, SideTime, event_value, interval
+from copyscope.events import EVENT_COLUMNS
 from copyscope.payload import NO_CLAIM, Flow, flows, gathers
 from copyscope.segments import Record, delivered_bytes, select, total, why_no_ledger
 from copyscope.taxonomy import ACCOUNTS, STAGES

@@ -5,8 +5,9 @@ from typing import Any
 
 from copyscope import gate
 from copyscope.errors import RunError
+from copyscope.hook_states import why_not
 from copyscope.plan import Segment
-from copyscope.tier import Tier, choose_tier, why_not
+from copyscope.tier import Tier, choose_tier
 from copyscope.topology import LinkSettings
 
 

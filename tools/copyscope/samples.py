@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from copyscope.attribution import TIME_EVENTS
+from copyscope.events import TIME_EVENTS
 from copyscope.taxonomy import USER_SYMBOL, Taxonomy, strip_suffix
 
 # one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight; of the side

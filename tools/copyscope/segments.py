@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from copyscope.tier import why_not
+from copyscope.hook_states import why_not
 
 Record = dict[str, Any]
 Segment = dict[str, Any]

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from copyscope.segments import Record
-from copyscope.watch_flows import added
+from copyscope.volume import added
 
 Part = tuple[dict[str, Any] | None, str]
 

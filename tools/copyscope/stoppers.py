@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copyscope.crossover import size_text
 from copyscope.segments import Record
-from copyscope.watch_flows import added, volume
+from copyscope.volume import added, volume
 from copyscope.zerocopy_cause import device_without_gather, is_tap
 
 # The part of the bytes from which on something is said of the program.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from copyscope import stats
-from copyscope.attribution import SideTime, clocked, event_name
+from copyscope.attribution import SideTime, clocked
 from copyscope.cpu_time import CpuTime, cpu_time, excludes_softirq, why_no_time
+from copyscope.events import event_name
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import Record, processes, select, total, wall_ns, watched
 

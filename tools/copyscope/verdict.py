@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope.finding import find_sentence
+from copyscope.hook_states import absent, why_absent
 from copyscope.limit import find_limit
 from copyscope.next_step import next_step
 from copyscope.segments import (
@@ -16,7 +17,6 @@ from copyscope.segments import (
     wall_ns,
     zerocopy_total,
 )
-from copyscope.tier import absent, why_absent
 
 MOST_LOSS_SHARE = 0.001
 

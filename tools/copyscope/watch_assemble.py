@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from copyscope import VERSION, machine_state
+from copyscope import VERSION, machine_load
 from copyscope.assemble import Identity, no_sampler
-from copyscope.attached import pace_section
+from copyscope.pace import pace_section
 from copyscope.samples import to_record
 from copyscope.taxonomy import Taxonomy
 from copyscope.watch_segments import moved, segment_row, taken, volume_rows
@@ -76,7 +76,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
         "sampler": {**sampler, "taxonomy_version": taxonomy.version, "bursts": _bursts(sampler)},
         "samples": to_record(collector.get("samples", []), taxonomy),
         "loss": collector.get("loss", {}),
-        "machine_state": machine_state.readings(seen.loads, _target_cpu_ns(seen.segments)),
+        "machine_state": machine_load.readings(seen.loads, _target_cpu_ns(seen.segments)),
     }
 
 

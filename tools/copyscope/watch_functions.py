@@ -12,7 +12,8 @@ from typing import Any
 from copyscope.functions import ARM, bytes_identity, self_identities
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import Record, cut_short, select, total
-from copyscope.watch_flows import BY_REFERENCE, TAKEN, added, volume, zerocopy_totals
+from copyscope.volume import BY_REFERENCE, TAKEN, added, volume
+from copyscope.watch_flows import zerocopy_totals
 from copyscope.watch_identities import largest, under_way
 from copyscope.zerocopy_life import HOOK
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from copyscope.identities import Identity, compare, unchecked
 from copyscope.segments import Record, measured, select, total, wall_ns
-from copyscope.watch_flows import MAPPED_IN, SPLICED_IN, TAKEN, added, volume
+from copyscope.volume import MAPPED_IN, SPLICED_IN, TAKEN, added, volume
 
 # Their return values are no bytes.
 NOT_BYTES = ("sendmmsg", "recvmmsg", "io_uring", "other", MAPPED_IN)

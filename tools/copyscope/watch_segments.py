@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from copyscope.attached import tcp_bytes
-from copyscope.watch_flows import TAKEN
+from copyscope.pace import tcp_bytes
+from copyscope.volume import TAKEN
 
 Row = dict[str, Any]
 # (arm, protocol, direction, system call) -> a row of `volume`, its sizes as a table.

@@ -14,7 +14,7 @@ from copyscope.verdict import (
     judged,
     missing_hooks,
 )
-from copyscope.watch_flows import BY_REFERENCE, SPLICED_MEMORY, added, volume
+from copyscope.volume import BY_REFERENCE, SPLICED_MEMORY, added, volume
 
 SATURATED = 0.90
 MOSTLY = 0.50

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope.assemble import side_report
-from copyscope.machine_state import readings
+from copyscope.machine_load import readings
 
 from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
 from .parts import loads as loads

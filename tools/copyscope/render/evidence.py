@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from copyscope.hook_states import failed_hooks
 from copyscope.overhead import found
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
 from copyscope.segments import why_no_calls
-from copyscope.tier import failed_hooks
 from rich.text import Text
 
 Record = Mapping[str, Any]

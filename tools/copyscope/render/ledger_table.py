@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from copyscope.attribution import EVENT_COLUMNS, SIDES, event_name, tied, time_event
+from copyscope.attribution import SIDES, tied, time_event
+from copyscope.events import EVENT_COLUMNS, event_name
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.rows import CONTEXTS

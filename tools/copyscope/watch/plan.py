@@ -12,8 +12,9 @@ from copyscope import paths
 from copyscope.child import Message
 from copyscope.errors import RunError
 from copyscope.gate import Gate
+from copyscope.hook_states import why_not
 from copyscope.plan import Segment
-from copyscope.tier import Tier, choose_tier, why_not
+from copyscope.tier import Tier, choose_tier
 from copyscope.watch import schedule
 from copyscope.watch.pace import Reading
 from copyscope.watch.printed import Output
