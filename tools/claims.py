@@ -2,6 +2,6 @@
 # ruff: noqa: E501 (a first line is one line)
 """Judge the claims of the published reports by what was measured; see --help."""
 
-from copyscope.launch import launch
+from copyscope.start.launch import launch
 
 launch("claims")

@@ -2,6 +2,6 @@
 # ruff: noqa: E501 (a first line is one line)
 """Our instruments and other people's tools on one traffic; see --help."""
 
-from copyscope.launch import launch
+from copyscope.start.launch import launch
 
 launch("crosscheck")

@@ -2,6 +2,6 @@
 # ruff: noqa: E501 (a first line is one line)
 """Say from which message size on one send strategy overtakes another; see --help."""
 
-from copyscope.launch import launch
+from copyscope.start.launch import launch
 
 launch("crossover")

@@ -2,6 +2,6 @@
 # ruff: noqa: E501 (a first line is one line)
 """Say what works on this machine, and what to do about the rest; see --help."""
 
-from copyscope.launch import launch
+from copyscope.start.launch import launch
 
 launch("doctor")

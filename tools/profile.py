@@ -2,6 +2,6 @@
 # ruff: noqa: E501 (a first line is one line)
 """Profile one send strategy and print its copy ledger; see --help."""
 
-from copyscope.launch import launch
+from copyscope.start.launch import launch
 
 launch("profile")

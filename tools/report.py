@@ -2,6 +2,6 @@
 # ruff: noqa: E501 (a first line is one line)
 """Make plots, tables and a report from the records of a sweep; see --help."""
 
-from copyscope.launch import launch
+from copyscope.start.launch import launch
 
 launch("report")

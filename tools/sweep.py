@@ -2,6 +2,6 @@
 # ruff: noqa: E501 (a first line is one line)
 """Run an experiment, every run once; see --help."""
 
-from copyscope.launch import launch
+from copyscope.start.launch import launch
 
 launch("sweep")

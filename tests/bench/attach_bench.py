@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from contestants import Program
 from copyscope import paths
-from copyscope.watch.connections import Snapshots
+from copyscope.run.program.connections import Snapshots
 from samples import BLOCKS, Comparison, compare
 
 PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py"), "--quiet"]

@@ -24,10 +24,10 @@ sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
 
 from bench_docs import filled  # noqa: E402
 from bench_table import document, runs_of  # noqa: E402
-from copyscope.build import git  # noqa: E402
 from copyscope.errors import RunError, UsageError  # noqa: E402
-from copyscope.machine_cpu import read_cpu_model, read_hypervisor  # noqa: E402
-from copyscope.tool_versions import parse_version  # noqa: E402
+from copyscope.machine.cpu import read_cpu_model, read_hypervisor  # noqa: E402
+from copyscope.machine.tool_versions import parse_version  # noqa: E402
+from copyscope.run.build import git  # noqa: E402
 from ticker import Ticker  # noqa: E402
 
 # What each takes here with ten blocks (`used_s` of its result), of 20 minutes that are allowed. Half of hooks

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from copyscope import gate
+from copyscope.plan import gate
 from observer_losses import TIMES_LESS, Losses, losses
 from own_numbers import GOALS as SECONDS_GOALS
 from own_numbers import LABELS

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from copyscope import paths
-from copyscope.child import Child
-from copyscope.options import choose_congestion
+from copyscope.plan.options import choose_congestion
+from copyscope.run.child import Child
 from copyscope.topology import SIDES, LinkSettings, Topology, open_topology
 from observers import FREQUENCY, Observer, ObserverError, bpftrace, ours, perf_stat, program
 from samples import BLOCKS, Comparison, compare

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from signal import SIGINT
 
-from copyscope.child import Child
-from copyscope.counters import EVENTS, SENDER_EVENTS
+from copyscope.crosscheck.tracefs import IN_TRACEFS
 from copyscope.errors import RunError
-from copyscope.perf_stat import PerfStat
-from copyscope.tracefs import IN_TRACEFS
+from copyscope.run.child import Child
+from copyscope.run.counters import EVENTS, SENDER_EVENTS
+from copyscope.run.perf_stat import PerfStat
 
 # The default of tools/profile.py, and of profile.bt.
 FREQUENCY = "199"

@@ -18,8 +18,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from copyscope import experiment, ledger, paths, plan, points, record, results, sweep
+from copyscope import paths
+from copyscope.compare import estimates
+from copyscope.ledger.derive import derive
+from copyscope.plan import arms as plan
+from copyscope.record import store
 from copyscope.render.sweep import outcome_lines
+from copyscope.sweep import experiment, results, sweep
 from own_memory import watched
 from own_numbers import REPORT_POINTS, Sample, lines
 from samples import BLOCKS, Comparison
@@ -70,7 +75,7 @@ def profile(scratch: Path, *options: str) -> tuple[Sample, Path]:
     path = scratch / "record.json"
     argv = [PROFILE, "--quiet", "--json", str(path), *options]
     began, ended, _ = run(argv)
-    segments = record.read(path)["run"]["segments"]
+    segments = store.read(path)["run"]["segments"]
     sample = {
         "start_to_first_packet_s": segments[0]["begin_ns"] / 1e9 - began,
         "last_packet_to_table_s": ended - segments[-1]["end_ns"] / 1e9,
@@ -91,7 +96,7 @@ def one_sweep(scratch: Path) -> Sample:
     scratch.mkdir()
     began, ended, printed = run(sweep_argv(scratch))
     outcome = json.loads(printed)
-    made = [record.read(path)["run"] for path in sorted((scratch / "sweep" / "raw").iterdir())]
+    made = [store.read(path)["run"] for path in sorted((scratch / "sweep" / "raw").iterdir())]
     measured_s = sum(one["measured_s"] for one in made)
     return {
         "points": len(made),
@@ -125,7 +130,7 @@ def report_times(scratch: Path) -> list[Sample]:
 def some_points(scratch: Path) -> tuple[Path, int]:
     """Their records, and how many these are."""
     some = scratch / "report"
-    there = points.group(results.load(PUBLISHED).records)
+    there = estimates.group(results.load(PUBLISHED).records)
     names = [
         f"{one['run']['id']}.json.gz"
         for at in range(REPORT_POINTS)
@@ -181,13 +186,13 @@ def _nothing_is_left(point: experiment.Point) -> dict[str, Any]:
 
 def analysis(path: Path) -> Sample:
     """Size of a record, and the time to read and to derive it again, as every reader of a sweep does."""
-    made = record.read(path)
+    made = store.read(path)
     text = json.dumps(made).encode()
     return {
         "json_bytes": len(text),
         "gzip_bytes": len(gzip.compress(text, mtime=0)),
-        "read_s": _best(lambda: record.read(path)),
-        "derive_s": _best(lambda: ledger.derive(made)),
+        "read_s": _best(lambda: store.read(path)),
+        "derive_s": _best(lambda: derive(made)),
     }
 
 
@@ -225,7 +230,7 @@ def growth_with_time(scratch: Path) -> list[Sample]:
     for seconds in REAL_S:
         sample, path = profile(scratch, "--duration", str(seconds))
         made.append({"seconds": seconds, **sample, **analysis(path)})
-    real = record.read(path)
+    real = store.read(path)
     for seconds in MADE_S:
         path = scratch / f"{seconds}.json"
         path.write_text(json.dumps(lengthened(real, seconds)), encoding="utf-8")

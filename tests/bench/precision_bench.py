@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from copyscope import paths
-from copyscope.child import Child
 from copyscope.crosscheck.tools import kernel_stacks
-from copyscope.options import choose_congestion, resolve_traffic
-from copyscope.profile_arguments import parser
-from copyscope.taxonomy import Taxonomy
+from copyscope.plan.arguments import parser
+from copyscope.plan.options import choose_congestion, resolve_traffic
+from copyscope.run.child import Child
+from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.topology import LinkSettings, Topology, open_topology
 from precision_numbers import OURS, OURS_FAST, OURS_WHOLE, PERF, PERF_HZ, Sample, lines, sample
 from samples import Comparison

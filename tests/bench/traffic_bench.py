@@ -9,7 +9,7 @@ from typing import Any
 
 from contestants import Ended, Program
 from copyscope import paths
-from copyscope.options import choose_congestion
+from copyscope.plan.options import choose_congestion
 from copyscope.topology import LinkSettings, Topology, open_topology
 from samples import BLOCKS, Comparison, compare, median
 from wake_cost import wake_ups

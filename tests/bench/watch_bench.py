@@ -25,8 +25,8 @@ from typing import Any
 from conclusions import comparison
 from contestants import Program
 from copyscope import paths
-from copyscope.child import Child
-from copyscope.watch.connections import Snapshots
+from copyscope.run.child import Child
+from copyscope.run.program.connections import Snapshots
 from samples import BLOCKS, Comparison, compare
 
 PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]

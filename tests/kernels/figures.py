@@ -6,9 +6,9 @@ In sentences (figures_of), and as numbers for the tables that judge them (tiers_
 from statistics import median
 from typing import Any
 
-from copyscope import tiers
-from copyscope.losses import dropped_roots
-from copyscope.segments import processes, select, total
+from copyscope.ledger import compare_tiers
+from copyscope.ledger.losses import dropped_roots
+from copyscope.record.segments import processes, select, total
 
 Record = dict[str, Any]
 
@@ -23,25 +23,25 @@ def figures_of(record: Record) -> dict[str, str]:
     """By what they are about; only the losses where no function was hooked."""
     impl = record["workload"]["impl"]
     found = {}
-    for row in tiers.compare_tiers(record):
-        if row["side"] == "other" or row["name"] == tiers.REST:
+    for row in compare_tiers.compare_tiers(record):
+        if row["side"] == "other" or row["name"] == compare_tiers.REST:
             continue
         said = [f"{_percent(row['exact_share'])} of the kernel time by function hooks"]
         if row["beside_share"] is not None:
             said.append(f"{_with_interval(row, 'beside')} sampled in the same segments")
         said.append(f"{_with_interval(row, 'sampled')} sampled without hooks")
         found[f"{impl}, {row['side']}, {row['name']} in {row['context']} context"] = ", ".join(said)
-    for row in tiers.seen_beside(record):
+    for row in compare_tiers.seen_beside(record):
         found[f"{impl}, {row['side']}, samples of the hooked segments"] = (
             f"{row['sampled_ns'] / 1e6:.0f} ms of {row['exact_ns'] / 1e6:.0f} ms exact: {row['ratio']:.3f}"
         )
-    for row in tiers.inside_calls(record):
+    for row in compare_tiers.inside_calls(record):
         if row["ratio"] is not None:
             found[f"{impl}, {row['side']}, all roots of its calls"] = (
                 f"{row['inside_ns'] / 1e6:.1f} ms of {row['calls_ns'] / 1e6:.1f} ms"
                 f" in {row['calls']:,} calls: {row['ratio']:.3f}"
             )
-    for row in tiers.coverage(record):
+    for row in compare_tiers.coverage(record):
         if row["ratio"] is not None:
             found[f"{impl}, {row['side']}, all roots"] = (
                 f"{row['inside_ns'] / 1e6:.1f} ms of {row['kernel_ns'] / 1e6:.1f} ms in the kernel:"
@@ -69,23 +69,23 @@ def figures_of(record: Record) -> dict[str, str]:
 
 def tiers_of(record: Record) -> Record:
     """Under the name of the strategy: the rows of both tiers, and the calls; empty without function hooks."""
-    compared = tiers.compare_tiers(record)
+    compared = compare_tiers.compare_tiers(record)
     if not compared:
         return {}
     sampled = [(row["account"], row) for row in record["ledger"]] + [
-        (tiers.REST, row) for row in record["stages"]
+        (compare_tiers.REST, row) for row in record["stages"]
     ]
     found = {
         "rows": [
             {key: round(row[key], 6) if isinstance(row[key], float) else row[key] for key in KEPT}
             for row in compared
-            if row["side"] != "other" and row["name"] != tiers.REST
+            if row["side"] != "other" and row["name"] != compare_tiers.REST
         ],
         "exact_ns_per_kib": _ns_per_kib(record, [(row["ledger_name"], row) for row in record["exact"]]),
         "sampled_ns_per_kib": _ns_per_kib(record, sampled),
         "exact_goodput_gbps": _goodput_gbps(select(record, "functions")),
         "sampled_goodput_gbps": _goodput_gbps(select(record, "ledger")),
-        "seen": {row["side"]: round(row["ratio"], 4) for row in tiers.seen_beside(record)},
+        "seen": {row["side"]: round(row["ratio"], 4) for row in compare_tiers.seen_beside(record)},
         "exact_stretch": _stretch(select(record, "functions")),
         "sampled_stretch": _stretch(select(record, "ledger")),
         "calls": [
@@ -93,7 +93,7 @@ def tiers_of(record: Record) -> Record:
                 **{key: row[key] for key in ("side", "calls", "calls_ns", "inside_ns")},
                 "roots_ns": row["inside_ns"] - _around_ns(record, row["side"]),
             }
-            for row in tiers.inside_calls(record)
+            for row in compare_tiers.inside_calls(record)
         ],
     }
     return {record["workload"]["impl"]: found}
@@ -119,7 +119,7 @@ def _ns_per_kib(record: Record, rows: list[tuple[str, Record]]) -> dict[str, flo
     found: dict[str, float | None] = {}
     for name, row in rows:
         if row["side"] in processes(record) and row["context"] != "user":
-            key = name if name in tiers.COMPARED else tiers.REST
+            key = name if name in compare_tiers.COMPARED else compare_tiers.REST
             so_far, ns = found.get(key, 0.0), row["ns_per_kib"]
             found[key] = None if so_far is None or ns is None else round(so_far + ns, 1)
     return found

@@ -51,7 +51,7 @@ class Outcome:
     def tier(self) -> str:
         """`exact` where functions can be hooked, `sampled` where only tracepoints and the sampler work.
 
-        Where a send and a receive are hooked by kprobe, auto does not hook them (copyscope.tier).
+        Where a send and a receive are hooked by kprobe, auto does not hook them (copyscope.plan.tier).
         """
         attached = {hook["id"]: hook["how"] for hook in self.hooks if hook["state"] == "attached"}
         if not {"send", "receive"} <= attached.keys():

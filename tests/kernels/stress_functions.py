@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from copyscope import paths
-from copyscope.child import Child
+from copyscope.run.child import Child
 
 WAIT_S = 30 * float(os.environ.get("COPYSCOPE_SLOW", "1"))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from copyscope.tiers import REST
+from copyscope.ledger.compare_tiers import REST
 from outcome import Outcome
 
 ACCOUNTS = ("copy_in", "pin", "deferred", "copy_out")

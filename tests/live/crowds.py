@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from copyscope import paths
-from copyscope.child import Child
+from copyscope.run.child import Child
 from profiling import SLOW
 
 CROWD = paths.OUTPUT / "tests" / "crowd"

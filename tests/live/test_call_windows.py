@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
 from copyscope.errors import RunError
+from copyscope.run.child import Child
 from profiling import SLOW, broken_identities, is_root, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
 from copyscope.errors import RunError
+from copyscope.run.child import Child
 from profiling import SLOW, is_root
 from test_call_windows import attached
 

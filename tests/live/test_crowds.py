@@ -4,7 +4,7 @@ import time
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
+from copyscope.run.child import Child
 from crowds import CROWD, crowd, watching
 from profiling import SLOW, is_root
 

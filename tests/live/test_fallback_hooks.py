@@ -2,7 +2,7 @@
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
+from copyscope.run.child import Child
 from crowds import CROWD, crowd
 from profiling import SLOW, is_root
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from copyscope.tiers import compare_tiers
+from copyscope.ledger.compare_tiers import compare_tiers
 from profiling import SLOW, broken_identities, is_root, profile, record_of
 from test_functions import why_not
 

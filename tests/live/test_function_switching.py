@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
+from copyscope.run.child import Child
 from profiling import SLOW, is_root, left_after_a_second, traces
 from test_functions import why_not
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from copyscope.functions import retransmitted_bytes
-from copyscope.tiers import inside_calls
+from copyscope.ledger.compare_tiers import inside_calls
+from copyscope.ledger.functions import retransmitted_bytes
 from profiling import SLOW, broken_identities, is_root, profile, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]

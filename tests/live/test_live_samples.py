@@ -5,7 +5,7 @@ import time
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
+from copyscope.run.child import Child
 from profiling import SLOW, is_root
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from copyscope.crosscheck.tools import kernel_stacks
-from copyscope.taxonomy import Taxonomy
+from copyscope.taxonomy.taxonomy import Taxonomy
 from profiling import LAUNCH, SLOW, child_named, is_root
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from copyscope.counters import EVENTS, SENDER_EVENTS, Event
-from copyscope.perf_stat import PerfStat, has_tracepoint
+from copyscope.run.counters import EVENTS, SENDER_EVENTS, Event
+from copyscope.run.perf_stat import PerfStat, has_tracepoint
 from profiling import SLOW
 
 pytestmark = [
@@ -119,7 +119,7 @@ def test_process_that_is_gone() -> None:
 def test_perf_dies_with_us(busy: subprocess.Popen[bytes]) -> None:
     owner_code = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); import conftest\n"
-        "from copyscope.perf_stat import PerfStat\n"
+        "from copyscope.run.perf_stat import PerfStat\n"
         "counting = PerfStat(int(sys.argv[2])); counting.start(); counting.wait_ready()\n"
         "print(counting._process.pid, flush=True); time.sleep(60)\n"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope import record as records
+from copyscope.record import store as records
 from profiling import LAUNCH, PROFILE, SLOW, child_named, is_root, left_after_a_second, profile, traces
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]

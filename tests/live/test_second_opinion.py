@@ -8,7 +8,7 @@ import time
 
 import pytest
 from copyscope import paths
-from copyscope.watch import processes
+from copyscope.run.program import processes
 from profiling import SLOW, is_root
 from programs import missing
 from test_functions import why_not

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
+from copyscope.run.child import Child
 from profiling import SLOW, is_root
 from programs import splice_pipeline
 from test_call_windows import attached

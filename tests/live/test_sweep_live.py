@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from copyscope import record as records
-from copyscope.experiment import combinations, expand, identify, load
+from copyscope.record import store as records
+from copyscope.sweep.experiment import combinations, expand, identify, load
 from profiling import SLOW, is_root, left_after_a_second, traces
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copyscope.child import Child
+from copyscope.run.child import Child
 from crowds import watching
 from profiling import SLOW, is_root
 from programs import known_sender, running, watch

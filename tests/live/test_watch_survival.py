@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.watch import processes
+from copyscope.run.program import processes
 from profiling import LAUNCH, SLOW, is_root, left_after_a_second, traces
 from programs import SAMPLED, running
 

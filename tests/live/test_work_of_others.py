@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from copyscope.child import Child
-from copyscope.samples import ONE_PACKET
+from copyscope.run.child import Child
+from copyscope.taxonomy.samples import ONE_PACKET
 from copyscope.topology.namespace import network_of
 from profiling import SLOW, broken_identities, is_root, record_of
 from programs import bytes_of, free_port, running, share_of, stretched, wait_for_port, watch

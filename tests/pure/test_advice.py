@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 from builders.watched import SIZE, watched_record
-from copyscope import advice, crossover_near, ledger, paths, record
+from copyscope import paths
 from copyscope.commands.watch import read_crossovers
+from copyscope.crossover import advice
+from copyscope.crossover import nearest as crossover_near
+from copyscope.ledger.derive import derive
+from copyscope.record import store
 
 Record = dict[str, Any]
 
@@ -44,12 +48,12 @@ def derived(*, local: bool = False, **options: Any) -> Record:
         raw["topology"] |= {"kind": "lo", "local_delivery": True}
         raw["topology"]["devices"] = [{"side": "target", "name": "lo", "driver": "loopback", "features": {}}]
         raw["topology"]["peers"] = [{"address": "127.0.0.1", "device": "lo", "local": True}]
-    return ledger.derive(raw)
+    return derive(raw)
 
 
 def said(full: Record, *rows: Record) -> str:
     made = advice.advise(full, list(rows) or None)
-    assert record.validate(full | {"advice": made}) == []
+    assert store.validate(full | {"advice": made}) == []
     return str(made["text"])
 
 
@@ -162,7 +166,7 @@ def test_a_program_that_uses_zero_copy_is_told_what_it_costs() -> None:
 
 def test_a_program_whose_zero_copy_works_is_told_what_it_pays() -> None:
     raw = watched_record(zerocopy=True, copied=0)
-    text = said(ledger.derive(raw), CROSSOVER)
+    text = said(derive(raw), CROSSOVER)
     assert "0 % of these sends were copied after all; " in text and "the price of the copies that it" in text
     assert "its calls are larger: it helps on that path" in text
     assert "to turn it off would cost 6 % (3 to 8 %) more of its CPU time" in text
@@ -195,14 +199,14 @@ def test_what_would_stop_it() -> None:
     raw["machine"]["limits"]["memlock_bytes"] = 65_536
     for shape in raw["shapes"]:
         shape |= {"repeated": shape["messages"], "buffers": 64 * shape["messages"]}
-    text = said(ledger.derive(raw))
+    text = said(derive(raw))
     assert "memlock limit of 64 KiB holds 0 sends of 18 pages" in text
     assert "100 % of its bytes are in messages that begin at the address of the message before" in text
     assert "its messages are 64 buffers of 1 KiB" in text and "a packet has 17" in text
     assert "writes are small" not in text
     for row in raw["volume"]:
         row["sizes"] = [[1024, row["calls"]]]
-    small = said(ledger.derive(raw))
+    small = said(derive(raw))
     assert "its writes are small: half of its bytes go out in calls of 2 KiB or less" in small
     assert "its peers are on this machine (lo)" in said(derived(local=True))
 
@@ -216,18 +220,18 @@ def test_headers_do_not_speak_for_the_bytes() -> None:
     raw["shapes"][1] |= {"buffers": 2 * shape["messages"]}
     for row in [row for row in raw["volume"] if row["direction"] == "send"]:
         raw["volume"].append({**row, "syscall": "writev", "bytes": row["calls"] << 10, "sizes": []})
-    text = said(ledger.derive(raw))
+    text = said(derive(raw))
     assert "address of the message before" not in text and "buffers of" not in text
     for row in raw["volume"]:
         row["bytes"] = row["calls"] * (64 if row["syscall"] == "write" else SIZE)
-    assert "100 % of its bytes are in messages that begin" in said(ledger.derive(raw))
+    assert "100 % of its bytes are in messages that begin" in said(derive(raw))
 
 
 def test_a_device_or_xdp_that_copies_is_named() -> None:
     raw = watched_record(call="sendfile")
     raw["topology"]["devices"][0]["features"]["scatter_gather"] = False
     raw["topology"]["xdp"] = "native"
-    assert advice.advise(ledger.derive(raw), None)["stoppers"] == [
+    assert advice.advise(derive(raw), None)["stoppers"] == [
         "eth0 has no scatter-gather: the kernel copies at the call",
         "XDP (native) on its device",
     ]
@@ -237,7 +241,7 @@ def test_a_server_that_reads_files_is_told_of_sendfile() -> None:
     raw = watched_record()
     row = next(row for row in raw["samples"] if row["side"] == "target")
     raw["samples"].append({**row, "symbol": "filemap_read", "category": "syscall", "kind": "stage"})
-    assert "sendfile spares both copies" in said(ledger.derive(raw))
+    assert "sendfile spares both copies" in said(derive(raw))
 
 
 HERE = {"hostname": "vm", "kernel": "6.18", "cpu_model": "Xeon", "cpus_online": 2}

@@ -11,10 +11,10 @@ from copyscope import paths
 from copyscope.arguments import UsageParser, number, whole_number
 from copyscope.commands import claims, crossover, doctor, profile, report, sweep, watch_arguments
 from copyscope.errors import RunError, UsageError
-from copyscope.options import check_usage
-from copyscope.plan import parse_cpus, parse_time_s
-from copyscope.profile_arguments import parser as profile_parser
-from copyscope.watch.target import find_cgroup, find_netns, parse_pids
+from copyscope.plan.arguments import parser as profile_parser
+from copyscope.plan.arms import parse_cpus, parse_time_s
+from copyscope.plan.options import check_usage
+from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
 
 LONG = "9" * 5000
 PARSERS = {
@@ -192,8 +192,9 @@ def test_a_reader_that_went_away_is_no_failure() -> None:
 def test_a_terminal_of_another_encoding() -> None:
     """Its alphabet lacks letters of ours: they are written out, and JSON stays JSON."""
     code = (
-        "import json, sys; sys.path.append(sys.argv[1]); from copyscope import streams\n"
-        "from copyscope.commands import doctor, reading; from copyscope.findings import Diagnosis, Finding\n"
+        "import json, sys; sys.path.append(sys.argv[1]); from copyscope.start import streams\n"
+        "from copyscope.commands import doctor, reading\n"
+        "from copyscope.doctor.findings import Diagnosis, Finding\n"
         "from copyscope.render.doctor import render; from copyscope.render.terminal import make_console\n"
         "streams.open_standard()\n"
         "found = Diagnosis([Finding('tools', 'größe', 'missing', 'a → b', 'do é', True)])\n"

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from builders.watched import CALLS, EDGE_CALLS, SEGMENT_NS, SIZE, seen_of, watched_record
-from copyscope import ledger, stats, watch_verdict
-from copyscope.attached import attached_effect, without_empty
-from copyscope.pace import pace_section
+from copyscope import stats
+from copyscope.ledger.derive import derive
+from copyscope.ledger.program import verdict
+from copyscope.ledger.program.attached_effect import attached_effect, without_empty
+from copyscope.record.program.pace import pace_section
 from copyscope.render.evidence import attached_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,16 +137,16 @@ def test_the_text_says_when_an_interval_is_wide() -> None:
 
 def test_a_cost_that_is_certain_is_in_the_verdict() -> None:
     record = {"overhead": {"attached": effect_of([0.8] * 4, [1.0] * 4, [1.0] * 4)}}
-    assert "being watched cost it about 20 %" in watch_verdict.cost_of_watching(record)
+    assert "being watched cost it about 20 %" in verdict.cost_of_watching(record)
     record = {"overhead": {"attached": effect_of([0.5, 1.5, 0.9, 1.1], [1.0] * 4, [1.0] * 4)}}
-    assert watch_verdict.cost_of_watching(record) == ""
+    assert verdict.cost_of_watching(record) == ""
 
 
 def test_a_whole_record_has_it() -> None:
     """The program of the builder goes at twice the pace while nothing is attached."""
     blocks = seen_of().segments
     bytes_a_segment = (CALLS + 2 * EDGE_CALLS) * SIZE
-    effect = ledger.derive(watched_record())["overhead"]["attached"]
+    effect = derive(watched_record())["overhead"]["attached"]
     assert len(blocks) == 9 and effect["reason"] is None
     assert effect["ratio"] == pytest.approx(bytes_a_segment / SEGMENT_NS / (2 * CALLS * SIZE / SEGMENT_NS))
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger, paths, record, stats
+from copyscope import paths, stats
+from copyscope.ledger.derive import derive
+from copyscope.record import store
 
 HERE = paths.ROOT / "tests" / "bench"
 
@@ -22,10 +24,10 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_long_record_is_a_record_with_more_segments_and_slices(bench: Any) -> None:
     own: ModuleType = bench("own_bench")
-    real = ledger.derive(builders.raw_record("one_copy"))
+    real = derive(builders.raw_record("one_copy"))
     real["workload"]["duration_s"] = 10
     made = own.lengthened(real, 600)
-    assert record.validate(ledger.derive(made)) == []
+    assert store.validate(derive(made)) == []
     # 300 blocks of the four arms, and the warm-up
     assert len(made["run"]["segments"]) == 1201
     for side in ("sender", "receiver"):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.build import git_revision
 from copyscope.errors import UsageError
-from copyscope.options import check_usage
-from copyscope.profile_arguments import parser
+from copyscope.plan.arguments import parser
+from copyscope.plan.options import check_usage
+from copyscope.run.build import git_revision
 
 
 @pytest.mark.parametrize(

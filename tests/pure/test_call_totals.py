@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from copyscope.call_totals import told_by_programs
+from copyscope.record.call_totals import told_by_programs
 
 Row = dict[str, Any]
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from copyscope import child as child_module
-from copyscope.child import Child
 from copyscope.errors import RunError
+from copyscope.run import child as child_module
+from copyscope.run.child import Child
 
 # Answers `open` late, and everything else at once.
 SLOW_TO_OPEN = """

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from builders.priced import Prices, priced
-from copyscope import claims
-from copyscope.claims import Judgement
-from copyscope.claims.model import HOLDS, REFUTED, UNDETERMINED
 from copyscope.errors import UsageError
+from copyscope.study import claims
+from copyscope.study.claims import Judgement
+from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED
 
 Record = dict[str, Any]
 Change = Callable[[Record], None]

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from copyscope.counters import EVENTS, TLB_FLUSHES, Counter, all_unsupported, combine, parse, split_event
-from copyscope.perf_stat import explain_failure
+from copyscope.run.counters import EVENTS, TLB_FLUSHES, Counter, all_unsupported, combine, parse, split_event
+from copyscope.run.perf_stat import explain_failure
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger
-from copyscope.attribution import side_times
-from copyscope.cpu_time import cpu_time, excludes_softirq
-from copyscope.time_identities import armed_cpu_ns, burst_spread, sampled_share, sampled_time
+from copyscope.ledger.attribution import side_times
+from copyscope.ledger.cpu_time import cpu_time, excludes_softirq
+from copyscope.ledger.derive import derive
+from copyscope.ledger.identities.time import armed_cpu_ns, burst_spread, sampled_share, sampled_time
 
 Record = dict[str, Any]
 
@@ -46,7 +46,7 @@ def test_task_clock_where_it_was_counted() -> None:
     raw = two_clocks()
     spent = cpu_time(raw, "sender")
     assert (spent.ns, spent.source, spent.switches) == (COUNTED_NS, "task-clock", 2_700)
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["sides"]["sender"]["cpu_ns"] == COUNTED_NS
     assert full["sides"]["sender"]["cpu_source"] == "task-clock"
     assert full["sides"]["sender"]["on_cpu_share_of_wall"] == pytest.approx(0.95)
@@ -62,7 +62,7 @@ def test_the_cpu_clock_where_it_was_not(how: str) -> None:
         refused = {"value": None, "status": "unsupported", "reason": "perf: not installed"}
         raw["counters"]["sender"]["task-clock"] |= refused
     assert (cpu_time(raw, "sender").ns, cpu_time(raw, "sender").source) == (CLOCK_NS, "CPU clock")
-    assert ledger.derive(raw)["sides"]["sender"]["cpu_source"] == "CPU clock"
+    assert derive(raw)["sides"]["sender"]["cpu_source"] == "CPU clock"
 
 
 def test_task_clock_has_softirq_in_it_whatever_the_kernel_does_with_its_own() -> None:
@@ -75,7 +75,7 @@ def test_task_clock_has_softirq_in_it_whatever_the_kernel_does_with_its_own() ->
 def test_a_burst_is_the_time_between_two_sleeps() -> None:
     raw = sleeping(20_000, 1.0)
     assert cpu_time(raw, "receiver").burst_ns == pytest.approx(540_000_000 / 60_000)
-    assert ledger.derive(raw)["sides"]["receiver"]["burst_ns"] == 9_000
+    assert derive(raw)["sides"]["receiver"]["burst_ns"] == 9_000
 
 
 def test_too_little_seen_of_short_bursts_is_not_judged_and_says_how_much() -> None:
@@ -83,7 +83,7 @@ def test_too_little_seen_of_short_bursts_is_not_judged_and_says_how_much() -> No
     found = receiver_time(raw)
     assert found["holds"] is None
     assert "bursts of 9.0 us" in found["reason"] and "48% of its time was seen" in found["reason"]
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
     assert full["sides"]["receiver"]["sampled_share"] == pytest.approx(0.48, abs=0.01)
 

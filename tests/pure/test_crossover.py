@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from builders.priced import Prices, priced
-from copyscope import crossover, crossover_verdict, turning
-from copyscope.cost_model import Fit, pages
-from copyscope.crossover import Crossover
+from copyscope.crossover import crossover, document, sign_change
+from copyscope.crossover.cost_model import Fit, pages
+from copyscope.crossover.crossover import Crossover
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,7 +128,7 @@ def test_a_copy_that_is_made_anyway_never_pays() -> None:
     at = answer(records)
     assert at.verdict == "never"
     assert (at.size_bytes, at.low, at.high) == (None, None, None)
-    text = crossover_verdict.sentence(found, records)
+    text = document.sentence(found, records)
     assert text.startswith(
         "On this path zero-copy never pays from 256 B to 256 KiB: the copy is made anyway (skb_copy_ubufs), "
     )
@@ -141,7 +141,7 @@ def test_always_better() -> None:
     found = answer(runs({**PRICES, "zero_copy": cheap}))
     assert found.verdict == "always"
     assert found.size_bytes is None
-    assert "pays at every size" in crossover_verdict.say(found)
+    assert "pays at every size" in document.say(found)
 
 
 def test_the_other_way_round() -> None:
@@ -151,7 +151,7 @@ def test_the_other_way_round() -> None:
     assert found.verdict == "crosses"
     assert found.above == "one_copy"
     assert found.size_bytes == pytest.approx(750 / 0.1, rel=0.3)
-    assert "pays below" in crossover_verdict.say(found)
+    assert "pays below" in document.say(found)
 
 
 def test_equal_costs_are_no_difference_found() -> None:
@@ -220,14 +220,14 @@ def test_invalid_runs_count_for_nothing() -> None:
         record["verdict"]["valid"] = False
     assert answer(records + spoiled) == answer(records)
     assert crossover.crossovers(spoiled) == []
-    assert crossover_verdict.sentence([], spoiled).startswith("undetermined")
+    assert document.sentence([], spoiled).startswith("undetermined")
 
 
 def test_same_records_same_answer_and_plain_json() -> None:
     records = runs(PRICES)
     found, again = crossover.crossovers(records), crossover.crossovers(list(reversed(records)))
     assert found == again
-    made = crossover_verdict.document(records, found, crossover.costs(records))
+    made = document.document(records, found, crossover.costs(records))
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["runs"] == made["valid_runs"] == len(records)
 
@@ -257,8 +257,8 @@ def test_no_price_is_negative(rows: list[tuple[float, float, float]]) -> None:
 @given(st.lists(st.floats(-1, 1).filter(lambda v: abs(v) > 1e-3), min_size=2, max_size=8), st.data())
 def test_a_turn_lies_where_the_sign_changes(values: list[float], data: st.DataObject) -> None:
     sizes = [64 * 4**index for index in range(len(values))]
-    curve = turning.interpolate(sizes, values)
-    found = turning.find(sizes, [curve] * 3, True)
+    curve = sign_change.interpolate(sizes, values)
+    found = sign_change.find(sizes, [curve] * 3, True)
     changes = [i for i in range(len(values) - 1) if (values[i] > 0) != (values[i + 1] > 0)]
     if not changes:
         assert found.kind == ("never" if values[0] > 0 else "always")

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope import ledger, record, record_keys
 from copyscope.commands import report
+from copyscope.ledger.derive import derive
+from copyscope.record import schema
+from copyscope.record import store as record
 
 
 def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records = [ledger.derive(made) for made in sweep(sizes=(4096,), threads=(1,), repeats=2)]
+    records = [derive(made) for made in sweep(sizes=(4096,), threads=(1,), repeats=2)]
     truth = records[0]["verdict"]
     records[0] = records[0] | {"verdict": truth | {"valid": False, "reasons": ["identity sender_rows: old"]}}
     directory = store(records, tmp_path / "host" / "demo")
@@ -28,7 +30,7 @@ def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
     for path, (data, old) in before.items():
         new = record.read(path)
         assert path == stale or path.read_bytes() == data
-        assert all(json.dumps(new[key]) == json.dumps(old[key]) for key in record_keys.RAW)
+        assert all(json.dumps(new[key]) == json.dumps(old[key]) for key in schema.RAW)
     assert cut.read_text() == '{"schema": 1'
 
     assert report.main([str(directory), "--derive", "--out", str(tmp_path / "out")]) == 0

@@ -17,8 +17,8 @@ import pytest
 from builders import raw_record
 from builders.exact import with_functions
 from builders.watched import watched_record
-from copyscope import advice
-from copyscope.ledger import derive
+from copyscope.crossover import advice
+from copyscope.ledger.derive import derive
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 RECORD_MD = (DOCS / "RECORD.md").read_text()

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copyscope import doctor, doctor_machine, doctor_network, paths
+from copyscope import paths
 from copyscope.commands import doctor as command
-from copyscope.counters import Counter, Part
-from copyscope.doctor import check_counters, check_programs, check_user, read_probe
-from copyscope.findings import Diagnosis, Finding
+from copyscope.doctor import diagnose, kernel, network
+from copyscope.doctor.diagnose import check_counters, check_programs, check_user, read_probe
+from copyscope.doctor.findings import Diagnosis, Finding
 from copyscope.render.doctor import render
 from copyscope.render.terminal import make_console
+from copyscope.run.counters import Counter, Part
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,7 +107,7 @@ def test_programs_that_are_not_built_say_make(tmp_path: Path, monkeypatch: pytes
     rows = list(check_programs())
     assert {row.advice for row in rows} == {"run `make`"}
     assert [row.essential for row in rows] == [True, True, False]
-    assert list(doctor.check_collector(root=True)) == []
+    assert list(diagnose.check_collector(root=True)) == []
 
 
 def test_counters() -> None:
@@ -130,23 +131,23 @@ def test_counters() -> None:
 
 def test_zero_copy_arithmetic() -> None:
     # (size >> 12) + 2 pages: 64 KiB needs 18 pages, 1 MiB needs 258.
-    assert doctor_network.sends_in_flight(8 << 20, 64 << 10) == 2048 // 18
-    assert doctor_network.sends_in_flight(64 << 10, 1 << 20) == 0
-    small = doctor_network.memlock_finding(64 << 10)
+    assert network.sends_in_flight(8 << 20, 64 << 10) == 2048 // 18
+    assert network.sends_in_flight(64 << 10, 1 << 20) == 0
+    small = network.memlock_finding(64 << 10)
     assert small.status == "limited" and "from 64 KiB on fail" in str(small.advice)
     assert "5 of 4 KiB, 0 of 64 KiB" in small.fact
-    assert doctor_network.memlock_finding(8 << 20).status == "ok"
-    assert doctor_network.memlock_finding(1100 << 10).status == "limited"
-    assert doctor_network.memlock_finding(None).fact == "unlimited"
+    assert network.memlock_finding(8 << 20).status == "ok"
+    assert network.memlock_finding(1100 << 10).status == "limited"
+    assert network.memlock_finding(None).fact == "unlimited"
 
 
 def test_option_memory_and_congestion_control() -> None:
-    assert doctor_network.optmem_finding("20480").status == "limited"
-    assert doctor_network.optmem_finding("131072").status == "ok"
-    assert doctor_network.optmem_finding(None).status == "ok"
-    paced = doctor_network.congestion_finding({"net.ipv4.tcp_congestion_control": "bbr"})
+    assert network.optmem_finding("20480").status == "limited"
+    assert network.optmem_finding("131072").status == "ok"
+    assert network.optmem_finding(None).status == "ok"
+    paced = network.congestion_finding({"net.ipv4.tcp_congestion_control": "bbr"})
     assert paced.status == "confounder" and "paces" in paced.fact
-    assert doctor_network.congestion_finding({"net.ipv4.tcp_congestion_control": "cubic"}).status == "ok"
+    assert network.congestion_finding({"net.ipv4.tcp_congestion_control": "cubic"}).status == "ok"
 
 
 def test_packet_sockets_name_their_owner(tmp_path: Path) -> None:
@@ -154,17 +155,17 @@ def test_packet_sockets_name_their_owner(tmp_path: Path) -> None:
     plant(tmp_path, proc__net__packet=packet, proc__77__comm="lldpd\n", sys__class__net__eth0__ifindex="2\n")
     (tmp_path / "proc/77/fd").mkdir()
     (tmp_path / "proc/77/fd/5").symlink_to("socket:[21758]")
-    first, second = doctor_network.packet_socket_findings(tmp_path)
+    first, second = network.packet_socket_findings(tmp_path)
     assert (
         first.fact == "lldpd (pid 77) taps every packet of device eth0: zero-copy sends there become copies"
     )
     assert second.fact.startswith("a process that cannot be seen taps every packet of all devices")
-    (quiet,) = doctor_network.packet_socket_findings(tmp_path / "empty")
+    (quiet,) = network.packet_socket_findings(tmp_path / "empty")
     assert quiet.status == "ok"
 
 
 def test_live_socket_checks_answer() -> None:
-    rows = by_name(doctor_network.check_zero_copy(MACHINE))
+    rows = by_name(network.check_zero_copy(MACHINE))
     assert set(rows) == {"MSG_ZEROCOPY", "locked memory", "option memory", "io_uring"}
 
 
@@ -175,7 +176,7 @@ def test_kernel_rows(tmp_path: Path) -> None:
         proc__kallsyms="0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n",
         proc__self__status=f"CapEff:\t{1 << 21 | 1 << 12:016x}\n",
     )
-    rows = by_name(doctor_machine.check_kernel(MACHINE, tmp_path))
+    rows = by_name(kernel.check_kernel(MACHINE, tmp_path))
     assert {row.status for name, row in rows.items() if name != "CAP_SYS_RESOURCE"} == {"ok"}
     assert rows["CAP_BPF"].fact == "loading BPF programs: through CAP_SYS_ADMIN"
     assert rows["CAP_SYS_RESOURCE"].status == "limited"
@@ -189,7 +190,7 @@ def test_kernel_rows_where_nothing_is_allowed(tmp_path: Path) -> None:
     )
     closed = {**MACHINE, "pmu": [], "lockdown": "confidentiality", "perf_event_paranoid": None}
     closed["sysctls"] = {"net.core.bpf_jit_enable": "0"}
-    rows = by_name(doctor_machine.check_kernel(closed, tmp_path))
+    rows = by_name(kernel.check_kernel(closed, tmp_path))
     assert rows["symbols"].status == rows["CAP_BPF"].status == "missing"
     assert rows["BTF"].status == "limited" and not rows["BTF"].essential
     assert rows["perf events"].status == "missing"
@@ -199,7 +200,7 @@ def test_kernel_rows_where_nothing_is_allowed(tmp_path: Path) -> None:
 
 def test_quiet_and_noisy_machines(tmp_path: Path) -> None:
     plant(tmp_path, proc__loadavg="0.10 0.1 0.1 1/2 3", proc__sys__vm__nr_hugepages="64\n")
-    assert {row.status for row in doctor_machine.check_disturbances(MACHINE, 0.0, tmp_path)} == {"ok"}
+    assert {row.status for row in kernel.check_disturbances(MACHINE, 0.0, tmp_path)} == {"ok"}
     noisy = {
         **MACHINE,
         "governor": "powersave",
@@ -213,7 +214,7 @@ def test_quiet_and_noisy_machines(tmp_path: Path) -> None:
         "sysctls": {"kernel.nmi_watchdog": "1"},
     }
     plant(tmp_path, proc__loadavg="3.10 0.1 0.1 1/2 3", proc__sys__vm__nr_hugepages="0\n")
-    rows = by_name(doctor_machine.check_disturbances(noisy, 7.25, tmp_path))
+    rows = by_name(kernel.check_disturbances(noisy, 7.25, tmp_path))
     confounders = [name for name, row in rows.items() if row.status == "confounder"]
     assert len(confounders) == 10 and all(rows[name].advice for name in confounders)
     assert "stole 7.2 % of the CPU time" in rows["hypervisor"].fact
@@ -223,7 +224,7 @@ def test_quiet_and_noisy_machines(tmp_path: Path) -> None:
 def test_tools(tmp_path: Path) -> None:
     (tmp_path / "perf").write_text("")
     (tmp_path / "perf").chmod(0o755)
-    rows = by_name(doctor_machine.check_tools({"perf": None}, str(tmp_path)))
+    rows = by_name(kernel.check_tools({"perf": None}, str(tmp_path)))
     assert rows["perf"].status == "limited" and rows["perf"].fact.startswith("does not run")
     assert (rows["ip"].status, rows["ip"].essential) == ("missing", True)
     assert (rows["clang"].status, rows["clang"].essential) == ("limited", False)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
-from copyscope import ledger, record
 from copyscope.errors import UsageError
-from copyscope.functions import interval
-from copyscope.plan import parse_count
+from copyscope.ledger.derive import derive
+from copyscope.ledger.functions import interval
+from copyscope.ledger.zerocopy_life import at_most
+from copyscope.plan.arms import parse_count
+from copyscope.record import store
 from copyscope.render.exact_table import exact_lines
-from copyscope.zerocopy_life import at_most
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,20 +28,20 @@ def exact_record(impl: str = "zero_copy", **options: Any) -> dict[str, Any]:
 
 
 def row_of(raw: dict[str, Any], category: str) -> dict[str, Any]:
-    row: dict[str, Any] = next(row for row in ledger.derive(raw)["exact"] if row["category"] == category)
+    row: dict[str, Any] = next(row for row in derive(raw)["exact"] if row["category"] == category)
     return row
 
 
 def identities(raw: dict[str, Any]) -> dict[str, Any]:
-    rows = ledger.derive(raw)["identities"]
+    rows = derive(raw)["identities"]
     return {row["name"]: row for row in rows if row["name"].startswith("functions_")}
 
 
 @pytest.mark.parametrize("impl", ["one_copy", "two_copy", "zero_copy", "sendfile"])
 def test_a_balanced_record_holds(impl: str) -> None:
-    full = ledger.derive(exact_record(impl))
+    full = derive(exact_record(impl))
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
-    assert record.validate(full) == []
+    assert store.validate(full) == []
     assert {row["holds"] for row in identities(exact_record(impl)).values()} == {True}
     assert sum(row["share"] for row in full["exact"] if row["side"] == "sender") == pytest.approx(1)
 
@@ -62,8 +63,8 @@ def test_somebody_elses_copies_are_in_no_row_and_break_nothing() -> None:
     theirs = {**own, "side": "other", "bytes": 5_000_000_000}
     cells.append(theirs)
     next(root for root in raw["functions"]["roots"] if root["side"] == "other").update(calls=77_000)
-    full = ledger.derive(raw)
-    assert full["exact"] == ledger.derive(exact_record())["exact"]
+    full = derive(raw)
+    assert full["exact"] == derive(exact_record())["exact"]
     assert identities(raw)["functions_deferred"]["holds"] is True
     text = "\n".join(line.plain for line in exact_lines(full, 100))
     assert "elsewhere on this machine: 77,000 network softirqs, not known to be yours" in text
@@ -98,12 +99,12 @@ def test_any_way_to_see_the_copy_is_enough(other: str) -> None:
 
 
 def test_without_function_hooks_there_is_no_row() -> None:
-    full = ledger.derive(raw_record("one_copy"))
+    full = derive(raw_record("one_copy"))
     assert full["exact"] == [] and identities(raw_record("one_copy")) == {}
 
 
 def life(raw: dict[str, Any]) -> dict[str, Any]:
-    section = ledger.derive(raw)["zerocopy_life"]
+    section = derive(raw)["zerocopy_life"]
     assert section is not None
     return dict(section)
 
@@ -168,15 +169,15 @@ def test_without_their_hooks_owners_are_unknown_and_say_why() -> None:
     raw["functions"] |= dict.fromkeys(("owners", "completions", "completion_latency"))
     hook = next(row for row in raw["hooks"] if row["id"] == "zerocopy_use")
     hook |= {"state": "missing", "reason": "msg_zerocopy_realloc: inlined or absent in this kernel"}
-    full = ledger.derive(raw)
-    assert full["zerocopy_life"] is None and record.validate(full) == []
+    full = derive(raw)
+    assert full["zerocopy_life"] is None and store.validate(full) == []
     found = {row["name"]: row for row in full["identities"]}
     for name in ("functions_owner", "functions_copied", "functions_completions"):
         assert found[name]["holds"] is None and "msg_zerocopy_realloc" in found[name]["reason"]
 
 
 def test_bytes_of_the_page_look_up_are_shown_as_pages() -> None:
-    full = ledger.derive(exact_record())
+    full = derive(exact_record())
     (row,) = [row for row in full["exact"] if row["category"] == "pin_pages"]
     assert row["ledger_name"] == "pin" and row["bytes"] == 4096 * row["calls"]
     (line,) = [line.plain for line in exact_lines(full, 100) if line.plain.startswith("pin_pages")]
@@ -184,7 +185,7 @@ def test_bytes_of_the_page_look_up_are_shown_as_pages() -> None:
 
 
 def test_the_lines_fit_and_name_owner_runner_and_latency() -> None:
-    lines = [line.plain for line in exact_lines(ledger.derive(exact_record()), 100)]
+    lines = [line.plain for line in exact_lines(derive(exact_record()), 100)]
     text = " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= 100
     assert "copies of the sender's memory" in text and "softirq on the receiver" in text
@@ -237,10 +238,10 @@ def test_a_side_of_which_nothing_was_timed_has_no_time() -> None:
     raw = exact_record(gate=4)
     raw["functions"]["roots"][1] |= {"timed_calls": 0, "inclusive_ns": 0}
     raw["functions"]["cells"][-1] |= {"timed_calls": 0, "self_ns": 0}
-    full = ledger.derive(raw)
+    full = derive(raw)
     row = row_of(raw, "copy_out")
     assert row["cpu_ns"] is None and "was timed" in row["reasons"]["cpu_ns"]
-    assert record.validate(full) == []
+    assert store.validate(full) == []
 
 
 def test_calls_none_of_which_was_timed_are_unknown_and_not_free() -> None:
@@ -251,7 +252,7 @@ def test_calls_none_of_which_was_timed_are_unknown_and_not_free() -> None:
     unknown = ("cpu_ns", "ns_per_kib", "share", "cycles", "ci")
     assert all(row[key] is None and "was timed" in row["reasons"][key] for key in unknown)
     assert row["calls"] and row["bytes"]
-    assert record.validate(ledger.derive(raw)) == []
+    assert store.validate(derive(raw)) == []
 
 
 @given(

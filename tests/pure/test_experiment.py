@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copyscope import paths, record
+from copyscope import paths
 from copyscope.errors import UsageError
-from copyscope.experiment import (
+from copyscope.plan.arms import parse_time_s
+from copyscope.record import store
+from copyscope.sweep.experiment import (
     Experiment,
     arguments,
     combinations,
@@ -23,9 +25,8 @@ from copyscope.experiment import (
     load,
     run_s,
 )
-from copyscope.experiment_file import strategies
-from copyscope.plan import parse_time_s
-from copyscope.toml_lines import find_lines
+from copyscope.sweep.experiment_file import strategies
+from copyscope.sweep.toml_lines import find_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -252,7 +253,7 @@ def test_more_repeats_change_no_run(write: Callable[[str], Path]) -> None:
 
 def test_a_run_is_known_by_its_factors_and_its_block(write: Callable[[str], Path]) -> None:
     run = expand(load(write(GOOD)))[7]
-    assert run.run_id == record.run_id("sizes", run.factors, 1)
+    assert run.run_id == store.run_id("sizes", run.factors, 1)
 
 
 @pytest.mark.parametrize(

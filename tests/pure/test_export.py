@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from builders.sweep import sweep
-from copyscope import paths, sheet
-from copyscope.metrics import METRICS
-from copyscope.points import Estimate
-from copyscope.published import COLUMNS
+from copyscope import paths
+from copyscope.compare.estimates import Estimate
+from copyscope.compare.metrics import METRICS
 from copyscope.render import export
 from copyscope.render.export import Table
+from copyscope.study import table as sheet
+from copyscope.study.published import COLUMNS
 from pyarrow import parquet
 
 Record = dict[str, Any]

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from builders.sweep import store, sweep
 from builders.watched import watched_record
-from copyscope import ledger, paths, record, regular_file, results, sheet
-from copyscope.claims import FILE as CLAIMS
-from copyscope.claims import as_json, judge_one
-from copyscope.claims import read as read_claims
+from copyscope import paths
 from copyscope.commands.watch import beginning, read_crossovers
 from copyscope.errors import UsageError
 from copyscope.escaping import for_csv, for_html, one_line, visible
-from copyscope.experiment import load as load_experiment
+from copyscope.files import regular_file
+from copyscope.ledger.derive import derive
+from copyscope.record import store as record
 from copyscope.render.claims import render as render_claims
 from copyscope.render.export import as_csv
 from copyscope.render.live import LiveView
@@ -28,8 +27,14 @@ from copyscope.render.report import html, markdown
 from copyscope.render.report.blocks import Block, Code, Heading, Paragraph, Table
 from copyscope.render.terminal import make_console
 from copyscope.render.watch import render
-from copyscope.study import caption
-from copyscope.watch.target import Target
+from copyscope.run.program.target import Target
+from copyscope.study import table as sheet
+from copyscope.study.claims import FILE as CLAIMS
+from copyscope.study.claims import as_json, judge_one
+from copyscope.study.claims import read as read_claims
+from copyscope.study.study import caption
+from copyscope.sweep import results
+from copyscope.sweep.experiment import load as load_experiment
 
 EVIL = "e\x1b[2J\x1b]0;t\x07\r\nforged: valid\u202e[red]:smile:\udcff\x9b1m\x00<b>"
 HARMFUL = ("\x1b", "\x07", "\x9b", "\u202e", "\udcff", "\r", "\x00")
@@ -176,7 +181,7 @@ def test_a_watched_program_may_be_called_anything() -> None:
     made["target"] = made["target"] | {"name": EVIL, "comm": EVIL}
     made["workload"] = made["workload"] | {"command": [EVIL]}
     made["machine"] = made["machine"] | {"kernel": EVIL, "hostname": EVIL}
-    made = ledger.derive(made)
+    made = derive(made)
     made["verdict"] = {**made["verdict"], "valid": False, "reasons": [EVIL], "sentence": EVIL}
     shown = io.StringIO()
     render(made, verbose=True, explain=True, console=make_console(shown))

@@ -12,12 +12,14 @@ import builders
 import pytest
 from builders.sweep import sweep
 from builders.watched import watched_record
-from copyscope import ledger, record, rescuing
 from copyscope.commands import keeping, profile, watch
 from copyscope.errors import RunError
-from copyscope.experiment import load as load_experiment
-from copyscope.sweep import perform
-from copyscope.sweep_runner import Silent
+from copyscope.files import rescuing
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.sweep.experiment import load as load_experiment
+from copyscope.sweep.runner import Silent
+from copyscope.sweep.sweep import perform
 
 Record = dict[str, Any]
 EXPERIMENT = """\
@@ -71,14 +73,14 @@ def kept_in(said: str) -> Path:
 def test_a_record_whose_disk_is_full_is_kept_elsewhere(
     disks: Disks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = ledger.derive(builders.raw_record())
+    made = derive(builders.raw_record())
     disks.full = [str(tmp_path / "out")]
     assert not keeping.keep(made, [], tmp_path / "out")
     directory = next((tmp_path / "spare").iterdir())
     assert "kept in" in capsys.readouterr().err
     assert directory.stat().st_mode & 0o777 == 0o700
     (found,) = directory.glob("*.json")
-    assert record.read(found) == made
+    assert store.read(found) == made
     assert len(list(directory.iterdir())) == 2
     assert not keeping.write_json([made, made], str(tmp_path / "out" / "both.json"))
     assert "kept in" in capsys.readouterr().err
@@ -91,7 +93,7 @@ def test_where_all_disks_are_full_it_is_said(
     disks: Disks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disks.full = [str(tmp_path)]
-    assert not keeping.keep(ledger.derive(builders.raw_record()), [], tmp_path / "out")
+    assert not keeping.keep(derive(builders.raw_record()), [], tmp_path / "out")
     assert "could not be kept" in capsys.readouterr().err
     assert list((tmp_path / "spare").iterdir()) == []
 
@@ -159,7 +161,7 @@ def test_of_several_runs_the_first_are_written_when_one_fails(
 def test_a_watched_run_is_kept_elsewhere_too(
     disks: Disks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = ledger.derive(watched_record())
+    made = derive(watched_record())
     disks.full = [str(tmp_path / "out")]
     args = SimpleNamespace(json=None, verbose=False, explain=False, compare_tiers=False)
     assert not watch.keep(made, SimpleNamespace(collector=None), args, tmp_path / "out")  # type: ignore[arg-type]
@@ -190,7 +192,7 @@ def test_a_sweep_keeps_the_run_for_which_there_was_no_room(disks: Disks, tmp_pat
     assert outcome.stopped is not None
     assert not outcome.complete
     (kept,) = kept_in(outcome.stopped).glob("*.json.gz")
-    assert record.read(kept)["run"]["id"] == kept.name.removesuffix(".json.gz")
+    assert store.read(kept)["run"]["id"] == kept.name.removesuffix(".json.gz")
     assert outcome.done == 1
     disks.full = []
     again = perform(experiment, tmp_path / "out", progress=Told(), run=run)

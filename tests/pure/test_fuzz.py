@@ -19,18 +19,21 @@ from unittest.mock import patch
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope import claims as claim_list
-from copyscope import crossover_verdict, record, results, sheet
 from copyscope.commands import claims, crosscheck, crossover, doctor, profile, report, watch_arguments
 from copyscope.commands import sweep as sweeping
 from copyscope.commands.reading import load as load_sweeps
+from copyscope.crossover import document
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
-from copyscope.experiment import combinations, describe
-from copyscope.experiment import load as load_experiment
-from copyscope.profile_arguments import parser as profile_parser
+from copyscope.plan.arguments import parser as profile_parser
+from copyscope.record import store as record
 from copyscope.render import export
-from copyscope.watch.target import find_cgroup, find_netns, parse_pids
+from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
+from copyscope.study import claims as claim_list
+from copyscope.study import table
+from copyscope.sweep import results
+from copyscope.sweep.experiment import combinations, describe
+from copyscope.sweep.experiment import load as load_experiment
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -131,8 +134,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in ("profile", "sweep", "crosscheck"):
             cut.enter_context(patch(f"copyscope.commands.{name}.build_if_stale", lambda: None))
         cut.enter_context(patch("copyscope.commands.watch.build_if_stale", lambda: None))
-        cut.enter_context(patch("copyscope.sweep_runner.git_revision", lambda: (None, None)))
-        cut.enter_context(patch("copyscope.results.find", lambda _: []))
+        cut.enter_context(patch("copyscope.sweep.runner.git_revision", lambda: (None, None)))
+        cut.enter_context(patch("copyscope.sweep.results.find", lambda _: []))
         cut.enter_context(
             patch("copyscope.commands.report.make", lambda found, _: load_sweeps([found], "report"))
         )
@@ -380,7 +383,7 @@ def read_all(directory: Path) -> None:
             check_line(row)
     with in_time(), contextlib.suppress(UsageError):
         found = results.load(directory)
-        rows = sheet.fill(found.records)
+        rows = table.fill(found.records)
         export.as_csv(export.results_table(rows, "demo")).decode()
         export.as_csv(export.ledger_table(rows)).decode()
-        json.dumps(crossover_verdict.document(list(found.records), [], []), allow_nan=False)
+        json.dumps(document.document(list(found.records), [], []), allow_nan=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from copyscope.gate import DEFAULT, MOST, Gate, Side, choose, choose_by, default, given, goal
-from copyscope.tier import Tier
+from copyscope.plan.gate import DEFAULT, MOST, Gate, Side, choose, choose_by, default, given, goal
+from copyscope.plan.tier import Tier
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 

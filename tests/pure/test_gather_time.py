@@ -11,9 +11,9 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger
-from copyscope.attribution import side_times
-from copyscope.time_identities import time_identities
+from copyscope.ledger.attribution import side_times
+from copyscope.ledger.derive import derive
+from copyscope.ledger.identities.time import time_identities
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +52,7 @@ def timed(segment: Record, gather_ns: float) -> Record:
 
 
 def broken(record: Record) -> set[str]:
-    return {i["name"] for i in ledger.derive(record)["identities"] if i["holds"] is False} & set(TIME)
+    return {i["name"] for i in derive(record)["identities"] if i["holds"] is False} & set(TIME)
 
 
 def chance_of_breaking(samples: int, user_share: float, gather_share: float) -> float:
@@ -103,7 +103,7 @@ def test_a_timer_that_says_a_fifth_too_much_breaks_it_once_there_are_samples(
 @given(st.integers(100, 2000), st.floats(0.02, 0.7), st.floats(0.0, 1.2))
 def test_a_lost_row_is_never_excused(samples: int, share: float, gather: float) -> None:
     """The tolerance is as large as the excess of the timer, at most: a row that is not there still misses."""
-    full = ledger.derive(run_with(samples, round(samples * share), share * gather))
+    full = derive(run_with(samples, round(samples * share), share * gather))
     found = next(i for i in full["identities"] if i["name"] == "sender_rows")
     excess = max(0, found["left"] - found["right"])
     assert found["tolerance"] <= 0.001 * found["right"] + excess + len(full["stages"])

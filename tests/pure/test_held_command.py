@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from copyscope.run.program.command import HeldCommand
+from copyscope.run.program.processes import is_alive
+from copyscope.run.program.target import Target
 from copyscope.topology import WorkloadUser, environment_of, invoking_user
-from copyscope.watch.command import HeldCommand
-from copyscope.watch.processes import is_alive
-from copyscope.watch.target import Target
 
 
 def sleep(seconds: float, _pid: int) -> None:

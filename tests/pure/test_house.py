@@ -1,148 +1,83 @@
-"""The house of docs/HOUSE.md, enforced: who may import whom, and who may touch what."""
+"""The house, read from its folders: a folder of tools/copyscope is a room, and so is a file beside them."""
 
 import ast
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import copyscope
 import pytest
 from copyscope import paths
 
-PACKAGE = paths.ROOT / "tools" / "copyscope"
-
-# Rooms from the top down; a module may import its own room and the rooms named for it.
-ROOMS = {
-    "crosscheck": {"plan", "effects", "conductor", "ledger", "ground"},
-    "commands": {
-        *("crosscheck", "sweep", "results", "plan", "effects", "conductor"),
-        *("record", "ledger", "render", "ground"),
-    },
-    "sweep": {"plan", "effects", "conductor", "record", "ledger", "ground"},
-    "results": {"plan", "record", "ledger", "ground"},
-    "plan": {"effects", "conductor", "record", "ground"},
-    "conductor": {"effects", "plan", "record", "ground"},
-    "effects": {"ground"},
-    "record": {"ledger", "ground"},
-    "ledger": {"ground"},
-    "render": {"ledger", "ground"},  # the names of accounts and sides
-    "ground": set(),
-}
-ROOM_OF = {
-    "sweep": "sweep",
-    "crosscheck": "crosscheck",
-    "sweep_directory": "sweep",
-    "sweep_runner": "sweep",
-    "results": "results",
-    "plan": "plan",
-    "run_plan": "plan",
-    "options": "plan",
-    "profile_arguments": "plan",
-    "experiment": "plan",
-    "experiment_file": "plan",
-    "experiment_limits": "plan",
-    "toml_lines": "ground",
-    "conductor": "conductor",
-    "watch": "conductor",
-    "build": "effects",
-    "child": "effects",
-    "perf_stat": "effects",
-    "topology": "effects",
-    "tool_versions": "effects",
-    "assemble": "record",
-    "segments": "record",
-    "watch_assemble": "record",
-    "watch_connections": "record",
-    "watch_segments": "record",
-    "watch_keys": "record",
-    "watch_live": "record",
-    "record": "record",
-    "record_keys": "record",
-    "record_shape": "record",
-    "commands": "commands",
-    "render": "render",
-    "errors": "ground",
-    "escaping": "ground",
-    "arguments": "ground",
-    "streams": "ground",
-    "regular_file": "ground",
-    "paths": "ground",
-    "saving": "ground",
-    "rescuing": "ground",
-    "launch": "ground",
-    "trust": "ground",
-    "environment": "ground",
-    "same_machine": "ground",
-    "__init__": "ground",
-    "__main__": "ground",
-    "counters": "ground",
-    "tier": "ground",
-    "gate": "ground",
-    "tracefs": "ground",
-    "findings": "ground",
-    "doctor": "effects",
-    "doctor_machine": "effects",
-    "doctor_network": "effects",
-    "machine": "effects",
-    "machine_cpu": "effects",
-    "machine_files": "effects",
-}
-# Below the record nothing needs root, a network or another program.
-FORBIDDEN_BELOW = {"subprocess", "socket", "os", "ctypes", "signal", "select", "time"}
+PACKAGE = Path(copyscope.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+ROOMS = sorted({path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES})
+LINES_MAX = 500
+# A pure room needs no root, no network, no clock and no other program.
+EFFECTS = {"subprocess", "socket", "os", "ctypes", "signal", "select", "time"}
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*.py"))
-
-
-def name_of(path: Path) -> str:
+def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def room_of(name: str) -> str:
-    return ROOM_OF.get(name, "ledger")
-
-
 def imports(path: Path) -> set[str]:
-    """What a module imports: ours as `copyscope.x`, others by their first part."""
+    """The dotted names that a module imports, a name of a module or of what is in it."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            if node.module == "copyscope":
-                found |= {f"copyscope.{alias.name}" for alias in node.names}
-            else:
-                found.add(node.module)
-    return {
-        ".".join(name.split(".")[:2]) if name.startswith("copyscope.") else name.split(".")[0]
-        for name in found
-    }
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_down(path: Path) -> None:
-    room = room_of(name_of(path))
-    for name in imports(path):
-        if not name.startswith("copyscope."):
-            continue
-        other = name.removeprefix("copyscope.")
-        if other == "VERSION":
-            continue
-        allowed = room_of(other) == room or room_of(other) in ROOMS[room]
-        # segments reads the run section: the lowest shelf of the record, used by everything below it
-        assert allowed or other == "segments", f"{path.name} ({room}) imports {other} ({room_of(other)})"
+def rooms_below(room: str) -> set[str]:
+    """The other rooms that a room imports."""
+    named = {name for path in MODULES if room_of(path) == room for name in imports(path)}
+    ours = {name.split(".")[1] for name in named if name.startswith("copyscope.")}
+    return (ours & set(ROOMS)) - {room}
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in modules() if room_of(name_of(p)) == "ledger"], ids=lambda path: path.name
-)
-def test_the_ledger_is_pure(path: Path) -> None:
-    assert imports(path) & FORBIDDEN_BELOW == set()
+def pure_rooms() -> list[str]:
+    """Those whose `__init__.py` says so."""
+    return [
+        room
+        for room in ROOMS
+        if (file := PACKAGE / room / "__init__.py").exists()
+        and (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").endswith("Pure.")
+    ]
+
+
+def test_rooms_stand_on_each_other_without_a_circle() -> None:
+    try:
+        order = list(TopologicalSorter({room: rooms_below(room) for room in ROOMS}).static_order())
+    except CycleError as circle:
+        pytest.fail(f"rooms import each other in a circle: {' -> '.join(circle.args[1])}")
+    assert order.index("record") < order.index("ledger") < order.index("render") < order.index("commands")
+
+
+@pytest.mark.parametrize("room", pure_rooms())
+def test_a_pure_room_has_no_effects(room: str) -> None:
+    for path in (path for path in MODULES if room_of(path) == room):
+        assert {name.split(".")[0] for name in imports(path)} & EFFECTS == set(), path.name
+
+
+def test_what_a_record_says_is_worked_out_in_pure_rooms() -> None:
+    assert {"taxonomy", "ledger", "compare", "crossover", "study"} <= set(pure_rooms())
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=lambda path: path.name)
+def test_every_room_says_what_it_owns(folder: Path) -> None:
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
 
 
 def test_files_stay_small() -> None:
-    sources = [*modules(), *(paths.ROOT / "src").rglob("*.[ch]"), *(paths.ROOT / "bpf").glob("*.[ch]")]
+    sources = [*MODULES, *(paths.ROOT / "src").rglob("*.[ch]"), *(paths.ROOT / "bpf").glob("*.[ch]")]
     long = {
-        path.name: n for path in sources if (n := len(path.read_text(encoding="utf-8").splitlines())) > 320
+        path.name: n
+        for path in sources
+        if (n := len(path.read_text(encoding="utf-8").splitlines())) > LINES_MAX
     }
     assert long == {}
     assert not [path for path in sources if path.stem in ("utils", "util", "helpers", "common", "misc")]
@@ -153,7 +88,7 @@ def test_kernel_functions_are_named_in_one_place_of_the_c_code() -> None:
     for path in (paths.ROOT / "bpf").glob("*.bpf.[ch]"):
         sections = re.findall(r'SEC\("([^"]*)"\)', path.read_text(encoding="utf-8"))
         assert [section for section in sections if "/" in section] == [], path.name
-    for path in (paths.ROOT / "src" / "collector").glob("*.c"):
+    for path in (paths.ROOT / "src" / "collector").rglob("*.c"):
         text = path.read_text(encoding="utf-8")
         for symbol in ("sock_send_length", "sock_recv_length", "skb_copy_datagram_iovec", "sched_switch"):
             assert symbol not in text, f"{path.name}: {symbol}"

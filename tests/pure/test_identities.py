@@ -7,11 +7,11 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger
-from copyscope.attribution import side_times
-from copyscope.call_identities import COUNTING, call_identities
-from copyscope.identities import byte_identities
-from copyscope.time_identities import time_identities
+from copyscope.ledger.attribution import side_times
+from copyscope.ledger.derive import derive
+from copyscope.ledger.identities.bytes import byte_identities
+from copyscope.ledger.identities.calls import COUNTING, call_identities
+from copyscope.ledger.identities.time import time_identities
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,12 +20,12 @@ Path = tuple[str | int, ...]
 
 IMPLS = ("one_copy", "two_copy", "zero_copy", "per_field", "sendfile")
 RAW = {impl: builders.raw_record(impl) for impl in IMPLS}
-FULL = {impl: ledger.derive(raw) for impl, raw in RAW.items()}
+FULL = {impl: derive(raw) for impl, raw in RAW.items()}
 
 
 def broken(record: Record) -> set[str]:
     """Identities that do not hold on a record derived afresh."""
-    return {i["name"] for i in ledger.derive(record)["identities"] if i["holds"] is False}
+    return {i["name"] for i in derive(record)["identities"] if i["holds"] is False}
 
 
 def at(record: Record, path: Path) -> tuple[Any, str | int]:
@@ -166,21 +166,21 @@ def test_segments_that_do_not_cover_the_run_are_not_compared() -> None:
     raw = copy.deepcopy(RAW["one_copy"])
     raw["traffic"]["sender"]["slices"].append([raw["run"]["segments"][-1]["end_ns"] + 10**9, 4096])
     raw["traffic"]["sender"]["bytes"] += 4096
-    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    found = {i["name"]: i for i in derive(raw)["identities"]}
     assert found["sender_bytes_of_run"]["holds"] is None
     assert "outside of every segment" in found["sender_bytes_of_run"]["reason"]
 
 
 def test_short_sends_leave_copied_bytes_unchecked() -> None:
     raw = change(RAW["zero_copy"], segment("sender", "short_sends"), 1)
-    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    found = {i["name"]: i for i in derive(raw)["identities"]}
     assert found["copied_bytes"]["holds"] is None
 
 
 def test_an_arm_that_did_not_run_is_not_checked() -> None:
     raw = copy.deepcopy(RAW["one_copy"])
     raw["run"]["segments"] = [s for s in raw["run"]["segments"] if s["arm"] != "calls"]
-    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    found = {i["name"]: i for i in derive(raw)["identities"]}
     assert found["timed_calls"]["holds"] is None
 
 
@@ -198,7 +198,7 @@ def test_calls_that_the_counting_program_is_known_to_have_missed_are_not_broken(
     (row,) = (row for row in raw["calls"] if row["side"] == "sender" and row["syscall"] == "sendmsg")
     row |= {"calls": row["calls"] - 2, "counted_at": counted_at}
     raw["loss"][f"recursion_{hook}"] = missed
-    full = ledger.derive(raw)
+    full = derive(raw)
     found = {i["name"]: i for i in full["identities"]}["timed_calls"]
     assert (found["left"] - found["right"], found["holds"]) == (2, holds)
     assert found["tolerance"] == (missed if hook == COUNTING[counted_at] else 0)
@@ -206,7 +206,7 @@ def test_calls_that_the_counting_program_is_known_to_have_missed_are_not_broken(
 
 def test_cycles_are_checked_against_their_counter() -> None:
     raw = builders.raw_record("one_copy", pmu=True)
-    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    found = {i["name"]: i for i in derive(raw)["identities"]}
     assert (found["sender_time"]["unit"], found["sender_time"]["holds"]) == ("cycles", True)
     assert "sender_time" in broken(change(raw, ("counters", "sender", "cycles", "value"), 10**9))
     raw["counters"]["sender"]["cycles"] |= {
@@ -214,7 +214,7 @@ def test_cycles_are_checked_against_their_counter() -> None:
         "reason": "multiplexed away",
         "status": "unsupported",
     }
-    found = {i["name"]: i for i in ledger.derive(raw)["identities"]}
+    found = {i["name"]: i for i in derive(raw)["identities"]}
     assert found["sender_time"]["holds"] is None
 
 
@@ -257,7 +257,7 @@ def test_a_row_whose_bytes_were_changed(account: str, names: set[str]) -> None:
 def test_of_an_older_record_the_kernel_counts_in_the_ledgers_segments(impl: str) -> None:
     raw = builders.raw_record(impl, arms=("unprobed", "ledger", "calls"))
     del raw["run"]["bytes_arm"]
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert all(i["holds"] for i in full["identities"])
     rows = {row["account"]: row for row in full["ledger"] if row["bytes"]}
     assert rows["copy_out"]["bytes_by"] == "kernel" and rows["copy_out"]["calls_method"] == "exact"

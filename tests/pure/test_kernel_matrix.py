@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
-from copyscope import ledger, paths
+from copyscope import paths
+from copyscope.ledger.derive import derive
 
 HERE = paths.ROOT / "tests" / "kernels"
 
@@ -80,7 +81,7 @@ def test_a_good_guest_has_no_problem_and_both_roots_make_it_exact(tmp_path: Path
 
 
 def test_losses_of_a_run_are_a_remark_and_nothing_else_is(tmp_path: Path) -> None:
-    record = ledger.derive(raw_record("one_copy"))
+    record = derive(raw_record("one_copy"))
     record["samples"] = [{**row, "category": "copy_in"} for row in record["samples"]]
     lost = ["loss: recursion_send: 4 of 900: more than 0.1 %", "loss: recursion_pin: 1 of 9: more than 0.1 %"]
     for number, (reasons, problems, remarks) in enumerate(
@@ -190,7 +191,7 @@ def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:
 
 
 def test_the_figures_of_a_survey_are_those_of_its_record() -> None:
-    record = ledger.derive(with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "functions"))))
+    record = derive(with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "functions"))))
     found = module("figures").figures_of(record)
     assert found["one_copy, losses"] == "none; 1 that this kernel does not count"
     timed = sum(root["timed_calls"] for root in record["functions"]["roots"])

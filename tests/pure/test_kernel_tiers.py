@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
-from copyscope import ledger, paths
-from copyscope.tiers import REST, compare_tiers, inside_calls
+from copyscope import paths
+from copyscope.ledger.compare_tiers import REST, compare_tiers, inside_calls
+from copyscope.ledger.derive import derive
 
 ARMS = ("unprobed", "ledger", "calls+functions")
 
@@ -54,7 +55,7 @@ def surveys(**by_kernel: dict[str, Any]) -> list[Any]:
 
 
 def test_what_is_kept_of_a_survey_is_what_its_record_says() -> None:
-    record = ledger.derive(with_functions(raw_record("zero_copy", arms=ARMS)))
+    record = derive(with_functions(raw_record("zero_copy", arms=ARMS)))
     found = module("figures").tiers_of(record)["zero_copy"]
     copies = [r for r in compare_tiers(record) if r["side"] != "other" and r["name"] != REST]
     assert [row["inside"] for row in found["rows"]] == [row["inside"] for row in copies]
@@ -75,7 +76,7 @@ def test_what_is_kept_of_a_survey_is_what_its_record_says() -> None:
 
 
 def test_a_part_that_is_unknown_makes_the_sum_unknown() -> None:
-    record = ledger.derive(with_functions(raw_record("zero_copy", arms=ARMS)))
+    record = derive(with_functions(raw_record("zero_copy", arms=ARMS)))
     next(row for row in record["exact"] if row["ledger_name"] == "pin")["ns_per_kib"] = None
     found = module("figures").tiers_of(record)["zero_copy"]
     assert found["exact_ns_per_kib"]["pin"] is None
@@ -83,7 +84,7 @@ def test_a_part_that_is_unknown_makes_the_sum_unknown() -> None:
 
 
 def test_without_function_hooks_nothing_is_kept_and_nothing_judged() -> None:
-    assert module("figures").tiers_of(ledger.derive(raw_record("one_copy"))) == {}
+    assert module("figures").tiers_of(derive(raw_record("one_copy"))) == {}
     assert module("two_tiers").judge_calls([]).startswith("Nothing to judge")
 
 

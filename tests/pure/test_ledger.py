@@ -12,7 +12,9 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger, metrics, record
+from copyscope.compare import metrics
+from copyscope.ledger.derive import derive
+from copyscope.record import store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +36,7 @@ Record = dict[str, Any]
 
 
 def derived(impl: str, **options: Any) -> Record:
-    return ledger.derive(builders.raw_record(impl, **options))
+    return derive(builders.raw_record(impl, **options))
 
 
 def rows(full: Record, account: str) -> list[Record]:
@@ -51,7 +53,7 @@ def home(full: Record, account: str) -> Record:
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_golden(name: str) -> None:
     path = GOLDENS / f"{name}.json"
-    data = record.serialise(derived(**SCENARIOS[name]))
+    data = store.serialise(derived(**SCENARIOS[name]))
     if os.environ.get("COPYSCOPE_GOLDEN"):
         path.write_bytes(data)
     assert path.read_bytes() == data
@@ -61,9 +63,9 @@ def test_golden(name: str) -> None:
 def test_derives_the_same_again_and_touches_nothing_raw(name: str) -> None:
     raw = builders.raw_record(**SCENARIOS[name])
     before = copy.deepcopy(raw)
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert raw == before
-    assert record.serialise(ledger.derive(full)) == record.serialise(full)
+    assert store.serialise(derive(full)) == store.serialise(full)
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
@@ -71,7 +73,7 @@ def test_all_holds_on_a_true_record(name: str) -> None:
     full = derived(**SCENARIOS[name])
     assert [i for i in full["identities"] if i["holds"] is not True] == []
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
-    assert record.validate(full) == []
+    assert store.validate(full) == []
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
@@ -135,7 +137,7 @@ def test_a_stray_sample_does_not_make_all_bytes_silently_copied(silent_samples: 
             "weight": silent_samples * period,
         }
     )
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert (home(full, "silent")["bytes"] > 0) is copied
     assert (full["zerocopy"]["bytes_zero_copy"] == 0) is copied
 
@@ -199,7 +201,7 @@ def with_work_of_others(raw: Record, **tie: str | None) -> Record:
 def test_work_that_is_not_tied_to_the_run_is_in_no_sum(tie: dict[str, None]) -> None:
     """All that a run says beside somebody else's is what it says alone, but for one line."""
     alone = derived("one_copy")
-    beside = ledger.derive(with_work_of_others(builders.raw_record("one_copy"), **tie))
+    beside = derive(with_work_of_others(builders.raw_record("one_copy"), **tie))
     assert beside["sides"]["elsewhere"] == {
         **alone["sides"]["elsewhere"],
         "cpu_ns": 400_000_000,
@@ -213,7 +215,7 @@ def test_work_that_is_not_tied_to_the_run_is_in_no_sum(tie: dict[str, None]) -> 
 
 
 def test_work_on_a_packet_of_the_run_is_in_its_ledger() -> None:
-    full = ledger.derive(with_work_of_others(builders.raw_record("one_copy"), tie="packet"))
+    full = derive(with_work_of_others(builders.raw_record("one_copy"), tie="packet"))
     (row,) = (row for row in rows(full, "deferred") if row["side"] == "other")
     assert row["cpu_ns"] == 400_000_000 and full["sides"]["elsewhere"]["cpu_ns"] == 0
     alone = derived("one_copy")["sides"]["other"]["cpu_ns"]
@@ -226,7 +228,7 @@ def test_one_burst_on_one_cpu_is_one_look() -> None:
     raw["samples"][-1] |= {"samples": 50, "weight": 12_500_000}
     raw["sampler"]["bursts"]["other"] |= {"count": 40, "armed_ns": 200_000_000, "period_ns": 100_000}
     raw["sampler"]["enabled_ns"] = 500_000_000
-    (row,) = (row for row in rows(ledger.derive(raw), "deferred") if row["side"] == "other")
+    (row,) = (row for row in rows(derive(raw), "deferred") if row["side"] == "other")
     # of one event, by Poisson: 0.025 to 5.57
     assert row["ci"]["low_ns"] <= 0.025 * 12_500_000
     assert row["ci"]["high_ns"] == pytest.approx(5.57 * 12_500_000, rel=0.02)
@@ -235,9 +237,9 @@ def test_one_burst_on_one_cpu_is_one_look() -> None:
 def test_why_nothing_is_tied_is_said() -> None:
     raw = builders.raw_record("one_copy")
     builders.hook_of(raw, "packet_owner").update(state="missing", how=None, reason="no BTF")
-    assert "netif_receive_skb: missing: no BTF" in ledger.derive(raw)["sides"]["elsewhere"]["cause"]
+    assert "netif_receive_skb: missing: no BTF" in derive(raw)["sides"]["elsewhere"]["cause"]
     raw["hooks"] = [hook for hook in raw["hooks"] if hook["id"] != "packet_owner"]
-    assert "made before" in ledger.derive(raw)["sides"]["elsewhere"]["cause"]
+    assert "made before" in derive(raw)["sides"]["elsewhere"]["cause"]
 
 
 def test_events_follow_their_own_samples() -> None:
@@ -265,11 +267,11 @@ def test_without_samples_time_is_null_with_the_samplers_reason() -> None:
     raw = builders.raw_record("one_copy")
     raw["samples"] = []
     raw["sampler"]["events"][0] |= {"status": "unsupported", "reason": "perf_event_open: EACCES"}
-    full = ledger.derive(raw)
+    full = derive(raw)
     row = home(full, "copy_in")
     assert row["cpu_ns"] is None and "EACCES" in row["reasons"]["cpu_ns"]
     assert row["bytes"] == 29_100 * 65_536
-    assert record.validate(full) == []
+    assert store.validate(full) == []
     assert {i["holds"] for i in full["identities"] if i["unit"] == "ns" or i["unit"] == "share"} == {None}
 
 
@@ -277,24 +279,24 @@ def test_a_hook_that_is_missing_leaves_its_reason() -> None:
     raw = builders.raw_record("one_copy")
     missing = {"state": "missing", "how": None, "reason": "no such tracepoint"}
     builders.hook_of(raw, "copy_out_bytes").update(missing)
-    full = ledger.derive(raw)
+    full = derive(raw)
     row = next(r for r in rows(full, "copy_out") if r["context"] == "process")
     assert (row["bytes"], row["bytes_method"]) == (29_100 * 65_536, "derived")
     assert row["calls"] is None and "no such tracepoint" in row["reasons"]["calls"]
     assert next(i for i in full["identities"] if i["name"] == "received_split")["holds"] is None
-    assert record.validate(full) == []
+    assert store.validate(full) == []
 
 
 def test_a_hook_blind_for_zero_copy_takes_the_programs_count() -> None:
     raw = builders.raw_record("zero_copy")
     for row in raw["bytes"]:
         row |= {"zerocopy_calls": None, "zerocopy_bytes": None}
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert home(full, "copy_in")["bytes"] == 0
     assert home(full, "copy_in")["bytes_method"] == "derived"
     blind = {i["name"] for i in full["identities"] if i["holds"] is None}
     assert blind == {"sent_split", "referenced_split", "zerocopy_calls"}
-    assert record.validate(full) == []
+    assert store.validate(full) == []
 
 
 def test_interrupt_time_outside_of_the_process_clock() -> None:
@@ -305,9 +307,9 @@ def test_interrupt_time_outside_of_the_process_clock() -> None:
         if segment["arm"] == "ledger":
             segment["sender"]["process_cpu_ns"] -= softirq // 3
     builders.without_task_clock(raw)
-    assert not all(i["holds"] for i in ledger.derive(raw)["identities"] if i["name"] == "sender_time")
+    assert not all(i["holds"] for i in derive(raw)["identities"] if i["name"] == "sender_time")
     raw["machine"]["irq_time_accounting"] = True
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
     assert home(full, "copy_in")["cpu_ns"] == pytest.approx(
         home(derived("one_copy"), "copy_in")["cpu_ns"], rel=0.01
@@ -316,8 +318,8 @@ def test_interrupt_time_outside_of_the_process_clock() -> None:
 
 @pytest.mark.parametrize("path", sorted(GOLDENS.glob("*.json")), ids=lambda p: p.stem)
 def test_committed_records_read_and_derive_again(path: Path) -> None:
-    read = record.read(path)
-    assert record.serialise(ledger.derive(read)) == path.read_bytes()
+    read = store.read(path)
+    assert store.serialise(derive(read)) == path.read_bytes()
 
 
 @settings(max_examples=40, deadline=None)
@@ -328,7 +330,7 @@ def test_any_samples_share_out_all_of_the_time(data: st.DataObject) -> None:
     for row in raw["samples"]:
         row["samples"] = data.draw(st.integers(1, 5000))
         row["weight"] = row["samples"] * builders.PERIOD_NS
-    full = ledger.derive(raw)
+    full = derive(raw)
     for side, spent_ns in (("sender", 855_000_000), ("receiver", 540_000_000)):
         found = [row for row in [*full["ledger"], *full["stages"]] if row["side"] == side]
         assert sum(row["cpu_ns"] for row in found) == pytest.approx(spent_ns, abs=len(found))
@@ -336,4 +338,4 @@ def test_any_samples_share_out_all_of_the_time(data: st.DataObject) -> None:
         for row in found:
             if row["ci"] is not None:
                 assert row["ci"]["low_ns"] - 1 <= row["cpu_ns"] <= row["ci"]["high_ns"] + 1
-    assert record.serialise(ledger.derive(full)) == record.serialise(full)
+    assert store.serialise(derive(full)) == store.serialise(full)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from copyscope import machine, tool_versions
-from copyscope.machine import CpuTimes
-from copyscope.machine_cpu import parse_cpu_list
+from copyscope.machine import fingerprint, tool_versions
+from copyscope.machine.cpu import parse_cpu_list
+from copyscope.machine.fingerprint import CpuTimes
 
 LAPTOP = {
     "proc/sys/kernel/osrelease": "6.8.0-40-generic",
@@ -60,11 +60,11 @@ def plant(root: Path, files: Mapping[str, str]) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "read_tool_versions", dict)
+    monkeypatch.setattr(fingerprint, "read_tool_versions", dict)
 
 
 def test_hybrid_laptop(tmp_path: Path) -> None:
-    seen = machine.describe(root=plant(tmp_path, LAPTOP))
+    seen = fingerprint.describe(root=plant(tmp_path, LAPTOP))
     assert seen["cpu_model"] == "12th Gen Intel(R) Core(TM) i7"
     assert seen["cpus_online"] == 12
     assert seen["pmu"] == ["cpu_atom", "cpu_core"]
@@ -84,7 +84,7 @@ def test_hybrid_laptop(tmp_path: Path) -> None:
 
 
 def test_every_null_has_its_reason(tmp_path: Path) -> None:
-    seen = machine.describe(root=tmp_path)
+    seen = fingerprint.describe(root=tmp_path)
     nulls = {key for key, value in seen.items() if value is None}
     assert nulls == {key for key in seen["reasons"] if "." not in key}
     assert seen["reasons"]["limits.memlock_bytes"] == "unlimited"
@@ -103,10 +103,15 @@ def test_cloud_machines(tmp_path: Path) -> None:
         "sys/class/dmi/id/sys_vendor": "Amazon EC2",
         "sys/class/dmi/id/product_name": "c5.metal",
     }
-    assert machine.describe(root=plant(tmp_path / "a", flags))["hypervisor"] == "not named by its firmware"
-    assert machine.describe(root=plant(tmp_path / "b", named))["hypervisor"] == "Amazon EC2 c5.large"
-    assert machine.describe(root=plant(tmp_path / "c", metal))["hypervisor"] is None
-    assert machine.describe(root=plant(tmp_path / "d", {"sys/hypervisor/type": "xen"}))["hypervisor"] == "xen"
+    assert (
+        fingerprint.describe(root=plant(tmp_path / "a", flags))["hypervisor"] == "not named by its firmware"
+    )
+    assert fingerprint.describe(root=plant(tmp_path / "b", named))["hypervisor"] == "Amazon EC2 c5.large"
+    assert fingerprint.describe(root=plant(tmp_path / "c", metal))["hypervisor"] is None
+    assert (
+        fingerprint.describe(root=plant(tmp_path / "d", {"sys/hypervisor/type": "xen"}))["hypervisor"]
+        == "xen"
+    )
 
 
 def test_arm_server(tmp_path: Path) -> None:
@@ -115,7 +120,7 @@ def test_arm_server(tmp_path: Path) -> None:
         "sys/bus/event_source/devices/armv8_pmuv3_0/cpus": "0-63",
         "sys/devices/system/cpu/cpufreq/boost": "0",
     }
-    seen = machine.describe(root=plant(tmp_path, files))
+    seen = fingerprint.describe(root=plant(tmp_path, files))
     assert seen["cpu_model"] == "ARM implementer 0x41 part 0xd0c"
     assert seen["pmu"] == ["armv8_pmuv3_0"] and seen["turbo"] is False
 
@@ -123,9 +128,9 @@ def test_arm_server(tmp_path: Path) -> None:
 def test_irq_time_accounting_out_of_proc_config(tmp_path: Path) -> None:
     plant(tmp_path, {"proc/sys/kernel/osrelease": "6.1.0", "proc/cmdline": "tsc=noirqtime"})
     (tmp_path / "proc/config.gz").write_bytes(gzip.compress(b"CONFIG_IRQ_TIME_ACCOUNTING=y\n"))
-    assert machine.describe(root=tmp_path)["irq_time_accounting"] is False  # switched off at boot
+    assert fingerprint.describe(root=tmp_path)["irq_time_accounting"] is False  # switched off at boot
     (tmp_path / "proc/cmdline").write_text("quiet")
-    assert machine.describe(root=tmp_path)["irq_time_accounting"] is True
+    assert fingerprint.describe(root=tmp_path)["irq_time_accounting"] is True
 
 
 def test_sysctls_of_the_namespace_win(tmp_path: Path) -> None:
@@ -134,7 +139,7 @@ def test_sysctls_of_the_namespace_win(tmp_path: Path) -> None:
             assert side == "sender"
             return {**dict.fromkeys(names), "net.core.optmem_max": "20480"}
 
-    seen = machine.describe(Inside(), root=plant(tmp_path, LAPTOP))["sysctls"]
+    seen = fingerprint.describe(Inside(), root=plant(tmp_path, LAPTOP))["sysctls"]
     assert seen["net.core.optmem_max"] == "20480"
     assert seen["net.ipv4.tcp_wmem"] == "4096 16384 4194304"
 
@@ -148,10 +153,10 @@ def test_cpu_lists(text: str, cpus: list[int]) -> None:
 
 def test_steal(tmp_path: Path) -> None:
     plant(tmp_path, {"proc/stat": "cpu  100 0 50 800 10 0 5 35 7 0\ncpu0 1 2 3"})
-    before = machine.cpu_times(tmp_path)
+    before = fingerprint.cpu_times(tmp_path)
     assert before == CpuTimes(total=1000, steal=35, busy=155, softirq=5)  # guest time is not added twice
-    assert machine.steal_percent(before, CpuTimes(total=1200, steal=45)) == pytest.approx(5.0)
-    assert machine.steal_percent(before, before) is None
+    assert fingerprint.steal_percent(before, CpuTimes(total=1200, steal=45)) == pytest.approx(5.0)
+    assert fingerprint.steal_percent(before, before) is None
 
 
 @pytest.mark.parametrize(

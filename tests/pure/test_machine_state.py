@@ -9,11 +9,13 @@ from typing import Any
 import builders
 import pytest
 from builders.watched import watched_record
-from copyscope import ledger, machine, noise
-from copyscope.machine_load import readings
-from copyscope.next_step import next_step
+from copyscope.ledger.derive import derive
+from copyscope.ledger.next_step import next_step
+from copyscope.machine import fingerprint
+from copyscope.record.machine_load import readings
 from copyscope.render import terminal
 from copyscope.render.summary import render_summary
+from copyscope.sweep import noise
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -47,7 +49,7 @@ def test_what_nobody_else_accounts_for_is_of_others(tmp_path: Path) -> None:
     loads = []
     for user, system, softirq, steal in ((1000, 100, 10, 5), (1300, 140, 70, 9)):
         stat.write_text(STAT.format(user=user, system=system, idle=5 * user, softirq=softirq, steal=steal))
-        loads.append(machine.read_load(user * 1000, {0, 2}, tmp_path) | {"t_ns": user * 10**7})
+        loads.append(fingerprint.read_load(user * 1000, {0, 2}, tmp_path) | {"t_ns": user * 10**7})
     section = readings(loads, 1_000_000_000)
     assert (section["busy_ns"], section["softirq_ns"], section["steal_ns"]) == (
         4 * 10**9,
@@ -55,15 +57,15 @@ def test_what_nobody_else_accounts_for_is_of_others(tmp_path: Path) -> None:
         4 * 10**7,
     )
     assert (section["own_ns"], section["wall_ns"], section["reasons"]) == (300_000, 3 * 10**9, {})
-    assert (section["cpus"], machine.read_load(1, (), tmp_path)["cpus"]) == (2, 3)
+    assert (section["cpus"], fingerprint.read_load(1, (), tmp_path)["cpus"]) == (2, 3)
     stat.unlink()
-    gone = readings([machine.read_load(1, (), tmp_path), machine.read_load(2, (), tmp_path)], 1)
+    gone = readings([fingerprint.read_load(1, (), tmp_path), fingerprint.read_load(2, (), tmp_path)], 1)
     assert gone["busy_ns"] is None and gone["own_ns"] == 1
     assert "No such file" in gone["reasons"]["busy_ns"]
 
 
 def test_a_quiet_machine_is_not_mentioned() -> None:
-    full = ledger.derive(busy_record(0))
+    full = derive(busy_record(0))
     state = full["machine_state"]
     assert (state["others_share"], state["steal_share"], state["sentence"]) == (0.0, 0.0, None)
     assert "machine" not in screen(full).split("COPY LEDGER")[0]
@@ -71,7 +73,7 @@ def test_a_quiet_machine_is_not_mentioned() -> None:
 
 def test_two_busy_loops_are_named_near_the_top() -> None:
     """Others had 3.84 of 8 s of CPU time: 48 %."""
-    full = ledger.derive(busy_record(3_840_000_000))
+    full = derive(busy_record(3_840_000_000))
     assert full["machine_state"]["others_share"] == pytest.approx(0.48, abs=0.01)
     top = " ".join(screen(full).split("COPY LEDGER")[0].split())
     assert "machine busy: others took 48 % of the CPUs; segments varied by 0 %: " in top
@@ -81,8 +83,8 @@ def test_two_busy_loops_are_named_near_the_top() -> None:
 def test_softirq_work_beside_the_sides_is_the_runs_own() -> None:
     raw = busy_record(10**9)
     raw["machine_state"]["softirq_ns"] = 10**9
-    state = ledger.derive(raw)["machine_state"]
-    beside_ns = ledger.derive(raw)["sides"]["other"]["cpu_ns"] * WALL_NS / (3 * builders.SEGMENT_NS)
+    state = derive(raw)["machine_state"]
+    beside_ns = derive(raw)["sides"]["other"]["cpu_ns"] * WALL_NS / (3 * builders.SEGMENT_NS)
     assert 0 < beside_ns < 10**9
     assert state["others_ns"] == pytest.approx(10**9 - beside_ns, rel=0.01)
 
@@ -90,13 +92,13 @@ def test_softirq_work_beside_the_sides_is_the_runs_own() -> None:
 def test_the_hypervisor_and_unsteady_segments_are_named() -> None:
     raw = busy_record(0)
     raw["machine_state"]["steal_ns"] = 400_000_000
-    assert "the hypervisor took 5 % of their time" in ledger.derive(raw)["machine_state"]["sentence"]
+    assert "the hypervisor took 5 % of their time" in derive(raw)["machine_state"]["sentence"]
     raw = busy_record(0)
     factors = iter([1, 4, 1])
     for segment in raw["run"]["segments"]:
         if segment["arm"] == "unprobed":
             segment["receiver"]["bytes"] *= next(factors)
-    state = ledger.derive(raw)["machine_state"]
+    state = derive(raw)["machine_state"]
     assert state["spread_share"] == pytest.approx(3**0.5 / 2)  # of 1, 4, 1: 1.732 about 2
     assert state["sentence"] == "unsteady: segments varied by 87 %: repeat, or --duration 12"
 
@@ -104,7 +106,7 @@ def test_the_hypervisor_and_unsteady_segments_are_named() -> None:
 @pytest.mark.parametrize("raw", [builders.raw_record("one_copy"), watched_record()])
 def test_an_older_record_has_no_readings_and_says_so(raw: Record) -> None:
     del raw["machine_state"]
-    state = ledger.derive(raw)["machine_state"]
+    state = derive(raw)["machine_state"]
     assert state["others_share"] is None and "older" in state["reasons"]["others_share"]
     assert state["spread_share"] is not None
     assert set(state["reasons"]) == {key for key, value in state.items() if value is None}
@@ -113,9 +115,9 @@ def test_an_older_record_has_no_readings_and_says_so(raw: Record) -> None:
 def test_a_watched_program_has_the_same_line() -> None:
     raw = watched_record()
     wall_ns = raw["machine_state"]["wall_ns"]
-    assert ledger.derive(raw)["machine_state"]["sentence"] is None
+    assert derive(raw)["machine_state"]["sentence"] is None
     raw["machine_state"]["busy_ns"] += wall_ns
-    sentence = ledger.derive(raw)["machine_state"]["sentence"]
+    sentence = derive(raw)["machine_state"]["sentence"]
     assert sentence.startswith("machine busy: others took 50 % of the CPUs")
 
 
@@ -130,9 +132,9 @@ def test_a_watched_program_has_the_same_line() -> None:
     ],
 )
 def test_an_invalid_run_ends_with_what_to_do(reason: str, step: str) -> None:
-    full = ledger.derive(busy_record(3_840_000_000))
+    full = derive(busy_record(3_840_000_000))
     assert step in next_step(full, [reason])
-    quiet = ledger.derive(busy_record(0))
+    quiet = derive(busy_record(0))
     assert "idle" not in next_step(quiet, [reason]) and next_step(quiet, [reason])
     assert next_step(full, []) == "" == full["verdict"]["next"]
 
@@ -140,7 +142,7 @@ def test_an_invalid_run_ends_with_what_to_do(reason: str, step: str) -> None:
 def test_the_step_stands_below_the_reasons() -> None:
     raw = busy_record(3_840_000_000)
     raw["counters"]["receiver"]["task-clock"]["value"] -= 90_000_000 * 3
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert not full["verdict"]["valid"]
     shown = screen(full)
     assert (
@@ -149,7 +151,7 @@ def test_the_step_stands_below_the_reasons() -> None:
 
 
 def test_a_sweep_marks_points_that_were_measured_beside_others() -> None:
-    runs = [ledger.derive(busy_record(others)) for others in (0, 3_840_000_000, 3_840_000_000)]
+    runs = [derive(busy_record(others)) for others in (0, 3_840_000_000, 3_840_000_000)]
     assert noise.find_unsteady(noise.sample(run) for run in runs[:1] * 3) == []
     (found,) = noise.find_unsteady(noise.sample(run) for run in runs)
     assert "other programs took 48 % of the CPUs (gate 10 %)" in found.reason and found.wants_more
@@ -157,7 +159,7 @@ def test_a_sweep_marks_points_that_were_measured_beside_others() -> None:
 
 def test_of_several_runs_each_says_whether_the_machine_was_busy() -> None:
     out = io.StringIO()
-    runs = [ledger.derive(busy_record(others)) for others in (0, 3_840_000_000)]
+    runs = [derive(busy_record(others)) for others in (0, 3_840_000_000)]
     render_summary(runs, Console(file=out, width=100))
     rows = [line.split("115,200")[-1].strip() for line in out.getvalue().splitlines() if "115,200" in line]
     assert rows == ["valid", "valid; machine busy"]

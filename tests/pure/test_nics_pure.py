@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from copyscope.errors import UsageError
-from copyscope.options import check_usage
-from copyscope.profile_arguments import parser
+from copyscope.plan.arguments import parser
+from copyscope.plan.options import check_usage
 from copyscope.topology import LinkSettings, Topology, TopologyError, open_topology
 from copyscope.topology.interface import make_interface, parse_json, switched, why_not_taken
 

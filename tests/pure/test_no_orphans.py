@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from builders.sweep import store, sweep
 from copyscope import paths
-from copyscope.watch import processes
+from copyscope.run.program import processes
 
 # As in a program of ours: the package by its path, then one child that reads nothing from us.
 STARTER = f"""
 import runpy, subprocess, time
 runpy.run_path({str(paths.ROOT / "tools/copyscope/__main__.py")!r})["load_package"]()
-from copyscope.child import dies_with_us
+from copyscope.run.child import dies_with_us
 print(subprocess.Popen([*dies_with_us(), "sleep", "60"]).pid, flush=True)
 time.sleep(60)
 """

@@ -8,7 +8,8 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger, record
+from copyscope.ledger.derive import derive
+from copyscope.record import store
 from copyscope.render import terminal
 from rich.console import Console
 
@@ -31,7 +32,7 @@ IMPLS = ("one_copy", "two_copy", "zero_copy", "null")
 
 
 def derived(impl: str, run: str) -> Record:
-    return ledger.derive(builders.raw_record(impl, **RUNS[run]))
+    return derive(builders.raw_record(impl, **RUNS[run]))
 
 
 def identity(full: Record, name: str) -> Record:
@@ -54,13 +55,13 @@ def test_derives_renders_and_accuses_nobody(impl: str, run: str) -> None:
     text = report(full)
     assert text.isascii() and "None" not in text
     assert max(map(len, text.splitlines())) <= 100
-    assert record.serialise(ledger.derive(full)) == record.serialise(full)
+    assert store.serialise(derive(full)) == store.serialise(full)
 
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("impl", IMPLS)
 def test_every_null_has_its_reason(impl: str, run: str) -> None:
-    assert record.validate(derived(impl, run)) == []
+    assert store.validate(derived(impl, run)) == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_every_error_of_the_run_is_a_reason_and_comes_first(run: str) -> None:
 def test_errors_stand_before_a_broken_identity() -> None:
     raw = builders.raw_record("one_copy", died=("receiver",))
     raw["run"]["segments"][1]["sender"]["bytes"] += 1
-    reasons = ledger.derive(raw)["verdict"]["reasons"]
+    reasons = derive(raw)["verdict"]["reasons"]
     assert reasons[0] == "run: receiver: ended by SIGKILL"
     assert any(reason.startswith("identity delivered") for reason in reasons[1:])
 
@@ -138,11 +139,11 @@ def test_a_segment_that_was_cut_off_is_in_the_kernels_counts_only() -> None:
     whole = copy.deepcopy(raw)
     for row in raw["bytes"]:
         row["bytes"] += 4_096
-    found = identity(ledger.derive(raw), "sent_bytes")
+    found = identity(derive(raw), "sent_bytes")
     assert found["holds"] is None and "ended inside a segment" in found["reason"]
-    assert identity(ledger.derive(whole), "sent_bytes")["holds"]
+    assert identity(derive(whole), "sent_bytes")["holds"]
     raw["run"] |= {"interrupted": False, "errors": []}
-    assert identity(ledger.derive(raw), "sent_bytes")["holds"] is False
+    assert identity(derive(raw), "sent_bytes")["holds"] is False
 
 
 NO_BTF = "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF"
@@ -155,13 +156,13 @@ def without_hooks(impl: str) -> Record:
     raw["bytes"] = []
     for row in raw["hooks"]:
         row |= {"state": "missing", "how": None, "reason": NO_BTF}
-    return ledger.derive(raw)
+    return derive(raw)
 
 
 @pytest.mark.parametrize("impl", IMPLS)
 def test_without_hooks_the_sampled_ledger_stands_and_the_rest_says_why(impl: str) -> None:
     full = without_hooks(impl)
-    assert full["verdict"]["valid"] and record.validate(full) == []
+    assert full["verdict"]["valid"] and store.validate(full) == []
     for side, account in (("sender", "copy_in"), ("receiver", "copy_out")):
         row = next(row for row in full["ledger"] if row["account"] == account and row["context"] == "process")
         assert row["side"] == side and row["cpu_ns"] is not None and row["bytes_method"] == "derived"

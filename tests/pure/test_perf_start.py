@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from copyscope import perf_stat
-from copyscope.perf_stat import PerfStat
+from copyscope.run import perf_stat
+from copyscope.run.perf_stat import PerfStat
 
 pytestmark = pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
 

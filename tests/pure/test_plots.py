@@ -9,14 +9,14 @@ from typing import Any
 import numpy
 import pytest
 from builders.sweep import sweep
-from copyscope import panels, sheet
-from copyscope.points import Estimate
+from copyscope.compare.estimates import Estimate
 from copyscope.render.plots import draw
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.plots.style import FILLS, KNOWN
-from copyscope.saved_copy import simplest
-from copyscope.sheet import Row
-from copyscope.taxonomy import ACCOUNTS, STAGES
+from copyscope.study import facets, table
+from copyscope.study.cost_waterfall import simplest
+from copyscope.study.table import Row
+from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
@@ -29,12 +29,12 @@ NAMES = [plot.name for plot in PLOTS]
 
 @pytest.fixture(scope="module")
 def without_pmu() -> list[Row]:
-    return sheet.fill(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3))
+    return table.fill(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3))
 
 
 @pytest.fixture(scope="module")
 def with_pmu() -> list[Row]:
-    return sheet.fill(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3, pmu=True))
+    return table.fill(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3, pmu=True))
 
 
 def plot(name: str, rows: list[Row]) -> Figure:
@@ -81,7 +81,7 @@ def test_a_point_without_a_valid_run_is_written_at_its_place() -> None:
     for record in records:
         if record["workload"]["impl"] == "zero_copy" and record["workload"]["size_bytes"] == 64:
             record["verdict"] = record["verdict"] | {"valid": False, "reasons": ["too short"]}
-    rows = sheet.fill(records)
+    rows = table.fill(records)
     figure = plot("goodput", rows)
     assert "n/a zero_copy" in words(figure)
     drawn = [line for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer) for line in [c[0]]]
@@ -144,12 +144,12 @@ def test_a_process_that_may_have_threads_is_not_forked(
 
 
 def test_the_factor_with_the_most_values_is_the_axis() -> None:
-    sizes = sheet.fill(sweep(impls=("one_copy",), sizes=(64, 4096), threads=(1, 2), repeats=1))
-    threads = sheet.fill(sweep(impls=("one_copy",), sizes=(64,), threads=(1, 2, 4), repeats=1))
-    assert panels.find_axis(sizes).factor == "size"
-    assert panels.find_axis(threads).factor == "threads"
-    titles = [panel.title for panel in panels.arrange(sizes, panels.AXES["size"])]
+    sizes = table.fill(sweep(impls=("one_copy",), sizes=(64, 4096), threads=(1, 2), repeats=1))
+    threads = table.fill(sweep(impls=("one_copy",), sizes=(64,), threads=(1, 2, 4), repeats=1))
+    assert facets.find_axis(sizes).factor == "size"
+    assert facets.find_axis(threads).factor == "threads"
+    titles = [panel.title for panel in facets.arrange(sizes, facets.AXES["size"])]
     assert titles == ["1 thread", "2 threads"]
-    assert panels.spell("size", 1500) == "1500 B"
-    assert panels.spell("tso", False) == "tso off"
-    assert panels.spell("size", 1 << 20) == "1 MiB"
+    assert facets.spell("size", 1500) == "1500 B"
+    assert facets.spell("tso", False) == "tso off"
+    assert facets.spell("size", 1 << 20) == "1 MiB"

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from builders import raw_record
-from copyscope import ledger, metrics, points
-from copyscope.points import Estimate, Missing, Point
+from copyscope.compare import estimates, metrics
+from copyscope.compare.estimates import Estimate, Missing, Point
+from copyscope.ledger.derive import derive
 
 Record = dict[str, Any]
 
@@ -21,7 +22,7 @@ def derived(impl: str = "one_copy", *, repeat: int = 0, size: int = 65_536, **op
         "repeat": repeat,
         "factors": {"impl": impl, "size": size},
     }
-    return ledger.derive(record)
+    return derive(record)
 
 
 def faster(record: Record, factor: float) -> Record:
@@ -93,33 +94,33 @@ def test_group_sorts_by_factor_and_leaves_invalid_runs_out() -> None:
     runs = [derived(size=size, repeat=r) for r in (1, 0) for size in (65_536, 1024, 4096)]
     runs[0]["verdict"]["valid"] = False
     random.Random(1).shuffle(runs)
-    found = points.group(runs)
+    found = estimates.group(runs)
     assert [p.factors["size"] for p in found] == [1024, 4096, 65_536]
     assert [[r["run"]["repeat"] for r in p.records] for p in found] == [[0, 1], [0, 1], [0]]
-    assert len(points.group(runs, valid_only=False)[2].records) == 2
+    assert len(estimates.group(runs, valid_only=False)[2].records) == 2
 
 
 def test_runs_outside_an_experiment_are_grouped_by_their_settings() -> None:
     runs = [derived(), derived(threads=2), derived()]
     for run in runs:
         run["run"]["factors"] = None
-    assert [(p.factors["threads"], len(p.records)) for p in points.group(runs)] == [(1, 2), (2, 1)]
+    assert [(p.factors["threads"], len(p.records)) for p in estimates.group(runs)] == [(1, 2), (2, 1)]
 
 
 def test_estimate_is_a_median_with_interval() -> None:
     base = derived()
     value = base["throughput_gbps"]["unprobed"]
     point = Point({}, tuple(faster(base, f) for f in (0.9, 1.0, 1.1)))
-    found = points.estimate(point, "goodput_gbps")
+    found = estimates.estimate(point, "goodput_gbps")
     assert isinstance(found, Estimate)
     assert found.value == pytest.approx(value)
     assert found.low is not None
     assert found.high is not None
     assert found.low < value < found.high
     assert found.level == 0.95
-    single = points.estimate(Point({}, (base,)), "goodput_gbps")
+    single = estimates.estimate(Point({}, (base,)), "goodput_gbps")
     assert single == Estimate(value, None, None, 0.0, 1)
-    assert isinstance(points.estimate(point, "cycles_per_byte_sender"), Missing)
+    assert isinstance(estimates.estimate(point, "cycles_per_byte_sender"), Missing)
 
 
 def test_ratio_is_paired_by_repeat() -> None:
@@ -132,27 +133,27 @@ def test_ratio_is_paired_by_repeat() -> None:
             run = faster(base, factor)
             run["run"]["repeat"] = repeat
             runs.append(run)
-    found = points.ratio(Point({}, tuple(ours)), Point({}, tuple(reversed(theirs))), "goodput_gbps")
+    found = estimates.ratio(Point({}, tuple(ours)), Point({}, tuple(reversed(theirs))), "goodput_gbps")
     assert isinstance(found, Estimate)
     assert found.value == pytest.approx(1.2)
-    assert found.against(1.0) == points.MORE
-    assert found.against(1.3) == points.LESS
+    assert found.against(1.0) == estimates.MORE
+    assert found.against(1.3) == estimates.LESS
     for run in theirs:
         run["run"]["repeat"] += 10
-    nothing = points.ratio(Point({}, tuple(ours)), Point({}, tuple(theirs)), "goodput_gbps")
+    nothing = estimates.ratio(Point({}, tuple(ours)), Point({}, tuple(theirs)), "goodput_gbps")
     assert nothing == Missing("goodput_gbps: no repeat that both have")
 
 
 def test_no_difference_found_is_a_result() -> None:
-    assert Estimate(1.02, 0.97, 1.06, 0.95, 5).against(1.0) == points.SAME
-    assert Estimate(1.5, None, None, 0.0, 1).against(1.0) == points.SAME
+    assert Estimate(1.02, 0.97, 1.06, 0.95, 5).against(1.0) == estimates.SAME
+    assert Estimate(1.5, None, None, 0.0, 1).against(1.0) == estimates.SAME
 
 
 def test_rows_add_up_over_repeats_and_a_row_unseen_is_zero() -> None:
     runs = [derived(repeat=r) for r in range(3)]
     runs[2]["stages"] = [row for row in runs[2]["stages"] if row["stage"] != "lock"]
     runs[1]["stages"] = [row for row in runs[1]["stages"] if row["stage"] != "lock"]
-    found = points.account_estimates(Point({}, tuple(runs)))
+    found = estimates.account_estimates(Point({}, tuple(runs)))
     copied = found["copy_in", "sender", "process"]
     row = next(r for r in runs[0]["ledger"] if r["account"] == "copy_in")
     assert copied.value == pytest.approx(row["ns_per_kib"])
@@ -168,10 +169,10 @@ def test_no_work_on_the_time_of_others_is_none_and_not_unknown() -> None:
     for run in runs[1:]:
         run["stages"] = [row for row in run["stages"] if row["side"] != "other"]
         run["sides"]["other"] |= {"samples": 0, "cpu_ns": 0}
-    found = points.account_estimates(Point({}, tuple(runs)))["softirq", "other", "softirq"]
+    found = estimates.account_estimates(Point({}, tuple(runs)))["softirq", "other", "softirq"]
     assert (found.value, found.samples) == (0.0, 3)
 
 
 def test_a_side_that_was_not_sampled_has_no_rows() -> None:
-    found = points.account_estimates(Point({}, (derived(died=("collector",)),)))
+    found = estimates.account_estimates(Point({}, (derived(died=("collector",)),)))
     assert {side for _, side, _ in found} == set()

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 from builders.sweep import sweep
-from copyscope import composition, metrics, points, questions, saved_copy, sheet
-from copyscope.crossover import crossovers
-from copyscope.points import Missing
-from copyscope.questions import Answer
-from copyscope.saved_copy import Waterfall
-from copyscope.wording import number, say_ratio
+from copyscope.compare import estimates, metrics
+from copyscope.compare.estimates import Missing
+from copyscope.crossover.crossover import crossovers
+from copyscope.study import composition, cost_waterfall, questions, table
+from copyscope.study.cost_waterfall import Waterfall
+from copyscope.study.questions import Answer
+from copyscope.study.wording import number, say_ratio
 
 Record = dict[str, Any]
 
 
 def answer_all(records: list[Record]) -> list[Answer]:
-    return questions.answers(sheet.fill(records), crossovers(records))
+    return questions.answers(table.fill(records), crossovers(records))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_the_unexpected_is_where_fewer_copies_cost_more(without_pmu: list[Record
 
 
 def test_the_steps_of_a_waterfall_lead_from_one_cost_to_the_other(without_pmu: list[Record]) -> None:
-    found = saved_copy.waterfalls(sheet.fill(without_pmu))
+    found = cost_waterfall.waterfalls(table.fill(without_pmu))
     assert len(found) == 6
     for one in found:
         assert isinstance(one, Waterfall)
@@ -125,7 +126,7 @@ def test_a_side_that_one_of_two_did_not_sample_is_no_saving(without_pmu: list[Re
         for row in [*record["ledger"], *record["stages"]]:
             if record["workload"]["impl"] == "zero_copy" and row["side"] == "receiver":
                 row["ns_per_kib"] = None
-    found = saved_copy.waterfalls(sheet.fill(blind))[0]
+    found = cost_waterfall.waterfalls(table.fill(blind))[0]
     assert isinstance(found, Waterfall)
     change = {step.name: step.change.value for step in found.steps}
     assert "copy out" not in change
@@ -136,12 +137,12 @@ def test_a_side_that_one_of_two_did_not_sample_is_no_saving(without_pmu: list[Re
 def test_a_pair_without_a_shared_repeat_has_no_waterfall(without_pmu: list[Record]) -> None:
     chosen = [r for r in without_pmu if r["workload"]["impl"] == "one_copy" or r["run"]["repeat"] > 0]
     kept = [r for r in chosen if r["workload"]["impl"] != "one_copy" or r["run"]["repeat"] == 0]
-    assert all(isinstance(one, Missing) for one in saved_copy.waterfalls(sheet.fill(kept)))
+    assert all(isinstance(one, Missing) for one in cost_waterfall.waterfalls(table.fill(kept)))
 
 
 def test_a_point_without_a_valid_run_keeps_its_place(without_pmu: list[Record]) -> None:
     spoiled = [r | {"verdict": r["verdict"] | {"valid": False, "reasons": ["lost"]}} for r in without_pmu]
-    rows = sheet.fill(spoiled)
+    rows = table.fill(spoiled)
     assert len(rows) == 24
     assert all(row.valid == 0 and row.invalid == 3 for row in rows)
     assert all(value == Missing("no valid run of this point: lost") for value in rows[0].values.values())
@@ -156,6 +157,6 @@ def test_words_for_numbers() -> None:
         "1,230,000",
         "-3.14",
     ]
-    assert say_ratio(points.Estimate(1.0, 0.9, 1.1, 0.95, 3)).startswith("no difference found")
-    assert say_ratio(points.Estimate(1.5, 1.4, 1.6, 0.95, 3)) == "1.5 times, 95 % interval 1.4 to 1.6"
+    assert say_ratio(estimates.Estimate(1.0, 0.9, 1.1, 0.95, 3)).startswith("no difference found")
+    assert say_ratio(estimates.Estimate(1.5, 1.4, 1.6, 0.95, 3)) == "1.5 times, 95 % interval 1.4 to 1.6"
     assert say_ratio(Missing("no PMU")) == "n/a: no PMU"

@@ -11,28 +11,29 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger, record
-from copyscope.record import RecordError
-from copyscope.record_keys import DERIVED, RAW, Each, Maybe
-from copyscope.record_shape import names_unit
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.record.schema import DERIVED, RAW, Each, Maybe
+from copyscope.record.shape import names_unit
+from copyscope.record.store import RecordError
 from hypothesis import given
 from hypothesis import strategies as st
 
-FULL = ledger.derive(builders.raw_record("zero_copy"))
+FULL = derive(builders.raw_record("zero_copy"))
 
 
 @pytest.mark.parametrize("impl", sorted(builders.RATES))
 @pytest.mark.parametrize("kind", ["veth", "veth-xdp", "loopback", "nics"])
 def test_builders_are_valid(impl: str, kind: str) -> None:
     raw = builders.raw_record(impl, kind=kind)
-    assert record.validate(raw, raw=True) == []
-    assert record.validate(ledger.derive(raw)) == []
+    assert store.validate(raw, raw=True) == []
+    assert store.validate(derive(raw)) == []
 
 
 def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    record.write(FULL, path)
-    assert record.read(path) == FULL
+    store.write(FULL, path)
+    assert store.read(path) == FULL
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
     assert path.stat().st_mode & 0o777 == 0o644
 
@@ -40,24 +41,24 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_a_compressed_record_is_the_same_bytes_each_time(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.json.gz", "b.json.gz")]
     for path in paths:
-        record.write(FULL, path)
-        assert record.read(path) == FULL
+        store.write(FULL, path)
+        assert store.read(path) == FULL
     data = paths[0].read_bytes()
     assert data == paths[1].read_bytes()
     # RFC 1952: no flags (so no name inside), the time is 0
     assert data[3] == 0 and data[4:8] == bytes(4)
-    assert len(data) < len(record.serialise(FULL)) / 3
+    assert len(data) < len(store.serialise(FULL)) / 3
 
 
 @given(st.data())
 def test_refuses_every_truncated_compressed_record(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "run.json.gz"
-        record.write(FULL, path)
+        store.write(FULL, path)
         whole = path.read_bytes()
         path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
         with pytest.raises(RecordError, match=r"run\.json\.gz: (truncated|damaged)"):
-            record.read(path)
+            store.read(path)
 
 
 @pytest.mark.parametrize("data", [b"{}", b"\x1f\x8b\x08\x00" + bytes(40)])
@@ -65,11 +66,11 @@ def test_refuses_what_is_not_compressed(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run.json.gz"
     path.write_bytes(data)
     with pytest.raises(RecordError, match=r"run\.json\.gz: (damaged|truncated)"):
-        record.read(path)
+        store.read(path)
 
 
 def test_one_row_is_one_line() -> None:
-    lines = record.serialise(FULL).decode().splitlines()
+    lines = store.serialise(FULL).decode().splitlines()
     assert sum(line.startswith('{"account"') for line in lines) == len(FULL["ledger"])
     assert lines[0] == "{" and lines[-1] == "}"
 
@@ -83,9 +84,9 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.text(), json_values, max_size=6))
 def test_any_json_survives(value: dict[str, Any]) -> None:
-    data = record.serialise(value)
+    data = store.serialise(value)
     assert json.loads(data) == value
-    assert record.serialise(_reordered(value)) == data
+    assert store.serialise(_reordered(value)) == data
 
 
 def _reordered(value: Any) -> Any:
@@ -97,25 +98,25 @@ def _reordered(value: Any) -> Any:
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_refuses_to_write_what_is_no_number(number: float, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    record.write(FULL, path)
+    store.write(FULL, path)
     before = path.read_bytes()
     with pytest.raises(RecordError, match=FULL["run"]["id"]):
-        record.write({**FULL, "tx_bytes": number}, path)
+        store.write({**FULL, "tx_bytes": number}, path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
-    assert any("not a finite number" in p for p in record.validate({**FULL, "wall": {"x_ns": number}}))
+    assert any("not a finite number" in p for p in store.validate({**FULL, "wall": {"x_ns": number}}))
 
 
 def test_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"gone/run\.json: cannot be written"):
-        record.write(FULL, tmp_path / "gone" / "run.json")
+        store.write(FULL, tmp_path / "gone" / "run.json")
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "truncated at line 1"),
-        (record.serialise(FULL)[:-40], "truncated"),
+        (store.serialise(FULL)[:-40], "truncated"),
         (b'{"schema": 1,}', "invalid JSON at line 1"),
         (b'{"schema": 1, "x": NaN}', "NaN is not a number"),
         (b"[1]", "a list at the top"),
@@ -132,21 +133,21 @@ def test_refuses_in_one_line_that_names_the_file(data: bytes, message: str, tmp_
     path = tmp_path / "bad.json"
     path.write_bytes(data)
     with pytest.raises(RecordError) as caught:
-        record.read(path)
+        store.read(path)
     text = str(caught.value)
     assert str(path) in text and message in text and "\n" not in text
 
 
-@given(st.integers(0, len(record.serialise(FULL)) - 3))
+@given(st.integers(0, len(store.serialise(FULL)) - 3))
 def test_refuses_every_truncation(length: int) -> None:
-    data = record.serialise(FULL)[:length]
+    data = store.serialise(FULL)[:length]
     with pytest.raises(json.JSONDecodeError):
         json.loads(data)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"gone\.json: cannot be read"):
-        record.read(tmp_path / "gone.json")
+        store.read(tmp_path / "gone.json")
 
 
 def test_upgrades_through_every_step() -> None:
@@ -155,16 +156,16 @@ def test_upgrades_through_every_step() -> None:
         1: lambda r: {**r, "path": [*r["path"], "1"]},
     }
     old = {"schema": 0, "kept": 1}
-    assert record.upgrade(old, "x", steps, schema=2) == {"schema": 2, "kept": 1, "path": ["0", "1"]}
+    assert store.upgrade(old, "x", steps, schema=2) == {"schema": 2, "kept": 1, "path": ["0", "1"]}
     assert old == {"schema": 0, "kept": 1}
 
 
 def test_run_id_depends_on_factors_only() -> None:
-    first = record.run_id("sizes", {"impl": "one_copy", "size_bytes": 4096}, 3)
-    assert first == record.run_id("sizes", {"size_bytes": 4096, "impl": "one_copy"}, 3)
-    assert first != record.run_id("sizes", {"impl": "one_copy", "size_bytes": 8192}, 3)
+    first = store.run_id("sizes", {"impl": "one_copy", "size_bytes": 4096}, 3)
+    assert first == store.run_id("sizes", {"size_bytes": 4096, "impl": "one_copy"}, 3)
+    assert first != store.run_id("sizes", {"impl": "one_copy", "size_bytes": 8192}, 3)
     assert first.startswith("sizes-") and first.endswith("-3")
-    assert record.run_id(None, {}, 0).startswith("profile-")
+    assert store.run_id(None, {}, 0).startswith("profile-")
 
 
 def _required() -> list[tuple[Any, ...]]:
@@ -196,7 +197,7 @@ def test_misses_every_key(path: tuple[Any, ...]) -> None:
         owner = owner[key]
     del owner[path[-1]]
     assert any(
-        problem.endswith(": missing") and str(path[-1]) in problem for problem in record.validate(broken)
+        problem.endswith(": missing") and str(path[-1]) in problem for problem in store.validate(broken)
     )
 
 
@@ -212,16 +213,16 @@ def test_misses_every_key(path: tuple[Any, ...]) -> None:
     ],
 )
 def test_names_what_is_wrong(section: str, change: dict[str, Any], problem: str) -> None:
-    assert problem in record.validate({**FULL, section: {**FULL[section], **change}})
+    assert problem in store.validate({**FULL, section: {**FULL[section], **change}})
 
 
 def test_null_in_a_row_needs_its_reason() -> None:
     row = {**FULL["ledger"][0], "cpu_ns": None, "reasons": {}}
-    assert "ledger[0].cpu_ns: null without a reason" in record.validate({**FULL, "ledger": [row]})
+    assert "ledger[0].cpu_ns: null without a reason" in store.validate({**FULL, "ledger": [row]})
 
 
 def test_schema_itself_is_checked() -> None:
-    assert "schema: 9: expected 1" in record.validate({**FULL, "schema": 9})
+    assert "schema: 9: expected 1" in store.validate({**FULL, "schema": 9})
 
 
 def test_every_number_of_the_shape_names_its_unit() -> None:

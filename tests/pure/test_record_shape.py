@@ -8,9 +8,9 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope import ledger
-from copyscope.record_keys import DERIVED, RAW
-from copyscope.record_shape import find_problems, fitting
+from copyscope.ledger.derive import derive
+from copyscope.record.schema import DERIVED, RAW
+from copyscope.record.shape import find_problems, fitting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +18,7 @@ Record = dict[str, Any]
 SHAPE = {**RAW, **DERIVED}
 FITS = fitting(SHAPE)
 FULL = [
-    ledger.derive(builders.raw_record(impl, pmu=pmu))
-    for impl in ("two_copy", "zero_copy")
-    for pmu in (False, True)
+    derive(builders.raw_record(impl, pmu=pmu)) for impl in ("two_copy", "zero_copy") for pmu in (False, True)
 ]
 WRONG: tuple[Any, ...] = (
     None,

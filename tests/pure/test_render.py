@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from builders import raw_record
-from copyscope.ledger import derive
+from copyscope.ledger.derive import derive
 from copyscope.render import evidence, terminal, units
 from copyscope.render.layout import Column, Table, wrap
 from copyscope.render.progress import Steps

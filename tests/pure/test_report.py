@@ -135,7 +135,7 @@ def test_a_place_that_cannot_be_written_is_named(made: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    "module", ["commands.profile", "commands.doctor", "render.terminal", "points", "results"]
+    "module", ["commands.profile", "commands.doctor", "render.terminal", "compare.estimates", "sweep.results"]
 )
 def test_what_a_terminal_needs_loads_no_plotting(module: str) -> None:
     main = paths.ROOT / "tools" / "copyscope" / "__main__.py"

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope import record, results
 from copyscope.errors import UsageError
-from copyscope.same_machine import SAME_MACHINE
+from copyscope.record import store as record
+from copyscope.record.same_machine import SAME_MACHINE
+from copyscope.sweep import results
 
 Record = dict[str, Any]
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope import paths, saving
+from copyscope import paths
 from copyscope.commands import claims, crossover, keeping
 from copyscope.errors import RunError
+from copyscope.files import saving
 
 NOBODY = 65534
 
@@ -91,7 +92,7 @@ def test_standard_output_is_written_in_its_order(redirected: bool, tmp_path: Pat
     program = (
         f"import runpy; main = runpy.run_path({str(paths.ROOT / 'tools/copyscope/__main__.py')!r})\n"
         "main['load_package']()\n"
-        "from copyscope import saving; from pathlib import Path\n"
+        "from copyscope.files import saving; from pathlib import Path\n"
         "print('before'); saving.save(Path('/dev/stdout'), b'between\\n'); print('after')"
     )
     shown = tmp_path / "shown"

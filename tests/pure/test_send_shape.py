@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from builders.watched import CALLS, EDGE_CALLS, watched_record
-from copyscope import ledger, send_shape
+from copyscope.ledger.derive import derive
+from copyscope.ledger.program import send_shape
 from copyscope.render.portrait import portrait_lines
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ def shown(record: Record) -> str:
 
 
 def test_buffers_and_rounds() -> None:
-    full = ledger.derive(watched_record())
+    full = derive(watched_record())
     buffers, rounds = full["portrait"]["buffers"], full["portrait"]["rounds"]
     assert (buffers["messages"], buffers["buffers"]) == (EVERY_CALL, 2 * EVERY_CALL)
     assert buffers["per_message"] == [[2, EVERY_CALL]]
@@ -36,7 +37,7 @@ def test_buffers_and_rounds() -> None:
 
 
 def test_pages_have_no_buffers_and_that_is_said() -> None:
-    full = ledger.derive(watched_record(call="sendfile"))
+    full = derive(watched_record(call="sendfile"))
     assert full["portrait"]["buffers"] is None and full["portrait"]["rounds"]["sends"] == EVERY_CALL
     assert "have none in their arguments" in full["portrait"]["reasons"]["buffers"]
 
@@ -56,7 +57,7 @@ def test_a_kernel_without_the_tracepoint_says_so() -> None:
     )
     for row in raw["shapes"]:
         row |= {"sends": 0, "rounds": 0, "rounds_per_send": []}
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["portrait"]["rounds"] is None
     said = "tcp_sendmsg_locked: no such tracepoint in this kernel"
     assert full["portrait"]["reasons"]["rounds"] == said and said in shown(full)
@@ -65,7 +66,7 @@ def test_a_kernel_without_the_tracepoint_says_so() -> None:
 def test_without_calls_segments_nothing_is_known() -> None:
     raw = watched_record()
     raw["shapes"] = None
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["portrait"]["buffers"] is None and full["portrait"]["rounds"] is None
     assert full["portrait"]["reasons"]["buffers"] == send_shape.NO_SEGMENT
 
@@ -82,7 +83,7 @@ def test_zero_copy_of_io_uring_that_did_not_ask_is_unknown() -> None:
     raw = watched_record(zerocopy=True)
     for segment in raw["run"]["segments"]:
         segment["target"] |= {"completions": 0, "copied": 0, "notifications": 0, "untold": CALLS}
-    full = ledger.derive(raw)
+    full = derive(raw)
     deferred = next(row for row in full["ledger"] if row["account"] == "deferred")
     assert deferred["bytes"] is None and "IORING_SEND_ZC_REPORT_USAGE" in deferred["reasons"]["bytes"]
     assert full["zerocopy"]["untold"] == 9 * CALLS

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from builders.sweep import sweep
-from copyscope import claims, sheet
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.plots.draw import Subject, figure_of
 from copyscope.render.report import html, markdown
 from copyscope.render.report.sections import document
-from copyscope.saved_copy import simplest
-from copyscope.study import caption, examine
+from copyscope.study import claims, table
+from copyscope.study.cost_waterfall import simplest
+from copyscope.study.study import caption, examine
 from matplotlib.text import Text
 
 Record = dict[str, Any]
@@ -53,7 +53,7 @@ CASES: dict[str, tuple[list[Record], str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
     records, expected = CASES[name]
-    rows = sheet.fill(records)
+    rows = table.fill(records)
     judged = claims.judge(records)
     study = examine(
         "demo", None, records, rows, left_out=[("a.json", "truncated")], judgements=judged, elsewhere=0
@@ -74,7 +74,7 @@ def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
 
 def test_the_caption_names_the_machine_the_path_and_the_repeats() -> None:
     records = sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=3)
-    assert caption(records, sheet.fill(records)) == (
+    assert caption(records, table.fill(records)) == (
         "Example CPU @ 3.0 GHz, 2 CPUs, virtual machine (hypervisor kvm), Linux 6.18.0-test; veth, MTU 1500, "
         "TSO/GSO/GRO on; 3 s per run, 3 repeats; medians of valid runs with 95 % intervals."
     )

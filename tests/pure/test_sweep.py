@@ -16,18 +16,21 @@ from typing import Any
 
 import pytest
 from builders import raw_record
-from copyscope import ledger, noise, paths, record
+from copyscope import paths
 from copyscope.commands.sweep import EXPERIMENTS, default_directory
 from copyscope.errors import MachineError, RunError, UsageError
-from copyscope.experiment import Experiment, Point, expand, identify, load
-from copyscope.noise import Sample, count_judged, find_unsteady
+from copyscope.ledger.derive import derive
+from copyscope.record import store
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines, show_time
-from copyscope.sweep import Outcome, perform
-from copyscope.sweep_directory import open_directory, refuse_foreign
+from copyscope.sweep import noise
+from copyscope.sweep.directory import open_directory, refuse_foreign
+from copyscope.sweep.experiment import Experiment, Point, expand, identify, load
+from copyscope.sweep.noise import Sample, count_judged, find_unsteady
+from copyscope.sweep.sweep import Outcome, perform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-TEMPLATE = ledger.derive(raw_record("one_copy"))
+TEMPLATE = derive(raw_record("one_copy"))
 STEADY_GBPS = 10.0
 EXPERIMENT = """\
 name = "tiny"
@@ -109,7 +112,7 @@ def test_every_run_once_in_its_order(directory: Path) -> None:
     assert outcome.complete and (outcome.done, outcome.ran, outcome.judged) == (RUNS, RUNS, 4)
     assert (directory / "experiment.toml").read_text() == EXPERIMENT
     for point in order:
-        found = record.read(directory / "raw" / f"{point.run_id}.json.gz")
+        found = store.read(directory / "raw" / f"{point.run_id}.json.gz")
         assert found["run"]["factors"] == point.factors and found["run"]["order"] == point.order
     again = sweep(directory, run)
     assert len(order) == RUNS and again.complete and (again.done, again.ran) == (RUNS, 0)
@@ -215,7 +218,7 @@ def test_a_damaged_record_is_named_and_run_again(directory: Path) -> None:
     victims = [point.run_id for point in planned(directory)[:3]]
     raw = [directory / "raw" / f"{run_id}.json.gz" for run_id in victims]
     raw[0].write_bytes(raw[0].read_bytes()[:100])
-    record.write({"schema": 1}, raw[1])
+    store.write({"schema": 1}, raw[1])
     shutil.copy(raw[2].with_name(f"{planned(directory)[4].run_id}.json.gz"), raw[2])
     outcome = sweep(directory, make)
     assert outcome.complete and outcome.ran == 3
@@ -241,14 +244,14 @@ def test_a_full_disk_stops_before_the_next_run(directory: Path, monkeypatch: pyt
 def test_a_disk_that_is_full_while_writing_loses_only_that_run(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = record.write
+    write = store.write
 
     def full(made: dict[str, Any], path: Path) -> None:
         if made["run"]["order"] == 5:
-            raise record.RecordError(f"record: {path}: cannot be written: No space left on device")
+            raise store.RecordError(f"record: {path}: cannot be written: No space left on device")
         write(made, path)
 
-    monkeypatch.setattr(record, "write", full)
+    monkeypatch.setattr(store, "write", full)
     monkeypatch.setattr("tempfile.tempdir", str(directory.parent))  # where it is kept instead
     outcome = sweep(directory, make)
     assert outcome.done == 5 and outcome.stopped and "No space left on device" in outcome.stopped
@@ -318,7 +321,7 @@ def test_noise_is_named_and_repeated_with_its_counterparts_while_the_budget_last
     # A block of two runs takes about 2.6 s: a budget of 2 s has no room for one.
     assert sweep(directory, run, budget_s=2).extra == 0
     outcome = sweep(directory, run, budget_s=1e6)
-    extra = [record.read(path)["run"] for path in (directory / "raw").iterdir()]
+    extra = [store.read(path)["run"] for path in (directory / "raw").iterdir()]
     extra = [row for row in extra if row["repeat"] >= 2]
     assert len(extra) == outcome.extra > 0
     assert {identify(row["factors"]) for row in extra} == {

@@ -10,8 +10,16 @@ from fnmatch import translate
 from pathlib import Path
 
 import pytest
-from copyscope.samples import count_foreign, folded_stacks, from_folded, to_record
-from copyscope.taxonomy import ACCOUNTS, STAGES, Taxonomy, TaxonomyError, is_glob, parse, strip_suffix
+from copyscope.taxonomy.samples import count_foreign, folded_stacks, from_folded, to_record
+from copyscope.taxonomy.taxonomy import (
+    ACCOUNTS,
+    STAGES,
+    Taxonomy,
+    TaxonomyError,
+    is_glob,
+    parse,
+    strip_suffix,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from copyscope.watch import connections, tcp_diag
+from copyscope.run.program import connections, tcp_diag
 
 # Recorded on Linux 6.18: a program had sent all that fits, its peer had taken 50,000 bytes and sent 321.
 MESSAGE = bytes.fromhex(

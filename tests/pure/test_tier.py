@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
-from copyscope import ledger, record
-from copyscope.hook_states import why_not
-from copyscope.options import Traffic, make_plan
-from copyscope.plan import SAMPLED, parse_instruments
-from copyscope.profile_arguments import parser
+from copyscope.ledger.derive import derive
+from copyscope.plan.arguments import parser
+from copyscope.plan.arms import SAMPLED, parse_instruments
+from copyscope.plan.options import Traffic, make_plan
+from copyscope.plan.run_plan import RunPlan
+from copyscope.plan.tier import choose_tier
+from copyscope.record import store
+from copyscope.record.hooks import why_not
 from copyscope.render.evidence import hook_lines, loss_lines
 from copyscope.render.exact_table import exact_lines
 from copyscope.render.ledger_table import account_lines
-from copyscope.run_plan import RunPlan
-from copyscope.tier import choose_tier
 
 TRAFFIC = Traffic((), (), {"in_file": False, "size_bytes": 65536})
 REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation not permitted"}
@@ -111,7 +112,7 @@ def test_a_run_without_function_hooks_is_not_judged_by_them(tier: str, valid: bo
         raw = raw_record("one_copy")
     raw["run"] |= {"tier": tier, "tier_reason": "of this test"}
     raw["hooks"].append(hook("send", **REFUSED))
-    made = ledger.derive(raw)
+    made = derive(raw)
     assert made["verdict"]["valid"] is valid
     assert ("tcp_send refused" in "".join(map(str, hook_lines(made, 200, verbose=False)))) is not valid
 
@@ -211,9 +212,9 @@ def test_one_in_a_thousand_of_what_it_is_a_part_of_marks_the_run(name: str) -> N
     rows, key, category = WHOLES[name]
     whole = added(raw["functions"][rows], key, category)
     raw["loss"][name] = whole // 2000
-    assert ledger.derive(raw)["verdict"]["valid"]
+    assert derive(raw)["verdict"]["valid"]
     raw["loss"][name] = whole // 500 + 1
-    made = ledger.derive(raw)
+    made = derive(raw)
     assert made["loss"][name]["of"] == whole + whole // 500 + 1
     assert any(name in reason for reason in made["verdict"]["reasons"])
 
@@ -223,7 +224,7 @@ def test_a_record_has_the_same_shape_in_either_tier(impl: str) -> None:
     sampled = raw_record(impl, arms=("unprobed", "ledger", "calls"))
     sampled["run"] |= {"tier": "sampled", "tier_reason": "the sampler: no function can be hooked"}
     hooked = with_functions(raw_record(impl, arms=("unprobed", "ledger", "calls", "functions")))
-    one, other = ledger.derive(sampled), ledger.derive(hooked)
+    one, other = derive(sampled), derive(hooked)
     assert list(one) == list(other) and set(one["run"]) == set(other["run"])
     for name, key in (("ledger", "account"), ("stages", "stage")):
         rows = [[(row["side"], row["context"], row[key]) for row in full[name]] for full in (one, other)]
@@ -243,7 +244,7 @@ def test_calls_that_two_rows_count_are_no_more_than_the_roots() -> None:
     for cell in raw["functions"]["cells"]:
         cell["calls"] *= 10
     raw["loss"] |= {"recursion_send": 0, "recursion_copy_in": 0}
-    made = ledger.derive(raw)["loss"]
+    made = derive(raw)["loss"]
     assert made["recursion_send"]["of"] == added(raw["functions"]["roots"], "calls")
     assert made["recursion_copy_in"]["of"] == added(raw["functions"]["cells"], "calls", "copy_in")
 
@@ -252,7 +253,7 @@ def test_zero_copy_sends_that_found_no_slot_are_a_part_of_those_that_ended() -> 
     raw = exact_record()
     raw["loss"]["functions_zerocopy_map_full"] = 2
     ended = raw["functions"]["completions"][0]
-    made = ledger.derive(raw)["loss"]["functions_zerocopy_map_full"]
+    made = derive(raw)["loss"]["functions_zerocopy_map_full"]
     assert made["of"] == ended["copied"] + ended["zerocopied"] + 2
 
 
@@ -263,11 +264,11 @@ def test_what_the_kernel_does_not_count_is_unknown_and_no_zero() -> None:
         "recursion_send": {"count": None, "reason": "this kernel does not count"},
         "missed_send": {"count": None, "reason": "this kernel does not count"},
     }
-    made = ledger.derive(raw)
-    assert record.validate(made) == []
+    made = derive(raw)
+    assert store.validate(made) == []
     unknown = {"count": None, "of": None, "share": None, "reason": "this kernel does not count"}
     assert made["loss"]["missed_send"] == unknown
-    assert ledger.derive(made)["loss"] == made["loss"]
+    assert derive(made)["loss"] == made["loss"]
     assert made["verdict"]["valid"]
     text = "\n".join(map(str, loss_lines(made, 200, verbose=True)))
     assert "none; 1 loss counter read, zero" in text
@@ -279,5 +280,5 @@ def test_the_roots_that_were_dropped_are_said_beside_the_others() -> None:
     timed = added(raw["functions"]["roots"], "timed_calls")
     for count in (0, timed // 3000):
         raw["loss"]["functions_unbalanced"] = count
-        text = "\n".join(map(str, exact_lines(ledger.derive(raw), 300)))
+        text = "\n".join(map(str, exact_lines(derive(raw), 300)))
         assert f"roots dropped: {count} of {timed + count:,} timed" in text

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.environment import PATH, for_root, of_caller, without_odd_sizes
-from copyscope.trust import find_danger
+from copyscope.start.environment import PATH, for_root, of_caller, without_odd_sizes
+from copyscope.start.trust import find_danger
 
 ME = {"SUDO_UID": str(os.getuid())}
 
@@ -17,12 +17,20 @@ ME = {"SUDO_UID": str(os.getuid())}
 def tree(tmp_path: Path) -> Path:
     """A tree as a user's clone is, with a Python of its own."""
     root = tmp_path / "tree"
-    for name in (".output", ".venv/bin", ".venv/lib", "bpf", "experiments", "src", "tools/copyscope"):
+    for name in (
+        ".output",
+        ".venv/bin",
+        ".venv/lib",
+        "bpf",
+        "experiments",
+        "src",
+        "tools/copyscope/taxonomy",
+    ):
         (root / name).mkdir(parents=True)
     for name in (
         ".output/collector",
         ".venv/bin/python3",
-        "tools/copyscope/taxonomy.tsv",
+        "tools/copyscope/taxonomy/taxonomy.tsv",
         "experiments/quick.toml",
     ):
         (root / name).write_text("")
@@ -41,7 +49,7 @@ def test_a_tree_of_ones_own_is_fine(tree: Path) -> None:
     "name",
     [
         *("", ".output", ".output/collector", ".venv/bin", ".venv/lib", "Makefile", "bpf", "src", "tools"),
-        *("tools/copyscope", "tools/copyscope/taxonomy.tsv", "experiments/quick.toml", ".."),
+        *("tools/copyscope", "tools/copyscope/taxonomy/taxonomy.tsv", "experiments/quick.toml", ".."),
     ],
 )  # fmt: skip
 def test_what_others_may_write_is_named(tree: Path, name: str) -> None:
@@ -62,7 +70,7 @@ def test_in_a_sticky_directory_others_replace_nothing(tree: Path) -> None:
 def test_a_group_is_somebody_else_unless_it_is_the_users_own(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tree / "tools" / "copyscope" / "taxonomy.tsv"
+    file = tree / "tools" / "copyscope" / "taxonomy" / "taxonomy.tsv"
     file.chmod(0o664)
     if file.stat().st_gid == 0:
         assert find_danger(str(tree), ME) is None

@@ -8,7 +8,8 @@ from typing import Any
 import builders
 import pytest
 from builders.exact import with_functions
-from copyscope import ledger, overhead
+from copyscope.ledger import overhead
+from copyscope.ledger.derive import derive
 from copyscope.render.evidence import observer_lines
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ Record = dict[str, Any]
 
 
 def derived(impl: str, **options: Any) -> Record:
-    return ledger.derive(builders.raw_record(impl, **options))
+    return derive(builders.raw_record(impl, **options))
 
 
 def spoiled(change: str) -> Record:
@@ -47,7 +48,7 @@ def spoiled(change: str) -> Record:
         raw["run"]["interrupted"] = True
     elif change == "run error":
         raw["run"]["errors"] = ["collector: ended early"]
-    return ledger.derive(raw)
+    return derive(raw)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_one_thing_wrong_makes_a_run_invalid(change: str, reason: str) -> None:
 def test_small_loss_is_told_and_forgiven() -> None:
     raw = builders.raw_record("one_copy")
     raw["loss"] = {"samples_stack_map_full": 1, "recursion_send_bytes": 2, "ring_dropped": 0}
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["loss"]["samples_stack_map_full"] == {"count": 1, "of": 5650, "share": 1 / 5650}
     assert full["loss"]["recursion_send_bytes"]["of"] > 2
     assert full["loss"]["ring_dropped"] == {"count": 0, "of": None, "share": 0.0}
@@ -117,7 +118,7 @@ def test_names_the_cause(options: dict[str, Any], code: str, words: str) -> None
 def copied_on_nics(sockets: list[dict[str, Any]]) -> Record:
     """Real interfaces whose completions say copied."""
     raw = builders.raw_record("zero_copy", packet_sockets=sockets)
-    return ledger.derive(
+    return derive(
         {**raw, "topology": builders.raw_record("zero_copy", kind="nics", packet_sockets=sockets)["topology"]}
     )
 
@@ -161,7 +162,7 @@ def test_a_part_that_was_copied_is_counted() -> None:
     for owner in [*(s["sender"] for s in raw["run"]["segments"]), raw["traffic"]["sender"]]:
         owner["zerocopy"] |= {"copied": 10, "bytes_copied": 10 * 65_536}
     raw["traffic"]["sender"]["zerocopy"] |= {"copied": 120, "bytes_copied": 120 * 65_536}
-    assert "120 of 92,160 sends were copied after all" in ledger.derive(raw)["verdict"]["sentence"]
+    assert "120 of 92,160 sends were copied after all" in derive(raw)["verdict"]["sentence"]
 
 
 def test_says_when_watching_changed_more_than_it_shows() -> None:
@@ -170,7 +171,7 @@ def test_says_when_watching_changed_more_than_it_shows() -> None:
         if segment["arm"] == "ledger":
             for side in ("sender", "receiver"):
                 segment[side]["bytes"] //= 2
-    sentence = ledger.derive(raw)["verdict"]["sentence"]
+    sentence = derive(raw)["verdict"]["sentence"]
     assert "watching changed goodput by at least 51 %, more than this finding" in sentence
     assert "watching" not in derived("one_copy")["verdict"]["sentence"]
 
@@ -198,7 +199,7 @@ def test_a_noisy_run_does_not_say_what_watching_changed() -> None:
     for segment in raw["run"]["segments"]:
         if segment["arm"] == "ledger":
             segment["receiver"]["bytes"] *= next(speeds)
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["overhead"]["low"] <= 1 and full["overhead"]["high"] > 3
     assert "too noisy to tell what watching changed (goodput " in full["verdict"]["sentence"]
     assert "watching changed goodput by" not in full["verdict"]["sentence"]
@@ -218,7 +219,7 @@ def limited(
             "rwnd_limited_us": round(window * 10**6),
             "sndbuf_limited_us": round(buffer * 10**6),
         }
-    limit: Record = ledger.derive(raw)["verdict"]["limit"]
+    limit: Record = derive(raw)["verdict"]["limit"]
     return limit
 
 
@@ -250,7 +251,7 @@ def test_a_thread_that_has_all_connections_is_full_with_its_own_time(side: str, 
     for segment in raw["run"]["segments"]:
         for other in ("sender", "receiver"):
             segment[other]["process_cpu_ns"] = round(builders.SEGMENT_NS * (0.97 if other == side else 1.2))
-    full: Record = ledger.derive(raw)
+    full: Record = derive(raw)
     assert full["verdict"]["limit"]["who"] == side
     assert full["sides"][side]["on_cpu_share_of_wall"] == pytest.approx(0.97)
 
@@ -260,7 +261,7 @@ def test_no_tcp_info_is_no_guess() -> None:
     for segment in raw["run"]["segments"]:
         segment["sender"]["process_cpu_ns"] //= 3
     raw["traffic"]["sender"]["threads"][0]["tcp_info"] = None
-    limit = ledger.derive(raw)["verdict"]["limit"]
+    limit = derive(raw)["verdict"]["limit"]
     assert limit["who"] == "unknown" and "reported no busy time" in limit["evidence"]
 
 
@@ -277,14 +278,14 @@ def test_observer_effect_is_paired_by_block() -> None:
 @pytest.mark.parametrize("arm", ["functions", "calls+functions"])
 def test_what_hooked_functions_cost_is_told_under_the_name_of_their_segments(arm: str) -> None:
     raw = builders.raw_record("one_copy", arms=("unprobed", "ledger", arm))
-    arms = ledger.derive(with_functions(raw))["overhead"]["arms"]
+    arms = derive(with_functions(raw))["overhead"]["arms"]
     assert set(arms) == {"ledger", "calls", arm}
     assert arms[arm]["effect"] == pytest.approx(0.20, abs=1e-4)
     assert arms[arm]["low"] == pytest.approx(0.79, abs=1e-4)
     assert arms[arm]["high"] == pytest.approx(0.82, abs=1e-4)
     assert arms[arm]["segments"] == {"unprobed": 3, arm: 3}
     assert arms["calls"]["ratio"] is None and arms["calls"]["reason"]
-    lines = " ".join(line.plain for line in observer_lines(ledger.derive(with_functions(raw)), 200))
+    lines = " ".join(line.plain for line in observer_lines(derive(with_functions(raw)), 200))
     assert f"{arm}: goodput -20.0 %" in lines
 
 
@@ -318,18 +319,18 @@ def test_loss_beyond_a_thousandth_is_never_valid(lost: int, unknown: int) -> Non
     raw["loss"] = {"samples_lost": lost, "mystery": unknown}
     seen = sum(row["samples"] for row in raw["samples"])
     valid = lost / (seen + lost) <= 0.001 and unknown == 0
-    assert ledger.derive(raw)["verdict"]["valid"] is valid
+    assert derive(raw)["verdict"]["valid"] is valid
 
 
 def test_a_loss_of_watched_programs_is_none_of_a_run_of_our_own() -> None:
     raw = builders.raw_record("one_copy")
     raw["loss"]["watch_socket_map_full"] = 0
-    assert ledger.derive(raw)["verdict"]["valid"]
+    assert derive(raw)["verdict"]["valid"]
 
 
 def test_counts_that_could_not_be_read_are_no_zeroes_of_a_valid_run() -> None:
     raw = builders.raw_record("one_copy")
     raw["loss"]["cells_unread"] = 0
-    assert ledger.derive(raw)["verdict"]["valid"]
+    assert derive(raw)["verdict"]["valid"]
     raw["loss"]["cells_unread"] = 3
-    assert ledger.derive(raw)["verdict"]["reasons"] == ["loss: cells_unread: 3 of an unknown number"]
+    assert derive(raw)["verdict"]["reasons"] == ["loss: cells_unread: 3 of an unknown number"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from copyscope import watch_connections
-from copyscope.watch_connections import Connections
+from copyscope.record.program import connections
+from copyscope.record.program.connections import Connections
 
 
 def tcp(written: int, busy_ms: int = 0) -> SimpleNamespace:
@@ -45,7 +45,7 @@ def test_of_a_thousand_looks_the_first_and_the_last_are_kept() -> None:
 
 def test_a_server_whose_connections_come_and_go_for_an_hour_fills_no_memory() -> None:
     """Each look has 100 others, seen once: all are forgotten but for the newest."""
-    most = watch_connections.KEPT_MAX
+    most = connections.KEPT_MAX
     assert most == 16384
     seen = Connections()
     for second in range(1000):
@@ -61,6 +61,6 @@ def test_a_server_whose_connections_come_and_go_for_an_hour_fills_no_memory() ->
 def test_connections_that_last_have_rows_up_to_the_most_that_is_kept() -> None:
     seen = Connections()
     for written in (0, 7000):
-        look(seen, range(1, watch_connections.KEPT_MAX + 1001), written)
-    assert len(seen.rows()) == watch_connections.KEPT_MAX
+        look(seen, range(1, connections.KEPT_MAX + 1001), written)
+    assert len(seen.rows()) == connections.KEPT_MAX
     assert {row["sent_bytes"] for row in seen.rows()} == {7000}

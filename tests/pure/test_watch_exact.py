@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from builders.watched import CALLS, EDGE_CALLS, KINDS, SIZE
 from builders.watched_exact import watched_with_functions
-from copyscope import ledger, record
 from copyscope.commands.watch import make_plan
 from copyscope.commands.watch_arguments import check_usage, parser
 from copyscope.errors import UsageError
+from copyscope.ledger.compare_tiers import compare_tiers
+from copyscope.ledger.derive import derive
+from copyscope.record import store
 from copyscope.render import watch
-from copyscope.tiers import compare_tiers
-from copyscope.watch.target import Target
+from copyscope.run.program.target import Target
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -31,9 +32,9 @@ def identities(full: Record) -> dict[str, Record]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_identity_that_can_be_checked_holds(kind: str) -> None:
     raw = watched_with_functions(**KINDS[kind])
-    assert record.validate(raw, raw=True) == []
-    full = ledger.derive(raw)
-    assert record.validate(full) == []
+    assert store.validate(raw, raw=True) == []
+    full = derive(raw)
+    assert store.validate(full) == []
     assert [row for row in full["identities"] if row["holds"] is False] == []
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
     found = identities(full)
@@ -55,21 +56,21 @@ def test_a_byte_beyond_what_was_under_way_breaks_it(kind: str, category: str, na
     size = options.get("receives", SIZE)
     (cell,) = [row for row in raw["functions"]["cells"] if row["category"] == category and row["bytes"]]
     cell["bytes"] = (3 * CALLS + TOLERANCE_CALLS) * size
-    assert identities(ledger.derive(raw))[name]["holds"] is True
+    assert identities(derive(raw))[name]["holds"] is True
     cell["bytes"] += 1
-    assert identities(ledger.derive(raw))[name]["holds"] is False
+    assert identities(derive(raw))[name]["holds"] is False
 
 
 def test_the_owner_of_deferred_copies_is_the_program() -> None:
     raw = watched_with_functions(zerocopy=True, copied=100)
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert [row["owner_side"] for row in full["zerocopy_life"]["owners"]] == ["target"]
     raw["functions"]["owners"][0]["owner_side"] = "other"
-    assert identities(ledger.derive(raw))["functions_owner"]["holds"] is False
+    assert identities(derive(raw))["functions_owner"]["holds"] is False
 
 
 def test_bytes_of_some_copied_sends_are_not_known() -> None:
-    found = identities(ledger.derive(watched_with_functions(zerocopy=True, copied=50)))
+    found = identities(derive(watched_with_functions(zerocopy=True, copied=50)))
     assert (
         found["functions_owner"]["holds"] is None
         and "not of how many bytes" in found["functions_owner"]["reason"]
@@ -78,7 +79,7 @@ def test_bytes_of_some_copied_sends_are_not_known() -> None:
 
 
 def test_exact_rows_are_per_kib_of_what_the_program_moved() -> None:
-    full = ledger.derive(watched_with_functions(receives=SIZE))
+    full = derive(watched_with_functions(receives=SIZE))
     (row,) = [row for row in full["exact"] if row["category"] == "copy_in"]
     assert row["ns_per_kib"] == pytest.approx(row["cpu_ns"] / (2 * 3 * CALLS * SIZE / 1024))
     assert {row["side"] for row in full["exact"]} == {"target"}
@@ -90,7 +91,7 @@ def test_exact_rows_are_per_kib_of_what_the_program_moved() -> None:
 
 
 def test_both_tiers_of_it_are_compared() -> None:
-    full = ledger.derive(watched_with_functions())
+    full = derive(watched_with_functions())
     rows = {(row["side"], row["context"], row["name"]): row for row in compare_tiers(full)}
     assert rows["target", "process", "copy_in"]["sampled_share"] == pytest.approx(1 / 3, abs=0.01)
     assert rows["target", "process", "copy_in"]["exact_share"] == pytest.approx(1 / 2)

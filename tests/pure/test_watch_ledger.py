@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from builders.watched import BESIDE, CALLS, EDGE_CALLS, KINDS, MAPPED, SIZE, seen_of, watched_record
-from copyscope import advice, ledger, record
+from copyscope.crossover import advice
+from copyscope.ledger.derive import derive
+from copyscope.ledger.program.live import Window
+from copyscope.record import store
+from copyscope.record.program.segments import subtract_volume
 from copyscope.render import live, watch
-from copyscope.watch_live import Window
-from copyscope.watch_segments import subtract_volume
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -21,7 +23,7 @@ Record = dict[str, Any]
 
 
 def derived(**options: Any) -> Record:
-    return ledger.derive(watched_record(**options))
+    return derive(watched_record(**options))
 
 
 def bytes_of(full: Record, account: str) -> int:
@@ -36,13 +38,13 @@ def identity(full: Record, name: str) -> Record:
 def test_is_a_record_and_every_identity_that_can_be_checked_holds(kind: str) -> None:
     raw = watched_record(**KINDS[kind])
     before = copy.deepcopy(raw)
-    assert record.validate(raw, raw=True) == []
-    full = ledger.derive(raw)
+    assert store.validate(raw, raw=True) == []
+    full = derive(raw)
     assert raw == before
-    assert record.validate(full) == []
+    assert store.validate(full) == []
     assert [row for row in full["identities"] if row["holds"] is False] == []
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
-    assert record.upgrade(json.loads(record.serialise(full)), "test") == json.loads(json.dumps(full))
+    assert store.upgrade(json.loads(store.serialise(full)), "test") == json.loads(json.dumps(full))
 
 
 def test_each_way_of_sending_has_its_account() -> None:
@@ -63,7 +65,7 @@ def test_each_way_of_sending_has_its_account() -> None:
 def test_what_is_mapped_is_received_and_tcp_says_so_too() -> None:
     """The first unprobed segment is over before anybody knows that it maps: its goodput is not whole."""
     raw = watched_record(maps=True)
-    full = ledger.derive(raw)
+    full = derive(raw)
     bytes_found = [row["target"]["bytes_received"] for row in raw["run"]["segments"]]
     assert bytes_found == [0] + 8 * [CALLS * (MAPPED + BESIDE)]
     assert full["rx_bytes"] == 8 * CALLS * (MAPPED + BESIDE)
@@ -71,7 +73,7 @@ def test_what_is_mapped_is_received_and_tcp_says_so_too() -> None:
     found = identity(full, "connection_received_bytes")
     assert found["holds"] and "mapped" in found["what"]
     raw["connections"][0]["received_bytes"] -= raw["connections"][0]["received_bytes"] // 10
-    assert identity(ledger.derive(raw), "connection_received_bytes")["holds"] is False
+    assert identity(derive(raw), "connection_received_bytes")["holds"] is False
 
 
 NO_TAP: Record = {"packet_sockets": []}
@@ -100,55 +102,55 @@ FAR, NEAR = (
 def test_who_made_it_a_copy_is_named(topology: Record, code: str, words: str, not_said: str) -> None:
     raw = watched_record(zerocopy=True, copied=100)
     raw["topology"] |= topology
-    cause = ledger.derive(raw)["zerocopy"]["cause"]
+    cause = derive(raw)["zerocopy"]["cause"]
     assert cause["code"] == code and words in cause["sentence"] and not_said not in cause["sentence"]
 
 
 def test_a_packet_socket_on_another_device_is_not_to_blame() -> None:
     raw = watched_record(zerocopy=True, copied=100)
     raw["topology"]["packet_sockets"][0]["device"] = "docker0"
-    assert ledger.derive(raw)["zerocopy"]["cause"]["code"] == "unknown"
+    assert derive(raw)["zerocopy"]["cause"]["code"] == "unknown"
 
 
 def test_a_device_that_cannot_gather_makes_the_send_call_copy() -> None:
     raw = watched_record(zerocopy=True, copied=100)
     raw["topology"]["devices"][0]["features"]["scatter_gather"] = False
-    cause = ledger.derive(raw)["zerocopy"]["cause"]
+    cause = derive(raw)["zerocopy"]["cause"]
     assert cause["code"] == "no_scatter_gather" and "eth0 cannot gather" in cause["sentence"]
 
 
 def test_xdp_copies_without_saying_so() -> None:
     """No completion says copied, but samples fell into the copy."""
     raw = watched_record(zerocopy=True)
-    assert ledger.derive(raw)["zerocopy"]["cause"] is None
+    assert derive(raw)["zerocopy"]["cause"] is None
     row = next(row for row in raw["samples"] if row["side"] == "target")
     raw["samples"].append({**row, "symbol": "skb_pp_cow_data", "category": "silent", "kind": "account"})
     raw["topology"]["xdp"] = "native"
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["zerocopy"]["cause"]["code"] == "xdp_native" and bytes_of(full, "silent") > 0
 
 
 def test_a_lost_byte_breaks_an_identity() -> None:
     raw = watched_record()
     raw["calls"][0]["bytes"] -= (2 * EDGE_CALLS + 2) * 3 * SIZE + 1
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert identity(full, "call_sent_bytes")["holds"] is False
     raw = watched_record()
     raw["connections"][0]["sent_bytes"] += 10 * SIZE
-    assert identity(ledger.derive(raw), "connection_sent_bytes")["holds"] is False
+    assert identity(derive(raw), "connection_sent_bytes")["holds"] is False
 
 
 def test_what_moves_while_hooks_come_and_go_is_the_tolerance() -> None:
     raw = watched_record()
     raw["calls"][0]["bytes"] += 2 * EDGE_CALLS * 3 * SIZE
-    assert identity(ledger.derive(raw), "call_sent_bytes")["holds"] is True
+    assert identity(derive(raw), "call_sent_bytes")["holds"] is True
 
 
 def test_calls_that_return_no_bytes_are_not_compared() -> None:
     raw = watched_record()
     for row in raw["volume"]:
         row["syscall"] = "io_uring"
-    found = identity(ledger.derive(raw), "call_sent_bytes")
+    found = identity(derive(raw), "call_sent_bytes")
     assert found["holds"] is None and "io_uring" in found["reason"]
 
 
@@ -166,7 +168,7 @@ def test_few_bursts_of_the_timer_are_no_test_of_the_sampler(count: int, holds: b
         "samples_squared": 2500,
     }
     raw["sampler"]["bursts"] = {"target": burst, "other": burst}
-    found = identity(ledger.derive(raw), "target_time")
+    found = identity(derive(raw), "target_time")
     assert found["holds"] is holds
     assert holds is False or ("armed 7 times only" in found["reason"] and "25%" in found["reason"])
 
@@ -176,7 +178,7 @@ def test_silence_is_said() -> None:
     raw["volume"] = []
     for segment in raw["run"]["segments"]:
         segment["target"] |= dict.fromkeys(("bytes", "bytes_sent", "bytes_received", "send_calls"), 0)
-    verdict = ledger.derive(raw)["verdict"]
+    verdict = derive(raw)["verdict"]
     assert not verdict["valid"]
     assert (
         verdict["reasons"][0]
@@ -190,7 +192,7 @@ def test_a_time_that_nobody_read_is_unknown_and_not_nothing() -> None:
     raw["counters"] = {"target": {}}
     for segment in raw["run"]["segments"]:
         segment["target"]["process_cpu_ns"] = 0
-    made = ledger.derive(raw)
+    made = derive(raw)
     side = made["sides"]["target"]
     assert [side[key] for key in ("cpu_ns", "burst_ns", "cpus_used", "sampled_share")] == [None] * 4
     assert all("no CPU clock of its processes went on" in why for why in side["reasons"].values())
@@ -198,7 +200,7 @@ def test_a_time_that_nobody_read_is_unknown_and_not_nothing() -> None:
     assert all(row["cpu_ns"] is None for row in made["ledger"] if row["side"] == "target")
     assert "what its copies cost is not known: no CPU clock" in made["verdict"]["sentence"]
     assert made["verdict"]["limit"]["evidence"].startswith("CPU time not known")
-    assert record.validate(made) == []
+    assert store.validate(made) == []
 
 
 def test_segments_in_which_nothing_moved_have_no_goodput() -> None:
@@ -206,7 +208,7 @@ def test_segments_in_which_nothing_moved_have_no_goodput() -> None:
     for segment in raw["run"]["segments"]:
         if segment["arm"] == "ledger":
             segment["target"] |= dict.fromkeys(("bytes", "bytes_sent", "send_calls"), 0)
-    goodput = ledger.derive(raw)["throughput_gbps"]
+    goodput = derive(raw)["throughput_gbps"]
     assert goodput["unprobed"] > 0 and goodput["probed"] is None
     assert goodput["reasons"] == {"probed": "nothing moved in the segments of the arm ledger"}
 
@@ -218,7 +220,7 @@ def short_command(arm: str, ended: str) -> Record:
     segment["end_ns"] = segment["begin_ns"] + 20_000_000
     # It ran on many CPUs: 200 ms of CPU time in 20 ms.
     raw["machine"]["cpus_online"] = 16
-    return ledger.derive(raw)
+    return derive(raw)
 
 
 def test_a_short_command_that_was_counted_whole_is_valid_without_times() -> None:
@@ -300,12 +302,12 @@ def test_completions_that_nobody_looked_for_are_unknown_and_not_none() -> None:
         segment["target"] |= {"completions": 0, "notifications": 0}
     hook = {**raw["hooks"][0], "id": "completion", "symbol": "inet_sk_error_report", "state": "attached"}
     raw["hooks"].append(hook)
-    assert ledger.derive(raw)["zerocopy"]["completions"] == 0
+    assert derive(raw)["zerocopy"]["completions"] == 0
     hook |= {"state": "missing", "reason": "no such"}
-    full = ledger.derive(raw)
+    full = derive(raw)
     assert full["zerocopy"]["completions"] is full["zerocopy"]["copied"] is None
     assert full["zerocopy"]["reason"] == "inet_sk_error_report: no such"
-    assert record.validate(full) == []
+    assert store.validate(full) == []
     out = io.StringIO()
     watch.render(full, verbose=False, console=Console(file=out, width=100))
     assert "completions n/a: inet_sk_error_report: no such" in " ".join(out.getvalue().split())
@@ -322,8 +324,8 @@ def test_completions_that_nobody_looked_for_are_unknown_and_not_none() -> None:
     ],
 )
 def test_the_way_of_its_bytes_is_named(protocol: str, call: str, words: str) -> None:
-    full = ledger.derive(watched_record(protocol=protocol, call=call, receives=4096))
-    assert record.validate(full) == [] and full["verdict"]["valid"]
+    full = derive(watched_record(protocol=protocol, call=call, receives=4096))
+    assert store.validate(full) == [] and full["verdict"]["valid"]
     assert words in full["verdict"]["sentence"]
     send = full["portrait"]["send"]
     assert (send["memory_share"], send["page_share"]) == (call.endswith("vmsplice"), call == "splice")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from copyscope.watch import path
+from copyscope.run.program import path
 
 OWN = Path("/proc/self/ns/net").stat().st_ino
 GONE = path.Namespace(Path("/proc/0/ns/net"), None)

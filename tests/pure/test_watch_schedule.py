@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
-from copyscope.plan import Arm, Segment
-from copyscope.watch.schedule import Lengths, segments
+from copyscope.plan.arms import Arm, Segment
+from copyscope.run.program.schedule import Lengths, segments
 
 ARMS: tuple[Arm, ...] = ("unprobed", "ledger", "calls")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from builders.watched import seen_of
-from copyscope.assemble import Identity
-from copyscope.watch_assemble import assemble
-from copyscope.watch_segments import BLOCKS_KEPT, Past, forget
+from copyscope.record.assemble import Identity
+from copyscope.record.program.assemble import assemble
+from copyscope.record.program.segments import BLOCKS_KEPT, Past, forget
 
 NOBODY = {"impl": None, "command": None, "duration_s": None, "messages": None}
 

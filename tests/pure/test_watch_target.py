@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
 from copyscope.errors import RunError, UsageError
-from copyscope.watch import connections, processes, target
-from copyscope.watch.schedule import segments
+from copyscope.run.program import connections, processes, target
+from copyscope.run.program.schedule import segments
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def load_package() -> None:
-    """Make `copyscope` importable without tools/ on sys.path (see launch.py)."""
+    """Make `copyscope` importable without tools/ on sys.path (see start/launch.py)."""
     spec = importlib.util.spec_from_file_location(
         "copyscope", PACKAGE / "__init__.py", submodule_search_locations=[str(PACKAGE)]
     )
@@ -23,7 +23,7 @@ def load_package() -> None:
 
 def run(command: str, argv: list[str]) -> int:
     """One command, from whole standard streams to an exit status that knows what became of them."""
-    streams = importlib.import_module("copyscope.streams")
+    streams = importlib.import_module("copyscope.start.streams")
     streams.open_standard()
     try:
         status = importlib.import_module(f"copyscope.commands.{command}").main(argv)

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from copyscope.assemble import side_report
-from copyscope.machine_load import readings
+from copyscope.record.assemble import side_report
+from copyscope.record.machine_load import readings
 
 from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
 from .parts import loads as loads

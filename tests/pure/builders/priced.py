@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from copyscope.cost_model import pages
+from copyscope.crossover.cost_model import pages
 
 from .parts import machine
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from copyscope import record as records_on_disk
-from copyscope.ledger import derive
+from copyscope.ledger.derive import derive
+from copyscope.record import store as records_on_disk
 
 import builders
 

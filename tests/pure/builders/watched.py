@@ -15,10 +15,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from copyscope.assemble import Identity
-from copyscope.tier import choose_tier
-from copyscope.watch_assemble import assemble
-from copyscope.watch_connections import Connections
+from copyscope.plan.tier import choose_tier
+from copyscope.record.assemble import Identity
+from copyscope.record.program.assemble import assemble
+from copyscope.record.program.connections import Connections
 
 from .kernel import hooks
 from .parts import loads, machine
@@ -140,7 +140,7 @@ def seen_of(
     blocks: int = 3,
     arms: tuple[str, ...] = ARMS,
 ) -> SimpleNamespace:
-    """What watch/conductor.py leaves behind."""
+    """What run/program/watcher.py leaves behind."""
     program = Program(
         "sendmsg" if zerocopy else call, zerocopy, copied, receives, maps=maps, protocol=protocol
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from copyscope.segments import select
+from copyscope.record.segments import select
 
 from .exact import HOOKED, SEND_NS
 from .watched import ARMS, EDGE_CALLS, SIZE, watched_record

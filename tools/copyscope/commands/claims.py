@@ -4,12 +4,14 @@ import argparse
 import os
 from pathlib import Path
 
-from copyscope import claims, paths, results
+from copyscope import paths
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, reading
 from copyscope.errors import UsageError
 from copyscope.render.claims import render
 from copyscope.render.terminal import make_console
+from copyscope.study import claims
+from copyscope.sweep import results
 
 EXAMPLES = """\
 examples:

@@ -4,20 +4,20 @@ import os
 import secrets
 from dataclasses import replace
 
-from copyscope import ledger
-from copyscope.assemble import Identity, assemble
-from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import entry, keeping
 from copyscope.crosscheck.compare import Row, Seen, compare, ours
 from copyscope.crosscheck.run import PeerConductor, describe, perform, with_peers
 from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import RunError, UsageError
-from copyscope.machine import check_pid_namespace
-from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
-from copyscope.profile_arguments import parser
+from copyscope.ledger.derive import derive
+from copyscope.machine.fingerprint import check_pid_namespace
+from copyscope.plan.arguments import parser
+from copyscope.plan.options import check_usage, make_plan, resolve_traffic, workload_section
+from copyscope.record.assemble import Identity, assemble
 from copyscope.render.crosscheck import render_crosscheck
 from copyscope.render.progress import Steps
 from copyscope.render.terminal import make_console
+from copyscope.run.build import build_if_stale, git_revision
 
 EXIT_DISAGREES = 1
 EXIT_INTERRUPTED = 130
@@ -72,7 +72,7 @@ def _crosscheck(argv: list[str]) -> int:
         raw, conductor = perform(plan, steps, asked)
     absent |= conductor.failed
     git, dirty = git_revision()
-    made = ledger.derive(
+    made = derive(
         assemble(raw, workload, Identity("crosscheck", None, 0, 0, seed, git, dirty), args.frequency)
     )
     rows = _rows(ours(made), conductor, seed)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, reading, sweep
-from copyscope.crossover import costs_of, crossovers_of, fitted
-from copyscope.crossover_verdict import document
+from copyscope.crossover.crossover import costs_of, crossovers_of, fitted
+from copyscope.crossover.document import document
 from copyscope.errors import RunError, UsageError
-from copyscope.experiment import load as load_experiment
 from copyscope.render.crossovers import render
 from copyscope.render.terminal import make_console
+from copyscope.sweep.experiment import load as load_experiment
 
 EXAMPLES = """\
 examples:

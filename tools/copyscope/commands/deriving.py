@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from copyscope import ledger, record
 from copyscope.errors import UsageError
-from copyscope.record import RecordError
-from copyscope.results import record_paths
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.record.store import RecordError
+from copyscope.sweep.results import record_paths
 
 
 def derive_anew(directory: Path) -> tuple[int, list[str]]:
@@ -18,17 +19,17 @@ def derive_anew(directory: Path) -> tuple[int, list[str]]:
     count, written = 0, []
     for path in record_paths(raw) if raw.is_dir() else ():
         try:
-            old = record.read(path)
+            old = store.read(path)
         except RecordError:
             continue
-        if record.validate(old, raw=True):
+        if store.validate(old, raw=True):
             continue
         count += 1
-        new = ledger.derive(old)
-        if record.serialise(new) == record.serialise(old):
+        new = derive(old)
+        if store.serialise(new) == store.serialise(old):
             continue
         try:
-            record.write(new, path)
+            store.write(new, path)
         except RecordError as error:
             raise UsageError(str(error)) from error
         written.append(path.name)

@@ -5,13 +5,14 @@ import json
 import sys
 from pathlib import Path
 
-from copyscope import saving, streams
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry
-from copyscope.doctor import diagnose
-from copyscope.findings import Diagnosis
+from copyscope.doctor.diagnose import diagnose
+from copyscope.doctor.findings import Diagnosis
+from copyscope.files import saving
 from copyscope.render.doctor import render
 from copyscope.render.terminal import make_console
+from copyscope.start import streams
 
 EXAMPLES = """\
 examples:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
-from copyscope.record import RecordError
+from copyscope.record.store import RecordError
 from copyscope.topology import TopologyError
 
 FAILED = 1

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from copyscope import record, saving, streams
 from copyscope.commands.entry import say
 from copyscope.errors import RunError
-from copyscope.rescuing import rescue
-from copyscope.samples import folded_stacks, of_ledger
+from copyscope.files import saving
+from copyscope.files.rescuing import rescue
+from copyscope.record import store
+from copyscope.start import streams
+from copyscope.taxonomy.samples import folded_stacks, of_ledger
 
 Record = dict[str, Any]
 
@@ -45,7 +47,7 @@ def keep(made: Record, samples: list[Record], directory: Path) -> bool:
     """The record and the folded stacks (for any flame graph tool) of one run; False: they are elsewhere."""
     stem = f"{made['run']['id']}-{made['run']['started'].replace(':', '')}"
     folded = folded_stacks(of_ledger(samples))
-    files = {f"{stem}.json": record.serialise(made), f"{stem}.folded": folded.encode(errors="replace")}
+    files = {f"{stem}.json": store.serialise(made), f"{stem}.folded": folded.encode(errors="replace")}
     try:
         for name, data in files.items():
             saving.save(directory / name, data)
@@ -59,7 +61,7 @@ def keep(made: Record, samples: list[Record], directory: Path) -> bool:
 
 def write_json(what: Record | list[Record], name: str, command: str = "profile") -> bool:
     """To a file, or with `-` to standard output; False: it is elsewhere, and where was said."""
-    data = record.serialise(what) if isinstance(what, dict) else _serialise_all(what)
+    data = store.serialise(what) if isinstance(what, dict) else _serialise_all(what)
     try:
         if name != "-":
             saving.save(Path(name), data)

@@ -7,22 +7,23 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from copyscope import ledger, record
-from copyscope.assemble import Identity, assemble
-from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import asks_to_watch
-from copyscope.conductor import Conductor, Raw
 from copyscope.errors import RunError
 from copyscope.escaping import visible
-from copyscope.machine import check_pid_namespace
-from copyscope.options import check_usage, make_plan, resolve_traffic, workload_section
-from copyscope.profile_arguments import parser
+from copyscope.ledger.compare_tiers import why_not
+from copyscope.ledger.derive import derive
+from copyscope.machine.fingerprint import check_pid_namespace
+from copyscope.plan.arguments import parser
+from copyscope.plan.options import check_usage, make_plan, resolve_traffic, workload_section
+from copyscope.record import store
+from copyscope.record.assemble import Identity, assemble
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
 from copyscope.render.terminal import make_console, print_lines, render, report_width
 from copyscope.render.tiers import tier_lines
-from copyscope.tiers import why_not
+from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.conductor import Conductor, Raw
 
 Record = dict[str, Any]
 
@@ -63,7 +64,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         title = f"{workload['impl']} over {args.topology}" + (
             f", run {repeat + 1} of {args.repeat}" if args.repeat > 1 else ""
         )
-        run_id = record.run_id(None, {**workload, "topology": args.topology, "mtu": args.mtu}, repeat)
+        run_id = store.run_id(None, {**workload, "topology": args.topology, "mtu": args.mtu}, repeat)
         with (
             Steps(
                 title, max(1, len(plan.segments)), quiet=args.quiet or args.duration * args.repeat < 2
@@ -72,7 +73,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         ):
             raw = Conductor(plan, steps).perform()
         identity = Identity(run_id, None, repeat, repeat, seed + repeat, git, dirty)
-        made = ledger.derive(assemble(raw, workload, identity, args.frequency))
+        made = derive(assemble(raw, workload, identity, args.frequency))
         records.append(made)
         # Files first: a reader of the table may go away at any line.
         if out is not None:

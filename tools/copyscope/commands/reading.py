@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from copyscope import results, saving, streams
 from copyscope.commands.entry import say
 from copyscope.errors import UsageError
+from copyscope.files import saving
 from copyscope.paths import is_reference
-from copyscope.results import Results
-from copyscope.same_machine import SAME_MACHINE
+from copyscope.record.same_machine import SAME_MACHINE
+from copyscope.start import streams
+from copyscope.sweep import results
+from copyscope.sweep.results import Results
 
 
 def load(directories: Sequence[Path], command: str) -> list[Results]:

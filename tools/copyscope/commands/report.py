@@ -6,21 +6,26 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from copyscope import claims, crossover_verdict, paths, results, saving, sheet
+from copyscope import paths
 from copyscope.arguments import UsageParser
-from copyscope.claims.model import select
 from copyscope.commands import entry, reading
 from copyscope.commands.deriving import derive_anew
+from copyscope.crossover import document as crossover_verdict
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
+from copyscope.files import saving
 from copyscope.render import export
 from copyscope.render.plots.draw import Drawing, Subject, studio
 from copyscope.render.report import html, markdown
 from copyscope.render.report.sections import document
-from copyscope.results import Results
-from copyscope.saved_copy import simplest
-from copyscope.sheet import Row
-from copyscope.study import Study, caption, examine
+from copyscope.study import claims
+from copyscope.study import table as sheet
+from copyscope.study.claims.model import select
+from copyscope.study.cost_waterfall import simplest
+from copyscope.study.study import Study, caption, examine
+from copyscope.study.table import Row
+from copyscope.sweep import results
+from copyscope.sweep.results import Results
 
 EXAMPLES = """\
 examples:

@@ -7,19 +7,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from copyscope import machine, paths
+from copyscope import paths
 from copyscope.arguments import UsageParser
-from copyscope.build import build_if_stale
 from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
-from copyscope.experiment import Experiment, combinations, describe, expand, load, run_s
-from copyscope.experiment_file import NAME
-from copyscope.plan import parse_time_s
+from copyscope.machine import fingerprint
+from copyscope.plan.arms import parse_time_s
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
-from copyscope.sweep import Outcome, perform
-from copyscope.sweep_directory import refuse_foreign
-from copyscope.sweep_runner import Runner
+from copyscope.run.build import build_if_stale
+from copyscope.sweep.directory import refuse_foreign
+from copyscope.sweep.experiment import Experiment, combinations, describe, expand, load, run_s
+from copyscope.sweep.experiment_file import NAME
+from copyscope.sweep.runner import Runner
+from copyscope.sweep.sweep import Outcome, perform
 
 EXIT_INCOMPLETE = 1
 EXIT_INTERRUPTED = 130
@@ -82,13 +83,13 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
     build_if_stale()
     runner = Runner(experiment)
     cannot = runner.prepare(combinations(experiment))
-    here = machine.describe()
+    here = fingerprint.describe()
     refuse_foreign(directory, here)
     if args.dry_run:
         return _say_plan(experiment, directory, cannot, args)
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/sweep.py {' '.join(argv)}")
-    machine.check_pid_namespace()
+    fingerprint.check_pid_namespace()
     with SweepProgress(experiment.name, quiet=args.quiet, verbose=args.verbose) as progress:
         outcome = perform(experiment, directory, budget_s=budget_s, progress=progress, run=runner, here=here)
     _say_outcome(experiment, outcome, args)

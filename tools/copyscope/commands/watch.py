@@ -11,15 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from copyscope import advice, gate, ledger, machine, record, regular_file, streams
-from copyscope.assemble import Identity
-from copyscope.build import build_if_stale, git_revision
 from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import check_usage, parser, split
+from copyscope.crossover import advice
 from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import visible
+from copyscope.files import regular_file
+from copyscope.ledger.compare_tiers import why_not
+from copyscope.ledger.derive import derive
+from copyscope.ledger.program.live import Window
+from copyscope.machine import fingerprint
 from copyscope.paths import all_results
-from copyscope.plan import (
+from copyscope.plan import gate
+from copyscope.plan.arms import (
     INSTRUMENTS,
     SAMPLED,
     Arm,
@@ -28,23 +32,20 @@ from copyscope.plan import (
     parse_count,
     parse_instruments,
 )
+from copyscope.record import store
+from copyscope.record.assemble import Identity
+from copyscope.record.program.assemble import assemble
+from copyscope.record.same_machine import where_else
 from copyscope.render.live import LiveView, has_screen
 from copyscope.render.terminal import make_console, print_lines, report_width
 from copyscope.render.tiers import tier_lines
 from copyscope.render.watch import render
-from copyscope.same_machine import where_else
-from copyscope.tiers import why_not
-from copyscope.watch.conductor import Watcher
-from copyscope.watch.plan import Seen, WatchPlan
-from copyscope.watch.printed import Output
-from copyscope.watch.target import (
-    Target,
-    find_cgroup,
-    find_netns,
-    parse_pids,
-)
-from copyscope.watch_assemble import assemble
-from copyscope.watch_live import Window
+from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.program.plan import Seen, WatchPlan
+from copyscope.run.program.printed import Output
+from copyscope.run.program.target import Target, find_cgroup, find_netns, parse_pids
+from copyscope.run.program.watcher import Watcher
+from copyscope.start import streams
 
 Record = dict[str, Any]
 
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
     build_if_stale()
-    machine.check_pid_namespace()
+    fingerprint.check_pid_namespace()
     target = find_target(args, command)
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
@@ -74,7 +75,7 @@ def main(argv: list[str]) -> int:
     section = target_section(target, target.name())
     git, dirty = git_revision()
     digest = {"target": target.how, "name": section["name"]}
-    identity = Identity(record.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
+    identity = Identity(store.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
     view = LiveView(wanted=args.live)
     window = Window(workload, section, args.frequency)
 
@@ -91,7 +92,7 @@ def main(argv: list[str]) -> int:
                 seen = watcher.perform()
             if watcher.command is not None:
                 watcher.command.show()
-            made = ledger.derive(assemble(seen, workload, section, identity, args.frequency))
+            made = derive(assemble(seen, workload, section, identity, args.frequency))
             if args.advise:
                 add_advice(made)
             kept = keep(made, seen, args, out)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from copyscope.arguments import UsageParser, text
 from copyscope.errors import UsageError
-from copyscope.options import check_instruments
-from copyscope.profile_arguments import ATTACH
+from copyscope.plan.arguments import ATTACH
+from copyscope.plan.options import check_instruments
 
 WHOM = ("--pid", "--comm", "--cgroup")
 # Traffic of our own has no such options: whoever gives one of them means a program.

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from copyscope.child import dies_with_us
+from copyscope.crosscheck.tracefs import IN_TRACEFS
 from copyscope.errors import RunError
-from copyscope.tracefs import IN_TRACEFS
+from copyscope.run.child import dies_with_us
 
 # A tool is attached when it has opened its events and opens no more for this long, or for so many times the
 # longest that it took from one to the next.

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from copyscope.conductor import Conductor, Raw, Steps
 from copyscope.crosscheck.compare import Seen
 from copyscope.crosscheck.peer import Attached, Peer, attached
 from copyscope.errors import RunError
-from copyscope.plan import Segment
-from copyscope.run_plan import RunPlan
+from copyscope.plan.arms import Segment
+from copyscope.plan.run_plan import RunPlan
+from copyscope.run.conductor import Conductor, Raw, Steps
 
 SEGMENT_S = 0.5
 BLOCKS_MIN = 2

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from copyscope.crosscheck.peer import Peer, Quantities, Watched
-from copyscope.taxonomy import Taxonomy
+from copyscope.taxonomy.taxonomy import Taxonomy
 
 SENDING = ("sendto", "sendmsg")
 BPFTRACE_SCRIPT = Path(__file__).with_name("crosscheck.bt")

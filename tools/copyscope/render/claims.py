@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from copyscope.escaping import visible
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from copyscope.escaping import visible
 
 STYLES = {"holds": "green", "refuted": "red", "undetermined here": "yellow"}
 SHORT = 240  # characters of evidence without --verbose; claims.json has all of it

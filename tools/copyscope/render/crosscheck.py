@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
+
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.terminal import print_lines, report_width
-from rich.console import Console
 
 Row = Mapping[str, Any]
 

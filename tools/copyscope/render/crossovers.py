@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from copyscope.crossover import size_text
-from copyscope.crossover_verdict import CPU, QUANTITIES
-from copyscope.render.layout import Column, Table, heading, labelled, wrap
-from copyscope.render.terminal import print_lines, report_width
 from rich.console import Console
 from rich.text import Text
+
+from copyscope.crossover.crossover import size_text
+from copyscope.crossover.document import CPU, QUANTITIES
+from copyscope.render.layout import Column, Table, heading, labelled, wrap
+from copyscope.render.terminal import print_lines, report_width
 
 Row = Mapping[str, Any]
 

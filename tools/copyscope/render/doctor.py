@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from copyscope.findings import Diagnosis, Finding
-from copyscope.render.terminal import REPORT_WIDTH
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from copyscope.doctor.findings import Diagnosis, Finding
+from copyscope.render.terminal import REPORT_WIDTH
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red", "confounder": "cyan"}
 

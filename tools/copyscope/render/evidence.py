@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from copyscope.hook_states import failed_hooks
-from copyscope.overhead import found
+from rich.text import Text
+
+from copyscope.ledger.overhead import found
+from copyscope.record.hooks import failed_hooks
+from copyscope.record.segments import why_no_calls
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
-from copyscope.segments import why_no_calls
-from rich.text import Text
 
 Record = Mapping[str, Any]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from copyscope.losses import dropped_roots
+from rich.text import Text
+
+from copyscope.ledger.losses import dropped_roots
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import plain_reason
 from copyscope.render.zerocopy_life import life_lines
-from rich.text import Text
 
 Record = Mapping[str, Any]
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.text import Text
+
+from copyscope.ledger.rows import CONTEXTS
 from copyscope.render import units
 from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, occurring
-from copyscope.rows import CONTEXTS
-from copyscope.taxonomy import ACCOUNTS
-from rich.text import Text
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Record = Mapping[str, Any]
 

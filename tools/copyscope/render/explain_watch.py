@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from copyscope.render.explain import entry
 from rich.text import Text
+
+from copyscope.render.explain import entry
 
 Record = Mapping[str, Any]
 

@@ -10,13 +10,13 @@ import csv
 import io
 from collections.abc import Mapping, Sequence, Set
 
+from copyscope.compare.estimates import Estimate, Missing
+from copyscope.compare.metrics import METRICS
+from copyscope.compare.settings import left_alone, settings
 from copyscope.escaping import for_csv, visible
-from copyscope.metrics import METRICS
-from copyscope.points import Estimate, Missing
-from copyscope.published import COLUMNS, Cell, published_cells
-from copyscope.settings import left_alone, settings
-from copyscope.sheet import ALWAYS, Row
-from copyscope.taxonomy import ACCOUNTS
+from copyscope.study.published import COLUMNS, Cell, published_cells
+from copyscope.study.table import ALWAYS, Row
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 MACHINE = ("hostname", "kernel", "cpu_model", "cpus_online", "hypervisor")
 # settings that the published columns already have under their own names

@@ -12,8 +12,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from copyscope.render.units import NOT_AVAILABLE
 from rich.text import Text
+
+from copyscope.render.units import NOT_AVAILABLE
 
 GAPS = ("  ", " ")  # between columns; the narrow one only where it saves a second block
 LABEL_WIDTH = 14

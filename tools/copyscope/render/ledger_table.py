@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from copyscope.attribution import SIDES, tied, time_event
-from copyscope.events import EVENT_COLUMNS, event_name
+from rich.text import Text
+
+from copyscope.ledger.attribution import SIDES, tied, time_event
+from copyscope.ledger.rows import CONTEXTS
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
-from copyscope.rows import CONTEXTS
-from copyscope.taxonomy import ACCOUNTS
-from rich.text import Text
+from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Row = Mapping[str, Any]
 

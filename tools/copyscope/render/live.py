@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from copyscope.escaping import visible
-from copyscope.render import units
-from copyscope.render.layout import LABEL_WIDTH
-from copyscope.render.terminal import SafeConsole
-from copyscope.segments import select, total, wall_ns
-from copyscope.taxonomy import ACCOUNTS
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+
+from copyscope.escaping import visible
+from copyscope.record.segments import select, total, wall_ns
+from copyscope.render import units
+from copyscope.render.layout import LABEL_WIDTH
+from copyscope.render.terminal import SafeConsole
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Record = Mapping[str, Any]
 

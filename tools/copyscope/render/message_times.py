@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.text import Text
+
 from copyscope.render import units
 from copyscope.render.layout import labelled
-from rich.text import Text
 
 # histogram of the sender -> what it is called here; only a round trip is a latency
 TIMES = {

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from copyscope.attribution import SIDES
+from rich.text import Text
+
+from copyscope.ledger.attribution import SIDES
+from copyscope.ledger.rows import CONTEXTS
 from copyscope.render import units
 from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, occurring
-from copyscope.rows import CONTEXTS
-from rich.text import Text
 
 Record = Mapping[str, Any]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.text import Text
+
 from copyscope.render import units
 from copyscope.render.layout import heading, labelled, wrap
-from rich.text import Text
 
 Record = Mapping[str, Any]
 

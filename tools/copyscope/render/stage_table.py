@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from copyscope.attribution import SIDES
+from rich.text import Text
+
+from copyscope.ledger.attribution import SIDES
+from copyscope.record.segments import processes
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples
-from copyscope.segments import processes
-from rich.text import Text
 
 BAR_WIDTH = 10
 WELL_SEEN = 0.90  # within 10 % nothing is said: that is what chance does

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from copyscope.attribution import SIDES
+from rich.console import Console
+from rich.text import Text
+
+from copyscope.ledger.attribution import SIDES
+from copyscope.ledger.rows import CONTEXTS
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import occurring
 from copyscope.render.terminal import print_lines, report_width
-from copyscope.rows import CONTEXTS
-from copyscope.taxonomy import ACCOUNTS
-from rich.console import Console
-from rich.text import Text
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Record = Mapping[str, Any]
 Key = tuple[str, str, str]  # account, side, context

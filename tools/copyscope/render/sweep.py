@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from copyscope.escaping import visible
-from copyscope.render.progress import LINE_EVERY_S
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from copyscope.escaping import visible
+from copyscope.render.progress import LINE_EVERY_S
 
 # Enough to see what they have in common; the rest is in the files, and with --verbose here.
 MOST_LINES = 10

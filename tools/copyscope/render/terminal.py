@@ -7,6 +7,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from rich.console import Console
+from rich.segment import Segment
+from rich.text import Text
+
 from copyscope.escaping import visible
 from copyscope.render import units
 from copyscope.render.evidence import (
@@ -26,9 +30,6 @@ from copyscope.render.message_times import message_time_lines
 from copyscope.render.path_picture import path_lines
 from copyscope.render.stage_table import stage_lines
 from copyscope.render.zerocopy import zerocopy_lines
-from rich.console import Console
-from rich.segment import Segment
-from rich.text import Text
 
 Record = Mapping[str, Any]
 

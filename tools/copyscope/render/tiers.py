@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.text import Text
+
+from copyscope.ledger.compare_tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
 from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
-from copyscope.tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
-from rich.text import Text
 
 
 def tier_lines(record: dict[str, Any], width: int) -> list[Text]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
 from copyscope.render import units
 from copyscope.render.evidence import (
     call_lines,
@@ -23,8 +26,6 @@ from copyscope.render.ledger_table import account_lines
 from copyscope.render.portrait import advice_lines, portrait_lines
 from copyscope.render.stage_table import stage_lines
 from copyscope.render.terminal import judged_lines, print_lines, report_width
-from rich.console import Console
-from rich.text import Text
 
 Record = Mapping[str, Any]
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from copyscope.panels import Axis, Panel, arrange, spell_bytes
-from copyscope.points import Estimate, Missing
-from copyscope.render.plots.grid import Grid, say_not_available
-from copyscope.render.plots.style import FAINT, Mark, look, mark_of
-from copyscope.sheet import Row
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
+
+from copyscope.compare.estimates import Estimate, Missing
+from copyscope.render.plots.grid import Grid, say_not_available
+from copyscope.render.plots.style import FAINT, Mark, look, mark_of
+from copyscope.study.facets import Axis, Panel, arrange, spell_bytes
+from copyscope.study.table import Row
 
 # a scale is logarithmic when the largest value is more than so many times the smallest
 WIDE = 12.0

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from copyscope.panels import find_axis
-from copyscope.points import Missing
-from copyscope.render.plots.curves import Quantity, draw
-from copyscope.sheet import Row
 from matplotlib.figure import Figure
+
+from copyscope.compare.estimates import Missing
+from copyscope.render.plots.curves import Quantity, draw
+from copyscope.study.facets import find_axis
+from copyscope.study.table import Row
 
 TITLE = "What a byte costs"
 SIDES = ("sender", "receiver")

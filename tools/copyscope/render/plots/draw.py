@@ -23,12 +23,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from copyscope import paths
+from copyscope.compare.estimates import Missing
 from copyscope.errors import RunError
 from copyscope.escaping import visible
-from copyscope.points import Missing
 from copyscope.render.plots.catalogue import PLOTS
-from copyscope.saved_copy import Waterfall
-from copyscope.sheet import Row, without_records
+from copyscope.study.cost_waterfall import Waterfall
+from copyscope.study.table import Row, without_records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from copyscope.panels import find_axis
-from copyscope.render.plots.curves import Quantity, draw
-from copyscope.sheet import Row
 from matplotlib.figure import Figure
+
+from copyscope.render.plots.curves import Quantity, draw
+from copyscope.study.facets import find_axis
+from copyscope.study.table import Row
 
 TITLE = "Goodput: how much payload arrives"
 

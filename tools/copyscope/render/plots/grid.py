@@ -10,13 +10,14 @@ import textwrap
 from collections.abc import Sequence
 
 import numpy as np
-from copyscope.points import Estimate
-from copyscope.render.plots.style import FAINT, INK, look
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
+
+from copyscope.compare.estimates import Estimate
+from copyscope.render.plots.style import FAINT, INK, look
 
 WIDTH_IN = 10.0
 LEFT_IN, RIGHT_IN = 0.75, 0.15

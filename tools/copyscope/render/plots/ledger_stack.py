@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from copyscope.escaping import visible
-from copyscope.panels import describe, find_axis, spell, varied
-from copyscope.points import Estimate, Missing
-from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
-from copyscope.render.plots.style import FAINT, FILLS, INK, look
-from copyscope.sheet import Row, comparable
-from copyscope.taxonomy import ACCOUNTS, STAGES
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
+
+from copyscope.compare.estimates import Estimate, Missing
+from copyscope.escaping import visible
+from copyscope.render.plots.curves import short_number
+from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
+from copyscope.render.plots.style import FAINT, FILLS, INK, look
+from copyscope.study.facets import describe, find_axis, spell, varied
+from copyscope.study.table import Row, comparable
+from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 
 TITLE = "The copy ledger: CPU time of a delivered KiB, by what it was spent on"
 CATEGORIES = (*ACCOUNTS, *STAGES)

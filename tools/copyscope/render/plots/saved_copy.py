@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from copyscope.panels import describe, varied
-from copyscope.points import Missing
-from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
-from copyscope.render.plots.style import BLUE, FAINT, INK, VERMILLION, look
-from copyscope.saved_copy import Step, Waterfall
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
+
+from copyscope.compare.estimates import Missing
+from copyscope.render.plots.curves import short_number
+from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
+from copyscope.render.plots.style import BLUE, FAINT, INK, VERMILLION, look
+from copyscope.study.cost_waterfall import Step, Waterfall
+from copyscope.study.facets import describe, varied
 
 TITLE = "Where the saved copy went: from one_copy to zero_copy"
 WHOLE, DEARER, SAVED = "#BBBBBB", VERMILLION, BLUE

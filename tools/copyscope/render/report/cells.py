@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from copyscope.points import Estimate, Missing
+from copyscope.compare.estimates import Estimate, Missing
 from copyscope.render.report.blocks import Table
-from copyscope.wording import number
+from copyscope.study.wording import number
 
 NOT_AVAILABLE = "n/a"
 Value = Estimate | Missing

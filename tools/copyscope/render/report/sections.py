@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from copyscope.crossover_verdict import sentence
+from copyscope.crossover.document import sentence
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 from copyscope.render.report.tables import (
@@ -17,7 +17,7 @@ from copyscope.render.report.tables import (
     saved_table,
     verdict_table,
 )
-from copyscope.study import Study, caption, duration, repeats
+from copyscope.study.study import Study, caption, duration, repeats
 
 MACHINE = (
     "hostname",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from copyscope.crossover import PAIRS, Crossover, size_text
-from copyscope.metrics import METRICS
-from copyscope.panels import describe, varied
-from copyscope.points import Missing
-from copyscope.questions import SHORT, Answer
+from copyscope.compare.estimates import Missing
+from copyscope.compare.metrics import METRICS
+from copyscope.crossover.crossover import PAIRS, Crossover, size_text
 from copyscope.render.report.blocks import Table
 from copyscope.render.report.cells import NOT_AVAILABLE, estimates_table, spell
-from copyscope.saved_copy import PARTS, REST, Waterfall
-from copyscope.sheet import Row
-from copyscope.study import Study
-from copyscope.taxonomy import ACCOUNTS
+from copyscope.study.cost_waterfall import PARTS, REST, Waterfall
+from copyscope.study.facets import describe, varied
+from copyscope.study.questions import SHORT, Answer
+from copyscope.study.study import Study
+from copyscope.study.table import Row
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 RESULTS = (
     "goodput_gbps",

@@ -1,0 +1,1 @@
+"""What can be compared between runs, and with which certainty. Pure."""

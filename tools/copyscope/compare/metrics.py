@@ -1,0 +1,210 @@
+"""What can be compared between runs: one row per metric, each a pure function of one record.
+
+A metric that a record does not have is None with a reason, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from copyscope.compare.settings import delivered_bytes
+from copyscope.record.segments import Record, Side, select, total, wall_ns, why_no_ledger
+
+# metric without its side, unit, label, perf's name, per so many bytes
+EVENTS = (
+    ("cycles_per_byte", "cycles/B", "cycles", "cycles", 1),
+    ("instructions_per_byte", "1/B", "instructions", "instructions", 1),
+    ("l1d_misses_per_kib", "1/KiB", "L1D misses", "L1-dcache-load-misses", 1024),
+    ("llc_misses_per_kib", "1/KiB", "LLC misses", "LLC-load-misses", 1024),
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One metric of one record: a value in the metric's unit, or None with its reason."""
+
+    value: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric; `more_is_better` None: neither end is good in itself."""
+
+    name: str
+    unit: str
+    label: str
+    function: Callable[[Record], Reading]
+    more_is_better: bool | None = False
+
+
+def read(record: Record, name: str) -> Reading:
+    """A metric of a record by its name. Raises KeyError for a name that is not in METRICS."""
+    return METRICS[name].function(record)
+
+
+def _known(value: float) -> Reading:
+    return Reading(value, None)
+
+
+def _unknown(reason: str) -> Reading:
+    return Reading(None, reason)
+
+
+def goodput(record: Record, arm: str) -> Reading:
+    """Payload delivered in the segments of an arm, Gb/s."""
+    value = record["throughput_gbps"][arm]
+    if value is None:
+        return _unknown(str(record["throughput_gbps"]["reasons"].get(arm, "not measured")))
+    return _known(float(value))
+
+
+def message_time(record: Record, connections: int) -> Reading:
+    """Wall time times `connections` over messages, in the segments without instruments."""
+    segments = select(record, "unprobed")
+    messages = total(segments, "sender", "messages")
+    if not segments:
+        return _unknown("no segment of the arm unprobed in this run")
+    if not messages:
+        return _unknown("no message was sent")
+    return _known(wall_ns(segments) * connections / messages / 1000)
+
+
+def time_per_message(record: Record) -> Reading:
+    """How long one connection took for one message: the wall time of all threads over the messages."""
+    return message_time(record, int(record["workload"]["threads"]))
+
+
+def inverse_throughput(record: Record) -> Reading:
+    """Wall time over messages: what some call latency. It falls with each thread that sends as well."""
+    return message_time(record, 1)
+
+
+def round_trip(record: Record, quantile: str) -> Reading:
+    """A quantile of request to response, us; only where one request waits for its response."""
+    found = record["traffic"]["sender"]["histograms"].get("round_trip_ns")
+    if record["workload"]["mode"] != "rr":
+        return _unknown("stream mode has no response to wait for: latency needs --mode rr")
+    if not found or found.get(quantile) is None:
+        return _unknown("no round trip was timed")
+    return _known(found[quantile] / 1000)
+
+
+def cpu_per_kib(record: Record, sides: tuple[str, ...]) -> Reading:
+    """CPU time of the sides in the ledger segments over the payload delivered in them, ns/KiB."""
+    spent = 0.0
+    for side in sides:
+        row = record["sides"][side]
+        if row["cpu_ns"] is None:
+            return _unknown(f"{side}: {row['reasons'].get('cpu_ns', 'CPU time not known')}")
+        spent += row["cpu_ns"]
+    delivered = delivered_bytes(record)
+    return _known(spent / (delivered / 1024)) if delivered else _unknown(_no_payload(record))
+
+
+def _no_payload(record: Record) -> str:
+    return why_no_ledger(record) or "no payload was delivered"
+
+
+def event_per_byte(record: Record, side: Side, event: str, per_bytes: int) -> Reading:
+    """A counter of a side over the payload delivered while it counted, per so many bytes."""
+    counter = record["counters"][side].get(event)
+    if counter is None:
+        return _unknown(f"{event}: not asked for in this run")
+    if counter["value"] is None:
+        return _unknown(f"{event}: {counter['reason']}")
+    delivered = delivered_bytes(record)
+    return _known(counter["value"] * per_bytes / delivered) if delivered else _unknown(_no_payload(record))
+
+
+def switches_per_message(record: Record, side: Side) -> Reading:
+    """Context switches of a side (getrusage(2)) per message sent, where no instrument was attached."""
+    segments = select(record, "unprobed") or select(record, "ledger")
+    messages = total(segments, "sender", "messages")
+    if not messages:
+        return _unknown("no message was sent" if segments else "no segment to count them in")
+    switches = sum(total(segments, side, f"{kind}voluntary_switches") for kind in ("", "in"))
+    return _known(switches / messages)
+
+
+def copied_share(record: Record) -> Reading:
+    """How much of the payload sent with MSG_ZEROCOPY was copied after all, 0..1: flagged or silently."""
+    zerocopy = record["zerocopy"]
+    if zerocopy is None:
+        return _unknown("this strategy sends without MSG_ZEROCOPY")
+    probed = [s["sender"]["zerocopy"] for s in select(record, "ledger")]
+    sent = sum(part["bytes_sent"] for part in probed if part)
+    if zerocopy["bytes_zero_copy"] is None or not sent:
+        return _unknown(_no_payload(record))
+    return _known(1 - zerocopy["bytes_zero_copy"] / sent)
+
+
+def steal(record: Record) -> Reading:
+    """CPU time that the hypervisor gave to others, per cent."""
+    value = record["machine"]["steal_percent"]
+    reasons = record["machine"].get("reasons", {})
+    return _unknown(reasons.get("steal_percent", "not known")) if value is None else _known(float(value))
+
+
+def overhead_effect(record: Record) -> Reading:
+    """The share of goodput lost to the ledger's instruments."""
+    arm = record["overhead"]["arms"]["ledger"]
+    return _unknown(str(arm["reason"])) if arm["effect"] is None else _known(float(arm["effect"]))
+
+
+def _rows() -> list[Metric]:
+    rows = [
+        Metric("goodput_gbps", "Gb/s", "goodput", partial(goodput, arm="unprobed"), True),
+        Metric(
+            "goodput_probed_gbps", "Gb/s", "goodput with instruments", partial(goodput, arm="probed"), True
+        ),
+        Metric("time_per_message_us", "us", "time per message and connection", time_per_message),
+        Metric("inverse_throughput_us", "us", "wall time over messages", inverse_throughput),
+        Metric("rtt_p50_us", "us", "median round trip", partial(round_trip, quantile="p50")),
+        Metric("rtt_p99_us", "us", "99th percentile of the round trip", partial(round_trip, quantile="p99")),
+        Metric(
+            "sender_cpu_ns_per_kib",
+            "ns/KiB",
+            "CPU time of the sender",
+            partial(cpu_per_kib, sides=("sender",)),
+        ),
+        Metric(
+            "receiver_cpu_ns_per_kib",
+            "ns/KiB",
+            "CPU time of the receiver",
+            partial(cpu_per_kib, sides=("receiver",)),
+        ),
+        Metric(
+            "system_cpu_ns_per_kib",
+            "ns/KiB",
+            "CPU time of both sides and of softirq beside them",
+            partial(cpu_per_kib, sides=("sender", "receiver", "other")),
+        ),
+    ]
+    sides: tuple[Side, Side] = ("sender", "receiver")
+    for side in sides:
+        of = f"of the {side}"
+        counted = partial(event_per_byte, side=side)
+        rows += [
+            Metric(f"{name}_{side}", unit, f"{what} {of}", partial(counted, event=event, per_bytes=per_bytes))
+            for name, unit, what, event, per_bytes in EVENTS
+        ]
+        rows.append(
+            Metric(
+                f"context_switches_per_message_{side}",
+                "1",
+                f"context switches {of} per message",
+                partial(switches_per_message, side=side),
+            )
+        )
+    return [
+        *rows,
+        Metric("copied_share", "0..1", "zero-copy payload that was copied after all", copied_share),
+        Metric("steal_percent", "%", "CPU time taken by the hypervisor", steal),
+        Metric("overhead_effect", "0..1", "goodput lost to the instruments", overhead_effect),
+    ]
+
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _rows()}

@@ -1,0 +1,1 @@
+"""The size at which one strategy overtakes another, and what that means for a watched program. Pure."""

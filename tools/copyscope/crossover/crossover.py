@@ -1,0 +1,307 @@
+"""At which message size one strategy overtakes another, how sure that is, and what makes the difference.
+
+Pure: records in, answers out. METHOD.md, "The crossover", says how to read them.
+
+The size comes from cost models fitted to the ledger rows (cost_model.py); resampling the repeats gives its
+interval. Beside it stands what was measured directly: between which two sizes the ratio of the strategies
+changed sides. Where the model puts the crossover elsewhere, it is not believed: the size then comes from the
+measured ratios, interpolated, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from copyscope.compare import estimates
+from copyscope.compare.estimates import LESS, MORE, Estimate, Missing, Point
+from copyscope.compare.settings import Scalar, factors
+from copyscope.crossover import sign_change
+from copyscope.crossover.cost_model import PARTS
+from copyscope.crossover.sign_change import Turn
+from copyscope.crossover.strategy_costs import Costs, StrategyCosts, Table, fit_costs
+from copyscope.record.segments import Record
+
+PAIRS = (
+    ("two_copy", "one_copy"),
+    ("one_copy", "zero_copy"),
+    ("two_copy", "zero_copy"),
+    ("per_field", "one_copy"),
+    ("one_copy", "sendfile"),
+)
+# what distinguishes the two strategies of a comparison and its axes; everything else must be equal
+AXES = frozenset(("impl", "size", "threads"))
+
+Verdict = Literal["crosses", "never", "always", "undetermined"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One size at which both strategies were measured: the ratio second / first of the quantity."""
+
+    size_bytes: int
+    ratio: Estimate | Missing
+    better: str | None  # which strategy is; None: no difference found
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """The answer for one pair, one number of threads, one quantity.
+
+    `size_bytes` is where the second of the pair overtakes the first (`above` names who is better above it);
+    None without one. `low` and `high` are its 95 % interval; None where an end lies outside of the measured
+    sizes. `method`: `model`, or `interpolated` where the model contradicts what was measured.
+    """
+
+    pair: tuple[str, str]
+    threads: int
+    quantity: str
+    size_bytes: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    evidence: str
+    above: str | None = None
+    method: str | None = None
+    level: float = 0.0
+    where: Mapping[str, Scalar] = field(default_factory=dict)
+    measured: tuple[Measured, ...] = ()
+    split: tuple[Mapping[str, float], ...] = ()
+
+
+Fitted = tuple[Mapping[str, Scalar], Table, Mapping[tuple[str, int], StrategyCosts]]
+
+
+def surroundings(found: Mapping[str, Scalar], record: Record) -> dict[str, Scalar]:
+    """The settings that two strategies must share. The number of messages in turn follows from the size where
+    nobody set it, so it is one of them only as a factor.
+    """
+    given = record["run"].get("factors") or {}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in AXES and (name != "working_set" or name in given)
+    }
+
+
+def arrange(records: Sequence[Record]) -> list[tuple[Mapping[str, Scalar], Table]]:
+    """(setting, its points by strategy, threads and size), of valid runs."""
+    found: dict[str, tuple[Mapping[str, Scalar], dict[tuple[str, int, int], Point]]] = {}
+    for point in estimates.group(records):
+        other = surroundings(factors(point.records[0]), point.records[0])
+        work = point.records[0]["workload"]
+        key = (str(work["impl"]), int(work["threads"]), int(work["size_bytes"]))
+        found.setdefault(repr(sorted(other.items())), (other, {}))[1][key] = point
+    return list(found.values())
+
+
+def crossovers(records: Sequence[Record]) -> list[Crossover]:
+    """Every pair, number of threads and quantity of which both strategies were measured at some size."""
+    return crossovers_of(fitted(records))
+
+
+def crossovers_in(records: Sequence[Record], quantity: str) -> list[Crossover]:
+    """Those of one quantity: the others are not fitted."""
+    fits = [(where, table, fit_costs(table, (quantity,))) for where, table in arrange(records)]
+    return crossovers_of(fits, (quantity,))
+
+
+def fitted(records: Sequence[Record]) -> list[Fitted]:
+    """(setting, its points, the models of each strategy and number of threads): what takes the time."""
+    return [(where, table, fit_costs(table)) for where, table in arrange(records)]
+
+
+def crossovers_of(fits: Sequence[Fitted], quantities: Iterable[str] = tuple(PARTS)) -> list[Crossover]:
+    """The same, of models that are already there."""
+    answers = []
+    for where, table, models in fits:
+        for threads in sorted({threads for _, threads, _ in table}):
+            for pair in PAIRS:
+                first, second = (models.get((impl, threads)) for impl in pair)
+                if first is None or second is None:
+                    continue
+                answers += [_answer(first, second, table, quantity, where) for quantity in quantities]
+    return answers
+
+
+def costs(records: Sequence[Record]) -> list[Costs]:
+    """The fitted cost models with their residuals, one per strategy, number of threads and quantity."""
+    return costs_of(fitted(records))
+
+
+def costs_of(fits: Sequence[Fitted]) -> list[Costs]:
+    """The same, of models that are already there."""
+    return [found for where, _, models in fits for model in models.values() for found in model.costs(where)]
+
+
+def _answer(
+    first: StrategyCosts,
+    second: StrategyCosts,
+    table: Table,
+    quantity: str,
+    where: Mapping[str, Scalar],
+) -> Crossover:
+    pair, threads = (first.impl, second.impl), first.threads
+    sizes = sorted(set(first.sizes(quantity)) & set(second.sizes(quantity)))
+    measured = tuple(
+        _measured(table[first.impl, threads, size], table[second.impl, threads, size], size, quantity)
+        for size in sizes
+    )
+    split: tuple[Mapping[str, float], ...] = ()
+    if quantity != "goodput_gbps":
+        split = tuple(_split(first, second, quantity, size) for size in sizes)
+
+    def made(
+        verdict: Verdict, evidence: str, turn: Turn = sign_change.NOWHERE, method: str | None = None
+    ) -> Crossover:
+        return Crossover(
+            pair,
+            threads,
+            quantity,
+            turn.size,
+            turn.low,
+            turn.high,
+            verdict,
+            evidence,
+            above=None if turn.rising is None else pair[1] if turn.rising else pair[0],
+            method=method,
+            level=turn.level,
+            where=where,
+            measured=measured,
+            split=split,
+        )
+
+    if len(sizes) < 2:
+        have = f"only at {size_text(sizes[0])}" if sizes else "at no size"
+        return made("undetermined", f"undetermined: both were measured {have}: at least two sizes are needed")
+    turn, method = sign_change.find(*_model_draws(first, second, quantity, sizes)), "model"
+    fits = residual_text(first, second, quantity)
+    contradiction = _contradiction(turn, measured, pair)
+    if contradiction is not None:
+        turn, method = sign_change.find(*_direct_draws(first, second, quantity, sizes)), "interpolated"
+        again = _contradiction(turn, measured, pair)
+        if again is not None:
+            return made("undetermined", f"undetermined: no single size fits: {again}; {fits}")
+    verdict, remark = _judge(turn, measured, pair, sizes)
+    if contradiction is not None:
+        remark += f"; the cost model does not fit ({contradiction}): from the measured ratios instead"
+    return made(verdict, f"{remark}; {fits}", turn, method)
+
+
+def _measured(first: Point, second: Point, size: int, quantity: str) -> Measured:
+    ratio = estimates.ratio(second, first, quantity)
+    if isinstance(ratio, Missing):
+        return Measured(size, ratio, None)
+    names = (first.records[0]["workload"]["impl"], second.records[0]["workload"]["impl"])
+    verdict = ratio.against(1.0)
+    if verdict not in (MORE, LESS):
+        return Measured(size, ratio, None)
+    second_wins = (verdict == MORE) == (quantity == "goodput_gbps")
+    return Measured(size, ratio, names[1] if second_wins else names[0])
+
+
+def _contradiction(turn: Turn, measured: Sequence[Measured], pair: tuple[str, str]) -> str | None:
+    """A size at which the strategies were measured to be the other way round than the turn says."""
+    for at in measured:
+        if at.better is None:
+            continue
+        expected = turn.second_better(at.size_bytes)
+        # at the border itself both answers are right
+        if expected is None or (turn.low or 0) <= at.size_bytes <= (turn.high or math.inf):
+            continue
+        if expected != (at.better == pair[1]):
+            assert isinstance(at.ratio, Estimate)
+            return f"{at.better} was measured to be better at {size_text(at.size_bytes)}"
+    return None
+
+
+def _judge(
+    turn: Turn, measured: Sequence[Measured], pair: tuple[str, str], sizes: Sequence[int]
+) -> tuple[Verdict, str]:
+    first, second = pair
+    span = f"from {size_text(sizes[0])} to {size_text(sizes[-1])}"
+    if turn.level == 0:
+        at = "" if turn.size is None else f": about {size_text(turn.size)}"
+        return "undetermined", f"undetermined: one repeat has no interval{at}: run more repeats"
+    if turn.kind == "never":
+        return "never", f"{second} never overtakes {first} {span}"
+    if turn.kind == "always":
+        return "always", f"{second} is better than {first} at every size {span}"
+    if turn.kind == "crosses":
+        who = second if turn.rising else first
+        interval = f"95 % interval {size_text(turn.low)} to {size_text(turn.high)}"
+        return "crosses", f"{who} is better above {size_text(turn.size)} ({interval})"
+    if not any(at.better for at in measured):
+        return "undetermined", f"undetermined: no difference found between {first} and {second} {span}"
+    return "undetermined", f"undetermined: {_wins(measured)}{_ends(turn)}"
+
+
+def _wins(measured: Sequence[Measured]) -> str:
+    """Which strategy was measured to be better where."""
+    texts = []
+    for name in dict.fromkeys(at.better for at in measured):
+        sizes = ", ".join(size_text(at.size_bytes) for at in measured if at.better == name)
+        texts.append(f"{name} is better at {sizes}" if name else f"no difference found at {sizes}")
+    return "; ".join(texts)
+
+
+def _ends(turn: Turn) -> str:
+    """What is known of a turn that may lie outside of the measured sizes."""
+    ends = [f"above {size_text(turn.low)}"] if turn.low is not None else []
+    ends += [f"below {size_text(turn.high)}"] if turn.high is not None else []
+    return f"; if they cross, then {' and '.join(ends)}" if ends else ""
+
+
+def residual_text(first: StrategyCosts, second: StrategyCosts, quantity: str) -> str:
+    """How well the two models describe what they were fitted to."""
+    worst = [max(abs(value) for value in model.residuals(quantity).values()) for model in (first, second)]
+    return f"largest residual of the models {worst[0]:.0%} ({first.impl}), {worst[1]:.0%} ({second.impl})"
+
+
+def _model_draws(
+    first: StrategyCosts, second: StrategyCosts, quantity: str, sizes: Sequence[int]
+) -> tuple[list[int], list[Callable[[float], float]], bool]:
+    pairs = zip(first.curves(quantity), second.curves(quantity), strict=True)
+    return list(sizes), [_log_ratio(a, b) for a, b in pairs], first.repeated and second.repeated
+
+
+def _log_ratio(a: Callable[[float], float], b: Callable[[float], float]) -> Callable[[float], float]:
+    def at(size: float) -> float:
+        ours, theirs = b(size), a(size)
+        if ours <= 0 or theirs <= 0:
+            return math.copysign(math.inf, ours - theirs) if ours != theirs else 0.0
+        return math.log(ours / theirs)
+
+    return at
+
+
+def _direct_draws(
+    first: StrategyCosts, second: StrategyCosts, quantity: str, sizes: Sequence[int]
+) -> tuple[list[int], list[Callable[[float], float]], bool]:
+    ours, theirs = first.measured_and_drawn(quantity), second.measured_and_drawn(quantity)
+    curves = []
+    for a, b in zip(ours, theirs, strict=True):
+        ratio = _log_ratio(a.__getitem__, b.__getitem__)
+        curves.append(sign_change.interpolate(sizes, [ratio(size) for size in sizes]))
+    return list(sizes), curves, first.repeated and second.repeated
+
+
+def _split(first: StrategyCosts, second: StrategyCosts, quantity: str, size: int) -> dict[str, float]:
+    """ns per KiB that the second strategy costs more (less: negative), by group of rows, as measured."""
+    ours, theirs = (model.groups(quantity, size) for model in (second, first))
+    kib = size / 1024
+    found: dict[str, float] = {group: round((ours[group] - theirs[group]) / kib, 3) for group in ours}
+    return {"size_bytes": size, **found, "sum": round(sum(found.values()), 3)}
+
+
+def size_text(size_bytes: float | None) -> str:
+    """A size as people say it: 14.2 KiB, 64 KiB, 1 MiB; `outside` for an end that was not reached."""
+    if size_bytes is None:
+        return "outside"
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= scale * 0.9995:
+            value = size_bytes / scale
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{size_bytes:.0f} B"

@@ -1,0 +1,171 @@
+"""The measured crossover that is nearest to a watched program, and what it says of that program. Pure.
+
+A row is one of crossover.json with `file`, where it stands, and `path`, over which it was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from copyscope.crossover.crossover import size_text
+from copyscope.record.segments import Record, select, total
+
+Row = dict[str, Any]
+Strategy = Literal["zero_copy", "sendfile"]
+
+# Paths that never leave the machine, by the driver of the device: the name that crossover.json gives them.
+LOCAL_PATHS = {"loopback": "loopback", "veth": "veth"}
+SENDER_CPU = "sender_cpu_ns_per_kib"
+QUANTITIES = {
+    SENDER_CPU: "the sender's CPU time",
+    "system_cpu_ns_per_kib": "the CPU time of both sides",
+    "receiver_cpu_ns_per_kib": "the receiver's CPU time",
+    "goodput_gbps": "the goodput",
+}
+SAME_KIND, OTHER_KIND = 1, 2
+# What it comes to, for a program that does not do it yet and for one that does.
+PAYS = {False: "it would help on that path", True: "it helps on that path"}
+LOSES = {False: "it would cost more than it saves", True: "it costs more than it saves"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether `strategy` pays for sends of this size; `used`: most of the program's bytes already go so."""
+
+    strategy: Strategy
+    size_bytes: int
+    used: bool
+
+    @property
+    def name(self) -> str:
+        return self.strategy.replace("_", "-")
+
+
+def nearest(rows: Sequence[Row], record: Record, strategy: Strategy) -> Row | None:
+    """The crossover of a strategy against a copying send that is nearest to this program.
+
+    The path counts first, then the sender's CPU time, then the pair; of equal ones the newest file (they come
+    in that order), and of one file the nearest number of threads.
+    """
+    threads = max((s["target"]["threads"] for s in record["run"]["segments"]), default=1)
+    files = list(dict.fromkeys(row["file"] for row in rows))
+    quantities = list(QUANTITIES)
+    return min(
+        (row for row in rows if row["pair"][1] == strategy),
+        key=lambda row: (
+            distance(row, record),
+            quantities.index(row["quantity"]) if row["quantity"] in quantities else len(quantities),
+            "one_copy" not in row["pair"],
+            files.index(row["file"]),
+            abs(int(row["threads"]) - threads),
+        ),
+        default=None,
+    )
+
+
+def distance(row: Row, record: Record) -> int:
+    """How far the path that was measured is from the program's: 0 the same, 1 alike, 2 of another kind."""
+    topology = record["topology"]
+    drivers = {LOCAL_PATHS.get(str(device["driver"])) for device in topology["devices"]}
+    if topology["local_delivery"] and row["path"] in drivers:
+        return 0
+    return SAME_KIND if bool(topology["local_delivery"]) == _is_local(row) else OTHER_KIND
+
+
+def _is_local(row: Row) -> bool:
+    return any(str(row["path"]).startswith(name) for name in LOCAL_PATHS.values())
+
+
+def answer(row: Row, asked: Question, record: Record) -> str:
+    """Whether it pays by this crossover, and what it saves or costs this program."""
+    if distance(row, record) == OTHER_KIND:
+        return (
+            f"{_cannot_tell(asked)}, because it was measured on this host over {row['path']} only "
+            f"({row['file']}), and this program sends over {record['topology']['kind']}: run "
+            "tools/crossover.py with an experiment over that path."
+        )
+    return " ".join([_verdict(row, asked), *_price(row, asked, record)])
+
+
+def _cannot_tell(asked: Question) -> str:
+    return f"Cannot tell whether {asked.name} {'pays' if asked.used else 'would pay'}"
+
+
+def _verdict(row: Row, asked: Question) -> str:
+    name = asked.name.capitalize()
+    threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
+    where = (
+        f"against {row['pair'][0]}, {QUANTITIES.get(row['quantity'], row['quantity'])}, {threads}, "
+        f"measured on this host over {row['path']}: {row['file']}"
+    )
+    pays, loses = PAYS[asked.used], LOSES[asked.used]
+    if row["verdict"] == "undetermined":
+        reason = str(row["evidence"]).split("; largest residual")[0].removeprefix("undetermined: ")
+        return f"{_cannot_tell(asked)}: {reason} ({where})."
+    if row["verdict"] == "always":
+        return f"{name} paid at every size ({where}): {pays}."
+    if row["verdict"] == "never":
+        return f"{name} never paid at any size ({where}): {loses}."
+    low = row["low_bytes"] if row["low_bytes"] is not None else 0
+    high = row["high_bytes"] if row["high_bytes"] is not None else math.inf
+    ends = [size_text(end) if 0 < end < math.inf else "beyond what was measured" for end in (low, high)]
+    rising = row["above"] == row["pair"][1]
+    size = size_text(row["size_bytes"])
+    text = f"{name} pays {f'from {size} on' if rising else f'below {size}'} ({' to '.join(ends)}; {where})"
+    if low < 2 * asked.size_bytes and asked.size_bytes < high:
+        return f"{text}, which is about where its calls are: no difference to expect."
+    larger = asked.size_bytes >= high
+    text += f", and its calls are {'larger' if larger else 'smaller'}"
+    return f"{text}: {pays if larger == rising else loses}."
+
+
+def ratio_near(row: Row, size_bytes: int) -> dict[str, Any] | None:
+    """What was measured at the size that is nearest; None where no size has a ratio."""
+    known = [at for at in row["measured"] if at["ratio"] is not None]
+    return min(known, key=lambda at: abs(math.log(at["size_bytes"] / max(1, size_bytes))), default=None)
+
+
+def _price(row: Row, asked: Question, record: Record) -> list[str]:
+    """The ratio at the nearest size, and what follows of it for this program's CPU time, with interval."""
+    at = ratio_near(row, asked.size_bytes)
+    if at is None:
+        return []
+    quantity = QUANTITIES.get(row["quantity"], row["quantity"])
+    text = f"At {size_text(at['size_bytes'])} {asked.name} took {at['ratio']:.2f} times"
+    if at["low"] is None or at["high"] is None:
+        return [f"{text} {quantity} of {row['pair'][0]} (one repeat: no interval)."]
+    text += f" ({at['low']:.2f} to {at['high']:.2f}) {quantity} of {row['pair'][0]}"
+    if row["quantity"] != SENDER_CPU:
+        return [f"{text}."]
+    ratios = [at[key] for key in ("low", "ratio", "high")]
+    changes = sorted(1 / ratio - 1 if asked.used else ratio - 1 for ratio in ratios)
+    share = sending_share(record)
+    whose = "the CPU time that its sends take"
+    if share is not None:
+        changes = [change * share for change in changes]
+        whose = f"its CPU time (its send calls take {share * 100:.0f} % of it)"
+    low, change, high = (round(abs(value) * 100) for value in changes)
+    who = "to turn it off" if asked.used else "it"
+    if changes[2] < 0:
+        effect = f"{who} would save {change} % ({high} to {low} %) of {whose}"
+    elif changes[0] > 0:
+        effect = f"{who} would cost {change} % ({low} to {high} %) more of {whose}"
+    else:
+        effect = f"no difference found, between {low} % saved and {high} % more of {whose}"
+    return [f"{text}: {effect}."]
+
+
+def sending_share(record: Record) -> float | None:
+    """The part of the program's CPU time in its send calls, softirq work inside of them included; None when
+    no call was timed. The clock of a process is read beside a segment, not at its ends: at most all of it.
+    """
+    spent_ns = total(select(record, "calls"), "target", "process_cpu_ns")
+    sends = {row["syscall"] for row in record["portrait"]["send"]["by_call"]}
+    rows = [row for row in record["calls"] if row["syscall"] in sends and row["on_cpu_ns"] is not None]
+    if not spent_ns or not rows:
+        return None
+    sending_ns = sum(int(row["on_cpu_ns"] + (row["softirq_ns"] or 0)) for row in rows)
+    return min(1.0, sending_ns / spent_ns)

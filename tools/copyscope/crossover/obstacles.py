@@ -1,0 +1,102 @@
+"""What on its path, or in a program itself, would take the gain of zero-copy or sendfile away. Pure."""
+
+from __future__ import annotations
+
+from copyscope.crossover.crossover import size_text
+from copyscope.ledger.zerocopy_cause import device_without_gather, is_tap
+from copyscope.record.program.volume import added, volume
+from copyscope.record.segments import Record
+
+# The part of the bytes from which on something is said of the program.
+MOSTLY = 0.5
+PAGE_SHIFT = 12
+# "MSG_ZEROCOPY is generally only effective at writes over around 10 KB" (networking/msg_zerocopy.rst)
+SMALL_BYTES = 10_240
+# References to memory that one packet holds: MAX_SKB_FRAGS, include/linux/skbuff.h
+PACKET_REFERENCES = 17
+OTHER_PROTOCOLS = (
+    (("udp",), "UDP, of which copyscope has no crossover"),
+    (("mptcp",), "MPTCP, where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)"),
+    (("unix_stream", "unix_dgram"), "UNIX sockets, where the kernel refuses SO_ZEROCOPY"),
+)
+
+
+def of_zerocopy(record: Record) -> list[str]:
+    """What on the path makes a zero-copy send a copy."""
+    found = []
+    topology = record["topology"]
+    local = record["portrait"]["local_share"]
+    if local is not None and local > MOSTLY:
+        found.append(
+            f"its peers are on this machine ({topology['kind']}): a zero-copy send is copied there after all "
+            "(sendfile is not)"
+        )
+    for tap in (s for s in topology["packet_sockets"] if is_tap(s, record)):
+        owner = f"{tap['comm']}[{tap['pid']}]" if tap["pid"] is not None else "somebody"
+        found.append(f"{owner} holds an ETH_P_ALL socket on {tap['device']}: every packet is copied for it")
+    return found + of_pages(record)
+
+
+def of_pages(record: Record) -> list[str]:
+    """What makes pages that go by reference a copy, those of files as well."""
+    found = []
+    device = device_without_gather(record)
+    if device is not None:
+        found.append(f"{device} has no scatter-gather: the kernel copies at the call")
+    xdp = record["topology"]["xdp"]
+    return found + ([f"XDP ({xdp}) on its device"] if xdp else [])
+
+
+def in_the_program(record: Record, typical_bytes: int) -> list[str]:
+    """What in the way it sends now would have to change for zero-copy."""
+    found = []
+    if typical_bytes < SMALL_BYTES:
+        found.append(
+            f"its writes are small: half of its bytes go out in calls of {size_text(2 * typical_bytes)} or "
+            "less, and the kernel's documentation has zero-copy pay above 10 KB"
+        )
+    found += _in_its_buffers(record)
+    memlock_bytes = record["machine"]["limits"]["memlock_bytes"]
+    pages = (typical_bytes >> PAGE_SHIFT) + 2
+    if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
+        found.append(
+            f"its memlock limit of {memlock_bytes >> 10} KiB holds "
+            f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
+        )
+    for protocols, what in OTHER_PROTOCOLS:
+        sent = added([row for row in volume(record, "send") if row["protocol"] in protocols], "bytes")
+        if sent > MOSTLY * record["tx_bytes"]:
+            found.append(f"most of it is {what}")
+    return found
+
+
+def _in_its_buffers(record: Record) -> list[str]:
+    """Each kind of call counts by the bytes that it sends: headers are many, and nobody would pin them."""
+    shapes = {(row["protocol"], row["syscall"]): row for row in record["shapes"] or [] if row["messages"] > 0}
+    whole = record["portrait"]["send"]["bytes"]
+    repeated = small = 0.0
+    like = (0.0, 0.0, 0.0)
+    for call in record["portrait"]["send"]["by_call"]:
+        shape = shapes.get((call["protocol"], call["syscall"]))
+        if shape is None:
+            continue
+        share = call["bytes"] / whole
+        repeated += share * shape["repeated"] / shape["messages"]
+        buffers = shape["buffers"] / shape["messages"]
+        one_bytes = call["bytes"] / call["calls"] / max(1.0, buffers)
+        if buffers >= 2 and one_bytes < 1 << PAGE_SHIFT:
+            small += share
+            like = max(like, (share, buffers, one_bytes))
+    found = []
+    if repeated > MOSTLY:
+        found.append(
+            f"{repeated * 100:.0f} % of its bytes are in messages that begin at the address of the message "
+            "before: it would have to wait for each completion before it fills that buffer again, or take "
+            "turns with several"
+        )
+    if small > MOSTLY:
+        found.append(
+            f"its messages are {like[1]:.0f} buffers of {size_text(like[2])}: zero-copy holds each by a "
+            f"reference, and a packet has {PACKET_REFERENCES}, so packets would be small"
+        )
+    return found

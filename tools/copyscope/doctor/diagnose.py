@@ -1,0 +1,197 @@
+"""What works on this machine: every instrument is tried, every fact comes with what to do about it.
+
+Returns data only; render/doctor.py shows it. Nothing is changed on the machine.
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from copyscope import paths
+from copyscope.doctor import kernel, network
+from copyscope.doctor.findings import Diagnosis, Finding
+from copyscope.machine.fingerprint import cpu_times, describe, steal_percent
+from copyscope.plan.tier import choose_tier
+from copyscope.run.counters import Counter
+from copyscope.run.perf_stat import PerfStat
+from copyscope.topology import LinkSettings, TopologyError, open_topology
+
+# Trying every function hook takes seconds on an old kernel under emulation.
+PROBE_TIMEOUT_S = 60.0
+COUNTED_S = 0.02
+# What a profile does without the hooks of an instrument.
+WITHOUT = {
+    "bytes": "none: time is sampled, bytes are those that the programs count",
+    "calls": "none: time is sampled, no system call is timed",
+}
+
+
+def diagnose() -> Diagnosis:
+    """Try everything; takes about half a second. As root it finds out more, and says so otherwise."""
+    before = cpu_times()
+    machine = describe()
+    root = os.geteuid() == 0
+    findings: list[Finding] = [
+        *check_user(root),
+        *kernel.check_tools(machine["tools"]),
+        *check_programs(),
+        *check_topologies(root),
+        *check_collector(root),
+        *check_counters(count_own_work() if root else None),
+        *kernel.check_kernel(machine),
+        *network.check_zero_copy(machine),
+        *network.check_disturbances(machine),
+        *kernel.check_disturbances(machine, steal_percent(before, cpu_times())),
+    ]
+    return Diagnosis(tuple(findings))
+
+
+def check_user(root: bool) -> Iterable[Finding]:
+    if root:
+        yield Finding("programs", "user", "ok", "root", essential=True)
+    else:
+        advice = "run it with sudo (the traffic itself runs as you)"
+        yield Finding("programs", "user", "missing", "not root", advice, essential=True)
+
+
+def check_programs() -> Iterable[Finding]:
+    """What `make` builds."""
+    for path, essential in ((paths.TRAFFIC, True), (paths.COLLECTOR, True), (paths.XDP_OBJECT, False)):
+        name = str(path.relative_to(paths.ROOT))
+        if path.is_file():
+            yield Finding("programs", name, "ok", "built", essential=essential)
+        else:
+            yield Finding("programs", name, "missing", "not built", "run `make`", essential)
+
+
+def check_topologies(root: bool) -> Iterable[Finding]:
+    """Make each kind for a moment: the only honest test of namespaces, veth, XDP and dropped privileges."""
+    if not root:
+        return
+    for kind, needed in (("veth", True), ("loopback", False), ("veth-xdp", False)):
+        began = time.monotonic()
+        try:
+            with open_topology(kind, LinkSettings(), paths.XDP_OBJECT):
+                took_ms = (time.monotonic() - began) * 1000
+            yield Finding("topologies", kind, "ok", f"made in {took_ms:.0f} ms", essential=needed)
+        except TopologyError as error:
+            fact, _, advice = str(error).removeprefix("topology: ").rpartition(": ")
+            yield Finding("topologies", kind, "missing", fact, advice, needed)
+
+
+def check_collector(root: bool) -> Iterable[Finding]:
+    """Ask the collector which hooks and sampler events it can attach."""
+    if not root or not paths.COLLECTOR.is_file():
+        return
+    try:
+        probe = subprocess.run(
+            [paths.COLLECTOR, "--probe", "--functions"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding(
+            "hooks", "collector", "missing", f"--probe: {error}", "run `make` again", essential=True
+        )
+        return
+    yield from read_probe(probe.stdout, probe.stderr)
+
+
+def read_probe(stdout: str, stderr: str = "") -> list[Finding]:
+    """The rows in `collector --probe`'s JSON: {"hooks": [...], "sampler": {"events": [...]}}."""
+    try:
+        probe = json.loads(stdout)
+        hooks = probe["hooks"]
+        tracepoints = [hook for hook in hooks if hook.get("instrument") != "functions"]
+        return [
+            *_hook_findings(tracepoints),
+            *_function_findings(hooks, any_tried=len(tracepoints) < len(hooks)),
+            *_sampler_findings(probe["sampler"]["events"]),
+        ]
+    except (ValueError, KeyError, TypeError):
+        said = " ".join((stderr or stdout).split())[:200] or "printed nothing"
+        return [Finding("hooks", "collector", "missing", said, "run `make` again", essential=True)]
+
+
+def _hook_findings(hooks: list[dict[str, Any]]) -> Iterable[Finding]:
+    for hook in hooks:
+        name, needed = f"{hook['id']} ({hook['symbol']})", bool(hook.get("required"))
+        if hook["state"] in ("attached", "unused"):
+            fact = (
+                f"attaches by {hook['how']}"
+                if hook["state"] == "attached"
+                else f"not needed: {hook['reason']}"
+            )
+            yield Finding("hooks", name, "ok", fact)
+        else:
+            advice = WITHOUT.get(hook["instrument"], "none") if needed else "none: its numbers will be n/a"
+            fact = f"{hook['state']}: {hook.get('reason') or 'no reason given'}"
+            yield Finding("hooks", name, "limited", fact, advice)
+
+
+def _function_findings(hooks: list[dict[str, Any]], *, any_tried: bool) -> Iterable[Finding]:
+    """One row for all of them: the exact tier, or why there is only the sampled one."""
+    if not any_tried:
+        return
+    tier = choose_tier(True, hooks)
+    if tier.exact:
+        yield Finding("hooks", "functions", "ok", tier.reason)
+    else:
+        yield Finding("hooks", "functions", "limited", tier.reason, "none: time is sampled, bytes are exact")
+
+
+def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:
+    usable = [event["name"] for event in events if event["status"] == "sampled"]
+    for event in events:
+        if event["name"] in usable:
+            yield Finding("sampler", event["name"], "ok", f"can be sampled, in {event['unit']}")
+        else:
+            why = str(event.get("reason") or event["status"])
+            yield Finding("sampler", event["name"], "limited", why, _pmu_advice(usable))
+    if not usable:
+        yield Finding(
+            "sampler", "samples", "missing", "no event can be sampled", "run as root", essential=True
+        )
+
+
+def _pmu_advice(usable: list[str]) -> str:
+    return f"none needed: {usable[0]} is used" if usable else "use a machine with a PMU"
+
+
+def count_own_work() -> dict[str, Counter]:
+    """perf stat on this process, for a moment of work."""
+    with PerfStat(os.getpid()) as counting:
+        counting.start()
+        counting.wait_ready()
+        counting.enable()
+        until = time.monotonic() + COUNTED_S
+        while time.monotonic() < until:
+            sum(range(1000))
+        counting.disable()
+        return counting.finish()
+
+
+def check_counters(counters: dict[str, Counter] | None) -> Iterable[Finding]:
+    """One row per counter; None when nothing was counted because we are not root."""
+    if counters is None:
+        return
+    for event, counter in counters.items():
+        if counter.status == "measured":
+            pmus = ", ".join(part.pmu for part in counter.parts or ())
+            fact = f"counts, on {pmus}" if pmus else "counts"
+            yield Finding("counters", event, "ok", fact)
+        elif counter.status == "scaled":
+            share = counter.running or 0.0
+            advice = "stop other users of perf, or set kernel.nmi_watchdog=0"
+            yield Finding("counters", event, "limited", f"multiplexed: {share:.0%} of the time", advice)
+        else:
+            advice = "use a machine with a PMU, or enable it for this VM; profiles work without"
+            if counter.reason is not None and counter.reason.startswith(("perf:", "setpriv:")):
+                advice = "see the reason; profiles work without"
+            yield Finding("counters", event, "limited", counter.reason or "unknown", advice)

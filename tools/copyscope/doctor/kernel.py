@@ -1,0 +1,225 @@
+"""Doctor's rows about the kernel, the tools, and what disturbs measurements on this machine."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from copyscope.doctor.findings import Finding
+from copyscope.machine.files import ROOT, read_integer, read_text
+
+# Tool -> what it is for, the package that has it (Debian's name; tools/deps.sh knows the others), essential.
+TOOLS = {
+    "ip": ("links and addresses", "iproute2", True),
+    "ethtool": ("offloads", "ethtool", True),
+    "nsenter": ("entering namespaces", "util-linux", True),
+    "unshare": ("making namespaces", "util-linux", True),
+    "setpriv": ("running the traffic without privileges", "util-linux", True),
+    "perf": ("counters", "linux-perf (Ubuntu: linux-tools-$(uname -r))", False),
+    "clang": ("building the BPF programs", "clang", False),
+    "bpftool": ("building the BPF programs", "bpftool (Ubuntu: linux-tools-common)", False),
+}
+# include/uapi/linux/capability.h: bit, what copyscope needs it for, which other capability contains it.
+CAPABILITIES = {
+    "CAP_BPF": (39, "loading BPF programs"),
+    "CAP_PERFMON": (38, "tracing and counters"),
+    "CAP_NET_ADMIN": (12, "making links"),
+    "CAP_SYS_ADMIN": (21, "making namespaces"),
+    "CAP_SYS_RESOURCE": (24, "raising limits"),
+}
+OPTIONAL_CAPABILITIES = {
+    "CAP_SYS_RESOURCE": "none on Linux 5.11 and newer; before, BPF maps need a larger `ulimit -l`",
+}
+LOW_STEAL_PERCENT = 1.0
+BUSY_LOAD_PER_CPU = 0.25
+
+
+def check_tools(versions: Mapping[str, str | None], search_path: str | None = None) -> Iterable[Finding]:
+    folders = (os.environ.get("PATH", "") if search_path is None else search_path).split(os.pathsep)
+    for tool, (purpose, package, essential) in TOOLS.items():
+        if not any(os.access(Path(folder) / tool, os.X_OK) for folder in folders if folder):
+            advice = f"install {package}, or run tools/deps.sh run"
+            status: Any = "missing" if essential else "limited"
+            yield Finding("tools", tool, status, f"not installed ({purpose})", advice, essential)
+        elif tool in versions and versions[tool] is None:
+            advice = f"install {package}"
+            yield Finding("tools", tool, "limited", f"does not run ({purpose})", advice, essential)
+        else:
+            yield Finding("tools", tool, "ok", versions.get(tool) or "installed", essential=essential)
+
+
+def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Finding]:
+    """What the kernel offers and permits: type information, symbols, JIT, lockdown, capabilities, PMU."""
+    yield _btf(root)
+    yield _symbols(machine, root)
+    yield _jit(machine)
+    yield _lockdown(machine)
+    yield from _capabilities(root)
+    yield _paranoia(machine)
+    if machine["pmu"]:
+        yield Finding("kernel", "PMU", "ok", ", ".join(machine["pmu"]))
+    else:
+        advice = "none needed; for cycles and misses use bare metal, or a VM with a virtual PMU"
+        yield Finding("kernel", "PMU", "limited", "none: no cycles, no cache misses", advice)
+
+
+def _btf(root: Path) -> Finding:
+    if (root / "sys/kernel/btf/vmlinux").exists():
+        return Finding("kernel", "BTF", "ok", "/sys/kernel/btf/vmlinux")
+    fact = "/sys/kernel/btf/vmlinux: missing: nothing can be hooked, no other program watched; samples work"
+    return Finding("kernel", "BTF", "limited", fact, "use a kernel with CONFIG_DEBUG_INFO_BTF=y")
+
+
+def _symbols(machine: Mapping[str, Any], root: Path) -> Finding:
+    try:
+        with (root / "proc/kallsyms").open(encoding="utf-8", errors="replace") as lines:
+            # Up to 6.14 x86-64 begins with its per-CPU variables, whose addresses really are 0 and up.
+            shown = any(line.partition(" ")[0].strip("0") for line in lines)
+    except OSError as error:
+        fact = error.strerror or "cannot be read"
+        return Finding(
+            "kernel", "symbols", "missing", f"/proc/kallsyms: {fact}", "run as root", essential=True
+        )
+    if shown:
+        return Finding("kernel", "symbols", "ok", "/proc/kallsyms shows addresses", essential=True)
+    fact = f"/proc/kallsyms hides addresses (kptr_restrict {machine['kptr_restrict']})"
+    return Finding(
+        "kernel", "symbols", "missing", fact, "run as root, or sysctl kernel.kptr_restrict=1", True
+    )
+
+
+def _jit(machine: Mapping[str, Any]) -> Finding:
+    enabled = machine["sysctls"].get("net.core.bpf_jit_enable")
+    if enabled in ("1", "2"):
+        return Finding("kernel", "BPF JIT", "ok", "on")
+    return Finding(
+        "kernel", "BPF JIT", "limited", f"bpf_jit_enable is {enabled}", "sysctl net.core.bpf_jit_enable=1"
+    )
+
+
+def _lockdown(machine: Mapping[str, Any]) -> Finding:
+    mode = machine["lockdown"]
+    if mode is None:
+        return Finding("kernel", "lockdown", "ok", "not known to be on; each hook is tried")
+    if mode == "confidentiality":
+        fact = "confidentiality: kprobes, tracefs and BPF programs that read kernel memory are refused"
+        advice = "boot without lockdown=confidentiality (secure boot policy)"
+        return Finding("kernel", "lockdown", "limited", fact, advice)
+    return Finding("kernel", "lockdown", "ok", str(mode))
+
+
+def _capabilities(root: Path) -> Iterable[Finding]:
+    status = read_text(root, "proc/self/status") or ""
+    effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
+    held = int(effective, 16)
+    sys_admin = bool(held >> CAPABILITIES["CAP_SYS_ADMIN"][0] & 1)
+    for name, (bit, purpose) in CAPABILITIES.items():
+        if held >> bit & 1:
+            yield Finding("kernel", name, "ok", purpose)
+        elif name in ("CAP_BPF", "CAP_PERFMON") and sys_admin:
+            yield Finding("kernel", name, "ok", f"{purpose}: through CAP_SYS_ADMIN")
+        elif name in OPTIONAL_CAPABILITIES:
+            yield Finding("kernel", name, "limited", f"not held ({purpose})", OPTIONAL_CAPABILITIES[name])
+        else:
+            advice = "run as root, outside of an unprivileged container"
+            yield Finding("kernel", name, "missing", f"not held ({purpose})", advice, essential=True)
+
+
+def _paranoia(machine: Mapping[str, Any]) -> Finding:
+    level = machine["perf_event_paranoid"]
+    if level is None:
+        return Finding("kernel", "perf events", "missing", "not in this kernel", "use another kernel", True)
+    fact = f"perf_event_paranoid {level}" + (" (does not bind root)" if level > 1 else "")
+    return Finding("kernel", "perf events", "ok", fact)
+
+
+def check_disturbances(
+    machine: Mapping[str, Any], steal: float | None, root: Path = ROOT
+) -> Iterable[Finding]:
+    """What makes numbers vary or mean something else: frequency, SMT, other load, the hypervisor."""
+    yield _governor(machine)
+    if machine["turbo"]:
+        advice = (
+            "for steady cycles switch it off: /sys/devices/system/cpu/intel_pstate/no_turbo or cpufreq/boost"
+        )
+        yield Finding("confounders", "turbo", "confounder", "on: the clock follows temperature", advice)
+    if machine["smt"]:
+        advice = (
+            "profile with --placement split, or switch it off: echo off >/sys/devices/system/cpu/smt/control"
+        )
+        yield Finding("confounders", "SMT", "confounder", "on: two threads share a core", advice)
+    if machine["hybrid"]:
+        cores = ", ".join(f"{kind} {cpus}" for kind, cpus in machine["hybrid"].items())
+        yield Finding("confounders", "hybrid cores", "confounder", cores, "give --cpus of one core type")
+    if machine["cpus_online"] < 2:
+        fact = "1: sender, receiver and softirq take turns"
+        yield Finding("confounders", "CPUs", "confounder", fact, "use a machine with two or more")
+    yield _load(machine, root)
+    yield _steal(machine, steal)
+    yield from _memory(machine, root)
+    if machine["clocksource"] not in (
+        None,
+        "tsc",
+        "kvm-clock",
+        "arch_sys_counter",
+        "hyperv_clocksource_tsc_page",
+    ):
+        fact = f"{machine['clocksource']}: reading the time is slow"
+        yield Finding(
+            "confounders", "clocksource", "confounder", fact, "boot with clocksource=tsc if it is stable"
+        )
+    if machine["sysctls"].get("kernel.nmi_watchdog") == "1" and machine["pmu"]:
+        fact = "takes one hardware counter of each CPU"
+        yield Finding("confounders", "NMI watchdog", "confounder", fact, "sysctl kernel.nmi_watchdog=0")
+
+
+def _governor(machine: Mapping[str, Any]) -> Finding:
+    governor = machine["governor"]
+    if governor in (None, "performance"):
+        return Finding("confounders", "frequency", "ok", governor or "not controlled by this kernel")
+    advice = "cpupower frequency-set -g performance"
+    return Finding("confounders", "frequency", "confounder", f"governor {governor}", advice)
+
+
+def _load(machine: Mapping[str, Any], root: Path) -> Finding:
+    words = (read_text(root, "proc/loadavg") or "").split()
+    if not words:
+        return Finding("confounders", "load", "ok", "not known")
+    load, cpus = float(words[0]), machine["cpus_online"]
+    fact = f"{load:.2f} runnable tasks on {cpus} CPUs in the last minute"
+    if load > BUSY_LOAD_PER_CPU * cpus:
+        return Finding("confounders", "load", "confounder", fact, "stop other programs, or wait")
+    return Finding("confounders", "load", "ok", fact)
+
+
+def _steal(machine: Mapping[str, Any], steal: float | None) -> Finding:
+    if machine["hypervisor"] is None:
+        return Finding("confounders", "hypervisor", "ok", "none seen")
+    fact = f"{machine['hypervisor']}: copies on the host are not seen"
+    if steal is not None and steal > LOW_STEAL_PERCENT:
+        fact = f"{fact}; it stole {steal:.1f} % of the CPU time just now"
+        return Finding(
+            "confounders", "hypervisor", "confounder", fact, "repeat at another time, or on bare metal"
+        )
+    return Finding(
+        "confounders", "hypervisor", "confounder", fact, "none; the steal time of each run is recorded"
+    )
+
+
+def _memory(machine: Mapping[str, Any], root: Path) -> Iterable[Finding]:
+    huge = machine["transparent_hugepages"]
+    if huge == "always":
+        fact = "always: heap buffers may be huge pages although 4 KiB ones were asked for"
+        advice = "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"
+        yield Finding("confounders", "huge pages (THP)", "confounder", fact, advice)
+    elif huge == "never":
+        advice = "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"
+        yield Finding("confounders", "huge pages (THP)", "limited", "never: --pages thp cannot work", advice)
+    else:
+        yield Finding("confounders", "huge pages (THP)", "ok", str(huge))
+    reserved = read_integer(root, "proc/sys/vm/nr_hugepages") or 0
+    if reserved:
+        yield Finding("confounders", "huge pages (reserved)", "ok", f"{reserved} pages")
+    else:
+        advice = "only for --pages hugetlb: sysctl vm.nr_hugepages=64"
+        yield Finding("confounders", "huge pages (reserved)", "limited", "none reserved", advice)

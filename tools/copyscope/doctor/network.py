@@ -1,0 +1,135 @@
+"""Doctor's rows about zero-copy and the network: limits with their arithmetic, and who else listens."""
+
+import ctypes
+import errno
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from copyscope.doctor.findings import Finding
+from copyscope.machine.files import ROOT, read_text
+from copyscope.topology.inspection import PacketSocket, find_socket_owners, parse_packet_sockets
+
+SO_ZEROCOPY = 60  # include/uapi/asm-generic/socket.h; not in Python's socket module
+SYS_IO_URING_SETUP = 425  # the same number on every architecture
+PAGE_BYTES = 4096
+SIZES = {"4 KiB": 4 << 10, "64 KiB": 64 << 10, "256 KiB": 256 << 10, "1 MiB": 1 << 20}
+# Each zero-copy send holds one notification buffer of the socket's option memory; its true size is 768 to 960
+# bytes, depending on the kernel (msg_zerocopy_realloc() in net/core/skbuff.c).
+NOTIFICATION_BYTES = 1024
+ENOUGH_IN_FLIGHT = 64
+
+
+def sends_in_flight(memlock_bytes: int, size_bytes: int) -> int:
+    """How many zero-copy sends of a size fit into RLIMIT_MEMLOCK at the same time.
+
+    The kernel charges (size >> 12) + 2 pages for each, all of a user's sockets together
+    (mm_account_pinned_pages() in net/core/skbuff.c).
+    """
+    return (memlock_bytes // PAGE_BYTES) // ((size_bytes >> 12) + 2)
+
+
+def check_zero_copy(machine: Mapping[str, Any]) -> Iterable[Finding]:
+    yield _msg_zerocopy()
+    yield memlock_finding(machine["limits"]["memlock_bytes"])
+    yield optmem_finding(machine["sysctls"].get("net.core.optmem_max"))
+    yield _io_uring()
+
+
+def _msg_zerocopy() -> Finding:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+        except OSError as error:
+            advice = "use Linux 4.14 or newer; --impl zero_copy cannot run here"
+            return Finding("zero-copy", "MSG_ZEROCOPY", "limited", f"SO_ZEROCOPY: {error.strerror}", advice)
+    return Finding("zero-copy", "MSG_ZEROCOPY", "ok", "SO_ZEROCOPY is accepted")
+
+
+def memlock_finding(memlock_bytes: int | None) -> Finding:
+    """The locked-memory limit as the traffic meets it, in numbers of sends."""
+    name = "locked memory"
+    if memlock_bytes is None:
+        return Finding("zero-copy", name, "ok", "unlimited")
+    fits = {label: sends_in_flight(memlock_bytes, size) for label, size in SIZES.items()}
+    listed = ", ".join(f"{count} of {label}" for label, count in fits.items())
+    fact = f"{memlock_bytes >> 10} KiB = sends in flight, (size>>12)+2 pages each: {listed}"
+    impossible = [label for label, count in fits.items() if count == 0]
+    if impossible:
+        advice = (
+            f"zero-copy sends from {impossible[0]} on fail: raise `ulimit -l` (limits.conf), log in again"
+        )
+        return Finding("zero-copy", name, "limited", fact, advice)
+    if fits["1 MiB"] < 2:
+        advice = "few fit: expect ENOBUFS waits at large sizes; raise `ulimit -l`"
+        return Finding("zero-copy", name, "limited", fact, advice)
+    return Finding("zero-copy", name, "ok", fact)
+
+
+def optmem_finding(optmem_max: str | None) -> Finding:
+    if optmem_max is None or not optmem_max.isdecimal():
+        return Finding("zero-copy", "option memory", "ok", "net.core.optmem_max is not known")
+    sends = int(optmem_max) // NOTIFICATION_BYTES
+    fact = f"net.core.optmem_max {optmem_max}: at least {sends} sends in flight per socket"
+    if sends < ENOUGH_IN_FLIGHT:
+        return Finding("zero-copy", "option memory", "limited", fact, "sysctl net.core.optmem_max=131072")
+    return Finding("zero-copy", "option memory", "ok", fact)
+
+
+def _io_uring() -> Finding:
+    """Only a fact: no strategy sends through io_uring."""
+    parameters = ctypes.create_string_buffer(120)  # struct io_uring_params
+    libc = ctypes.CDLL(None, use_errno=True)
+    ring = libc.syscall(SYS_IO_URING_SETUP, 1, parameters)
+    if ring >= 0:
+        os.close(ring)
+        return Finding("zero-copy", "io_uring", "ok", "available (no strategy uses it)")
+    why = os.strerror(ctypes.get_errno())
+    if ctypes.get_errno() == errno.EPERM:
+        why = "switched off (kernel.io_uring_disabled, or seccomp)"
+    return Finding("zero-copy", "io_uring", "limited", why, "none needed: no strategy uses it")
+
+
+def check_disturbances(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Finding]:
+    yield congestion_finding(machine["sysctls"])
+    yield from packet_socket_findings(root)
+
+
+def congestion_finding(sysctls: Mapping[str, str | None]) -> Finding:
+    default = sysctls.get("net.ipv4.tcp_congestion_control")
+    if default in ("cubic", "reno"):
+        return Finding("confounders", "congestion control", "ok", f"default {default}")
+    effect = ": it paces, and changes results up to 3x" if default == "bbr" else ""
+    advice = (
+        "compare runs of one congestion control only: --congestion sets it, each record says which it was"
+    )
+    fact = f"the host's default is {default}{effect}"
+    return Finding("confounders", "congestion control", "confounder", fact, advice)
+
+
+def packet_socket_findings(root: Path = ROOT) -> Iterable[Finding]:
+    """Who taps every packet on the host: a zero-copy send through a tapped real device becomes a copy."""
+    sockets: list[PacketSocket] = parse_packet_sockets(read_text(root, "proc/net/packet") or "")
+    owners = find_socket_owners((one.inode for one in sockets), root / "proc")
+    for one in sockets:
+        pid, comm = owners.get(one.inode, (None, None))
+        who = f"{comm} (pid {pid})" if pid is not None else "a process that cannot be seen"
+        where = (
+            "all devices" if one.interface_index == 0 else f"device {_device_name(root, one.interface_index)}"
+        )
+        fact = f"{who} taps every packet of {where}: zero-copy sends there become copies"
+        advice = "stop it for measurements on real devices; copyscope's own namespaces are not touched"
+        yield Finding("confounders", "packet socket", "confounder", fact, advice)
+    if not sockets:
+        yield Finding("confounders", "packet sockets", "ok", "nobody taps all packets of this host")
+
+
+def _device_name(root: Path, index: int) -> str:
+    devices = root / "sys/class/net"
+    if devices.is_dir():
+        for device in devices.iterdir():
+            if read_text(device, "ifindex") == str(index):
+                return device.name
+    return f"index {index}"

@@ -1,0 +1,1 @@
+"""From a raw record to what follows from it: rows, stages, sides, checks, verdict. Pure."""

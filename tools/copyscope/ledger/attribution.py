@@ -1,0 +1,224 @@
+"""From samples to time: what share of a side's samples a category has, times the CPU time of that side.
+
+The time of a process is known exactly (its CPU clock, read at both ends of each segment); samples only say
+how it divides. So no error of the sampling rate enters, and the identity between both remains a real check.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from copyscope import stats
+from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
+from copyscope.record.segments import Record, processes, watched, why_no_ledger, why_undivided
+from copyscope.taxonomy.events import EVENT_COLUMNS, TIME_EVENTS, event_name
+
+SIDES = ("sender", "receiver", "other")
+# How softirq work on the time of others is known to be of this run (samples.tie_of); the rest is in no sum.
+TIES = ("packet", "batch")
+OWNER_HOOK = "packet_owner"
+
+RULES = {
+    "own": "on packets that came out of devices of its own network namespaces",
+    "watched": "on packets of its connections",
+}
+
+Key = tuple[str, str, str]  # kind, category, context
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Samples and weight (in the event's unit) of one event on one side, by kind, category and context."""
+
+    samples: dict[Key, int]
+    weight: dict[Key, float]
+
+    @property
+    def all_samples(self) -> int:
+        return sum(self.samples.values())
+
+    @property
+    def all_weight(self) -> float:
+        return sum(self.weight.values())
+
+
+@dataclass(frozen=True)
+class SideTime:
+    """How the samples of one side become nanoseconds: `scale_ns` per unit of weight, or why not."""
+
+    weights: Weights
+    event: str | None
+    scale_ns: float | None
+    reason: str | None
+    # How many samples may be of one and the same piece of work: all that a CPU takes in one burst.
+    cluster: float = 1.0
+
+    @property
+    def cpu_ns(self) -> float | None:
+        """CPU time that the side's samples stand for (with it the softirq time that ran on top)."""
+        return None if self.scale_ns is None else self.weights.all_weight * self.scale_ns
+
+
+def is_tied(row: Record) -> bool:
+    """Whether a row of `samples` is known to be of this run. Older records do not say it of softirq work."""
+    return row["side"] != "other" or row.get("tie") in TIES
+
+
+def tied(rows: Iterable[Record]) -> list[Record]:
+    """Those of a record's rows of samples that are known to be of this run."""
+    return [row for row in rows if is_tied(row)]
+
+
+def weights_of(
+    record: Record, side: str, names: tuple[str, ...], rows: str = "samples", *, mine: bool = True
+) -> Weights:
+    """The samples of one side whose event has one of the names, added up; rows: which of the record's.
+
+    mine: those that are known to be of this run, or those that are not.
+    """
+    samples: dict[Key, int] = defaultdict(int)
+    weight: dict[Key, float] = defaultdict(float)
+    for row in record.get(rows, []):
+        if row["side"] == side and is_tied(row) == mine and event_name(row["event"]) in names:
+            key = (row["kind"], row["category"], row["context"])
+            samples[key] += int(row["samples"])
+            weight[key] += float(row["weight"])
+    return Weights(dict(samples), dict(weight))
+
+
+def time_event(record: Record) -> tuple[str, ...] | None:
+    """The names of the event that divides time in this record; None when nothing was sampled."""
+    sampled = {event_name(row["event"]) for row in record["samples"]}
+    return next((names for names in TIME_EVENTS if sampled & set(names)), None)
+
+
+def clocked(weights: Weights, record: Record, side: str) -> float:
+    """The part of the weight that the side's CPU time covers."""
+    if not excludes_softirq(record, side):
+        return weights.all_weight
+    return sum(weight for (_, _, context), weight in weights.weight.items() if context != "softirq")
+
+
+def side_times(record: Record) -> dict[str, SideTime]:
+    """The three sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
+    names = time_event(record)
+    if names is None:
+        reason = why_undivided(record) or why_unsampled(record)
+        empty = Weights({}, {})
+        return {side: SideTime(empty, None, None, reason) for side in (*processes(record), "other")}
+    times: dict[str, SideTime] = {}
+    covered, exact = 0.0, 0.0
+    for side in processes(record):
+        weights = weights_of(record, side, names)
+        cpu_ns = cpu_time(record, side).ns
+        base = clocked(weights, record, side)
+        unknown = why_no_time(record, side) or why_undivided(record)
+        if base <= 0 or unknown:
+            reason = unknown or f"{names[0]}: no sample of the {side}: run longer or sample more often"
+            times[side] = SideTime(weights, names[0], None, reason)
+            continue
+        times[side] = SideTime(weights, names[0], cpu_ns / base, None)
+        covered, exact = covered + base, exact + cpu_ns
+    weights = weights_of(record, "other", names)
+    if "cpu-clock" in names:
+        times["other"] = SideTime(weights, names[0], 1.0, None, cluster_of_others(record))
+    elif covered > 0:
+        times["other"] = SideTime(weights, names[0], exact / covered, None)
+    else:
+        times["other"] = SideTime(
+            weights, names[0], None, f"{names[0]}: no process was sampled to scale it by"
+        )
+    return times
+
+
+def cluster_of_others(record: Record) -> float:
+    """Samples of one CPU in one burst of the timers for everybody else; 1 where these are armed all the time.
+
+    Softirq work on the time of others comes in runs of milliseconds, so a burst sees one of them or none.
+    """
+    sampler = record["sampler"]
+    bursts = (sampler.get("bursts") or {}).get("other")
+    if not bursts or not bursts["count"] or 2 * bursts["armed_ns"] > sampler["enabled_ns"]:
+        return 1.0
+    return max(1.0, float(bursts["armed_ns"] / bursts["count"] / bursts["period_ns"]))
+
+
+def softirq_beside(record: Record, times: dict[str, SideTime]) -> dict[str, Record]:
+    """Softirq work on the time of others, as `sides` has it: what is tied to this run, and what is not."""
+    other = times["other"]
+    names = time_event(record)
+    elsewhere = weights_of(record, "other", names, mine=False) if names else Weights({}, {})
+    untied = replace(other, weights=elsewhere)
+    return {
+        "other": _beside(other) | {"rule": RULES["watched" if watched(record) else "own"]},
+        "elsewhere": _beside(untied) | {"cause": why_untied(record)},
+    }
+
+
+def _beside(time: SideTime) -> Record:
+    unknown = {} if time.cpu_ns is not None else {"cpu_ns": time.reason or "not sampled"}
+    cpu_ns = None if time.cpu_ns is None else round(time.cpu_ns)
+    return {"cpu_ns": cpu_ns, "samples": time.weights.all_samples, "reasons": unknown}
+
+
+def why_untied(record: Record) -> str:
+    """Why softirq work on the time of others is not tied to this run."""
+    hook = next((hook for hook in record["hooks"] if hook["id"] == OWNER_HOOK), None)
+    if hook is None:
+        return "this record was made before copyscope looked whose packets they were"
+    if hook["state"] in ("attached", "ready"):
+        return "packets of others, timers, the scheduler"
+    return f"{hook['symbol']}: {hook['state']}: {hook['reason']}: nothing else says whose packets they were"
+
+
+def why_unsampled(record: Record) -> str:
+    """Why there is no sample at all, in the sampler's own words where it has any."""
+    absent = why_no_ledger(record)
+    if absent:
+        return absent
+    if not record["sampler"]["events"]:
+        return "the sampler was not used, or the collector gave no report"
+    if any(event["status"] == "sampled" for event in record["sampler"]["events"]):
+        return "the sampler took no sample: run longer or sample more often"
+    for event in record["sampler"]["events"]:
+        if event["reason"]:
+            return f"{event['name']}: {event['status']}: {event['reason']}"
+    return "the sampler took no sample: run longer or sample more often"
+
+
+def interval(time: SideTime, side: str, samples: int) -> dict[str, Any] | None:
+    """95 % interval of a row's CPU time in ns: Wilson on its share of the side's samples.
+
+    The `other` side has no known total, its rows are counts (Poisson) of clusters of samples.
+    """
+    all_samples = time.weights.all_samples
+    if time.cpu_ns is None or all_samples == 0:
+        return None
+    if side == "other":
+        found = stats.poisson(samples / time.cluster).scaled(time.cpu_ns * time.cluster / all_samples)
+    else:
+        found = stats.wilson(samples, all_samples).scaled(time.cpu_ns)
+    return {"low_ns": round(found.low), "high_ns": round(found.high), "level": found.level}
+
+
+def event_value(record: Record, side: str, column: str, key: Key) -> tuple[float | None, str | None]:
+    """Hardware events of one row: its share of that event's samples times the counter, or (None, why).
+
+    Only a process has a counter; rows of `other` have none.
+    """
+    names = EVENT_COLUMNS[column]
+    if side == "other":
+        return None, "no process to count on: ksoftirqd and interrupts of idle"
+    counters = {event_name(name): value for name, value in record["counters"][side].items()}
+    counter = next((counters[name] for name in names if name in counters), None)
+    if counter is None:
+        return None, f"{names[0]}: not counted in this run"
+    if counter["value"] is None:
+        return None, counter["reason"] or f"{names[0]}: {counter['status']}"
+    weights = weights_of(record, side, names)
+    if weights.all_weight <= 0:
+        return None, f"{names[0]}: counted for the {side} as a whole, not sampled: it cannot be divided"
+    return round(weights.weight.get(key, 0.0) / weights.all_weight * counter["value"]), None

@@ -1,0 +1,59 @@
+"""How long a side ran: the number that all shares of the side are shares of.
+
+perf's task-clock when it was counted, else the process CPU clock. The two differ for a process that sleeps
+often: the CPU clock starts when the wake-up is queued, not when the task is switched in, because the
+scheduler skips a clock update between the two (rq_clock_skip_update() in wakeup_preempt(),
+kernel/sched/core.c). So it bills the wake-up latency, 1 us on bare metal and 10 us in some virtual machines,
+once per sleep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from copyscope.record.segments import Record, select, total, why_no_ledger
+
+Source = Literal["task-clock", "CPU clock"]
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """CPU time of one side's process over the ledger segments."""
+
+    ns: int
+    source: Source
+    switches: int
+
+    @property
+    def burst_ns(self) -> float:
+        """Mean time on the CPU between two sleeps."""
+        return self.ns / max(1, self.switches)
+
+
+def cpu_time(record: Record, side: str) -> CpuTime:
+    """The CPU time of a side, with where it comes from."""
+    segments = select(record, "ledger")
+    switches = total(segments, side, "voluntary_switches")
+    counted = record["counters"].get(side, {}).get("task-clock")
+    if counted is not None and counted["value"] is not None and segments:
+        return CpuTime(round(counted["value"]), "task-clock", switches)
+    return CpuTime(total(segments, side, "process_cpu_ns"), "CPU clock", switches)
+
+
+def why_no_time(record: Record, side: str) -> str | None:
+    """Why the CPU time of a side is not known; None when it is. Nothing runs in no time at all."""
+    if cpu_time(record, side).ns:
+        return None
+    return why_no_ledger(record) or (
+        "no CPU clock of its processes went on in the ledger segments: they slept, or had ended before they "
+        "were looked at"
+    )
+
+
+def excludes_softirq(record: Record, side: str) -> bool:
+    """Whether the side's CPU time leaves softirq work out.
+
+    The CPU clock of a kernel with CONFIG_IRQ_TIME_ACCOUNTING does; task-clock never does.
+    """
+    return cpu_time(record, side).source == "CPU clock" and bool(record["machine"].get("irq_time_accounting"))

@@ -1,0 +1,1 @@
+"""The consistency checks: two independent numbers that must agree. Pure."""

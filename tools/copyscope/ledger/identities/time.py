@@ -1,0 +1,312 @@
+"""Identities of time: the sampler against the CPU clock, and the rows of a side against its CPU time."""
+
+from __future__ import annotations
+
+import math
+
+from copyscope import stats
+from copyscope.ledger.attribution import SideTime, clocked
+from copyscope.ledger.cpu_time import CpuTime, cpu_time, excludes_softirq, why_no_time
+from copyscope.ledger.identities.bytes import Identity, compare, unchecked
+from copyscope.record.segments import Record, processes, select, total, wall_ns, watched
+from copyscope.taxonomy.events import event_name
+
+# beyond chance: start and end of a segment, clock ticks that virtual machines lose
+SAMPLING_TOLERANCE = 0.03
+ROUNDING_TOLERANCE = 0.001
+# A broken identity makes a run worthless, so chance alone must not break one: once in a thousand.
+VALIDITY_LEVEL = 0.999
+MOST_UNATTRIBUTED = 0.05
+# A context switch runs with interrupts off; a timer that expires in it is charged to whoever comes next.
+SWITCH_NS = 2_000
+# The CPU clock begins when a wake-up is queued (cpu_time.py): so much too early in some virtual machines.
+LATE_WAKE_NS = 10_000
+# The clocks of a segment are read one after the other, by asking other processes.
+EDGE_NS = 5_000_000
+# Timer interrupts come up to tens of microseconds late in virtual machines (they wait for the next exit).
+SHORT_BURST_NS = 50_000
+# Bursts of the sampling timer are what chance deals; from fewer their spread cannot be told.
+FEWEST_TIMER_BURSTS = 8
+
+
+def time_identities(record: Record, times: dict[str, SideTime], gather_ns: float | None) -> list[Identity]:
+    """All identities of time, for both processes."""
+    found = []
+    first = processes(record)[0]
+    for side in processes(record):
+        found += [
+            sampled_time(record, side, times[side]),
+            rows_sum(record, side, times[side], gather_ns if side == first else None),
+            attributed(record, side, times[side]),
+        ]
+    fits = gather_fits(times[first], gather_ns)
+    return [*found, *([] if fits is None else [fits]), within_cpus(record, times)]
+
+
+def within_cpus(record: Record, times: dict[str, SideTime]) -> Identity:
+    """All sides together, with the softirq work that is not known to be of this run, fit in the CPUs' time.
+
+    The tolerance: of softirq work, which has no clock but samples, what is above the lower end of its 99.9 %
+    interval; of each process the wake-ups that its CPU clock bills while it does not run yet; the time
+    between the readings at both ends of a segment; and 3 %. A side whose time is not known adds nothing.
+    """
+    name, what = "within_cpus", "CPU time of all sides = the part of it within CPUs x wall time"
+    known = {name: side for name, side in record["sides"].items() if side["cpu_ns"] is not None}
+    if "elsewhere" not in known:
+        return unchecked(name, what, "ns", times["other"].reason or "nothing was sampled")
+    spent = sum(side["cpu_ns"] for side in known.values())
+    segments, cpus = select(record, "ledger"), record["machine"]["cpus_online"]
+    capacity = cpus * wall_ns(segments)
+    tolerance = SAMPLING_TOLERANCE * capacity + cpus * len(segments) * EDGE_NS
+    beside = [known[side] for side in ("other", "elsewhere") if side in known]
+    samples, beside_ns = sum(s["samples"] for s in beside), sum(s["cpu_ns"] for s in beside)
+    if samples:
+        cluster = times["other"].cluster
+        low = stats.poisson(samples / cluster, VALIDITY_LEVEL).low
+        tolerance += beside_ns * (1 - low * cluster / samples)
+    for side in processes(record):
+        spent_by = cpu_time(record, side)
+        if spent_by.source == "CPU clock":
+            tolerance += spent_by.switches * LATE_WAKE_NS
+        if excludes_softirq(record, side) and times[side].scale_ns is not None:
+            tolerance += _softirq_above(times[side])
+    return compare(name, what, spent, min(spent, capacity), "ns", tolerance=round(tolerance))
+
+
+def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
+    """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter.
+
+    A timer that is armed a part of the time is compared with the CPU time of its side in just that part
+    (`bursts.cpu_ns`): beside other programs a side may get more of the CPU in it than on average, or less,
+    which is no error of the sampler. Records without that have task-clock or the CPU clock of the whole.
+
+    The tolerance is the 99.9 % interval of a count of that size (and of the spread over the bursts, where
+    the whole is compared), plus 3 %, plus what the kernel does at each switch with interrupts off, plus what
+    the hypervisor stole; for the cycle counter plus what it did not see where it took turns with others. Too
+    few samples of a process that runs in short bursts are not judged: there the interrupt of the sampling
+    timer comes after the burst, and the share that was seen is printed instead (sampled_share).
+    """
+    name = f"{side}_time"
+    if time.event is None:
+        what = f"{side}: samples x period = CPU time"
+        return unchecked(name, what, "ns", time.reason or "not sampled")
+    while_armed = armed_cpu_ns(record, side)
+    exact, seen, unit, clock = _readings(record, side, time)
+    if unit == "ns" and while_armed is not None:
+        exact, seen, clock = while_armed, time.weights.all_weight, "CPU time while sampled, scaled alike"
+    what = f"{side}: samples x period = {clock}"
+    bursts = (record["sampler"].get("bursts") or {}).get(side)
+    unknown = "cycles: sampled, but not counted" if exact is None else why_no_time(record, side)
+    if bursts and while_armed == 0 == seen:
+        unknown = unknown or f"it ran in none of {bursts['count']} bursts of the timers: run longer"
+    if exact is None or unknown is not None:
+        return unchecked(name, what, unit, unknown or "not counted")
+    spent = cpu_time(record, side)
+    samples = max(1, time.weights.all_samples)
+    # with few samples their own number says little: what the clock expects counts as well
+    weight = time.weights.all_weight / samples if time.weights.all_samples else _period(record, side)
+    expected = max(float(samples), exact / weight if weight else 0.0)
+    chance = math.sqrt(expected)
+    if while_armed is None:
+        chance = max(chance, burst_spread(record, side))
+    tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
+    if unit == "ns":
+        tolerance += spent.switches * SWITCH_NS
+        tolerance += hidden_at_birth_ns(record) + stolen_share(record) * exact
+    else:
+        tolerance += uncounted_share(record, side) * exact
+    if unit == "ns" and spent.burst_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
+        return unchecked(name, what, unit, _short_bursts(spent, seen / exact))
+    few = while_armed is None and bursts and bursts["count"] < FEWEST_TIMER_BURSTS
+    if few and bursts and abs(seen - exact) > tolerance:
+        return unchecked(name, what, unit, _few_bursts(bursts["count"], seen / exact))
+    return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
+
+
+def armed_cpu_ns(record: Record, side: str) -> float | None:
+    """CPU time of a side while its timers were armed, scaled as its samples are.
+
+    None where they were armed all the time, which another clock measures, and where nobody read it; and for
+    a program without its children: these inherit its timers, and are in what the timers measured.
+    """
+    if not record.get("target", {}).get("follow", True):
+        return None
+    bursts = (record["sampler"].get("bursts") or {}).get(side)
+    enabled_ns = float(record["sampler"]["enabled_ns"])
+    if not bursts or not 0 < bursts["armed_ns"] < enabled_ns or bursts.get("cpu_ns") is None:
+        return None
+    return float(bursts["cpu_ns"]) * enabled_ns / float(bursts["armed_ns"])
+
+
+def stolen_share(record: Record) -> float:
+    """The part of the CPUs' time that the hypervisor took while they had work.
+
+    A clock goes on meanwhile. The timer fires once when the CPU comes back, however many periods have passed:
+    hrtimer_forward_now() in perf_swevent_hrtimer(), kernel/events/core.c.
+    """
+    state = record.get("machine_state") or {}
+    stolen, busy = state.get("steal_ns"), state.get("busy_ns")
+    return stolen / (stolen + busy) if stolen and busy is not None else 0.0
+
+
+def uncounted_share(record: Record, side: str) -> float:
+    """Of a counter that took turns with others (perf multiplexes): how long it did not run."""
+    counters = {event_name(n): c for n, c in record["counters"][side].items()}
+    running = counters.get("cycles", {}).get("running")
+    return 0.0 if running is None else max(0.0, 1.0 - float(running))
+
+
+def _few_bursts(count: int, share: float) -> str:
+    """Why a short run is no test of the sampler."""
+    return (
+        f"the sampling timer was armed {count} times only, at random moments: {share:.0%} of the time was "
+        "seen; run longer"
+    )
+
+
+def _short_bursts(spent: CpuTime, share: float) -> str:
+    """Why the sampling timer is no fair witness of a process that sleeps all the time."""
+    ran = f"it ran in bursts of {spent.burst_ns / 1000:.1f} us"
+    if share < 1:
+        return f"{ran}, shorter than the timer interrupt may be late: {share:.0%} of its time was seen"
+    return f"{ran}, and arming the timer costs at each of them: {share:.0%} of its time was seen"
+
+
+def hidden_at_birth_ns(record: Record) -> float:
+    """Of each thread that a watched program makes, the timer sees nothing before its first period is over."""
+    bursts = record["sampler"].get("bursts")
+    if not watched(record) or not bursts:
+        return 0.0
+    return float(total(select(record, "ledger"), "target", "births") * bursts["target"]["period_ns"])
+
+
+def burst_spread(record: Record, side: str) -> float:
+    """Standard deviation of the number of samples of a side, from its spread over bursts; 0 without bursts.
+
+    Samples of one burst are neighbours: processes that take turns make their counts vary more than chance
+    alone.
+    """
+    bursts = (record["sampler"].get("bursts") or {}).get(side)
+    if not bursts or bursts["count"] < 2:
+        return 0.0
+    count = bursts["count"]
+    variance = (bursts["samples_squared"] - bursts["samples"] ** 2 / count) / (count - 1)
+    return math.sqrt(max(0.0, variance) * count)
+
+
+def sampled_share(record: Record, side: str, time: SideTime) -> float | None:
+    """Which part of a side's CPU time the samples stand for; 1.0 when the sampler saw all of it."""
+    if time.event is None:
+        return None
+    exact, seen, _, _ = _readings(record, side, time)
+    return round(seen / exact, 4) if exact else None
+
+
+def _readings(record: Record, side: str, time: SideTime) -> tuple[float | None, float, str, str]:
+    """(exact, seen, unit, which clock) of a side."""
+    if time.event is not None and "cycles" in time.event:
+        # the counter counts whatever ran on top of the process, softirq too, whatever the CPU clock says
+        counters = {event_name(n): c for n, c in record["counters"][side].items()}
+        return counters.get("cycles", {}).get("value"), time.weights.all_weight, "cycles", "cycle counter"
+    spent = cpu_time(record, side)
+    clock = spent.source + (", without softirq" if excludes_softirq(record, side) else "")
+    return float(spent.ns), clocked(time.weights, record, side), "ns", clock
+
+
+def _period(record: Record, side: str) -> float:
+    """What one sample of a timer stands for: its period, and more where it was armed a part of the time."""
+    sampler = record["sampler"]
+    bursts = (sampler.get("bursts") or {}).get(side)
+    if not bursts:
+        return 0.0
+    scale = sampler["enabled_ns"] / bursts["armed_ns"] if bursts["armed_ns"] else 1.0
+    return float(bursts["period_ns"]) * scale
+
+
+def rows_sum(record: Record, side: str, time: SideTime, gather_ns: float | None) -> Identity:
+    """Accounts + stages + unattributed, as they are printed, against the CPU time of the side.
+
+    One thing may make the rows too many: the gather copy has a timer, the user time that it is taken from is
+    sampled, and no row is less than nothing. That much, as far as it is within what chance does to such a
+    share (gather_fits), is in the tolerance. Nothing makes them too few.
+    """
+    name, what = f"{side}_rows", f"{side}: accounts + stages + unattributed = CPU time"
+    rows = [row for row in [*record["ledger"], *record["stages"]] if row["side"] == side]
+    unknown = [str(row.get("account") or row.get("stage")) for row in rows if row["cpu_ns"] is None]
+    if time.cpu_ns is None or unknown:
+        return unchecked(name, what, "ns", time.reason or f"{', '.join(unknown)}: time not known")
+    exact = cpu_time(record, side).ns
+    softirq_ns = (time.weights.all_weight - clocked(time.weights, record, side)) * (time.scale_ns or 0.0)
+    known = exact + softirq_ns
+    # one rounded nanosecond per row
+    tolerance = ROUNDING_TOLERANCE * known + len(rows) + _gather_excess(time, gather_ns)
+    return compare(
+        name, what, sum(row["cpu_ns"] for row in rows), round(known), "ns", tolerance=round(tolerance)
+    )
+
+
+def _gather_excess(time: SideTime, gather_ns: float | None) -> float:
+    """By how much the gather timer says more than the sampled user time, up to what chance allows it to."""
+    if not gather_ns or not time.weights.all_samples:
+        return 0.0
+    _, user_ns = _user(time)
+    allowed = _most_user_ns(time) - user_ns + SAMPLING_TOLERANCE * gather_ns
+    return min(max(0.0, gather_ns - user_ns), allowed)
+
+
+def _softirq_above(time: SideTime) -> float:
+    """By how much the softirq time on top of a side, which its clock leaves out, may be less than sampled."""
+    samples = sum(n for (_, _, context), n in time.weights.samples.items() if context == "softirq")
+    ns = sum(w for (_, _, context), w in time.weights.weight.items() if context == "softirq")
+    if not samples:
+        return 0.0
+    low = stats.wilson(samples, time.weights.all_samples, VALIDITY_LEVEL).low
+    return ns * (time.scale_ns or 0.0) * (1 - low * time.weights.all_samples / samples)
+
+
+def _user(time: SideTime) -> tuple[int, float]:
+    """Samples in user mode, and the CPU time that they stand for."""
+    samples = sum(n for (_, category, _), n in time.weights.samples.items() if category == "user")
+    weight = sum(w for (_, category, _), w in time.weights.weight.items() if category == "user")
+    return samples, weight * (time.scale_ns or 0.0)
+
+
+def _most_user_ns(time: SideTime) -> float:
+    """Upper end of the interval (Wilson, 99.9 %) of the time in user mode."""
+    samples, _ = _user(time)
+    share = stats.wilson(samples, time.weights.all_samples, VALIDITY_LEVEL).high
+    return share * (time.cpu_ns or 0.0)
+
+
+def attributed(record: Record, side: str, time: SideTime) -> Identity:
+    """Not more than 5 % of a side's time may be without a name, and what chance adds to few samples."""
+    name, what = f"{side}_attributed", f"{side}: share without a name is 0, give or take 0.05"
+    if not time.cpu_ns:
+        return unchecked(name, what, "share", time.reason or "no CPU time was sampled")
+    nameless = [row for row in record["stages"] if row["side"] == side and row["stage"] == "unattributed"]
+    share = sum(row["cpu_ns"] or 0 for row in nameless) / time.cpu_ns
+    hits = sum(n for (_, category, _), n in time.weights.samples.items() if category == "unattributed")
+    chance = share - stats.wilson(hits, time.weights.all_samples, VALIDITY_LEVEL).low if hits else 0.0
+    return compare(name, what, round(share, 6), 0, "share", tolerance=round(MOST_UNATTRIBUTED + chance, 6))
+
+
+def gather_fits(time: SideTime, gather_ns: float | None) -> Identity | None:
+    """The gather copy runs in user mode: the timer cannot say more than all of the sampled user time.
+
+    None for a strategy without a gather copy.
+    """
+    name, what = "gather_fits", "gather copy by its timer = the part of it within the sampled user time"
+    if gather_ns == 0:
+        return None
+    if gather_ns is None:
+        return unchecked(name, what, "ns", "no message was timed")
+    if time.cpu_ns is None or not time.weights.all_samples:
+        return unchecked(name, what, "ns", time.reason or "not sampled")
+    return compare(
+        name,
+        what,
+        round(gather_ns),
+        round(min(gather_ns, _most_user_ns(time))),
+        "ns",
+        tolerance=round(SAMPLING_TOLERANCE * gather_ns),
+    )

@@ -1,0 +1,33 @@
+"""What to do after a run that is not valid, by its first reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from copyscope.ledger.machine_state import remedy
+from copyscope.record.segments import Record
+
+AGAIN = "run it once more"
+# How a reason begins (verdict.py, program/verdict.py) -> what to do. What a longer run mends, its reason says.
+STEPS = (
+    ("interrupted", f"{AGAIN}, to its end"),
+    ("run: interrupted", f"{AGAIN}, to its end"),
+    ("identity ", f"{AGAIN}; if the same two disagree again, keep the run with --json FILE and report it"),
+    ("loss: ", f"{AGAIN} with fewer instruments (--instruments counters,sampler) or a larger --gate"),
+    ("too short: ", f"{AGAIN}, longer"),
+    ("nothing was sent", "watch the process that sends or receives, while it does (--live shows when)"),
+    ("hook ", "tools/doctor.py says what this kernel allows"),
+)
+OTHERWISE = f"mend what the first reason names, and {AGAIN}"
+
+
+def next_step(record: Record, reasons: Sequence[str]) -> str:
+    """One sentence; empty for a run that nothing is held against. A busy machine is the first suspect."""
+    if not reasons:
+        return ""
+    state = record.get("machine_state") or {}
+    # Whoever stops a run, or watches somebody who sends nothing, has no use for a quiet machine.
+    loaded = state.get("sentence") and reasons[0].startswith(("identity ", "loss: ", "too short"))
+    if loaded:
+        return f"{state['sentence'].split(':')[0]}: {remedy(record, busy=True)}"
+    return next((step for start, step in STEPS if reasons[0].startswith(start)), OTHERWISE)

@@ -1,0 +1,96 @@
+"""The observer effect: goodput with instruments on over goodput with them off, paired by block.
+
+Pairing takes drift out: the two arms of a block ran within the same second.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope import stats
+from copyscope.record.segments import Record, comparable, delivered_bytes, goodput_gbps, select
+
+FEWEST_PAIRS = 3
+# An effect on goodput that matters. An interval that holds no effect and one of this size tells nothing.
+MATTERS = 0.10
+ARMS = ("ledger", "calls")
+# Where the tiers are compared, calls are timed in the segments in which functions are hooked.
+TOGETHER = "calls+functions"
+# The columns of a ratio that is not known.
+UNKNOWN: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "level", "effect"))
+
+
+def overhead(record: Record) -> dict[str, Any]:
+    """The overhead section: the ledger arm at the top (its goodput is the probed one), every arm below."""
+    arms = {arm: arm_effect(record, arm) for arm in (*ARMS, *_of_functions(record))}
+    ledger = arms["ledger"]
+    return {key: ledger[key] for key in ("ratio", "low", "high", "level", "reason", "segments")} | {
+        "arms": arms
+    }
+
+
+def _of_functions(record: Record) -> tuple[str, ...]:
+    """The arm that hooks functions, in a run that has one."""
+    hooked = select(record, "functions")
+    together = any(segment["arm"] == TOGETHER for segment in hooked)
+    return (TOGETHER if together else "functions",) if hooked else ()
+
+
+def arm_effect(record: Record, arm: str) -> dict[str, Any]:
+    """Ratio arm/unprobed with its interval; `effect` is the loss (1 - ratio). Null below 3 pairs."""
+    control = comparable(record, "unprobed")
+    probed = comparable(record, arm)
+    counts = {"unprobed": len(control), arm: len(probed)}
+    pairs = block_pairs(record, arm)
+    empty = UNKNOWN | {"pairs": len(pairs), "segments": counts}
+    if control and arm == "calls" and any(segment["arm"] == TOGETHER for segment in probed):
+        reason = f"functions were hooked in the same segments (--compare-tiers): see {TOGETHER}"
+        return empty | {"reason": reason}
+    if len(pairs) < FEWEST_PAIRS:
+        return empty | {"reason": _why_unpaired(record, len(pairs), counts)}
+    ratio = stats.paired_ratio(pairs, seed=int(record["run"]["seed"]))
+    return empty | loss_of(ratio.value, ratio.interval) | {"reason": None}
+
+
+def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
+    """The columns of a ratio of goodput that is known; `effect` is the loss."""
+    return {
+        "ratio": ratio,
+        "low": interval.low,
+        "high": interval.high,
+        "level": interval.level,
+        "effect": 1 - ratio,
+    }
+
+
+def found(low: float, high: float) -> str:
+    """What an interval of a ratio says: an effect, none that matters, or that the run was too noisy."""
+    if not low <= 1 <= high:
+        return "effect seen"
+    return "no effect found" if low >= 1 - MATTERS and high <= 1 + MATTERS else "too noisy to tell"
+
+
+def block_pairs(record: Record, arm: str) -> list[tuple[float, float]]:
+    """(goodput of the arm, goodput of the unprobed) in Gbit/s for each block that has both, above zero."""
+    blocks = sorted(
+        {s["block"] for s in comparable(record, arm)} & {s["block"] for s in comparable(record, "unprobed")}
+    )
+    pairs = []
+    for block in blocks:
+        probed = goodput_gbps([s for s in comparable(record, arm) if s["block"] == block])
+        control = goodput_gbps([s for s in comparable(record, "unprobed") if s["block"] == block])
+        if probed and control:
+            pairs.append((probed, control))
+    return pairs
+
+
+def _why_unpaired(record: Record, pairs: int, counts: dict[str, int]) -> str:
+    if counts["unprobed"] == 0:
+        if record["workload"]["messages"] is not None:
+            return "a fixed number of messages runs in one segment, without a control"
+        return "no segment ran without instruments: there is no control"
+    if 0 in counts.values():
+        return "no segment of this arm in this run"
+    if not delivered_bytes(record["run"]["segments"]):
+        return "nothing was sent: goodput cannot be compared"
+    return f"{pairs} pairs of segments: at least {FEWEST_PAIRS} are needed for an interval: run longer"

@@ -1,0 +1,98 @@
+"""How many bytes each account of a watched program moved, in the ledger segments, and who says so. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, Flow
+from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
+from copyscope.record.segments import Record, select, total, why_no_ledger
+
+
+def zerocopy_totals(record: Record, arm: str | None = None) -> dict[str, int]:
+    """Sends with MSG_ZEROCOPY, and what the error queues said of them, in one arm or in all segments."""
+    segments = select(record, arm) if arm is not None else record["run"]["segments"]
+    sent = volume(record, "send", arm)
+    found = {"sends": added(sent, "zerocopy_calls"), "bytes_sent": added(sent, "zerocopy_bytes")}
+    keys = ("completions", "copied", "notifications", "unseen", "untold")
+    return found | {key: total(segments, "target", key) for key in keys}
+
+
+def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
+    """Bytes and calls of each account; the program's own copies in user memory are not seen."""
+    absent = why_no_ledger(record)
+    if absent:
+        unknown = Flow(bytes_reason=absent, calls_reason=absent)
+        return dict.fromkeys(
+            ("copy_in", "pin", "deferred", "silent", "completion", "copy_out", "mapped"), unknown
+        )
+    sent = volume(record, "send", "ledger")
+    pages = [row for row in sent if row["syscall"] in BY_REFERENCE]
+    zerocopy = zerocopy_totals(record, "ledger")
+    referenced = added(pages, "bytes") + zerocopy["bytes_sent"]
+    references = added(pages, "calls") + zerocopy["sends"]
+    # io_uring says that a send was zero-copy when it ends: at an edge that is after its bytes were counted.
+    copied = max(0, added(sent, "bytes") - referenced)
+    return {
+        "copy_in": Flow(copied, "exact", max(0, added(sent, "calls") - references)),
+        "pin": Flow(referenced, "exact", references),
+        "deferred": _deferred(record, zerocopy),
+        "silent": _silent(zerocopy, silent_high_ns),
+        "completion": _completion(record, zerocopy),
+        "copy_out": _counted(copied_out_rows(record)),
+        "mapped": _counted(volume(record, "mapped", "ledger")),
+    }
+
+
+def _deferred(record: Record, zerocopy: dict[str, int]) -> Flow:
+    """The flag is per send; the bytes follow exactly where all sends or none carried it."""
+    if zerocopy["sends"] == 0:
+        return Flow(0, "exact", 0)
+    if zerocopy["completions"] == 0 or zerocopy["untold"] > zerocopy["completions"]:
+        blind = why_no_completions(record)
+        reason = "no completion of a zero-copy send was seen" + (f": {blind}" if blind else "")
+        if zerocopy["untold"]:
+            reason = (
+                "io_uring says whether it copied only where a send asks for it "
+                "(IORING_SEND_ZC_REPORT_USAGE), and these did not"
+            )
+        return Flow(bytes_reason=reason, calls_reason=reason)
+    # The two totals are read one after the other: a completion may come in between.
+    share = min(1.0, zerocopy["copied"] / zerocopy["completions"])
+    return Flow(round(share * zerocopy["bytes_sent"]), "derived", zerocopy["copied"])
+
+
+def _silent(zerocopy: dict[str, int], silent_high_ns: float) -> Flow:
+    no_calls = "no hook counts these copies; their time is sampled"
+    uncopied = zerocopy["bytes_sent"]
+    if zerocopy["completions"]:
+        uncopied = round(uncopied * (1 - zerocopy["copied"] / zerocopy["completions"]))
+    if silent_high_ns == 0 or uncopied == 0:
+        return Flow(0, "derived", calls_reason=no_calls)
+    plausible = silent_high_ns * FASTEST_COPY_BYTES_PER_NS >= uncopied
+    return Flow(uncopied if plausible else 0, "derived", calls_reason=no_calls)
+
+
+def _completion(record: Record, zerocopy: dict[str, int]) -> Flow:
+    blind = why_no_completions(record)
+    return Flow(0, "exact", calls_reason=blind) if blind else Flow(0, "exact", zerocopy["completions"])
+
+
+def why_no_completions(record: Record) -> str | None:
+    """Why nobody looked at the error queues of its sockets; None where somebody did."""
+    hook = next((h for h in record["hooks"] if h["id"] == "completion"), None)
+    if hook is None:
+        return "no such hook"
+    return f"{hook['symbol']}: {hook['reason']}" if hook["state"] in ("missing", "refused") else None
+
+
+def copied_out_rows(record: Record) -> list[dict[str, Any]]:
+    """What was copied to its memory. A datagram of UDP in one piece is copied where no hook sees it
+    (copy_linear_skb(), net/ipv4/udp.c): of UDP it is what its calls returned."""
+    hooked = [row for row in volume(record, "copy_out", "ledger") if row["protocol"] != "udp"]
+    looked = volume(record, "receive", "ledger") + volume(record, "peek", "ledger")
+    return hooked + [row for row in looked if row["protocol"] == "udp" and row["syscall"] not in TAKEN]
+
+
+def _counted(rows: list[dict[str, Any]]) -> Flow:
+    return Flow(added(rows, "bytes"), "exact", added(rows, "calls"))

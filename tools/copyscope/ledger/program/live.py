@@ -1,0 +1,58 @@
+"""The last seconds of a run that goes on, as a derived record: the live view shows the same ledger. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from copyscope.ledger.program.derive import derive as derive_program
+from copyscope.record.assemble import Identity
+from copyscope.record.program.assemble import assemble
+
+Record = dict[str, Any]
+
+WINDOW_BLOCKS = 4
+# More than so many blocks have.
+SEGMENTS_MAX = 8 * WINDOW_BLOCKS
+SAMPLE_KEY = ("side", "context", "event", "kind", "category", "symbol", "tie")
+
+
+class Window:
+    """Remembers what was sampled in its blocks; record() makes the record of what happened in them."""
+
+    def __init__(self, workload: Record, target: Record, frequency_hz: int) -> None:
+        self._workload = workload
+        self._target = target
+        self._frequency_hz = frequency_hz
+        self._identity = Identity("live", None, 0, 0, 0, None, None)
+        self._history: list[tuple[int, list[Record]]] = []
+
+    def record(self, seen: Any, answer: Record) -> Record:
+        """`seen` is what run/program/watcher.py has so far, `answer` what the collector has sampled since."""
+        last_block = seen.segments[-1]["block"]
+        first_block = max(0, last_block - WINDOW_BLOCKS + 1)
+        recent = SimpleNamespace(
+            **{
+                **vars(seen),
+                "segments": [s for s in seen.segments[-SEGMENTS_MAX:] if s["block"] >= first_block],
+                "sums": {},
+                "collector": answer,
+                "counters": {},
+            }
+        )
+        raw = assemble(recent, self._workload, self._target, self._identity, self._frequency_hz)
+        self._history = [one for one in self._history if one[0] >= first_block]
+        self._history.append((last_block, raw["samples"]))
+        raw["samples"] = add_samples(rows for _, rows in self._history)
+        return derive_program(raw, effects=False)
+
+
+def add_samples(parts: Iterable[list[Record]]) -> list[Record]:
+    """What several answers have sampled, row by row."""
+    sums: dict[tuple[Any, ...], Record] = {}
+    for row in (row for rows in parts for row in rows):
+        into = sums.setdefault(tuple(row[k] for k in SAMPLE_KEY), {**row, "samples": 0, "weight": 0})
+        into["samples"] += row["samples"]
+        into["weight"] += row["weight"]
+    return list(sums.values())

@@ -1,0 +1,1 @@
+"""The fingerprint of the machine: processors, kernel, limits, tools."""

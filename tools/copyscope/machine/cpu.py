@@ -1,0 +1,112 @@
+"""What the kernel tells about the CPUs: model, core types, frequency, mitigations, caches, PMU."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from copyscope.machine.files import ROOT, read_integer, read_text
+
+VIRTUAL_FIRMWARE = (
+    r"QEMU|KVM|VMware|VirtualBox|innotek|Virtual Machine|Amazon EC2|Google Compute|Xen|Parallels|Apple Virt"
+)
+
+
+def parse_cpu_list(text: str) -> list[int]:
+    """`0-3,8` -> [0, 1, 2, 3, 8]."""
+    cpus: list[int] = []
+    for span in filter(None, text.split(",")):
+        first, _, last = span.partition("-")
+        cpus.extend(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def read_cpuinfo(root: Path = ROOT) -> dict[str, str]:
+    """The fields of the first processor in /proc/cpuinfo."""
+    first = (read_text(root, "proc/cpuinfo") or "").split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, colon, value in pairs if colon}
+
+
+def read_cpu_model(root: Path = ROOT) -> str:
+    fields = read_cpuinfo(root)
+    if "model name" in fields:
+        return fields["model name"]
+    if "CPU part" in fields:  # arm64 shows numbers only
+        return f"ARM implementer {fields.get('CPU implementer', '?')} part {fields['CPU part']}"
+    return read_text(root, "proc/device-tree/model") or "unknown"
+
+
+def read_hypervisor(root: Path = ROOT) -> str | None:
+    """What the firmware says of a virtual machine, else only that there is one; None on bare metal."""
+    named = read_text(root, "sys/hypervisor/type")
+    if named:
+        return named
+    firmware = [read_text(root, f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
+    words = " ".join(word for word in firmware if word)
+    flagged = "hypervisor" in read_cpuinfo(root).get("flags", "").split()
+    if re.search(VIRTUAL_FIRMWARE, words) and "metal" not in words:  # bare-metal cloud hosts say `m5.metal`
+        return words
+    return (words or "not named by its firmware") if flagged else None
+
+
+def find_pmus(root: Path = ROOT) -> list[str]:
+    """The PMUs of the CPU cores; [] when this (virtual) machine has none."""
+    devices = root / "sys/bus/event_source/devices"
+    if not devices.is_dir():
+        return []
+    return sorted(
+        device.name for device in devices.iterdir() if device.name == "cpu" or (device / "cpus").exists()
+    )
+
+
+def read_hybrid(root: Path = ROOT) -> dict[str, str] | None:
+    """Core type -> its CPUs on a hybrid machine; None elsewhere."""
+    kinds = {
+        kind: read_text(root, f"sys/devices/{kind}/cpus") for kind in ("cpu_core", "cpu_atom", "cpu_lowpower")
+    }
+    found = {kind: cpus for kind, cpus in kinds.items() if cpus is not None}
+    return found or None
+
+
+def read_governor(root: Path = ROOT) -> str | None:
+    """The frequency governor; several, comma separated, when CPUs differ."""
+    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    names = {text for file in files if (text := read_text(file.parent, file.name)) is not None}
+    return ", ".join(sorted(names)) or None
+
+
+def read_turbo(root: Path = ROOT) -> bool | None:
+    disabled = read_integer(root, "sys/devices/system/cpu/intel_pstate/no_turbo")
+    if disabled is not None:
+        return disabled == 0
+    boost = read_integer(root, "sys/devices/system/cpu/cpufreq/boost")
+    return None if boost is None else boost != 0
+
+
+def read_smt(root: Path = ROOT) -> bool | None:
+    active = read_integer(root, "sys/devices/system/cpu/smt/active")
+    return None if active is None else active != 0
+
+
+def read_mitigations(root: Path = ROOT) -> dict[str, str]:
+    """CPU vulnerability -> what is done about it; those that do not affect this CPU are left out."""
+    folder = root / "sys/devices/system/cpu/vulnerabilities"
+    if not folder.is_dir():
+        return {}
+    texts = {file.name: read_text(folder, file.name) for file in sorted(folder.iterdir())}
+    return {name: text for name, text in texts.items() if text is not None and text != "Not affected"}
+
+
+def read_caches(root: Path = ROOT) -> dict[str, Any]:
+    """The caches that CPU 0 uses: l1d_bytes, l2_bytes, l3_bytes and who shares the last one."""
+    caches: dict[str, Any] = {}
+    for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):
+        level, kind, size = (read_text(index, name) for name in ("level", "type", "size"))
+        match = re.fullmatch(r"(\d+)([KMG]?)", size or "")
+        if match is None or level is None:
+            continue
+        suffix = {"Data": "d", "Instruction": "i"}.get(kind or "", "")
+        size_bytes = int(match.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30}[match.group(2)]
+        caches[f"l{level}{suffix}_bytes"] = size_bytes
+        caches["last_level_shared_by_cpus"] = read_text(index, "shared_cpu_list")
+    return caches

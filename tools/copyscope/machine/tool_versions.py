@@ -1,0 +1,101 @@
+"""Which versions of the system's tools are installed, remembered so that a profile does not wait for them.
+
+clang alone takes 0.2 s to say its version when it is not cached in memory. What they said is kept in .output,
+keyed by the tool's path, size and time, and by the kernel (Ubuntu's perf is a script that picks by kernel).
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from copyscope import paths
+from copyscope.files import regular_file, saving
+
+# Tool -> how to ask it for its version; the answer's first number is the version.
+QUESTIONS = {
+    "perf": ("perf", "--version"),
+    "ip": ("ip", "-V"),
+    "ethtool": ("ethtool", "--version"),
+    "bpftool": ("bpftool", "version"),
+    "clang": ("clang", "--version"),
+    "setpriv": ("setpriv", "--version"),
+}
+MEMORY = paths.OUTPUT / "tool-versions.json"
+ANSWER_TIMEOUT_S = 5.0
+
+
+def read_tool_versions(memory: Path = MEMORY, search_path: str | None = None) -> dict[str, str | None]:
+    """Tool -> version; None when it is not installed or says no version."""
+    known = _recall(memory)
+    found: dict[str, str | None] = dict.fromkeys(QUESTIONS)
+    keys: dict[str, str] = {}
+    asked: dict[str, subprocess.Popen[str]] = {}
+    for tool, question in QUESTIONS.items():
+        path = shutil.which(question[0], path=search_path)
+        if path is None:
+            continue
+        keys[tool] = _identify(path)
+        if keys[tool] in known:
+            found[tool] = known[keys[tool]]
+        else:
+            asked[tool] = _ask((path, *question[1:]))
+    for tool, process in asked.items():
+        found[tool] = _hear(process)
+    if asked:
+        _remember(memory, {keys[tool]: found[tool] for tool in keys})
+    return found
+
+
+def parse_version(answer: str) -> str | None:
+    """The first dotted number in what a tool says: `ip utility, iproute2-6.1.0, libbpf 1.1.2` -> 6.1.0."""
+    match = re.search(r"\d+(?:\.\d+)+(?:[-.][\w.]+)?", answer)
+    return match.group().rstrip(".") if match else None
+
+
+def _identify(path: str) -> str:
+    status = Path(path).stat()
+    return f"{path} {status.st_size} {status.st_mtime_ns} {os.uname().release}"
+
+
+def _ask(question: tuple[str, ...]) -> subprocess.Popen[str]:
+    """All tools are asked at the same time; the answers are collected afterwards."""
+    return subprocess.Popen(
+        question,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def _hear(process: subprocess.Popen[str]) -> str | None:
+    try:
+        answer, _ = process.communicate(timeout=ANSWER_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return None
+    return parse_version(answer) if process.returncode == 0 else None
+
+
+def _recall(memory: Path) -> dict[str, str | None]:
+    try:
+        known = json.loads(regular_file.read(memory))
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ):  # no memory yet, or a damaged one: the tools are asked again
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _remember(memory: Path, known: dict[str, str | None]) -> None:
+    """Best effort: without it the next run only takes longer."""
+    with contextlib.suppress(OSError):
+        saving.save(memory, json.dumps(known, indent=1, sort_keys=True).encode())

@@ -1,0 +1,189 @@
+"""The options of tools/profile.py, as people see them; options.py says what they become."""
+
+import argparse
+from typing import Any
+
+from copyscope.arguments import UsageParser
+from copyscope.plan.arms import PLACEMENTS
+from copyscope.topology import WRITTEN
+
+SWITCH = ("on", "off")
+EXAMPLES = """\
+examples:
+  sudo tools/profile.py --impl zerocopy                      one profile over a veth pair, one ledger
+  sudo tools/profile.py --impl one_copy --size 1M --threads 4
+  sudo tools/profile.py --impl zerocopy --topology veth-xdp --explain
+  sudo tools/profile.py --impl zerocopy --topology nics:eth1,eth2
+  sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
+  sudo tools/profile.py --impl zerocopy --json - | jq .verdict
+
+any other program (--pid, --comm, --cgroup, -- COMMAND; with them --netns, --no-follow, --whole, --live,
+--advise and more: tools/profile.py --pid 1 --help):
+  sudo tools/profile.py --pid $(pidof -s nginx)              until Ctrl-C; its children are followed
+  sudo tools/profile.py --duration 10 -- iperf3 -c HOST      a command, as the user who called sudo
+  sudo tools/profile.py --cgroup system.slice/redis.service --live
+
+exit status: 0 a valid run, 1 a failed or invalid one, or one that could not be written where it was to go
+(a line says where it is kept), 2 wrong usage, 130 interrupted; who stops reading the output changes none
+"""
+
+# The same for traffic of our own and for programs of others.
+ATTACH: dict[str, Any] = {
+    "choices": ("any", "fentry", "kprobe.multi", "kprobe"),
+    "default": "any",
+    "help": "how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
+    " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options of tools/profile.py. Those of the traffic are checked by the traffic program itself."""
+    made = UsageParser(
+        prog="profile",
+        description="Run a TCP send strategy over a path made for it; print its copies and what they cost.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    work = made.add_argument_group("workload")
+    work.add_argument(
+        "--impl",
+        default="zero_copy",
+        metavar="NAME",
+        help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile (and aliases); "
+        "default zero_copy",
+    )
+    work.add_argument(
+        "--size", default="64K", metavar="BYTES", help="message size, suffixes K M G; default 64K"
+    )
+    work.add_argument("--fields", default="8", metavar="N", help="buffers per message, 1..1024; default 8")
+    work.add_argument(
+        "--threads",
+        default="1",
+        metavar="N",
+        help="connections, mostly a thread each on both sides; default 1",
+    )
+    work.add_argument(
+        "--duration", type=float, default=5.0, metavar="S", help="measuring time in seconds; default 5"
+    )
+    work.add_argument(
+        "--messages",
+        type=int,
+        metavar="N",
+        help="a fixed count per thread instead (no control segments then)",
+    )
+    work.add_argument(
+        "--mode", default="stream", help="stream (default) or rr (request/response: real latency)"
+    )
+    work.add_argument(
+        "--receiver",
+        default="read",
+        help="read (default), recvmsg, trunc (MSG_TRUNC: no copy), or poll (one thread for all connections)",
+    )
+    work.add_argument(
+        "--coalesce",
+        default="0",
+        metavar="US",
+        help="with --receiver poll: look every so many us when nothing is there, instead of being woken;"
+        " default 0",
+    )
+    work.add_argument(
+        "--sender",
+        default="threads",
+        help="threads (default, one for each connection) or loop (one sends on all in turn)",
+    )
+    work.add_argument(
+        "--file", metavar="DIR", help="where a strategy that sends from a file has it; default in memory"
+    )
+    work.add_argument("--align", default="heap", help="heap (default) or page")
+    work.add_argument("--pages", default="4k", help="4k (default), thp or hugetlb")
+    work.add_argument("--working-set", metavar="N", help="messages in the ring; default 1 MiB worth, 4..1024")
+    work.add_argument(
+        "--touch", action="store_true", help="the application rewrites each message before it sends it"
+    )
+    work.add_argument("--verify", action="store_true", help="the receiver checks every byte")
+    work.add_argument("--time-every", metavar="N", help="time one message in N; default 16")
+    path = made.add_argument_group("path")
+    path.add_argument(
+        "--topology",
+        default="veth",
+        metavar="KIND",
+        help=f"{', '.join(WRITTEN)} (two interfaces with a cable between them); default veth",
+    )
+    path.add_argument("--mtu", type=int, metavar="BYTES")
+    for name, what in (
+        ("tso", "sender's segmentation offload"),
+        ("gso", "software segmentation"),
+        ("gro", "receive coalescing"),
+    ):
+        path.add_argument(f"--{name}", choices=SWITCH, help=what)
+    path.add_argument("--nodelay", choices=SWITCH, default="on", help="TCP_NODELAY; default on")
+    path.add_argument("--congestion", metavar="NAME", help="default cubic where available")
+    path.add_argument("--sndbuf", metavar="BYTES", help="SO_SNDBUF; default autotuning")
+    path.add_argument("--rcvbuf", metavar="BYTES", help="SO_RCVBUF; default autotuning")
+    path.add_argument("--buffer", default="128K", metavar="BYTES", help="the receiver's buffer; default 128K")
+    path.add_argument(
+        "--placement", choices=PLACEMENTS, default="split", help="processors of the two sides; default split"
+    )
+    path.add_argument("--sender-cpus", metavar="LIST", help="such as 0,2-3; overrides --placement")
+    path.add_argument("--receiver-cpus", metavar="LIST")
+    path.add_argument("--keep", metavar="NAME", help="keep the namespaces under this name to look around in")
+    tool = made.add_argument_group("instruments")
+    tool.add_argument(
+        "--instruments",
+        default="auto",
+        metavar="LIST",
+        help="auto, or some of counters,calls,sampler,functions",
+    )
+    tool.add_argument("--attach", **ATTACH)
+    tool.add_argument(
+        "--copy-in",
+        choices=("any", "bracket", "call-site"),
+        default="any",
+        help="where functions are hooked: see the copy into the kernel by hooks around it, or by kprobes on"
+        " its call and the instruction after it; default bracket where that is fentry",
+    )
+    tool.add_argument(
+        "--frequency",
+        type=int,
+        default=199,
+        metavar="HZ",
+        help="samples per second of CPU time; default 199",
+    )
+    tool.add_argument(
+        "--gate",
+        type=int,
+        metavar="N",
+        help="time one syscall in N, and one send or receive where functions are hooked; all are counted;"
+        " default 16, of functions what their cost here allows; 1 with --messages",
+    )
+    tool.add_argument(
+        "--count",
+        metavar="LIST",
+        help="events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,"
+        " L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,"
+        " iTLB-load-misses, cpu-clock, page-faults; or none",
+    )
+    tool.add_argument(
+        "--warmup", type=float, default=0.3, metavar="S", help="traffic before the first segment; default 0.3"
+    )
+    tool.add_argument(
+        "--repeat", type=int, default=1, metavar="N", help="runs; with more than one a summary follows"
+    )
+    tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
+    out = made.add_argument_group("output")
+    out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
+    out.add_argument(
+        "--out", metavar="DIR", help="keep each run's record (and its folded stacks) in this directory"
+    )
+    out.add_argument(
+        "--compare-tiers",
+        action="store_true",
+        help="exact and sampled shares of this run side by side (hooks functions, too)",
+    )
+    out.add_argument("--explain", action="store_true", help="say what each line means")
+    out.add_argument(
+        "-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, unattributed symbols"
+    )
+    out.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    return made

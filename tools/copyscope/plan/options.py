@@ -1,0 +1,260 @@
+"""What the options of `profile` become: traffic, a workload, a path, a plan."""
+
+import argparse
+import json
+import os
+import subprocess
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from copyscope import paths
+from copyscope.errors import MachineError, RunError, UsageError
+from copyscope.plan import gate
+from copyscope.plan.arms import (
+    HOOKLESS,
+    SAMPLED,
+    Segment,
+    all_at_once,
+    arm_probes,
+    bytes_apart,
+    parse_count,
+    parse_cpus,
+    parse_instruments,
+    place,
+    schedule_segments,
+)
+from copyscope.plan.run_plan import RunPlan
+from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
+
+# Exit statuses of `traffic --check` (src/traffic/options.h).
+TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
+# The keys of the record's workload that the traffic program resolves.
+FROM_TRAFFIC = (
+    *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
+    *("sender", "file", "verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
+)
+FROM_RECEIVER = ("receiver", "coalesce_us", "rcvbuf_bytes")
+AVAILABLE_CONGESTION = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The traffic's own options, and what it made of them."""
+
+    send: tuple[str, ...]
+    receive: tuple[str, ...]
+    resolved: dict[str, Any]
+
+
+def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
+    """The instruments, and that nothing was asked of functions that are not hooked."""
+    instruments = parse_instruments(args.instruments)
+    if args.compare_tiers and not {"sampler", "functions"} <= set(instruments):
+        asked = args.instruments
+        raise UsageError(f"--compare-tiers: --instruments {asked}: needs sampler and functions, or auto")
+    if args.count is not None:
+        parse_count(args.count)
+        if "functions" not in instruments:
+            raise UsageError(
+                "--count: counts per function, and no function is hooked: --instruments sampler,functions"
+            )
+    return instruments
+
+
+# All plans are made before the first run; a sweep is what goes on after anything.
+REPEATS_MAX = 1000
+# IPV4_MIN_MTU (RFC 791), ETH_MAX_MTU (include/uapi/linux/if_ether.h); lo has one more.
+MTU_MIN, MTU_MAX = 68, 65_535
+
+
+def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
+    """What can be refused without running anything. Returns the instruments."""
+    instruments = check_instruments(args)
+    try:
+        open_topology(args.topology, LinkSettings(), paths.XDP_OBJECT)
+    except TopologyError as error:
+        raise UsageError(f"--{error}") from None
+    if not 1 <= args.repeat <= REPEATS_MAX:
+        raise UsageError(f"--repeat: {args.repeat}: not between 1 and {REPEATS_MAX}")
+    largest = MTU_MAX + (args.topology == "loopback")
+    if args.mtu is not None and not MTU_MIN <= args.mtu <= largest:
+        raise UsageError(f"--mtu: {args.mtu}: not between {MTU_MIN} and {largest} on this path")
+    if not 1 <= args.frequency <= 50_000:
+        raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
+    if args.gate is not None and not 1 <= args.gate <= 1_000_000:
+        raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
+    if not 0 <= args.warmup <= 60:
+        raise UsageError(f"--warmup: {args.warmup:g}: not between 0 and 60 s")
+    if args.messages is not None and args.messages < 1:
+        raise UsageError(f"--messages: {args.messages}: at least 1")
+    if not args.duration <= 3600:
+        raise UsageError(f"--duration: {args.duration:g}: at most 3600 s")
+    return instruments
+
+
+def resolve_traffic(args: argparse.Namespace) -> Traffic:
+    """Let the traffic program check its options (it is the only one that knows their limits)."""
+    allowed = sorted(os.sched_getaffinity(0))
+    sender_cpus, receiver_cpus = place(args.placement, allowed)
+    if args.sender_cpus:
+        sender_cpus = parse_cpus(args.sender_cpus, "--sender-cpus")
+    if args.receiver_cpus:
+        receiver_cpus = parse_cpus(args.receiver_cpus, "--receiver-cpus")
+    # What both ends must agree on.
+    common = [
+        "--size",
+        args.size,
+        "--fields",
+        args.fields,
+        "--threads",
+        args.threads,
+        "--mode",
+        args.mode,
+        "--nodelay",
+        args.nodelay,
+    ]
+    common += _given("--working-set", args.working_set)
+    common += ["--verify"] * args.verify + ["--touch"] * args.touch
+    send = ["--impl", args.impl, *common, "--align", args.align, "--pages", args.pages]
+    send += ["--sender", args.sender, *_given("--file", args.file)]
+    send += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
+    if args.messages is not None:
+        send += ["--messages", str(args.messages)]
+    receive = [
+        *common,
+        "--receiver",
+        args.receiver,
+        "--coalesce",
+        args.coalesce,
+        "--buffer",
+        args.buffer,
+        *_given("--rcvbuf", args.rcvbuf),
+        *_cpus(receiver_cpus),
+    ]
+    resolved = _ask_traffic(["send", *send, "--check"])
+    received = _ask_traffic(["recv", *receive, "--port", "1", "--check"])
+    resolved |= {key: received[key] for key in FROM_RECEIVER}
+    return Traffic(tuple(send), tuple(receive), resolved)
+
+
+def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
+    """The plan of one run, and what to do otherwise. Raises UsageError for a duration that is too short."""
+    auto = args.instruments == "auto" and not args.compare_tiers
+    ways = [(instruments, True)]
+    if auto:
+        # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
+        ways = [(SAMPLED, True)] if args.messages is not None else [*ways, (SAMPLED, True)]
+    # Hooks that were asked for by name are not done without; those that count bytes nobody names.
+    if auto or set(instruments) <= set(HOOKLESS):
+        ways.append((tuple(name for name in instruments if name in HOOKLESS), False))
+    plans = [_plan_with(args, names, traffic, seed, counts_bytes=counts) for names, counts in ways]
+    return reduce(lambda otherwise, plan: replace(plan, otherwise=otherwise), reversed(plans))
+
+
+def _plan_with(
+    args: argparse.Namespace,
+    instruments: tuple[str, ...],
+    traffic: Traffic,
+    seed: int,
+    *,
+    counts_bytes: bool,
+) -> RunPlan:
+    arms = arm_probes(instruments, compared=args.compare_tiers)
+    if not counts_bytes:
+        arms = {arm: probes for arm, probes in bytes_apart(arms).items() if arm != "bytes"}
+    segments: list[Segment] = []
+    probes = all_at_once(arms)
+    if args.messages is None:
+        arms = bytes_apart(arms) if counts_bytes else arms
+        segments = schedule_segments(args.duration, tuple(arms), seed)
+        probes = dict(arms.items())
+    return RunPlan(
+        kind=args.topology,
+        link=LinkSettings(
+            mtu_bytes=args.mtu,
+            tso=_switch(args.tso),
+            gso=_switch(args.gso),
+            gro=_switch(args.gro),
+            congestion=choose_congestion(args.congestion),
+        ),
+        send_options=traffic.send,
+        receive_options=traffic.receive,
+        segments=tuple(segments),
+        probes=probes,
+        messages=args.messages,
+        warmup_s=args.warmup,
+        frequency_hz=args.frequency,
+        size_bytes=traffic.resolved["size_bytes"],
+        gate=gate.given(args.gate, None if args.messages is None else "--messages"),
+        count_returns=bool(traffic.resolved["in_file"]),
+        count_timed={"bytes", "calls"} <= set(probes),
+        counters="counters" in instruments,
+        seed=seed,
+        count=None if args.count is None else parse_count(args.count),
+        attach=args.attach,
+        copy_in=args.copy_in,
+        keep=args.keep,
+    )
+
+
+def choose_congestion(asked: str | None, sysctl: Path = AVAILABLE_CONGESTION) -> str | None:
+    """What the route is to use: what was asked for, else cubic; None leaves the host's default.
+
+    On the route and not on the sockets: an unprivileged program may only choose from
+    tcp_allowed_congestion_control, which often lacks cubic where the host's default is bbr. bbr paces, which
+    changes results by a factor, so the host's default is not used silently.
+    """
+    try:
+        available = sysctl.read_text(encoding="ascii").split()
+    except OSError:
+        return asked
+    if asked is None:
+        return "cubic" if "cubic" in available else None
+    if asked not in available:
+        raise UsageError(f"--congestion: {asked}: not available here: one of {', '.join(available)}")
+    return asked
+
+
+def workload_section(args: argparse.Namespace, resolved: dict[str, Any]) -> dict[str, Any]:
+    """The record's `workload`, from the options as the traffic program resolved them."""
+    section = {key: resolved[key] for key in (*FROM_TRAFFIC, *FROM_RECEIVER)}
+    section["duration_s"] = None if args.messages is not None else args.duration
+    section["messages"] = args.messages
+    section["placement"] = "chosen" if args.sender_cpus or args.receiver_cpus else args.placement
+    return section
+
+
+def _ask_traffic(argv: list[str]) -> dict[str, Any]:
+    try:
+        # As the user that it will run as: the memlock limit binds that one, not root.
+        as_user = invoking_user().argv() if os.geteuid() == 0 else []
+        result = subprocess.run(
+            [*as_user, str(paths.TRAFFIC), *argv],
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",  # it repeats what it was given
+            check=False,
+            timeout=10,
+        )
+    except OSError as error:
+        raise RunError(f"{paths.TRAFFIC}: {error.strerror}: build it with make") from error
+    if result.returncode != 0:
+        said = result.stderr.strip().splitlines()
+        line = said[0] if said else f"ended with status {result.returncode}"
+        raise TRAFFIC_REFUSALS.get(result.returncode, RunError)(line)
+    options: dict[str, Any] = json.loads(result.stdout)
+    return options
+
+
+def _given(option: str, value: str | None) -> list[str]:
+    return [] if value is None else [option, value]
+
+
+def _cpus(cpus: list[int] | None) -> list[str]:
+    return [] if cpus is None else ["--cpus", ",".join(map(str, cpus))]
+
+
+def _switch(value: str | None) -> bool | None:
+    return None if value is None else value == "on"

@@ -1,0 +1,1 @@
+"""The waist: what was measured, as one JSON document; everything above it reads records only."""

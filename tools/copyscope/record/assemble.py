@@ -1,0 +1,135 @@
+"""From what the programs said to the raw sections of a record: names and differences, no judgement. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from copyscope import VERSION
+from copyscope.record import machine_load
+from copyscope.record.call_totals import told_by_programs
+from copyscope.record.segments import WARM_UP
+from copyscope.taxonomy.samples import beside, of_ledger, to_record
+from copyscope.taxonomy.taxonomy import Taxonomy
+
+# Levels, not totals: a segment has the value at its end, not a difference.
+LEVELS = frozenset(("t_ns", "in_flight", "max_in_flight", "first_wrong_offset", "threads"))
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which run this is: the part of the record that no program knows."""
+
+    id: str
+    experiment: str | None
+    repeat: int
+    order: int
+    seed: int
+    git: str | None
+    dirty: bool | None
+    factors: Mapping[str, Any] | None = None  # of its point in an experiment
+
+
+def subtract_totals(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """What happened between two marks of one program, key by key."""
+    delta: dict[str, Any] = {}
+    for key, value in after.items():
+        if key in ("event", "role", "pid", "t_ns"):
+            continue
+        earlier = before.get(key)
+        if isinstance(value, Mapping):
+            delta[key] = subtract_totals(value, earlier if isinstance(earlier, Mapping) else {})
+        elif isinstance(value, int) and not isinstance(value, bool) and key not in LEVELS:
+            delta[key] = value - (earlier if isinstance(earlier, int) else 0)
+        else:
+            delta[key] = value
+    return delta
+
+
+def segment_row(segment: Mapping[str, Any]) -> dict[str, Any]:
+    """One row of run.segments from the marks on both of its ends."""
+    row = {key: segment[key] for key in ("index", "block", "arm", "begin_ns", "end_ns")}
+    for side in ("sender", "receiver"):
+        row[side] = subtract_totals(segment["after"][side], segment["before"][side])
+    return row
+
+
+def side_report(
+    report: Mapping[str, Any] | None, segments: list[Mapping[str, Any]], side: str
+) -> dict[str, Any]:
+    """A side's report; of a side that died, the totals of its last mark, marked as such."""
+    if report is not None:
+        return {key: value for key, value in report.items() if key != "event"}
+    last = dict(segments[-1]["after"][side]) if segments else {}
+    last.pop("event", None)
+    empty = {
+        "role": side,
+        "impl": "",
+        "pid": 0,
+        "options": {},
+        "claim": None,
+        "threads": [],
+        "histograms": {},
+    }
+    return {**empty, "slices": [], "limits": {}, "errors": ["no report: the program had ended"], **last}
+
+
+def no_sampler(frequency_hz: int) -> dict[str, Any]:
+    """The sampler section of a run that did not sample."""
+    return {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0, "bursts": None}
+
+
+def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_hz: int) -> dict[str, Any]:
+    """The raw record of a run (see record/store.py): everything that ledger.derive needs.
+
+    raw is the conductor's Raw; workload the record's section, resolved before the run.
+    """
+    segments = [segment_row(segment) for segment in raw.segments]
+    collector = raw.collector or {}
+    taxonomy = Taxonomy.load()
+    # What the first connection really got; nobody knows before there is one.
+    used = (raw.sender or {}).get("options", {}).get("congestion_control")
+    arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
+    sampler = collector.get("sampler") or no_sampler(frequency_hz)
+    samples = collector.get("samples", [])
+    record = {
+        "schema": 1,
+        "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
+        "run": {
+            "id": identity.id,
+            "experiment": identity.experiment,
+            "factors": None if identity.factors is None else dict(identity.factors),
+            "repeat": identity.repeat,
+            "order": identity.order,
+            "seed": identity.seed,
+            "started": raw.started,
+            "wall_s": raw.wall_s,
+            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != WARM_UP) / 1e9,
+            "interrupted": raw.interrupted,
+            "errors": raw.errors,
+            "bytes_arm": raw.bytes_arm,
+            "tier": raw.tier.name if raw.tier else None,
+            "tier_reason": raw.tier.reason if raw.tier else "the run ended before the collector was ready",
+            "segments": segments,
+        },
+        "workload": {**workload, "congestion_control": used},
+        "topology": raw.topology,
+        "machine": raw.machine,
+        "traffic": {
+            side: side_report(getattr(raw, side), raw.segments, side) for side in ("sender", "receiver")
+        },
+        "counters": {side: raw.counters.get(side, {}) for side in ("sender", "receiver")},
+        "bytes": collector.get("bytes", []),
+        "calls": [
+            {**call, "arm": arm_of_calls} for call in told_by_programs(collector.get("calls", []), segments)
+        ],
+        "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
+        "hooks": collector.get("hooks", []),
+        "sampler": {**sampler, "taxonomy_version": taxonomy.version},
+        "samples": to_record(of_ledger(samples), taxonomy),
+        "samples_beside": to_record(beside(samples), taxonomy),
+        "loss": collector.get("loss", {}),
+        "machine_state": machine_load.readings(
+            raw.loads, machine_load.sides_cpu_ns([s for s in raw.segments if s["arm"] != WARM_UP])
+        ),
+    }
+    return record

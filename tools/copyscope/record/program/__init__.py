@@ -1,0 +1,1 @@
+"""Raw sections of a program that is watched: volume, pace, connections, segments. Pure."""

@@ -1,0 +1,168 @@
+"""The segments of a watched program: what moved in each, and of a run of hours no more than that. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from copyscope.record.program.pace import tcp_bytes
+from copyscope.record.program.volume import TAKEN
+
+Row = dict[str, Any]
+# (arm, protocol, direction, system call) -> a row of `volume`, its sizes as a table.
+Sums = dict[tuple[str, ...], Row]
+SUMMED = ("calls", "bytes", "zerocopy_calls", "zerocopy_bytes", "nodelay_calls", "cork_calls")
+KEY = ("protocol", "direction", "syscall")
+TOTALS = ("births", "completions", "copied", "notifications", "unseen", "untold")
+# Of so many blocks all that was read is kept: the live view shows the last ones.
+BLOCKS_KEPT = 5
+
+
+def subtract_volume(after: Iterable[Row], before: Iterable[Row]) -> list[Row]:
+    """What moved between two readings, row by row; `largest_bytes` is a level, that of the later one."""
+    earlier = {tuple(row[k] for k in KEY): row for row in before}
+    rows = []
+    for row in after:
+        old = earlier.get(tuple(row[k] for k in KEY))
+        sizes = dict(map(tuple, row["sizes"]))
+        if old is not None:
+            for low, count in old["sizes"]:
+                sizes[low] -= count
+        made = {k: row[k] for k in KEY}
+        made |= {k: row[k] - (old[k] if old is not None else 0) for k in SUMMED}
+        made["largest_bytes"] = row["largest_bytes"]
+        made["sizes"] = [[low, count] for low, count in sizes.items() if count]
+        if made["calls"]:
+            rows.append(made)
+    return rows
+
+
+def moved(after: Row, before: Row, direction: str) -> tuple[int, int]:
+    """(bytes, calls) of one direction between two readings, of calls that are always counted."""
+    rows = [
+        row
+        for row in subtract_volume(after["volume"], before["volume"])
+        if row["direction"] == direction and row["syscall"] not in TAKEN
+    ]
+    return sum(row["bytes"] for row in rows), sum(row["calls"] for row in rows)
+
+
+def taken(after: Row, before: Row) -> int:
+    """Bytes that were received by mapping or splice(2) between two readings, while that was counted."""
+    rows = subtract_volume(after["volume"], before["volume"])
+    return sum(row["bytes"] for row in rows if row["syscall"] in TAKEN and row["direction"] != "send")
+
+
+def segment_row(segment: Any) -> Row:
+    """One row of run.segments: what moved inside, and how much more while hooks came and went."""
+    if isinstance(segment, Past):
+        return segment.row()
+    before, begin, end, after = segment["volumes"]
+    (cpu_before, switches_before), (cpu_after, switches_after) = segment["clocks"]
+    sent, sends = moved(end, begin, "send")
+    received, receives = moved(end, begin, "receive")
+    outer_sent, outer_sends = moved(after, before, "send")
+    outer_received, outer_receives = moved(after, before, "receive")
+    # What was counted only because a hook had just come is no rate of the segment.
+    counts_taken = bool(begin.get("counts_taken", False))
+    received_otherwise = taken(end, begin) if counts_taken else 0
+    totals = {key: end["totals"][key] - begin["totals"][key] for key in end["totals"]}
+    return {
+        "index": segment["index"],
+        "block": segment["block"],
+        "arm": segment["arm"],
+        "begin_ns": begin["t_ns"],
+        "end_ns": end["t_ns"],
+        "target": {
+            "bytes": sent + received + received_otherwise,
+            "bytes_sent": sent,
+            "bytes_received": received + received_otherwise,
+            "counts_taken": counts_taken,
+            "send_calls": sends,
+            "receive_calls": receives,
+            "edge_sent_bytes": outer_sent - sent,
+            "edge_received_bytes": outer_received - received,
+            "edge_send_calls": outer_sends - sends,
+            "edge_receive_calls": outer_receives - receives,
+            "process_cpu_ns": cpu_after - cpu_before,
+            "voluntary_switches": switches_after - switches_before,
+            "processes": segment["processes"],
+            "threads": segment["threads"],
+            "open_zerocopy_sends": open_sends(begin) + open_sends(end),
+            **{key: totals[key] for key in TOTALS},
+        },
+    }
+
+
+def open_sends(volume: Row) -> int:
+    """Zero-copy sends so far of which no completion has come."""
+    sent: int = sum(row["zerocopy_calls"] for row in volume["volume"])
+    seen: int = volume["totals"]["completions"] + volume["totals"]["unseen"]
+    return max(0, sent - seen)
+
+
+def add_volume(sums: Sums, segment: Row) -> None:
+    """What moved in a segment, on top of what has moved in others of its arm."""
+    _, begin, end, _ = segment["volumes"]
+    for row in subtract_volume(end["volume"], begin["volume"]):
+        key = (segment["arm"], *(row[k] for k in KEY))
+        if key not in sums:
+            sums[key] = {"arm": segment["arm"], **row, "sizes": dict(map(tuple, row["sizes"]))}
+            continue
+        into = sums[key]
+        for name in SUMMED:
+            into[name] += row[name]
+        into["largest_bytes"] = max(into["largest_bytes"], row["largest_bytes"])
+        for low, count in row["sizes"]:
+            into["sizes"][low] = into["sizes"].get(low, 0) + count
+
+
+def volume_rows(segments: Sequence[Any], past: Sums) -> list[Row]:
+    """What moved through the sockets in all segments of each arm, by protocol, direction and call."""
+    sums = {key: {**row, "sizes": dict(row["sizes"])} for key, row in past.items()}
+    for segment in segments:
+        if not isinstance(segment, Past):
+            add_volume(sums, segment)
+    return [
+        {**row, "sizes": [list(x) for x in sorted(row["sizes"].items())]} for _, row in sorted(sums.items())
+    ]
+
+
+class Past:
+    """A segment of which only its row is left: in an hour there are ten thousand."""
+
+    __slots__ = ("_numbers", "arm", "block", "clocks", "pace")
+    keys: tuple[str, ...] = ()
+
+    def __init__(self, segment: Row) -> None:
+        row = segment_row(segment)
+        Past.keys = tuple(row["target"])
+        self.arm, self.block = row["arm"], row["block"]
+        ends = (row["index"], row["begin_ns"], row["end_ns"])
+        self._numbers = array("q", (*ends, *map(int, row["target"].values())))
+        self.clocks = segment["clocks"] if row["index"] == 0 else None
+        self.pace = (segment["volumes"][0]["t_ns"], tcp_bytes(segment["volumes"][0]))
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self, key)
+
+    def row(self) -> Row:
+        """As segment_row() made it."""
+        index, begin_ns, end_ns, *numbers = self._numbers
+        target: Row = dict(zip(Past.keys, numbers, strict=True))
+        target["counts_taken"] = bool(target["counts_taken"])
+        named = {"index": index, "block": self.block, "arm": self.arm}
+        return {**named, "begin_ns": begin_ns, "end_ns": end_ns, "target": target}
+
+
+def forget(segments: list[Any], sums: Sums) -> None:
+    """Leave of segments that are BLOCKS_KEPT blocks old their rows and sums; the others stay as they are."""
+    oldest = segments[-1]["block"] - BLOCKS_KEPT
+    for number in range(len(segments) - 1, -1, -1):
+        segment = segments[number]
+        if isinstance(segment, Past):
+            break
+        if segment["block"] <= oldest:
+            add_volume(sums, segment)
+            segments[number] = Past(segment)

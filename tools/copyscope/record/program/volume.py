@@ -1,0 +1,31 @@
+"""The rows of a watched program's volume: what its sockets moved, by call. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from copyscope.record.segments import Record
+
+# Calls that hand the kernel pages of files, of pipes or of the program's own memory: it refers to them
+# (MSG_SPLICE_PAGES, formerly sendpage).
+SPLICED_MEMORY = "splice after vmsplice"
+
+BY_REFERENCE = ("sendfile", "splice", SPLICED_MEMORY)
+
+# Received without a receive call: by splice(2), and by getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps
+# what it can and copies the rest. Counted in ledger segments, and in all that follow the first that saw any.
+SPLICED_IN = "splice from a socket"
+
+MAPPED_IN = "receive by mapping"
+
+TAKEN = (SPLICED_IN, MAPPED_IN)
+
+
+def volume(record: Record, direction: str, arm: str | None = None) -> list[dict[str, Any]]:
+    """The rows of one direction, of one arm or of all."""
+    rows = [r for r in record["volume"] if r["direction"] == direction]
+    return [r for r in rows if arm is None or arm in r["arm"].split("+")]
+
+
+def added(rows: list[dict[str, Any]], key: str) -> int:
+    return sum(int(row[key]) for row in rows)

@@ -1,0 +1,225 @@
+"""The record: one run as one JSON file. Everything after it reads files only.
+
+History of the format, newest last; why each changed:
+
+  schema 1   first. Raw sections (run, workload, topology, machine, traffic, counters, bytes, calls, hooks,
+             sampler, samples, loss) and derived ones (throughput, ledger, stages, sides, zerocopy,
+             identities, overhead, verdict). Samples are kept as shares per symbol, not as stacks: a record
+             is committed.
+
+A newer schema is refused, an older one is upgraded step by step (UPGRADES). The keys are in schema.py,
+explained in docs/RECORD.md.
+
+On disk: UTF-8, object keys sorted, one top-level key per line, rows of a top-level list one per line. The
+same record is the same bytes whatever the order in which it was put together, and a changed row is a
+one-line diff. A name that ends in .gz is compressed, without a time or a name inside: the same bytes again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from copyscope.files import regular_file, saving
+from copyscope.record.program.schema import WATCH_DERIVED, WATCH_RAW
+from copyscope.record.schema import DERIVED, RAW
+from copyscope.record.shape import Check, find_problems, fitting
+
+SCHEMA = 1
+# The largest that is measured is 64 bits, and a sign.
+DIGITS_MAX = 20
+NUMBER_MAX = 1e21
+
+Record = dict[str, Any]
+Upgrade = Callable[[Record], Record]
+
+# schema N -> the step that makes it N + 1
+UPGRADES: dict[int, Upgrade] = {}
+
+
+class RecordError(Exception):
+    """A record cannot be read, written or upgraded; the message is one line that names the file."""
+
+
+class SchemaError(RecordError):
+    """A record of a schema that this copyscope cannot bring up to its own."""
+
+
+def run_id(experiment: str | None, factors: Mapping[str, Any], repeat: int) -> str:
+    """`<experiment>-<factor digest>-<repeat>`; a run outside an experiment is called `profile`.
+
+    The digest depends on the factors' names and values, not on their order.
+    """
+    canonical = json.dumps(
+        dict(factors), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    digest = hashlib.sha256(canonical.encode(errors="backslashreplace")).hexdigest()[:10]
+    return f"{experiment or 'profile'}-{digest}-{repeat}"
+
+
+def serialise(record: Record) -> bytes:
+    """The bytes of a record. Raises RecordError for what JSON cannot hold (NaN, infinity, objects)."""
+    lines = []
+    try:
+        for key in sorted(record):
+            lines.append(f"{_compact(key)}:{_section(record[key])}")
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"record: {_name(record)}: not JSON: {error}") from error
+    # A name of bytes that are no UTF-8 (os.fsdecode) becomes \udcXX, which JSON has, too.
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode(errors="backslashreplace")
+
+
+def _section(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(_compact(row) for row in value) + "\n]"
+    if isinstance(value, dict) and value and any(isinstance(v, (dict, list)) for v in value.values()):
+        return "{\n" + ",\n".join(f"{_compact(k)}:{_compact(value[k])}" for k in sorted(value)) + "\n}"
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def write(record: Record, path: Path) -> None:
+    """Write a record so that a reader sees the old file, the new file, or none: never half of one."""
+    data = compressed(record) if path.suffix == ".gz" else serialise(record)
+    try:
+        saving.save(path, data)
+    except OSError as error:
+        raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
+
+
+def compressed(record: Record) -> bytes:
+    """gzip.compress() lets zlib write the header, which then differs between Python versions."""
+    made = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=made, mtime=0) as stream:
+        stream.write(serialise(record))
+    return made.getvalue()
+
+
+def read(path: Path) -> Record:
+    """The record in a file, upgraded to this schema. Raises RecordError, one line that names the file."""
+    try:
+        data = regular_file.read(path)
+        text = (regular_file.gunzip(data) if path.suffix == ".gz" else data).decode()
+    except EOFError as error:
+        raise RecordError(
+            f"record: {path}: truncated: the compressed data end early: run it again"
+        ) from error
+    except OverflowError:
+        raise RecordError(f"record: {path}: larger than any record: not one") from None
+    except zlib.error as error:
+        raise RecordError(f"record: {path}: damaged, or not compressed: {error}: run it again") from error
+    except OSError as error:
+        raise RecordError(f"record: {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(
+            f"record: {path}: not UTF-8 at byte {error.start}: not a record, or damaged"
+        ) from error
+    try:
+        record = json.loads(
+            text, parse_constant=_refuse_constant, parse_int=_whole_number, parse_float=_number
+        )
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+        cause = "truncated" if cut else "invalid JSON"
+        raise RecordError(
+            f"record: {path}: {cause} at line {error.lineno}: {error.msg}: run it again"
+        ) from error
+    except ValueError as error:
+        raise RecordError(f"record: {path}: {error}: run it again") from error
+    except RecursionError as error:
+        raise RecordError(f"record: {path}: nested too deeply: not a record") from error
+    return upgrade(record, str(path))
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > DIGITS_MAX:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if found and not 1 / NUMBER_MAX**4 < abs(found) < NUMBER_MAX:
+        raise ValueError(f"{text[:20]} is nothing that can be measured")
+    return found
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number that JSON has")
+
+
+def upgrade(
+    record: Any, source: str, steps: Mapping[int, Upgrade] | None = None, schema: int = SCHEMA
+) -> Record:
+    """The record in `schema`, one step per version. Raises RecordError naming `source` and both versions."""
+    if not isinstance(record, dict):
+        raise RecordError(
+            f"record: {source}: a {type(record).__name__} at the top, not an object: not a record"
+        )
+    found = record.get("schema")
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise RecordError(f"record: {source}: no schema number: not a record of copyscope")
+    if found > schema:
+        raise SchemaError(
+            f"record: {source}: schema {found}, this copyscope reads up to {schema}: update copyscope"
+        )
+    known = UPGRADES if steps is None else steps
+    current: Record = record
+    while found < schema:
+        if found not in known:
+            raise SchemaError(f"record: {source}: schema {found}: no way up to {schema}: run it again")
+        current = known[found]({**current})
+        found += 1
+        current["schema"] = found
+    return current
+
+
+def validate(record: Record, *, raw: bool = False) -> list[str]:
+    """What is wrong with a record, one line per problem (empty: nothing).
+
+    Checks that every key is there with its type, that numbers carry their unit in the name and are finite,
+    and that each null of a derived row has a reason. With `raw` only what exists before `ledger.derive`.
+    """
+    shape, fits = _shape(record.get("target") is not None, raw)
+    problems = [] if fits(record) else find_problems(record, shape)
+    if record.get("schema") != SCHEMA:
+        problems.append(f"schema: {record.get('schema')!r}: expected {SCHEMA}")
+    return problems or _senseless(record, raw)
+
+
+def _senseless(record: Record, raw: bool) -> list[str]:
+    """What has the right type and cannot be: others divide by it, or look for it."""
+    workload, verdict = record["workload"], {} if raw else record["verdict"]
+    found = []
+    if record.get("target") is None:
+        for key in ("size_bytes", "fields", "threads"):
+            if workload[key] < 1:
+                found.append(f"workload.{key}: {workload[key]}: not a number of something that was sent")
+    for name, value in (record["run"]["factors"] or {}).items():
+        if not isinstance(value, (str, int, float)):
+            found.append(f"run.factors.{name}: not one value")
+    if verdict and not verdict["valid"] and not verdict["reasons"]:
+        found.append("verdict.reasons: empty, of an invalid run")
+    return found
+
+
+@cache
+def _shape(watched: bool, raw: bool) -> tuple[Any, Check]:
+    known, made = (WATCH_RAW, WATCH_DERIVED) if watched else (RAW, DERIVED)
+    shape = known if raw else {**known, **made}
+    return shape, fitting(shape)
+
+
+def _name(record: Record) -> str:
+    run = record.get("run")
+    return str(run.get("id", "?")) if isinstance(run, dict) else "?"

@@ -1,0 +1,1 @@
+"""A record in, text out; a study in, plots and pages out. No new numbers."""

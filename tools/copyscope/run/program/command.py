@@ -1,0 +1,155 @@
+"""A command that is started to be watched: as the invoking user, held until the instruments are ready."""
+
+import contextlib
+import os
+import pwd
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from copyscope.errors import NotStartedError
+from copyscope.run.program.printed import Output, Printed
+from copyscope.start.environment import of_caller
+from copyscope.topology import environment_of, invoking_user
+
+# How soon one sees what the command prints while we wait for its end.
+SHOW_EVERY_S = 0.25
+SLEEP_S = 60.0
+RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Python ignores these for itself, and exec(2) would pass that on.
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class HeldCommand:
+    """A child that waits for release() before it becomes the command.
+
+    It stays in our process group and terminal, so that Ctrl-C reaches it as it would without us. Once it was
+    released it is the user's: whatever becomes of us or of the measurement, nothing here ends it.
+    """
+
+    def __init__(self, argv: Sequence[str], output: Output = "own") -> None:
+        self.argv = tuple(argv)
+        self._printed = Printed() if output == "kept" else None
+        self.status: int | None = None
+        gate_read, self._gate = os.pipe()
+        self._failure, failure_write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._gate)
+            os.close(self._failure)
+            if output == "stderr":
+                os.dup2(2, 1)
+            elif self._printed is not None:
+                self._printed.take()
+            _become(self.argv, gate_read, failure_write)
+        os.close(gate_read)
+        os.close(failure_write)
+
+    def release(self) -> None:
+        """Let it run. Raises NotStartedError with its errno when it cannot be started."""
+        with contextlib.suppress(BrokenPipeError):  # it was ended while it was held
+            os.write(self._gate, b"g")
+        self._close_gate()
+        said = os.read(self._failure, 16)  # closed by a successful exec
+        os.close(self._failure)
+        self._failure = -1
+        if said:
+            os.waitpid(self.pid, 0)
+            self.status = 127
+            raise NotStartedError(self.argv[0], int(said))
+
+    @property
+    def released(self) -> bool:
+        """Whether it may run: nobody's but the user's from then on."""
+        return self._gate < 0
+
+    def poll(self) -> int | None:
+        """Its exit status (128 + signal when one killed it), or None while it runs."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                code = os.waitstatus_to_exitcode(status)
+                self.status = code if code >= 0 else 128 - code
+        return self.status
+
+    def send(self, number: int, children: Iterable[int] = ()) -> None:
+        """A signal, while it runs; before that there is nobody yet who could do something about it."""
+        if not self.released or self.status is not None:
+            return
+        for pid in {self.pid, *children}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def wait(self, sleep: Callable[[float, int], object]) -> int | None:
+        """Its exit status, however long it takes; None of one that was never released.
+
+        `sleep`: for so long, or until this process ends.
+        """
+        if not self.released:
+            return None
+        while (status := self.poll()) is None:
+            sleep(SHOW_EVERY_S if self._printed is not None else SLEEP_S, self.pid)
+            self.show()
+        self.show()
+        return status
+
+    def show(self) -> None:
+        """What it has printed into a file since the last time."""
+        if self._printed is not None:
+            self._printed.show()
+
+    def _close_gate(self) -> None:
+        if self._gate >= 0:
+            os.close(self._gate)
+            self._gate = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """One that was never released ends here; any other lives as long as it likes."""
+        if not self.released:
+            self._close_gate()
+            if self.poll() is None:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                self.status = 128 + signal.SIGKILL
+        self.poll()
+        self.show()
+        if self._failure >= 0:
+            os.close(self._failure)
+            self._failure = -1
+
+
+def _become(argv: Sequence[str], gate: int, failure: int) -> NoReturn:
+    """In the child: wait, drop privileges, exec. Never returns."""
+    try:
+        for number in RESET:
+            # What whoever started us has it ignore (nohup(1)) it ignores without us, too.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        for number in IGNORED_BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
+        # The name that exec will give it: it may have ended before anybody can ask for that.
+        Path("/proc/self/comm").write_bytes(os.fsencode(Path(argv[0]).name))
+        if os.read(gate, 1) != b"g":  # our parent has gone
+            os._exit(127)
+        user, environment = invoking_user(), of_caller(os.environ)
+        if os.geteuid() == 0 and user.uid != 0:
+            os.setgroups([])
+            os.setgid(user.gid)
+            if user.known:
+                os.initgroups(pwd.getpwuid(user.uid).pw_name, user.gid)
+            os.setuid(user.uid)
+            environment.update(environment_of(user))
+        os.execvpe(argv[0], list(argv), environment)
+    except OSError as error:
+        os.write(failure, str(error.errno).encode())
+    os._exit(127)

@@ -1,0 +1,179 @@
+"""What TCP itself counts of each connection, by sock_diag(7): the second opinion on the bytes, and the path.
+
+A server has thousands of connections, and each look takes all of them: what is not asked for is not worked
+out, and the messages of one answer are read in bulk where they are alike.
+"""
+
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from copyscope.run.program import tcp_diag
+
+# struct nlmsghdr: length, type; struct inet_diag_msg (linux/inet_diag.h): family, state, ports, addresses,
+# the receive queue, the inode; then, behind attributes that are skipped, struct rtattr and struct tcp_info
+# (linux/tcp.h), which only grows: 5.10 has all of these.
+MESSAGE = "=IH10xBBxxHH16s16s16xI8xI"
+INFO = "HH16xI108xQ8xI20xQQQ8xQQ"
+MESSAGE_BYTES, INFO_BYTES = 16 + 72, 216
+NAMES = {1: "ESTAB", 2: "SYN-SENT", 4: "FIN-WAIT-1", 5: "FIN-WAIT-2", 8: "CLOSE-WAIT", 9: "LAST-ACK"}
+ESTABLISHED = 1
+
+
+class Connection(NamedTuple):
+    """One TCP connection as the kernel counts it: in the order in which it says so."""
+
+    message_bytes: int
+    kind: int
+    family: int
+    state_number: int
+    local_port: int
+    peer_port: int
+    local_address: bytes
+    peer_address: bytes
+    receive_queue_bytes: int
+    inode: int
+    attribute_bytes: int
+    attribute: int
+    mss_bytes: int
+    bytes_received: int
+    unsent_bytes: int
+    busy_us: int
+    rwnd_limited_us: int
+    sndbuf_limited_us: int
+    bytes_sent: int
+    bytes_retrans: int
+
+    @property
+    def established(self) -> bool:
+        return self.state_number == ESTABLISHED
+
+    @property
+    def state(self) -> str:
+        return NAMES.get(self.state_number, str(self.state_number))
+
+    @property
+    def local(self) -> str:
+        return _address(self.family, self.local_address, self.local_port)
+
+    @property
+    def peer(self) -> str:
+        return _address(self.family, self.peer_address, self.peer_port)
+
+    @property
+    def written(self) -> int:
+        """What the program has put into it: sent once, or not yet (write_seq - snd_nxt).
+
+        All of it is read under the lock of the socket (tcp_get_info(), net/ipv4/tcp.c). The length of the
+        send queue is not: on a busy machine megabytes are acknowledged before the lock is there.
+        """
+        return self.bytes_sent - self.bytes_retrans + self.unsent_bytes
+
+    @property
+    def taken(self) -> int:
+        """What the program has taken out of it."""
+        return self.bytes_received - self.receive_queue_bytes
+
+
+def parse(chunks: Iterable[bytes]) -> dict[int, Connection]:
+    """inode -> connection. One that belongs to no file any more has no inode, and nobody to be watched."""
+    return {made.inode: made for chunk in chunks for made in _connections(chunk) if made.inode}
+
+
+def _connections(chunk: bytes) -> Iterator[Connection]:
+    """Those of one answer that come with their counts."""
+    alike = _read_alike(chunk)
+    if alike is not None:
+        yield from alike
+        return
+    for begin, length in tcp_diag.messages(chunk):
+        found = _read_one(chunk, begin, length)
+        if found is not None:
+            yield found
+
+
+def _read_alike(chunk: bytes) -> list[Connection] | None:
+    """All messages at once; None where they are not of one length, with tcp_info at one place."""
+    first = next(tcp_diag.messages(chunk), None)
+    if first is None or first[0] != 0 or first[1] % 4:
+        return None
+    length = first[1]
+    info_at = tcp_diag.find_attribute(chunk, MESSAGE_BYTES, length, tcp_diag.INET_DIAG_INFO)
+    if info_at is None or length < info_at + 4 + INFO_BYTES:
+        return None
+    layout = _layout(info_at - MESSAGE_BYTES, length)
+    whole = len(chunk) // length * length
+    made = list(map(Connection._make, layout.iter_unpack(memoryview(chunk)[:whole])))
+    # A last message of another kind may stand behind them: the end.
+    rest = any(True for _ in tcp_diag.messages(chunk[whole:]))
+    alike = all(
+        one.message_bytes == length
+        and one.kind == tcp_diag.SOCK_DIAG_BY_FAMILY
+        and one.attribute == tcp_diag.INET_DIAG_INFO
+        and one.attribute_bytes >= 4 + INFO_BYTES
+        for one in made
+    )
+    return made if alike and not rest else None
+
+
+def _read_one(chunk: bytes, begin: int, length: int) -> Connection | None:
+    end = min(begin + length, len(chunk))
+    info_at = tcp_diag.find_attribute(chunk, begin + MESSAGE_BYTES, end, tcp_diag.INET_DIAG_INFO)
+    if info_at is None or end < info_at + 4 + INFO_BYTES:
+        return None
+    layout = _layout(info_at - begin - MESSAGE_BYTES, None)
+    made = Connection._make(layout.unpack_from(chunk, begin))
+    return made if made.attribute_bytes >= 4 + INFO_BYTES else None
+
+
+@lru_cache
+def _layout(skipped: int, length: int | None) -> struct.Struct:
+    """Of a message with so many bytes of other attributes before tcp_info, and with so many in all."""
+    made = f"{MESSAGE}{skipped}x{INFO}"
+    behind = 0 if length is None else length - struct.calcsize(made)
+    return struct.Struct(f"{made}{behind}x")
+
+
+def _address(family: int, host: bytes, port: int) -> str:
+    port = socket.ntohs(port)
+    if family == socket.AF_INET6:
+        return f"[{socket.inet_ntop(socket.AF_INET6, host)}]:{port}"
+    return f"{socket.inet_ntop(socket.AF_INET, host[:4])}:{port}"
+
+
+class Snapshots:
+    """Looks at all TCP connections of a network namespace, one after the other on one open socket."""
+
+    def __init__(self) -> None:
+        self._namespace: Path | None = None
+        self._asked: tcp_diag.Asked | None = None
+
+    def take(self, namespace: Path) -> dict[int, Connection] | None:
+        """By inode; None where the kernel does not say, or when the namespace has gone."""
+        try:
+            if self._asked is None or namespace != self._namespace:
+                self.close()
+                self._asked, self._namespace = tcp_diag.Asked(namespace), namespace
+            return parse(self._asked.dump())
+        except OSError:
+            # What is left of an answer must not be taken for the next one.
+            self.close()
+            return None
+
+    def close(self) -> None:
+        if self._asked is not None:
+            self._asked.close()
+        self._asked = None
+
+
+def host_of(address: str) -> str:
+    """`10.0.0.1:80` -> `10.0.0.1`, `[::1%lo]:80` -> `::1`."""
+    return unmapped(address.rpartition(":")[0].strip("[]").partition("%")[0])
+
+
+def unmapped(host: str) -> str:
+    """`::ffff:10.0.0.1`, which a socket of IPv6 calls a peer of IPv4, -> `10.0.0.1`."""
+    return host.removeprefix("::ffff:") if "." in host else host

@@ -1,0 +1,97 @@
+"""Who belongs to a watched program now: searched for, named, told to the collector and to perf."""
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from copyscope.run.child import Child, Message
+from copyscope.run.perf_stat import PerfStat
+from copyscope.run.program import processes
+from copyscope.run.program.plan import Seen, WatchPlan
+
+ASK_S = 60.0
+PERF_TRIES = 5
+# A process may take the name that is looked for at any moment (prctl(2)).
+LOOK_FOR_NAMES_EVERY_S = 0.5
+
+
+class Followed:
+    """The processes of the target; `pids` is what find() saw last."""
+
+    def __init__(self, plan: WatchPlan, seen: Seen, collector: Child, until: ExitStack) -> None:
+        self.pids = plan.target.find_processes(set())
+        self.cpu = processes.CpuTimes()
+        self.perf: PerfStat | None = None
+        self.perf_misses: str | None = None
+        self._target = plan.target
+        self._counting = plan.counters and plan.target.follow
+        self._names = seen.pids
+        self._collector = collector
+        self._until = until
+        self._told: set[int] = set()
+        self._looked_s = 0.0
+        self._settled: Any = None
+
+    def find(self, volume: Message, *, search: bool = False) -> bool:
+        """Tell the collector of processes that it cannot have seen coming, and note everybody's name.
+
+        /proc is searched only when a process may have come or gone: that takes CPU time from whoever is
+        watched. Returns whether it was.
+        """
+        search = search or self._may_have_changed(volume)
+        told = len(self._told)
+        followed = {pid: forked for pid, forked in volume["processes"]}
+        if search:
+            self.pids = self._target.find_processes(self.pids | set(followed))
+            self._looked_s = time.monotonic()
+        for pid in sorted(self.pids):
+            process = processes.read_process(pid)
+            if process is None:
+                continue
+            self._names[pid] = process.comm
+            # A child has inherited the timers of its parent (perf_event_open(2)).
+            if pid not in self._told and not followed.get(pid, False):
+                self._tell(process)
+        # One that was told of only now may have made children before.
+        self._settled = _population(volume) if told == len(self._told) else None
+        if self._counting and self.perf is None and self.pids:
+            self._start_perf()
+        return search
+
+    def alive(self) -> bool:
+        return any(processes.is_alive(pid) for pid in self.pids)
+
+    def awaited(self) -> int | None:
+        """A process whose end may be that of the program; None when others may still come."""
+        if self._target.how in ("comm", "cgroup"):
+            return None
+        # With none left alive, the end of any of them is the answer: it has come.
+        return next((pid for pid in self.pids if processes.is_alive(pid)), min(self.pids, default=None))
+
+    def _may_have_changed(self, volume: Message) -> bool:
+        how = self._target.how
+        old = how == "comm" and time.monotonic() - self._looked_s > LOOK_FOR_NAMES_EVERY_S
+        return how == "cgroup" or old or _population(volume) != self._settled
+
+    def _start_perf(self) -> None:
+        """perf gives up when a thread that it has found ends before it is there: then once more."""
+        for _ in range(PERF_TRIES):
+            perf = PerfStat(*sorted(self.pids))
+            perf.start()
+            perf.wait_ready()
+            if perf.failure is None or "had ended" not in perf.failure:
+                break
+        self.perf = self._until.enter_context(perf)
+
+    def _tell(self, process: processes.Process) -> None:
+        self._told.add(process.pid)
+        self._collector.ask(f"target target {process.pid}", "target", ASK_S)
+        self.cpu.read({process.pid}, fresh=False)
+        if self.perf is not None:
+            self.perf_misses = f"perf was there before {process.comm}[{process.pid}] belonged to the target"
+
+
+def _population(volume: Message) -> tuple[Any, ...]:
+    """What changes whenever a thread or process of the target is made or ends: the hooks see both."""
+    totals = volume["totals"]
+    return totals["births"], totals["exits"], sorted(volume["processes"])

@@ -1,0 +1,79 @@
+"""How fast a program goes while nothing is attached, by TCP's own counts; and what our own work takes.
+
+A few short slices before the first hook comes and after the last has gone: METHOD.md, "What stays attached".
+"""
+
+import resource
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from copyscope.run.program import processes
+from copyscope.run.program.connections import Connection
+
+# First the program gets over what we did until now: loading programs, or taking them away, costs it time, and
+# its connections find back to their pace only then. Without this, watching seemed to make it faster.
+SETTLE_S = 0.5
+SLICES = 4
+# Each look takes a little from who is looked at: slices of 0.1 s stated 1.2 points of 4 too little.
+SLICE_S = 0.25
+# Of one CPU, what looks at the connections take at most, where they are many.
+LOOKS_SHARE = 0.01
+
+
+class Seldom:
+    """Something that takes CPU time from whoever is watched, so seldom that it is LOOKS_SHARE of one CPU."""
+
+    def __init__(self) -> None:
+        self._next_s = self._began_s = self._began_cpu_s = 0.0
+
+    def are_cheap(self) -> bool:
+        return time.monotonic() >= self._next_s
+
+    def __enter__(self) -> None:
+        self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self._next_s = self._began_s + (time.process_time() - self._began_cpu_s) / LOOKS_SHARE
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What each open TCP connection had moved, both ways, at one moment (CLOCK_MONOTONIC)."""
+
+    t_ns: int
+    moved_bytes: dict[int, int]  # by inode
+
+
+def read(look: Callable[[], dict[int, Connection] | None], sleep: Callable[[float], object]) -> list[Reading]:
+    """The ends of SLICES slices; none where the kernel does not say."""
+    found: list[Reading] = []
+    sleep(SETTLE_S)
+    for number in range(SLICES + 1):
+        if number:
+            sleep(SLICE_S)
+        seen = look()
+        if seen is None:
+            return []
+        moved = {inode: c.written + c.taken for inode, c in seen.items() if c.established}
+        found.append(Reading(time.monotonic_ns(), moved))
+    return found
+
+
+def calls(begin: Mapping[str, Any], end: Mapping[str, Any]) -> int:
+    """How many calls passed the socket between two readings of the hooks."""
+    first, last = (
+        sum(row["calls"] for row in reading["volume"] if row["direction"] in ("send", "receive"))
+        for reading in (begin, end)
+    )
+    return int(last - first)
+
+
+def own_cpu_ns(children: Iterable[int], *, ended: bool) -> int:
+    """CPU time of this process, of the children named, and (`ended`) of all that have ended so far."""
+    spent = time.process_time_ns() + sum(processes.cpu_ns(pid) or 0 for pid in children)
+    if ended:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent += round((used.ru_utime + used.ru_stime) * 1e9)
+    return spent

@@ -1,0 +1,151 @@
+"""The path as it is found, for the record's `topology`: devices, their features, who listens on them."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from copyscope.run.program.connections import Connection, host_of, unmapped
+from copyscope.topology.inspection import (
+    Link,
+    find_socket_owners,
+    parse_features,
+    parse_links,
+    parse_packet_sockets,
+)
+
+PEERS_MAX = 16
+OWN_NAMESPACE = Path("/proc/self/ns/net")
+# Packets over these never leave the machine.
+LOCAL_DRIVERS = ("loopback", "veth")
+FEATURES = ("tso", "gso", "gro")
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """The network namespace of the target."""
+
+    path: Path
+    pid: int | None  # a process inside, for /proc/PID/net
+
+    @property
+    def inode(self) -> int | None:
+        """Its number; None when it cannot be looked at: the process has ended."""
+        try:
+            return self.path.stat().st_ino
+        except OSError:
+            return None
+
+    def run(self, *argv: str) -> str:
+        """The output of a command inside; empty when it fails: then what it would have told is unknown."""
+        try:
+            done = subprocess.run(
+                ["nsenter", f"--net={self.path}", *argv],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=10,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout if done.returncode == 0 else ""
+
+    def sysctls(self, _side: Literal["sender", "receiver"], names: Sequence[str]) -> dict[str, str | None]:
+        """Sysctl name -> value inside; for machine.describe()."""
+        files = [f"/proc/sys/{name.replace('.', '/')}" for name in names]
+        values: dict[str, str | None] = dict.fromkeys(names)
+        for line in self.run("grep", "-sH", "", *files).splitlines():
+            file, _, value = line.partition(":")
+            name = file.removeprefix("/proc/sys/").replace("/", ".")
+            values[name] = " ".join(value.split())
+        return values
+
+
+def namespace_of(found: Namespace, peers: Sequence[Mapping[str, Any]]) -> Namespace:
+    """Where the sockets were: of a program that is gone, perhaps our own network namespace."""
+    own = Namespace(OWN_NAMESPACE, None)
+    return own if found.inode is None and any(row["netns"] == own.inode for row in peers) else found
+
+
+def devices_of(namespace: Namespace, peers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Address -> device, as the hooks noted them in this namespace when a socket was first used."""
+    return {
+        unmapped(row["address"]): str(row["device"])
+        for row in peers
+        if row["netns"] == namespace.inode and row["device"]
+    }
+
+
+def describe(
+    namespace: Namespace, connections: Sequence[Connection], noted: Mapping[str, str]
+) -> dict[str, Any]:
+    """The `topology` section of a watched program, from the connections that it used.
+
+    `noted`: through which device it reached whom, also over connections that are closed by now.
+    """
+    peers = list(dict.fromkeys([*(host_of(c.peer) for c in connections), *noted]))[:PEERS_MAX]
+    device_of = {peer: noted.get(peer) or _device_to(namespace, peer) for peer in peers}
+    links = {link.name: link for link in parse_links(namespace.run("ip", "-j", "-d", "link"))}
+    used = [name for name in dict.fromkeys(device_of.values()) if name in links]
+    features = {name: parse_features(namespace.run("ethtool", "-k", name)) for name in used}
+    first = used[0] if used else None
+    local = [peer for peer, name in device_of.items() if name in links and _is_local(links[name])]
+    return {
+        "kind": ", ".join(used) or "no path seen",
+        "what": "the network of the program, as it was found",
+        "mtu_bytes": links[first].mtu_bytes if first else None,
+        "offloads": {name: features[first][name] if first else None for name in FEATURES},
+        "local_delivery": bool(local) and len(local) == len(device_of),
+        "xdp": next((links[name].xdp for name in used if links[name].xdp), None),
+        "devices": [_device_row(links[name], features[name]) for name in used],
+        "packet_sockets": packet_sockets(namespace, links),
+        "route_congestion_control": None,
+        "notes": [],
+        "peers": [
+            {
+                "address": peer,
+                "device": device_of[peer],
+                "local": peer in local if device_of[peer] in links else None,
+            }
+            for peer in peers
+        ],
+    }
+
+
+def _device_to(namespace: Namespace, peer: str) -> str | None:
+    """Through which device packets to an address leave."""
+    try:
+        rows = json.loads(namespace.run("ip", "-j", "route", "get", peer) or "[]")
+    except json.JSONDecodeError:
+        return None
+    return str(rows[0]["dev"]) if rows and "dev" in rows[0] else None
+
+
+def _is_local(link: Link) -> bool:
+    return link.driver in LOCAL_DRIVERS
+
+
+def _device_row(link: Link, features: dict[str, bool | None]) -> dict[str, Any]:
+    row = asdict(link)
+    del row["index"], row["up"], row["xdp"]
+    return {"side": "target", **row, "features": features}
+
+
+def packet_sockets(namespace: Namespace, links: dict[str, Link]) -> list[dict[str, Any]]:
+    """Who taps every packet of the namespace: each of them makes a zero-copy send a copy."""
+    listing = f"/proc/{namespace.pid}/net/packet" if namespace.pid is not None else "/proc/net/packet"
+    try:
+        sockets = parse_packet_sockets(Path(listing).read_text(encoding="ascii"))
+    except OSError:
+        return []
+    owners = find_socket_owners(socket.inode for socket in sockets)
+    names = {link.index: link.name for link in links.values()} | {0: "any"}
+    rows = []
+    for socket in sockets:
+        pid, comm = owners.get(socket.inode, (None, None))
+        device = names.get(socket.interface_index, f"index {socket.interface_index}")
+        rows.append({"side": "target", "device": device, "protocol": "ETH_P_ALL", "pid": pid, "comm": comm})
+    return rows

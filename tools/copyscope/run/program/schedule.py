@@ -1,0 +1,85 @@
+"""When which instruments are attached, for a run whose end nobody may know."""
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from copyscope.plan.arms import ARM_WEIGHTS, BLOCK_MAX_S, Arm, Segment, schedule_segments
+
+# A program that may end at any moment is seen by every arm soon; one that goes on is disturbed seldom.
+FIRST_BLOCKS_S = (0.5, 0.5, 1.0)
+# The hooks that time calls are the dear ones: they make every system call of the machine take its slow way.
+WEIGHTS: Mapping[Arm, float] = {**ARM_WEIGHTS, "calls": 0.05}
+# Of a busy program so many calls a segment are enough, and its segment is as short as that takes.
+CALLS_WANTED = 2000
+CALLS_LEAST_S = 0.01
+# The first, of which nothing is known yet.
+CALLS_FIRST_S = 0.05
+
+
+def segments(
+    duration_s: float | None, arms: Sequence[Arm], seed: int, block_s: float | None = None
+) -> Iterator[Segment]:
+    """Blocks that hold every arm once, in seeded order: for a duration, or without an end.
+
+    `block_s` sets the length of a block, also for a duration: the last one may then be cut short by its end.
+    The very first segment times calls: what it has seen decides what the others attach.
+    """
+    found = _blocks(duration_s, arms, seed, block_s)
+    first = [next(found) for _ in arms]
+    first.sort(key=lambda segment: "calls" not in segment.arm)
+    yield from (replace(segment, index=index) for index, segment in enumerate(first))
+    yield from found
+
+
+def _blocks(
+    duration_s: float | None, arms: Sequence[Arm], seed: int, block_s: float | None
+) -> Iterator[Segment]:
+    if duration_s is not None and block_s is None:
+        yield from schedule_segments(duration_s, arms, seed, WEIGHTS)
+        return
+    shuffler = random.Random(seed)
+    total_weight = sum(WEIGHTS[arm] for arm in arms)
+    index = block = 0
+    left_s = math.inf if duration_s is None else duration_s
+    while left_s > 0:
+        length_s = FIRST_BLOCKS_S[block] if block < len(FIRST_BLOCKS_S) else block_s or BLOCK_MAX_S
+        left_s -= length_s
+        order = list(arms)
+        shuffler.shuffle(order)
+        if block < len(FIRST_BLOCKS_S):
+            # Function hooks take longest to attach: a program that ends soon is not to end meanwhile.
+            order.sort(key=lambda arm: arm == "functions")
+        for arm in order:
+            yield Segment(index, block, arm, length_s * WEIGHTS[arm] / total_weight)
+            index += 1
+        block += 1
+
+
+class Lengths:
+    """How long each segment is in the end: what one that times calls does not need, the next one gets."""
+
+    def __init__(self) -> None:
+        self._spare_s = 0.0
+        self._calls = 0
+        self._elapsed_s = 0.0
+
+    def of(self, segment: Segment) -> float:
+        """The time that it is to have, from the rate of calls so far."""
+        if segment.arm != "calls":
+            length_s, self._spare_s = segment.length_s + self._spare_s, 0.0
+            return length_s
+        if self._elapsed_s == 0.0:
+            needed_s = CALLS_FIRST_S
+        elif self._calls:
+            needed_s = CALLS_WANTED * self._elapsed_s / self._calls
+        else:
+            needed_s = segment.length_s
+        length_s = min(segment.length_s, max(CALLS_LEAST_S, needed_s))
+        self._spare_s += segment.length_s - length_s
+        return length_s
+
+    def add(self, calls: int, elapsed_s: float) -> None:
+        """What a segment has seen at the socket."""
+        self._calls, self._elapsed_s = calls, elapsed_s

@@ -1,0 +1,1 @@
+"""All that a report says of a sweep: tables, facets, answers. Pure."""

@@ -1,0 +1,183 @@
+"""The claims of the published reports, judged by records: pure functions, one per claim.
+
+experiments/claims.toml says what is claimed, by whom, and which runs decide it. A claim that was made about
+how something works is judged by what happened (which function copied, how often the TLB was flushed), not by
+a difference in speed that it is said to explain.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from copyscope import paths
+from copyscope.compare.settings import SETTINGS
+from copyscope.errors import UsageError
+from copyscope.files import regular_file
+from copyscope.record.segments import Record
+from copyscope.study.claims import caches, copies, mechanisms, ordering
+from copyscope.study.claims.model import (
+    HOLDS,
+    REFUTED,
+    UNDETERMINED,
+    Check,
+    Claim,
+    Finding,
+    Judgement,
+    Verdict,
+    missing,
+    select,
+    together,
+)
+
+__all__ = [
+    "CHECKS",
+    "FILE",
+    "HOLDS",
+    "REFUTED",
+    "UNDETERMINED",
+    "Claim",
+    "Judgement",
+    "Verdict",
+    "judge",
+    "read",
+]
+
+FILE = paths.ROOT / "experiments" / "claims.toml"
+SCHEMA = 1
+KEYS = {
+    "id": str,
+    "text": str,
+    "sources": list,
+    "check": str,
+    "needs": dict,
+    "experiments": list,
+    "note": str,
+}
+
+CHECKS: dict[str, Check] = {
+    "one_zero_per_field": ordering.one_zero_per_field,
+    "two_one_crossover": ordering.two_one_crossover,
+    "zero_never_beats_two": ordering.zero_never_beats_two,
+    "copied_where": copies.copied_where,
+    "socket_buffer_then_dma": copies.socket_buffer_then_dma,
+    "gather_then_socket_buffer": copies.gather_then_socket_buffer,
+    "iovec_without_copy": copies.iovec_without_copy,
+    "pinning_flushes": mechanisms.pinning_flushes,
+    "completion_switches": mechanisms.completion_switches,
+    "llc_drop": caches.llc_drop,
+    "zero_fewest_llc": caches.zero_fewest_llc,
+    "l1_drop": caches.l1_drop,
+    "collapse_by_switches": mechanisms.collapse_by_switches,
+    "latency_of_threads": mechanisms.latency_of_threads,
+    "switch_per_send": mechanisms.switch_per_send,
+    "stack_on_loopback": mechanisms.stack_on_loopback,
+    "zero_is_real": caches.zero_is_real,
+    "zero_wins_on_a_nic": ordering.zero_wins_on_a_nic,
+}
+
+
+def judge(records: Sequence[Record], claims_toml: Path = FILE) -> list[Judgement]:
+    """Every claim of the file, judged by the valid runs among these. Raises UsageError for a bad file."""
+    return [judge_one(claim, records) for claim in read(claims_toml)]
+
+
+def judge_one(claim: Claim, records: Sequence[Record]) -> Judgement:
+    """One claim. Runs that are missing turn `holds` into `undetermined here`: they could have refuted it."""
+    runs = select(records, claim)
+    lacking = missing(runs, claim)
+    if not runs:
+        finding = Finding(UNDETERMINED, _no_runs(claim))
+    else:
+        finding = together([(one.name, CHECKS[claim.check](one)) for one in runs])
+        if lacking and finding.verdict != REFUTED:
+            text = f"runs are missing ({'; '.join(lacking)}); {finding.evidence}"
+            finding = Finding(UNDETERMINED, text, finding.rows)
+    return Judgement(
+        claim.id, claim.text, ", ".join(claim.sources), finding.verdict, finding.evidence, finding.rows
+    )
+
+
+def _no_runs(claim: Claim) -> str:
+    needs = "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in claim.needs.items())
+    note = f"{claim.note}: " if claim.note else ""
+    where = f": run {' or '.join(claim.experiments)}" if claim.experiments else ""
+    return f"{note}no valid run of {needs}{where}"
+
+
+def read(path: Path = FILE) -> list[Claim]:
+    """The claims in a file. Raises UsageError: one line with the file, the claim, the cause."""
+    try:
+        found = tomllib.loads(regular_file.read(path).decode())
+    except OSError as error:
+        raise UsageError(f"claims: {path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or numbers without an end
+        raise UsageError(f"claims: {path}: not TOML: {error}") from error
+    rows = found.get("claim")
+    if set(found) != {"claim"} or not isinstance(rows, list) or not rows:
+        raise UsageError(f"claims: {path}: expected [[claim]] tables and nothing else")
+    claims = [_claim(row, f"claims: {path}: {_name(row, n)}") for n, row in enumerate(rows, start=1)]
+    seen: set[str] = set()
+    for claim in claims:
+        if claim.id in seen:
+            raise UsageError(f"claims: {path}: {claim.id}: comes twice")
+        seen.add(claim.id)
+    return claims
+
+
+def _name(row: Any, number: int) -> str:
+    return str(row["id"]) if isinstance(row, dict) and "id" in row else f"claim number {number}"
+
+
+def _claim(row: Any, where: str) -> Claim:
+    if not isinstance(row, dict):
+        raise UsageError(f"{where}: not a table")
+    for key in row:
+        if key not in KEYS:
+            raise UsageError(f"{where}: unknown key {key!r}: one of {', '.join(KEYS)}")
+    for key, kind in KEYS.items():
+        if key not in row and key not in ("experiments", "note"):
+            raise UsageError(f"{where}: no {key}")
+        if key in row and not isinstance(row[key], kind):
+            raise UsageError(f"{where}: {key}: expected a {kind.__name__}")
+    if row["check"] not in CHECKS:
+        raise UsageError(f"{where}: check {row['check']!r}: no such check: one of {', '.join(CHECKS)}")
+    needs = {}
+    for name, values in row["needs"].items():
+        if name not in SETTINGS:
+            raise UsageError(f"{where}: needs.{name}: no such setting: one of {', '.join(SETTINGS)}")
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{where}: needs.{name}: expected a list of values")
+        needs[name] = tuple(values)
+    return Claim(
+        row["id"],
+        row["text"],
+        tuple(row["sources"]),
+        row["check"],
+        needs,
+        tuple(row.get("experiments", ())),
+        row.get("note", ""),
+    )
+
+
+def as_json(found: Sequence[Judgement], records: Sequence[Record]) -> dict[str, Any]:
+    """claims.json (docs/VERDICTS.md explains each key)."""
+    rows = [
+        {key: getattr(one, key) for key in ("id", "claim", "source", "verdict", "evidence", "rows")}
+        for one in found
+    ]
+    verdicts = (HOLDS, REFUTED, UNDETERMINED)
+    first = records[0] if records else None
+    machine = {} if first is None else {k: first["machine"][k] for k in ("hostname", "kernel", "cpu_model")}
+    return {
+        "schema": SCHEMA,
+        "kind": "claims",
+        "machine": machine,
+        "experiments": sorted({str(record["run"]["experiment"]) for record in records}),
+        "runs": len(records),
+        "valid_runs": sum(1 for record in records if record["verdict"]["valid"]),
+        "tally": {verdict: sum(one.verdict == verdict for one in found) for verdict in verdicts},
+        "claims": rows,
+    }

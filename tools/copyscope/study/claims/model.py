@@ -1,0 +1,157 @@
+"""What a claim is, what can be found about it, and the runs that it is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from copyscope.compare.estimates import Estimate, Missing, Point
+from copyscope.compare.settings import Scalar, settings
+from copyscope.crossover.crossover import surroundings
+from copyscope.record.segments import Record
+
+Verdict = Literal["holds", "refuted", "undetermined here"]
+HOLDS: Verdict = "holds"
+REFUTED: Verdict = "refuted"
+UNDETERMINED: Verdict = "undetermined here"
+
+Row = dict[str, Any]
+Key = tuple[str, int, int]  # strategy, threads, size in bytes
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of claims.toml. `needs`: setting -> the values that its runs must have."""
+
+    id: str
+    text: str
+    sources: tuple[str, ...]
+    check: str
+    needs: Mapping[str, tuple[Scalar, ...]]
+    experiments: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check came to: `rows` are the numbers of the records that it rests on."""
+
+    verdict: Verdict
+    evidence: str
+    rows: list[Row] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The answer to one claim on this machine."""
+
+    id: str
+    claim: str
+    source: str
+    verdict: Verdict
+    evidence: str
+    rows: list[Row]
+
+
+Check = Callable[["Runs"], Finding]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The valid runs of one setting that a claim needs, by strategy, threads and size."""
+
+    name: str
+    points: Mapping[Key, Point]
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for key in sorted(self.points) for record in self.points[key].records]
+
+    def of(self, impl: str) -> list[Record]:
+        """The runs of one strategy."""
+        return [record for record in self.records if record["workload"]["impl"] == impl]
+
+    def values(self, name: str) -> set[Scalar]:
+        """What a setting was in these runs."""
+        return {settings(record)[name] for record in self.records}
+
+    def pairs(self, first: str, second: str) -> list[tuple[int, int, Point, Point]]:
+        """(threads, size, point of the first, point of the second) where both were measured."""
+        return [
+            (threads, size, point, self.points[second, threads, size])
+            for (impl, threads, size), point in sorted(self.points.items())
+            if impl == first and (second, threads, size) in self.points
+        ]
+
+
+def select(records: Sequence[Record], claim: Claim) -> list[Runs]:
+    """The valid runs that a claim needs; those of different settings (offloads, experiments) apart."""
+    chosen = [record for record in records if _fits(settings(record), claim.needs)]
+    found: dict[str, list[Record]] = {}
+    for record in chosen:
+        if record["verdict"]["valid"]:
+            apart = surroundings(settings(record), record)
+            name = record["run"]["experiment"] or "profile"
+            found.setdefault(f"{name} {sorted(apart.items())}", []).append(record)
+    runs = []
+    for members in found.values():
+        grouped: dict[Key, list[Record]] = {}
+        for record in members:
+            work = record["workload"]
+            key = (str(work["impl"]), int(work["threads"]), int(work["size_bytes"]))
+            grouped.setdefault(key, []).append(record)
+        name = members[0]["run"]["experiment"] or "profile"
+        runs.append(Runs(name, {key: _point(key, rows) for key, rows in grouped.items()}))
+    return sorted(runs, key=lambda one: one.name)
+
+
+def _point(key: Key, rows: Sequence[Record]) -> Point:
+    """Runs of one strategy, threads and size, whatever else follows from the size in them."""
+    ordered = sorted(rows, key=lambda row: (row["run"]["repeat"], row["run"]["id"]))
+    return Point(dict(zip(("impl", "threads", "size"), key, strict=True)), tuple(ordered))
+
+
+def _fits(found: Mapping[str, Scalar], needs: Mapping[str, tuple[Scalar, ...]]) -> bool:
+    return all(found[name] in values for name, values in needs.items())
+
+
+def missing(runs: Sequence[Runs], claim: Claim) -> list[str]:
+    """Which values of the needed settings no run has, as `size 64, 256`."""
+    texts = []
+    for name, values in claim.needs.items():
+        have = {value for one in runs for value in one.values(name)}
+        lacking = [str(value) for value in values if value not in have]
+        if lacking:
+            texts.append(f"{name} {', '.join(lacking)}")
+    return texts
+
+
+def together(findings: Sequence[tuple[str, Finding]]) -> Finding:
+    """One finding out of several settings: a general claim falls with one of them, and holds with all."""
+    verdicts = [finding.verdict for _, finding in findings]
+    if REFUTED in verdicts:
+        verdict = REFUTED
+    elif all(one == HOLDS for one in verdicts):
+        verdict = HOLDS
+    else:
+        verdict = UNDETERMINED
+    if len(findings) == 1:
+        return findings[0][1]
+    evidence = "; ".join(f"{name}: {finding.verdict}: {finding.evidence}" for name, finding in findings)
+    return Finding(verdict, evidence, [row for _, finding in findings for row in finding.rows])
+
+
+def estimate_row(what: str, found: Estimate | Missing, runs: Sequence[Record], **more: Any) -> Row:
+    """An estimate as a row of evidence, with the runs behind it."""
+    row: Row = {"what": what, **more, "runs": [record["run"]["id"] for record in runs]}
+    if isinstance(found, Missing):
+        return row | {"value": None, "reason": found.reason}
+    return row | {"value": found.value, "low": found.low, "high": found.high, "level": found.level}
+
+
+def interval_text(found: Estimate) -> str:
+    """A ratio as text: 0.83 (0.79 to 0.88)."""
+    if found.low is None or found.high is None:
+        return f"{found.value:.2f} (one repeat: no interval)"
+    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"

@@ -1,0 +1,126 @@
+"""Where the saved copy went: what each part of the work costs more or less with zero-copy than without.
+
+The difference between two strategies in ns per KiB of payload, split by what the ledger knows: the copy that
+was saved, what stands for it (pinning, the deferred or silent copy, completions), the work per packet (which
+grows when referenced pages make smaller packets: MAX_SKB_FRAGS of include/linux/skbuff.h is 17 by default),
+and the rest. Each whole is the median over the repeats that both have, each part
+its mean share of it, so that the steps add up (composition.py says why medians of parts would not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from copyscope import stats
+from copyscope.compare.estimates import Estimate, Missing, from_median
+from copyscope.record.segments import Record
+from copyscope.study.composition import Parts, parts_of, typical, unsampled, whole_of
+from copyscope.study.table import Row
+
+# what a step is called -> the accounts and stages that it is made of
+PARTS: dict[str, tuple[str, ...]] = {
+    "gather": ("gather",),
+    "copy in": ("copy_in",),
+    "pin": ("pin",),
+    "deferred copy": ("deferred", "silent"),
+    "completion": ("completion",),
+    "work per packet": ("skb_alloc", "tcp_ip", "device", "softirq"),
+    "copy out": ("copy_out",),
+    "wakeups": ("wakeup_sched",),
+    "unattributed": ("unattributed",),
+}
+REST = "rest"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of the difference, ns per KiB: negative is saved, positive is dearer."""
+
+    name: str
+    change: Estimate
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """From what `before` costs to what `after` costs, all sides together, ns per KiB."""
+
+    before: Row
+    after: Row
+    start: float
+    end: float
+    steps: tuple[Step, ...]
+
+
+def waterfalls(
+    rows: Sequence[Row], before: str = "one_copy", after: str = "zero_copy"
+) -> list[Waterfall | Missing]:
+    """One per setting that both strategies were measured in."""
+    return [found for a, b in counterparts(rows, before, after) if (found := waterfall(a, b)) is not None]
+
+
+def simplest(rows: Sequence[Row]) -> list[Waterfall | Missing]:
+    """Those of the fewest threads, which is what a picture has room for."""
+    fewest = min((row.threads for row in rows), default=1)
+    return waterfalls([row for row in rows if row.threads == fewest])
+
+
+def counterparts(rows: Sequence[Row], a: str, b: str) -> list[tuple[Row, Row]]:
+    """Pairs of rows that differ in the strategy only, in the order of the sheet."""
+    theirs = {_setting(row): row for row in rows if row.impl == b}
+    return [(row, theirs[_setting(row)]) for row in rows if row.impl == a and _setting(row) in theirs]
+
+
+def _setting(row: Row) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in row.factors.items() if name != "impl"))
+
+
+def waterfall(before: Row, after: Row) -> Waterfall | Missing:
+    """The steps from one point to the other, of the repeats that both have."""
+    if not before.valid or not after.valid:
+        return Missing("no repeat in which both were valid")
+    ours, theirs = _shared(before.point.records, after.point.records)
+    start, end = whole_of(ours), whole_of(theirs)
+    if start is None or end is None:
+        return Missing("no repeat that both have with its CPU time")
+    usual, unusual = _grouped(typical(ours)), _grouped(typical(theirs))
+    steps = []
+    for name in (*PARTS, REST):
+        changes = [
+            _grouped(b).get(name, 0.0) - _grouped(a).get(name, 0.0) for a, b in zip(ours, theirs, strict=True)
+        ]
+        if any(changes):
+            value = unusual.get(name, 0.0) - usual.get(name, 0.0)
+            steps.append(Step(name, _centred(from_median(stats.median_of(changes)), fmean(changes), value)))
+    return Waterfall(before, after, start, end, tuple(steps))
+
+
+def _shared(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[list[Parts], list[Parts]]:
+    """The parts of the runs of both points, of the repeats that both have, in the same order."""
+    # time that one of them cannot divide is not divided in the other: else it would look like a saving
+    blind = [*unsampled(ours), *unsampled(theirs)]
+    tables = [
+        {r["run"]["repeat"]: parts for r, parts in zip(runs, parts_of(runs, blind), strict=True) if parts}
+        for runs in (ours, theirs)
+    ]
+    repeats = [repeat for repeat in tables[0] if repeat in tables[1]]
+    return [tables[0][repeat] for repeat in repeats], [tables[1][repeat] for repeat in repeats]
+
+
+def _centred(spread: Estimate, middle: float, value: float) -> Estimate:
+    """`value` with the interval that paired differences have around their mean."""
+    if spread.low is None or spread.high is None:
+        return Estimate(value, None, None, spread.level, spread.samples)
+    low, high = min(0.0, spread.low - middle), max(0.0, spread.high - middle)
+    return Estimate(value, value + low, value + high, spread.level, spread.samples)
+
+
+def _grouped(parts: Parts) -> dict[str, float]:
+    """Accounts and stages as the steps of a waterfall."""
+    part_of = {category: part for part, categories in PARTS.items() for category in categories}
+    found: dict[str, float] = {}
+    for category, cost in parts.items():
+        part = part_of.get(category, REST)
+        found[part] = found.get(part, 0.0) + cost
+    return found

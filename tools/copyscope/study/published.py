@@ -1,0 +1,96 @@
+"""The columns of the published reports, from our records: the same names, and what stands for them here.
+
+Theirs are totals of one process under `perf stat`; ours are totals of the sender over its `ledger` segments,
+the median over repeats. What they call latency is wall time over messages. Their cycles per byte are of the
+counted process, which in two of the reports was the receiver; ours says `sender`.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from copyscope.compare.estimates import Estimate
+from copyscope.record.segments import Record, select, total
+from copyscope.study.table import Row
+
+Cell = str | int | float | bool | None
+
+COLUMNS = (
+    "report",
+    "label",
+    "strategy",
+    "message_bytes",
+    "threads",
+    "throughput_gbps",
+    "latency_us",
+    "cycles",
+    "cycles_per_byte",
+    "l1d_load_misses",
+    "llc_load_misses",
+    "llc_store_misses",
+    "context_switches",
+    "counted_process",
+    "path",
+)
+EVENTS = {
+    "cycles": "cycles",
+    "l1d_load_misses": "L1-dcache-load-misses",
+    "llc_load_misses": "LLC-load-misses",
+    "llc_store_misses": "LLC-store-misses",
+}
+# the names that the reports give to their strategies
+LABELS = {"per_field": "A1 per field", "two_copy": "A1", "one_copy": "A2", "zero_copy": "A3"}
+
+
+def published_cells(row: Row, experiment: str) -> dict[str, Cell]:
+    """The published columns of one point; None for what is not known."""
+    first = row.point.records[0]
+    cells: dict[str, Cell] = {
+        "report": experiment,
+        "label": LABELS.get(row.impl, row.impl),
+        "strategy": row.impl,
+        "message_bytes": row.size,
+        "threads": row.threads,
+        "throughput_gbps": _value(row, "goodput_gbps"),
+        "latency_us": _value(row, "inverse_throughput_us"),
+        "cycles_per_byte": _value(row, "cycles_per_byte_sender"),
+        "context_switches": _switches(row) if row.valid else None,
+        "counted_process": "sender",
+        "path": spell_path(first["topology"]),
+    }
+    cells |= {name: _total(row, event) if row.valid else None for name, event in EVENTS.items()}
+    return {name: cells[name] for name in COLUMNS}
+
+
+def _value(row: Row, metric: str) -> float | None:
+    found = row.values[metric]
+    return found.value if isinstance(found, Estimate) else None
+
+
+def _total(row: Row, event: str) -> float | None:
+    values = [record["counters"]["sender"].get(event, {}).get("value") for record in row.point.records]
+    known = [float(value) for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _switches(row: Row) -> float:
+    return float(median(_switches_of(record) for record in row.point.records))
+
+
+def _switches_of(record: Record) -> int:
+    segments = select(record, "ledger")
+    return sum(total(segments, "sender", f"{kind}voluntary_switches") for kind in ("", "in"))
+
+
+def spell_path(topology: dict[str, Any]) -> str:
+    """A path in words: `veth, MTU 1500, TSO/GSO/GRO on`."""
+    parts = [str(topology["kind"])]
+    if topology["mtu_bytes"] is not None:
+        parts.append(f"MTU {topology['mtu_bytes']}")
+    known = {name: value for name, value in topology["offloads"].items() if value is not None}
+    for state, word in ((True, "on"), (False, "off")):
+        names = [name.upper() for name in ("tso", "gso", "gro") if known.get(name) is state]
+        if names:
+            parts.append(f"{'/'.join(names)} {word}")
+    return ", ".join(parts)

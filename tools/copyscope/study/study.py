@@ -1,0 +1,102 @@
+"""A study: everything that a report says of one experiment, worked out once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from copyscope.compare.estimates import Missing
+from copyscope.crossover.crossover import Crossover, costs_of, crossovers_of, fitted
+from copyscope.crossover.strategy_costs import Costs
+from copyscope.study.claims import Judgement
+from copyscope.study.cost_waterfall import Waterfall, waterfalls
+from copyscope.study.published import spell_path
+from copyscope.study.questions import Answer, answers
+from copyscope.study.table import Row
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """`left_out`: names of records that are in no number, each with its reason."""
+
+    name: str
+    question: str | None
+    records: Sequence[Record]
+    left_out: Sequence[tuple[str, str]]
+    rows: Sequence[Row]
+    crossings: Sequence[Crossover]
+    costs: Sequence[Costs]
+    saved: Sequence[Waterfall | Missing]
+    answers: Sequence[Answer]
+    judgements: Sequence[Judgement]
+    elsewhere: int  # claims that this sweep has no run for
+
+    @property
+    def machine(self) -> Record:
+        """Of all records: results.load has refused those of another."""
+        machine: Record = self.records[0]["machine"]
+        return machine
+
+    @property
+    def invalid(self) -> list[Record]:
+        return [record for record in self.records if not record["verdict"]["valid"]]
+
+
+def examine(
+    name: str,
+    question: str | None,
+    records: Sequence[Record],
+    rows: Sequence[Row],
+    *,
+    left_out: Sequence[tuple[str, str]],
+    judgements: Sequence[Judgement],
+    elsewhere: int,
+) -> Study:
+    """The study of some records, in the order in which they ran; `rows` is their sheet."""
+    fits = fitted(records)
+    crossings = crossovers_of(fits)
+    found = answers(rows, crossings)
+    return Study(
+        name,
+        question,
+        records,
+        left_out,
+        rows,
+        crossings,
+        costs_of(fits),
+        waterfalls(rows),
+        found,
+        judgements,
+        elsewhere,
+    )
+
+
+def caption(records: Sequence[Record], rows: Sequence[Row]) -> str:
+    """Where and how it was measured, in one line: it stands under every plot."""
+    machine = records[0]["machine"]
+    guest = f", virtual machine (hypervisor {machine['hypervisor']})" if machine["hypervisor"] else ""
+    where = f"{machine['cpu_model']}, {machine['cpus_online']} CPUs{guest}, Linux {machine['kernel']}"
+    paths = sorted({spell_path(record["topology"]) for record in records})
+    path = paths[0] if len(paths) == 1 else f"{len(paths)} paths"
+    how = f"{duration(records)} per run, {repeats(rows)}; medians of valid runs with 95 % intervals"
+    return f"{where}; {path}; {how}."
+
+
+def duration(records: Sequence[Record]) -> str:
+    """How long a run was: as asked for, or the median of what a fixed count took."""
+    asked = {record["workload"]["duration_s"] for record in records}
+    if len(asked) == 1 and None not in asked:
+        return f"{asked.pop():g} s"
+    middle = median(record["run"]["measured_s"] for record in records)
+    return f"{float(f'{middle:.3g}'):g} s (median)"
+
+
+def repeats(rows: Sequence[Row]) -> str:
+    """How many runs stand behind a point."""
+    counts = sorted({row.valid + row.invalid for row in rows})
+    span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{span} repeat{'' if span == '1' else 's'}"

@@ -1,0 +1,98 @@
+"""The sheet of an experiment: one row per point with every estimate, made once for all readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from copyscope.compare import estimates
+from copyscope.compare.estimates import Estimate, Missing, Point
+from copyscope.compare.metrics import METRICS
+from copyscope.study.composition import parts_of, typical
+
+Record = dict[str, Any]
+Key = tuple[str, str, str]  # account or stage, side, context
+
+# the factors that every point has, swept or not, and where a record keeps them
+ALWAYS = {"impl": "impl", "size": "size_bytes", "threads": "threads"}
+# Best first: the order in which reports name the strategies. Others follow by name.
+STRATEGIES = ("per_field", "two_copy", "one_copy", "zero_copy")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One point: its factors, how many runs stand behind it, and what they say."""
+
+    factors: Mapping[str, Any]
+    mode: str
+    valid: int
+    invalid: int
+    values: Mapping[str, Estimate | Missing]
+    accounts: Mapping[Key, Estimate]
+    parts: Mapping[str, float]  # composition.typical()
+    point: Point
+
+    @property
+    def impl(self) -> str:
+        return str(self.factors["impl"])
+
+    @property
+    def size(self) -> int:
+        return int(self.factors["size"])
+
+    @property
+    def threads(self) -> int:
+        return int(self.factors["threads"])
+
+
+def fill(records: Sequence[Record]) -> list[Row]:
+    """One row per point; of a point without a valid run all values are missing, with the reason."""
+    valid = {_key(point.factors): point for point in estimates.group(records)}
+    rows = []
+    for point in estimates.group(records, valid_only=False):
+        good = valid.get(_key(point.factors))
+        rows.append(_row(point, good))
+    return sorted(rows, key=order)
+
+
+def _row(point: Point, good: Point | None) -> Row:
+    first = point.records[0]
+    factors = dict(point.factors) | {name: first["workload"][key] for name, key in ALWAYS.items()}
+    count = len(good.records) if good else 0
+    values: dict[str, Estimate | Missing]
+    if good is None:
+        why = Missing(f"no valid run of this point: {first['verdict']['reasons'][0]}")
+        values = {name: why for name in METRICS}
+    else:
+        values = {name: estimates.estimate(good, name) for name in METRICS}
+    accounts = estimates.account_estimates(good) if good else {}
+    parts = typical(parts_of(good.records)) if good else {}
+    mode = str(first["workload"]["mode"])
+    return Row(factors, mode, count, len(point.records) - count, values, accounts, parts, good or point)
+
+
+def without_records(row: Row) -> Row:
+    """The same for another process: all that was worked out, and none of the records behind it."""
+    return replace(row, point=Point(row.point.factors, ()))
+
+
+def order(row: Row) -> tuple[Any, ...]:
+    """By size, threads, what else was swept, and strategy last: what is compared stands together."""
+    rest = [(name, comparable(value)) for name, value in sorted(row.factors.items()) if name not in ALWAYS]
+    return row.size, row.threads, rest, strategy_order(row.impl)
+
+
+def strategy_order(impl: str) -> tuple[int, str]:
+    return (STRATEGIES.index(impl) if impl in STRATEGIES else len(STRATEGIES)), impl
+
+
+def comparable(value: Any) -> tuple[int, float, str]:
+    """A key that orders numbers by value, before words; two types in one factor do not stop a report."""
+    if isinstance(value, (int, float)):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)
+
+
+def _key(factors: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in factors.items()))

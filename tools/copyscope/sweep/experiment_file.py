@@ -1,0 +1,293 @@
+"""Reading an experiment's TOML: every mistake is `file:line: key: reason`, and nothing is guessed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from copyscope import paths
+from copyscope.errors import UsageError
+from copyscope.escaping import one_line
+from copyscope.files import regular_file
+from copyscope.plan.arguments import parser
+from copyscope.plan.arms import DURATION_MIN_S, parse_time_s
+from copyscope.plan.options import check_usage
+from copyscope.sweep.experiment_limits import FILE_BYTES_MAX, SHOWN_MAX, check_values, shown, too_many
+from copyscope.sweep.toml_lines import KeyPath, find_lines
+
+Scalar = str | int | float | bool
+
+# key -> (type, what it is)
+TOP: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "name": (str, "a text"),
+    "question": (str, "a text"),
+    "expected": (str, 'a time such as "90s" or "20m"'),
+    "repeats": (int, "a whole number"),
+    "duration_s": ((int, float), "a number of seconds"),
+    "seed": (int, "a whole number"),
+    "factors": (dict, "a table"),
+    "fixed": (dict, "a table"),
+    "exclude": (list, "tables: [[exclude]]"),
+}
+OPTIONAL = ("fixed", "exclude", "duration_s")
+# Options of tools/profile.py that say how it is used and not what is measured.
+NOT_MEASURED = ("out", "json", "explain", "verbose", "quiet", "keep")
+AT_THE_TOP = {"duration": "duration_s", "repeat": "repeats", "seed": "seed"}
+# Others are texts, or switches where the option takes no value.
+BYTES = ("size", "buffer", "sndbuf", "rcvbuf")
+COUNTS = (
+    *("fields", "threads", "working_set", "time_every", "mtu", "messages", "frequency", "gate", "coalesce"),
+)
+SECONDS = ("warmup",)
+_SIZE = re.compile(r"(\d+)([KMG]?)")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+
+
+@dataclass
+class Source:
+    """The file, so that an error can say where."""
+
+    path: Path
+    text: str
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+
+    def error(self, where: KeyPath, reason: str, value: object = None) -> UsageError:
+        """For a key that exists, or for one that is missing from the table `where[:-1]`."""
+        line = self.lines.get(where) or self.lines.get(where[:-1]) or 1
+        line = self._line_of_value(line, value)
+        key = ".".join(str(part) for part in where)
+        return UsageError(f"{self.path}:{line}: {one_line(key)}: {one_line(reason)}")
+
+    def _line_of_value(self, line: int, value: object) -> int:
+        """Within a list of several lines: the line that the value stands on."""
+        if value is None:
+            return line
+        spelt = re.escape(f'"{value}"' if isinstance(value, str) else str(value).lower())
+        token = re.compile(rf"(?<![\w.]){spelt}(?![\w.])")
+        until = min((other for other in self.lines.values() if other > line), default=len(self.text))
+        for number, text in enumerate(self.text.splitlines()[line - 1 : until - 1], start=line):
+            if token.search(text.partition("#")[0]):
+                return number
+        return line
+
+
+def read_source(path: Path) -> tuple[Source, dict[str, Any]]:
+    """The file and its tables. Raises UsageError when it cannot be read or is not TOML."""
+    try:
+        text = regular_file.read(path, FILE_BYTES_MAX).decode()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}: experiments/README.md lists those that exist") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 at byte {error.start}: not an experiment") from error
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"\s*\(at (?:line (\d+), column \d+|end of document)\)", str(error))
+        line = (found and found[1]) or len(text.splitlines())
+        reason = str(error)[: found.start()] if found else str(error)
+        raise UsageError(f"{path}:{line}: not TOML: {reason}") from error
+    except (ValueError, RecursionError) as error:
+        # Numbers that Python refuses to read, such as those of 5,000 digits; a list in a list in a list.
+        raise UsageError(f"{path}:1: not an experiment: {shown(str(error))}") from error
+    check_values(path, tables)
+    return Source(path, text, find_lines(text)), tables
+
+
+def check_top(source: Source, tables: Mapping[str, Any]) -> None:
+    """Every key known, none missing, each of its type and in its limits."""
+    for key, value in tables.items():
+        if key not in TOP:
+            raise source.error((key,), f"no such key{_nearest(key, TOP)}")
+        kind, what = TOP[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise source.error((key,), f"{shown(value)}: expected {what}")
+    for key in TOP:
+        if key not in tables and key not in OPTIONAL:
+            raise UsageError(f"{source.path}:1: {key}: missing: {TOP[key][1]}")
+    if not NAME.fullmatch(tables["name"]):
+        raise source.error(("name",), f"{tables['name']!r}: expected small letters, digits and -")
+    if not 1 <= tables["repeats"] <= 1000:
+        raise source.error(("repeats",), f"{tables['repeats']}: not between 1 and 1000")
+    if tables["seed"] < 0:
+        raise source.error(("seed",), f"{tables['seed']}: a seed is not negative")
+    try:
+        parse_time_s(tables["expected"], "expected")
+    except UsageError as error:
+        raise source.error(("expected",), str(error).removeprefix("expected: ")) from None
+
+
+def check_duration(source: Source, tables: Mapping[str, Any], keys: Iterable[str]) -> None:
+    """A run ends by time or by count."""
+    duration_s = tables.get("duration_s")
+    if "messages" in keys:
+        if duration_s is not None:
+            raise source.error(
+                ("duration_s",), "a run that ends after `messages` has no duration: remove one"
+            )
+    elif duration_s is None:
+        raise UsageError(f"{source.path}:1: duration_s: missing: {TOP['duration_s'][1]}, or fixed.messages")
+    elif not DURATION_MIN_S <= duration_s <= 3600:
+        raise source.error(("duration_s",), f"{duration_s:g}: not between {DURATION_MIN_S:g} and 3600 s")
+
+
+def read_factors(source: Source, tables: Mapping[str, Any]) -> dict[str, tuple[Scalar, ...]]:
+    """[factors]: name -> its values in their canonical form."""
+    if not tables["factors"]:
+        raise source.error(("factors",), 'no factor: at least one, such as impl = ["one_copy"]')
+    if (found := too_many(tables["factors"])) is not None:
+        raise source.error(("factors", found[0]), found[1])
+    factors: dict[str, tuple[Scalar, ...]] = {}
+    for key, values in tables["factors"].items():
+        where = ("factors", key)
+        _check_key(source, where)
+        if not isinstance(values, list):
+            raise source.error(
+                where, f"{shown(values)}: expected a list of values; one value belongs in [fixed]"
+            )
+        if not values:
+            raise source.error(where, "a factor without values: name at least one")
+        factors[key] = tuple(_canonical(source, where, value) for value in values)
+        for at, value in enumerate(factors[key]):
+            if value in factors[key][:at]:
+                raise source.error(where, f"{value}: named twice", values[at])
+    return factors
+
+
+def read_fixed(
+    source: Source, tables: Mapping[str, Any], factors: Mapping[str, tuple[Scalar, ...]]
+) -> dict[str, Scalar]:
+    """[fixed]: settings that are the same in all runs."""
+    fixed: dict[str, Scalar] = {}
+    for key, value in tables.get("fixed", {}).items():
+        where = ("fixed", key)
+        _check_key(source, where)
+        if key in factors:
+            raise source.error(where, "is a factor, too: remove one")
+        fixed[key] = _canonical(source, where, value)
+    return fixed
+
+
+def read_exclude(
+    source: Source, tables: Mapping[str, Any], factors: Mapping[str, tuple[Scalar, ...]]
+) -> tuple[dict[str, tuple[Scalar, ...]], ...]:
+    """[[exclude]]: a combination is left out when each of a table's factors has one of the values there."""
+    rules: list[dict[str, tuple[Scalar, ...]]] = []
+    for index, table in enumerate(tables.get("exclude", [])):
+        if not isinstance(table, dict) or not table:
+            raise source.error(("exclude", index), "expected a table of factors and their values")
+        rule: dict[str, tuple[Scalar, ...]] = {}
+        for key, given in table.items():
+            where = ("exclude", index, key)
+            if key not in factors:
+                raise source.error(where, f"not a factor of this experiment{_nearest(key, factors)}")
+            values = given if isinstance(given, list) else [given]
+            rule[key] = tuple(_canonical(source, where, value) for value in values)
+            for value in rule[key]:
+                if value not in factors[key]:
+                    raise source.error(where, f"{value}: not a value of this factor")
+            if not values:
+                raise source.error(where, "no value: it would exclude nothing")
+        rules.append(rule)
+    return tuple(rules)
+
+
+def check_points(source: Source, points: Iterable[Mapping[str, Scalar]], fixed: Mapping[str, Scalar]) -> None:
+    """What no single value can know: a message has at least one byte per field."""
+    defaults = _defaults()
+    for point in points:
+        settings = {**defaults, **fixed, **point}
+        size, fields = size_bytes(str(settings["size"])), int(settings["fields"])
+        if size is not None and size < fields:
+            key = next(k for k in ("size", "fields") if k in point or k in fixed)
+            table = "factors" if key in point else "fixed"
+            reason = f"{size}: smaller than {fields} fields of one byte: raise it or lower fields"
+            raise source.error((table, key), reason, settings[key])
+
+
+def as_options(settings: Mapping[str, Scalar]) -> list[str]:
+    """The words of the command line of tools/profile.py that mean these settings."""
+    words = []
+    for key, value in settings.items():
+        option = f"--{key.replace('_', '-')}"
+        if not isinstance(value, bool):
+            words.append(f"{option}={value}")
+        elif value:
+            words.append(option)
+    return words
+
+
+def size_bytes(text: str) -> int | None:
+    """`64K` -> 65536, None for what is no size."""
+    found = _SIZE.fullmatch(text)
+    return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+def strategies() -> list[str]:
+    """The strategies under their full names, from the file names: as the build finds them."""
+    return sorted(path.stem for path in (paths.ROOT / "src" / "traffic" / "strategies").glob("*.c"))
+
+
+def _check_key(source: Source, where: KeyPath) -> None:
+    key = str(where[-1])
+    known = _defaults()
+    if key in AT_THE_TOP:
+        raise source.error(where, f"belongs at the top of the file, as {AT_THE_TOP[key]}")
+    if key in NOT_MEASURED:
+        raise source.error(where, "not a setting of an experiment")
+    if key not in known:
+        raise source.error(where, f"no such option of tools/profile.py{_nearest(key, known)}")
+
+
+def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
+    """One value as it is recorded: sizes in bytes, strategies under their full name."""
+    key = str(where[-1])
+    takes_no_value = _defaults().get(key) is False
+    made: Scalar | None = None
+    expected = "a text"
+    if takes_no_value:
+        made, expected = value if isinstance(value, bool) else None, "true or false"
+    elif key in BYTES:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        made, expected = (
+            size_bytes(str(value)) if whole or isinstance(value, str) else None,
+            'bytes, such as 512 or "64K"',
+        )
+    elif isinstance(value, bool):
+        made = None
+        expected = 'a value: for a switch "on" or "off"'
+    elif key in COUNTS:
+        made, expected = value if isinstance(value, int) else None, "a whole number"
+    elif key in SECONDS:
+        made, expected = value if isinstance(value, (int, float)) else None, "a number of seconds"
+    elif isinstance(value, str):
+        made = value
+    if made is None:
+        raise source.error(where, f"{shown(value)}: expected {expected}", value)
+    if key == "impl" and made not in strategies():
+        known = ", ".join(strategies())
+        hint = _nearest(str(made), strategies())
+        raise source.error(where, f"{made}: no such strategy{hint}; one of {known}", value)
+    try:
+        check_usage(parser().parse_args(as_options({key: made})))
+    except UsageError as error:
+        reason = re.sub(r"^(argument )?--[\w-]+: | \(profile --help lists the options\)$", "", str(error))
+        raise source.error(where, reason, value) from None
+    return made
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """The options of tools/profile.py under their keys, with their defaults."""
+    return vars(parser().parse_args([]))
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word[:SHOWN_MAX], list(known), n=1)
+    return f": did you mean {close[0]}?" if close else ""

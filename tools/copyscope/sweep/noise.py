@@ -1,0 +1,110 @@
+"""Is a point steady enough to be believed, and would more repeats help? Pure.
+
+The gate is the coefficient of variation (standard deviation / mean) of the goodput without instruments over
+the repeats: it says how noisy the machine is, whatever their number. More repeats do not lower it; they
+narrow the interval of the median, so they are asked for only while that one is wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+from typing import Any
+
+from copyscope import stats
+from copyscope.ledger.machine_state import BUSY_SHARE
+
+VARIATION_GATE = 0.05
+STEAL_GATE_PERCENT = 2.0
+# What other programs may take of all CPUs.
+OTHERS_GATE = BUSY_SHARE
+# Half of the 95 % interval of the median goodput, relative to it.
+WIDTH_GATE = 0.05
+# A point that is not steady by then is not going to be.
+MOST_REPEATS = 15
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What this needs of a record."""
+
+    factors: Mapping[str, Any]
+    repeat: int
+    goodput_gbps: float | None
+    steal_percent: float | None
+    valid: bool
+    others_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Unsteady:
+    """A point that did not pass a gate."""
+
+    factors: Mapping[str, Any]
+    reason: str
+    wants_more: bool
+
+
+def sample(record: Mapping[str, Any]) -> Sample:
+    """From a record of a sweep. A run of a fixed number of messages has no segment without instruments."""
+    goodput = record["throughput_gbps"]
+    return Sample(
+        factors=record["run"]["factors"] or {},
+        repeat=record["run"]["repeat"],
+        goodput_gbps=goodput["probed"] if goodput["unprobed"] is None else goodput["unprobed"],
+        steal_percent=record["machine"]["steal_percent"],
+        valid=record["verdict"]["valid"],
+        others_share=(record.get("machine_state") or {}).get("others_share"),
+    )
+
+
+def find_unsteady(samples: Iterable[Sample]) -> list[Unsteady]:
+    """Points outside a gate, in the order in which they first come. Invalid runs say nothing about noise."""
+    judged = (_judge(of_point) for of_point in _by_point(samples))
+    return [found for found in judged if found is not None]
+
+
+def count_judged(samples: Iterable[Sample]) -> int:
+    """Points with at least two valid runs: one alone says nothing about noise."""
+    return sum(len(of_point) > 1 for of_point in _by_point(samples))
+
+
+def _by_point(samples: Iterable[Sample]) -> list[list[Sample]]:
+    points: dict[tuple[tuple[str, Any], ...], list[Sample]] = {}
+    for one in samples:
+        if one.valid:
+            points.setdefault(tuple(sorted(one.factors.items())), []).append(one)
+    return list(points.values())
+
+
+def _judge(samples: list[Sample]) -> Unsteady | None:
+    reasons = []
+    wide = False
+    goodputs = [one.goodput_gbps for one in samples if one.goodput_gbps]
+    if len(goodputs) > 1:
+        variation = stdev(goodputs) / fmean(goodputs)
+        if variation > VARIATION_GATE:
+            low, high = stats.bootstrap(goodputs, seed=len(goodputs))
+            wide = (high - low) / 2 > WIDTH_GATE * median(goodputs)
+            reasons.append(
+                f"goodput varies by {100 * variation:.0f} % (coefficient of variation of {len(goodputs)} "
+                f"runs; gate {100 * VARIATION_GATE:.0f} %)"
+            )
+    steals = [one.steal_percent for one in samples if one.steal_percent is not None]
+    stolen = bool(steals) and median(steals) > STEAL_GATE_PERCENT
+    if stolen:
+        reasons.append(
+            f"the hypervisor took {median(steals):.1f} % of the CPU time (gate {STEAL_GATE_PERCENT:.0f} %)"
+        )
+    shares = [one.others_share for one in samples if one.others_share is not None]
+    busy = bool(shares) and median(shares) > OTHERS_GATE
+    if busy:
+        reasons.append(
+            f"other programs took {100 * median(shares):.0f} % of the CPUs (gate {100 * OTHERS_GATE:.0f} %)"
+        )
+    if not reasons:
+        return None
+    return Unsteady(
+        samples[0].factors, "; ".join(reasons), (wide or stolen or busy) and len(samples) < MOST_REPEATS
+    )

@@ -1,0 +1,93 @@
+"""One run of a sweep, through the same code as tools/profile.py."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from copyscope.errors import MachineError, UsageError
+from copyscope.ledger.derive import derive
+from copyscope.plan.options import Traffic, check_usage, make_plan, resolve_traffic, workload_section
+from copyscope.record.assemble import Identity, assemble
+from copyscope.run.build import git_revision
+from copyscope.run.conductor import Conductor
+from copyscope.sweep.experiment import Experiment, Factors, Point, arguments, describe, identify
+
+Record = dict[str, Any]
+
+
+class Silent:
+    """The segments of one run are too short to be told about."""
+
+    def begin(self, step: str) -> None: ...
+
+    def done(self) -> None: ...
+
+    def expect(self, total: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What all runs of a point share."""
+
+    args: argparse.Namespace
+    instruments: tuple[str, ...]
+    traffic: Traffic
+
+
+class Runner:
+    """Runs the points of an experiment on this machine."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+        self._prepared: dict[tuple[tuple[str, Any], ...], _Prepared | MachineError] = {}
+        self._git, self._dirty = git_revision()
+
+    def prepare(self, points: Iterable[Factors]) -> list[str]:
+        """Check every point before the first one runs; returns what this machine cannot do, one line each.
+
+        Raises UsageError for what makes no sense anywhere.
+        """
+        for factors in points:
+            self._prepared[identify(factors)] = self._prepare(factors)
+        return [
+            f"{describe(dict(key))}: {found}"
+            for key, found in self._prepared.items()
+            if isinstance(found, MachineError)
+        ]
+
+    def _prepare(self, factors: Factors) -> _Prepared | MachineError:
+        args = arguments(self._experiment, factors)
+        try:
+            prepared = _Prepared(args, check_usage(args), resolve_traffic(args))
+            make_plan(args, prepared.instruments, prepared.traffic, seed=0)
+        except MachineError as error:
+            return error
+        except UsageError as error:
+            raise UsageError(f"{self._experiment.path}: {describe(factors)}: {error}") from error
+        return prepared
+
+    def __call__(self, point: Point) -> Record:
+        """The record of a run. Raises KeyboardInterrupt for one that was stopped: half a run is no run."""
+        prepared = self._prepared[identify(point.factors)]
+        if isinstance(prepared, MachineError):
+            raise prepared
+        args = prepared.args
+        seed = self._experiment.seed + point.order
+        raw = Conductor(make_plan(args, prepared.instruments, prepared.traffic, seed), Silent()).perform()
+        if raw.interrupted:
+            raise KeyboardInterrupt
+        identity = Identity(
+            id=point.run_id,
+            experiment=self._experiment.name,
+            repeat=point.repeat,
+            order=point.order,
+            seed=seed,
+            git=self._git,
+            dirty=self._dirty,
+            factors=point.factors,
+        )
+        workload = workload_section(args, prepared.traffic.resolved)
+        return derive(assemble(raw, workload, identity, args.frequency))

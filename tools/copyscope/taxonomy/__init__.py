@@ -1,0 +1,1 @@
+"""From a kernel stack to a copy or a stage. Pure."""

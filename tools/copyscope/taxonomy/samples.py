@@ -1,0 +1,125 @@
+"""The collector's stacks as rows of the record, and as text for flame graphs. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from copyscope.taxonomy.events import TIME_EVENTS
+from copyscope.taxonomy.taxonomy import USER_SYMBOL, Taxonomy, strip_suffix
+
+# one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight; of the side
+# `other` whose packet the CPU handled last (owner)
+Sample = Mapping[str, Any]
+
+# What handles one packet: below it the packet that was handled last is this one.
+ONE_PACKET = "__netif_receive_skb"
+# Network work around packets: taking them from a device, freeing what was sent, sending what had to wait.
+AROUND_PACKETS = frozenset(
+    (
+        *("net_rx_action", "net_tx_action", "tcp_tasklet_func", "tcp_tsq_workfn"),
+        *("napi_threaded_poll", "napi_threaded_poll_loop", "run_backlog_napi"),
+    )
+)
+
+
+def of_ledger(samples: Iterable[Sample]) -> list[Sample]:
+    """Those of the ledger segments. Others were taken beside the hooks of another tier."""
+    return [sample for sample in samples if not sample.get("beside")]
+
+
+def beside(samples: Iterable[Sample]) -> list[Sample]:
+    """Those that were taken beside the hooks of another tier."""
+    return [sample for sample in samples if sample.get("beside")]
+
+
+def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, Any]]:
+    """The record's `samples`: added up per side, context, event and deciding symbol, without the stacks.
+
+    Of the side `other` only softirq work is kept: there ksoftirqd and interrupts do protocol work for
+    whoever has traffic. Its `tie` says how it is known to be of this run. Anything else that ran on the
+    machine is not part of this run (`count_foreign` says how many).
+    """
+    sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for sample in samples:
+        found = taxonomy.classify(sample["frames"])
+        if sample["side"] == "other" and found.context != "softirq":
+            continue
+        decided = (found.kind, found.category, found.symbol)
+        key = (sample["side"], found.context, sample["event"], *decided, tie_of(sample) or "")
+        sums[key][0] += int(sample["samples"])
+        sums[key][1] += int(sample["weight"])
+    names = ("side", "context", "event", "kind", "category", "symbol")
+    return [
+        dict(zip(names, key[:-1], strict=True)) | {"tie": key[-1] or None, "samples": count, "weight": weight}
+        for key, (count, weight) in sorted(sums.items())
+    ]
+
+
+def tie_of(sample: Sample) -> str | None:
+    """How a sample is known to be of this run: a word of attribution.TIES, None where it is not.
+
+    `process`: on the time of one of its processes. `packet`: on somebody else's, while a packet of this run
+    was handled. `batch`: in network work around packets, and the last packet that the CPU handled, no longer
+    ago than the tick before, was of this run.
+    """
+    if sample["side"] != "other":
+        return "process"
+    if sample.get("owner") != "target":
+        return None
+    symbols = [strip_suffix(frame) for frame in sample["frames"]]
+    if any(symbol.startswith(ONE_PACKET) for symbol in symbols):
+        return "packet"
+    return "batch" if AROUND_PACKETS.intersection(symbols) else None
+
+
+def count_foreign(samples: Iterable[Sample], taxonomy: Taxonomy) -> int:
+    """How many samples `to_record` leaves out: other tasks and idle CPUs outside of softirq."""
+    return sum(
+        int(s["samples"])
+        for s in samples
+        if s["side"] == "other" and taxonomy.classify(s["frames"]).context != "softirq"
+    )
+
+
+def folded_stacks(samples: Sequence[Sample], event: str | None = None) -> str:
+    """Stacks of one event as folded text: `side;root;...;leaf weight`, one line per stack, sorted.
+
+    Without an event the one that shows time: cycles, else cpu-clock. Weights are in the event's unit; events
+    are never mixed, since cycles and misses do not add up.
+    """
+    if event is None:
+        sampled = {sample["event"] for sample in samples}
+        event = next((name for names in TIME_EVENTS for name in names if name in sampled), None)
+    lines: dict[str, int] = defaultdict(int)
+    for sample in samples:
+        if sample["event"] == event:
+            frames = list(sample["frames"]) or [USER_SYMBOL]
+            lines[";".join([sample["side"], *reversed(frames)])] += int(sample["weight"])
+    return "".join(f"{stack} {weight}\n" for stack, weight in sorted(lines.items()))
+
+
+def from_folded(text: str, event: str, period: int) -> list[dict[str, Any]]:
+    """Folded text with counts of samples back to rows of the collector; the first frame of a line is the
+    side.
+
+    Raises ValueError for a line without a count.
+    """
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        stack, _, count = line.rpartition(" ")
+        if not stack or not count.isdecimal():
+            raise ValueError(f"folded stacks: line {number}: no count at its end: not folded text")
+        side, *frames = stack.split(";")
+        kernel = [] if frames == [USER_SYMBOL] else frames[::-1]
+        rows.append(
+            {
+                "side": side,
+                "event": event,
+                "frames": kernel,
+                "samples": int(count),
+                "weight": int(count) * period,
+            }
+        )
+    return rows
