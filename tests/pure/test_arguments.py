@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.arguments import UsageParser, number, whole_number
-from copyscope.commands import claims, crossover, doctor, profile, report, sweep, watch_arguments
+from copyscope.commands import claims, crossover, doctor, draw, profile, report, sweep, watch_arguments
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.arms import parse_cpus, parse_time_s
@@ -22,6 +22,7 @@ PARSERS = {
     "watch": watch_arguments.parser,
     "sweep": sweep.parser,
     "report": report.parser,
+    "draw": draw.parser,
     "claims": claims.parser,
     "crossover": crossover.parser,
     "doctor": doctor.parser,

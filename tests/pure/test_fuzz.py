@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope.commands import claims, crosscheck, crossover, doctor, profile, report, watch_arguments
+from copyscope.commands import claims, crosscheck, crossover, doctor, draw, profile, report, watch_arguments
 from copyscope.commands import sweep as sweeping
 from copyscope.commands.reading import load as load_sweeps
 from copyscope.crossover import document
@@ -77,6 +77,7 @@ TOOLS: dict[str, Callable[[list[str]], int]] = {
     "profile": profile.main,
     "sweep": sweeping.main,
     "report": report.main,
+    "draw": draw.main,
     "claims": claims.main,
     "crossover": crossover.main,
     "crosscheck": crosscheck.main,
@@ -87,6 +88,7 @@ PARSERS = {
     "watch": watch_arguments.parser,
     "sweep": sweeping.parser,
     "report": report.parser,
+    "draw": draw.parser,
     "claims": claims.parser,
     "crossover": crossover.parser,
     "crosscheck": profile_parser,
