@@ -8,7 +8,7 @@ from copyscope.ledger.machine_state import remedy
 from copyscope.record.segments import Record
 
 AGAIN = "run it once more"
-# How a reason begins (verdict.py, program/verdict.py) -> what to do. What a longer run mends, its reason says.
+# How a reason begins (verdict.py, program/verdict.py) -> what to do. Some reasons say it themselves.
 STEPS = (
     ("interrupted", f"{AGAIN}, to its end"),
     ("run: interrupted", f"{AGAIN}, to its end"),

@@ -18,7 +18,7 @@ NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}
 
 
 def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequency_hz: int) -> Row:
-    """The raw record of a watched program (see record/store.py). `seen` is what run/program/watcher.py left behind."""
+    """The raw record of a watched program. `seen` is what run/program/watcher.py left behind."""
     collector = seen.collector or {}
     taxonomy = Taxonomy.load()
     sampler = collector.get("sampler") or no_sampler(frequency_hz)
