@@ -2,20 +2,18 @@
 #include "bursts.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include "names.h"
+#include "resting_thread.h"
 
 /* Short, so that there are many: processes take turns for milliseconds, and one burst sees one turn. */
 #define BURST_NS 5000000ULL
 /* Of SIDE_OTHER: softirq work on the time of others comes in clusters of milliseconds, and many short looks see more of them. */
 #define SHORT_BURST_NS 1000000ULL
-#define NSEC_PER_SEC 1000000000ULL
 
 struct bursts {
 	const struct events *events;
@@ -24,11 +22,7 @@ struct bursts {
 	double total_duty;
 	/* How often a side is chosen: its duty over the length of its bursts. */
 	double total_draw;
-	pthread_t thread;
-	pthread_mutex_t mutex;
-	pthread_cond_t stopping;
-	bool running;
-	bool stop;
+	struct resting_thread thread;
 	/* Of a segment that the totals are about. */
 	bool counted;
 	int err;
@@ -42,14 +36,6 @@ struct bursts {
 	struct burst_totals totals[SIDES];
 };
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
-}
-
 static uint64_t burst_ns(enum side side)
 {
 	return side == SIDE_OTHER ? SHORT_BURST_NS : BURST_NS;
@@ -59,7 +45,6 @@ int bursts__new(struct bursts **result, const struct events events[SIDES], const
 		const volatile __u64 *samples_of_side, volatile __u32 *others_armed)
 {
 	struct bursts *bursts = calloc(1, sizeof(*bursts));
-	pthread_condattr_t attr;
 
 	if (!bursts)
 		return -ENOMEM;
@@ -74,25 +59,8 @@ int bursts__new(struct bursts **result, const struct events events[SIDES], const
 	bursts->samples_of_side = samples_of_side;
 	bursts->others_armed = others_armed;
 	bursts->seed = now_ns();
-	pthread_mutex_init(&bursts->mutex, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&bursts->stopping, &attr);
-	pthread_condattr_destroy(&attr);
 	*result = bursts;
 	return 0;
-}
-
-/* Sleeps until then or until told to stop; the mutex is held. */
-static bool rest(struct bursts *bursts, uint64_t ns)
-{
-	uint64_t until_ns = now_ns() + ns;
-	struct timespec until = { until_ns / NSEC_PER_SEC, until_ns % NSEC_PER_SEC };
-
-	while (!bursts->stop)
-		if (pthread_cond_timedwait(&bursts->stopping, &bursts->mutex, &until) == ETIMEDOUT)
-			return true;
-	return false;
 }
 
 /* Uniform between 0 and twice the mean, so that bursts keep no step with anything. */
@@ -145,7 +113,7 @@ static void burst(struct bursts *bursts, enum side side)
 	uint64_t armed_ns = now_ns();
 	int err = switch_side(bursts, side, PERF_EVENT_IOC_ENABLE);
 
-	rest(bursts, burst_ns(side));
+	resting_thread__rest(&bursts->thread, burst_ns(side));
 	/* Arming and disarming take the timers in the same order: each is armed from its turn to its turn. */
 	armed_ns = now_ns() - armed_ns;
 	if (!err)
@@ -155,7 +123,7 @@ static void burst(struct bursts *bursts, enum side side)
 		bursts->err = err;
 }
 
-static void *run(void *argument)
+static void take_turns(void *argument)
 {
 	struct sched_param priority = { .sched_priority = 1 };
 	struct bursts *bursts = argument;
@@ -164,11 +132,8 @@ static void *run(void *argument)
 	sched_setscheduler(0, SCHED_FIFO, &priority);
 	/* The default slack of 50 us would be 2 % of a burst. */
 	prctl(PR_SET_TIMERSLACK, 1);
-	pthread_mutex_lock(&bursts->mutex);
-	while (rest(bursts, random_rest_ns(bursts)))
+	while (resting_thread__rest(&bursts->thread, random_rest_ns(bursts)))
 		burst(bursts, random_side(bursts));
-	pthread_mutex_unlock(&bursts->mutex);
-	return NULL;
 }
 
 /* The sides that do not take turns. */
@@ -212,10 +177,7 @@ int bursts__start(struct bursts *bursts, bool counted)
 	err = switch_steady(bursts, PERF_EVENT_IOC_ENABLE);
 	if (err || !bursts->total_duty)
 		return err;
-	bursts->stop = false;
-	err = -pthread_create(&bursts->thread, NULL, run, bursts);
-	bursts->running = !err;
-	return err;
+	return resting_thread__start(&bursts->thread, take_turns, bursts);
 }
 
 int bursts__stop(struct bursts *bursts)
@@ -228,14 +190,7 @@ int bursts__stop(struct bursts *bursts)
 			count_burst(bursts, side, spent_ns,
 				    bursts->samples_of_side[side] - bursts->samples_before[side]);
 	bursts->enabled_ns += bursts->counted ? spent_ns : 0;
-	if (bursts->running) {
-		pthread_mutex_lock(&bursts->mutex);
-		bursts->stop = true;
-		pthread_cond_signal(&bursts->stopping);
-		pthread_mutex_unlock(&bursts->mutex);
-		pthread_join(bursts->thread, NULL);
-		bursts->running = false;
-	}
+	resting_thread__stop(&bursts->thread);
 	if (bursts->counted)
 		read_clocks(bursts, false);
 	return err ?: bursts->err;
@@ -272,9 +227,7 @@ void bursts__free(struct bursts *bursts)
 {
 	if (!bursts)
 		return;
-	if (bursts->running)
+	if (bursts->thread.running)
 		bursts__stop(bursts);
-	pthread_cond_destroy(&bursts->stopping);
-	pthread_mutex_destroy(&bursts->mutex);
 	free(bursts);
 }

@@ -2,13 +2,13 @@
 #include "windows.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <bpf/libbpf.h>
+
+#include "resting_thread.h"
 
 /*
  * Opening and closing take 0.5 to 0.9 ms of CPU time each, while the text of the kernel is patched on all CPUs: about a
@@ -23,7 +23,6 @@
 /* So many events are enough for a window; of a busy program that takes no 10 ms. The next one may then come later. */
 #define ENOUGH 256
 #define PERIODS_AFTER_ENOUGH 3
-#define NSEC_PER_SEC 1000000000ULL
 
 struct windows {
 	struct windows_hooks hooks;
@@ -31,32 +30,9 @@ struct windows {
 	unsigned int seed;
 	/* What had begun when the window opened. */
 	__u32 begun;
-	pthread_t thread;
-	pthread_mutex_t mutex;
-	pthread_cond_t stopping;
-	bool stop;
+	struct resting_thread thread;
 	int err;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
-}
-
-/* Sleeps; false when told to stop. The mutex is held. */
-static bool rest(struct windows *windows, uint64_t ns)
-{
-	uint64_t until_ns = now_ns() + ns;
-	struct timespec until = { until_ns / NSEC_PER_SEC, until_ns % NSEC_PER_SEC };
-
-	while (!windows->stop)
-		if (pthread_cond_timedwait(&windows->stopping, &windows->mutex, &until) == ETIMEDOUT)
-			return true;
-	return false;
-}
 
 /* Uniform between 0 and twice the mean, so that windows keep no step with anything. */
 static uint64_t random_ns(struct windows *windows, uint64_t mean_ns)
@@ -78,7 +54,7 @@ static bool close_window(struct windows *windows)
 {
 	windows->err = drop(windows, 0);
 	do {
-		if (windows->err || !rest(windows, LOOK_NS))
+		if (windows->err || !resting_thread__rest(&windows->thread, LOOK_NS))
 			return false;
 	} while (*windows->hooks.open);
 	for (int i = 1; i < windows->hooks.count && !windows->err; i++)
@@ -111,7 +87,7 @@ static bool stay_open(struct windows *windows, uint64_t window_ns)
 	uint64_t until_ns = now_ns() + window_ns;
 
 	while (!has_enough(windows) && now_ns() < until_ns)
-		if (!rest(windows, LOOK_NS))
+		if (!resting_thread__rest(&windows->thread, LOOK_NS))
 			return false;
 	return true;
 }
@@ -121,17 +97,15 @@ static uint64_t until_next(struct windows *windows, uint64_t window_ns)
 	return random_ns(windows, (has_enough(windows) ? PERIODS_AFTER_ENOUGH : 1) * PERIOD_NS - window_ns);
 }
 
-static void *run(void *argument)
+static void come_and_go(void *argument)
 {
 	struct windows *windows = argument;
 	uint64_t window_ns = PERIOD_NS / windows->share;
 	uint64_t rest_ns = random_ns(windows, FIRST_NS / 2);
 
-	pthread_mutex_lock(&windows->mutex);
-	while (rest(windows, rest_ns) && open_window(windows) && stay_open(windows, window_ns) && close_window(windows))
+	while (resting_thread__rest(&windows->thread, rest_ns) && open_window(windows) && stay_open(windows, window_ns) &&
+	       close_window(windows))
 		rest_ns = until_next(windows, window_ns);
-	pthread_mutex_unlock(&windows->mutex);
-	return NULL;
 }
 
 unsigned int windows__share(unsigned int one_in)
@@ -147,7 +121,6 @@ unsigned int windows__one_in(unsigned int one_in)
 int windows__start(struct windows **result, const struct windows_hooks *hooks, unsigned int share)
 {
 	struct windows *windows = calloc(1, sizeof(*windows));
-	pthread_condattr_t attr;
 	int err;
 
 	if (!windows)
@@ -155,19 +128,12 @@ int windows__start(struct windows **result, const struct windows_hooks *hooks, u
 	windows->hooks = *hooks;
 	windows->share = share;
 	windows->seed = now_ns();
-	pthread_mutex_init(&windows->mutex, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&windows->stopping, &attr);
-	pthread_condattr_destroy(&attr);
-	err = -pthread_create(&windows->thread, NULL, run, windows);
-	if (err) {
-		pthread_cond_destroy(&windows->stopping);
+	err = resting_thread__start(&windows->thread, come_and_go, windows);
+	if (err)
 		free(windows);
-		return err;
-	}
-	*result = windows;
-	return 0;
+	else
+		*result = windows;
+	return err;
 }
 
 int windows__stop(struct windows *windows)
@@ -176,13 +142,8 @@ int windows__stop(struct windows *windows)
 
 	if (!windows)
 		return 0;
-	pthread_mutex_lock(&windows->mutex);
-	windows->stop = true;
-	pthread_cond_signal(&windows->stopping);
-	pthread_mutex_unlock(&windows->mutex);
-	pthread_join(windows->thread, NULL);
+	resting_thread__stop(&windows->thread);
 	err = windows->err;
-	pthread_cond_destroy(&windows->stopping);
 	free(windows);
 	return err;
 }

@@ -29,7 +29,7 @@ THREADS_DIR := $(OUTPUT)/obj/unit-threads
 TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
 DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
 UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) \
-	$(addprefix src/collector/,bursts.c events.c call_decode.c counter_trial.c ksyms.c lines.c maps.c names.c prototype.c \
+	$(addprefix src/collector/,bursts.c resting_thread.c events.c call_decode.c counter_trial.c ksyms.c lines.c maps.c names.c prototype.c \
 	roster.c)
 UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))
 THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))
