@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import builders
 import pytest
-from builders.sweep import sweep
+from builders.sweep import SMALL, small
 from builders.watched import watched_record
 from copyscope.commands import keeping, profile, watch
 from copyscope.errors import RunError
@@ -22,18 +22,6 @@ from copyscope.sweep.runner import Silent
 from copyscope.sweep.sweep import perform
 
 Record = dict[str, Any]
-EXPERIMENT = """\
-name = "demo"
-question = "Which one?"
-expected = "1m"
-repeats = 2
-duration_s = 1.0
-seed = 1
-[factors]
-impl = ["one_copy", "zero_copy"]
-size = [4096]
-threads = [1]
-"""
 
 
 class Disks:
@@ -172,9 +160,9 @@ def test_a_watched_run_is_kept_elsewhere_too(
 
 
 def test_a_sweep_keeps_the_run_for_which_there_was_no_room(disks: Disks, tmp_path: Path) -> None:
-    (tmp_path / "x.toml").write_text(EXPERIMENT)
+    (tmp_path / "x.toml").write_text(SMALL)
     experiment = load_experiment(tmp_path / "x.toml")
-    found = {made["run"]["id"]: made for made in sweep(("one_copy", "zero_copy"), (4096,), (1,), 2)}
+    found = {made["run"]["id"]: made for made in small()}
     count = 0
 
     def run(point: Any) -> Record:

@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from builders.sweep import store, sweep
+from builders.sweep import SMALL, small, store
 from copyscope.commands import claims, crosscheck, crossover, doctor, draw, profile, report, watch_arguments
 from copyscope.commands import sweep as sweeping
 from copyscope.commands.reading import load as load_sweeps
@@ -119,7 +119,7 @@ lines = st.sampled_from(sorted(PARSERS)).flatmap(words_of)
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with all that can lie in one; the current directory while these tests run."""
     place = tmp_path_factory.mktemp("fuzz")
-    store(sweep(("one_copy", "zero_copy"), (4096,), (1,), 2), place / "good")
+    store(small(), place / "good")
     (place / "good.toml").write_text(EXPERIMENT)
     for name in ("fifo", "fifo.toml"):
         os.mkfifo(place / name)
@@ -209,22 +209,14 @@ def test_whom_to_watch(word: str) -> None:
             check_line(one_line(f"profile: {error}"))
 
 
-EXPERIMENT = """\
-name = "demo"
-question = "Which one?"
-expected = "1m"
-repeats = 2
-duration_s = 1.0
-seed = 1
-[factors]
-impl = ["one_copy", "zero_copy"]
-size = [4096, "64K"]
-[fixed]
-threads = 1
+EXPERIMENT = (
+    SMALL.replace("[4096]\nthreads = [1]", '[4096, "64K"]\n[fixed]\nthreads = 1')
+    + """\
 [[exclude]]
 impl = "one_copy"
 size = 4096
 """
+)
 VALUES = [
     *("[]", "{}", "true", "1979-05-27", "nan", "-inf", "1e400", "9" * 30, "9" * 5000, "0x" + "f" * 5000),
     *("-1", "0"),
@@ -336,7 +328,7 @@ def mutate(found: Any, where: list[float], which: int, how: str) -> None:
         found = found[key]
 
 
-RECORDS = sweep(("one_copy", "zero_copy"), (4096,), (1,), 1)
+RECORDS = small(repeats=1)
 
 
 @cases(0.06)

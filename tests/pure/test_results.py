@@ -8,30 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.sweep import store, sweep
+from builders.sweep import SMALL, small, store
 from copyscope.errors import UsageError
 from copyscope.record import store as record
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.sweep import results
 
 Record = dict[str, Any]
-
-TOML = """\
-name = "demo"
-question = "Which one?"
-expected = "1m"
-repeats = 2
-duration_s = 1.0
-seed = 1
-[factors]
-impl = ["one_copy", "zero_copy"]
-size = [4096]
-threads = [1]
-"""
-
-
-def small() -> list[Record]:
-    return sweep(impls=("one_copy", "zero_copy"), sizes=(4096,), threads=(1,), repeats=2)
 
 
 @pytest.fixture
@@ -101,7 +84,7 @@ def test_the_same_run_twice_counts_once(directory: Path) -> None:
 
 
 def test_a_run_that_the_experiment_wants_and_nobody_made_is_missing(directory: Path) -> None:
-    (directory / "experiment.toml").write_text(TOML)
+    (directory / "experiment.toml").write_text(SMALL)
     gone = first(directory)
     run_id = gone.name.removesuffix(".json.gz")
     gone.unlink()

@@ -3,6 +3,7 @@
 sweep()                                      4 strategies x 3 sizes x 2 threads x 3 repeats
 sweep(sizes=(64, 65_536), pmu=True)          with hardware counters
 store(records, tmp_path / "host" / "demo")   the directory that tools/report.py reads
+SMALL, small()                               an experiment of four runs, and their records
 """
 
 from __future__ import annotations
@@ -33,6 +34,18 @@ COSTS = {
 }
 GATHER_NS_PER_KIB = 30
 CPU_NS = 285_000_000
+SMALL = """\
+name = "demo"
+question = "Which one?"
+expected = "1m"
+repeats = 2
+duration_s = 1.0
+seed = 1
+[factors]
+impl = ["one_copy", "zero_copy"]
+size = [4096]
+threads = [1]
+"""
 
 
 def sweep(
@@ -53,6 +66,11 @@ def sweep(
                     factors = {"impl": impl, "size": size, "threads": count}
                     made.append(one(factors, repeat, len(made), experiment, **options))
     return made
+
+
+def small(repeats: int = 2) -> list[Record]:
+    """The records of SMALL."""
+    return sweep(("one_copy", "zero_copy"), (4096,), (1,), repeats)
 
 
 def one(factors: dict[str, Any], repeat: int, order: int, experiment: str, **options: Any) -> Record:
