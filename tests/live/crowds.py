@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from copyscope import paths
 from copyscope.run.child import Child
@@ -39,6 +40,11 @@ class Crowd:
             time.sleep(0.05)
         return [int(pid) for pid in pids]
 
+    def name_all(self, collector: Child, count: int) -> None:
+        """Tell the collector of its children, when so many are there."""
+        for pid in self.children(count):
+            collector.ask(f"target target {pid}", "target")
+
     def wait(self) -> None:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"done\n", self.process.wait()
@@ -71,3 +77,13 @@ def watching(pid: int, *options: str) -> Iterator[Child]:
         yield collector
     finally:
         collector.end()
+
+
+def every_call_timed(what: str, count: int) -> dict[str, Any]:
+    """The collector's report on a crowd's whole work."""
+    with crowd(what, count) as made, watching(made.pid, "--gate", "1") as collector:
+        collector.ask("open calls", "opened", 30 * SLOW)
+        made.begin()
+        made.wait()
+        collector.ask("close", "closed", 30 * SLOW)
+        return collector.ask("report", "report")

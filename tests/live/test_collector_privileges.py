@@ -41,8 +41,7 @@ def test_it_keeps_what_it_needs_and_can_work_with_that() -> None:
         assert kept == COUNTING & ours if usual else kept <= (COUNTING | {SYS_ADMIN, SYS_PTRACE}) & ours
         with crowd("processes", 200) as made:
             collector.ask(f"target target {made.pid}", "target")
-            for child in made.children(200):
-                collector.ask(f"target target {child}", "target")
+            made.name_all(collector, 200)
             collector.ask("open watch", "opened", 30 * SLOW)
             collector.ask("open sampler,copies,packets,shape,calls", "opened", 30 * SLOW)
             made.begin()

@@ -5,7 +5,7 @@ import time
 import pytest
 from copyscope import paths
 from copyscope.run.child import Child
-from crowds import CROWD, crowd, watching
+from crowds import CROWD, crowd, every_call_timed, watching
 from profiling import SLOW, is_root
 
 pytestmark = [
@@ -18,25 +18,14 @@ pytestmark = [
 
 
 def test_a_call_whose_file_is_closed_meanwhile_is_counted_and_timed() -> None:
-    with crowd("closed", 40) as made, watching(made.pid, "--gate", "1") as collector:
-        collector.ask("open calls", "opened", 30 * SLOW)
-        made.begin()
-        made.wait()
-        collector.ask("close", "closed", 30 * SLOW)
-        calls = {row["syscall"]: row for row in collector.ask("report", "report")["calls"]}
-    received = calls["recvfrom"]
+    (received,) = (row for row in every_call_timed("closed", 40)["calls"] if row["syscall"] == "recvfrom")
     assert received["calls"] == received["timed_calls"] == received["bytes"] == 40
     assert received["blocked_ns"] > 40 * 2e6
 
 
 def test_threads_that_ended_take_no_room() -> None:
     """More than the 8,192 threads that may be in a call at once, one after the other."""
-    with crowd("threads", 9000) as made, watching(made.pid, "--gate", "1") as collector:
-        collector.ask("open calls", "opened", 30 * SLOW)
-        made.begin()
-        made.wait()
-        collector.ask("close", "closed", 30 * SLOW)
-        report = collector.ask("report", "report")
+    report = every_call_timed("threads", 9000)
     (sent,) = (row for row in report["calls"] if row["syscall"] == "sendto")
     assert report["loss"]["calls_task_map_full"] == 0
     assert sent["calls"] == sent["timed_calls"] == 9000
@@ -86,10 +75,9 @@ def test_every_process_is_watched_and_sampled() -> None:
     """Three thousand that are there before; the last hundred of them spend 10 ms each in the kernel."""
     count = 3000 if SLOW == 1 else 300
     with crowd("processes", count) as made:
-        pids = made.children(count)
+        made.children(count)  # all are there before
         with watching(made.pid) as collector:
-            for pid in pids:
-                collector.ask(f"target target {pid}", "target")
+            made.name_all(collector, count)
             collector.ask("symbols", "symbols", 30 * SLOW)
             collector.ask("open sampler", "opened", 60 * SLOW)
             made.begin()
