@@ -85,6 +85,15 @@ def test_with_a_pmu_the_totals_are_of_the_sender() -> None:
     assert line["counted_process"] == "sender"
 
 
+def test_what_other_programs_took_of_the_cpus_is_a_column() -> None:
+    records = sweep(impls=("one_copy",), sizes=(4096, 65_536), threads=(1,), repeats=1)
+    for record, share in zip(records, (0.48, None), strict=True):
+        record["machine_state"] |= {"others_share": share, "reasons": {"others_share": "no /proc/stat"}}
+    known, unknown = export.results_table(sheet.fill(records), "demo")
+    assert known["others_percent"] == pytest.approx(48)
+    assert unknown["others_percent"] is None and "others_percent: no /proc/stat" in str(unknown["missing"])
+
+
 def test_parquet_holds_the_same_cells(table: Table, tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     path.write_bytes(export.as_parquet(table))

@@ -148,6 +148,15 @@ def steal(record: Record) -> Reading:
     return _unknown(reasons.get("steal_percent", "not known")) if value is None else _known(float(value))
 
 
+def others(record: Record) -> Reading:
+    """CPU time that programs beside the run took, of the CPUs that it may run on, per cent."""
+    state = record.get("machine_state") or {}
+    share = state.get("others_share")
+    if share is None:
+        return _unknown(state.get("reasons", {}).get("others_share", "not measured"))
+    return _known(100 * float(share))
+
+
 def overhead_effect(record: Record) -> Reading:
     """The share of goodput lost to the ledger's instruments."""
     arm = record["overhead"]["arms"]["ledger"]
@@ -203,6 +212,7 @@ def _rows() -> list[Metric]:
         *rows,
         Metric("copied_share", "0..1", "zero-copy payload that was copied after all", copied_share),
         Metric("steal_percent", "%", "CPU time taken by the hypervisor", steal),
+        Metric("others_percent", "%", "CPU time taken by other programs", others),
         Metric("overhead_effect", "0..1", "goodput lost to the instruments", overhead_effect),
     ]
 
