@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
 from copyscope.errors import RunError, UsageError
 from copyscope.run.program import connections, processes, target
+from copyscope.run.program.followed import Followed
+from copyscope.run.program.plan import Seen
 from copyscope.run.program.schedule import segments
+
+
+def stat(pid: int, comm: str, *, parent: int = 1, flags: int = 4194560, start: int = 0) -> str:
+    """A line of /proc/PID/stat (proc_pid_stat(5))."""
+    return f"{pid} ({comm}) S {parent} 77 77 0 -1 {flags} {'0 ' * 12}{start} 0 0"
 
 
 @pytest.mark.parametrize(
@@ -28,9 +37,49 @@ def test_addresses(address: str, host: str) -> None:
 
 
 def test_a_name_may_hold_anything() -> None:
-    process = processes.parse_stat("77 (a) b (c)) S 1 77 77 0 -1 4194560 0 0 0 0 0 0 0")
+    process = processes.parse_stat(stat(77, "a) b (c)", start=4321))
     assert (process.pid, process.comm, process.parent, process.alive) == (77, "a) b (c)", 1, True)
-    assert processes.parse_stat("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0").kernel
+    assert process.start == 4321
+    assert processes.parse_stat(stat(2, "kthreadd", parent=0, flags=2129984)).kernel
+
+
+def test_a_number_that_was_given_away_again_is_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 made 101 and 102; 101 ended and its number is a stranger's, 102 ended and is a new child of 100."""
+    cpu_ns = {100: 7, 101: 1000, 102: 500}
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    monkeypatch.setattr(processes, "cpu_ns", cpu_ns.get)
+    monkeypatch.setattr(processes, "voluntary_switches", lambda _: 0)
+
+    def begin(pid: int, *, parent: int, start: int) -> None:
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        (tmp_path / str(pid) / "stat").write_text(stat(pid, "x", parent=parent, start=start))
+
+    begin(100, parent=1, start=10)
+    begin(101, parent=100, start=11)
+    begin(102, parent=100, start=12)
+    whom = target.Target(how="pid", pids=(100,))
+    asked: list[str] = []
+    collector = SimpleNamespace(ask=lambda line, *_: asked.append(line))
+    plan = SimpleNamespace(target=whom, counters=False)
+    followed = Followed(plan, Seen(), collector, ExitStack())  # type: ignore[arg-type]
+    followed.find({"totals": {"births": 0, "exits": 0}, "processes": []})
+    assert followed.pids == {100, 101, 102} and followed.cpu.read(followed.pids, fresh=True) == (0, 0)
+    cpu_ns |= {101: 1400, 102: 600}
+    followed.cpu.glance(followed.pids, fresh=True)
+    begin(101, parent=1, start=20)
+    begin(102, parent=100, start=21)
+    cpu_ns |= {101: 9999, 102: 650}
+    asked.clear()
+    followed.find({"totals": {"births": 1, "exits": 2}, "processes": [[100, False], [102, False]]})
+    assert followed.pids == {100, 102}
+    # Of the collector's timers the new one has none yet.
+    assert asked == ["target target 102"]
+    cpu_ns[102] = 680
+    assert followed.cpu.read(followed.pids, fresh=True) == (400 + 100 + 30, 0)
+    begin(100, parent=1, start=30)
+    assert whom.find_processes({100, 102}) == {102}
 
 
 def test_our_own_process() -> None:

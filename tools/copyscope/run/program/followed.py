@@ -42,12 +42,15 @@ class Followed:
         told = len(self._told)
         followed = {pid: forked for pid, forked in volume["processes"]}
         if search:
-            self.pids = self._target.find_processes(self.pids | set(followed))
+            self.pids = self._target.find_processes(self.pids, followed)
             self._looked_s = time.monotonic()
         for pid in sorted(self.pids):
             process = processes.read_process(pid)
             if process is None:
                 continue
+            if search and self._target.is_new(process):
+                self._told.discard(pid)
+                self.cpu.forget(pid)
             self._names[pid] = process.comm
             # A child has inherited the timers of its parent (perf_event_open(2)).
             if pid not in self._told and not followed.get(pid, False):

@@ -29,6 +29,7 @@ class Process:
     state: str
     parent: int
     kernel: bool
+    start: int  # ticks since boot: what tells it from one that had its number before
 
     @property
     def alive(self) -> bool:
@@ -40,7 +41,8 @@ def parse_stat(text: str) -> Process:
     pid, _, rest = text.partition(" (")
     comm, _, rest = rest.rpartition(") ")
     fields = rest.split()
-    return Process(int(pid), comm, fields[0], int(fields[1]), bool(int(fields[6]) & PF_KTHREAD))
+    kernel = bool(int(fields[6]) & PF_KTHREAD)
+    return Process(int(pid), comm, fields[0], int(fields[1]), kernel, int(fields[19]))
 
 
 def read_process(pid: int) -> Process | None:
@@ -90,14 +92,19 @@ def named(comm: str) -> set[int]:
 
 
 def in_cgroup(path: Path) -> set[int]:
-    """The processes of a cgroup and of those below it."""
+    """The processes of a cgroup and of those below it; not we, nor our helpers."""
     found: set[int] = set()
     for listing in [path / "cgroup.procs", *path.glob("**/cgroup.procs")]:
         try:
             found |= {int(line) for line in listing.read_text().split()}
         except OSError:  # it was removed meanwhile
             continue
-    return {pid for pid in found if pid > 0}
+    return {pid for pid in found if pid > 0 and not _is_ours(pid)}
+
+
+def _is_ours(pid: int) -> bool:
+    process = read_process(pid)
+    return process is not None and os.getpid() in (process.pid, process.parent)
 
 
 def cpu_ns(pid: int) -> int | None:
@@ -167,15 +174,24 @@ class CpuTimes:
     def __init__(self) -> None:
         self._began: dict[int, tuple[int, int]] = {}
         self._last: dict[int, tuple[int, int]] = {}
+        self._ended = (0, 0)
 
     def read(self, pids: Iterable[int], fresh: bool) -> tuple[int, int]:
         """(CPU ns, voluntary switches) since the first call. `fresh`: a new process counts from its birth."""
         self.glance(pids, fresh=fresh, switches=True)
-        totals = [
-            (now[0] - self._began[pid][0], max(0, now[1] - self._began[pid][1]))
-            for pid, now in self._last.items()
-        ]
+        totals = [self._ended, *map(self._used, self._last)]
         return sum(ns for ns, _ in totals), sum(switches for _, switches in totals)
+
+    def forget(self, pid: int) -> None:
+        """It has ended, and its number is another's now: what it used stays in the total."""
+        if pid in self._last:
+            ns, switches = self._used(pid)
+            self._ended = self._ended[0] + ns, self._ended[1] + switches
+            del self._last[pid], self._began[pid]
+
+    def _used(self, pid: int) -> tuple[int, int]:
+        (ns, switches), (began_ns, before) = self._last[pid], self._began[pid]
+        return ns - began_ns, max(0, switches - before)
 
     def glance(self, pids: Iterable[int], fresh: bool, switches: bool = False) -> None:
         """The CPU times alone, by one cheap call each: files of /proc say how often they slept."""
@@ -183,6 +199,8 @@ class CpuTimes:
             spent = cpu_ns(pid)
             if spent is None:
                 continue
+            if spent < self._last.get(pid, (0, 0))[0]:
+                self.forget(pid)
             slept = voluntary_switches(pid) if switches else self._last.get(pid, (0, 0))[1]
             now = spent, slept
             self._began.setdefault(pid, (0, 0) if fresh else now)

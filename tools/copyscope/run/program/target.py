@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,18 +28,38 @@ class Target:
     follow: bool = True
     netns: Path | None = None
     started: list[int] = field(default_factory=list)  # the command's process, once it is there
+    # When each process began that was asked about: a number is given away again (pid_max).
+    _born: dict[int, int] = field(default_factory=dict)
 
-    def find_processes(self, known: set[int]) -> set[int]:
-        """Everybody who belongs to it now; `known` are those who did so far."""
+    def __post_init__(self) -> None:
+        for pid in self.pids:
+            self._is_still(pid)
+
+    def find_processes(self, known: set[int], followed: Collection[int] = ()) -> set[int]:
+        """Everybody who belongs to it now; `known` are those who did so far.
+
+        `followed`: those who do as the kernel has seen it, whoever had their numbers before.
+        """
         if self.how == "cgroup":
             assert self.cgroup is not None
             return processes.in_cgroup(self.cgroup)
-        roots = set(self.pids) | set(self.started)
+        roots = {pid for pid in (*self.pids, *self.started) if self._is_still(pid)}
         if self.comm is not None:
             roots |= processes.named(self.comm)
         if not self.follow:
             return {pid for pid in roots if processes.is_alive(pid)}
-        return processes.with_descendants(roots | known)
+        known = {pid for pid in known if self._is_still(pid)}
+        return processes.with_descendants(roots | known | set(followed))
+
+    def is_new(self, process: processes.Process) -> bool:
+        """Whether it has the number of another that is gone; said once."""
+        before, self._born[process.pid] = self._born.get(process.pid), process.start
+        return before is not None and before != process.start
+
+    def _is_still(self, pid: int) -> bool:
+        """Whether the number is still of the process that had it when it was first asked about."""
+        process = processes.read_process(pid)
+        return process is not None and self._born.setdefault(pid, process.start) == process.start
 
     def arguments(self) -> list[str]:
         """The collector's options."""
