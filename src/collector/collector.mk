@@ -8,7 +8,7 @@ SAMPLER_UNITS := target sampler
 BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-parameter \
 	-Wno-unknown-warning-option -Wno-default-const-init-var-unsafe -D__TARGET_ARCH_$(BPF_ARCH)
 
-COLLECTOR_OBJECTS := $(patsubst src/collector/%.c,$(OUTPUT)/collector.d/%.o,$(wildcard src/collector/*.c))
+COLLECTOR_OBJECTS := $(patsubst src/collector/%.c,$(OUTPUT)/collector.d/%.o,$(wildcard src/collector/*.c src/collector/*/*.c))
 COLLECTOR_LIBS := -lbpf -ljansson -pthread
 
 VMLINUX_BTF ?= /sys/kernel/btf/vmlinux
@@ -39,15 +39,16 @@ $(OUTPUT)/xdp_pass.bpf.o: bpf/xdp_pass.bpf.c | $(OUTPUT)
 	$(call say,BPF,$@)
 	$(Q)$(CLANG) -g -O2 -target bpf -Wall -Werror $(MULTIARCH_INCLUDE) -c $< -o $@
 
-$(OUTPUT)/collector.d/%.o: src/collector/%.c $(OUTPUT)/copyscope.skel.h $(OUTPUT)/sampling.skel.h | $(OUTPUT)/collector.d
+$(OUTPUT)/collector.d/%.o: src/collector/%.c $(OUTPUT)/copyscope.skel.h $(OUTPUT)/sampling.skel.h
+	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(CFLAGS) -I$(OUTPUT) -Ibpf -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CFLAGS) -Isrc/collector -I$(OUTPUT) -Ibpf -MMD -MP -c $< -o $@
 
 $(OUTPUT)/collector: $(COLLECTOR_OBJECTS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $^ $(COLLECTOR_LIBS) -o $@
 
-$(OUTPUT)/bpf $(OUTPUT)/collector.d:
+$(OUTPUT)/bpf:
 	$(Q)mkdir -p $@
 
--include $(wildcard $(OUTPUT)/bpf/*.d $(OUTPUT)/collector.d/*.d)
+-include $(wildcard $(OUTPUT)/bpf/*.d $(OUTPUT)/collector.d/*.d $(OUTPUT)/collector.d/*/*.d)

@@ -9,17 +9,18 @@
 #include <sampling.skel.h>
 
 #include "aim.h"
-#include "ksyms.h"
-#include "ksyms_programs.h"
+#include "attach/tracepoints.h"
+#include "instruments/probes.h"
+#include "instruments/watch.h"
+#include "kernel/ksyms.h"
+#include "kernel/ksyms_programs.h"
+#include "kernel/privileges.h"
 #include "lines.h"
-#include "message.h"
-#include "names.h"
-#include "privileges.h"
-#include "probes.h"
 #include "readings.h"
-#include "sampler.h"
-#include "stacks.h"
-#include "tracepoints.h"
+#include "report/message.h"
+#include "report/names.h"
+#include "sampling/sampler.h"
+#include "sampling/stacks.h"
 
 /* /proc/sys/kernel/pid_max is at most this on 64 bits (include/linux/threads.h). */
 #define PID_MAX (1 << 22)

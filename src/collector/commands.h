@@ -7,8 +7,8 @@
 #include <sys/types.h>
 
 #include "abi.h"
-#include "roster.h"
-#include "watch.h"
+#include "sampling/roster.h"
+#include "sampling/watch_target.h"
 
 struct sampling;
 

@@ -17,15 +17,15 @@
 #include <sampling.skel.h>
 
 #include "commands.h"
-#include "counters.h"
-#include "functions.h"
-#include "ksyms.h"
-#include "message.h"
-#include "names.h"
-#include "privileges.h"
-#include "probes.h"
-#include "sampler.h"
-#include "stacks.h"
+#include "functions/counters.h"
+#include "functions/functions.h"
+#include "instruments/probes.h"
+#include "kernel/ksyms.h"
+#include "kernel/privileges.h"
+#include "report/message.h"
+#include "report/names.h"
+#include "sampling/sampler.h"
+#include "sampling/stacks.h"
 
 #define DEFAULT_FREQUENCY_HZ 199
 #define DEFAULT_GATE 16

@@ -5,9 +5,9 @@
 
 #include "abi.h"
 #include "commands.h"
-#include "message.h"
-#include "probes.h"
-#include "sampler.h"
+#include "instruments/probes.h"
+#include "report/message.h"
+#include "sampling/sampler.h"
 
 int commands__probe(struct collector *collector)
 {

@@ -6,14 +6,15 @@
 #include <copyscope.skel.h>
 #include <sampling.skel.h>
 
-#include "bursts.h"
-#include "cells.h"
 #include "commands.h"
-#include "maps.h"
-#include "message.h"
-#include "probes.h"
-#include "sampler.h"
-#include "stacks.h"
+#include "instruments/probes.h"
+#include "instruments/watch.h"
+#include "report/cells.h"
+#include "report/maps.h"
+#include "report/message.h"
+#include "sampling/bursts.h"
+#include "sampling/sampler.h"
+#include "sampling/stacks.h"
 
 json_int_t readings__now_ns(void)
 {

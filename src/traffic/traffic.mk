@@ -9,7 +9,7 @@ UNIT_SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
 THREADS_SANITIZE := -fsanitize=thread
 
 CFLAGS ?= -O2 -g -std=gnu11 -Wall -Wextra -Werror
-TRAFFIC_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -pthread -Isrc/traffic \
+TRAFFIC_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -pthread -Isrc/traffic -Isrc/collector \
 	$(shell pkg-config --cflags jansson)
 TRAFFIC_LIBS := $(shell pkg-config --libs jansson) -lm -pthread
 
@@ -29,8 +29,8 @@ THREADS_DIR := $(OUTPUT)/obj/unit-threads
 TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
 DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
 UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) \
-	$(addprefix src/collector/,bursts.c resting_thread.c events.c call_decode.c counter_trial.c ksyms.c lines.c maps.c names.c prototype.c \
-	roster.c)
+	$(addprefix src/collector/,attach/call_decode.c attach/prototype.c functions/counter_trial.c kernel/ksyms.c lines.c \
+	report/maps.c report/names.c sampling/bursts.c sampling/events.c sampling/resting_thread.c sampling/roster.c)
 UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))
 THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))
 

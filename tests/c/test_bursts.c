@@ -1,7 +1,7 @@
 #include <stddef.h>
 #include <time.h>
 
-#include "../../src/collector/bursts.h"
+#include "../../src/collector/sampling/bursts.h"
 #include "check.h"
 
 #define MS 1000000L

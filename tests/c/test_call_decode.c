@@ -1,7 +1,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "../../src/collector/call_decode.h"
+#include "../../src/collector/attach/call_decode.h"
 #include "check.h"
 
 #define TEXT_BASE 0xffffffff81a00000ull

@@ -5,8 +5,8 @@
 
 #include <sys/ioctl.h>
 
-#include "../../src/collector/counter_trial.h"
-#include "../../src/collector/kernel_work.h"
+#include "../../src/collector/functions/counter_trial.h"
+#include "../../src/collector/functions/kernel_work.h"
 #include "check.h"
 
 #define EVENTS 4

@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "../../src/collector/events.h"
+#include "../../src/collector/sampling/events.h"
 #include "check.h"
 
 /* Enough for seven chunks. */

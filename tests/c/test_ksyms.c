@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../src/collector/ksyms.h"
+#include "../../src/collector/kernel/ksyms.h"
 #include "check.h"
 
 static void behind_the_end_of_a_function_is_none(void)

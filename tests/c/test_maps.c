@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "../../src/collector/maps.h"
+#include "../../src/collector/report/maps.h"
 #include "check.h"
 
 static void what_cannot_be_read_is_counted_and_not_zero(void)

@@ -3,7 +3,7 @@
 
 #include <bpf/btf.h>
 
-#include "../../src/collector/prototype.h"
+#include "../../src/collector/attach/prototype.h"
 #include "check.h"
 
 static struct {

@@ -1,7 +1,7 @@
 /* The processes of a watched program: many, each once, and those that do not fit are counted. */
 #include <stdlib.h>
 
-#include "../../src/collector/roster.h"
+#include "../../src/collector/sampling/roster.h"
 #include "check.h"
 
 static void test_each_once(void)

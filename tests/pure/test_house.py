@@ -72,6 +72,20 @@ def test_every_room_says_what_it_owns(folder: Path) -> None:
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
 
 
+def test_rooms_of_the_collector_stand_on_each_other_without_a_circle() -> None:
+    collector = paths.ROOT / "src" / "collector"
+    rooms: dict[str, set[str]] = {}
+    for path in collector.rglob("*.[ch]"):
+        room = str(path.parent.relative_to(collector))
+        text = path.read_text(encoding="utf-8")
+        named = {str(Path(name).parent) for name in re.findall(r'#include "([^"]+)"', text)}
+        rooms.setdefault(room, set()).update(named - {".", room})
+    try:
+        assert list(TopologicalSorter(rooms).static_order())[-1] == "."
+    except CycleError as circle:
+        pytest.fail(f"rooms of the collector include each other: {' -> '.join(circle.args[1])}")
+
+
 def test_files_stay_small() -> None:
     sources = [*MODULES, *(paths.ROOT / "src").rglob("*.[ch]"), *(paths.ROOT / "bpf").glob("*.[ch]")]
     long = {

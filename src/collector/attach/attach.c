@@ -9,7 +9,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "ksyms.h"
+#include "kernel/ksyms.h"
 #include "prototype.h"
 
 const char *const state_names[STATE_CNT] = {

@@ -12,9 +12,9 @@
 #include <copyscope.skel.h>
 
 #include "abi.h"
+#include "attach/recursion.h"
 #include "hooks.h"
-#include "maps.h"
-#include "recursion.h"
+#include "report/maps.h"
 #include "zerocopy_report.h"
 
 enum ends { ENTER = 1, LEAVE = 2, BOTH = ENTER | LEAVE };

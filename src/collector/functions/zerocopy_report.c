@@ -8,9 +8,9 @@
 #include <copyscope.skel.h>
 
 #include "abi.h"
-#include "cells.h"
-#include "maps.h"
-#include "names.h"
+#include "report/cells.h"
+#include "report/maps.h"
+#include "report/names.h"
 
 static json_t *owners_json(const struct copyscope *skel, int cpus)
 {

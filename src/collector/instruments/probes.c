@@ -9,16 +9,16 @@
 #include <copyscope.skel.h>
 #include <sampling.skel.h>
 
+#include "attach/recursion.h"
+#include "attach/tracepoints.h"
 #include "call_counting.h"
 #include "call_timing.h"
-#include "functions.h"
-#include "maps.h"
-#include "message.h"
-#include "names.h"
+#include "functions/functions.h"
 #include "on_sight.h"
-#include "recursion.h"
+#include "report/maps.h"
+#include "report/message.h"
+#include "report/names.h"
 #include "shape.h"
-#include "tracepoints.h"
 #include "watch.h"
 #include "windows.h"
 
@@ -266,7 +266,7 @@ json_t *probes__hooks_json(const struct probes *probes)
 	for (int i = 0; i < HOOK_CNT; i++) {
 		const struct hook *hook = &probes->hooks[i];
 
-		if (!probes->watch && watch__owns(hook_rows[i].instrument))
+		if (!probes->watch && tracepoints__only_watch(hook_rows[i].instrument))
 			continue;
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", hook_rows[i].id, "instrument", hook_rows[i].instrument,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#include "names.h"
+#include "report/names.h"
 #include "resting_thread.h"
 
 /* Short, so that there are many: processes take turns for milliseconds, and one burst sees one turn. */

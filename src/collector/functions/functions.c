@@ -9,8 +9,8 @@
 
 #include "abi.h"
 #include "counters.h"
-#include "maps.h"
-#include "names.h"
+#include "report/maps.h"
+#include "report/names.h"
 #include "zerocopy.h"
 
 static void add_reading(struct reading *sum, const struct reading *part)

@@ -4,32 +4,15 @@
 #define COLLECTOR_WATCH_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 #include <jansson.h>
 
-#include "abi.h"
+#include "sampling/watch_target.h"
 
 struct copyscope;
 struct ksyms;
 
-struct watch {
-	enum watch_mode mode;
-	/* Children that a process makes from now on belong to it. */
-	bool follow;
-	/* Programs of this name that are started from now on belong to it; empty: none. */
-	char comm[WATCH_COMM];
-	uint64_t cgroup_id;
-	unsigned int cgroup_level;
-	/* Inode number of the network namespace whose sockets count; 0: all. */
-	unsigned int netns;
-	/* How many open TCP sockets are told apart, at most SOCKETS_MAX. */
-	unsigned int sockets_max;
-};
-
-/* Whether an instrument is one of those that only watch; a run of our own traffic does not load them. */
-bool watch__owns(const char *instrument);
 /* Whether a hook stays attached between two segments. */
 bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook);
 /* Before the programs are loaded; NULL: nobody is watched. */

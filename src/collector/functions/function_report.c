@@ -2,10 +2,10 @@
 /* function_report.c - what became of the function hooks, for the record. */
 #include <copyscope.skel.h>
 
+#include "attach/recursion.h"
 #include "counters.h"
 #include "function_set.h"
-#include "names.h"
-#include "recursion.h"
+#include "report/names.h"
 #include "zerocopy.h"
 
 void functions__add_hooks(const struct functions *functions, json_t *hooks)

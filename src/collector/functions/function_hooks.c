@@ -11,10 +11,10 @@
 
 #include "counters.h"
 #include "function_set.h"
-#include "ksyms.h"
-#include "maps.h"
-#include "message.h"
-#include "names.h"
+#include "kernel/ksyms.h"
+#include "report/maps.h"
+#include "report/message.h"
+#include "report/names.h"
 #include "zerocopy.h"
 
 const struct hooked_function function_rows[ROW_CNT] = {

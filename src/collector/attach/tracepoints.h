@@ -36,6 +36,8 @@ struct hook {
 	char reason[160];
 };
 
+/* Whether an instrument is one of those that only watch; a run of our own traffic does not load them. */
+bool tracepoints__only_watch(const char *instrument);
 /* Presence, from BTF; btf NULL: there is none. functions, watched: whether their rows are wanted. */
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched);
 /* Whether there is such an instrument in a run of our own traffic, or in one that watches. */

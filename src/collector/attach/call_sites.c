@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "call_decode.h"
-#include "ksyms.h"
+#include "kernel/ksyms.h"
 
 /* The kernel's text as it is now, patched and relocated; an ELF core file (proc(5)). */
 #define KERNEL_TEXT "/proc/kcore"

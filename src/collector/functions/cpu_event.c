@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "pmu.h"
+#include "kernel/pmu.h"
 
 #define MISS(cache, op) ((cache) | ((op) << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
 #define LOAD_MISS(cache) MISS(cache, PERF_COUNT_HW_CACHE_OP_READ)

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "ksyms.h"
+#include "kernel/ksyms.h"
 
 struct stacks;
 

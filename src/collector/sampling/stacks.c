@@ -7,7 +7,7 @@
 
 #include <bpf/bpf.h>
 
-#include "names.h"
+#include "report/names.h"
 
 /* One batch of the map: 256 KiB of values. */
 #define BATCH 256

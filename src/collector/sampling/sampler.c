@@ -9,14 +9,14 @@
 
 #include "bursts.h"
 #include "events.h"
-#include "maps.h"
-#include "message.h"
-#include "names.h"
-#include "pmu.h"
+#include "kernel/pmu.h"
+#include "report/maps.h"
+#include "report/message.h"
+#include "report/names.h"
 #include "slices.h"
 #include "thread_timers.h"
 #include "timer_rate.h"
-#include "watch.h"
+#include "watch_target.h"
 
 #define CACHE_MISS(cache) \
 	((cache) | (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))

@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "abi.h"
-#include "attach.h"
+#include "attach/attach.h"
 
 struct copyscope;
 struct sampling;

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "tracepoints.h"
+#include "attach/tracepoints.h"
 
 /*
  * Counting at the socket pays where sys_exit may then be away most of the time: while it is attached, every system call of

@@ -4,9 +4,9 @@
 #define COLLECTOR_FUNCTION_SET_H
 
 #include "abi.h"
+#include "attach/tracepoints.h"
 #include "functions.h"
 #include "hooks.h"
-#include "tracepoints.h"
 
 struct hooked_function {
 	const char *id;

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "tracepoints.h"
+#include "attach/tracepoints.h"
 
 struct copyscope;
 struct on_sight;

@@ -8,8 +8,8 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
-#include "maps.h"
-#include "names.h"
+#include "report/maps.h"
+#include "report/names.h"
 
 void shape__configure(struct copyscope *skel)
 {

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "attach.h"
+#include "attach/attach.h"
 
 struct copyscope;
 struct zerocopy;

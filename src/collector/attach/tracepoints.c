@@ -9,7 +9,6 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
-#include "watch.h"
 
 const struct hook_row hook_rows[HOOK_CNT] = {
 #define HOOK(id, instrument, tracepoint, need) { #id, #instrument, #tracepoint, need },
@@ -66,6 +65,12 @@ void tracepoints__refuse(struct hook hooks[HOOK_CNT], enum hook_id id, const cha
 }
 
 /* A FALLBACK row is wanted only where the row before it is missing, or refused (tracepoints__refuse()). */
+bool tracepoints__only_watch(const char *instrument)
+{
+	return !strcmp(instrument, "watch") || !strcmp(instrument, "copies") || !strcmp(instrument, "packets") ||
+	       !strcmp(instrument, "shape");
+}
+
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched)
 {
 	for (int i = 0; i < HOOK_CNT; i++) {
@@ -74,7 +79,7 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 		char type[96];
 
 		if ((!functions && !strcmp(row->instrument, "functions")) ||
-		    (!watched && watch__owns(row->instrument))) {
+		    (!watched && tracepoints__only_watch(row->instrument))) {
 			hook->state = STATE_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
 			continue;
@@ -103,7 +108,7 @@ bool tracepoints__is_instrument(const char *name, bool watched)
 	bool found = !strcmp(name, "sampler") || !strcmp(name, "sampler-beside");
 
 	for (int i = 0; i < HOOK_CNT && !found; i++)
-		found = !strcmp(hook_rows[i].instrument, name) && (watched || !watch__owns(name));
+		found = !strcmp(hook_rows[i].instrument, name) && (watched || !tracepoints__only_watch(name));
 	return found;
 }
 

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "attach.h"
+#include "attach/attach.h"
 
 struct btf;
 struct copyscope;

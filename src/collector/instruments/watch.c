@@ -12,16 +12,10 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
-#include "ksyms.h"
-#include "maps.h"
-#include "names.h"
+#include "kernel/ksyms.h"
+#include "report/maps.h"
+#include "report/names.h"
 #include "shape.h"
-
-bool watch__owns(const char *instrument)
-{
-	return !strcmp(instrument, "watch") || !strcmp(instrument, "copies") || !strcmp(instrument, "packets") ||
-	       !strcmp(instrument, "shape");
-}
 
 /* What counts bytes that are mapped or spliced comes on sight (on_sight.h), and from the next segment on it is always there. */
 bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook)

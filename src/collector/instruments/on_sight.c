@@ -9,7 +9,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
-#include "resting_thread.h"
+#include "sampling/resting_thread.h"
 
 /* What is spliced meanwhile is counted as lost; to look fifty times a second takes a thousandth of a CPU. */
 #define LOOK_NS 20000000ULL
