@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "commands.h"
-
 #include <limits.h>
 #include <stdlib.h>
 
@@ -8,12 +6,12 @@
 #include <copyscope.skel.h>
 #include <sampling.skel.h>
 
-#include "aim.h"
+#include "abi.h"
 #include "attach/tracepoints.h"
+#include "commands.h"
 #include "instruments/probes.h"
 #include "instruments/watch.h"
 #include "kernel/ksyms.h"
-#include "kernel/ksyms_programs.h"
 #include "kernel/privileges.h"
 #include "lines.h"
 #include "readings.h"
@@ -21,6 +19,18 @@
 #include "report/names.h"
 #include "sampling/sampler.h"
 #include "sampling/stacks.h"
+
+/* Both objects have the globals of target.bpf.c. */
+static void aim_at(struct copyscope *probes, struct sampling *sampling, enum side side, pid_t tgid)
+{
+	probes->bss->target_tgid[side] = tgid;
+	sampling->bss->target_tgid[side] = tgid;
+}
+
+static void aim_at_netns(struct copyscope *probes, enum side side, __u32 inode)
+{
+	probes->bss->traffic_netns[side] = inode;
+}
 
 /* /proc/sys/kernel/pid_max is at most this on 64 bits (include/linux/threads.h). */
 #define PID_MAX (1 << 22)
@@ -42,7 +52,7 @@ static int do_target(struct collector *collector, const char *arguments)
 		if (strlen(side_names[i]) != length || strncmp(arguments, side_names[i], length))
 			continue;
 		if (collector->watch.mode == WATCH_NOBODY)
-			aim__at(probes__skeleton(collector->probes), collector->sampler_skel, i, pid);
+			aim_at(probes__skeleton(collector->probes), collector->sampler_skel, i, pid);
 		else
 			watch__add(probes__skeleton(collector->probes), pid);
 		if (roster__add(&collector->rosters[i], pid) && collector->sampler) {
@@ -67,7 +77,7 @@ static int do_netns(struct collector *collector, const char *arguments)
 	for (int i = 0; i < SIDE_TARGETS; i++) {
 		if (strlen(side_names[i]) != length || strncmp(arguments, side_names[i], length))
 			continue;
-		aim__at_netns(probes__skeleton(collector->probes), i, inode);
+		aim_at_netns(probes__skeleton(collector->probes), i, inode);
 		return say(json_pack("{s:s, s:s}", "event", "netns", "side", side_names[i]));
 	}
 	return refuse("netns", "the side is sender or receiver");
@@ -293,4 +303,26 @@ int commands__serve(struct collector *collector)
 	while (!err && !done)
 		err = obey_next(collector, &done);
 	return err;
+}
+
+int commands__probe(struct collector *collector)
+{
+	int err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, collector->rosters,
+				&probes__skeleton(collector->probes)->bss->packets_wanted);
+	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
+
+	probes__attach(collector->probes, "bytes");
+	probes__attach(collector->probes, "calls");
+	probes__attach(collector->probes, "sampler");
+	probes__attach(collector->probes, "functions");
+	probes__detach(collector->probes);
+	return say(json_pack("{s:i, s:o, s:o, s:o}", "abi_version", ABI_VERSION,
+			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
+			     "functions", probes__functions_json(collector->probes)));
+}
+
+int commands__load(struct collector *collector)
+{
+	return say(json_pack("{s:i, s:o}", "abi_version", ABI_VERSION,
+			     "hooks", probes__hooks_json(collector->probes)));
 }

@@ -2,98 +2,426 @@
 #include "functions.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
 #include "abi.h"
+#include "attach/recursion.h"
+#include "attach/tracepoints.h"
 #include "counters.h"
+#include "function_cells.h"
+#include "hooks.h"
+#include "kernel/ksyms.h"
 #include "report/maps.h"
+#include "report/message.h"
 #include "report/names.h"
 #include "zerocopy.h"
 
-static void add_reading(struct reading *sum, const struct reading *part)
+struct hooked_function {
+	const char *id;
+	const char *symbols;
+	/* CATEGORY_NONE: its calls are not counted. */
+	enum category category;
+	enum hook_kind kind;
+	enum hook_bytes bytes;
+	enum need need;
+	const char *arguments;
+};
+
+static const struct hooked_function function_rows[ROW_CNT] = {
+#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+	{ #id, symbols, CATEGORY_##category, KIND_##kind, BYTES_##bytes, need, arguments },
+	FUNCTIONS(FUNCTION)
+#undef FUNCTION
+};
+
+/* What is read from an argument has its name in the table. */
+#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+	_Static_assert(sizeof(arguments) > 1 || (KIND_##kind != KIND_ROOT && \
+		       (BYTES_##bytes == BYTES_NONE || BYTES_##bytes == BYTES_RETURNED || \
+			BYTES_##bytes == BYTES_RETURNED_PAGES)), #id);
+FUNCTIONS(FUNCTION)
+#undef FUNCTION
+
+/* For the outside, the hooks on zero-copy's life are one more row. */
+#define ROW_ZEROCOPY ROW_CNT
+
+struct functions {
+	struct attach all[ROW_CNT];
+	struct zerocopy *zerocopy;
+	struct functions_options options;
+	struct counters *counters;
+	bool read_cost_refused;
+};
+
+static bool works(const struct attach *function)
 {
-	sum->ns += part->ns;
-	for (int i = 0; i < COUNTERS_MAX; i++)
-		sum->counters[i] += part->counters[i];
+	return function->state == STATE_READY || function->state == STATE_ATTACHED;
 }
 
-static json_t *cell_json(__u32 index, const struct function_cell *cells, int cpus, const struct counters *counters)
+static bool is_way_to_copy_in(int row)
 {
-	const double square = (double)(1 << SQUARE_SHIFT) * (1 << SQUARE_SHIFT);
-	struct function_cell sum = {};
+	return function_rows[row].kind == KIND_CALL || function_rows[row].kind == KIND_BRACKET;
+}
 
-	for (int cpu = 0; cpu < cpus; cpu++) {
-		sum.calls += cells[cpu].calls;
-		sum.bytes += cells[cpu].bytes;
-		sum.timed_calls += cells[cpu].timed_calls;
-		sum.squares += cells[cpu].squares;
-		add_reading(&sum.self, &cells[cpu].self);
+/* The first that works of one kind, or -1. */
+static int first(const struct functions *functions, enum hook_kind kind)
+{
+	for (int row = 0; row < ROW_CNT; row++)
+		if (function_rows[row].kind == kind && works(&functions->all[row]))
+			return row;
+	return -1;
+}
+
+/* The row that sees the copy into the kernel; -1 when none works. */
+static int way_to_copy_in(const struct functions *functions)
+{
+	enum copy_in_wish wish = functions->options.copy_in;
+	int call = first(functions, KIND_CALL), bracket = first(functions, KIND_BRACKET);
+
+	/* Kprobes are slow to switch (METHOD.md). */
+	if (wish == COPY_IN_ANY && bracket >= 0 && functions->all[bracket].way != WAY_KPROBE)
+		wish = COPY_IN_BRACKET;
+	if (wish == COPY_IN_BRACKET)
+		return bracket;
+	return call >= 0 ? call : bracket;
+}
+
+/* Not used, because another row is better: other ways to see the copy, and the ends of a bracket where there is none. */
+static bool is_spare(const struct functions *functions, int row)
+{
+	int copy_in = way_to_copy_in(functions);
+	bool at_call = copy_in >= 0 && function_rows[copy_in].kind == KIND_CALL;
+
+	if (function_rows[row].kind == KIND_MARK)
+		return at_call;
+	/* Asked for by name, it is missed. */
+	if (function_rows[row].kind == KIND_CALL && functions->options.copy_in == COPY_IN_CALL_SITE && !at_call)
+		return false;
+	return is_way_to_copy_in(row) && copy_in >= 0 && row != copy_in;
+}
+
+struct programs {
+	struct bpf_program *enter;
+	struct bpf_program *leave;
+};
+
+static struct programs programs_of(struct copyscope *skel, int row)
+{
+	switch (row) {
+#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+	case ROW_##id: \
+		return (struct programs){ skel->progs.enter_##id, skel->progs.leave_##id };
+	FUNCTIONS(FUNCTION)
+#undef FUNCTION
+	default:
+		return (struct programs){};
 	}
-	if (!sum.calls && !sum.self.ns)
-		return NULL;
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:o}",
-			 "side", side_names[index / CATEGORY_CNT / CONTEXTS],
-			 "context", index / CATEGORY_CNT % CONTEXTS ? "softirq" : "process",
-			 "category", category_names[index % CATEGORY_CNT],
-			 "calls", (json_int_t)sum.calls, "bytes", (json_int_t)sum.bytes,
-			 "timed_calls", (json_int_t)sum.timed_calls,
-			 "self_ns", (json_int_t)sum.self.ns, "self_ns_squared", sum.squares * square,
-			 "counters", counters__values_json(counters, sum.self.counters));
 }
 
-static json_t *cells_json(const struct copyscope *skel, const struct counters *counters, int cpus)
+/* Two kprobes cost as much as the system call that they would measure. */
+static void find_around(struct attach *function, const struct hooked_function *wanted,
+			const struct attach_sources *sources, enum attach_wish wish)
 {
-	struct function_cell *cells = calloc(cpus, sizeof(*cells));
-	json_t *array = json_array();
+	attach__find(function, wanted->symbols, wanted->arguments, sources,
+		     wish == ATTACH_MULTI ? ATTACH_MULTI : ATTACH_FENTRY);
+	if (wish != ATTACH_KPROBE)
+		return;
+	function->state = STATE_MISSING;
+	snprintf(function->reason, sizeof(function->reason), "not by kprobe: kprobes cost what there is to see");
+}
 
-	for (__u32 index = 0; index < FUNCTION_CELLS; index++) {
-		json_t *cell;
+static void find(struct functions *functions, int row, const struct attach_sources *sources)
+{
+	const struct hooked_function *wanted = &function_rows[row];
+	const struct functions_options *options = &functions->options;
+	struct attach *function = &functions->all[row];
 
-		if (!maps__cells(bpf_map__fd(skel->maps.function_cells), index, cells))
-			continue;
-		cell = cell_json(index, cells, cpus, counters);
-		if (cell)
-			json_array_append_new(array, cell);
+	if (wanted->kind == KIND_AROUND && options->attach != ATTACH_NOTHING)
+		find_around(function, wanted, sources, options->attach);
+	else if (wanted->kind != KIND_CALL)
+		attach__find(function, wanted->symbols, wanted->arguments, sources, options->attach);
+	else if (options->attach != ATTACH_NOTHING && options->copy_in != COPY_IN_BRACKET)
+		attach__find_calls(function, COPY_CALLERS, wanted->symbols, wanted->arguments, sources);
+	else
+		snprintf(function->symbol, sizeof(function->symbol), "%s", wanted->symbols);
+	if (options->attach == ATTACH_NOTHING || function->state == STATE_UNUSED) {
+		function->state = STATE_UNUSED;
+		snprintf(function->reason, sizeof(function->reason), "not asked for");
 	}
-	free(cells);
-	return array;
 }
 
-static json_t *roots_json(const struct copyscope *skel, const struct counters *counters, int cpus)
+int functions__new(struct functions **result, const struct btf *btf, const struct functions_options *options)
 {
-	struct root_cell *cells = calloc(cpus, sizeof(*cells));
-	json_t *array = json_array();
+	enum attach_wish wish = options->attach;
+	struct attach_sources sources = {};
+	struct functions *functions = calloc(1, sizeof(*functions));
+	struct ksyms *ksyms = NULL;
+	int err = 0;
 
-	for (__u32 side = 0; side <= SIDE_OTHER; side++) {
-		struct root_cell sum = {};
+	if (!functions)
+		return -ENOMEM;
+	attach__look(&sources, btf);
+	if (wish != ATTACH_NOTHING && (!sources.no_kprobes || sources.multi))
+		err = ksyms__load(&ksyms);
+	if (err == -EPERM) {
+		sources.no_kprobes = "/proc/kallsyms has no addresses (kernel.kptr_restrict)";
+		err = 0;
+	}
+	if (err) {
+		free(functions);
+		return err;
+	}
+	sources.ksyms = ksyms;
+	functions->options = *options;
+	/* Fentry only is fentry only. */
+	if (wish == ATTACH_FENTRY && options->copy_in == COPY_IN_ANY)
+		functions->options.copy_in = COPY_IN_BRACKET;
+	for (int row = 0; row < ROW_CNT; row++)
+		find(functions, row, &sources);
+	*result = functions;
+	err = zerocopy__new(&functions->zerocopy, &sources, wish);
+	ksyms__free(ksyms);
+	return err || wish == ATTACH_NOTHING ? err : counters__new(&functions->counters, options->count);
+}
 
-		if (skel->rodata->watch_mode != WATCH_NOBODY && side == SIDE_RECEIVER)
+static int next_row(const struct functions *functions, int row)
+{
+	for (; row < ROW_CNT; row++)
+		if (functions->all[row].state == STATE_READY && !is_spare(functions, row))
+			return row;
+	return -1;
+}
+
+int functions__next(const struct functions *functions, int row)
+{
+	int found = next_row(functions, row);
+
+	if (found < 0 && row <= ROW_ZEROCOPY && zerocopy__is_ready(functions->zerocopy))
+		return ROW_ZEROCOPY;
+	return found;
+}
+
+void functions__refuse(struct functions *functions, int row, int err)
+{
+	enum attach_way way;
+
+	if (row == ROW_ZEROCOPY) {
+		zerocopy__refuse(functions->zerocopy, "load: ", err);
+		return;
+	}
+	way = functions->all[row].way;
+	attach__refuse(&functions->all[row], "load: ", err);
+	if (err != -EPERM)
+		return;
+	/* A policy refuses them all: no need to ask twenty times. */
+	for (row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1))
+		if (functions->all[row].way == way)
+			attach__refuse(&functions->all[row], "load: ", err);
+	zerocopy__refuse_way(functions->zerocopy, way, "load: ", err);
+}
+
+void functions__refuse_read_cost(struct functions *functions)
+{
+	functions->read_cost_refused = true;
+}
+
+int functions__install(struct functions *functions, struct copyscope *skel)
+{
+	int err = counters__install(functions->counters, skel);
+
+	if (!err && !functions->read_cost_refused)
+		counters__measure_cost(functions->counters, skel);
+	return err;
+}
+
+int functions__prepare(struct functions *functions, struct copyscope *skel, int only)
+{
+	bool read_cost = only == FUNCTIONS_READ_COST || (only == FUNCTIONS_ALL && !functions->read_cost_refused);
+	int err = 0;
+
+	skel->rodata->page_bytes = sysconf(_SC_PAGESIZE);
+	err = zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
+	skel->data->gate_one_in = functions->options.gate_one_in;
+	skel->rodata->gate_seed = functions->options.seed;
+	counters__prepare(functions->counters, skel, read_cost);
+	for (int row = 0; row < ROW_CNT; row++) {
+		struct programs programs = programs_of(skel, row);
+
+		bpf_program__set_autoload(programs.enter, false);
+		bpf_program__set_autoload(programs.leave, false);
+	}
+	for (int row = next_row(functions, 0); row >= 0 && !err; row = next_row(functions, row + 1)) {
+		struct programs programs = programs_of(skel, row);
+		struct attach *function = &functions->all[row];
+		bool bracket = function_rows[row].kind == KIND_BRACKET;
+		/* A kretprobe does not see the arguments any more. */
+		bool at_entry = bracket && function_rows[row].bytes == BYTES_CHECKED && attach__is_probed(function);
+
+		if (only != FUNCTIONS_ALL && only != row)
 			continue;
-		if (!maps__cells(bpf_map__fd(skel->maps.root_cells), side, cells))
+		err = attach__prepare(function, bracket && !at_entry ? NULL : programs.enter,
+				      function_rows[row].kind == KIND_MARK || at_entry ? NULL : programs.leave);
+		skel->rodata->function_arguments[row] = function->arguments;
+		skel->rodata->function_probed[row] = attach__is_probed(function);
+	}
+	return err;
+}
+
+/*
+ * Before 5.13 (commit f3a95075549e) a program is attached by fentry once in its life: ENOENT after that. Every segment
+ * attaches anew.
+ */
+static int try_again(struct functions *functions)
+{
+	int refused = 0, err = 0;
+
+	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
+		struct attach *function = &functions->all[row];
+
+		if (function->way != WAY_FENTRY)
 			continue;
-		for (int cpu = 0; cpu < cpus; cpu++) {
-			sum.calls += cells[cpu].calls;
-			sum.timed_calls += cells[cpu].timed_calls;
-			add_reading(&sum.inclusive, &cells[cpu].inclusive);
+		if (!err) {
+			err = attach__attach(function);
+			attach__detach(function);
+			if (err != -ENOENT)
+				break;
 		}
-		json_array_append_new(array, json_pack("{s:s, s:I, s:I, s:I, s:o}", "side", side_names[side],
-			"calls", (json_int_t)sum.calls, "timed_calls", (json_int_t)sum.timed_calls,
-			"inclusive_ns", (json_int_t)sum.inclusive.ns,
-			"counters", counters__values_json(counters, sum.inclusive.counters)));
+		attach__refuse(function, "attach a second time: ", err);
+		refused++;
 	}
-	free(cells);
-	return array;
+	if (refused)
+		zerocopy__refuse_way(functions->zerocopy, WAY_FENTRY, "attach a second time: ", err);
+	return refused;
 }
 
-json_t *functions__cells_json(const struct copyscope *skel, const struct counters *counters, unsigned int gate)
+int functions__try(struct functions *functions, struct copyscope *skel)
 {
-	int cpus = libbpf_num_possible_cpus();
+	/* By each way, and at call sites. */
+	bool taken[WAY_CNT + 1] = {};
+	int refused = 0, errors[WAY_CNT] = {};
 
-	return json_pack("{s:o, s:o, s:I, s:o, s:o, s:I}", "cells", cells_json(skel, counters, cpus),
-			 "roots", roots_json(skel, counters, cpus), "gate", (json_int_t)gate,
-			 "events", counters__events_json(counters), "read_cost", counters__cost_json(counters),
-			 "page_bytes", (json_int_t)skel->rodata->page_bytes);
+	/* One of each kind will do: switching all of them on and off again takes seconds on a slow machine. */
+	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
+		struct attach *function = &functions->all[row];
+		int way = function->sites_cnt ? WAY_CNT : function->way;
+		int err;
+
+		if (taken[way])
+			continue;
+		err = attach__attach(function);
+		taken[way] = !err;
+		if (!err)
+			continue;
+		if (way < WAY_CNT)
+			errors[way] = err;
+		attach__refuse(function, "attach: ", err);
+		refused++;
+	}
+	functions__detach(functions, skel);
+	for (int way = 0; way < WAY_KPROBE; way++)
+		if (errors[way] && !taken[way])
+			zerocopy__refuse_way(functions->zerocopy, way, "attach: ", errors[way]);
+	return refused ?: try_again(functions);
+}
+
+int functions__attach(struct functions *functions, struct copyscope *skel)
+{
+	/* What was open when the hooks went is forgotten: its exit was not seen. */
+	int refused = maps__wipe(skel->maps.shadows);
+
+	if (refused)
+		return refused;
+	for (int row = 0; row < ROW_CNT; row++) {
+		struct attach *function = &functions->all[row];
+
+		if (works(function) && !is_spare(functions, row)) {
+			int err = attach__attach(function);
+
+			function->next = 0;
+			function->state = STATE_ATTACHED;
+			if (err)
+				attach__refuse(function, "attach: ", err);
+		}
+		if (function_rows[row].need == REQUIRED && function->state != STATE_ATTACHED) {
+			if (function->state != STATE_UNUSED)
+				complain("functions", "%s: %s", function->symbol, function->reason);
+			return -ENOENT;
+		}
+	}
+	zerocopy__attach(functions->zerocopy, skel);
+	counters__switch(functions->counters, true);
+	return 0;
+}
+
+int functions__detach(struct functions *functions, struct copyscope *skel)
+{
+	int err = 0;
+
+	for (int row = 0; row < ROW_CNT; row++)
+		err = attach__detach(&functions->all[row]) ?: err;
+	counters__switch(functions->counters, false);
+	return zerocopy__detach(functions->zerocopy, skel) ?: err;
+}
+
+int functions__gate(struct functions *functions, struct copyscope *skel, unsigned int one_in)
+{
+	functions->options.gate_one_in = one_in;
+	skel->data->gate_one_in = one_in;
+	return maps__zero(skel->maps.function_cells) ?: maps__zero(skel->maps.root_cells) ?:
+	       maps__zero(skel->maps.owner_cells) ?: maps__zero(skel->maps.completion_cells);
+}
+
+void functions__free(struct functions *functions)
+{
+	if (!functions)
+		return;
+	for (int row = 0; row < ROW_CNT; row++)
+		attach__detach(&functions->all[row]);
+	zerocopy__free(functions->zerocopy);
+	counters__free(functions->counters);
+	free(functions);
+}
+
+void functions__add_hooks(const struct functions *functions, json_t *hooks)
+{
+	for (int row = 0; row < ROW_CNT; row++) {
+		const struct attach *function = &functions->all[row];
+		bool usable = works(function);
+		bool spare = is_spare(functions, row);
+		bool used = usable && !spare;
+		const char *reason = !usable ? function->reason : function_rows[row].kind == KIND_MARK ?
+				     "the end of the copy is hooked itself" : "another way to see the copy is better here";
+		enum category category = function_rows[row].category;
+
+		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:s?, s:s?, s:b}",
+						       "id", function_rows[row].id, "instrument", "functions",
+						       "category", category ? category_names[category] : NULL,
+						       "symbol", function->symbol,
+						       "state", state_names[spare ? STATE_UNUSED : function->state],
+						       "how", used ? attach__how(function) : NULL,
+						       "reason", used ? NULL : reason,
+						       "required", function_rows[row].need == REQUIRED));
+	}
+	zerocopy__add_hooks(functions->zerocopy, hooks);
+}
+
+void functions__add_losses(const struct functions *functions, json_t *loss)
+{
+	for (int row = 0; row < ROW_CNT; row++)
+		if (functions->all[row].state == STATE_ATTACHED)
+			recursion__add_function(loss, function_rows[row].id, &functions->all[row]);
+	zerocopy__add_loss(functions->zerocopy, loss);
+}
+
+json_t *functions__json(const struct functions *functions, const struct copyscope *skel)
+{
+	json_t *section = function_cells__json(skel, functions->counters, functions->options.gate_one_in);
+
+	zerocopy__add_json(functions->zerocopy, skel, section);
+	return section;
 }

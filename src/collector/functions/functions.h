@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* functions.h - the function hooks: find, load, attach (function_hooks.c), and read what they counted (functions.c). */
+/* functions.h - the function hooks: which are used, find, load, attach; what became of them, and what they counted. */
 #ifndef COLLECTOR_FUNCTIONS_H
 #define COLLECTOR_FUNCTIONS_H
 
@@ -63,7 +63,6 @@ void functions__add_losses(const struct functions *functions, json_t *loss);
  * Times and counters are those of the timed calls.
  */
 json_t *functions__json(const struct functions *functions, const struct copyscope *skel);
-json_t *functions__cells_json(const struct copyscope *skel, const struct counters *counters, unsigned int gate);
 void functions__free(struct functions *functions);
 
 #endif

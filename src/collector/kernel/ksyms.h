@@ -36,5 +36,11 @@ const char *ksyms__find_name(const struct ksyms *ksyms, const char *name);
 /* Address and end (the next symbol) of the function that is found by this name; its symbol, or NULL if there is none. */
 const char *ksyms__range(const struct ksyms *ksyms, const char *name, uint64_t *address, uint64_t *end);
 void ksyms__free(struct ksyms *ksyms);
+/*
+ * Bounds the symbols of all loaded BPF programs: /proc/kallsyms has no lengths. Behind a program may lie a trampoline of fentry, made
+ * after the symbols were read: a function that is hooked at its exit is called from there, so its address is in every stack of that
+ * function. Returns 0 or -errno; those that were not reached stay as they are.
+ */
+int ksyms__bound_programs(struct ksyms *ksyms);
 
 #endif
