@@ -139,7 +139,7 @@ golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden fil
 	$(Q)COPYSCOPE_GOLDEN=1 $(PYTEST) -q tests/pure
 
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
-cookbook: all .venv/.ready-test ## docs/BPFTRACE.md anew, from real runs of every script (root, QEMU)
+cookbook: all .venv/.ready-test ## docs/4-cookbook.md anew, from real runs of every script (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
 
 $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests

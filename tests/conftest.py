@@ -1,6 +1,6 @@
 """Makes the package importable as `copyscope` without ever putting tools/ on sys.path.
 
-tools/ holds profile.py, which would shadow the standard library's `profile` (docs/HOUSE.md).
+tools/ holds profile.py, which would shadow the standard library's `profile` (docs/dev/HOUSE.md).
 """
 
 import importlib.util

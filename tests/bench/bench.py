@@ -2,8 +2,8 @@
 
 Each benchmark is a module with rows(seed, cpus): comparisons and raw samples. Results go to
 results/bench/NAME.json; those of the run before stay beside them in results/bench/earlier/, and both runs are
-compared. README.md and the plot there, and the blocks of figures in the project's README.md and in
-docs/METHOD.md, are made from these files: --table makes them again and measures nothing. Each run has
+compared. README.md and the plot there, and the blocks of figures in docs/dev/bench.md and
+docs/dev/notes.md, are made from these files: --table makes them again and measures nothing. Each run has
 another seed than the one before it; nothing else should run.
 """
 
@@ -43,6 +43,7 @@ PLANNED_S = {
 }
 NAMES = tuple(PLANNED_S)
 RESULTS = ROOT / "results" / "bench"
+DOCUMENTS = tuple(ROOT / "docs" / "dev" / name for name in ("bench.md", "notes.md"))
 SEED = 20261120
 PEERS = ("perf", "bpftrace", "iperf3", "wrk")
 
@@ -149,7 +150,7 @@ def write_document() -> int:
     text = document(RESULTS, PLANNED_S)
     (RESULTS / "README.md").write_text(text, encoding="utf-8")
     found = {name: runs_of(RESULTS / f"{name}.json") for name in NAMES}
-    for path in (ROOT / "README.md", ROOT / "docs" / "METHOD.md"):
+    for path in DOCUMENTS:
         before = path.read_text(encoding="utf-8")
         after = filled(before, {name: runs for name, runs in found.items() if runs})
         if after != before:

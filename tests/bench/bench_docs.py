@@ -1,4 +1,4 @@
-"""The figures of the benchmarks in README.md and docs/METHOD.md: blocks between two comments. Pure.
+"""The figures in docs/dev/bench.md and docs/dev/notes.md: blocks between two comments. Pure.
 
 <!-- bench: NAME --> ... <!-- end -->: what stands in between is made from the results, like results/bench.
 """

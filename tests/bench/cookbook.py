@@ -1,7 +1,8 @@
-"""Runs every script of the bpftrace cookbook and writes docs/BPFTRACE.md from what came out.
+"""Runs every script of the bpftrace cookbook and writes docs/4-cookbook.md from what came out.
 
     cookbook.py measure [NAME...]       every script that can run on this kernel, or some (root), as JSON
-    cookbook.py write RESULTS.json...   the document; of each script the answer in the first file that has one
+    cookbook.py write PAGE RESULTS.json...  the scripts' part of the page; of each script the answer in the
+                                        first file that has one
 
 A script's cost is the goodput with it over the goodput without it, for one_copy sends of 64 KiB over lo:
 the median of PAIRS runs of each, taken in turns.
@@ -28,13 +29,9 @@ PAIRS = int(os.environ.get("COPYSCOPE_PAIRS", "7"))
 SECONDS = "1s"
 OUTPUT_LINES_MIN = 24
 HEADER = re.compile(r"/\*\n \* \S+ - (?P<question>.*?)\n \*\n(?P<needs>.*?)\n \*/", re.DOTALL)
+# The part of the page that is made here; the rest is written by hand.
+BLOCK = re.compile(r"(<!-- cookbook -->\n).*(<!-- end -->)", re.DOTALL)
 INTRODUCTION = """\
-What copyscope counts can be asked with tools that we did not write. Each script is one screen, in
-`tools/bpftrace/`; each prints its answer on Ctrl-C, or at the end of the command given with `-c`:
-
-    sudo tools/bpftrace/send_sizes.bt
-    sudo bpftrace -c "curl -o /dev/null http://10.0.0.1/" tools/bpftrace/receive_copies.bt
-
 The live tests run every script where its kernel allows, and compare its answer with what was sent; they
 passed with bpftrace 0.17.0 and with 0.23.2 (2026-11-22; what needs kprobes only with 0.17). The
 outputs below are from 500 zero-copy sends of 64 KiB over lo (one-copy: 40,000 for `copy_stacks`). A cost
@@ -116,7 +113,7 @@ def section(name: str, results: list[dict[str, Any]]) -> Iterator[str]:
     header = HEADER.search(text)
     assert header is not None, f"{name}.bt: the first comment is not question and needs"
     needs = " ".join(line.removeprefix(" *").strip() for line in header["needs"].splitlines())
-    yield f"## {name}.bt: {' '.join(header['question'].replace(' * ', '').split())}\n\n{needs}\n"
+    yield f"### {name}.bt: {' '.join(header['question'].replace(' * ', '').split())}\n\n{needs}\n"
     yield "```\nbpftrace -e '" + one_line(text).replace("str($1)", '"traffic"') + "'\n```\n"
     for result in results:
         made = result["scripts"].get(name)
@@ -135,12 +132,10 @@ def section(name: str, results: list[dict[str, Any]]) -> Iterator[str]:
         return
 
 
-def write(files: list[str]) -> str:
+def written(files: list[str]) -> str:
+    """The scripts, their answers and their cost."""
     results = [json.loads(Path(name).read_text(encoding="utf-8")) for name in files]
-    parts = [
-        "# bpftrace cookbook\n",
-        INTRODUCTION,
-    ]
+    parts = [INTRODUCTION]
     for name in sorted(RECIPES):
         parts += section(name, results)
     return "\n".join(parts)
@@ -150,7 +145,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
         json.dump(measure(sys.argv[2:]), sys.stdout, indent=1)
         print()
-    elif sys.argv[1:2] == ["write"] and len(sys.argv) > 2:
-        print(write(sys.argv[2:]), end="")
+    elif sys.argv[1:2] == ["write"] and len(sys.argv) > 3:
+        page = Path(sys.argv[2])
+        made = written(sys.argv[3:])
+        page.write_text(BLOCK.sub(lambda found: found[1] + made + found[2], page.read_text()))
     else:
         raise SystemExit(__doc__)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cookbook.sh: runs the bpftrace cookbook here, and in a guest of Debian's newest kernel, and writes docs/BPFTRACE.md.
+# cookbook.sh: runs the bpftrace cookbook here, and in a guest of Debian's newest kernel, and writes docs/4-cookbook.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,5 +17,4 @@ tests/kernels/boot.sh "$root" \
 	sed -n "/^$marker/,/^$marker/p" | grep -v "^$marker" > "$results/guest.json.part"
 mv "$results/guest.json.part" "$results/guest.json"
 
-"${python[@]}" write "$results/host.json" "$results/guest.json" > docs/BPFTRACE.md.part
-mv docs/BPFTRACE.md.part docs/BPFTRACE.md
+"${python[@]}" write docs/4-cookbook.md "$results/host.json" "$results/guest.json"

@@ -71,7 +71,7 @@ def run(argv: list[str]) -> tuple[float, float, str]:
 
 
 def profile(scratch: Path, *options: str) -> tuple[Sample, Path]:
-    """One run as a user starts it; the traffic's clock (CLOCK_MONOTONIC, docs/RECORD.md) is ours."""
+    """One run as a user starts it; the traffic's clock (CLOCK_MONOTONIC) is ours."""
     path = scratch / "record.json"
     argv = [PROFILE, "--quiet", "--json", str(path), *options]
     began, ended, _ = run(argv)

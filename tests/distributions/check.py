@@ -1,4 +1,4 @@
-"""README's two commands in a root of each Debian, from a clone: a table, and docs/MACHINES.md.
+"""README's two commands in a root of each Debian, from a clone: a table, and docs/reference/machines.md.
 
     make check-distributions                          bookworm, trixie and sid, everything
     make check-distributions SUITES=trixie            one of them

@@ -8,7 +8,8 @@ A compiler is fetched with its own libraries (fetch.sh) and run by its own loade
 and a newer C library does not matter. The collector is built with its objects into .output/compilers/clang-N,
 with this kernel's vmlinux.h, as on a user's machine. Which programs a kernel takes is what `collector --load`
 says there (accepts). A program that one kernel refuses fails the run. With all compilers, what came of it is
-written to results/kernels/compilers.json and docs/MACHINES.md; kernels that were not asked stay as they are.
+written to results/kernels/compilers.json and docs/reference/machines.md; kernels that were not asked
+stay as they are.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The table that is printed, and docs/KERNELS.md: made of outcomes and of nothing else."""
+"""The table that is printed, docs/reference/kernels.md and docs/dev/kernels.md: made of outcomes only."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,9 +107,32 @@ def limits_of(one: Outcome) -> str:
     return f"{one.name}: {one.doctor['sentence']}" + (f" Limited: {', '.join(limited)}." if limited else "")
 
 
-HEAD = """\
-<!-- Made by `make check-kernels` from results/kernels/*.json; the next run overwrites it. -->
+MADE = "<!-- Made by `make check-kernels` from results/kernels/*.json; the next run overwrites it. -->\n"
+OVERVIEW = """\
 # Kernels: what works where
+
+`make check-kernels` boots the newest kernel of each Debian suite in QEMU and runs this tree's live tests
+inside. This table is made from what came of it (`results/kernels/`). The emulator of x86-64 has no PMU; that
+of arm64 counts cycles and instructions, that of riscv64 misses of the TLB, too.
+
+"""
+COLUMNS = """
+- *tier*: `exact` where the kernel lets functions be hooked, else `sampled`. Kprobes are taken only when they
+  are asked for: `--instruments sampler,functions`.
+- *missing*, *refused*: hooks that this kernel does not have, or does not allow.
+- *unattributed*: the share of both sides' CPU time that no rule of the taxonomy names, in one run of 12 s
+  with one_copy and one with zero_copy.
+- *passed*, *failed*, *skipped*: live tests. *result*: `marked` when a profile called itself not valid because
+  of losses.
+- *s*: from power-on to power-off; *CPU s*: what the emulator used meanwhile.
+
+Each hook of each kernel, failures, losses and the comparison of the two tiers are in the
+[log](../dev/kernels.md).
+"""
+HEAD = """\
+# Kernels: the log of the last runs
+
+The table of what works where is in [reference/kernels.md](../reference/kernels.md).
 
 `make check-kernels` downloads the newest kernel of each Debian suite (`tests/kernels/fetch.sh`), boots it
 in QEMU and runs the tests of `make check-live` inside, unchanged (`tests/kernels/matrix.py`). What came of
@@ -120,14 +143,14 @@ what they said is judged outside (`tests/kernels/cross/test_cross.py`), and doct
 
     make check-kernels                        all kernels, all live tests
     make check-kernels KERNELS="6.1 7.x"      some of them; the other rows stay as they are
-    make check-kernels MATRIX=--brief         what differs between kernels; with --keep it makes this page
+    make check-kernels MATRIX=--brief         what differs between kernels; with --keep it makes both pages
     make check-kernels MATRIX=--least         what CI runs: bytes and calls, exactly; nothing is written
     make check-kernels KERNELS=7.x MATRIX="--only test_nics.py"    some tests again; the others stay
-    make check-kernels MATRIX=--page          this page again, of what is kept; nothing is run
+    make check-kernels MATRIX=--page          both pages again, of what is kept; nothing is run
     COPYSCOPE_ACCEL=kvm make check-kernels    with KVM, where it works
 
 CI (`.ci/run`) runs `--least` on five kernels, all but riscv64: 198 to 220 s on two processors when this was
-written. The times in the table below are those of the longer runs that are kept.
+written. The times in that table are those of the longer runs that are kept.
 
 One kernel by hand, with this machine's files, read-only (writes go to memory), and without a network:
 
@@ -148,8 +171,13 @@ cannot be downloaded is a failure.
 """
 
 
-def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
-    """docs/KERNELS.md."""
+def overview(outcomes: Sequence[Outcome]) -> str:
+    """docs/reference/kernels.md: one table."""
+    return MADE + OVERVIEW + summary(outcomes) + COLUMNS
+
+
+def log(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
+    """docs/dev/kernels.md: everything else."""
     made = [
         f"{one.name}: {kernel_of(one)} ({one.suite}), {one.made}, {one.processors} CPU, {one.emulator}, "
         + ("all live tests" if one.extent == "all" else f"the tests of --{one.extent}")
@@ -170,15 +198,9 @@ def document(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
         if one.unknown_symbols
     ]
     return (
-        HEAD
-        + f"""{summary(outcomes)}
-*result*: `marked` when a profile of the survey called itself not valid because of losses (below).
-*tier*: `exact` where functions can be hooked, else `sampled`; kprobes are taken only by name
-(`--instruments sampler,functions`). *unattributed*: the share of both sides' CPU
-time that no row of the taxonomy names, in one run of 12 s with one_copy and one with zero_copy. *s*: from
-power-on to power-off; *CPU s*: what the emulator used meanwhile.
-
-## Made on
+        MADE
+        + HEAD
+        + f"""## Made on
 
 {bullets(made)}
 Which were run alone is in `again` of results/kernels/NAME.json.
@@ -206,7 +228,7 @@ perf_event_open(2) by `tests/kernels/cross/thread_counter.c`; there is no perf i
 ## The two tiers of a survey
 
 Made from `tiers` in results/kernels/NAME.json, which kernels have whose survey hooks functions and samples.
-What is known of the reasons is in METHOD.md, "Two tiers". All ratios: function hooks over sampling.
+What is known of the reasons is in [notes](notes.md#two-tiers). All ratios: function hooks over sampling.
 
 Shares of a side's kernel time, both of the segments in which functions are hooked. *inside*: how many of the
 exact ones lie in the 95 % interval of the sampled one, and how many of those rows that have

@@ -1,4 +1,4 @@
-"""docs/MACHINES.md: compilers and distributions, made of results/kernels and results/distributions."""
+"""docs/reference/machines.md, made of results/kernels and results/distributions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from document import bullets, table
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "kernels"
 DISTRIBUTIONS = ROOT / "results" / "distributions"
-PAGE = ROOT / "docs" / "MACHINES.md"
+PAGE = ROOT / "docs" / "reference" / "machines.md"
 
 HEAD = """\
 <!-- Made by `make check-compilers` and `make check-distributions`; the next run overwrites it. -->
 # Machines: compilers and distributions
 
-Kernels have a page of their own: [KERNELS.md](KERNELS.md).
+Kernels have a page of their own: [kernels.md](kernels.md).
 """
 
 COMPILERS = """\

@@ -1,14 +1,14 @@
-"""The live tests of this tree on other kernels, in QEMU, and what came of it: a table, and docs/KERNELS.md.
+"""The live tests of this tree on other kernels, in QEMU, and what came of it: a table, and two pages.
 
     make check-kernels                            all kernels, all tests
     make check-kernels KERNELS="6.12 7.x"         some kernels
     make check-kernels MATRIX=--brief             what differs between kernels, in half an hour
     make check-kernels MATRIX=--least             what CI runs; prints, and writes nothing
     make check-kernels KERNELS=7.x MATRIX="--only test_nics.py"    into what is kept of that kernel
-    make check-kernels MATRIX=--page              docs/KERNELS.md of what is kept; runs nothing
+    make check-kernels MATRIX=--page              the pages of what is kept; runs nothing
 
 Each kernel is fetched (fetch.sh) and booted (boot.sh); one script runs in it (inside). What the guests said
-is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels, and docs/KERNELS.md is made from
+is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels, and docs/*/kernels.md are made from
 that. A kernel that cannot be downloaded, does not boot or fails one test fails the whole run.
 """
 
@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from document import document, problems_of, summary
+from document import log, overview, problems_of, summary
 from outcome import AGAIN, Outcome, read_boot
 from selection import KPROBE_ONLY, LEFT_OUT, Boot, boots_of
 
@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 KEPT = ROOT / ".output" / "kernels"
 RESULTS = ROOT / "results" / "kernels"
-DOCUMENT = ROOT / "docs" / "KERNELS.md"
+DOCS = ROOT / "docs"
 
 # How many times slower a guest alone is than its host where tests wait (COPYSCOPE_SLOW).
 SLOW = 6
@@ -259,13 +259,18 @@ def keep(outcomes: Iterable[Outcome], doctors: Mapping[str, Path]) -> None:
         one.write(RESULTS)
         if one.name in doctors:
             shutil.copyfile(doctors[one.name], RESULTS / f"{one.name}.doctor.txt")
-    DOCUMENT.write_text(page())
+    for path, text in pages().items():
+        path.write_text(text)
 
 
-def page() -> str:
-    """docs/KERNELS.md of what is kept."""
+def pages() -> dict[Path, str]:
+    """What works where, and the log: both of what is kept."""
     kept = [RESULTS / f"{kernel.name}.json" for kernel in KERNELS]
-    return document([Outcome.read(path) for path in kept if path.exists()], LEFT_OUT)
+    outcomes = [Outcome.read(path) for path in kept if path.exists()]
+    return {
+        DOCS / "reference" / "kernels.md": overview(outcomes),
+        DOCS / "dev" / "kernels.md": log(outcomes, LEFT_OUT),
+    }
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -275,8 +280,8 @@ def main(arguments: Sequence[str]) -> int:
     # for it, and its sampler then misses what it should see.
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cpus, help="guests at a time (default: as many as CPUs)")
-    parser.add_argument("--keep", action="store_true", help="write results/kernels and docs/KERNELS.md")
-    parser.add_argument("--page", action="store_true", help="docs/KERNELS.md of what is kept; run nothing")
+    parser.add_argument("--keep", action="store_true", help="write results/kernels and docs/*/kernels.md")
+    parser.add_argument("--page", action="store_true", help="docs/*/kernels.md of what is kept; run nothing")
     parser.add_argument(
         "--only", action="append", metavar="TEST", help="these tests again, into what is kept"
     )

@@ -1,4 +1,4 @@
-"""The two tiers of the surveys side by side, judged: tables of docs/KERNELS.md, from what is kept."""
+"""The two tiers of the surveys side by side, judged: tables of docs/dev/kernels.md, from what is kept."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -14,7 +14,7 @@ MESSAGES = 400
 # perf switches its counters with the task a moment later than sched_switch is traced; where the host takes an
 # emulated processor away in between, that moment is long.
 COUNTER_TOLERANCE = 0.15 if SLOW > 1 else 0.02
-# What samples know of some work is not quite what hooks know of it (docs/METHOD.md, Two tiers).
+# What samples know of some work is not quite what hooks know of it (docs/dev/notes.md, Two tiers).
 TIER_BIAS = 0.04
 
 
@@ -113,7 +113,7 @@ def test_hooks_and_samples_of_the_same_work_find_the_same_shares(impl: str, copy
     large = [row for row in judged if max(row["exact_share"], row["beside_share"]) >= 0.1]
     assert {copy, "copy_out"} <= {row["name"] for row in large}
     # Of two emulated processors one stands still while the other runs, and what is open is charged with that:
-    # in guests the surveys judge, which have one processor (docs/KERNELS.md).
+    # in guests the surveys judge, which have one processor (docs/dev/kernels.md).
     for row in large if SLOW == 1 else ():
         # Twice as far as the 95 % interval: one row in 10,000 by chance.
         low, high = (2 * row[f"beside_{end}"] - row["beside_share"] for end in ("low", "high"))

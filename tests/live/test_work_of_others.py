@@ -157,6 +157,6 @@ def test_two_runs_side_by_side_have_the_ledgers_that_they_have_alone() -> None:
             segment["sender"]["bytes"] for segment in record["run"]["segments"] if segment["arm"] == "ledger"
         )
         # Others take the CPU and the caches, not the place where copies are made. Shares do change: a task
-        # that waits for a CPU is sampled more often on its way back to it (METHOD.md, "Two tiers").
+        # that waits for a CPU is sampled more often on its way back to it (docs/dev/notes.md, "Two tiers").
         assert share_of(record, own) > share_of(alone[name], own) / 4, name
         assert record["machine_state"]["sentence"].startswith("machine busy"), name

@@ -38,7 +38,7 @@ def test_a_block_without_results_stays() -> None:
     assert filled(text, {}) == text
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/METHOD.md"])
+@pytest.mark.parametrize("path", ["docs/dev/bench.md", "docs/dev/notes.md"])
 def test_the_figures_in_the_documents_are_those_of_the_results(path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
     runs = {name: runs_of(RESULTS / f"{name}.json") for name in NAMES}

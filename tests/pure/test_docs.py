@@ -1,4 +1,4 @@
-"""docs/RECORD.md against records: every key is explained, and nothing is explained that does not exist.
+"""docs/reference/record.md against records: each key is explained, and nothing else; links of all pages.
 
 COPYSCOPE_RECORD=run.json checks the record of a real run, too.
 """
@@ -21,7 +21,8 @@ from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-RECORD_MD = (DOCS / "RECORD.md").read_text()
+SOURCES = {".py", ".c", ".h", ".md", ".toml", ".sh", ".mk"}
+RECORD_MD = (DOCS / "reference" / "record.md").read_text()
 
 HISTOGRAM = {
     **{key: 1 for key in ("count", "min", "max", "mean", "p50", "p90", "p99", "p999")},
@@ -215,7 +216,44 @@ def null_paths(value: Any, where: str = "") -> Iterator[str]:
             yield from null_paths(item, f"{where}[]")
 
 
-@pytest.mark.parametrize("name", ["RECORD.md", "METHOD.md"])
-def test_links_between_the_documents_lead_somewhere(name: str) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", (DOCS / name).read_text()):
-        assert (DOCS / target).exists(), target
+PAGES = sorted([*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "experiments" / "README.md"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
+def test_links_lead_to_a_file_and_to_a_heading_in_it(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"", text):
+        file, _, heading = (target[0] or target[1]).partition("#")
+        if ":" in file:
+            continue
+        found = page.parent / file if file else page
+        assert found.exists(), f"{file}: not there"
+        if heading:
+            assert heading in anchors(found), f"{file}#{heading}: no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub names them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_pages_that_have_moved_are_named_nowhere() -> None:
+    """A message that sends its reader to a page which is not there helps nobody."""
+    moved = re.compile(r"\b(?:METHOD|RECORD|RESULTS|VERDICTS|KERNELS|MACHINES|BPFTRACE)\.md")
+    root = DOCS.parent
+    places = [root / name for name in ("tools", "src", "bpf", "tests", "experiments", "docs", ".ci")]
+    files = [path for place in places for path in place.rglob("*") if path.suffix in SOURCES]
+    files += [root / "README.md", root / "Makefile"]
+    named = [str(path) for path in files if path != Path(__file__) and moved.search(path.read_text("utf-8"))]
+    assert named == []
+
+
+def test_files_that_are_named_by_path_are_there() -> None:
+    """`docs/...` in sources, messages and pages; a `*` stands for several."""
+    root = DOCS.parent
+    places = [root / name for name in ("tools", "src", "bpf", "tests", "experiments", "docs", ".ci")]
+    files = [path for place in places for path in place.rglob("*") if path.suffix in SOURCES]
+    for path in [*files, root / "README.md", root / "Makefile"]:
+        for named in re.findall(r"\bdocs/[\w./-]*\w", path.read_text("utf-8")):
+            assert (root / named).exists(), f"{path}: {named}"

@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 Record = dict[str, Any]
 
-# of the published reports' table (docs/RESULTS.md): who wants to stack them needs these names in this order
+# of the published reports' table (docs/reference/results.md), in this order: tables of both can be stacked
 PUBLISHED = (
     "report,label,strategy,message_bytes,threads,throughput_gbps,latency_us,cycles,cycles_per_byte,"
     "l1d_load_misses,llc_load_misses,llc_store_misses,context_switches,counted_process,path"
@@ -123,7 +123,7 @@ def test_the_ledger_of_a_point_adds_up_to_its_accounts(rows: list[sheet.Row]) ->
 
 
 def test_every_column_is_documented(table: Table) -> None:
-    text = (paths.ROOT / "docs" / "RESULTS.md").read_text(encoding="utf-8")
+    text = (paths.ROOT / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
     ends = ("_low", "_high")
     for column in table[0]:
         name = column

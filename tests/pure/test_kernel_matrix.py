@@ -141,7 +141,7 @@ def test_tests_that_are_run_again_replace_themselves_and_nothing_else(tmp_path: 
     assert [row["id"] for row in one.tests] == ["test_b.py::test_one"] and one.problems == []
     module("outcome").read_boot(leave(tmp_path / "b"), one, surveyed=False, tested=True)
     assert one.count("passed") == 2 and one.problems == []
-    assert "; 2 run alone on 2026-01-02" in module("document").document([one], {})
+    assert "; 2 run alone on 2026-01-02" in module("document").log([one], {})
     other = leave(tmp_path / "c", release="6.12.2-amd64\n")
     module("outcome").read_boot(other, one, surveyed=False, tested=True)
     assert one.problems == ["again: on 6.12.2-amd64, the other tests on 6.12.1-amd64"]
@@ -154,8 +154,10 @@ def test_what_is_kept_reads_back_the_same(tmp_path: Path) -> None:
 
 
 def test_the_page_says_what_is_attached_missing_and_skipped(tmp_path: Path) -> None:
-    page = module("document").document([outcome_of(leave(tmp_path))], {"test_b.py": "too slow"})
-    assert "2 fentry, 1 kprobe" in page and "| 1 tp_btf " in page
+    outcomes = [outcome_of(leave(tmp_path))]
+    overview = module("document").overview(outcomes)
+    page = module("document").log(outcomes, {"test_b.py": "too slow"})
+    assert "2 fentry, 1 kprobe" in overview and "| 1 tp_btf " in overview
     assert "- 6.12: copy_in: missing: inlined" in page
     assert "- 6.12: 1 x no cable" in page
     assert "- 6.12: Profiling works. Limited: PMU." in page
@@ -164,7 +166,8 @@ def test_the_page_says_what_is_attached_missing_and_skipped(tmp_path: Path) -> N
 
 def test_the_page_is_made_of_what_is_kept() -> None:
     """make check-kernels MATRIX=--page makes it again."""
-    assert (paths.ROOT / "docs" / "KERNELS.md").read_text() == module("matrix").page()
+    for path, text in module("matrix").pages().items():
+        assert path.read_text() == text, path
 
 
 def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:

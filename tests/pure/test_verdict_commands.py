@@ -69,7 +69,7 @@ def keys(value: Any) -> set[str]:
 
 
 def test_every_key_is_documented(swept: Path) -> None:
-    text = (paths.ROOT / "docs" / "VERDICTS.md").read_text()
+    text = (paths.ROOT / "docs" / "reference" / "verdicts.md").read_text()
     for command, name in ((crossover_command, "crossover.json"), (claims_command, "claims.json")):
         assert command.main([str(swept), "--json", "-"]) == 0
         found = keys(json.loads((swept / name).read_text()))

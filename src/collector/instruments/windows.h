@@ -2,7 +2,7 @@
 /*
  * windows.h - the dear hooks of an instrument, attached for a part of the time, at random.
  *
- * A hook that is attached costs 20 to 100 ns at each event, whatever its program decides (docs/METHOD.md, "Cost per hook").
+ * A hook that is attached costs 20 to 100 ns at each event, whatever its program decides (docs/dev/notes.md, "Cost per hook").
  * To look at one call in N only therefore saves little; to be away most of the time does.
  */
 #ifndef COPYSCOPE_WINDOWS_H

@@ -4,7 +4,7 @@
  *
  * Where there is a PMU its events interrupt every CPU, all the time: they do not count in idle.
  *
- * Elsewhere cpu-clock does, a timer. Two things about timers shape this file (docs/METHOD.md has the measurements):
+ * Elsewhere cpu-clock does, a timer. Two things about timers shape this file (docs/dev/notes.md has the figures):
  * - One per CPU misses a process that runs in short bursts: its interrupt comes after the burst. So each thread of a
  *   target has its own event, which keeps the rest of its period across switches, and one per CPU covers everybody else.
  * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So the timers of a process that sleeps

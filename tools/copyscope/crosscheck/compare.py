@@ -18,7 +18,7 @@ Record = Mapping[str, Any]
 Quantities = Mapping[str, float]
 
 DRAWS = 2000
-# Neighbouring samples are alike: a share's variance is that much larger than a coin's (METHOD.md).
+# Neighbouring samples are alike: a share's variance is that much larger than a coin's.
 DESIGN_EFFECT = 2.0
 # Two tools never sample each other's own work the same way: shares this small are not compared.
 SHARE_MIN = 0.02

@@ -1,6 +1,6 @@
 """At which message size one strategy overtakes another, how sure that is, and what makes the difference.
 
-Pure: records in, answers out. METHOD.md, "The crossover", says how to read them.
+Pure: records in, answers out. docs/method/crossover.md says how to read them.
 
 The size comes from cost models fitted to the ledger rows (cost_model.py); resampling the repeats gives its
 interval. Beside it stands what was measured directly: between which two sizes the ratio of the strategies

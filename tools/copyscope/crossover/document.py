@@ -130,7 +130,7 @@ def why_copied(records: Iterable[Record]) -> str | None:
 def document(
     records: Sequence[Record], found: Sequence[Crossover], fitted: Sequence[Costs]
 ) -> dict[str, Any]:
-    """crossover.json: this host's measured crossovers (docs/VERDICTS.md explains each key)."""
+    """crossover.json: this host's measured crossovers (docs/reference/verdicts.md explains each key)."""
     first = records[0] if records else None
     machine = {} if first is None else {key: first["machine"][key] for key in SAME_MACHINE}
     return {

@@ -1,7 +1,7 @@
 """Resampled costs: what the repeats could have said. Pure, seeded by the point, so reproducible.
 
 Each draw takes as many repeats of a point as there are, with replacement. Sampled rows only divide the CPU
-time of a side (METHOD.md): a draw is the median of the totals, split by the mean of the shares.
+time of a side: a draw is the median of the totals, split by the mean of the shares.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure. Both are shares of a side's time in the kernel. The exact tier knows that of tcp_sendmsg, tcp_recvmsg,
 network softirqs and the system call around them; the sampler takes what is not in user mode. What comes
-before and after the call's entry function is in the second only (docs/METHOD.md); coverage() says how much.
+before and after the call's entry function is in the second only; coverage() says how much.
 """
 
 from __future__ import annotations

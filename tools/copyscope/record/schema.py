@@ -1,4 +1,4 @@
-"""The keys of schema 1 as data: what every record holds (docs/RECORD.md says what each means).
+"""The keys of schema 1 as data: what every record holds (docs/reference/record.md says what each means).
 
 A shape is: a type name ("int", "num", "str", "bool", "object", "list", "any"; a trailing ? allows null),
 a dict (an object with at least these keys), a one-element list (every element has that shape),

@@ -8,7 +8,7 @@ History of the format, newest last; why each changed:
              is committed.
 
 A newer schema is refused, an older one is upgraded step by step (UPGRADES). The keys are in schema.py,
-explained in docs/RECORD.md.
+explained in docs/reference/record.md.
 
 On disk: UTF-8, object keys sorted, one top-level key per line, rows of a top-level list one per line. The
 same record is the same bytes whatever the order in which it was put together, and a changed row is a

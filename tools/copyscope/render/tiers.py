@@ -55,7 +55,7 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
     where = "of the same segments" if same else "of the ledger segments (none were taken beside the hooks)"
     text = (
         f"{agree} of {len(rows)} exact shares lie inside the interval of the samples {where}; what else may"
-        " differ: docs/METHOD.md, Two tiers"
+        " differ: docs/dev/notes.md, Two tiers"
     )
     lines += wrap(text, width, indent=2, style="dim")
     for row in seen_beside(record):

@@ -131,7 +131,7 @@ def _methods(study: Study) -> list[Block]:
     ]
     if steal:
         items.append(f"CPU time taken by the hypervisor: at most {max(steal):.3g} % of a run.")
-    return [Heading(2, "Methods", "methods"), Bullets(items), Paragraph("In full: docs/METHOD.md.")]
+    return [Heading(2, "Methods", "methods"), Bullets(items), Paragraph("In full: docs/method/.")]
 
 
 def _revision(record: dict[str, Any]) -> str:
@@ -198,7 +198,8 @@ def _files() -> list[Block]:
         "results.csv      results.parquet    one row per point: value, low, high of every metric",
         "ledger.csv       ledger.parquet     one row per point and account or stage: ns/KiB",
         "plots/           every plot as PNG (300 DPI) and SVG",
-        "raw/             the records, one per run: docs/RECORD.md",
+        "raw/             the records, one per run: docs/reference/record.md",
     )
-    made = "Made from raw/ by tools/report.py; the same records give the same bytes. See docs/RESULTS.md."
+    made = "Made from raw/ by tools/report.py; the same records give the same bytes. "
+    made += "See docs/reference/results.md."
     return [Heading(2, "Files beside this page", "files"), Code("\n".join(lines)), Paragraph(made)]

@@ -1,6 +1,6 @@
 """How fast a program goes while nothing is attached, by TCP's own counts; and what our own work takes.
 
-A few short slices before the first hook comes and after the last has gone: METHOD.md, "What stays attached".
+A few short slices before the first hook comes and after the last has gone: docs/method/watching.md.
 """
 
 import resource

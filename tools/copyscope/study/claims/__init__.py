@@ -163,7 +163,7 @@ def _claim(row: Any, where: str) -> Claim:
 
 
 def as_json(found: Sequence[Judgement], records: Sequence[Record]) -> dict[str, Any]:
-    """claims.json (docs/VERDICTS.md explains each key)."""
+    """claims.json (docs/reference/verdicts.md explains each key)."""
     rows = [
         {key: getattr(one, key) for key in ("id", "claim", "source", "verdict", "evidence", "rows")}
         for one in found
