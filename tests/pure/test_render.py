@@ -131,11 +131,11 @@ def test_losses_are_one_line_unless_there_are_some() -> None:
     assert "calls_task_map_full" not in lost
 
 
-def test_each_observer_line_fits_a_hundred_columns() -> None:
-    lines = [line for line in report(RECORDS["one_copy"]()).splitlines() if line.startswith("observer")]
+def test_each_overhead_line_fits_a_hundred_columns() -> None:
+    lines = [line for line in report(RECORDS["one_copy"]()).splitlines() if line.startswith("overhead")]
     assert lines == [
-        "observer      ledger: goodput -3.0 % (75 % interval -4.0 % to -2.0 %, 3 pairs): effect seen",
-        "observer      calls: goodput -10.0 % (75 % interval -11.0 % to -9.0 %, 3 pairs): effect seen",
+        "overhead      ledger: goodput -3.0 % (75 % interval -4.0 % to -2.0 %, 3 pairs): effect seen",
+        "overhead      calls: goodput -10.0 % (75 % interval -11.0 % to -9.0 %, 3 pairs): effect seen",
     ]
 
 

@@ -19,9 +19,10 @@ Record = Mapping[str, Any]
 
 
 def limit_lines(record: Record, width: int) -> list[Text]:
-    """Who was the limit, and the evidence that says so."""
+    """What kept the run from being faster, and the evidence that says so."""
     limit = record["verdict"]["limit"]
-    return labelled("limit", f"{limit['who']}: {limit['evidence']}", width)
+    found = "none found" if limit["who"] == "unknown" else limit["who"]
+    return labelled("bottleneck", f"{found}: {limit['evidence']}", width)
 
 
 def call_lines(record: Record, width: int) -> list[Text]:
@@ -127,9 +128,9 @@ def observer_lines(record: Record, width: int) -> list[Text]:
         by_text[_arm_text(arm)].append(name)
     lines: list[Text] = []
     for text, names in by_text.items():
-        lines += labelled("observer", f"{', '.join(names)}: {text}", width)
+        lines += labelled("overhead", f"{', '.join(names)}: {text}", width)
     attached = record["overhead"].get("attached")
-    return lines if attached is None else lines + labelled("observer", attached_text(attached), width)
+    return lines if attached is None else lines + labelled("overhead", attached_text(attached), width)
 
 
 # Of an interval of a ratio: what is wider than this says little, and that is said.
@@ -220,10 +221,10 @@ def identity_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     held = [identity for identity in identities if identity["holds"]]
     broken = [identity for identity in identities if identity["holds"] is False]
     unchecked = [identity for identity in identities if identity["holds"] is None]
-    text = f"{len(held)} of {len(held) + len(broken)} hold"
+    text = f"{len(held)} of {len(held) + len(broken)} consistency checks hold"
     if unchecked:
         text += f"; {len(unchecked)} not checked in this run" + ("" if verbose else " (-v says why)")
-    lines = labelled("identities", text, width, style="red" if broken else "")
+    lines = labelled("checks", text, width, style="red" if broken else "")
     for label, group in (("  BROKEN", broken), ("  holds", held), ("  unchecked", unchecked)):
         for identity in group if verbose or group is broken else []:
             lines += labelled(label, _identity_text(identity), width, style="red" if group is broken else "")

@@ -76,11 +76,11 @@ LINE_MEANING = {
     "unknown, and never means zero.",
     "system calls": "How long one call worked: half of the calls at most p50, all but one in a hundred at "
     "most p99. Softirq work inside a call and the time it was blocked come on top, as means per call.",
-    "observer": "The traffic runs with the instruments switched on and off in turn. Goodput in the headline "
+    "overhead": "The traffic runs with the instruments switched on and off in turn. Goodput in the headline "
     "comes from the segments without them; this line says what the others lost. Where the interval holds no "
     "effect and one of more than 10 % as well, the run was too noisy to tell.",
-    "identities": "Sums that must agree because they count the same bytes in two places. If one does not, "
-    "the run is invalid, and nothing is corrected to make it fit.",
+    "checks": "Consistency checks: sums that must agree because they count the same bytes in two places. "
+    "If one does not, the run is invalid. No number is corrected to make it fit.",
 }
 
 

@@ -65,6 +65,6 @@ def explain_watch_lines(record: Record, width: int) -> list[Text]:
         "packets": portrait["packets"] and PACKET_MEANING,
         "peers": record["topology"]["peers"] and PEER_MEANING,
         "zero-copy": record["zerocopy"] and ZEROCOPY_MEANING,
-        "limit": LIMIT_MEANING,
+        "bottleneck": LIMIT_MEANING,
     }
     return [line for name, meaning in found.items() if meaning for line in entry(name, meaning, width)]

@@ -19,6 +19,17 @@ Row = Mapping[str, Any]
 
 EVENT_NAMES = frozenset(name for names in EVENT_COLUMNS.values() for name in names)
 
+# What the name of an account stands for: the names are those of the record, and users' files have them.
+ACCOUNT_WORDS = {
+    "gather": "the program's own memcpy",
+    "copy_in": "copy into the kernel",
+    "pin": "pages pinned, no copy",
+    "deferred": "late copy, after the send",
+    "silent": "hidden copy, not reported",
+    "completion": "telling that pages are free",
+    "copy_out": "copy to the receiver",
+    "mapped": "pages mapped, no copy",
+}
 # keys of a row that may be unknown -> the column that shows them
 COLUMN_OF_KEY = {
     "ns_per_kib": "ns/KiB",
@@ -71,6 +82,9 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     for row in sorted(rows, key=_flow_order):
         table.add(*_account_cells(row, per_kib, verbose=verbose))
     lines += table.lines(width)
+    shown = dict.fromkeys(row["account"] for row in sorted(rows, key=_flow_order))
+    words = "; ".join(f"{name} = {ACCOUNT_WORDS[name]}" for name in shown)
+    lines += wrap(words, width, indent=2, style="dim") if words else []
     lines += _unknown_lines(rows, width, verbose=verbose)
     absent = [name for name in ACCOUNTS if name not in {row["account"] for row in rows}]
     if absent:
