@@ -6,6 +6,14 @@
 #include "../../src/collector/report/maps.h"
 #include "check.h"
 
+static void must_not_be_called(void *context, const void *key, const void *value)
+{
+	(void)context;
+	(void)key;
+	(void)value;
+	CHECK(false);
+}
+
 static void what_cannot_be_read_is_counted_and_not_zero(void)
 {
 	unsigned long long cells[256];
@@ -22,6 +30,10 @@ static void what_cannot_be_read_is_counted_and_not_zero(void)
 	CHECK(err < 0);
 	CHECK(!maps__cells(fd, 1, NULL));
 	CHECK_EQUAL(maps__unread(&err), 2);
+	maps__each(-1, 8, 8, must_not_be_called, NULL);
+	CHECK_EQUAL(maps__unread(&err), 2);
+	maps__each(fd, 8, 8, must_not_be_called, NULL);
+	CHECK_EQUAL(maps__unread(&err), 3);
 	close(fd);
 }
 

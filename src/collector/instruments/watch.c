@@ -144,17 +144,16 @@ static json_t *packets_json(const struct copyscope *skel)
 			 "segments", (json_int_t)sum.segments, "sizes", sizes_json(sum.sizes));
 }
 
+static void add_process(void *array, const void *tgid, const void *by)
+{
+	json_array_append_new(array, json_pack("[i, b]", *(const __u32 *)tgid, *(const __u32 *)by == WATCHED_BY_FORK));
+}
+
 static json_t *processes_json(const struct copyscope *skel)
 {
-	int fd = bpf_map__fd(skel->maps.watched);
-	__u32 key, by, *previous = NULL;
 	json_t *array = json_array();
 
-	while (!bpf_map_get_next_key(fd, previous, &key)) {
-		previous = &key;
-		if (!bpf_map_lookup_elem(fd, &key, &by))
-			json_array_append_new(array, json_pack("[i, b]", key, by == WATCHED_BY_FORK));
-	}
+	maps__each(bpf_map__fd(skel->maps.watched), sizeof(__u32), sizeof(__u32), add_process, array);
 	return array;
 }
 
@@ -170,34 +169,21 @@ json_t *watch__json(const struct copyscope *skel)
 			 "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }
 
-#define SOCKETS_AT_ONCE 4096
+static void add_socket(void *sockets, const void *key, const void *value)
+{
+	const struct socket_cell *cell = value;
+	char inode[24];
 
-/* Sockets come and go meanwhile: in chunks of buckets, where one key after the other might begin anew without end. */
+	(void)key;
+	snprintf(inode, sizeof(inode), "%llu", (unsigned long long)cell->inode);
+	json_object_set_new(sockets, inode, json_pack("[I, I]", (json_int_t)cell->sent_bytes, (json_int_t)cell->received_bytes));
+}
+
 json_t *watch__sockets_json(const struct copyscope *skel)
 {
-	struct socket_cell *cells = calloc(SOCKETS_AT_ONCE, sizeof(*cells));
-	__u64 *keys = calloc(SOCKETS_AT_ONCE, sizeof(*keys));
-	int fd = bpf_map__fd(skel->maps.socket_cells);
 	json_t *sockets = json_object();
-	__u32 place, *previous = NULL;
-	char inode[24];
-	int err = 0;
 
-	while (cells && keys && !err) {
-		__u32 count = SOCKETS_AT_ONCE;
-
-		err = bpf_map_lookup_batch(fd, previous, &place, keys, cells, &count, NULL);
-		if (err && err != -ENOENT)
-			break;
-		previous = &place;
-		for (__u32 i = 0; i < count; i++) {
-			snprintf(inode, sizeof(inode), "%llu", (unsigned long long)cells[i].inode);
-			json_object_set_new(sockets, inode, json_pack("[I, I]", (json_int_t)cells[i].sent_bytes,
-								      (json_int_t)cells[i].received_bytes));
-		}
-	}
-	free(cells);
-	free(keys);
+	maps__each(bpf_map__fd(skel->maps.socket_cells), sizeof(__u64), sizeof(struct socket_cell), add_socket, sockets);
 	return sockets;
 }
 

@@ -17,13 +17,13 @@ int maps__clear(const struct bpf_map *map)
 	__u64 key;
 	int err;
 
-	while (!bpf_map_get_next_key(fd, NULL, &key)) {
+	while (!(err = bpf_map_get_next_key(fd, NULL, &key))) {
 		err = bpf_map_delete_elem(fd, &key);
 		/* A program that ran when it was detached may have been first. */
 		if (err && err != -ENOENT)
 			return err;
 	}
-	return 0;
+	return err == -ENOENT ? 0 : err;
 }
 
 int maps__wipe(const struct bpf_map *map)
@@ -56,15 +56,45 @@ int maps__zero(const struct bpf_map *map)
 static unsigned int unread;
 static int first_err;
 
+static void note_unread(int err)
+{
+	if (!unread++)
+		first_err = err;
+}
+
 bool maps__cells(int fd, unsigned int index, void *cells)
 {
 	if (fd < 0)
 		return false;
 	if (cells && !bpf_map_lookup_elem(fd, &index, cells))
 		return true;
-	if (!unread++)
-		first_err = cells ? -errno : -ENOMEM;
+	note_unread(cells ? -errno : -ENOMEM);
 	return false;
+}
+
+#define ELEMENTS_AT_ONCE 4096
+
+void maps__each(int fd, size_t key_size, size_t value_size,
+		void (*each)(void *context, const void *key, const void *value), void *context)
+{
+	char *keys = calloc(ELEMENTS_AT_ONCE, key_size), *values = calloc(ELEMENTS_AT_ONCE, value_size);
+	int err = keys && values ? 0 : -ENOMEM;
+	__u32 place, *previous = NULL;
+
+	while (fd >= 0 && !err) {
+		__u32 count = ELEMENTS_AT_ONCE;
+
+		err = bpf_map_lookup_batch(fd, previous, &place, keys, values, &count, NULL);
+		if (err && err != -ENOENT)
+			break;
+		previous = &place;
+		for (__u32 i = 0; i < count; i++)
+			each(context, keys + i * key_size, values + i * value_size);
+	}
+	if (err && err != -ENOENT)
+		note_unread(err);
+	free(keys);
+	free(values);
 }
 
 unsigned int maps__unread(int *err)

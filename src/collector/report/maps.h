@@ -4,6 +4,7 @@
 #define COLLECTOR_MAPS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct bpf_map;
 
@@ -18,6 +19,12 @@ int maps__zero(const struct bpf_map *map);
  * is no room for them (`cells` NULL): what looks like zero then is unknown, and that is counted, as a loss of the run.
  */
 bool maps__cells(int fd, unsigned int index, void *cells);
+/*
+ * Each element of a hash map, in chunks of buckets: elements come and go meanwhile, and one key after the other might begin anew
+ * without end. What cannot be read is counted as above.
+ */
+void maps__each(int fd, size_t key_size, size_t value_size,
+		void (*each)(void *context, const void *key, const void *value), void *context);
 /* How many values were not read so far, and the -errno of the first. */
 unsigned int maps__unread(int *err);
 

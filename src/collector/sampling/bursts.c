@@ -116,8 +116,8 @@ static void burst(struct bursts *bursts, enum side side)
 	resting_thread__rest(&bursts->thread, burst_ns(side));
 	/* Arming and disarming take the timers in the same order: each is armed from its turn to its turn. */
 	armed_ns = now_ns() - armed_ns;
-	if (!err)
-		err = switch_side(bursts, side, PERF_EVENT_IOC_DISABLE);
+	/* Of those that could not all be armed some are. */
+	err = switch_side(bursts, side, PERF_EVENT_IOC_DISABLE) ?: err;
 	count_burst(bursts, side, armed_ns, bursts->samples_of_side[side] - samples);
 	if (err && !bursts->err)
 		bursts->err = err;

@@ -16,6 +16,9 @@ uint64_t slices__mean_ns(pid_t pid)
 	while (tasks && (entry = readdir(tasks))) {
 		FILE *file;
 
+		/* The process itself has such a file, too: that of its first thread (`..`). */
+		if (*entry->d_name == '.')
+			continue;
 		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/schedstat", pid, entry->d_name);
 		file = fopen(path, "re");
 		if (file && fscanf(file, "%llu %llu %llu", &ran_ns, &waited_ns, &slices) == 3) {

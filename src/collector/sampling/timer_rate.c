@@ -21,10 +21,19 @@ static unsigned long long now_ns(void)
 	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
 }
 
+/* Whoever was interrupted: a watched program may have this CPU. */
+static __u64 samples_so_far(const struct sampling *skel)
+{
+	__u64 samples = 0;
+
+	for (int side = 0; side <= SIDE_OTHER; side++)
+		samples += *(const volatile __u64 *)&skel->bss->samples_of_side[side];
+	return samples;
+}
+
 /* Samples that arrived, as a share of those that were due; negative when the timer cannot be opened. */
 static double arrived(struct sampling *skel, unsigned int hz)
 {
-	const volatile __u64 *samples = &skel->bss->samples_of_side[SIDE_OTHER];
 	const struct timespec trial = { .tv_nsec = TRIAL_NS };
 	struct perf_event_attr attr = {
 		.type = PERF_TYPE_SOFTWARE,
@@ -33,10 +42,10 @@ static double arrived(struct sampling *skel, unsigned int hz)
 	};
 	struct events timer = {};
 	unsigned long long began_ns, took_ns;
-	__u64 before = *samples;
+	__u64 before = samples_so_far(skel);
 	int err;
 
-	err = events__add(&timer, attr, skel->progs.on_cpu_clock_elsewhere, -1, 0);
+	err = events__add(&timer, attr, skel->progs.on_cpu_clock, -1, 0);
 	if (!err) {
 		began_ns = now_ns();
 		events__switch(&timer, PERF_EVENT_IOC_ENABLE);
@@ -45,7 +54,7 @@ static double arrived(struct sampling *skel, unsigned int hz)
 		took_ns = now_ns() - began_ns;
 	}
 	events__close(&timer);
-	return err ? -1 : (double)(*samples - before) * NSEC_PER_SEC / ((double)took_ns * hz);
+	return err ? -1 : (double)(samples_so_far(skel) - before) * NSEC_PER_SEC / ((double)took_ns * hz);
 }
 
 unsigned int timer_rate__find(struct sampling *skel, unsigned int wanted_hz)
