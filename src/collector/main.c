@@ -72,7 +72,7 @@ static const struct argp_option options[] = {
 	  "where that is fentry; bracket where the call cannot be found)", 0 },
 	{ "watch", 'w', NULL, 0, "The target is a program that copyscope did not start", 0 },
 	{ "comm", OPTION_COMM, "NAME", 0, "With --watch: programs of this name that are started later, too", 0 },
-	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: whoever runs in this cgroup (v2) or below", 0 },
+	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: every process in this cgroup (v2) or below", 0 },
 	{ "netns", OPTION_NETNS, "INODE", 0, "With --watch: only sockets of this network namespace", 0 },
 	{ "sockets-max", OPTION_SOCKETS_MAX, "N", 0, "With --watch: tell so many open sockets apart (default 262144;"
 	  " 16384 where they do not fit the memlock limit)", 0 },
@@ -190,7 +190,7 @@ static const struct argp argp = {
 	.parser = parse_option,
 	.doc = "Loads and switches the BPF instruments of copyscope; driven by lines on standard input:\n\n"
 	       "  target sender|receiver PID   whose work is measured; with --watch: target PID, any number of times\n"
-	       "  netns sender|receiver INODE  its network namespace, which nobody else is in\n"
+	       "  netns sender|receiver INODE  its network namespace, made for that side alone\n"
 	       "  symbols                      read /proc/kallsyms (after all modules are loaded)\n"
 	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler, functions, watch, copies, packets,\n"
 	       "                               shape\n"

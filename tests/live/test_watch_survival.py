@@ -71,7 +71,7 @@ def test_nobody_who_reads_the_screen_costs_neither_command_nor_record(reader: st
     kept = json.loads(record.read_text())
     assert kept["run"]["segments"] and kept["run"]["errors"] == []
     if reader == "gone":
-        assert kept["target"]["ended"] == "whoever read its output has gone"
+        assert kept["target"]["ended"] == "the reader of its output has ended"
     else:
         assert "profile: standard output: No space left on device" in said
 

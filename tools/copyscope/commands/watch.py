@@ -122,7 +122,7 @@ def show(watcher: Watcher, *, view: LiveView, window: Window) -> None:
     view.update(window.record(watcher.seen, watcher.collector.ask("samples", "samples")))
     sys.stdout.flush()
     if streams.reader_has_gone(sys.stdout):
-        watcher.end("whoever read its output has gone")
+        watcher.end("the reader of its output has ended")
 
 
 def add_advice(made: Record) -> None:
@@ -139,8 +139,8 @@ def beginning(target: Target, name: str, duration_s: float | None, *, there: boo
         until = f"for {duration_s:g} s"
     if there or not later:
         return f"watching {name} {until}"
-    nobody = f"called {target.comm}" if target.how == "comm" else f"in {target.cgroup}"
-    return visible(f"nobody is {nobody} now: waiting {until}")
+    where = f"called {target.comm}" if target.how == "comm" else f"in {target.cgroup}"
+    return visible(f"no process {where} runs now: waiting {until}")
 
 
 def make_plan(args: argparse.Namespace, target: Target, seed: int) -> WatchPlan:

@@ -32,7 +32,7 @@ def of_zerocopy(record: Record) -> list[str]:
             "(sendfile is not)"
         )
     for tap in (s for s in topology["packet_sockets"] if is_tap(s, record)):
-        owner = f"{tap['comm']}[{tap['pid']}]" if tap["pid"] is not None else "somebody"
+        owner = f"{tap['comm']}[{tap['pid']}]" if tap["pid"] is not None else "another program"
         found.append(f"{owner} holds an ETH_P_ALL socket on {tap['device']}: every packet is copied for it")
     return found + of_pages(record)
 

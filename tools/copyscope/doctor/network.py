@@ -123,7 +123,7 @@ def packet_socket_findings(root: Path = ROOT) -> Iterable[Finding]:
         advice = "stop it for measurements on real devices; copyscope's own namespaces are not touched"
         yield Finding("confounders", "packet socket", "confounder", fact, advice)
     if not sockets:
-        yield Finding("confounders", "packet sockets", "ok", "nobody taps all packets of this host")
+        yield Finding("confounders", "packet sockets", "ok", "no packet socket taps this host")
 
 
 def _device_name(root: Path, index: int) -> str:

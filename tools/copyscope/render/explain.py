@@ -59,12 +59,12 @@ STAGE_MEANING = {
 WHERE_MEANING = {
     "user": "in the program itself",
     "process": "in the kernel, inside a system call of that side",
-    "softirq": "in the kernel, as deferred work that ran on top of whoever was there",
+    "softirq": "in the kernel, as deferred work that interrupted the task on that CPU",
 }
 
 LINE_MEANING = {
     "where": "user is the program itself, process the kernel working for it inside a system call, softirq "
-    "kernel work that was put off and ran on top of whatever task was there. It is billed to that task.",
+    "deferred kernel work that interrupted a task. Its time is billed to that task.",
     "ns/KiB": "CPU time per 1024 bytes of payload that arrived. Lower is cheaper; sender and receiver can be "
     "added. It is not latency: no message waits this long, and two sides work at the same time.",
     "95 % interval": "Sampled rows are estimates from counting stacks. If the same run were repeated with "

@@ -111,9 +111,7 @@ class Child:
             if not ready:
                 looks = looks + 1 if self._is_stopped() else 0
                 if looks == STOPPED_LOOKS:
-                    raise RunError(
-                        f"{self.name}: no answer: somebody has stopped process {self.pid} (SIGSTOP)"
-                    )
+                    raise RunError(f"{self.name}: no answer: process {self.pid} is stopped (SIGSTOP)")
                 if left_s <= 0:
                     raise RunError(
                         f"{self.name}: no answer in time: {self.errors() or 'it is still running'}"

@@ -67,7 +67,7 @@ class WatchPlan:
         # Nothing but the hooks knows what a program moves that does not say it.
         why = why_not({"watch", *(name for probes in plan.probes.values() for name in probes)}, hooks)
         if why is not None:
-            raise RunError(f"a program of somebody else cannot be watched on this kernel: {why}")
+            raise RunError(f"a program that copyscope did not start cannot be watched on this kernel: {why}")
         return plan, tier
 
     def collector(self) -> list[str]:
