@@ -7,6 +7,7 @@ import pytest
 from builders.sweep import store, sweep
 from copyscope.commands import report
 from copyscope.ledger.derive import derive
+from copyscope.paths import RESULTS
 from copyscope.record import schema
 from copyscope.record import store as record
 
@@ -35,3 +36,13 @@ def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
 
     assert report.main([str(directory), "--derive", "--out", str(tmp_path / "out")]) == 0
     assert f"0 of {len(paths)} records came out otherwise\n" in capsys.readouterr().err
+
+
+COMMITTED = sorted(RESULTS.glob("*/*/raw/*.json.gz"))
+
+
+@pytest.mark.parametrize("path", COMMITTED[::200], ids=lambda path: path.name)
+def test_records_of_an_older_copyscope_can_be_derived(path: Path) -> None:
+    new = derive(record.read(path))
+    assert record.validate(new) == []
+    assert new["machine_state"]["cpus"] is None and new["machine_state"]["reasons"]["cpus"]

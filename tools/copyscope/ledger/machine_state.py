@@ -28,7 +28,8 @@ def machine_state(record: Record) -> Record:
     """The section machine_state: what was read, the shares that follow, and a sentence where they matter."""
     empty = unread("this record is older than the measurement")
     raw = record.get("machine_state") or empty
-    section: Record = {key: raw[key] for key in empty if key != "reasons"}
+    # The first records with this section do not have all of its keys.
+    section: Record = {key: raw.get(key) for key in empty if key != "reasons"}
     section["others_ns"] = others_ns(record, section)
     reasons = {key: why for key, why in raw["reasons"].items() if key in section}
     cpus_ns = (section["wall_ns"] or 0) * (section["cpus"] or 0)
