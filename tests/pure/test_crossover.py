@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from builders.priced import Prices, priced
+from copyscope import units
 from copyscope.crossover import crossover, document, sign_change
 from copyscope.crossover.cost_model import Fit, pages
 from copyscope.crossover.crossover import Crossover
@@ -275,7 +276,7 @@ def test_a_turn_lies_where_the_sign_changes(values: list[float], data: st.DataOb
     [(64, "64 B"), (1024, "1 KiB"), (14_541, "14.2 KiB"), (1 << 20, "1 MiB"), (None, "outside")],
 )
 def test_sizes_as_people_say_them(size: float | None, text: str) -> None:
-    assert crossover.size_text(size) == text
+    assert units.format_size(size) == text
 
 
 def test_pages_of_a_message() -> None:

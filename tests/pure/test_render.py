@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from copyscope import units
 from copyscope.ledger.derive import derive
-from copyscope.render import evidence, terminal, units
+from copyscope.render import evidence, terminal
 from copyscope.render.layout import Column, Table, wrap
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary

@@ -21,12 +21,13 @@ from copyscope.commands.sweep import EXPERIMENTS, default_directory
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines, show_time
+from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import noise
 from copyscope.sweep.directory import open_directory, refuse_foreign
 from copyscope.sweep.experiment import Experiment, Point, expand, identify, load
 from copyscope.sweep.noise import Sample, count_judged, find_unsteady
 from copyscope.sweep.sweep import Outcome, perform
+from copyscope.units import format_minutes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -408,7 +409,7 @@ def test_plan_in_words() -> None:
         "tiny: 4 points x 2 repeats = 8 runs, about 3 min; 3 are there, about 2 min left",
     ]
     times = {0.2: "0 s", 89: "89 s", 91: "2 min", 3600: "1 h 00 min", 3900: "1 h 05 min"}
-    assert {seconds: show_time(seconds) for seconds in times} == times
+    assert {seconds: format_minutes(seconds) for seconds in times} == times
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")

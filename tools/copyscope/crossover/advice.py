@@ -13,12 +13,12 @@ from typing import Any
 
 from copyscope import stats
 from copyscope.crossover import obstacles
-from copyscope.crossover.crossover import size_text
 from copyscope.crossover.nearest import Question, Row, answer, nearest
 from copyscope.crossover.obstacles import MOSTLY
 from copyscope.ledger.headline import percent
 from copyscope.ledger.program.verdict import file_read_share
 from copyscope.record.segments import Record
+from copyscope.units import format_size
 
 WORTH_SAYING = 0.005
 MEASURE = "sudo tools/crossover.py"
@@ -60,7 +60,7 @@ def advise(record: Record, crossovers: Sequence[Row] | None) -> dict[str, Any]:
         made["stoppers"] = obstacles.of_zerocopy(record) + obstacles.in_the_program(record, size_bytes)
         questions = [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
     most = made["most_to_save"] = time_share(record, accounts)
-    calls = f"Half of its bytes go out in calls of {size_text(size_bytes)} or more"
+    calls = f"Half of its bytes go out in calls of {format_size(size_bytes)} or more"
     sentences = [f"{calls}, {percent(share)} of them {way}."]
     if accounts == PRICE_OF_ZEROCOPY:
         sentences.append(_price_of_zerocopy(record, most))

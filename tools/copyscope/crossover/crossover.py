@@ -23,6 +23,7 @@ from copyscope.crossover.cost_model import PARTS
 from copyscope.crossover.sign_change import Turn
 from copyscope.crossover.strategy_costs import Costs, StrategyCosts, Table, fit_costs
 from copyscope.record.segments import Record
+from copyscope.units import format_size
 
 PAIRS = (
     ("two_copy", "one_copy"),
@@ -174,7 +175,7 @@ def _answer(
         )
 
     if len(sizes) < 2:
-        have = f"only at {size_text(sizes[0])}" if sizes else "at no size"
+        have = f"only at {format_size(sizes[0])}" if sizes else "at no size"
         return made("undetermined", f"undetermined: both were measured {have}: at least two sizes are needed")
     turn, method = sign_change.find(*_model_draws(first, second, quantity, sizes)), "model"
     fits = residual_text(first, second, quantity)
@@ -213,7 +214,7 @@ def _contradiction(turn: Turn, measured: Sequence[Measured], pair: tuple[str, st
             continue
         if expected != (at.better == pair[1]):
             assert isinstance(at.ratio, Estimate)
-            return f"{at.better} was measured to be better at {size_text(at.size_bytes)}"
+            return f"{at.better} was measured to be better at {format_size(at.size_bytes)}"
     return None
 
 
@@ -221,9 +222,9 @@ def _judge(
     turn: Turn, measured: Sequence[Measured], pair: tuple[str, str], sizes: Sequence[int]
 ) -> tuple[Verdict, str]:
     first, second = pair
-    span = f"from {size_text(sizes[0])} to {size_text(sizes[-1])}"
+    span = f"from {format_size(sizes[0])} to {format_size(sizes[-1])}"
     if turn.level == 0:
-        at = "" if turn.size is None else f": about {size_text(turn.size)}"
+        at = "" if turn.size is None else f": about {format_size(turn.size)}"
         return "undetermined", f"undetermined: one repeat has no interval{at}: run more repeats"
     if turn.kind == "never":
         return "never", f"{second} never overtakes {first} {span}"
@@ -231,8 +232,8 @@ def _judge(
         return "always", f"{second} is better than {first} at every size {span}"
     if turn.kind == "crosses":
         who = second if turn.rising else first
-        interval = f"95 % interval {size_text(turn.low)} to {size_text(turn.high)}"
-        return "crosses", f"{who} is better above {size_text(turn.size)} ({interval})"
+        interval = f"95 % interval {format_size(turn.low)} to {format_size(turn.high)}"
+        return "crosses", f"{who} is better above {format_size(turn.size)} ({interval})"
     if not any(at.better for at in measured):
         return "undetermined", f"undetermined: no difference found between {first} and {second} {span}"
     return "undetermined", f"undetermined: {_wins(measured)}{_ends(turn)}"
@@ -242,15 +243,15 @@ def _wins(measured: Sequence[Measured]) -> str:
     """Which strategy was measured to be better where."""
     texts = []
     for name in dict.fromkeys(at.better for at in measured):
-        sizes = ", ".join(size_text(at.size_bytes) for at in measured if at.better == name)
+        sizes = ", ".join(format_size(at.size_bytes) for at in measured if at.better == name)
         texts.append(f"{name} is better at {sizes}" if name else f"no difference found at {sizes}")
     return "; ".join(texts)
 
 
 def _ends(turn: Turn) -> str:
     """What is known of a turn that may lie outside of the measured sizes."""
-    ends = [f"above {size_text(turn.low)}"] if turn.low is not None else []
-    ends += [f"below {size_text(turn.high)}"] if turn.high is not None else []
+    ends = [f"above {format_size(turn.low)}"] if turn.low is not None else []
+    ends += [f"below {format_size(turn.high)}"] if turn.high is not None else []
     return f"; if they cross, then {' and '.join(ends)}" if ends else ""
 
 
@@ -294,14 +295,3 @@ def _split(first: StrategyCosts, second: StrategyCosts, quantity: str, size: int
     kib = size / 1024
     found: dict[str, float] = {group: round((ours[group] - theirs[group]) / kib, 3) for group in ours}
     return {"size_bytes": size, **found, "sum": round(sum(found.values()), 3)}
-
-
-def size_text(size_bytes: float | None) -> str:
-    """A size as people say it: 14.2 KiB, 64 KiB, 1 MiB; `outside` for an end that was not reached."""
-    if size_bytes is None:
-        return "outside"
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= scale * 0.9995:
-            value = size_bytes / scale
-            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-    return f"{size_bytes:.0f} B"

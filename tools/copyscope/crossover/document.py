@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from copyscope.compare.estimates import Missing
-from copyscope.crossover.crossover import Crossover, size_text
+from copyscope.crossover.crossover import Crossover
 from copyscope.crossover.strategy_costs import Costs
 from copyscope.ledger.attribution import tied
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.record.segments import Record
+from copyscope.units import format_size
 
 SCHEMA = 1
 TYPICAL_BYTES = 65_536  # where a difference is quoted, or the measured size that is nearest to it
@@ -72,8 +73,8 @@ def say(at: Crossover, cause: str | None = None) -> str:
         return f"On this path {second} pays at every size {_span(at)}: {_dearer(at)} ({against})."
     side = "above" if at.above == at.pair[1] else "below"
     return (
-        f"On this path {second} pays {side} {size_text(at.size_bytes)} "
-        f"(95 % interval {size_text(at.low)} to {size_text(at.high)}; {against})."
+        f"On this path {second} pays {side} {format_size(at.size_bytes)} "
+        f"(95 % interval {format_size(at.low)} to {format_size(at.high)}; {against})."
     )
 
 
@@ -83,9 +84,8 @@ def _short(at: Crossover) -> str:
         return f"{second} {'never wins' if at.verdict == 'never' else 'wins at every size'}"
     if at.verdict == "crosses":
         side = "above" if at.above == at.pair[1] else "below"
-        return (
-            f"{second} wins {side} {size_text(at.size_bytes)} ({size_text(at.low)} to {size_text(at.high)})"
-        )
+        interval = f"{format_size(at.low)} to {format_size(at.high)}"
+        return f"{second} wins {side} {format_size(at.size_bytes)} ({interval})"
     return at.evidence.split("; largest residual")[0]
 
 
@@ -94,7 +94,7 @@ def _threads(at: Crossover) -> str:
 
 
 def _span(at: Crossover) -> str:
-    return f"from {size_text(at.measured[0].size_bytes)} to {size_text(at.measured[-1].size_bytes)}"
+    return f"from {format_size(at.measured[0].size_bytes)} to {format_size(at.measured[-1].size_bytes)}"
 
 
 def _dearer(at: Crossover) -> str:
@@ -103,7 +103,7 @@ def _dearer(at: Crossover) -> str:
         return "it is slower" if at.verdict == "never" else "it is faster"
     row = min(at.split, key=lambda row: abs(row["size_bytes"] - TYPICAL_BYTES))
     word = "dearer" if row["sum"] > 0 else "cheaper"
-    return f"{abs(row['sum']):.3g} ns/KiB {word} at {size_text(row['size_bytes'])}"
+    return f"{abs(row['sum']):.3g} ns/KiB {word} at {format_size(row['size_bytes'])}"
 
 
 def why_copied(records: Iterable[Record]) -> str | None:

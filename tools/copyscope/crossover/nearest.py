@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from copyscope.crossover.crossover import size_text
 from copyscope.record.segments import Record, select, total
+from copyscope.units import format_size
 
 Row = dict[str, Any]
 Strategy = Literal["zero_copy", "sendfile"]
@@ -111,9 +111,9 @@ def _verdict(row: Row, asked: Question) -> str:
         return f"{name} never paid at any size ({where}): {loses}."
     low = row["low_bytes"] if row["low_bytes"] is not None else 0
     high = row["high_bytes"] if row["high_bytes"] is not None else math.inf
-    ends = [size_text(end) if 0 < end < math.inf else "beyond what was measured" for end in (low, high)]
+    ends = [format_size(end) if 0 < end < math.inf else "beyond what was measured" for end in (low, high)]
     rising = row["above"] == row["pair"][1]
-    size = size_text(row["size_bytes"])
+    size = format_size(row["size_bytes"])
     text = f"{name} pays {f'from {size} on' if rising else f'below {size}'} ({' to '.join(ends)}; {where})"
     if low < 2 * asked.size_bytes and asked.size_bytes < high:
         return f"{text}, which is about where its calls are: no difference to expect."
@@ -134,7 +134,7 @@ def _price(row: Row, asked: Question, record: Record) -> list[str]:
     if at is None:
         return []
     quantity = QUANTITIES.get(row["quantity"], row["quantity"])
-    text = f"At {size_text(at['size_bytes'])} {asked.name} took {at['ratio']:.2f} times"
+    text = f"At {format_size(at['size_bytes'])} {asked.name} took {at['ratio']:.2f} times"
     if at["low"] is None or at["high"] is None:
         return [f"{text} {quantity} of {row['pair'][0]} (one repeat: no interval)."]
     text += f" ({at['low']:.2f} to {at['high']:.2f}) {quantity} of {row['pair'][0]}"

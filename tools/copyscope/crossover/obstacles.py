@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from copyscope.crossover.crossover import size_text
 from copyscope.ledger.zerocopy_cause import device_without_gather, is_tap
 from copyscope.record.program.volume import added, volume
 from copyscope.record.segments import Record
+from copyscope.units import format_size
 
 # The part of the bytes from which on something is said of the program.
 MOSTLY = 0.5
@@ -52,7 +52,7 @@ def in_the_program(record: Record, typical_bytes: int) -> list[str]:
     found = []
     if typical_bytes < SMALL_BYTES:
         found.append(
-            f"its writes are small: half of its bytes go out in calls of {size_text(2 * typical_bytes)} or "
+            f"its writes are small: half of its bytes go out in calls of {format_size(2 * typical_bytes)} or "
             "less, and the kernel's documentation has zero-copy pay above 10 KB"
         )
     found += _in_its_buffers(record)
@@ -96,7 +96,7 @@ def _in_its_buffers(record: Record) -> list[str]:
         )
     if small > MOSTLY:
         found.append(
-            f"its messages are {like[1]:.0f} buffers of {size_text(like[2])}: zero-copy holds each by a "
+            f"its messages are {like[1]:.0f} buffers of {format_size(like[2])}: zero-copy holds each by a "
             f"reference, and a packet has {PACKET_REFERENCES}, so packets would be small"
         )
     return found

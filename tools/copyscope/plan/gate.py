@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from copyscope.units import format_whole_size
+
 # Both sides' totals at its two ends, as the conductor keeps them.
 Segment = Mapping[str, Any]
 
@@ -77,7 +79,9 @@ def choose(size_bytes: int, sides: list[Side], look_ns: float) -> Gate:
     while share / one_in > wanted and one_in < MOST:
         one_in *= 2
     text = f"all {side.looks:,.0f} looks of {look_ns:,.0f} ns a message would be {_percent(share)}"
-    text += f" of the {side.name}'s CPU time, the goal at {_size(size_bytes)} is {_percent(wanted)}"
+    text += (
+        f" of the {side.name}'s CPU time, the goal at {format_whole_size(size_bytes)} is {_percent(wanted)}"
+    )
     return Gate(one_in, text + (", missed by the greatest N" if share / one_in > wanted else ""))
 
 
@@ -107,11 +111,3 @@ def _percent(share: float) -> str:
     """Two digits, or all before the point: `0.34 %`, `1 %`, `1,200 %`."""
     percent = 100 * share
     return f"{percent:,.0f} %" if percent >= 10 else f"{percent:.2g} %"
-
-
-def _size(size_bytes: int) -> str:
-    """In the largest unit that leaves a whole number."""
-    for unit, step in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes and size_bytes % step == 0:
-            return f"{size_bytes // step:,} {unit}"
-    return f"{size_bytes:,} B"

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from copyscope.crossover.crossover import size_text
 from copyscope.crossover.document import CPU, QUANTITIES
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.terminal import print_lines, report_width
+from copyscope.units import format_size
 
 Row = Mapping[str, Any]
 
@@ -60,7 +60,7 @@ def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:
             _setting(row),
             row["verdict"],
             _place(row),
-            f"{size_text(ends[0])}..{size_text(ends[1])}" if known else "-",
+            f"{format_size(ends[0])}..{format_size(ends[1])}" if known else "-",
         )
     return lines + table.lines(width)
 
@@ -75,7 +75,7 @@ def split_lines(rows: Sequence[Row], width: int) -> list[Text]:
     for row in rows:
         for at in row["split_ns_per_kib"]:
             cells = [f"{at[name]:+.1f}" for name in SPLIT]
-            table.add(" -> ".join(row["pair"]), str(row["threads"]), size_text(at["size_bytes"]), *cells)
+            table.add(" -> ".join(row["pair"]), str(row["threads"]), format_size(at["size_bytes"]), *cells)
     return lines + table.lines(width) if table.rows else []
 
 
@@ -94,7 +94,7 @@ def _place(row: Row) -> str:
     """On which side of which size the second is better."""
     if row["size_bytes"] is None:
         return "-"
-    return f"{'above' if row['above'] == row['pair'][1] else 'below'} {size_text(row['size_bytes'])}"
+    return f"{'above' if row['above'] == row['pair'][1] else 'below'} {format_size(row['size_bytes'])}"
 
 
 def _setting(row: Row) -> str | None:

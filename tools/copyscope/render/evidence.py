@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.text import Text
 
+from copyscope import units
 from copyscope.ledger.overhead import found
 from copyscope.record.hooks import failed_hooks
 from copyscope.record.segments import why_no_calls
-from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
+from copyscope import units
 from copyscope.ledger.losses import dropped_roots
-from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import plain_reason
 from copyscope.render.zerocopy_life import life_lines

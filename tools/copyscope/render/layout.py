@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from copyscope.render.units import NOT_AVAILABLE
+from copyscope.units import NOT_AVAILABLE
 
 GAPS = ("  ", " ")  # between columns; the narrow one only where it saves a second block
 LABEL_WIDTH = 14

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
+from copyscope import units
 from copyscope.ledger.attribution import SIDES, tied, time_event
 from copyscope.ledger.rows import CONTEXTS
-from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
 from copyscope.taxonomy.taxonomy import ACCOUNTS

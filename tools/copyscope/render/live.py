@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from copyscope import units
 from copyscope.escaping import visible
 from copyscope.record.segments import select, total, wall_ns
-from copyscope.render import units
 from copyscope.render.layout import LABEL_WIDTH
 from copyscope.render.terminal import SafeConsole
 from copyscope.taxonomy.taxonomy import ACCOUNTS

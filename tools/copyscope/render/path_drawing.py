@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+from copyscope import units
 from copyscope.escaping import for_html, one_line
 from copyscope.ledger.attribution import SIDES
-from copyscope.render import units
 from copyscope.render.ledger_table import occurring
 
 Record = Mapping[str, Any]

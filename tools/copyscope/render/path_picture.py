@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.text import Text
 
+from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.ledger.rows import CONTEXTS
-from copyscope.render import units
 from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, occurring
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from copyscope.render import units
+from copyscope import units
 from copyscope.render.layout import heading, labelled, wrap
 
 Record = Mapping[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.text import Text
 
+from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.record.segments import processes
-from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples
 

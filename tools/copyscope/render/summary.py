@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.ledger.rows import CONTEXTS
-from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.ledger_table import occurring
 from copyscope.render.terminal import print_lines, report_width

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from copyscope.escaping import visible
 from copyscope.render.progress import LINE_EVERY_S
+from copyscope.units import format_minutes
 
 # Enough to see what they have in common; the rest is in the files, and with --verbose here.
 MOST_LINES = 10
@@ -77,7 +78,7 @@ class SweepProgress:
 
     def begin(self, what: str) -> None:
         """Say what runs now."""
-        left = f"{show_time(self.left_s())} left"
+        left = f"{format_minutes(self.left_s())} left"
         if self._bar is not None and self._task is not None:
             self._bar.update(
                 self._task, total=self._total, completed=self._finished, step=visible(what), left=left
@@ -114,20 +115,12 @@ class SweepProgress:
             print(f"{self._title}: {text}", file=self._stream, flush=True)
 
 
-def show_time(seconds: float) -> str:
-    """`45 s`, `12 min`, `1 h 05 min`: nobody plans by more digits."""
-    if seconds < 90:
-        return f"{max(0, round(seconds))} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def plan_lines(name: str, question: str, *, points: int, repeats: int, there: int, run_s: float) -> list[str]:
     """What a sweep is going to do."""
     runs = points * repeats
-    line = f"{name}: {points} points x {repeats} repeats = {runs} runs, about {show_time(runs * run_s)}"
+    line = f"{name}: {points} points x {repeats} repeats = {runs} runs, about {format_minutes(runs * run_s)}"
     if there:
-        line += f"; {there} are there, about {show_time((runs - there) * run_s)} left"
+        line += f"; {there} are there, about {format_minutes((runs - there) * run_s)} left"
     return [question, line]
 
 
@@ -136,7 +129,7 @@ def outcome_lines(name: str, planned: int, outcome: Mapping[str, Any], verbose: 
     extra = f" and {outcome['extra']} extra repeats" if outcome["extra"] else ""
     lines = [
         f"{name}: {outcome['done'] - outcome['extra']} of {planned} runs{extra} are in {outcome['directory']}"
-        f" ({outcome['ran']} run now, {show_time(outcome['wall_s'])})"
+        f" ({outcome['ran']} run now, {format_minutes(outcome['wall_s'])})"
     ]
     lines += _listed("could not be read and run again", outcome["damaged"], verbose)
     lines += _listed("failed (all attempts: failures.jsonl)", outcome["failed"], verbose)

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.text import Text
 
+from copyscope import units
 from copyscope.escaping import visible
-from copyscope.render import units
 from copyscope.render.evidence import (
     call_lines,
     counter_lines,

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
+from copyscope import units
 from copyscope.ledger.compare_tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
-from copyscope.render import units
 from copyscope.render.layout import Column, Table, heading, wrap
 
 

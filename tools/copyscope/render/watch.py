@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from copyscope.render import units
+from copyscope import units
 from copyscope.render.evidence import (
     call_lines,
     counter_lines,

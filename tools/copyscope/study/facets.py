@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope.study.table import Row, comparable, strategy_order
+from copyscope.units import format_whole_size
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,9 @@ def describe(factors: Mapping[str, Any]) -> str:
 def spell(name: str, value: Any) -> str:
     """One factor with its value for reading."""
     if name == "size":
-        return spell_bytes(int(value))
+        return format_whole_size(int(value))
     if name in ("threads", "fields"):
         return f"{value} {name if value != 1 else name[:-1]}"
     if isinstance(value, bool):
         return f"{name.replace('_', ' ')} {'on' if value else 'off'}"
     return f"{name.replace('_', ' ')} {'default' if value is None else value}"
-
-
-def spell_bytes(value: int) -> str:
-    """A size in the largest binary unit that keeps it whole: 64 KiB, 1500 B."""
-    for unit, step in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if value >= step and value % step == 0:
-            return f"{value // step} {unit}"
-    return f"{value} B"

@@ -13,8 +13,9 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from copyscope.compare.estimates import Estimate, Missing
 from copyscope.render.plots.grid import Grid, say_not_available
 from copyscope.render.plots.style import FAINT, Mark, look, mark_of
-from copyscope.study.facets import Axis, Panel, arrange, spell_bytes
+from copyscope.study.facets import Axis, Panel, arrange
 from copyscope.study.table import Row
+from copyscope.units import format_whole_size
 
 # a scale is logarithmic when the largest value is more than so many times the smallest
 WIDE = 12.0
@@ -166,7 +167,7 @@ def _scale_across(axes: Axes, places: Sequence[float], axis: Axis) -> None:
 
 def _short(value: float) -> str:
     """A size for a tick: 64, 4K, 1M."""
-    number, unit = spell_bytes(int(value)).split()
+    number, unit = format_whole_size(int(value)).split()
     return number + unit[0].replace("B", "")
 
 

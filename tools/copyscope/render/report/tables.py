@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from copyscope.compare.estimates import Missing
 from copyscope.compare.metrics import METRICS
-from copyscope.crossover.crossover import PAIRS, Crossover, size_text
+from copyscope.crossover.crossover import PAIRS, Crossover
 from copyscope.render.report.blocks import Table
 from copyscope.render.report.cells import NOT_AVAILABLE, estimates_table, spell
 from copyscope.study.cost_waterfall import PARTS, REST, Waterfall
@@ -15,6 +15,7 @@ from copyscope.study.questions import SHORT, Answer
 from copyscope.study.study import Study
 from copyscope.study.table import Row
 from copyscope.taxonomy.taxonomy import ACCOUNTS
+from copyscope.units import format_size
 
 RESULTS = (
     "goodput_gbps",
@@ -47,7 +48,7 @@ def results_table(study: Study) -> Table:
 def _keys(row: Row, swept: Sequence[str]) -> list[str]:
     rest = [str(row.factors.get(name)) for name in swept]
     runs = str(row.valid) + (f" (+{row.invalid} invalid)" if row.invalid else "")
-    return [row.impl, size_text(row.size), str(row.threads), *rest, runs]
+    return [row.impl, format_size(row.size), str(row.threads), *rest, runs]
 
 
 def _key_names(swept: Sequence[str], *, runs: bool) -> list[str]:
@@ -134,16 +135,16 @@ def _where_better(c: Crossover) -> str:
     if c.verdict != "crosses":
         return {"never": "at no size", "always": "at every size"}.get(c.verdict, c.verdict)
     side = "above" if c.above == c.pair[1] else "below"
-    return f"{side} {size_text(c.size_bytes)} [{size_text(c.low)}, {size_text(c.high)}]"
+    return f"{side} {format_size(c.size_bytes)} [{format_size(c.low)}, {format_size(c.high)}]"
 
 
 def crossovers_table(crossings: Sequence[Crossover]) -> Table:
     """Every pair, thread count and quantity: the size with its interval, or why there is none."""
     rows = []
     for c in crossings:
-        size = NOT_AVAILABLE if c.size_bytes is None else size_text(c.size_bytes)
+        size = NOT_AVAILABLE if c.size_bytes is None else format_size(c.size_bytes)
         if c.size_bytes is not None and (c.low is not None or c.high is not None):
-            size += f" [{size_text(c.low)}, {size_text(c.high)}]"
+            size += f" [{format_size(c.low)}, {format_size(c.high)}]"
         label = METRICS[c.quantity].label
         rows.append(
             [

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from copyscope import stats
 from copyscope.compare import estimates
 from copyscope.compare.estimates import SAME, Estimate, Missing, Point
-from copyscope.crossover.crossover import size_text
 from copyscope.study.claims.model import (
     HOLDS,
     REFUTED,
@@ -19,6 +18,7 @@ from copyscope.study.claims.model import (
     estimate_row,
     interval_text,
 )
+from copyscope.units import format_size
 
 # A 95 % interval lies wholly on the wrong side of the truth in this share of cases.
 WRONG_SIDE = 0.025
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def place(self) -> str:
-        return f"{self.what} at {size_text(self.size_bytes)}, {thread_text(self.threads)}"
+        return f"{self.what} at {format_size(self.size_bytes)}, {thread_text(self.threads)}"
 
     @property
     def text(self) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from copyscope.crossover.crossover import size_text
 from copyscope.ledger.attribution import tied
 from copyscope.record.segments import Record
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs
+from copyscope.units import format_size
 
 # fewer samples than this in a copy, or in everything else, prove nothing
 FEW = 5
@@ -27,7 +27,7 @@ def copied_where(runs: Runs) -> Finding:
         records, "copy_in", "deferred"
     )
     share = (
-        f"{flagged / sent:.0%} of {size_text(sent)} came back flagged as copied" if sent else "nothing sent"
+        f"{flagged / sent:.0%} of {format_size(sent)} came back flagged as copied" if sent else "nothing sent"
     )
     where = f"{share}; samples in {_names(late)}: {deferred}; in the copy of tcp_sendmsg_locked: {at_once}"
     if deferred >= FEW and at_once * 20 <= deferred:
@@ -46,8 +46,8 @@ def socket_buffer_then_dma(runs: Runs) -> Finding:
     rows = account_rows(records, "gather", "copy_in")
     devices = {device["driver"] for r in records for device in r["topology"]["devices"]}
     said = (
-        f"sent {size_text(moved['sent'])}: gather {size_text(moved['gather'])}, "
-        f"copy_in {size_text(moved['copy_in'])}"
+        f"sent {format_size(moved['sent'])}: gather {format_size(moved['gather'])}, "
+        f"copy_in {format_size(moved['copy_in'])}"
     )
     if moved["copy_in"] != moved["sent"]:
         return Finding(REFUTED, f"not even the first copy is made of every byte: {said}", rows)
@@ -65,8 +65,8 @@ def gather_then_socket_buffer(runs: Runs) -> Finding:
     seen = sum(samples(records, ("copy_in",)).values())
     timed_ns = sum(s["sender"]["gather_timed_ns"] for r in records for s in r["run"]["segments"])
     said = (
-        f"sent {size_text(moved['sent'])}: gather {size_text(moved['gather'])} (timed by the program), "
-        f"copy_in {size_text(moved['copy_in'])} ({seen} samples in it)"
+        f"sent {format_size(moved['sent'])}: gather {format_size(moved['gather'])} (timed by the program), "
+        f"copy_in {format_size(moved['copy_in'])} ({seen} samples in it)"
     )
     if moved["gather"] != moved["sent"] or moved["copy_in"] != moved["sent"]:
         return Finding(REFUTED, said, rows)
@@ -81,9 +81,8 @@ def iovec_without_copy(runs: Runs) -> Finding:
     found = samples(records, ("copy_in",))
     seen, moved = sum(found.values()), _moved(records)
     rows = sample_rows(records, ("copy_in",)) + account_rows(records, "copy_in")
-    said = (
-        f"{seen} samples in {_names(found)}, {size_text(moved['copy_in'])} of {size_text(moved['sent'])} sent"
-    )
+    copied, sent = (format_size(moved[key]) for key in ("copy_in", "sent"))
+    said = f"{seen} samples in {_names(found)}, {copied} of {sent} sent"
     if seen >= FEW:
         return Finding(REFUTED, f"the kernel copies from user memory: {said}", rows)
     if seen == 0 and _sampled(records) >= MANY:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from copyscope.compare.estimates import LESS, MORE
-from copyscope.crossover.crossover import Crossover, crossovers_in, size_text
+from copyscope.crossover.crossover import Crossover, crossovers_in
 from copyscope.crossover.document import as_json
 from copyscope.study.claims.comparing import always, compare, thread_text
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, together
+from copyscope.units import format_size
 
 KIB = 1024
 
@@ -61,7 +62,7 @@ def _between(at: Crossover, low: int, high: int) -> Finding:
     if at.above != at.pair[1]:
         return Finding(REFUTED, f"the other way round: {text}", rows)
     if at.high < low or at.low > high:
-        return Finding(REFUTED, f"{text}: outside of {size_text(low)} to {size_text(high)}", rows)
+        return Finding(REFUTED, f"{text}: outside of {format_size(low)} to {format_size(high)}", rows)
     inside = low <= at.low and at.high <= high
     return Finding(HOLDS if inside else UNDETERMINED, text, rows)
 

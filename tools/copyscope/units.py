@@ -38,6 +38,25 @@ def format_bytes(value: float | None, *, exact: bool = False) -> str:
     return f"{value:.0f} B"
 
 
+def format_size(size_bytes: float | None) -> str:
+    """A size on a scale, of three digits at most: 14.2 KiB, 64 KiB; None: `outside` of the scale."""
+    if size_bytes is None:
+        return "outside"
+    for unit, step in _BINARY_STEPS:
+        if size_bytes >= step * 0.9995:
+            value = size_bytes / step
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def format_whole_size(size_bytes: int) -> str:
+    """A size to the byte, in the largest unit that keeps it whole: 64 KiB, 1500 B."""
+    for unit, step in _BINARY_STEPS:
+        if size_bytes >= step and size_bytes % step == 0:
+            return f"{size_bytes // step} {unit}"
+    return f"{size_bytes} B"
+
+
 def format_ns(value: float | None) -> str:
     """A duration given in nanoseconds, in the unit a reader would say it in."""
     if value is None:
@@ -51,6 +70,14 @@ def format_ns(value: float | None) -> str:
 def format_seconds(value: float | None) -> str:
     """Seconds with two digits after the point: 3.00 s."""
     return NOT_AVAILABLE if value is None else f"{value:.2f} s"
+
+
+def format_minutes(seconds: float) -> str:
+    """How long something will take, as people plan: `45 s`, `12 min`, `1 h 05 min`."""
+    if seconds < 90:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def format_gbps(value: float | None) -> str:
