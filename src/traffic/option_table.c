@@ -59,6 +59,8 @@ static const struct {
 	{ SEND, { "time-every", OPT_TIME_EVERY, "N", 0,
 		  "time one message in N (16; 1 with --messages)", 4 } },
 	{ SEND, { "seed", OPT_SEED, "N", 0, "which of the N is timed (0)", 4 } },
+	{ SEND, { "simulated", OPT_SIMULATED, "WARM", 0,
+		  "so many messages more, first; the others are what a simulator counts (src/simulator/)", 4 } },
 	{ BOTH, { "check", OPT_CHECK, NULL, 0, "check the options, print them as resolved, and end", 4 } },
 	{ BOTH, { "control", OPT_CONTROL, NULL, 0, "obey commands on stdin, answer on stdout", 4 } },
 	{ BOTH, { "help", OPT_HELP, NULL, 0, "this list", -1 } },

@@ -144,6 +144,9 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		return quantity__count("coalesce", arg, 0, COALESCE_MAX_US, &o->coalesce_us, failure);
 	case OPT_BUFFER:
 		return quantity__size("buffer", arg, 1, MESSAGE_BYTES_MAX, &o->buffer_bytes, failure);
+	case OPT_SIMULATED:
+		o->simulated = true;
+		return quantity__count("simulated", arg, 0, 1ull << 48, &o->warm_messages, failure);
 	case OPT_CHECK:
 		o->check = true;
 		return 0;
@@ -176,6 +179,9 @@ static int check_together(const struct options *o, struct failure *failure)
 			return failure__set(failure, -EINVAL, "mode: rr: with --sender loop one connection at a "
 					    "time would wait for its answer, and the others for it: use --sender "
 					    "threads");
+		if (o->simulated && (!o->messages || o->threads != 1 || o->sending != SENDING_THREADS))
+			return failure__set(failure, -EINVAL, "simulated: one thread, and a number of messages: give "
+					    "--messages, leave --threads and --sender out");
 		return 0;
 	}
 	if (!o->socket.port)

@@ -43,6 +43,8 @@ struct options {
 	bool verify;
 	bool control;
 	bool check;
+	bool simulated;			/* a simulator counts all but the first warm_messages */
+	uint64_t warm_messages;
 	unsigned int time_every;
 	uint64_t seed;
 	struct socket_options socket;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "marker.h"
 #include "receiver_poll.h"
 
 struct loop {
@@ -85,6 +86,7 @@ static void *run_loop(void *argument)
 			finish(loop, i, err);
 	}
 	while (loop->open) {
+		marker__execute(MARKER_RECEIVER);
 		/* EINTR leaves `ready` as it was: reading once too often finds nothing. */
 		wait_for_data(loop);
 		for (unsigned int i = 0; i < loop->count; i++)

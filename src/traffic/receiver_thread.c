@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "marker.h"
 #include "receiver_thread.h"
 
 #define BUFFER_ALIGN_BYTES 4096
@@ -118,9 +119,11 @@ static int read_stream(struct receiver_thread *thread, const struct destination 
 	size_t size = thread->options->buffer_bytes;
 
 	while (!atomic_load_explicit(thread->stopping, memory_order_relaxed)) {
-		ssize_t got = reader(thread->fd, to, size);
+		ssize_t got;
 		int err;
 
+		marker__execute(MARKER_RECEIVER);
+		got = reader(thread->fd, to, size);
 		if (!got)
 			return 0;
 		if (got < 0) {

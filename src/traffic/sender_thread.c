@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "marker.h"
 #include "sender_thread.h"
+
+#define RECEIVER_RESTS_NS 20000000
 
 /*
  * Which message of each window of time_every is timed is random: a fixed distance could fall in step
@@ -122,6 +125,7 @@ static int send_next(struct sender_thread *thread)
 		else
 			message__write_letters(message, options->shape.fields);
 	}
+	marker__execute(MARKER_SENDER);
 	err = --thread->until_timed ? send_untimed(thread, message) : send_timed(thread, message);
 	if (err)
 		return err;
@@ -235,6 +239,32 @@ void sender_thread__finish(struct sender_thread *thread)
 	thread->finished = true;
 }
 
+/* Both sides at rest: what the receiver has not read yet it reads while this one sleeps. */
+static void rest_both(struct sender_thread *thread)
+{
+	const struct timespec while_it_reads = { .tv_nsec = RECEIVER_RESTS_NS };
+
+	sender_thread__rest(thread);
+	nanosleep(&while_it_reads, NULL);
+}
+
+static void send_simulated(struct sender_thread *thread)
+{
+	uint64_t counted = thread->options->messages;
+
+	marker__execute(MARKER_WARM);
+	while (sender_thread__has_more(thread) && gate__is_open(thread->gate) && thread->messages_left > counted)
+		sender_thread__send_next(thread);
+	rest_both(thread);
+	marker__execute(MARKER_COUNT);
+	while (sender_thread__has_more(thread) && gate__is_open(thread->gate))
+		sender_thread__send_next(thread);
+	rest_both(thread);
+	/* Cut short it is no measurement. */
+	if (!thread->err && !thread->messages_left)
+		marker__execute(MARKER_STOP);
+}
+
 static void *run_thread(void *argument)
 {
 	struct sender_thread *thread = argument;
@@ -242,6 +272,8 @@ static void *run_thread(void *argument)
 
 	sender_thread__prepare(thread, thread->index);
 	do {
+		if (going && thread->options->simulated)
+			send_simulated(thread);
 		while (sender_thread__has_more(thread) && gate__is_open(thread->gate))
 			sender_thread__send_next(thread);
 		if (going)
@@ -260,7 +292,7 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 	thread->gate = gate;
 	thread->index = index;
 	thread->ring.file = -1;
-	thread->messages_left = options->messages ? options->messages : UINT64_MAX;
+	thread->messages_left = options->messages ? options->warm_messages + options->messages : UINT64_MAX;
 	/* xorshift must not start at 0; odd multiples keep the threads apart. */
 	thread->random = (options->seed + 1) * 0x9e3779b97f4a7c15ull + 2 * index + 1;
 	choose_timed(thread);

@@ -28,7 +28,9 @@ UNIT_DIR := $(OUTPUT)/obj/unit
 THREADS_DIR := $(OUTPUT)/obj/unit-threads
 TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
 DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
-UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) \
+# What the simulator is without QEMU.
+SIMULATOR_PURE := $(filter-out src/simulator/plugin.c src/simulator/vcpu.c,$(sort $(wildcard src/simulator/*.c)))
+UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) $(SIMULATOR_PURE) \
 	$(addprefix src/collector/,attach/call_decode.c attach/prototype.c functions/counter_trial.c kernel/ksyms.c lines.c \
 	report/maps.c report/names.c sampling/bursts.c sampling/events.c sampling/resting_thread.c sampling/roster.c)
 UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef SIMULATOR_MODEL_H
+#define SIMULATOR_MODEL_H
+
+#include "cache.h"
+#include "tlb.h"
+
+#define SYMBOL_FILES_MAX 4
+
+/* All that the plugin is told. The texts are those of its arguments. */
+struct model {
+	struct hierarchy_shape caches;
+	struct tlb_shape tlb;
+	const char *out;
+	const char *symbols[SYMBOL_FILES_MAX];
+	unsigned int symbol_files;
+};
+
+#define MODEL_ERROR_BYTES 256
+
+/* NAME=VALUE each. 0, or -EINVAL and one line of why. */
+int model__parse(struct model *model, int argc, char *const *argv, char error[MODEL_ERROR_BYTES]);
+
+#endif

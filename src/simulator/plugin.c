@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Between QEMU and the machine: a TCG plugin. QEMU must run all vCPUs in one thread (-accel tcg,thread=single).
+ * Until the traffic executes its first marker nothing but markers is looked for.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine.h"
+#include "qemu_abi.h"
+#include "report.h"
+#include "vcpu.h"
+#include "../traffic/marker.h"
+
+QEMU_EXPORT int qemu_plugin_version = QEMU_API;
+
+#define BLOCK_INSNS_MAX 1024
+#define INSN_BYTES_MAX 16
+
+static struct {
+	qemu_plugin_id_t id;
+	struct model model;
+	struct machine machine;
+	struct symbols symbols;
+	FILE *out;
+	unsigned int core;		/* whose block runs */
+	unsigned int measurements;
+	bool instrumented, running, failed;
+} simulator;
+
+/* Parts of the kernel's address space that lie in one piece, if they are where they are without KASLR. */
+static struct {
+	uint64_t begin, bytes, physical;
+	enum { NOT_TRIED, LINEAR, NOT_LINEAR } state;
+} linear[] = {
+	{ .begin = 0xffff888000000000, .bytes = 1ull << 46 },	/* page_offset_base */
+	{ .begin = 0xff11000000000000, .bytes = 1ull << 55 },	/* the same with five levels */
+	{ .begin = 0xffffffff80000000, .bytes = 1ull << 30 },	/* the kernel's image */
+};
+
+static uint64_t ask(qemu_plugin_meminfo_t info, uint64_t address)
+{
+	const struct qemu_plugin_hwaddr *where = qemu_plugin_get_hwaddr(info, address);
+
+	if (!where)
+		simulator.machine.lost_accesses++;
+	return !where || qemu_plugin_hwaddr_is_io(where) ? NO_ADDRESS : qemu_plugin_hwaddr_phys_addr(where);
+}
+
+static uint64_t physical_of(qemu_plugin_meminfo_t info, uint64_t address)
+{
+	struct pages *pages = &simulator.machine.cores[simulator.core].pages;
+	uint64_t physical;
+
+	for (size_t i = 0; i < sizeof(linear) / sizeof(*linear); i++) {
+		uint64_t distance = address - linear[i].begin;
+
+		if (distance >= linear[i].bytes || linear[i].state == NOT_LINEAR)
+			continue;
+		if (linear[i].state == LINEAR)
+			return distance;
+		physical = ask(info, address);
+		linear[i].state = physical == distance ? LINEAR : NOT_LINEAR;
+		return physical;
+	}
+	if (pages__find(pages, address, &physical))
+		return physical;
+	physical = ask(info, address);
+	if (physical != NO_ADDRESS)
+		pages__keep(pages, address, physical);
+	return physical;
+}
+
+static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *kind)
+{
+	struct access access = {
+		.address = address, .bytes = 1u << qemu_plugin_mem_size_shift(info),
+		.write = qemu_plugin_mem_is_store(info), .kind = (enum insn_kind)(uintptr_t)kind,
+	};
+
+	(void)vcpu;
+	if (!simulator.running || machine__repeat(&simulator.machine, simulator.core, &access))
+		return;
+	access.physical = physical_of(info, address);
+	machine__access(&simulator.machine, simulator.core, &access);
+}
+
+static void on_block(unsigned int vcpu, void *block)
+{
+	if (!simulator.running)
+		return;
+	simulator.core = vcpu__now(vcpu);
+	machine__execute(&simulator.machine, simulator.core, block);
+}
+
+static enum insn_kind kind_of(const struct qemu_plugin_insn *insn, unsigned int *marker)
+{
+	size_t size = qemu_plugin_insn_size(insn);
+	uint8_t bytes[INSN_BYTES_MAX] = { 0 };
+	enum insn_kind kind;
+
+	if (size > sizeof(bytes))
+		return INSN_PLAIN;
+#if QEMU_API < 3
+	memcpy(bytes, qemu_plugin_insn_data(insn), size);
+#else
+	qemu_plugin_insn_data(insn, bytes, size);
+#endif
+	kind = insn__kind(bytes, size);
+	if (kind == INSN_MARKER)
+		*marker = insn__marker(bytes);
+	return kind;
+}
+
+static void on_marker(unsigned int vcpu, void *marker);
+
+static void watch_marker(struct qemu_plugin_insn *insn, unsigned int marker)
+{
+	qemu_plugin_register_vcpu_insn_exec_cb(insn, on_marker, QEMU_PLUGIN_CB_NO_REGS, (void *)(uintptr_t)marker);
+}
+
+/* Of user code. */
+static void find_markers(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+	(void)id;
+	if (qemu_plugin_tb_vaddr(tb) >> 63)
+		return;
+	for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+		unsigned int marker;
+
+		if (kind_of(insn, &marker) == INSN_MARKER)
+			watch_marker(insn, marker);
+	}
+}
+
+/* What an instruction's accesses mean depends on where it is. */
+static enum insn_kind kind_here(enum insn_kind kind, uint64_t address, const struct symbol *symbol)
+{
+	if (kind == INSN_REPEATED)
+		return kind;
+	if (address >> 63 == 0)
+		return INSN_PLAIN;
+	if (kind == INSN_POP && !(symbol && symbol->flags & SYMBOL_SWITCH))
+		return INSN_PLAIN;
+	return kind;
+}
+
+static void instrument(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+	uint64_t address = qemu_plugin_tb_vaddr(tb), addresses[BLOCK_INSNS_MAX];
+	const struct symbol *symbol = symbols__find(&simulator.symbols, address);
+	enum insn_kind kinds[BLOCK_INSNS_MAX];
+	size_t count = qemu_plugin_tb_n_insns(tb);
+	/* Stays as long as QEMU may execute it: to the end. */
+	struct block *block = malloc(sizeof(*block));
+
+	(void)id;
+	if (!block || count > BLOCK_INSNS_MAX) {
+		free(block);
+		simulator.failed = true;
+		return;
+	}
+	for (size_t i = 0; i < count; i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+		unsigned int marker = 0;
+
+		kinds[i] = kind_of(insn, &marker);
+		addresses[i] = qemu_plugin_insn_vaddr(insn);
+		if (kinds[i] == INSN_MARKER)
+			watch_marker(insn, marker);
+		qemu_plugin_register_vcpu_mem_cb(insn, on_access, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW,
+						 (void *)(uintptr_t)kind_here(kinds[i], address, symbol));
+	}
+	block__describe(block, &simulator.symbols, address, count, kinds, addresses);
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, VCPU_CB_FLAGS, block);
+}
+
+static void on_end(qemu_plugin_id_t id, void *userdata)
+{
+	(void)id;
+	(void)userdata;
+	if (!simulator.failed && !simulator.running)
+		report__end(simulator.out, simulator.measurements);
+	fclose(simulator.out);
+}
+
+static void on_reset(qemu_plugin_id_t id)
+{
+	qemu_plugin_register_atexit_cb(id, on_end, NULL);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, instrument);
+}
+
+static int read_symbols(void)
+{
+	const char *missing;
+	int err = 0;
+
+	for (unsigned int i = 0; i < simulator.model.symbol_files && !err; i++)
+		err = symbols__read(&simulator.symbols, simulator.model.symbols[i]);
+	if (err) {
+		report__error(simulator.out, "symbols", strerror(-err));
+		return err;
+	}
+	err = symbols__finish(&simulator.symbols, &missing);
+	if (err)
+		report__error(simulator.out, missing, "not among the symbols: are they those of the guest's kernel?");
+	return err;
+}
+
+/*
+ * All that was translated must be translated anew. This is done once and never undone: QEMU 7.2 can abort in a second
+ * qemu_plugin_reset().
+ */
+static void warm(void)
+{
+	if (!simulator.instrumented) {
+		if (read_symbols()) {
+			simulator.failed = true;
+			return;
+		}
+		simulator.instrumented = true;
+		qemu_plugin_reset(simulator.id, on_reset);
+	}
+	machine__begin(&simulator.machine);
+	simulator.running = true;
+}
+
+static void stop(void)
+{
+	simulator.running = false;
+	if (report__write(simulator.out, ++simulator.measurements, &simulator.model, &simulator.machine.stacks,
+			  simulator.machine.lost_accesses)) {
+		fprintf(stderr, "simulator: %s: cannot write: %s\n", simulator.model.out, strerror(errno));
+		simulator.failed = true;
+	}
+}
+
+static void on_marker(unsigned int vcpu, void *marker)
+{
+	(void)vcpu;
+	if (simulator.failed)
+		return;
+	if ((uintptr_t)marker == MARKER_WARM) {
+		warm();
+		return;
+	}
+	if (!simulator.running)
+		return;
+	switch ((uintptr_t)marker) {
+	case MARKER_SENDER:
+		stacks__set_side(&simulator.machine.stacks, simulator.core, SIDE_SENDER);
+		break;
+	case MARKER_RECEIVER:
+		stacks__set_side(&simulator.machine.stacks, simulator.core, SIDE_RECEIVER);
+		break;
+	case MARKER_COUNT:
+		stacks__zero_counts(&simulator.machine.stacks);
+		simulator.machine.lost_accesses = 0;
+		break;
+	case MARKER_STOP:
+		stop();
+		break;
+	}
+}
+
+QEMU_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc, char **argv)
+{
+	char error[MODEL_ERROR_BYTES];
+
+	(void)info;
+	/* Nothing says how long QEMU keeps them. */
+	for (int i = 0; i < argc; i++)
+		argv[i] = strdup(argv[i]);
+	if (model__parse(&simulator.model, argc, argv, error)) {
+		fprintf(stderr, "simulator: %s\n", error);
+		return -1;
+	}
+	simulator.id = id;
+	simulator.out = fopen(simulator.model.out, "we");
+	if (!simulator.out) {
+		fprintf(stderr, "simulator: %s: %s\n", simulator.model.out, strerror(errno));
+		return -1;
+	}
+	if (machine__open(&simulator.machine, &simulator.model)) {
+		fprintf(stderr, "simulator: caches: %s\n", strerror(ENOMEM));
+		return -1;
+	}
+	vcpu__watch(id);
+	qemu_plugin_register_atexit_cb(id, on_end, NULL);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, find_markers);
+	return 0;
+}

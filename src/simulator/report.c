@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+
+#include "report.h"
+
+#define COUNT_NAME(name) #name,
+static const char *const columns[] = { COUNT_COLUMNS(COUNT_NAME) };
+static const char *const side_names[SIDE_CNT] = {
+	[SIDE_OTHER] = "other", [SIDE_SENDER] = "sender", [SIDE_RECEIVER] = "receiver",
+};
+
+#define DIGEST_START 0xcbf29ce484222325ull	/* FNV-1a */
+#define DIGEST_PRIME 0x100000001b3ull
+
+/* What is written is also added to the digest. */
+struct writer {
+	FILE *out;
+	uint64_t digest;
+};
+
+__attribute__((format(printf, 2, 3)))
+static void put(struct writer *writer, const char *format, ...)
+{
+	char text[128];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	for (const char *at = text; *at; at++)
+		writer->digest = (writer->digest ^ (unsigned char)*at) * DIGEST_PRIME;
+	fputs(text, writer->out);
+}
+
+static bool is_empty(const struct counts *counts)
+{
+	for (unsigned int i = 0; i < COUNT_CNT; i++)
+		if (counts->of[i])
+			return false;
+	return true;
+}
+
+static void put_counts(struct writer *writer, const struct counts *counts)
+{
+	for (unsigned int i = 0; i < COUNT_CNT; i++)
+		put(writer, "%s%" PRIu64, i ? "," : "[", counts->of[i]);
+	put(writer, "]");
+}
+
+static void put_frames(struct writer *writer, const struct stacks *stacks, uint32_t index)
+{
+	put(writer, "[");
+	for (bool first = true; !node__is_root(stacks, index); index = stacks->nodes[index].parent, first = false)
+		put(writer, "%s\"%" PRIx64 "\"", first ? "" : ",", stacks->nodes[index].function);
+	/* The roots after those of user mode are those of stacks whose beginning was not seen. */
+	put(writer, index < SIDE_CNT ? "]" : ",\"0\"]");
+}
+
+static bool is_unrooted(const struct stacks *stacks, uint32_t index)
+{
+	while (!node__is_root(stacks, index))
+		index = stacks->nodes[index].parent;
+	return index >= SIDE_CNT;
+}
+
+static void put_shape(FILE *out, const char *name, const struct cache_shape *shape)
+{
+	fprintf(out, "\"%s\":\"%" PRIu64 ":%u\",", name, shape->size_bytes, shape->ways);
+}
+
+static void put_model(FILE *out, const struct model *model)
+{
+	const struct hierarchy_shape *caches = &model->caches;
+
+	fprintf(out, "\"model\":{\"line\":%u,\"vcpus\":%u,", caches->line_bytes, caches->cores);
+	put_shape(out, "l1d", &caches->l1d);
+	put_shape(out, "l2", &caches->l2);
+	put_shape(out, "llc", &caches->llc);
+	put_shape(out, "tlb_l1_small", &model->tlb.small);
+	put_shape(out, "tlb_l1_huge", &model->tlb.huge);
+	put_shape(out, "tlb_l2", &model->tlb.second);
+	fprintf(out, "\"inclusion\":\"%s\",\"prefetch\":\"%s\"},", caches->victim ? "victim" : "inclusive",
+		caches->prefetch_next ? "next" : "off");
+}
+
+static int finish_line(FILE *out)
+{
+	fputc('\n', out);
+	return fflush(out) || ferror(out) ? -EIO : 0;
+}
+
+int report__write(FILE *out, unsigned int number, const struct model *model, const struct stacks *stacks,
+		  uint64_t lost_accesses)
+{
+	struct writer writer = { out, DIGEST_START };
+	struct counts totals[SIDE_CNT] = { 0 };
+	uint64_t unrooted = 0;
+	bool first = true;
+
+	fprintf(out, "{\"measurement\":%u,", number);
+	put_model(out, model);
+	fprintf(out, "\"columns\":[");
+	for (unsigned int i = 0; i < COUNT_CNT; i++)
+		fprintf(out, "%s\"%s\"", i ? "," : "", columns[i]);
+	fprintf(out, "],\"stacks\":[");
+	for (uint32_t i = 0; i < stacks->node_count; i++) {
+		const struct node *node = &stacks->nodes[i];
+
+		if (is_empty(&node->counts))
+			continue;
+		put(&writer, "%s{\"side\":\"%s\",\"frames\":", first ? "" : ",", side_names[node->side]);
+		put_frames(&writer, stacks, i);
+		put(&writer, ",\"counts\":");
+		put_counts(&writer, &node->counts);
+		put(&writer, "}");
+		first = false;
+		for (unsigned int column = 0; column < COUNT_CNT; column++)
+			totals[node->side].of[column] += node->counts.of[column];
+		if (is_unrooted(stacks, i))
+			unrooted += node->counts.of[COUNT_instructions];
+	}
+	fprintf(out, "],\"totals\":{");
+	for (unsigned int side = 0; side < SIDE_CNT; side++) {
+		put(&writer, "%s\"%s\":", side ? "," : "", side_names[side]);
+		put_counts(&writer, &totals[side]);
+	}
+	fprintf(out, "},\"lost\":{\"accesses\":%" PRIu64 ",\"returns\":%" PRIu64 ",\"calls\":%" PRIu64
+		",\"unrooted_instructions\":%" PRIu64 ",\"memory\":%s},\"digest\":\"%016" PRIx64 "\"}", lost_accesses,
+		stacks->lost_returns, stacks->lost_calls, unrooted, stacks->failed ? "true" : "false", writer.digest);
+	return finish_line(out);
+}
+
+int report__end(FILE *out, unsigned int measurements)
+{
+	fprintf(out, "{\"end\":true,\"measurements\":%u}", measurements);
+	return finish_line(out);
+}
+
+void report__error(FILE *out, const char *thing, const char *cause)
+{
+	/* Both are our own words and names of symbols or files that the caller made. */
+	fprintf(out, "{\"error\":\"simulator: %s: %s\"}", thing, cause);
+	finish_line(out);
+	fprintf(stderr, "simulator: %s: %s\n", thing, cause);
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "symbols.h"
+
+static const struct {
+	const char *name;
+	unsigned int flag;
+} needed[] = {
+	{ "entry_SYSCALL_64", SYMBOL_SYSCALL_ENTRY },
+	{ "__switch_to_asm", SYMBOL_SWITCH },
+};
+
+/* How the names of functions begin after which a virtual address may lie somewhere else. */
+static const char *const changing[] = { "flush_tlb", "__flush_tlb", "native_flush_tlb", "switch_mm" };
+
+static unsigned int flags_of(const char *name)
+{
+	unsigned int flags = 0;
+
+	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
+		if (!strcmp(name, needed[i].name))
+			flags |= needed[i].flag;
+	/* asm_call_on_stack and the like (5.10) are called, as functions are. */
+	if (!strncmp(name, "asm_", 4) && strncmp(name, "asm_call_", 9))
+		flags |= SYMBOL_INTERRUPT_ENTRY;
+	for (size_t i = 0; i < sizeof(changing) / sizeof(*changing); i++)
+		if (!strncmp(name, changing[i], strlen(changing[i])))
+			flags |= SYMBOL_CHANGES_PAGES;
+	return flags;
+}
+
+static int add(struct symbols *symbols, uint64_t address, unsigned int flags)
+{
+	if (symbols->count == symbols->room) {
+		size_t room = symbols->room ? 2 * symbols->room : 1u << 16;
+		struct symbol *list = realloc(symbols->list, room * sizeof(*list));
+
+		if (!list)
+			return -ENOMEM;
+		symbols->list = list;
+		symbols->room = room;
+	}
+	symbols->list[symbols->count++] = (struct symbol){ address, flags };
+	return 0;
+}
+
+int symbols__read(struct symbols *symbols, const char *path)
+{
+	FILE *file = fopen(path, "re");
+	char line[1024];
+	int err = 0;
+
+	if (!file)
+		return -errno;
+	while (!err && fgets(line, sizeof(line), file)) {
+		char name[512], type;
+		uint64_t address;
+
+		if (sscanf(line, "%" SCNx64 " %c %511s", &address, &type, name) == 3 && strchr("tTwW", type))
+			err = add(symbols, address, flags_of(name));
+	}
+	if (!err && ferror(file))
+		err = -EIO;
+	fclose(file);
+	return err;
+}
+
+static int by_address(const void *left, const void *right)
+{
+	const struct symbol *a = left, *b = right;
+
+	return a->address < b->address ? -1 : a->address > b->address;
+}
+
+int symbols__finish(struct symbols *symbols, const char **missing)
+{
+	unsigned int found = 0;
+	size_t kept = 0;
+
+	if (symbols->count)
+		qsort(symbols->list, symbols->count, sizeof(*symbols->list), by_address);
+	for (size_t i = 0; i < symbols->count; i++) {
+		found |= symbols->list[i].flags;
+		if (kept && symbols->list[kept - 1].address == symbols->list[i].address)
+			symbols->list[kept - 1].flags |= symbols->list[i].flags;
+		else
+			symbols->list[kept++] = symbols->list[i];
+	}
+	symbols->count = kept;
+	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
+		if (!(found & needed[i].flag)) {
+			*missing = needed[i].name;
+			return -ENOENT;
+		}
+	return 0;
+}
+
+const struct symbol *symbols__find(const struct symbols *symbols, uint64_t address)
+{
+	size_t low = 0, high = symbols->count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (symbols->list[middle].address <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low ? &symbols->list[low - 1] : NULL;
+}
+
+void symbols__close(struct symbols *symbols)
+{
+	free(symbols->list);
+	*symbols = (struct symbols){ 0 };
+}

@@ -1,0 +1,332 @@
+/* The simulated caches and TLBs: against theory of simple walks, and against a slow model that is plainly right. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/simulator/cache.h"
+#include "../../src/simulator/tlb.h"
+#include "check.h"
+
+#define LINE 64u
+
+static const struct hierarchy_shape usual = {
+	.line_bytes = LINE, .cores = 2,
+	.l1d = { 32u << 10, 8 }, .l2 = { 1u << 20, 16 }, .llc = { 32u << 20, 16 },
+};
+
+struct misses {
+	uint64_t l1, l2, llc, remote, dirty;
+};
+
+static void add(struct misses *misses, unsigned int result)
+{
+	misses->l1 += !!(result & ACCESS_L1_MISS);
+	misses->l2 += !!(result & ACCESS_L2_MISS);
+	misses->llc += !!(result & ACCESS_LLC_MISS);
+	misses->remote += !!(result & ACCESS_REMOTE);
+	misses->dirty += !!(result & ACCESS_DIRTY);
+}
+
+static struct misses walk(const struct hierarchy_shape *shape, uint64_t bytes, uint64_t stride, unsigned int rounds)
+{
+	struct misses misses = { 0 };
+	struct hierarchy caches;
+
+	if (hierarchy__open(&caches, shape))
+		return misses;
+	for (unsigned int round = 0; round < rounds; round++)
+		for (uint64_t at = 0; at < bytes; at += stride)
+			add(&misses, hierarchy__access(&caches, 0, at / LINE, false));
+	hierarchy__close(&caches);
+	return misses;
+}
+
+static void test_walks(void)
+{
+	static const struct {
+		uint64_t bytes, stride;
+		struct misses expected;		/* of four rounds */
+	} walks[] = {
+		/* fits the L1D: each line once */
+		{ 8u << 10, 8, { 128, 128, 128, 0, 0 } },
+		{ 32u << 10, 8, { 512, 512, 512, 0, 0 } },
+		/* LRU keeps nothing of what is walked over in turn and does not fit */
+		{ 128u << 10, 8, { 4 * 2048, 2048, 2048, 0, 0 } },
+		{ 2u << 20, 64, { 4 * 32768, 4 * 32768, 32768, 0, 0 } },
+		/* 16 lines that all belong to one of the 64 sets of 8 ways */
+		{ 64u << 10, 4096, { 4 * 16, 16, 16, 0, 0 } },
+		{ 32u << 10, 4096, { 8, 8, 8, 0, 0 } },
+	};
+
+	for (size_t i = 0; i < sizeof(walks) / sizeof(*walks); i++) {
+		struct misses found = walk(&usual, walks[i].bytes, walks[i].stride, 4);
+
+		CHECK_EQUAL(found.l1, walks[i].expected.l1);
+		CHECK_EQUAL(found.l2, walks[i].expected.l2);
+		CHECK_EQUAL(found.llc, walks[i].expected.llc);
+		CHECK_EQUAL(found.remote, 0);
+	}
+}
+
+static void test_sets_need_not_be_a_power_of_2(void)
+{
+	struct hierarchy_shape shape = usual;
+
+	shape.l1d = (struct cache_shape){ 24 * 12 * LINE, 12 };
+	CHECK_EQUAL(walk(&shape, 24 * 12 * LINE, LINE, 3).l1, 24 * 12);
+	CHECK_EQUAL(walk(&shape, 25 * 12 * LINE, 24 * LINE, 3).l1, 13 * 3);
+}
+
+static void test_the_next_line_is_there_already(void)
+{
+	struct hierarchy_shape shape = usual;
+	struct misses found;
+
+	shape.prefetch_next = true;
+	found = walk(&shape, 1u << 20, 8, 1);
+	CHECK_EQUAL(found.l1, 16384);
+	/* The first line of each page of 4 KiB. */
+	CHECK_EQUAL(found.l2, 256);
+}
+
+static void test_a_line_moves_between_cores(void)
+{
+	struct hierarchy caches;
+
+	CHECK_EQUAL(hierarchy__open(&caches, &usual), 0);
+	CHECK_EQUAL(hierarchy__access(&caches, 0, 7, true), ACCESS_L1_MISS | ACCESS_L2_MISS | ACCESS_LLC_MISS);
+	CHECK_EQUAL(hierarchy__access(&caches, 1, 7, false),
+		    ACCESS_L1_MISS | ACCESS_L2_MISS | ACCESS_REMOTE | ACCESS_DIRTY);
+	CHECK_EQUAL(hierarchy__access(&caches, 1, 7, false), 0);
+	CHECK_EQUAL(hierarchy__access(&caches, 0, 7, false), 0);
+	/* Both have it, unchanged: who writes takes it from the other. */
+	CHECK_EQUAL(hierarchy__access(&caches, 1, 7, true), 0);
+	CHECK_EQUAL(hierarchy__access(&caches, 0, 7, true),
+		    ACCESS_L1_MISS | ACCESS_L2_MISS | ACCESS_REMOTE | ACCESS_DIRTY);
+	CHECK_EQUAL(hierarchy__access(&caches, 1, 8, false), ACCESS_L1_MISS | ACCESS_L2_MISS | ACCESS_LLC_MISS);
+	CHECK_EQUAL(hierarchy__access(&caches, 0, 8, false), ACCESS_L1_MISS | ACCESS_L2_MISS | ACCESS_REMOTE);
+	hierarchy__close(&caches);
+}
+
+/* L2 of 1 MiB and LLC of 2 MiB: 2.5 MiB in turn fit when the LLC holds only what the L2 does not. */
+static void test_a_victim_cache_adds_to_the_l2(void)
+{
+	struct hierarchy_shape shape = usual;
+
+	shape.llc = (struct cache_shape){ 2u << 20, 16 };
+	CHECK_EQUAL(walk(&shape, 2560u << 10, 64, 4).llc, 4 * 40960);
+	shape.victim = true;
+	CHECK_EQUAL(walk(&shape, 2560u << 10, 64, 4).llc, 40960);
+	shape.llc = (struct cache_shape){ 0 };
+	CHECK_EQUAL(walk(&shape, 2560u << 10, 64, 4).llc, 4 * 40960);
+}
+
+/* The slow model: each place has a time of last use. */
+#define CORES 3u
+#define PLACES 64u
+
+struct place {
+	uint64_t line, used;
+	bool taken, modified;
+};
+
+struct level {
+	struct place places[PLACES];
+	unsigned int sets, ways;
+};
+
+static struct {
+	struct level l1[CORES], l2[CORES], llc;
+	uint64_t now;
+	bool victim;
+} naive;
+
+static struct place *naive_find(struct level *level, uint64_t line)
+{
+	for (unsigned int i = 0; i < level->sets * level->ways; i++)
+		if (level->places[i].taken && level->places[i].line == line)
+			return &level->places[i];
+	return NULL;
+}
+
+/* What had to go, or .taken false. */
+static struct place naive_insert(struct level *level, uint64_t line, bool modified)
+{
+	struct place *set = &level->places[line % level->sets * level->ways], *oldest = set, gone;
+
+	for (unsigned int way = 0; way < level->ways; way++) {
+		if (!set[way].taken) {
+			oldest = &set[way];
+			break;
+		}
+		if (set[way].used < oldest->used)
+			oldest = &set[way];
+	}
+	gone = *oldest;
+	*oldest = (struct place){ line, naive.now++, true, modified };
+	return gone;
+}
+
+static bool naive_remove(struct level *level, uint64_t line)
+{
+	struct place *place = naive_find(level, line);
+
+	if (place)
+		place->taken = false;
+	return place;
+}
+
+static unsigned int naive_access(unsigned int core, uint64_t line, bool write)
+{
+	struct place *inner = naive_find(&naive.l1[core], line), *outer = naive_find(&naive.l2[core], line), *found, gone;
+	unsigned int result = inner ? 0 : outer ? ACCESS_L1_MISS : ACCESS_L1_MISS | ACCESS_L2_MISS;
+	bool elsewhere = false, changed = false;
+
+	for (unsigned int other = 0; other < CORES; other++) {
+		struct place *a = naive_find(&naive.l1[other], line), *b = naive_find(&naive.l2[other], line);
+
+		if (other == core || (!write && outer))
+			continue;
+		elsewhere |= a || b;
+		changed |= (a && a->modified) || (b && b->modified);
+		if (a)
+			a->modified = false, a->taken = !write;
+		if (b)
+			b->modified = false, b->taken = !write;
+	}
+	if (!outer) {
+		found = naive_find(&naive.llc, line);
+		if (elsewhere)
+			result |= changed ? ACCESS_REMOTE | ACCESS_DIRTY : ACCESS_REMOTE;
+		else if (!found)
+			result |= ACCESS_LLC_MISS;
+		if (found && naive.victim)
+			found->taken = false;
+		if (found && !naive.victim)
+			found->used = naive.now++;
+		if (!found && !naive.victim) {
+			gone = naive_insert(&naive.llc, line, false);
+			for (unsigned int i = 0; gone.taken && i < CORES; i++) {
+				naive_remove(&naive.l1[i], gone.line);
+				naive_remove(&naive.l2[i], gone.line);
+			}
+		}
+		gone = naive_insert(&naive.l2[core], line, false);
+		if (gone.taken) {
+			naive_remove(&naive.l1[core], gone.line);
+			found = naive_find(&naive.llc, gone.line);
+			if (naive.victim && found)
+				found->used = naive.now++;
+			if (naive.victim && !found)
+				naive_insert(&naive.llc, gone.line, false);
+		}
+	} else if (!inner) {
+		outer->used = naive.now++;
+	}
+	if (inner) {
+		inner->used = naive.now++;
+		inner->modified |= write;
+		return result;
+	}
+	gone = naive_insert(&naive.l1[core], line, write);
+	if (gone.taken && gone.modified)
+		naive_find(&naive.l2[core], gone.line)->modified = true;
+	return result;
+}
+
+static void check_random(uint64_t seed, bool victim, unsigned int lines)
+{
+	const struct hierarchy_shape shape = {
+		.line_bytes = LINE, .cores = CORES, .victim = victim,
+		.l1d = { 2 * 2 * LINE, 2 }, .l2 = { 3 * 4 * LINE, 4 }, .llc = { 4 * 8 * LINE, 8 },
+	};
+	struct hierarchy caches;
+
+	memset(&naive, 0, sizeof(naive));
+	naive.victim = victim;
+	for (unsigned int core = 0; core < CORES; core++) {
+		naive.l1[core].sets = 2, naive.l1[core].ways = 2;
+		naive.l2[core].sets = 3, naive.l2[core].ways = 4;
+	}
+	naive.llc.sets = 4, naive.llc.ways = 8;
+	CHECK_EQUAL(hierarchy__open(&caches, &shape), 0);
+	for (unsigned int i = 0; i < 15000 && !check_failed; i++) {
+		unsigned int core = next_random(&seed) % CORES;
+		uint64_t line = next_random(&seed) % lines;
+		bool write = next_random(&seed) % 3 == 0;
+		unsigned int expected = naive_access(core, line, write);
+		unsigned int found = hierarchy__access(&caches, core, line, write);
+
+		if (expected != found)
+			printf("  access %u: core %u, line %u\n", i, core, (unsigned int)line);
+		if (expected != found)
+			check_failed = true;
+	}
+	hierarchy__close(&caches);
+}
+
+static void test_random_accesses(void)
+{
+	for (unsigned int i = 0; i < 6; i++) {
+		check_random(1 + i, i % 2, 20);
+		check_random(100 + i, i % 2, 45);
+		check_random(200 + i, i % 2, 90);
+	}
+}
+
+static const struct tlb_shape usual_tlb = { { 64, 4 }, { 32, 4 }, { 2048, 16 } };
+
+static struct misses walk_pages(uint64_t bytes, uint64_t stride, uint64_t physical_offset)
+{
+	struct misses misses = { 0 };
+	struct tlb tlb;
+
+	if (tlb__open(&tlb, &usual_tlb))
+		return misses;
+	for (unsigned int round = 0; round < 4; round++)
+		for (uint64_t at = 0; at < bytes; at += stride) {
+			unsigned int result = tlb__access(&tlb, (1ull << 45) + at, physical_offset + at);
+
+			misses.l1 += !!(result & TLB_L1_MISS);
+			misses.l2 += !!(result & TLB_L2_MISS);
+		}
+	tlb__close(&tlb);
+	return misses;
+}
+
+static void test_pages(void)
+{
+	/* 64 pages fit the first level, 512 only the second; 1 GiB of huge pages is 512 of them. */
+	CHECK_EQUAL(walk_pages(64u << 12, 64, 4096).l1, 64);
+	CHECK_EQUAL(walk_pages(512u << 12, 512, 4096).l1, 4 * 512);
+	CHECK_EQUAL(walk_pages(512u << 12, 512, 4096).l2, 512);
+	CHECK_EQUAL(walk_pages(4096u << 12, 4096, 4096).l2, 4 * 4096);
+	CHECK_EQUAL(walk_pages(512u << 12, 512, 1ull << 21).l1, 1);
+	CHECK_EQUAL(walk_pages(1u << 30, 1u << 21, 1ull << 30).l1, 4 * 512);
+	CHECK_EQUAL(walk_pages(1u << 30, 1u << 21, 1ull << 30).l2, 512);
+}
+
+/* Another process has another page there. */
+static void test_a_page_is_known_by_both_addresses(void)
+{
+	struct tlb tlb;
+
+	CHECK_EQUAL(tlb__open(&tlb, &usual_tlb), 0);
+	CHECK_EQUAL(tlb__access(&tlb, 0x400000, 0x1000), TLB_L1_MISS | TLB_L2_MISS);
+	CHECK_EQUAL(tlb__access(&tlb, 0x400010, 0x1010), 0);
+	CHECK_EQUAL(tlb__access(&tlb, 0x400000, 0x2000), TLB_L1_MISS | TLB_L2_MISS);
+	CHECK_EQUAL(tlb__access(&tlb, 0x400000, 0x1000), 0);
+	tlb__close(&tlb);
+}
+
+const struct test cache_tests[] = {
+	{ "caches: walks over memory miss what theory says", test_walks },
+	{ "caches: the number of sets need not be a power of 2", test_sets_need_not_be_a_power_of_2 },
+	{ "caches: with a prefetcher the next line is there already", test_the_next_line_is_there_already },
+	{ "caches: a line moves between cores", test_a_line_moves_between_cores },
+	{ "caches: a victim cache adds to the L2", test_a_victim_cache_adds_to_the_l2 },
+	{ "caches: random accesses of three cores are those of the slow model", test_random_accesses },
+	{ "TLB: pages fit as theory says", test_pages },
+	{ "TLB: a page is known by both of its addresses", test_a_page_is_known_by_both_addresses },
+	{ NULL, NULL },
+};

@@ -1,0 +1,319 @@
+/* The simulator's shadow of the kernel's stacks, from traces as QEMU executes them. */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../../src/simulator/stacks.h"
+#include "check.h"
+
+/* Functions are named by one letter. Stacks: 16 KiB each. */
+#define STACK_A 0x10000ull
+#define STACK_B 0x20000ull
+#define IRQ_STACK 0x30000ull
+#define TRAMPOLINE 0x40000ull
+
+static struct stacks stacks;
+
+static void block(char function)
+{
+	stacks__enter(&stacks, 0, (uint64_t)function, BLOCK_KERNEL, true);
+}
+
+static void user(void)
+{
+	stacks__enter(&stacks, 0, 0x400000, BLOCK_USER, false);
+}
+
+static void call(uint64_t slot, char function)
+{
+	stacks__call(&stacks, 0, slot);
+	block(function);
+}
+
+static void back(uint64_t slot, char function)
+{
+	stacks__return(&stacks, 0, slot);
+	block(function);
+}
+
+static void interrupt(char function, uint64_t first_store)
+{
+	stacks__enter(&stacks, 0, (uint64_t)function, BLOCK_INTERRUPT, true);
+	stacks__store(&stacks, 0, first_store);
+}
+
+/* A system call of the task with this stack, in function D (do_syscall_64), called by S. */
+static void system_call(uint64_t stack)
+{
+	stacks__enter(&stacks, 0, 'S', BLOCK_SYSCALL, true);
+	call(stack + 0x3f50, 'D');
+}
+
+/* The stack of what runs, leaf first; `?` at its end: how it began is not known. */
+static const char *now(void)
+{
+	static char text[64];
+	uint32_t index = stacks.cores[0].node;
+	size_t length = 0;
+
+	for (; !node__is_root(&stacks, index) && length < 60; index = stacks.nodes[index].parent)
+		text[length++] = (char)stacks.nodes[index].function;
+	if (index >= SIDE_CNT)
+		text[length++] = '?';
+	text[length] = '\0';
+	return text;
+}
+
+#define CHECK_NOW(expected)                                                                \
+	do {                                                                               \
+		if (strcmp(now(), expected)) {                                             \
+			printf("  %s:%d: stack is %s\n", __FILE__, __LINE__, now());       \
+			check_failed = true;                                               \
+			return;                                                            \
+		}                                                                          \
+	} while (0)
+
+static void run(void (*test)(void))
+{
+	if (stacks__open(&stacks, 2)) {
+		check_failed = true;
+		return;
+	}
+	test();
+	stacks__close(&stacks);
+}
+
+static uint64_t calls_of(char function)
+{
+	uint64_t calls = 0;
+
+	for (uint32_t i = 0; i < stacks.node_count; i++)
+		if (stacks.nodes[i].function == (uint64_t)function)
+			calls += stacks.nodes[i].counts.of[COUNT_calls];
+	return calls;
+}
+
+static void calls_and_returns(void)
+{
+	user();
+	CHECK_NOW("");
+	system_call(STACK_A);
+	CHECK_NOW("DS");
+	call(0x13e00, 'a');
+	CHECK_NOW("aDS");
+	call(0x13d00, 'b');
+	call(0x13c00, 'b');
+	CHECK_NOW("bbaDS");
+	back(0x13c00, 'b');
+	back(0x13d00, 'a');
+	CHECK_NOW("aDS");
+	/* Another block of the same function, from its middle. */
+	stacks__enter(&stacks, 0, 'a', BLOCK_KERNEL, false);
+	call(0x13d00, 'b');
+	CHECK_NOW("baDS");
+	user();
+	CHECK_NOW("");
+	CHECK_EQUAL(calls_of('a'), 1);
+	CHECK_EQUAL(calls_of('b'), 3);
+	CHECK_EQUAL(calls_of('S'), 1);
+	CHECK_EQUAL(stacks.lost_returns, 0);
+}
+
+static void test_calls_and_returns(void) { run(calls_and_returns); }
+
+/* a jumps to b: what b does is b's, and what it calls was called by b. */
+static void jumps(void)
+{
+	system_call(STACK_A);
+	call(0x13e00, 'a');
+	block('b');
+	CHECK_NOW("bDS");
+	call(0x13d00, 'c');
+	CHECK_NOW("cbDS");
+	back(0x13d00, 'b');
+	CHECK_NOW("bDS");
+	back(0x13e00, 'D');
+	CHECK_NOW("DS");
+}
+
+static void test_jumps(void) { run(jumps); }
+
+/* call thunk; the thunk calls over its own return address, writes the target there, and returns into it. */
+static void retpoline(void)
+{
+	system_call(STACK_A);
+	call(0x13e00, 'T');
+	call(0x13df8, 'T');
+	back(0x13df8, 'a');
+	CHECK_NOW("aDS");
+	call(0x13d00, 'b');
+	CHECK_NOW("baDS");
+	back(0x13d00, 'a');
+	back(0x13e00, 'D');
+	CHECK_NOW("DS");
+	CHECK_EQUAL(stacks.lost_returns, 0);
+}
+
+static void test_retpoline(void) { run(retpoline); }
+
+/* 32 calls that nobody returns from; then the stack pointer is set back. */
+static void stuffing(void)
+{
+	system_call(STACK_A);
+	call(0x13e00, 'a');
+	for (unsigned int i = 0; i < 32; i++)
+		call(0x13d00 - 8 * i, 'a');
+	call(0x13d00, 'b');
+	CHECK_NOW("baaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaDS");
+	back(0x13d00, 'a');
+	CHECK_NOW("aDS");
+	call(0x13d00, 'c');
+	CHECK_NOW("caDS");
+	back(0x13d00, 'a');
+	back(0x13e00, 'D');
+	CHECK_NOW("DS");
+}
+
+static void test_stuffing(void) { run(stuffing); }
+
+static void interrupts(void)
+{
+	system_call(STACK_A);
+	call(0x13e00, 'a');
+	interrupt('I', 0x13dc0);
+	CHECK_NOW("IaDS");
+	call(0x13db8, 'e');
+	back(0x13db8, 'I');
+	/* Softirqs have a stack of their own, at another address. */
+	call(0x13d00, 'h');
+	call(IRQ_STACK + 0x3ff0, 's');
+	CHECK_NOW("shIaDS");
+	interrupt('J', IRQ_STACK + 0x3f00);
+	CHECK_NOW("JshIaDS");
+	/* sync_core() returns to itself: a frame made below the interrupt's. */
+	stacks__interrupt_return(&stacks, 0, IRQ_STACK + 0x3e00);
+	block('J');
+	CHECK_NOW("JshIaDS");
+	stacks__interrupt_return(&stacks, 0, IRQ_STACK + 0x3f08);
+	block('s');
+	CHECK_NOW("shIaDS");
+	back(IRQ_STACK + 0x3ff0, 'h');
+	back(0x13d00, 'I');
+	CHECK_NOW("IaDS");
+	stacks__interrupt_return(&stacks, 0, 0x13dc8);
+	block('a');
+	CHECK_NOW("aDS");
+	back(0x13e00, 'D');
+	CHECK_NOW("DS");
+	user();
+	/* error_entry leaves by a return address that it has moved to the task's stack. */
+	interrupt('I', TRAMPOLINE + 0x3fc0);
+	CHECK_NOW("I");
+	call(TRAMPOLINE + 0x3fb8, 'e');
+	stacks__return(&stacks, 0, 0x13f48);
+	block('I');
+	call(0x13f48, 'h');
+	user();
+	CHECK_NOW("");
+	CHECK_EQUAL(stacks.lost_returns, 1);
+}
+
+static void test_interrupts(void) { run(interrupts); }
+
+/* Each task comes back to where it was; its side goes with it. */
+static void switches(void)
+{
+	user();
+	stacks__set_side(&stacks, 0, SIDE_SENDER);
+	system_call(STACK_A);
+	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_SENDER);
+	call(0x13e00, 'w');
+	call(0x13d00, 'X');
+	stacks__switch(&stacks, 0, 0x23d80);
+	block('Y');
+	CHECK_NOW("Y?");
+	stacks__return(&stacks, 0, 0x23da0);
+	block('k');
+	CHECK_NOW("k?");
+	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_OTHER);
+	user();
+	stacks__set_side(&stacks, 0, SIDE_RECEIVER);
+	system_call(STACK_B);
+	CHECK_NOW("DS");
+	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_RECEIVER);
+	call(0x23e00, 'w');
+	call(0x23d00, 'X');
+	stacks__switch(&stacks, 0, 0x13cc0);
+	stacks__switch(&stacks, 0, 0x13cc8);
+	block('Y');
+	CHECK_NOW("YwDS");
+	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_SENDER);
+	back(0x13d00, 'w');
+	back(0x13e00, 'D');
+	CHECK_NOW("DS");
+	/* The other one goes on on another core. */
+	stacks__enter(&stacks, 1, 'X', BLOCK_KERNEL, false);
+	stacks__switch(&stacks, 1, 0x23cc0);
+	stacks__return(&stacks, 1, 0x23d00);
+	stacks__enter(&stacks, 1, 'w', BLOCK_KERNEL, false);
+	CHECK_EQUAL(stacks.nodes[stacks.cores[1].node].side, SIDE_RECEIVER);
+	CHECK_EQUAL(stacks.nodes[stacks.cores[1].node].function, 'w');
+	stacks__forget_tasks(&stacks);
+	system_call(STACK_A);
+	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_OTHER);
+}
+
+static void test_switches(void) { run(switches); }
+
+static void too_deep(void)
+{
+	system_call(STACK_A);
+	for (unsigned int i = 0; i < 1000; i++)
+		call(0x13e00 - 8 * i, 'r');
+	CHECK(stacks.lost_calls > 0);
+	for (unsigned int i = 1000; i-- > 1;)
+		back(0x13e00 - 8 * i, 'r');
+	back(0x13e00, 'D');
+	CHECK_NOW("DS");
+}
+
+static void test_too_deep(void) { run(too_deep); }
+
+/* Many functions and tasks: the tables grow, and each still finds its own. */
+static void many(void)
+{
+	for (unsigned int round = 0; round < 2; round++)
+		for (uint64_t task = 0; task < 300; task++) {
+			uint64_t stack = 0x100000 + (task << 14);
+
+			user();
+			stacks__switch(&stacks, 0, stack);
+			stacks__enter(&stacks, 0, 'S', BLOCK_SYSCALL, true);
+			for (uint64_t i = 0; i < 40; i++) {
+				stacks__call(&stacks, 0, stack + 0x3000 - 16 * i);
+				stacks__enter(&stacks, 0, 1000 + 40 * task + i, BLOCK_KERNEL, true);
+				stacks__counts(&stacks, 0)->of[COUNT_instructions] += 5;
+			}
+		}
+	CHECK_EQUAL(stacks.task_count, 300);
+	CHECK_EQUAL(stacks.node_count, 2 * SIDE_CNT + 1 + 300 * 40);
+	for (uint32_t i = 2 * SIDE_CNT; i < stacks.node_count; i++)
+		CHECK_EQUAL(stacks.nodes[i].counts.of[COUNT_instructions],
+			    stacks.nodes[i].function == 'S' ? 0 : 10);
+	stacks__zero_counts(&stacks);
+	CHECK_EQUAL(calls_of('S'), 0);
+}
+
+static void test_many(void) { run(many); }
+
+const struct test call_shadow_tests[] = {
+	{ "shadow stacks: calls and returns", test_calls_and_returns },
+	{ "shadow stacks: a function that jumps becomes the other", test_jumps },
+	{ "shadow stacks: a retpoline", test_retpoline },
+	{ "shadow stacks: calls that nothing returns from", test_stuffing },
+	{ "shadow stacks: interrupts, their stacks, and a return to itself", test_interrupts },
+	{ "shadow stacks: tasks, sides and cores", test_switches },
+	{ "shadow stacks: too deep", test_too_deep },
+	{ "shadow stacks: many functions and tasks", test_many },
+	{ NULL, NULL },
+};

@@ -1,0 +1,321 @@
+/* The simulator's small parts: instructions, symbols, options; and the machine that joins them. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../src/simulator/machine.h"
+#include "../../src/traffic/marker.h"
+#include "check.h"
+
+static void test_instructions(void)
+{
+	static const struct {
+		const char *bytes;
+		size_t size;
+		enum insn_kind kind;
+	} instructions[] = {
+		{ "\xe8\x01\x02\x03\x04", 5, INSN_CALL },
+		{ "\x2e\xe8\x01\x02\x03\x04", 6, INSN_CALL },
+		{ "\xff\xd0", 2, INSN_CALL },				/* call *%rax */
+		{ "\x41\xff\xd3", 3, INSN_CALL },			/* call *%r11 */
+		{ "\xff\x15\x01\x02\x03\x04", 6, INSN_CALL },		/* call *x(%rip) */
+		{ "\x3e\xff\x50\x08", 4, INSN_CALL },			/* notrack call *8(%rax) */
+		{ "\xff\xe0", 2, INSN_PLAIN },				/* jmp *%rax */
+		{ "\xff\x35\x01\x02\x03\x04", 6, INSN_PLAIN },		/* push x(%rip) */
+		{ "\xc3", 1, INSN_RETURN },
+		{ "\xf3\xc3", 2, INSN_RETURN },
+		{ "\xc2\x08\x00", 3, INSN_RETURN },
+		{ "\x48\xcf", 2, INSN_INTERRUPT_RETURN },
+		{ "\x5b", 1, INSN_POP },
+		{ "\x41\x5f", 2, INSN_POP },
+		{ "\xf3\xa4", 2, INSN_REPEATED },			/* rep movsb */
+		{ "\xf3\x48\xa5", 3, INSN_REPEATED },			/* rep movsq */
+		{ "\xf3\xaa", 2, INSN_REPEATED },
+		{ "\xa4", 1, INSN_PLAIN },				/* movsb, once */
+		{ "\xf3\x90", 2, INSN_PLAIN },				/* pause */
+		{ "\xf3\x0f\x1e\xfa", 4, INSN_PLAIN },			/* endbr64 */
+		{ "\x0f\x1f\x80\x11\x00\x53\x43", 7, INSN_MARKER },
+		{ "\x0f\x1f\x80\x00\x00\x00\x00", 7, INSN_PLAIN },
+		{ "\x48", 1, INSN_PLAIN },
+	};
+
+	for (size_t i = 0; i < sizeof(instructions) / sizeof(*instructions); i++)
+		CHECK_EQUAL(insn__kind((const uint8_t *)instructions[i].bytes, instructions[i].size),
+			    instructions[i].kind);
+	CHECK_EQUAL(insn__marker((const uint8_t *)"\x0f\x1f\x80\x11\x02\x53\x43"), 0x0211);
+}
+
+#ifdef __x86_64__
+__attribute__((noinline)) static void executes_a_marker(void)
+{
+	marker__execute(MARKER_COUNT);
+}
+
+/* What the traffic executes is what the simulator looks for. */
+static void test_the_marker_of_the_traffic(void)
+{
+	const uint8_t *code = (const uint8_t *)executes_a_marker;
+	unsigned int at = 0;
+
+	executes_a_marker();
+	while (at < 64 && insn__kind(code + at, 7) != INSN_MARKER)
+		at++;
+	CHECK(at < 64);
+	CHECK_EQUAL(insn__marker(code + at), MARKER_COUNT);
+}
+#endif
+
+static const char kallsyms[] =
+	"ffffffff81000000 T _text\n"
+	"ffffffff81000400 t first\n"
+	"ffffffff81e00000 T entry_SYSCALL_64\n"
+	"ffffffff81001000 T __switch_to_asm\n"
+	"ffffffff81000800 D data\n"
+	"ffffffff81e01000 T asm_sysvec_apic_timer_interrupt\n"
+	"ffffffff81e02000 T asm_call_irq_on_stack\n"
+	"ffffffff81002000 T flush_tlb_mm_range\n"
+	"ffffffff81000400 T alias_of_first\n"
+	"ffffffffc0000000 t veth_xmit\t[veth]\n"
+	"no symbol at all\n";
+
+static int read_text(struct symbols *symbols, const char *text)
+{
+	char path[] = "/tmp/copyscope-symbols-XXXXXX";
+	int fd = mkstemp(path), err;
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		return -EIO;
+	err = symbols__read(symbols, path);
+	close(fd);
+	unlink(path);
+	return err;
+}
+
+static void test_symbols(void)
+{
+	struct symbols symbols = { 0 };
+	const char *missing = "";
+
+	CHECK_EQUAL(read_text(&symbols, kallsyms), 0);
+	CHECK_EQUAL(symbols__finish(&symbols, &missing), 0);
+	CHECK_EQUAL(symbols.count, 8);
+	CHECK(!symbols__find(&symbols, 0xffffffff80ffffff));
+	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81000000)->address, 0xffffffff81000000);
+	/* Data is no function, whatever lies between belongs to the last one. */
+	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81000900)->address, 0xffffffff81000400);
+	CHECK_EQUAL(symbols__find(&symbols, 0xffffffffc0000123)->address, 0xffffffffc0000000);
+	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81001001)->flags, SYMBOL_SWITCH);
+	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81002001)->flags, SYMBOL_CHANGES_PAGES);
+	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81e00000)->flags, SYMBOL_SYSCALL_ENTRY);
+	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81e01000)->flags, SYMBOL_INTERRUPT_ENTRY);
+	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81e02000)->flags, 0);
+	symbols__close(&symbols);
+	CHECK_EQUAL(read_text(&symbols, "ffffffff81e00000 T entry_SYSCALL_64\n"), 0);
+	CHECK_EQUAL(symbols__finish(&symbols, &missing), -ENOENT);
+	CHECK(!strcmp(missing, "__switch_to_asm"));
+	symbols__close(&symbols);
+	CHECK_EQUAL(symbols__read(&symbols, "/nowhere/kallsyms"), -ENOENT);
+	CHECK_EQUAL(symbols__finish(&symbols, &missing), -ENOENT);
+}
+
+#define NEEDED "out=o", "symbols=s"
+
+static void test_options(void)
+{
+	static char *all[] = { NEEDED, "symbols=t", "l1d=48K:12", "l2=2M:16", "llc=105M:15", "line=128", "vcpus=8",
+			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16" };
+	static const struct {
+		char *option;
+		const char *error;
+	} wrong[] = {
+		{ "l1d", "'l1d': not NAME=VALUE" },
+		{ "l3=1M:8", "l3: unknown option: use out, symbols, l1d, l2, llc, line, vcpus, inclusion, prefetch, tlb" },
+		{ "l1d=32K", "l1d: '32K': not SIZE:WAYS, at most 4096M and 128 ways: as in 32K:8" },
+		{ "l1d=-32K:8", "l1d: '-32K:8': not SIZE:WAYS, at most 4096M and 128 ways: as in 32K:8" },
+		{ "llc=5000M:16", "llc: '5000M:16': not SIZE:WAYS, at most 4096M and 128 ways: as in 32K:8" },
+		{ "l1d=33000:8", "l1d: 33000 bytes: not a multiple of 8 ways of 64 bytes" },
+		{ "l1d=0:0", "l1d: 0: only the llc may be left out" },
+		{ "l2=0:8", "l2: '0:8': not SIZE:WAYS, at most 4096M and 128 ways: as in 32K:8" },
+		{ "line=96", "line: 96: not a power of 2" },
+		{ "line=8", "line: '8': not a number from 16 to 256" },
+		{ "vcpus=9", "vcpus: '9': not a number from 1 to 8" },
+		{ "inclusion=half", "inclusion: 'half': use inclusive or victim" },
+		{ "prefetch=", "prefetch: '': use off or next" },
+		{ "tlb=64:4/32:4", "tlb: '64:4/32:4': not ENTRIES:WAYS/ENTRIES:WAYS/ENTRIES:WAYS: as in "
+				   "64:4/32:4/2048:16" },
+		{ "tlb=64:5/32:4/2048:16", "tlb: '64:5/32:4/2048:16': entries are not a multiple of their ways" },
+	};
+	static char *without_out[] = { "symbols=s" }, *without_symbols[] = { "out=o" };
+	char error[MODEL_ERROR_BYTES] = "";
+	struct model model;
+
+	CHECK_EQUAL(model__parse(&model, 11, all, error), 0);
+	CHECK_EQUAL(model.caches.llc.size_bytes, 105u << 20);
+	CHECK_EQUAL(model.caches.llc.ways, 15);
+	CHECK_EQUAL(model.caches.l1d.size_bytes, 48u << 10);
+	CHECK_EQUAL(model.caches.cores, 8);
+	CHECK(model.caches.victim && model.caches.prefetch_next);
+	CHECK_EQUAL(model.tlb.small.ways, 6);
+	CHECK_EQUAL(model.symbol_files, 2);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		char *arguments[] = { NEEDED, wrong[i].option };
+
+		CHECK_EQUAL(model__parse(&model, 3, arguments, error), -EINVAL);
+		if (strcmp(error, wrong[i].error))
+			printf("  %s\n", error);
+		CHECK(!strcmp(error, wrong[i].error));
+	}
+	CHECK_EQUAL(model__parse(&model, 1, without_out, error), -EINVAL);
+	CHECK(!strcmp(error, "out: missing: name the file to write"));
+	CHECK_EQUAL(model__parse(&model, 1, without_symbols, error), -EINVAL);
+}
+
+static struct machine machine;
+
+static int open_machine(void)
+{
+	char *arguments[] = { NEEDED };
+	char error[MODEL_ERROR_BYTES];
+	struct model model;
+	int err = model__parse(&model, 2, arguments, error);
+
+	return err ? err : machine__open(&machine, &model);
+}
+
+/*
+ * rep movsb of `bytes`, as QEMU executes it: each byte a block, a load and a store. `before` more instructions are in
+ * the first block.
+ */
+static void copy_bytes(uint64_t from, uint64_t to, unsigned int bytes, unsigned int before)
+{
+	const struct block first = { .kind = BLOCK_USER, .instructions = before + 1, .last_repeated = 0x1000,
+				     .first_repeated = before ? 0 : 0x1000 };
+	const struct block other = { .kind = BLOCK_USER, .instructions = 1, .first_repeated = 0x1000,
+				     .last_repeated = 0x1000 };
+
+	for (unsigned int i = 0; i < bytes; i++) {
+		machine__execute(&machine, 0, i ? &other : &first);
+		for (unsigned int write = 0; write < 2; write++) {
+			uint64_t address = (write ? to : from) + i;
+			struct access access = { .address = address, .physical = address, .bytes = 1, .write = write,
+						 .kind = INSN_REPEATED };
+
+			if (!machine__repeat(&machine, 0, &access))
+				machine__access(&machine, 0, &access);
+		}
+	}
+}
+
+static void test_a_repeated_instruction_is_one(void)
+{
+	const struct block after = { .kind = BLOCK_USER, .instructions = 3 };
+	const uint64_t *of;
+
+	CHECK_EQUAL(open_machine(), 0);
+	of = stacks__counts(&machine.stacks, 0)->of;
+	copy_bytes(0x100000, 0x200000, 4096, 9);
+	CHECK_EQUAL(of[COUNT_instructions], 10);
+	CHECK_EQUAL(of[COUNT_read_bytes], 4096);
+	CHECK_EQUAL(of[COUNT_written_bytes], 4096);
+	CHECK_EQUAL(of[COUNT_read_lines], 64);
+	CHECK_EQUAL(of[COUNT_l1d_load_misses], 64);
+	CHECK_EQUAL(of[COUNT_l1d_store_misses], 64);
+	CHECK_EQUAL(of[COUNT_tlb_l1_misses], 2);
+	machine__execute(&machine, 0, &after);
+	/* Again, from the same instruction, not aligned to lines: it is another one. */
+	copy_bytes(0x100020, 0x200010, 128, 0);
+	CHECK_EQUAL(of[COUNT_instructions], 14);
+	CHECK_EQUAL(of[COUNT_read_bytes], 4096 + 128);
+	CHECK_EQUAL(of[COUNT_read_lines], 64 + 3);
+	CHECK_EQUAL(of[COUNT_l1d_load_misses], 64);
+	machine__close(&machine);
+}
+
+/* Four rounds over 1 MiB by words: instructions, bytes and misses are those of the loop. */
+static void test_a_loop_over_words(void)
+{
+	const struct block loop = { .kind = BLOCK_USER, .instructions = 3 };
+	const uint64_t *of;
+
+	CHECK_EQUAL(open_machine(), 0);
+	of = stacks__counts(&machine.stacks, 0)->of;
+	for (unsigned int i = 0; i < 4u << 17; i++) {
+		struct access access = { .address = (uint64_t)i % (1u << 17) * 8 + (1u << 21), .bytes = 8 };
+
+		access.physical = access.address + 0x123000;
+		machine__execute(&machine, 0, &loop);
+		machine__access(&machine, 0, &access);
+	}
+	CHECK_EQUAL(of[COUNT_instructions], 3 * (4u << 17));
+	CHECK_EQUAL(of[COUNT_read_bytes], 4u << 20);
+	CHECK_EQUAL(of[COUNT_read_lines], 65536);
+	CHECK_EQUAL(of[COUNT_l1d_load_misses], 65536);
+	CHECK_EQUAL(of[COUNT_l2_load_misses], 16384);
+	CHECK_EQUAL(of[COUNT_tlb_l1_misses], 4 * 256);
+	CHECK_EQUAL(of[COUNT_tlb_l2_misses], 256);
+	machine__close(&machine);
+}
+
+/* One that lies across two lines touches both; a device is no memory. */
+static void test_odd_accesses(void)
+{
+	const struct block block = { .kind = BLOCK_USER, .instructions = 1 };
+	struct access access = { .address = 0x10003e, .physical = 0x10003e, .bytes = 4, .write = true };
+	const uint64_t *of;
+
+	CHECK_EQUAL(open_machine(), 0);
+	of = stacks__counts(&machine.stacks, 0)->of;
+	machine__execute(&machine, 0, &block);
+	machine__access(&machine, 0, &access);
+	CHECK_EQUAL(of[COUNT_written_bytes], 4);
+	CHECK_EQUAL(of[COUNT_written_lines], 2);
+	CHECK_EQUAL(of[COUNT_l1d_store_misses], 2);
+	access.physical = NO_ADDRESS;
+	machine__access(&machine, 0, &access);
+	CHECK_EQUAL(of[COUNT_written_bytes], 4);
+	machine__close(&machine);
+}
+
+static void test_blocks(void)
+{
+	static const enum insn_kind kinds[] = { INSN_REPEATED, INSN_PLAIN, INSN_REPEATED };
+	static const uint64_t addresses[] = { 0xffffffff81002000, 0xffffffff81002002, 0xffffffff81002005 };
+	struct symbols symbols = { 0 };
+	const char *missing;
+	struct block block;
+
+	CHECK_EQUAL(read_text(&symbols, kallsyms), 0);
+	CHECK_EQUAL(symbols__finish(&symbols, &missing), 0);
+	block__describe(&block, &symbols, addresses[0], 3, kinds, addresses);
+	CHECK(block.kind == BLOCK_KERNEL && block.at_start && block.changes_pages);
+	CHECK_EQUAL(block.first_repeated, addresses[0]);
+	CHECK_EQUAL(block.last_repeated, addresses[2]);
+	block__describe(&block, &symbols, 0xffffffff81e00000, 2, kinds, addresses);
+	CHECK_EQUAL(block.kind, BLOCK_SYSCALL);
+	CHECK_EQUAL(block.last_repeated, 0);
+	block__describe(&block, &symbols, 0xffffffff81e00004, 2, kinds, addresses);
+	CHECK_EQUAL(block.kind, BLOCK_KERNEL);
+	CHECK_EQUAL(block.function, 0xffffffff81e00000);
+	block__describe(&block, &symbols, 0xffffffff81e01000, 2, kinds, addresses);
+	CHECK_EQUAL(block.kind, BLOCK_INTERRUPT);
+	block__describe(&block, &symbols, 0x401000, 2, kinds, addresses);
+	CHECK_EQUAL(block.kind, BLOCK_USER);
+	symbols__close(&symbols);
+}
+
+const struct test simulator_tests[] = {
+	{ "simulator: what an instruction is", test_instructions },
+#ifdef __x86_64__
+	{ "simulator: the traffic's marker is found", test_the_marker_of_the_traffic },
+#endif
+	{ "simulator: symbols", test_symbols },
+	{ "simulator: options, and what is wrong with them", test_options },
+	{ "simulator: what a block is", test_blocks },
+	{ "simulator: a repeated instruction is one", test_a_repeated_instruction_is_one },
+	{ "simulator: a loop over words misses what theory says", test_a_loop_over_words },
+	{ "simulator: accesses across lines, and of devices", test_odd_accesses },
+	{ NULL, NULL },
+};

@@ -1,0 +1,111 @@
+/* What the simulator writes: one line of JSON for each measurement. */
+#include <jansson.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/simulator/report.h"
+#include "check.h"
+
+static struct stacks stacks;
+
+/* Three rows: user mode of the sender, a system call of it, and something whose beginning is not known. */
+static void run_a_little(uint64_t instructions)
+{
+	stacks__switch(&stacks, 0, 0x10000);
+	stacks__enter(&stacks, 0, 0x1000, BLOCK_KERNEL, true);
+	stacks__counts(&stacks, 0)->of[COUNT_instructions] += 7;
+	stacks__set_side(&stacks, 0, SIDE_SENDER);
+	stacks__enter(&stacks, 0, 0x400000, BLOCK_USER, false);
+	stacks__counts(&stacks, 0)->of[COUNT_instructions] += instructions;
+	stacks__enter(&stacks, 0, 0xffffffff81e00000, BLOCK_SYSCALL, true);
+	stacks__call(&stacks, 0, 0x13f50);
+	stacks__enter(&stacks, 0, 0xffffffff81000400, BLOCK_KERNEL, true);
+	stacks__counts(&stacks, 0)->of[COUNT_read_bytes] += 64;
+}
+
+/* The line, as JSON and parsed; freed by the caller. */
+static json_t *written(unsigned int number, const struct model *model)
+{
+	char *text = NULL;
+	size_t length = 0;
+	FILE *out = open_memstream(&text, &length);
+	json_t *line = NULL;
+
+	if (out && !report__write(out, number, model, &stacks, 3) && !fclose(out) && strchr(text, '\n') == text + length - 1)
+		line = json_loads(text, 0, NULL);
+	free(text);
+	return line;
+}
+
+static void test_a_measurement(void)
+{
+	char *arguments[] = { "out=o", "symbols=s", "inclusion=victim" };
+	json_t *line, *again, *other, *rows, *totals, *frames;
+	char error[MODEL_ERROR_BYTES];
+	struct model model;
+	uint64_t of_rows = 0;
+
+	CHECK_EQUAL(model__parse(&model, 3, arguments, error), 0);
+	CHECK_EQUAL(stacks__open(&stacks, 2), 0);
+	run_a_little(100);
+	line = written(4, &model);
+	again = written(4, &model);
+	run_a_little(100);
+	other = written(5, &model);
+	CHECK(line && again && other);
+	CHECK_EQUAL(json_integer_value(json_object_get(line, "measurement")), 4);
+	CHECK_EQUAL(json_array_size(json_object_get(line, "columns")), COUNT_CNT);
+	CHECK(!strcmp(json_string_value(json_object_get(json_object_get(line, "model"), "inclusion")), "victim"));
+	rows = json_object_get(line, "stacks");
+	/* Also entry_SYSCALL_64, which was called. */
+	CHECK_EQUAL(json_array_size(rows), 4);
+	for (size_t i = 0; i < json_array_size(rows); i++) {
+		json_t *counts = json_object_get(json_array_get(rows, i), "counts");
+
+		of_rows += json_integer_value(json_array_get(counts, COUNT_instructions));
+	}
+	CHECK_EQUAL(of_rows, 107);
+	totals = json_object_get(json_object_get(line, "totals"), "sender");
+	CHECK_EQUAL(json_integer_value(json_array_get(totals, COUNT_instructions)), 100);
+	CHECK_EQUAL(json_integer_value(json_array_get(totals, COUNT_read_bytes)), 64);
+	CHECK_EQUAL(json_integer_value(json_array_get(totals, COUNT_calls)), 2);
+	frames = json_object_get(json_array_get(rows, 0), "frames");
+	CHECK_EQUAL(json_array_size(frames), 0);
+	frames = json_object_get(json_array_get(rows, 1), "frames");
+	CHECK(!strcmp(json_string_value(json_array_get(frames, 0)), "1000"));
+	CHECK(!strcmp(json_string_value(json_array_get(frames, 1)), "0"));
+	frames = json_object_get(json_array_get(rows, 3), "frames");
+	CHECK(!strcmp(json_string_value(json_array_get(frames, 0)), "ffffffff81000400"));
+	CHECK(!strcmp(json_string_value(json_array_get(frames, 1)), "ffffffff81e00000"));
+	CHECK_EQUAL(json_integer_value(json_object_get(json_object_get(line, "lost"), "accesses")), 3);
+	CHECK_EQUAL(json_integer_value(json_object_get(json_object_get(line, "lost"), "unrooted_instructions")), 7);
+	CHECK(json_equal(line, again));
+	CHECK(!json_equal(json_object_get(line, "digest"), json_object_get(other, "digest")));
+	json_decref(line);
+	json_decref(again);
+	json_decref(other);
+	stacks__close(&stacks);
+}
+
+static void test_a_full_disk(void)
+{
+	char *arguments[] = { "out=o", "symbols=s" };
+	FILE *out = fopen("/dev/full", "w");
+	char error[MODEL_ERROR_BYTES];
+	struct model model;
+
+	CHECK(out && !model__parse(&model, 2, arguments, error));
+	CHECK_EQUAL(stacks__open(&stacks, 2), 0);
+	CHECK(report__write(out, 1, &model, &stacks, 0) < 0);
+	CHECK(report__end(out, 1) < 0);
+	stacks__close(&stacks);
+	fclose(out);
+}
+
+const struct test simulator_report_tests[] = {
+	{ "simulator: a measurement is a line of JSON", test_a_measurement },
+	{ "simulator: a full disk is said", test_a_full_disk },
+	{ NULL, NULL },
+};
