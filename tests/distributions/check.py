@@ -49,7 +49,7 @@ VERSIONS = r"""
 echo debian=$(cat /etc/debian_version)
 echo clang=$(clang --version | sed -n 's/.*version \([0-9.]*\).*/\1/p')
 echo libbpf=$(pkg-config --modversion libbpf)
-echo bpftool=$(/usr/sbin/bpftool version | sed -n 's/^bpftool v//p')
+echo bpftool=$(/usr/sbin/bpftool version | sed -n 's/.*bpftool v//p')
 echo python=$(.venv/bin/python3 -c 'import platform; print(platform.python_version())')
 echo perf=$(perf --version | sed 's/perf version //')
 """
