@@ -1,6 +1,7 @@
 """The path of a byte as an SVG: what the drawing of a known record says, and where each copy stands."""
 
 import copy
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from xml.etree import ElementTree
 import pytest
 from builders import raw_record
 from builders.watched import watched_record
+from copyscope import paths
 from copyscope.commands import draw as command
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.render import terminal
 from copyscope.render.path_drawing import LEFT, MIDDLE, RIGHT, draw
+from rich.console import Console
 
 Record = dict[str, Any]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -133,3 +137,26 @@ def test_half_a_record_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Cap
     store.write(raw_record("zero_copy"), tmp_path / "raw.json")
     assert command.main([str(tmp_path / "raw.json")]) == 1
     assert "raw.json: not a whole record: " in capsys.readouterr().err
+
+
+DOCS = paths.ROOT / "docs"
+
+
+def test_the_drawing_in_the_docs_is_that_of_the_record_beside_it() -> None:
+    """tools/draw.py docs/path.json.gz --out docs/path.svg makes it again."""
+    assert (DOCS / "path.svg").read_text() == draw(store.read(DOCS / "path.json.gz"))
+
+
+@pytest.mark.parametrize(
+    "page", [paths.ROOT / "README.md", DOCS / "1-tutorial.md"], ids=lambda page: page.name
+)
+def test_the_output_that_a_page_shows_is_what_the_record_prints(page: Path) -> None:
+    """From the first line of that run to the next empty line, or the next output."""
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    terminal.render(store.read(DOCS / "path.json.gz"), verbose=False, explain=False, console=console)
+    printed = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    lines = page.read_text(encoding="utf-8").splitlines()
+    first = next(number for number, line in enumerate(lines) if line == f"    {printed[0]}")
+    shown = lines[first : lines.index("", first)]
+    assert len(shown) >= 4
+    assert [line for line in shown if line.removeprefix("    ") not in printed] == []
