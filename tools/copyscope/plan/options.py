@@ -102,41 +102,39 @@ def resolve_traffic(args: argparse.Namespace) -> Traffic:
         sender_cpus = parse_cpus(args.sender_cpus, "--sender-cpus")
     if args.receiver_cpus:
         receiver_cpus = parse_cpus(args.receiver_cpus, "--receiver-cpus")
-    # What both ends must agree on.
-    common = [
-        "--size",
-        args.size,
-        "--fields",
-        args.fields,
-        "--threads",
-        args.threads,
-        "--mode",
-        args.mode,
-        "--nodelay",
-        args.nodelay,
-    ]
-    common += _given("--working-set", args.working_set)
-    common += ["--verify"] * args.verify + ["--touch"] * args.touch
-    send = ["--impl", args.impl, *common, "--align", args.align, "--pages", args.pages]
-    send += ["--sender", args.sender, *_given("--file", args.file)]
-    send += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
+    asked = _ends_agree(args.size, args.fields, args.threads, args.working_set, args)
+    own = ["--impl", args.impl, "--align", args.align, "--pages", args.pages]
+    own += ["--sender", args.sender, *_given("--file", args.file)]
+    own += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
     if args.messages is not None:
-        send += ["--messages", str(args.messages)]
-    receive = [
-        *common,
-        "--receiver",
-        args.receiver,
-        "--coalesce",
-        args.coalesce,
-        "--buffer",
-        args.buffer,
-        *_given("--rcvbuf", args.rcvbuf),
-        *_cpus(receiver_cpus),
-    ]
-    resolved = _ask_traffic(["send", *send, "--check"])
-    received = _ask_traffic(["recv", *receive, "--port", "1", "--check"])
+        own += ["--messages", str(args.messages)]
+    resolved = _ask_traffic(["send", *own, *asked, "--check"])
+    # From here on they are numbers: `64K` is read once.
+    shape = (
+        resolved["size_bytes"],
+        resolved["fields"],
+        resolved["threads"],
+        resolved["working_set_messages"],
+    )
+    agreed = _ends_agree(*shape, args)
+    receive = ["--receiver", args.receiver, "--coalesce", args.coalesce, "--buffer", args.buffer]
+    receive += _given("--rcvbuf", args.rcvbuf) + _cpus(receiver_cpus)
+    received = _ask_traffic(["recv", *receive, *agreed, "--port", "1", "--check"])
     resolved |= {key: received[key] for key in FROM_RECEIVER}
-    return Traffic(tuple(send), tuple(receive), resolved)
+    return Traffic((*own, *agreed), (*receive, *agreed), resolved)
+
+
+def _ends_agree(
+    size: str | int,
+    fields: str | int,
+    threads: str | int,
+    working_set: str | int | None,
+    args: argparse.Namespace,
+) -> list[str]:
+    """The options that both ends must be given alike."""
+    words = ["--size", str(size), "--fields", str(fields), "--threads", str(threads), "--mode", args.mode]
+    words += ["--nodelay", args.nodelay, *_given("--working-set", working_set)]
+    return words + ["--verify"] * args.verify + ["--touch"] * args.touch
 
 
 def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
@@ -248,8 +246,8 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
     return options
 
 
-def _given(option: str, value: str | None) -> list[str]:
-    return [] if value is None else [option, value]
+def _given(option: str, value: str | int | None) -> list[str]:
+    return [] if value is None else [option, str(value)]
 
 
 def _cpus(cpus: list[int] | None) -> list[str]:
