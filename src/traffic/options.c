@@ -179,9 +179,9 @@ static int check_together(const struct options *o, struct failure *failure)
 			return failure__set(failure, -EINVAL, "mode: rr: with --sender loop one connection at a "
 					    "time would wait for its answer, and the others for it: use --sender "
 					    "threads");
-		if (o->simulated && (!o->messages || o->threads != 1 || o->sending != SENDING_THREADS))
+		if (o->simulated && (!o->messages || o->control || o->threads != 1 || o->sending != SENDING_THREADS))
 			return failure__set(failure, -EINVAL, "simulated: one thread, and a number of messages: give "
-					    "--messages, leave --threads and --sender out");
+					    "--messages, leave --threads, --sender and --control out");
 		return 0;
 	}
 	if (!o->socket.port)

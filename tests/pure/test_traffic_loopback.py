@@ -226,6 +226,20 @@ def test_a_connection_that_is_not_read_does_not_stop_the_others() -> None:
             sender.kill()
 
 
+@pytest.mark.parametrize("impl", SENDING)
+def test_what_a_simulator_counts_comes_after_what_warms_it(impl: str) -> None:
+    """The instructions that tell a simulator do nothing here; both parts are sent, with a rest after each."""
+    began = time.monotonic()
+    sent, received = run_pair(
+        ["--impl", impl, "--size", "4K", "--simulated", "5", "--messages", "23", "--verify"],
+        ["--size", "4K", "--verify"],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert sent.report["messages"] == 5 + 23
+    assert received.report["bytes"] == (5 + 23) * 4096 == received.report["verify"]["checked_bytes"]
+    assert time.monotonic() - began > 0.04
+
+
 @pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc", "poll"])
 def test_every_receiver_gets_every_byte(receiver: str) -> None:
     size = [] if receiver == "trunc" else ["--verify"]
@@ -585,6 +599,10 @@ WRONG = [
     ([*SEND, "--sender", "loop", "--mode", "rr"], "use --sender threads"),
     ([*SEND, "--file", "/tmp"], "one_copy does not send from a file"),
     (["send", "--impl", "sendfile", "--file", "/nowhere"], "choose another directory"),
+    ([*SEND, "--simulated", "4"], "simulated: one thread, and a number of messages"),
+    ([*SEND, "--simulated", "4", "--messages", "1", "--threads", "2"], "simulated: one thread"),
+    ([*SEND, "--simulated", "4", "--messages", "1", "--control"], "--control out"),
+    ([*SEND, "--simulated", "x", "--messages", "1"], "simulated: 'x'"),
     ([*RECV, "--coalesce", "50"], "use --receiver poll"),
     ([*RECV, "--coalesce", "1000000", "--receiver", "poll"], "out of range"),
     ([*RECV, "--coalesce", "9", "--receiver", "poll", "--mode", "rr", "--size", "4K"], "wait for the timer"),

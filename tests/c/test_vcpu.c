@@ -1,0 +1,89 @@
+/* Which vCPU runs, where QEMU passes another one: its registers are these. */
+#include <stddef.h>
+#include <string.h>
+
+#define QEMU_API 4
+#include "../../src/simulator/vcpu.c"
+#include "check.h"
+
+static uint64_t registers[3];	/* rip, gs_base, k_gs_base */
+static uint8_t bytes[8];
+static GByteArray array = { bytes, 0 };
+static qemu_plugin_vcpu_simple_cb_t vcpu_is_there;
+
+GByteArray *g_byte_array_new(void)
+{
+	return &array;
+}
+
+GByteArray *g_byte_array_set_size(GByteArray *of, unsigned int size)
+{
+	of->len = size;
+	return of;
+}
+
+char *g_array_free(GArray *of, int free_segment)
+{
+	(void)free_segment;
+	of->len = 0;
+	return NULL;
+}
+
+void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t id, qemu_plugin_vcpu_simple_cb_t callback)
+{
+	(void)id;
+	vcpu_is_there = callback;
+}
+
+GArray *qemu_plugin_get_registers(void)
+{
+	static qemu_plugin_reg_descriptor list[] = {
+		{ (void *)&registers[0], "rip", "" }, { (void *)&registers[1], "gs_base", "" },
+		{ (void *)&registers[2], "k_gs_base", "" },
+	};
+	static GArray all;
+
+	all = (GArray){ (char *)list, 3 };
+	return &all;
+}
+
+int qemu_plugin_read_register(struct qemu_plugin_register *handle, GByteArray *to)
+{
+	memcpy(to->data, handle, 8);
+	to->len = 8;
+	return 8;
+}
+
+static unsigned int now(uint64_t base, uint64_t other)
+{
+	registers[1] = base;
+	registers[2] = other;
+	/* What QEMU says is always 0. */
+	return vcpu__now(0);
+}
+
+static void test_the_base_of_gs_tells(void)
+{
+	const uint64_t first = 0xffff88801f200000, second = 0xffff88801f300000;
+
+	vcpu__watch(1);
+	vcpu_is_there(1, 0);
+	vcpu_is_there(1, 1);
+	/* Before the kernel has set it. */
+	CHECK_EQUAL(now(0, 0), 0);
+	CHECK_EQUAL(now(first, 0), 0);
+	CHECK_EQUAL(now(second, 0), 1);
+	/* In user mode the kernel's waits for swapgs. */
+	CHECK_EQUAL(now(0, second), 1);
+	CHECK_EQUAL(now(0x7f0000001000, first), 0);
+	CHECK_EQUAL(now(second, 0x7f0000001000), 1);
+	/* More than there are cores in the model. */
+	for (uint64_t i = 0; i < 10; i++)
+		CHECK(now(0xffff888020000000 + (i << 20), 0) < CORES_MAX);
+	CHECK_EQUAL(now(second, 0), 1);
+}
+
+const struct test vcpu_tests[] = {
+	{ "vCPUs: the base of GS tells which one runs", test_the_base_of_gs_tells },
+	{ NULL, NULL },
+};
