@@ -105,6 +105,8 @@ enum watch_mode {
 enum watched_by {
 	WATCHED_ITSELF = 1,
 	WATCHED_BY_FORK,
+	/* copyscope itself, in a cgroup that it is asked to watch. */
+	WATCHED_NEVER,
 };
 
 #define WATCHED_MAX 16384

@@ -54,8 +54,11 @@ static __always_inline __u32 side_of(__u32 tgid)
 {
 	if (watch_mode != WATCH_NOBODY && tgid && tgid == watched_first)
 		return SIDE_WATCHED;
-	if (watch_mode != WATCH_NOBODY)
-		return bpf_map_lookup_elem(&watched, &tgid) ? SIDE_WATCHED : SIDE_OTHER;
+	if (watch_mode != WATCH_NOBODY) {
+		const __u32 *by = bpf_map_lookup_elem(&watched, &tgid);
+
+		return by && *by != WATCHED_NEVER ? SIDE_WATCHED : SIDE_OTHER;
+	}
 	if (tgid && tgid == target_tgid[SIDE_SENDER])
 		return SIDE_SENDER;
 	if (tgid && tgid == target_tgid[SIDE_RECEIVER])
@@ -85,12 +88,19 @@ static __always_inline void watch(__u32 tgid, __u32 by)
 		count_loss(LOSS_WATCHED_MAP_FULL);
 }
 
+static __always_inline bool never_watched(__u32 tgid)
+{
+	const __u32 *by = bpf_map_lookup_elem(&watched, &tgid);
+
+	return by && *by == WATCHED_NEVER;
+}
+
 static __always_inline __u32 current_side(void)
 {
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 
 	if (watch_mode == WATCH_CGROUP && side_of(tgid) == SIDE_OTHER) {
-		if (bpf_get_current_ancestor_cgroup_id(watch_cgroup_level) != watch_cgroup_id)
+		if (bpf_get_current_ancestor_cgroup_id(watch_cgroup_level) != watch_cgroup_id || never_watched(tgid))
 			return SIDE_OTHER;
 		watch(tgid, WATCHED_ITSELF);
 		return SIDE_WATCHED;

@@ -14,6 +14,9 @@ int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *ch
 {
 	__u32 tgid = child->tgid;
 
+	/* Our helpers, and theirs. */
+	if (watch_mode == WATCH_CGROUP && (__u32)parent->tgid != tgid && never_watched(parent->tgid))
+		watch(tgid, WATCHED_NEVER);
 	if (side_of(parent->tgid) == SIDE_OTHER)
 		return 0;
 	add_total(WATCH_BIRTHS, 1);
@@ -30,12 +33,15 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 	__u32 tgid = task->tgid;
 
 	/* do_exit() has counted this thread out already (kernel/exit.c): 0 was the last. */
-	if (BPF_CORE_READ(task, signal, live.counter) || side_of(tgid) == SIDE_OTHER)
+	if (BPF_CORE_READ(task, signal, live.counter))
+		return 0;
+	if (side_of(tgid) != SIDE_OTHER)
+		add_total(WATCH_EXITS, 1);
+	else if (watch_mode != WATCH_CGROUP)
 		return 0;
 	if (tgid == watched_first)
 		watched_first = 0;
 	bpf_map_delete_elem(&watched, &tgid);
-	add_total(WATCH_EXITS, 1);
 	return 0;
 }
 

@@ -170,6 +170,7 @@ def cgroup() -> Iterator[Path]:
 
 
 def test_a_cgroup_is_counted_and_nobody_beside_it(cgroup: Path) -> None:
+    """Nor copyscope, which runs in it, too, as in the session of whoever started both."""
     # The kernel paces, which never makes up for lost time, as iperf3 does that was kept waiting (-b).
     into = ["sh", "-c", f'echo $$ >{cgroup}/cgroup.procs; exec "$@"', "sh"]
     with (
@@ -179,8 +180,13 @@ def test_a_cgroup_is_counted_and_nobody_beside_it(cgroup: Path) -> None:
         running(client(other_port, 20 * SLOW, "-Z")),
     ):
         time.sleep(0.7 * STRETCH)
-        record = watch("--cgroup", str(cgroup), "--duration", stretched(4))
+        us = [*into, *LAUNCH, "--quiet", *SAMPLED, "--cgroup", str(cgroup)]
+        argv = [*us, "--duration", stretched(2), "--json", "-"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
+    record = json.loads(done.stdout)
+    assert wrong(record) == [], done.stderr
     assert [row["pid"] for row in record["target"]["pids"]] == [inside.pid]
+    assert {segment["target"]["processes"] for segment in record["run"]["segments"]} == {1}
     assert {row["syscall"] for row in record["volume"] if row["direction"] == "send"} == {"write"}
     assert {row["peer"] for row in record["connections"]} == {f"127.0.0.1:{port}"}
     assert bytes_of(record, "pin") == 0

@@ -74,6 +74,8 @@ static int load(struct probes *probes, int only, int only_function)
 	skel->rodata->count_at_socket = call_counting__at_socket(probes->hooks);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
+	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
+		err = watch__never(skel->maps.watched);
 	if (!err && only == ALL)
 		probes->skel = skel;
 	else

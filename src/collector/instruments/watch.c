@@ -42,6 +42,16 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 	memcpy((char *)skel->rodata->watch_comm, watch->comm, sizeof(watch->comm));
 }
 
+int watch__never(const struct bpf_map *watched)
+{
+	__u32 ours[] = { getpid(), getppid() }, by = WATCHED_NEVER;
+	int err = 0;
+
+	for (int i = 0; i < 2 && !err; i++)
+		err = bpf_map_update_elem(bpf_map__fd(watched), &ours[i], &by, BPF_ANY);
+	return err;
+}
+
 void watch__add(struct copyscope *skel, pid_t tgid)
 {
 	__u32 key = tgid, by = WATCHED_ITSELF;
@@ -146,7 +156,10 @@ static json_t *packets_json(const struct copyscope *skel)
 
 static void add_process(void *array, const void *tgid, const void *by)
 {
-	json_array_append_new(array, json_pack("[i, b]", *(const __u32 *)tgid, *(const __u32 *)by == WATCHED_BY_FORK));
+	__u32 how = *(const __u32 *)by;
+
+	if (how != WATCHED_NEVER)
+		json_array_append_new(array, json_pack("[i, b]", *(const __u32 *)tgid, how == WATCHED_BY_FORK));
 }
 
 static json_t *processes_json(const struct copyscope *skel)

@@ -10,6 +10,7 @@
 
 #include "sampling/watch_target.h"
 
+struct bpf_map;
 struct copyscope;
 struct ksyms;
 
@@ -20,6 +21,8 @@ void watch__configure(const struct watch *watch, struct copyscope *skel);
 /* What only the symbols tell: how memory that a program gave to a pipe is known from a page of a file. */
 void watch__learn(struct copyscope *skel, const struct ksyms *ksyms);
 void watch__add(struct copyscope *skel, pid_t tgid);
+/* Copyscope itself and what it starts are nobody's processes, though they run in the cgroup. 0 or a negative errno. */
+int watch__never(const struct bpf_map *watched);
 /*
  * {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}], "packets": {...}, "shapes": [...], "totals": {...},
  *  "processes": [[tgid, forked]]}:
