@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,33 @@ def test_it_gets_the_signals_that_it_would_have_without_us(tmp_path: Path) -> No
     ignored = int(file.read_text().split()[1], 16)
     assert not ignored & (1 << (signal.SIGPIPE - 1)) and not ignored & (1 << (signal.SIGXFSZ - 1))
     assert ignored & (1 << (signal.SIGHUP - 1))
+
+
+def test_it_is_started_without_a_fork_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork of a process that has threads may stand still for ever; Python 3.12 warns of it."""
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
+    odd = os.fsdecode(b"\xff\n\0"[:2])
+    # More than a pipe holds.
+    monkeypatch.setenv("LONG", odd + "x" * 100_000)
+    file = tmp_path / "said"
+    # Those that pytest was started with.
+    ours = {
+        str(descriptor.readlink())
+        for descriptor in Path("/proc/self/fd").iterdir()
+        if descriptor.is_symlink()
+    }
+    script = f'printf "%s" "${{#LONG}} $LONG $1 $(cat /proc/$$/comm)" >{file}; ls -l /proc/$$/fd >{file}.fds'
+    with HeldCommand(["/bin/sh", "-c", script, "sh", odd]) as command:
+        before = Path(f"/proc/{command.pid}/comm").read_text()
+        command.release()
+        assert command.wait(sleep) == 0
+    assert before == "sh\n"
+    long = os.fsencode(odd) + b"x" * 100_000
+    lengths = (str(len(long)).encode(), str(len(odd) + 100_000).encode())  # of bytes, or of characters
+    assert file.read_bytes() in [b"%s %s %s sh" % (length, long, os.fsencode(odd)) for length in lengths]
+    # Of the pipes on which it was held it has none.
+    pipes = set(re.findall(r"pipe:\[\d+\]", Path(f"{file}.fds").read_text()))
+    assert pipes <= ours
 
 
 def test_its_home_is_the_users() -> None:

@@ -1,6 +1,7 @@
 """A command that is started to be watched: as the invoking user, held until the instruments are ready."""
 
 import contextlib
+import json
 import os
 import pwd
 import signal
@@ -8,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, Self
 
 from copyscope.errors import NotStartedError
 from copyscope.run.program.printed import Output, Printed
@@ -18,9 +19,7 @@ from copyscope.topology import environment_of, invoking_user
 # How soon one sees what the command prints while we wait for its end.
 SHOW_EVERY_S = 0.25
 SLEEP_S = 60.0
-RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-# Python ignores these for itself, and exec(2) would pass that on.
-IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+HELD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("held.py")))
 
 
 class HeldCommand:
@@ -36,24 +35,26 @@ class HeldCommand:
         self.status: int | None = None
         gate_read, self._gate = os.pipe()
         self._failure, failure_write = os.pipe()
+        for theirs in (gate_read, failure_write):
+            os.set_inheritable(theirs, True)
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._gate)
-            os.close(self._failure)
-            if output == "stderr":
-                os.dup2(2, 1)
-            elif self._printed is not None:
-                self._printed.take()
-            _become(self.argv, gate_read, failure_write)
+        streams = [(os.POSIX_SPAWN_DUP2, 2, 1)] if output == "stderr" else []
+        if self._printed is not None:
+            streams = [(os.POSIX_SPAWN_DUP2, self._printed.fileno(), number) for number in (1, 2)]
+        held = [*HELD, str(gate_read), str(failure_write), *self.argv]
+        self.pid = os.posix_spawn(held[0], held, os.environ, file_actions=streams)
         os.close(gate_read)
         os.close(failure_write)
+        # It has started before anybody measures it; one that was ended meanwhile says nothing.
+        os.read(self._failure, 1)
 
     def release(self) -> None:
         """Let it run. Raises NotStartedError with its errno when it cannot be started."""
+        left = memoryview(_word())
         with contextlib.suppress(BrokenPipeError):  # it was ended while it was held
-            os.write(self._gate, b"g")
+            while left:
+                left = left[os.write(self._gate, left) :]
         self._close_gate()
         said = os.read(self._failure, 16)  # closed by a successful exec
         os.close(self._failure)
@@ -128,28 +129,12 @@ class HeldCommand:
             self._failure = -1
 
 
-def _become(argv: Sequence[str], gate: int, failure: int) -> NoReturn:
-    """In the child: wait, drop privileges, exec. Never returns."""
-    try:
-        for number in RESET:
-            # What whoever started us has it ignore (nohup(1)) it ignores without us, too.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
-        for number in IGNORED_BY_PYTHON:
-            signal.signal(number, signal.SIG_DFL)
-        # The name that exec will give it: it may have ended before anybody can ask for that.
-        Path("/proc/self/comm").write_bytes(os.fsencode(Path(argv[0]).name))
-        if os.read(gate, 1) != b"g":  # our parent has gone
-            os._exit(127)
-        user, environment = invoking_user(), of_caller(os.environ)
-        if os.geteuid() == 0 and user.uid != 0:
-            os.setgroups([])
-            os.setgid(user.gid)
-            if user.known:
-                os.initgroups(pwd.getpwuid(user.uid).pw_name, user.gid)
-            os.setuid(user.uid)
-            environment.update(environment_of(user))
-        os.execvpe(argv[0], list(argv), environment)
-    except OSError as error:
-        os.write(failure, str(error.errno).encode())
-    os._exit(127)
+def _word() -> bytes:
+    """As whom the command begins, and in which environment (held.py)."""
+    user, environment = invoking_user(), of_caller(os.environ)
+    how: dict[str, Any] = {"uid": None, "gid": None, "name": None}
+    if os.geteuid() == 0 and user.uid != 0:
+        name = pwd.getpwuid(user.uid).pw_name if user.known else None
+        how = {"uid": user.uid, "gid": user.gid, "name": name}
+        environment.update(environment_of(user))
+    return json.dumps({**how, "environment": environment}).encode() + b"\n"

@@ -17,10 +17,9 @@ class Printed:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - ends with the process
         self._shown_bytes = 0
 
-    def take(self) -> None:
-        """In the command's process: what it prints goes here from now on."""
-        os.dup2(self._file.fileno(), 1)
-        os.dup2(self._file.fileno(), 2)
+    def fileno(self) -> int:
+        """Where the command prints."""
+        return self._file.fileno()
 
     def show(self) -> None:
         """What was not shown yet, on our stderr."""
