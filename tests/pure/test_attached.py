@@ -106,6 +106,8 @@ def test_slices_that_say_nothing_are_not_compared() -> None:
     assert "moved nothing before" in reason(full, [0.0] * 4, full)
     assert "50 % of its bytes" in reason(full, full, full, {"7": [50, 0], "8": [50, 0]})
     assert "over TCP" in reason(full, full, full, {"7": [0, 0]})
+    unasked = effect_of(full, [], [], target={"how": "pid", "baseline": False})
+    assert unasked["ratio"] is None and unasked["reason"] == "--no-baseline"
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12))

@@ -312,6 +312,7 @@ def watched_record(**options: Any) -> Record:
         "cgroup": None,
         "netns": None,
         "follow": True,
+        "baseline": True,
     }
     workload = {"impl": None, "command": None, "duration_s": 2.7, "messages": None}
     identity = Identity("profile-watch-0", None, 0, 0, 42, "0123456789ab", False)

@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     workload = {"impl": None, "command": list(command) or None, "messages": None}
     workload["duration_s"] = args.duration
-    section = target_section(target, target.name())
+    section = {**target_section(target, target.name()), "baseline": not args.no_baseline}
     git, dirty = git_revision()
     digest = {"target": target.how, "name": section["name"]}
     identity = Identity(store.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
@@ -167,6 +167,7 @@ def plan_with(args: argparse.Namespace, target: Target, seed: int, instruments: 
         seed=seed,
         block_s=LIVE_BLOCK_S if args.live else None,
         whole=args.whole,
+        baseline=not args.no_baseline,
         output=command_output(args),
         attach=args.attach,
         count=None if args.count is None else parse_count(args.count),

@@ -10,7 +10,7 @@ from copyscope.plan.options import check_instruments
 
 WHOM = ("--pid", "--comm", "--cgroup")
 # Traffic of our own has no such options: whoever gives one of them means a program.
-FOR_PROGRAMS = ("--netns", "--no-follow", "--whole", "--live", "--advise")
+FOR_PROGRAMS = ("--netns", "--no-follow", "--whole", "--live", "--advise", "--no-baseline")
 EXAMPLES = """\
 examples:
   sudo tools/profile.py --pid 4711,4712                      until Ctrl-C
@@ -96,6 +96,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="every instrument from the first moment to the last: a short command is seen as a whole, but"
         " what watching costs is not known",
+    )
+    tool.add_argument(
+        "--no-baseline",
+        action="store_true",
+        help="begin and end at once, without the 1.5 s before and after that tell how fast a program goes"
+        " with nothing attached; what being watched costs it is then not known",
     )
     tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
     out = made.add_argument_group("output")

@@ -66,6 +66,7 @@ def why_unknown(record: Row, pace: Row, slices: Mapping[str, Sequence[Row]]) -> 
             record["target"].get("how") == "command",
             "it was started by this run: there is no time without instruments",
         ),
+        (record["target"].get("baseline") is False, "--no-baseline"),
         (not slices["before"], "it was not there, or TCP could not be asked, before the first hook came"),
         (not slices["after"], "it had ended, or TCP could not be asked, when the last hook had gone"),
         (covered is None, "nothing moved over TCP, which alone counts bytes when no hook does"),

@@ -39,6 +39,8 @@ class WatchPlan:
     block_s: float | None = None
     # One segment from the first moment to the last, with every instrument.
     whole: bool = False
+    # Before and after, how fast a program that is there already goes without anything of ours.
+    baseline: bool = True
     # Where a command prints: stdout may be for the record, the terminal for the screen.
     output: Output = "own"
     attach: str = "any"

@@ -138,7 +138,7 @@ class Watcher:
 
     def _unwatched(self) -> list[pace.Reading]:
         """How fast the program goes with nothing attached; a command of ours has no such time."""
-        if self.plan.target.command or not self._followed.alive():
+        if self.plan.target.command or not self.plan.baseline or not self._followed.alive():
             return []
         return pace.read(self._look, self._stop.sleep)
 
