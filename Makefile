@@ -45,6 +45,7 @@ artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/
 
 include src/traffic/traffic.mk
 include src/collector/collector.mk
+include src/guest/guest.mk
 
 $(OUTPUT) $(OUTPUT)/tests:
 	$(Q)mkdir -p $@

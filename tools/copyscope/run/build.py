@@ -3,6 +3,7 @@
 import fcntl
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from copyscope import paths
@@ -10,14 +11,16 @@ from copyscope.errors import RunError
 from copyscope.topology import environment_of, owner_of
 
 
-def build_if_stale() -> None:
-    """`make artifacts`; quiet when nothing is to do. Raises RunError with the compiler's first complaint.
+def build_if_stale(targets: Sequence[str] = ("artifacts",)) -> None:
+    """`make artifacts`, or other targets; quiet when nothing is to do.
+
+    Raises RunError with the compiler's first complaint.
 
     In a tree where this user may not write nothing is built: what is there is used.
     """
     if not os.access(paths.ROOT, os.W_OK):
         return
-    make = ["make", "--silent", "--no-print-directory", "-C", str(paths.ROOT), "artifacts"]
+    make = ["make", "--silent", "--no-print-directory", "-C", str(paths.ROOT), *targets]
     try:
         # Under sudo the tree stays its owner's; one of root's (as in a container) is built by root.
         owner = owner_of(paths.ROOT)

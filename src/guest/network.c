@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ethtool.h>
+#include <linux/if_link.h>
+#include <linux/rtnetlink.h>
+#include <linux/sockios.h>
+#include <linux/veth.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "network.h"
+
+#define SENDER_ADDRESS "10.99.0.1"
+#define RECEIVER_ADDRESS "10.99.0.2"
+#define CARRIER_TRIES 3000	/* of a millisecond each */
+
+/* A request to rtnetlink(7), and the room that it may take. */
+struct request {
+	struct nlmsghdr head;
+	struct ifinfomsg link;
+	char attributes[512];
+};
+
+static void *put(struct request *request, int type, const void *data, size_t length)
+{
+	struct rtattr *attribute = (void *)((char *)request + NLMSG_ALIGN(request->head.nlmsg_len));
+
+	attribute->rta_type = type;
+	attribute->rta_len = RTA_LENGTH(length);
+	if (length)
+		memcpy(RTA_DATA(attribute), data, length);
+	request->head.nlmsg_len = NLMSG_ALIGN(request->head.nlmsg_len) + RTA_ALIGN(attribute->rta_len);
+	return attribute;
+}
+
+static void close_nest(struct request *request, struct rtattr *nest)
+{
+	nest->rta_len = (char *)request + request->head.nlmsg_len - (char *)nest;
+}
+
+static int ask(struct request *request)
+{
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	char answer[1024];
+	const struct nlmsghdr *head = (void *)answer;
+	ssize_t got = -1;
+
+	if (fd >= 0 && send(fd, request, request->head.nlmsg_len, 0) >= 0)
+		got = recv(fd, answer, sizeof(answer), 0);
+	if (got < (ssize_t)NLMSG_LENGTH(sizeof(struct nlmsgerr)))
+		got = -EIO;
+	else
+		got = ((const struct nlmsgerr *)NLMSG_DATA(head))->error;
+	close(fd);
+	return got;
+}
+
+static void make_veth(int peer_fd)
+{
+	struct request request = {
+		.head = {
+			.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
+			.nlmsg_type = RTM_NEWLINK,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK,
+		},
+	};
+	struct rtattr *info, *data, *peer;
+	const struct ifinfomsg link = { 0 };
+	int err;
+
+	put(&request, IFLA_IFNAME, "s0", 3);
+	info = put(&request, IFLA_LINKINFO, NULL, 0);
+	put(&request, IFLA_INFO_KIND, "veth", 4);
+	data = put(&request, IFLA_INFO_DATA, NULL, 0);
+	peer = put(&request, VETH_INFO_PEER, &link, sizeof(link));
+	put(&request, IFLA_IFNAME, "r0", 3);
+	put(&request, IFLA_NET_NS_FD, &peer_fd, sizeof(peer_fd));
+	close_nest(&request, peer);
+	close_nest(&request, data);
+	close_nest(&request, info);
+	err = ask(&request);
+	if (err)
+		channel__fail("veth: %s: does this kernel have it?", strerror(-err));
+}
+
+static void move_link(const char *name, int namespace_fd)
+{
+	struct request request = {
+		.head = {
+			.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
+			.nlmsg_type = RTM_SETLINK,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
+		},
+	};
+	int err;
+
+	request.link.ifi_index = if_nametoindex(name);
+	if (!request.link.ifi_index)
+		channel__fail("%s: no such network card in this guest", name);
+	put(&request, IFLA_NET_NS_FD, &namespace_fd, sizeof(namespace_fd));
+	err = ask(&request);
+	if (err)
+		channel__fail("%s: cannot be moved: %s", name, strerror(-err));
+}
+
+static void set(int fd, unsigned long what, struct ifreq *wanted, const char *words)
+{
+	if (ioctl(fd, what, wanted))
+		channel__fail("%s: %s: %s", wanted->ifr_name, words, strerror(errno));
+}
+
+static void set_address(int fd, unsigned long what, struct ifreq *wanted, const char *address)
+{
+	struct sockaddr_in *to = (void *)&wanted->ifr_addr;
+
+	memset(to, 0, sizeof(*to));
+	to->sin_family = AF_INET;
+	inet_pton(AF_INET, address, &to->sin_addr);
+	set(fd, what, wanted, address);
+}
+
+static void set_one(int fd, struct ifreq *wanted, const char *word)
+{
+	static const struct {
+		const char *name;
+		unsigned int command;
+	} offloads[] = { { "tso", ETHTOOL_STSO }, { "gso", ETHTOOL_SGSO }, { "gro", ETHTOOL_SGRO } };
+
+	if (!strncmp(word, "mtu=", 4)) {
+		wanted->ifr_mtu = atoi(word + 4);
+		set(fd, SIOCSIFMTU, wanted, word);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(offloads) / sizeof(*offloads); i++)
+		if (!strncmp(word, offloads[i].name, 3) && word[3] == '=') {
+			struct ethtool_value value = { offloads[i].command, !strcmp(word + 4, "on") };
+
+			wanted->ifr_data = (void *)&value;
+			set(fd, SIOCETHTOOL, wanted, word);
+			return;
+		}
+	channel__fail("network: %s: not known to this guest", word);
+}
+
+static void wait_for_carrier(int fd, struct ifreq *wanted)
+{
+	for (unsigned int i = 0; i < CARRIER_TRIES; i++) {
+		set(fd, SIOCGIFFLAGS, wanted, "flags");
+		if (wanted->ifr_flags & IFF_RUNNING)
+			return;
+		usleep(1000);
+	}
+	channel__fail("%s: no carrier", wanted->ifr_name);
+}
+
+static void bring_up(const char *name, const char *address, const char *words)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq wanted = { 0 };
+	char all[256], *rest = all, *word;
+
+	strncpy(wanted.ifr_name, name, IFNAMSIZ - 1);
+	snprintf(all, sizeof(all), "%s", words);
+	while ((word = strsep(&rest, " ")))
+		if (*word)
+			set_one(fd, &wanted, word);
+	if (address) {
+		set_address(fd, SIOCSIFADDR, &wanted, address);
+		set_address(fd, SIOCSIFNETMASK, &wanted, "255.255.255.0");
+	}
+	wanted.ifr_flags = IFF_UP;
+	set(fd, SIOCSIFFLAGS, &wanted, "up");
+	close(fd);
+}
+
+static void await(const char *name)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq wanted = { 0 };
+
+	strncpy(wanted.ifr_name, name, IFNAMSIZ - 1);
+	wait_for_carrier(fd, &wanted);
+	close(fd);
+}
+
+static int this_namespace(void)
+{
+	int fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		channel__fail("/proc/self/ns/net: %s", strerror(errno));
+	return fd;
+}
+
+void network__enter(int namespace_fd)
+{
+	if (setns(namespace_fd, CLONE_NEWNET))
+		channel__fail("setns: %s", strerror(errno));
+}
+
+void network__make(struct network *network, const char *kind, const char *words)
+{
+	const int cards = !strcmp(kind, "nics");
+	const char *sender = cards ? "eth0" : "s0";
+	const char *receiver = cards ? "eth1" : "r0";
+
+	network->sender_fd = this_namespace();
+	if (!strcmp(kind, "loopback")) {
+		network->receiver_fd = network->sender_fd;
+		network->sender_address = "127.0.0.1";
+		bring_up("lo", NULL, words);
+		return;
+	}
+	if (!cards && strcmp(kind, "veth"))
+		channel__fail("network: %s: not known to this guest", kind);
+	if (unshare(CLONE_NEWNET))
+		channel__fail("unshare: %s", strerror(errno));
+	network->receiver_fd = this_namespace();
+	network__enter(network->sender_fd);
+	network->sender_address = SENDER_ADDRESS;
+	if (cards)
+		move_link(receiver, network->receiver_fd);
+	else
+		make_veth(network->receiver_fd);
+	bring_up(sender, SENDER_ADDRESS, words);
+	network__enter(network->receiver_fd);
+	bring_up(receiver, RECEIVER_ADDRESS, words);
+	await(receiver);
+	network__enter(network->sender_fd);
+	await(sender);
+}

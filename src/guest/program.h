@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef GUEST_PROGRAM_H
+#define GUEST_PROGRAM_H
+
+#include <sys/types.h>
+
+#define PROGRAM_WORDS_MAX 96
+
+/* A program of ours in the guest; what it prints is one line of JSON, at its end. */
+struct program {
+	const char *name;
+	pid_t pid;
+	int from;
+};
+
+/* `words` are separated by blanks. */
+void program__start(struct program *program, const char *name, char *words, int namespace_fd);
+/* Waits for its end and hands on what it said, as `NAME JSON`. */
+void program__finish(struct program *program);
+
+#endif

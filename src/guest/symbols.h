@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef GUEST_SYMBOLS_H
+#define GUEST_SYMBOLS_H
+
+/* Every function of this kernel, as /proc/kallsyms has it. */
+void symbols__write_kernel(void);
+/*
+ * The functions of a module that is loaded: /modules/NAME.symbols has `SECTION OFFSET NAME` a line, and the kernel
+ * says where it put each section.
+ */
+void symbols__write_module(const char *module);
+
+#endif
