@@ -39,6 +39,7 @@ programs | a server to watch                 | nginx                | nginx-ligh
 programs | its load                           | wrk                  | wrk            | wrk
 programs | another server to watch           | redis-server         | redis-server     | redis
 programs | its client                        | redis-benchmark      | redis-tools      | redis
+simulate | a simulated machine              | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
 kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu
@@ -59,7 +60,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 usage() {
 	cat <<-'END'
-		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [riscv64] [distributions] [programs]
+		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [riscv64] [distributions] [programs] [simulate]
 
 		Installs missing packages with apt-get or dnf (as root).
 
@@ -68,6 +69,7 @@ usage() {
 		  kernels    what tests on other kernels need besides (make check-kernels)
 		  riscv64    what a guest with a riscv64 processor needs besides these
 		  distributions  what roots of other distributions need (make check-distributions)
+		  simulate   the machine that is simulated with --simulate
 		  programs   servers that the live tests watch; their packages start services, so nobody gets them unasked
 		  --dry-run  only say what is missing
 
@@ -198,7 +200,7 @@ groups=()
 dry_run=
 for argument in "$@"; do
 	case $argument in
-	run | test | kernels | riscv64 | distributions | programs) groups+=("$argument") ;;
+	run | test | kernels | riscv64 | distributions | programs | simulate) groups+=("$argument") ;;
 	--dry-run) dry_run=yes ;;
 	-h | --help) usage && exit 0 ;;
 	*) usage >&2 && exit 2 ;;

@@ -41,7 +41,12 @@ def _choose(argv: list[str]) -> int:
         from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
 
         return watch.main(argv)
-    return _profile(parser().parse_args(argv), argv)
+    args = parser().parse_args(argv)
+    if args.simulate:
+        from copyscope.commands import simulate  # noqa: PLC0415 (as above)
+
+        return simulate.run(args)
+    return _profile(args, argv)
 
 
 def _profile(args: argparse.Namespace, argv: list[str]) -> int:

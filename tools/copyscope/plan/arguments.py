@@ -16,6 +16,7 @@ examples:
   sudo tools/profile.py --impl zerocopy --topology nics:eth1,eth2
   sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
   sudo tools/profile.py --impl zerocopy --json - | jq .verdict
+  tools/profile.py --simulate --impl one_copy,zerocopy --size 1K,64K --cache genoa    no root, no PMU
 
 any other program (--pid, --comm, --cgroup, -- COMMAND; with them --netns, --no-follow, --whole, --live,
 --advise and more: tools/profile.py --pid 1 --help):
@@ -34,6 +35,9 @@ ATTACH: dict[str, Any] = {
     "help": "how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
     " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
 }
+
+# The options of a simulated machine, and what they are without being given.
+SIMULATED: dict[str, Any] = {"cache": "generic", "kernel": "6.12", "seeds": 1, "fast": False}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -128,6 +132,7 @@ def parser() -> argparse.ArgumentParser:
     path.add_argument("--sender-cpus", metavar="LIST", help="such as 0,2-3; overrides --placement")
     path.add_argument("--receiver-cpus", metavar="LIST")
     path.add_argument("--keep", metavar="NAME", help="keep the namespaces under this name to look around in")
+    _add_simulation(made)
     tool = made.add_argument_group("instruments")
     tool.add_argument(
         "--instruments",
@@ -171,6 +176,43 @@ def parser() -> argparse.ArgumentParser:
         "--repeat", type=int, default=1, metavar="N", help="runs; with more than one a summary follows"
     )
     tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
+    _add_output(made)
+    return made
+
+
+def _add_simulation(made: UsageParser) -> None:
+    model = made.add_argument_group("simulated machine (no root, no PMU: QEMU and a model of the caches)")
+    model.add_argument(
+        "--simulate",
+        action="store_true",
+        help="model the cache misses of each copy instead of measuring; --impl and --size may be lists",
+    )
+    model.add_argument(
+        "--cache",
+        default=SIMULATED["cache"],
+        metavar="MODEL",
+        help="generic (default), sapphire-rapids, genoa, graviton3, laptop, or host (this machine's);"
+        " with changes: genoa,llc=64M:16,prefetch=next,vcpus=4",
+    )
+    model.add_argument(
+        "--kernel",
+        default=SIMULATED["kernel"],
+        metavar="V",
+        help="5.10, 6.1, 6.12 (default) or 7.x, fetched from Debian once and kept; or host, from /boot",
+    )
+    model.add_argument(
+        "--seeds",
+        type=int,
+        default=SIMULATED["seeds"],
+        metavar="N",
+        help="independent boots, for intervals; default 1",
+    )
+    model.add_argument(
+        "--fast", action="store_true", help="without counting instructions: no two runs are alike then"
+    )
+
+
+def _add_output(made: UsageParser) -> None:
     out = made.add_argument_group("output")
     out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
     out.add_argument(
@@ -186,4 +228,3 @@ def parser() -> argparse.ArgumentParser:
         "-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, unattributed symbols"
     )
     out.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    return made

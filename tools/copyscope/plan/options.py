@@ -12,6 +12,7 @@ from typing import Any
 from copyscope import paths
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.plan import gate
+from copyscope.plan.arguments import SIMULATED
 from copyscope.plan.arms import (
     HOOKLESS,
     SAMPLED,
@@ -89,15 +90,21 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
         raise UsageError(f"--warmup: {args.warmup:g}: not between 0 and 60 s")
     if args.messages is not None and args.messages < 1:
         raise UsageError(f"--messages: {args.messages}: at least 1")
+    for name, default in SIMULATED.items():
+        if getattr(args, name) != default:
+            raise UsageError(f"--{name}: is of a simulated machine: give --simulate, too")
     if not args.duration <= 3600:
         raise UsageError(f"--duration: {args.duration:g}: at most 3600 s")
     return instruments
 
 
-def resolve_traffic(args: argparse.Namespace) -> Traffic:
-    """Let the traffic program check its options (it is the only one that knows their limits)."""
+def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic:
+    """Let the traffic program check its options (it is the only one that knows their limits).
+
+    `pinned`: to processors of this machine.
+    """
     allowed = sorted(os.sched_getaffinity(0))
-    sender_cpus, receiver_cpus = place(args.placement, allowed)
+    sender_cpus, receiver_cpus = place(args.placement, allowed) if pinned else (None, None)
     if args.sender_cpus:
         sender_cpus = parse_cpus(args.sender_cpus, "--sender-cpus")
     if args.receiver_cpus:

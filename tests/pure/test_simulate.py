@@ -1,0 +1,533 @@
+"""The simulated machine, without one: what goes into it, and what its output becomes."""
+
+import hashlib
+import io
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import paths
+from copyscope.commands import profile
+from copyscope.errors import RunError, UsageError
+from copyscope.render.simulated import simulated_lines
+from copyscope.simulate import (
+    caches,
+    debian,
+    document,
+    guest,
+    initramfs,
+    job,
+    kernels,
+    modules,
+    output,
+    qemu,
+    rows,
+)
+from copyscope.taxonomy.taxonomy import Taxonomy
+
+pytestmark = pytest.mark.timeout(20)
+
+# -- what goes in -----------------------------------------------------------------------------------------
+
+
+def test_an_archive_is_what_the_kernel_unpacks() -> None:
+    """Written out by hand from buffer-format.rst: inode, mode, links and size of each, names and padding."""
+    made = initramfs.cpio({"a/b": b"xyz"})
+    head = b"070701" + b"%08X" * 13
+    at = made.index(b"a/b\0")
+    assert made[at - 110 : at] == head % (6, 0o100755, 0, 0, 1, 0, 3, 0, 0, 0, 0, 4, 0)
+    # 110 + 4 bytes of name are padded to 116; three bytes of content to four.
+    assert made[at + 4 : at + 10] == b"\0\0xyz\0"
+    assert made.endswith(b"TRAILER!!!\0\0\0\0") and len(made) % 4 == 0
+    names = [made[i + 110 :].split(b"\0")[0] for i in range(len(made)) if made[i : i + 6] == b"070701"]
+    assert names == [b"a", b"dev", b"proc", b"sys", b"tmp", b"a/b", b"TRAILER!!!"]
+
+
+def elf(functions: list[tuple[str, int]]) -> bytes:
+    """A module with .text, .data, and a symbol table: functions in the first, one object in the second."""
+    names = b"\0.text\0.data\0.symtab\0.strtab\0"
+    strings = b"\0" + b"".join(name.encode() + b"\0" for name, _ in functions) + b"thing\0"
+    symbols = bytes(24)
+    for name, value in functions:
+        symbols += struct.pack("<IBBHQQ", strings.index(name.encode()), 2, 0, 1, value, 9)
+    symbols += struct.pack("<IBBHQQ", strings.index(b"thing"), 1, 0, 2, 4, 8)
+    body = names + strings + symbols
+    at, section = 64, struct.Struct("<IIQQQQIIQQ")
+    table = bytes(64)
+    table += section.pack(names.index(b".text"), 1, 6, 0, 0, 0, 0, 0, 1, 0)
+    table += section.pack(names.index(b".data"), 1, 3, 0, 0, 0, 0, 0, 1, 0)
+    offset = at + len(names) + len(strings)
+    table += section.pack(names.index(b".symtab"), 2, 0, 0, offset, len(symbols), 4, 0, 8, 24)
+    table += section.pack(names.index(b".strtab"), 3, 0, 0, at + len(names), len(strings), 0, 0, 1, 0)
+    table += section.pack(0, 3, 0, 0, at, len(names), 0, 0, 1, 0)
+    head = b"\x7fELF\x02\x01" + bytes(34) + struct.pack("<Q", at + len(body)) + bytes(12)
+    return (head + struct.pack("<HH", 6, 5)).ljust(64, b"\0") + body + table
+
+
+def test_the_functions_of_a_module_are_those_of_its_code() -> None:
+    assert modules.functions(elf([("veth_xmit", 0x20), ("veth_poll", 0x10)])) == (
+        b".text 10 veth_poll\n.text 20 veth_xmit\n"
+    )
+    for damaged in (b"", b"MZ", elf([("f", 0)])[:80]):
+        with pytest.raises(ValueError, match="kernel module"):
+            modules.functions(damaged)
+
+
+def test_what_the_guest_is_told() -> None:
+    one = job.Measured("one_copy", 65536, 8, 16, 64, 128, ("--impl", "one_copy"), ("--buffer", "128K"))
+    orders = job.text(job.Path("veth", 9000, (("gro", "off"),)), [one], ["veth", "e1000"], 2, 7)
+    assert orders.splitlines() == [
+        "module veth",
+        "network veth gro=off mtu=9000",
+        "measure one_copy/65536 7001",
+        "recv /traffic recv --buffer 128K --connect 10.99.0.1 --port 7001 --cpus 1",
+        "send /traffic send --impl one_copy --listen 10.99.0.1 --port 7001 --messages 128 --simulated 64"
+        " --seed 7 --cpus 0",
+    ]
+    # Built into the kernel, or without any; one processor.
+    assert "module" not in job.text(job.Path("veth"), [one], [], 1, 1)
+    assert job.text(job.Path("loopback"), [one], ["veth"], 1, 1).count("--cpus 0") == 2
+    # 8 MiB are counted and 4 MiB warm up, within bounds.
+    assert [job.counts(size, None) for size in (1, 1024, 65536, 1 << 20, 1 << 30)] == [
+        *((1024, 1024), (1024, 1024), (64, 128), (8, 16), (8, 16))
+    ]
+
+
+def test_a_machine_that_is_the_same_bits_each_time() -> None:
+    files = qemu.Files("/k", "/i", "/c", "/s")
+    this = qemu.Qemu("/usr/bin/qemu", "7.2.22", 1)
+    argv = qemu.command(this, qemu.Machine(2, 5, exact=True, plugin="/p.so,out=/o"), files)
+    said = " ".join(argv)
+    for part in (
+        *("-icount shift=0,sleep=off", "clock=vm", "-seed 5", "-accel tcg,thread=single", "nokaslr"),
+        *("-nic none", "-no-reboot", "-plugin /p.so,out=/o", "-smp 2"),
+    ):
+        assert part in said
+    assert "-drive" not in said and "-fsdev" not in said
+    fast = qemu.command(this, qemu.Machine(2, 5, exact=False, cards=True), files)
+    assert "-icount" not in fast and fast.count("-netdev") == 2 and "-plugin" not in fast
+    assert qemu.plugin_argument("/a,b.so", [("out", "x,y")]) == "/a,,b.so,out=x,,y"
+
+
+@pytest.mark.parametrize(
+    ("version", "number"),
+    [
+        ("6.2.0", 1),
+        ("7.2.22", 1),
+        ("8.2.2", 1),
+        ("9.0.1", 2),
+        ("9.1.0", 3),
+        ("9.2.0", 4),
+        ("10.0.3", 4),
+        ("10.1.0", 5),
+    ],
+)
+def test_the_number_of_the_plugin_interface(version: str, number: int) -> None:
+    assert qemu.read_version(f"QEMU emulator version {version} (Debian 1:x)\n") == (version, number)
+
+
+def test_a_qemu_that_will_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for said, why in (("QEMU emulator version 5.2.0", "too old"), ("", "no version")):
+        with pytest.raises(RunError, match=why):
+            qemu.read_version(said)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(
+        RunError, match=r"qemu-system-x86_64: not found: install it: sudo tools/deps.sh simulate"
+    ):
+        qemu.find()
+    old = qemu.Qemu("q", "7.2.22", 1)
+    assert qemu.hangs_bit_exact(old, "6.1.0-50-amd64", 2) and not qemu.hangs_bit_exact(old, "6.1.0", 1)
+    assert not qemu.hangs_bit_exact(old, "6.12.107+deb13-amd64", 2)
+    assert not qemu.hangs_bit_exact(qemu.Qemu("q", "10.0.3", 4), "6.1.0", 2)
+
+
+# -- the model --------------------------------------------------------------------------------------------
+
+
+def test_presets_are_machines_that_can_be_modelled() -> None:
+    for name, model in caches.PRESETS.items():
+        caches.check(model)
+        assert model.name == name and model.source
+    genoa = dict(caches.parse("genoa,llc=64M:16,prefetch=next,vcpus=4").options())
+    assert (genoa["llc"], genoa["prefetch"], genoa["vcpus"], genoa["l1d"]) == ("64M:16", "next", "4", "32K:8")
+    assert caches.parse("generic,llc=0:0").llc == caches.Level(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("nehalem", "use generic, sapphire-rapids"),
+        ("generic,l1d=48K:7", "not divisible into 7 ways of lines of 64 bytes"),
+        ("generic,l2=1M", "not SIZE:WAYS"),
+        ("generic,vcpus=9", "not between 1 and 8"),
+        ("generic,line=48", "not a power of 2"),
+        ("generic,llc=8G:16", "up to 4G"),
+        ("generic,l2=0:0", "not a size"),
+        ("generic,colour=red", "use one of l1d"),
+        ("generic,tlb=64", "use one of l1d"),
+    ],
+)
+def test_a_machine_that_is_none(asked: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        caches.parse(asked)
+
+
+def test_the_caches_of_this_machine(tmp_path: Path) -> None:
+    told = (("1", "Data", "48K", 12), ("1", "Instruction", "32K", 8), ("2", "Unified", "2048K", 16))
+    for number, (level, kind, size, ways) in enumerate((*told, ("3", "Unified", "107520K", 15))):
+        index = tmp_path / f"index{number}"
+        index.mkdir()
+        for name, value in (
+            *(("level", level), ("type", kind), ("size", size), ("ways_of_associativity", ways)),
+            ("coherency_line_size", 64),
+        ):
+            (index / name).write_text(f"{value}\n")
+    model = caches.parse("host", tmp_path)
+    assert (str(model.l1d), str(model.l2), str(model.llc)) == ("48K:12", "2M:16", "105M:15")
+    (tmp_path / "index2" / "size").unlink()
+    with pytest.raises(UsageError, match="does not tell its caches: use a preset"):
+        caches.parse("host", tmp_path)
+
+
+# -- kernels ----------------------------------------------------------------------------------------------
+
+INDEX = """\
+Package: linux-image-amd64
+Version: 6.12-1
+Depends: linux-image-6.12.107+deb13-amd64 (= 6.12.107-1)
+Filename: pool/meta.deb
+SHA256: 00
+
+Package: linux-image-6.12.107+deb13-amd64
+Version: 6.12.107-1
+Depends: kmod, linux-base (>= 4.3), initramfs-tools | linux-initramfs-tool
+Filename: pool/image.deb
+SHA256: 11
+
+"""
+
+
+def deb(files: dict[str, bytes]) -> bytes:
+    tree = io.BytesIO()
+    with tarfile.open(fileobj=tree, mode="w:xz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    made = b"!<arch>\n"
+    for name, content in (("debian-binary", b"2.0"), ("data.tar.xz", tree.getvalue())):
+        made += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode()
+        made += content + b"\n" * (len(content) % 2)
+    return made
+
+
+def test_a_package_is_found_and_unpacked() -> None:
+    found = debian.kernel_packages(INDEX)
+    assert [(one.name, one.path, one.sha256) for one in found] == [
+        ("linux-image-6.12.107+deb13-amd64", "pool/image.deb", "11")
+    ]
+    split = INDEX.replace("kmod,", "linux-binary-7.2 (= 1), linux-modules-7.2 (= 1),") + "".join(
+        f"Package: linux-{part}-7.2\nVersion: 1\nFilename: {part}.deb\nSHA256: 22\n\n"
+        for part in ("binary", "modules")
+    )
+    assert [one.path for one in debian.kernel_packages(split)] == ["binary.deb", "modules.deb"]
+    files = {"boot/vmlinuz-6": b"kernel", "usr/share/doc/x": b"no"}
+    assert dict(debian.unpack(deb(files), lambda name: "vmlinuz" in name)) == {"boot/vmlinuz-6": b"kernel"}
+    for damaged in (b"", b"!<arch>\n", deb(files)[:200]):
+        with pytest.raises(debian.ArchiveError):
+            dict(debian.unpack(damaged, lambda _: True))
+
+
+def keep_kernel(cache: Path) -> Path:
+    place = cache / "guests" / "6.12"
+    place.mkdir(parents=True)
+    files = {"vmlinuz": b"image", "veth": b"module"}
+    (place / "vmlinuz").write_bytes(files["vmlinuz"])
+    (place / "veth.ko").write_bytes(files["veth"])
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    about = {"release": "6.12.107", "modules": ["veth"], "sha256": hashes}
+    (place / "about.json").write_text(json.dumps(about))
+    return place
+
+
+def test_a_kernel_that_is_kept_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: Any, **__: Any) -> Any:
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setenv("COPYSCOPE_CACHE", str(tmp_path))
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    place = keep_kernel(tmp_path)
+    kept = kernels.take("6.12", lambda _: None)
+    assert (kept.release, kept.image, kept.modules) == ("6.12.107", b"image", {"veth": b"module"})
+    # Another byte than was fetched: it is fetched again, which fails in one line.
+    (place / "vmlinuz").write_bytes(b"imagE")
+    with pytest.raises(
+        RunError, match=r"^kernel 6\.12: .*is there a network\?: try again, or --kernel host$"
+    ):
+        kernels.take("6.12", lambda _: None)
+    monkeypatch.setattr(kernels, "FREE_MIN_BYTES", 1 << 60)
+    with pytest.raises(RunError, match="MiB free: make room"):
+        kernels.take("6.1", lambda _: None)
+    with pytest.raises(UsageError, match="or host"):
+        kernels.take("2.4", lambda _: None)
+
+
+# -- what comes out ---------------------------------------------------------------------------------------
+
+SYMBOLS = """\
+ffffffff81000100 t nobody_knows
+ffffffff81000100 T tcp_sendmsg
+ffffffff81000200 T _copy_from_iter
+ffffffff81000300 T _copy_to_iter
+ffffffff81000400 T tcp_recvmsg
+ffffffff81000500 T do_syscall_64
+"""
+SENDS = ["ffffffff81000200", "ffffffff81000100", "ffffffff81000500"]
+RECEIVES = ["ffffffff81000300", "ffffffff81000400", "ffffffff81000500"]
+
+
+def counts(**given: int) -> list[int]:
+    return [given.get(name, 0) for name in output.COLUMNS]
+
+
+def plugin_output(l1d: int = 16) -> str:
+    """64 messages of 1 KiB: what each copy must do, the loop of the sender, and an idle CPU."""
+    kib = 64
+    stacks = [
+        {
+            "side": "sender",
+            "frames": SENDS,
+            "counts": counts(
+                calls=kib, instructions=9 * kib, read_bytes=1024 * kib, written_bytes=1024 * kib,
+                read_lines=16 * kib, written_lines=16 * kib, l1d_load_misses=l1d * kib,
+            ),
+        },
+        {
+            "side": "receiver",
+            "frames": RECEIVES,
+            "counts": counts(
+                instructions=10 * kib, read_bytes=1024 * kib, written_bytes=1024 * kib,
+                read_lines=16 * kib, written_lines=16 * kib, l1d_store_misses=16 * kib,
+            ),
+        },
+        {"side": "sender", "frames": [], "counts": counts(instructions=5 * kib, read_lines=kib)},
+        {"side": "other", "frames": ["ffffffff81000500", "0"], "counts": counts(instructions=9999)},
+    ]  # fmt: skip
+    row = {
+        "measurement": 1,
+        "model": {"line": 64},
+        "columns": list(output.COLUMNS),
+        "stacks": stacks,
+        "totals": {},
+        "lost": {"accesses": 0, "returns": 3, "unrooted_instructions": 9999},
+        "digest": "0123456789abcdef",
+    }
+    return json.dumps(row) + "\n" + json.dumps({"end": True, "measurements": 1}) + "\n"
+
+
+def measured() -> job.Measured:
+    return job.Measured("one_copy", 1024, 8, 64, 64, 64, (), ())
+
+
+def reports(copies: int = 0, sent: int = 128 * 1024) -> dict[str, Any]:
+    return {"sender": {"bytes": sent, "claim": {"user_copies": copies}}, "receiver": {"bytes": 128 * 1024}}
+
+
+def section(copies: int = 0, sent: int = 128 * 1024, text: str | None = None) -> dict[str, Any]:
+    taxonomy = Taxonomy.load()
+    (counted,) = output.parse(text or plugin_output())
+    known = document.known_symbols([SYMBOLS], taxonomy)
+    return document.measurement_section(measured(), [counted], [reports(copies, sent)], [known], taxonomy)
+
+
+def test_rows_are_what_each_copy_did_per_kib() -> None:
+    found = {(row["category"], row["side"], row["context"]): row for row in section()["rows"]}
+    copy_in = found["copy_in", "sender", "process"]
+    assert (copy_in["kind"], copy_in["method"]) == ("account", "modelled")
+    assert copy_in["read_bytes_per_kib"] == 1024 and copy_in["l1d_load_misses_per_kib"] == 16
+    assert copy_in["instructions_per_kib"] == 9 and copy_in["instructions_per_kib_half_width"] is None
+    copy_out = found["copy_out", "receiver", "process"]
+    assert copy_out["l1d_store_misses_per_kib"] == 16 and copy_out["l1d_load_misses_per_kib"] == 0
+    assert found["user", "sender", "user"]["instructions_per_kib"] == 5
+    assert section()["sides"][0]["instructions_per_kib"] == 14
+    # Its memcpy runs in user mode.
+    gathered = {(row["category"], row["context"]) for row in section(copies=1)["rows"]}
+    assert ("gather", "process") in gathered and ("user", "user") not in gathered
+
+
+def test_of_two_names_of_an_address_the_one_that_the_taxonomy_knows() -> None:
+    known = document.known_symbols([SYMBOLS], Taxonomy.load())
+    assert known["ffffffff81000100"] == "tcp_sendmsg"
+
+
+def test_checks_can_fail() -> None:
+    assert all(check["holds"] for check in section()["checks"])
+    broken = section(sent=127 * 1024)["checks"]
+    assert [check["name"] for check in broken if not check["holds"]] == [
+        "bytes of the sender, warm-up included"
+    ]
+    # A copy that reads 900 of 1,024 bytes has not been seen whole; nobody reads twice as many.
+    for wrong in (900, 5000):
+        text = plugin_output().replace(str(1024 * 64), str(wrong * 64))
+        assert [
+            (check["name"], check["left"]) for check in section(text=text)["checks"] if not check["holds"]
+        ] == [
+            ("read bytes of copy_in, per KiB", wrong),
+            ("written bytes of copy_out, per KiB", wrong),
+        ]
+    unrooted = plugin_output().replace('"other"', '"sender"')
+    assert not section(text=unrooted)["checks"][-1]["holds"]
+
+
+def test_seeds_become_means_with_intervals() -> None:
+    key = ("copy_in", "sender", "process")
+    seeds = [{key: dict.fromkeys(output.COLUMNS, value)} for value in (10, 20, 30)]
+    (row,) = rows.per_kib(seeds, 10.0)
+    # Mean of 1, 2, 3; standard error 1 / sqrt(3); t(0.975, 2) = 4.303.
+    assert row["l2_load_misses_per_kib"] == 2 and row["l2_load_misses_per_kib_half_width"] == 2.4843
+    # A row that a seed has not is 0 there.
+    (row,) = rows.per_kib([{}, *seeds[:1]], 10.0)
+    assert row["calls_per_kib"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "has no end"),
+        (plugin_output().splitlines()[0] + "\n", "has no end"),
+        (plugin_output()[:-30], "cannot be read"),
+        ('{"error": "symbols: no entry_SYSCALL_64"}\n', "simulator: symbols: no entry_SYSCALL_64"),
+        (plugin_output().replace('"dirty_lines"', '"dusty_lines"'), "no column dirty_lines"),
+        ("[1]\n", "cannot be read"),
+    ],
+)
+def test_an_output_that_is_not_whole_is_not_used(text: str, why: str) -> None:
+    with pytest.raises(RunError, match=why):
+        output.parse(text)
+
+
+def whole() -> dict[str, Any]:
+    return {
+        "simulated": {
+            "kernel": {"name": "6.12", "release": "6.12.107", "sha256": "0"},
+            "qemu": {"version": "7.2.22", "api": 1},
+            "cpu": {"model": "max", "flags": ["erms"]},
+            "model": document.model_section(caches.PRESETS["generic"]),
+            "path": {"kind": "veth", "mtu_bytes": None, "offloads": {}},
+            "exact": True,
+            "seeds": [1],
+            "digest": "0123456789abcdef",
+            "measurements": [section()],
+            "wall_s": 10.0,
+        }
+    }
+
+
+@pytest.mark.parametrize("width", [72, 100])
+def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
+    lines = [line.plain for line in simulated_lines(whole(), width)]
+    text = " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= width
+    assert "one_copy, SIMULATED: 1 KiB in 8 fields, veth, 64 messages counted" in text
+    assert "a copy of 1 KiB must read 16 lines and write 16" in text
+    assert "a measurement of this or another machine" in text and "--seeds 3" in text
+    assert any(line.split()[:5] == ["copy_in", "sender", "process", "9", "1,024+1,024"] for line in lines)
+    broken = whole()
+    broken["simulated"]["measurements"] = [section(sent=5)]
+    text = " ".join(line.plain for line in simulated_lines(broken, width))
+    assert "DOES NOT HOLD: bytes of the sender" in text
+
+
+# -- faults -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo booted; sleep 30", r"silent for 0 s after `booted`: ended"),
+        ("sleep 30", "before its first word"),
+        ("echo failed veth: Operation not supported", "guest: veth: Operation not supported"),
+        (
+            "echo booted; echo 'Kernel panic - not syncing: x' >$CONSOLE",
+            "guest: Kernel panic - not sync.*: its console: ",
+        ),
+        (
+            "echo 'TCG plugin requires version 4 of the API' >&2; exit 1",
+            "QEMU: ended with status 1: TCG plugin req",
+        ),
+        ("kill -SEGV $$", "QEMU: was killed by signal 11"),
+        ("echo booted", "ended before its work was done"),
+    ],
+)
+def test_a_guest_that_fails_is_named(
+    script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guest, "BOOT_S", 0.4)
+    monkeypatch.setattr(guest, "SILENT_S", 0.4)
+    console = tmp_path / "console"
+    with guest.Guest(b"", b"") as one, pytest.raises(RunError, match=why):
+        one.run(["sh", "-c", script.replace("$CONSOLE", one.console.path)], console, lambda _: None)
+    if "panic" in script:
+        assert "Kernel panic" in console.read_text()
+
+
+def test_a_guest_that_comes_to_its_end_is_heard() -> None:
+    heard: list[str] = []
+    with guest.Guest(b"", b"") as one:
+        script = f"echo booted; echo counted >{one.counted.path}; echo end"
+        assert one.run(["sh", "-c", script], Path("/nowhere"), heard.append) == ["booted", "end"]
+        assert one.counted.text() == "counted\n"
+    assert heard == ["booted", "end"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_whatever_ends_us(number: int, tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from copyscope.simulate.guest import Guest\n"
+        "with Guest(b'', b'') as one:\n"
+        f"  one.run(['sh', '-c', 'echo $$ >{tmp_path}/pid; exec sleep 60'], Path('/nowhere'), print)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(paths.ROOT / "tools")}
+    ours = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 10
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    pid = int((tmp_path / "pid").read_text())
+    ours.send_signal(number)
+    ours.wait(10)
+    while (Path("/proc") / str(pid)).exists() and "Z" not in (Path("/proc") / str(pid) / "stat").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--simulate", "--gate", "4"], "--gate: means nothing with --simulate"),
+        (["--simulate", "--topology", "veth-xdp"], "--simulate has veth, nics, loopback"),
+        (["--simulate", "--kernel", "9.9"], "--kernel: 9.9: use 5.10"),
+        (["--simulate", "--seeds", "0"], "not between 1 and 10"),
+        (["--simulate", "--cache", "generic,l1d=48K:7"], "not divisible"),
+        (["--simulate", "--impl", "one_copy,magic"], "magic"),
+        (["--simulate", "--pages", "hugetlb"], "the guest has reserved none"),
+        (["--simulate", "--threads", "2"], "--threads: means nothing with --simulate"),
+        (["--seeds", "3"], "--seeds: is of a simulated machine: give --simulate, too"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("copyscope.commands.simulate.build_if_stale", lambda: None)
+    assert profile.main(words) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and why in said[0]

@@ -1,0 +1,31 @@
+"""tools/profile.py --simulate: the copies of strategies in a simulated machine. Needs no root."""
+
+import argparse
+
+from copyscope.commands import keeping
+from copyscope.render.progress import Steps
+from copyscope.render.simulated import simulated_lines
+from copyscope.render.terminal import make_console, print_lines, report_width
+from copyscope.run.build import build_if_stale
+from copyscope.simulate import request, simulation
+
+EXIT_INVALID = 1
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit status: 0 all checks hold, 1 one does not, or the record is not where it was to go."""
+    request.check(args)
+    keeping.check_json(args.json)
+    # The traffic program checks its options, here as there.
+    build_if_stale()
+    wanted = request.read(args)
+    count = len(wanted.measured)
+    title = f"simulating {count} measurement{'s' if count > 1 else ''}"
+    with Steps(title, simulation.steps_of(wanted), quiet=args.quiet) as steps:
+        made = simulation.simulate(wanted, steps)
+    kept = not args.json or keeping.write_json(made, args.json)
+    if args.json != "-":
+        console = make_console()
+        print_lines(simulated_lines(made, report_width(console)), console)
+    holds = all(one["holds"] for each in made["simulated"]["measurements"] for one in each["checks"])
+    return 0 if holds and kept else EXIT_INVALID

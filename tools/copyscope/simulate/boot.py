@@ -1,0 +1,141 @@
+"""From a kernel and programs to what was counted: a boot for the symbols (kept), one for each seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from copyscope import paths
+from copyscope.errors import RunError
+from copyscope.files import saving
+from copyscope.run.build import build_if_stale
+from copyscope.simulate import initramfs, job, modules, output, qemu
+from copyscope.simulate.guest import Guest
+from copyscope.simulate.kernels import Kernel
+from copyscope.simulate.request import Request
+
+BUILT = paths.OUTPUT / "guest"
+# Without it the plugin finds no system call; with it the guest came to the end of its list.
+LANDMARK = " entry_SYSCALL_64\n"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What was built for the guest and for its QEMU."""
+
+    init: bytes
+    traffic: bytes
+    plugin: str
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one boot counted, measurement by measurement, and what the two sides said of it."""
+
+    measurements: tuple[output.Measurement, ...]
+    reports: tuple[dict[str, dict[str, Any]], ...]
+    symbols: str
+    cpu_flags: tuple[str, ...]
+
+
+def build(found: qemu.Qemu) -> Programs:
+    """The guest's programs, and the plugin for this QEMU. Raises RunError with the compiler's words."""
+    plugin = BUILT / f"simulator-{found.api}.so"
+    wanted = [BUILT / "init", BUILT / "traffic", plugin]
+    build_if_stale([str(path.relative_to(paths.ROOT)) for path in wanted])
+    try:
+        init, traffic = (path.read_bytes() for path in wanted[:2])
+    except OSError as error:
+        raise RunError(f"{error.filename}: {error.strerror}: build it: make {error.filename}") from error
+    return Programs(init, traffic, str(plugin))
+
+
+def files(kernel: Kernel, programs: Programs, orders: str) -> bytes:
+    """The guest's file system."""
+    made = {"init": programs.init, "traffic": programs.traffic, "job": orders.encode()}
+    for name, content in kernel.modules.items():
+        made[f"modules/{name}.ko"] = content
+        made[f"modules/{name}.symbols"] = modules.functions(content)
+    return initramfs.cpio(made)
+
+
+def kernel_symbols(kernel: Kernel, found: qemu.Qemu, programs: Programs, say: Say) -> str:
+    """The path of this kernel's symbols: kept, or from a boot of its own, which counts no instructions."""
+    kept = kernel.place / f"symbols-{kernel.sha256[:16]}"
+    try:
+        if LANDMARK in kept.read_text():
+            return str(kept)
+    except (OSError, UnicodeDecodeError):
+        pass
+    say(f"reading the symbols of Linux {kernel.release}, once")
+    with Guest(kernel.image, files(kernel, programs, "kernel-symbols\n")) as guest:
+        machine = qemu.Machine(vcpus=1, seed=1, exact=False)
+        guest.run(qemu.command(found, machine, guest.files), kernel.place / "console", lambda _: None)
+        text = guest.symbols.text()
+    if LANDMARK not in text:
+        raise RunError(
+            f"guest: Linux {kernel.release} has no symbol{LANDMARK.rstrip()}: it cannot be simulated"
+        )
+    try:
+        saving.save(kept, text.encode())
+    except OSError as error:
+        raise RunError(f"{kept}: {error.strerror}: the symbols cannot be kept") from error
+    return str(kept)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every boot has in common."""
+
+    kernel: Kernel
+    qemu: qemu.Qemu
+    programs: Programs
+    symbols: str
+    request: Request
+
+
+def count(plan: Plan, seed: int, say: Say) -> Counted:
+    """One boot."""
+    asked, kernel = plan.request, plan.kernel
+    orders = job.text(asked.path, asked.measured, list(kernel.modules), asked.model.vcpus, seed)
+    with Guest(kernel.image, files(kernel, plan.programs, orders)) as guest:
+        options = [("out", guest.counted.path), ("symbols", plan.symbols), ("symbols", guest.symbols.path)]
+        machine = qemu.Machine(
+            asked.model.vcpus,
+            seed,
+            asked.exact,
+            cards=asked.path.kind == "nics",
+            plugin=qemu.plugin_argument(plan.programs.plugin, [*options, *asked.model.options()]),
+        )
+        said = guest.run(qemu.command(plan.qemu, machine, guest.files), kernel.place / "console", say)
+        measurements = output.parse(guest.counted.text())
+        symbols = guest.symbols.text()
+    if len(measurements) != len(asked.measured):
+        raise RunError(f"simulator: {len(measurements)} measurements of {len(asked.measured)}")
+    return Counted(tuple(measurements), tuple(reports(said)), symbols, flags(said))
+
+
+def reports(said: Sequence[str]) -> list[dict[str, dict[str, Any]]]:
+    """The reports of both sides, measurement by measurement. Raises RunError for what cannot be read."""
+    found: list[dict[str, dict[str, Any]]] = []
+    for line in said:
+        name, _, rest = line.partition(" ")
+        if name == "measure":
+            found.append({})
+        elif name in ("sender", "receiver") and found:
+            try:
+                found[-1][name] = json.loads(rest)
+            except ValueError as error:
+                raise RunError(f"guest: {name}: a report that cannot be read: {error}") from error
+    return found
+
+
+def flags(said: Sequence[str]) -> tuple[str, ...]:
+    """Which kinds of fast string instructions the guest's CPU has: copies are made of other instructions."""
+    for line in said:
+        if line.startswith("cpu "):
+            return tuple(word for word in line.split()[1:] if word != "-")
+    return ()

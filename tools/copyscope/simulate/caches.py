@@ -1,0 +1,214 @@
+"""The machine that is modelled: presets of real ones with their sources, this one's, or one of your own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from copyscope.errors import UsageError
+
+VCPUS_MAX = 8
+LINE_MIN_BYTES, LINE_MAX_BYTES = 16, 256
+# The plugin's own numbers; larger ones are no machine.
+SIZE_MAX_BYTES = 4 << 30
+WAYS_MAX = 4096
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LEVELS = ("l1d", "l2", "llc")
+INCLUSIONS = ("inclusive", "victim")
+PREFETCHERS = ("off", "next")
+SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One cache; a size of 0 means that there is none."""
+
+    size_bytes: int
+    ways: int
+
+    def __str__(self) -> str:
+        for unit, step in (("M", 1 << 20), ("K", 1 << 10)):
+            if self.size_bytes and self.size_bytes % step == 0:
+                return f"{self.size_bytes // step}{unit}:{self.ways}"
+        return f"{self.size_bytes}:{self.ways}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the plugin models. `tlb`: entries:ways of L1 for 4 KiB pages / L1 for 2 MiB / L2."""
+
+    name: str
+    source: str
+    l1d: Level
+    l2: Level
+    llc: Level
+    inclusion: str = "inclusive"
+    line_bytes: int = 64
+    tlb: str = "64:4/32:4/2048:16"
+    prefetch: str = "off"
+    vcpus: int = 2
+
+    def options(self) -> list[tuple[str, str]]:
+        """The options of the plugin."""
+        return [
+            *((level, str(getattr(self, level))) for level in LEVELS),
+            ("line", str(self.line_bytes)),
+            ("inclusion", self.inclusion),
+            ("vcpus", str(self.vcpus)),
+            ("prefetch", self.prefetch),
+            ("tlb", self.tlb),
+        ]
+
+
+def _preset(name: str, source: str, levels: str, inclusion: str, tlb: str) -> Model:
+    l1d, l2, llc = map(read_level, levels.split())
+    return Model(name, source, l1d, l2, llc, inclusion, tlb=tlb)
+
+
+def read_level(text: str) -> Level:
+    """SIZE:WAYS, such as 48K:12. Raises ValueError."""
+    found = re.fullmatch(r"(\d{1,12})([KMG]?):(\d{1,5})", text)
+    if found is None:
+        raise ValueError(f"{text}: not SIZE:WAYS, such as 48K:12")
+    return Level(int(found[1]) * UNITS[found[2]], int(found[3]))
+
+
+PRESETS: Mapping[str, Model] = {
+    model.name: model
+    for model in (
+        _preset(
+            "generic",
+            "no machine: two cores with 32 KiB and 1 MiB each, 32 MiB shared",
+            "32K:8 1M:16 32M:16",
+            "inclusive",
+            "64:4/32:4/2048:16",
+        ),
+        _preset(
+            "sapphire-rapids",
+            "Xeon Platinum 8480+, one socket: Intel Optimization Reference Manual (Golden Cove)",
+            "48K:12 2M:16 105M:15",
+            "victim",
+            "96:6/32:4/2048:16",
+        ),
+        _preset(
+            "genoa",
+            "EPYC 9004: AMD Software Optimization Guide for Zen 4 (57647); LLC of one core complex",
+            "32K:8 1M:8 32M:16",
+            "victim",
+            "72:72/72:72/3072:24",
+        ),
+        _preset(
+            "graviton3",
+            "Arm Neoverse V1 Technical Reference Manual; LLC: 32 MiB system level cache; the code is x86-64",
+            "64K:4 1M:8 32M:16",
+            "victim",
+            "40:40/40:40/2048:4",
+        ),
+        _preset(
+            "laptop",
+            "Ryzen 7 5800U: AMD Software Optimization Guide for Zen 3 (56665)",
+            "32K:8 512K:8 16M:16",
+            "victim",
+            "64:64/64:64/2048:16",
+        ),
+    )
+}
+
+
+def parse(text: str, sysfs: Path = SYSFS) -> Model:
+    """`PRESET`, `host`, or one of them with changes: `genoa,llc=64M:16,prefetch=next`. Raises UsageError."""
+    name, *changes = text.split(",")
+    if name == HOST:
+        model = of_host(sysfs)
+    elif name in PRESETS:
+        model = PRESETS[name]
+    else:
+        raise UsageError(f"--cache: {name}: use {', '.join(PRESETS)} or {HOST}")
+    for change in changes:
+        model = _changed(model, change)
+    if changes:
+        model = replace(model, name=text)
+    check(model)
+    return model
+
+
+def _changed(model: Model, change: str) -> Model:
+    key, _, value = change.partition("=")
+    try:
+        if key in LEVELS:
+            return _with_level(model, key, read_level(value))
+        if key == "line":
+            return replace(model, line_bytes=int(value[:9]))
+        if key == "vcpus":
+            return replace(model, vcpus=int(value[:9]))
+    except ValueError as error:
+        raise UsageError(f"--cache: {key}: {error}") from None
+    if key == "inclusion" and value in INCLUSIONS:
+        return replace(model, inclusion=value)
+    if key == "prefetch" and value in PREFETCHERS:
+        return replace(model, prefetch=value)
+    if key == "tlb" and re.fullmatch(r"\d{1,5}:\d{1,5}(/\d{1,5}:\d{1,5}){2}", value):
+        return replace(model, tlb=value)
+    known = ", ".join((*LEVELS, "line", "vcpus", "tlb", "inclusion", "prefetch"))
+    raise UsageError(f"--cache: {change}: use one of {known} with =VALUE")
+
+
+def _with_level(model: Model, name: str, level: Level) -> Model:
+    if name == "l1d":
+        return replace(model, l1d=level)
+    return replace(model, l2=level) if name == "l2" else replace(model, llc=level)
+
+
+def check(model: Model) -> None:
+    """Raises UsageError for what no plugin could model."""
+    line = model.line_bytes
+    if line & (line - 1) or not LINE_MIN_BYTES <= line <= LINE_MAX_BYTES:
+        raise UsageError(
+            f"--cache: line={line}: not a power of 2 between {LINE_MIN_BYTES} and {LINE_MAX_BYTES}"
+        )
+    if not 1 <= model.vcpus <= VCPUS_MAX:
+        raise UsageError(f"--cache: vcpus={model.vcpus}: not between 1 and {VCPUS_MAX}")
+    for name in LEVELS:
+        level: Level = getattr(model, name)
+        if name == "llc" and level == Level(0, 0):
+            continue
+        if not 1 <= level.ways <= WAYS_MAX or not 0 < level.size_bytes <= SIZE_MAX_BYTES:
+            raise UsageError(f"--cache: {name}={level}: not a size of up to 4G and up to {WAYS_MAX} ways")
+        if level.size_bytes % (level.ways * line):
+            raise UsageError(
+                f"--cache: {name}={level}: {level.size_bytes:,} bytes are not divisible"
+                f" into {level.ways} ways of lines of {line} bytes"
+            )
+
+
+def of_host(sysfs: Path = SYSFS) -> Model:
+    """The caches of this machine's first CPU (Documentation/ABI/testing/sysfs-devices-system-cpu)."""
+    found: dict[int, Level] = {}
+    line = 64
+    for index in sorted(sysfs.glob("index[0-9]*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level = int((index / "level").read_text())
+            size = (index / "size").read_text().strip()
+            ways = int((index / "ways_of_associativity").read_text())
+            line = int((index / "coherency_line_size").read_text())
+            found[level] = read_level(f"{size}:{ways}")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--cache: {HOST}: {index}: {error}: this machine does not tell its caches: use a preset"
+            ) from None
+    if 1 not in found or 2 not in found:
+        raise UsageError(f"--cache: {HOST}: {sysfs}: this machine does not tell its caches: use a preset")
+    llc = max(found)
+    return Model(
+        HOST,
+        f"this machine's, from {sysfs}, which tells neither its TLB nor what the last level holds",
+        found[1],
+        found[2],
+        found[llc] if llc > 2 else Level(0, 0),
+        line_bytes=line,
+    )

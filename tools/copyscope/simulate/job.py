@@ -1,0 +1,90 @@
+"""What the guest is to do: the traffic's words, and the lines of /job (src/guest/init.c). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from copyscope.errors import UsageError
+
+ADDRESSES = {"veth": "10.99.0.1", "nics": "10.99.0.1", "loopback": "127.0.0.1"}
+MODULE = {"veth": "veth", "nics": "e1000"}
+FIRST_PORT = 7001
+# So much is counted unless --messages says: enough that a page of bookkeeping is no line in a table.
+COUNTED_BYTES = 8 << 20
+COUNTED_MESSAGES = (16, 1024)
+# Before it: until every buffer was used and the congestion window is open.
+WARM_BYTES = 4 << 20
+WARM_MESSAGES = (8, 1024)
+# At 64 KiB a gigabyte, which takes two minutes.
+MESSAGES_MAX = 16_384
+
+
+@dataclass(frozen=True)
+class Path:
+    """The path between the two sides."""
+
+    kind: str
+    mtu: int | None = None
+    offloads: tuple[tuple[str, str], ...] = ()
+
+    def line(self) -> str:
+        words = [f"network {self.kind}"]
+        # Offloads first: some network cards refuse a large MTU otherwise.
+        words += [f"{name}={value}" for name, value in self.offloads]
+        words += [] if self.mtu is None else [f"mtu={self.mtu}"]
+        return " ".join(words)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One strategy at one size: the words of its two programs, without addresses, ports and processors."""
+
+    impl: str
+    size_bytes: int
+    fields: int
+    working_set_messages: int
+    warm: int
+    messages: int
+    send: tuple[str, ...]
+    receive: tuple[str, ...]
+
+    @property
+    def kib(self) -> float:
+        return self.messages * self.size_bytes / 1024
+
+
+def counts(size_bytes: int, messages: int | None) -> tuple[int, int]:
+    """(messages that warm up, messages that are counted)."""
+    warm = _within(WARM_BYTES // size_bytes, WARM_MESSAGES)
+    return warm, _within(COUNTED_BYTES // size_bytes, COUNTED_MESSAGES) if messages is None else messages
+
+
+def _within(value: int, bounds: tuple[int, int]) -> int:
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def check_path(kind: str) -> None:
+    """Raises UsageError for a path that the guest does not have."""
+    if kind not in ADDRESSES:
+        raise UsageError(f"--topology: {kind}: --simulate has {', '.join(ADDRESSES)}")
+
+
+def text(path: Path, measured: Sequence[Measured], modules: Sequence[str], vcpus: int, seed: int) -> str:
+    """The lines of /job. `modules`: those that this kernel has as files; others are built in."""
+    needed = MODULE.get(path.kind)
+    lines = [f"module {needed}"] if needed in modules else []
+    lines.append(path.line())
+    address = ADDRESSES[path.kind]
+    for number, one in enumerate(measured):
+        port = str(FIRST_PORT + number)
+        receive = ["/traffic", "recv", *one.receive, "--connect", address, "--port", port]
+        send = ["/traffic", "send", *one.send, "--listen", address, "--port", port]
+        send += ["--messages", str(one.messages), "--simulated", str(one.warm), "--seed", str(seed)]
+        lines.append(f"measure {one.impl}/{one.size_bytes} {port}")
+        lines.append(" ".join(["recv", *receive, "--cpus", str(min(1, vcpus - 1))]))
+        lines.append(" ".join(["send", *send, "--cpus", "0"]))
+    for line in lines:
+        if "\n" in line or len(line) > 4000:
+            raise UsageError(f"--simulate: {line[:40]}...: too long for the guest")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,66 @@
+"""What the plugin wrote: a line of JSON for each measurement, and one that says that this is all. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from copyscope.errors import RunError
+
+COLUMNS = (
+    *("calls", "instructions", "read_bytes", "written_bytes", "read_lines", "written_lines"),
+    *("l1d_load_misses", "l1d_store_misses", "l2_load_misses", "l2_store_misses"),
+    *("llc_load_misses", "llc_store_misses", "remote_lines", "dirty_lines"),
+    *("tlb_l1_misses", "tlb_l2_misses"),
+)
+Counts = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What was counted in one function, called in one way: frames are addresses, the leaf first."""
+
+    side: str
+    frames: tuple[str, ...]
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Measurement:
+    stacks: tuple[Stack, ...]
+    lost: Counts
+    digest: str
+    model: dict[str, Any]
+
+
+def parse(text: str) -> list[Measurement]:
+    """All measurements of a boot. Raises RunError for what is not whole: nothing of it is taken."""
+    lines = [line for line in text.split("\n") if line]
+    try:
+        rows = [json.loads(line) for line in lines]
+        if any("error" in row for row in rows):
+            said = next(row["error"] for row in rows if "error" in row)
+            raise RunError(f"simulator: {said}")
+        if not rows or rows[-1].get("end") is not True or rows[-1]["measurements"] != len(rows) - 1:
+            raise RunError("simulator: its output has no end: the guest was cut off: nothing of it is used")
+        return [_measurement(row) for row in rows[:-1]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"simulator: an output that cannot be read: {error!r}") from error
+
+
+def _measurement(row: dict[str, Any]) -> Measurement:
+    columns = row["columns"]
+    stacks = tuple(
+        Stack(
+            str(one["side"]),
+            tuple(map(str, one["frames"])),
+            {name: int(count) for name, count in zip(columns, one["counts"], strict=True)},
+        )
+        for one in row["stacks"]
+    )
+    for name in COLUMNS:
+        if name not in columns:
+            raise RunError(f"simulator: its output has no column {name}: build it anew")
+    lost = {str(name): int(count) for name, count in row["lost"].items()}
+    return Measurement(stacks, lost, str(row["digest"]), dict(row["model"]))

@@ -1,0 +1,89 @@
+"""What the options of `profile --simulate` ask for; what a simulated machine has not is refused."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from itertools import product
+
+from copyscope.errors import UsageError
+from copyscope.plan.arguments import parser
+from copyscope.plan.options import resolve_traffic
+from copyscope.simulate import caches, job, kernels, rows
+
+MEASUREMENTS_MAX = 64
+SEED_MAX = (1 << 31) - 1
+# Of profile's options; each of the others says something about instruments, or about this machine.
+# fmt: off
+TAKEN = frozenset((
+    "simulate", "cache", "kernel", "seeds", "fast", "seed", "impl", "size", "fields", "messages", "receiver",
+    "buffer", "align", "pages", "working_set", "touch", "time_every", "topology", "mtu", "tso", "gso", "gro",
+    "nodelay", "congestion", "sndbuf", "rcvbuf", "json", "quiet",
+))
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be simulated."""
+
+    model: caches.Model
+    kernel: str
+    path: job.Path
+    measured: tuple[job.Measured, ...]
+    seeds: tuple[int, ...]
+    exact: bool
+
+
+def read(args: argparse.Namespace) -> Request:
+    """The options as a request. Raises UsageError."""
+    check(args)
+    first = args.seed or 1
+    offloads = tuple((name, getattr(args, name)) for name in ("tso", "gso", "gro") if getattr(args, name))
+    return Request(
+        caches.parse(args.cache),
+        args.kernel,
+        job.Path(args.topology, args.mtu, offloads),
+        tuple(_measured(args)),
+        tuple(range(first, first + args.seeds)),
+        not args.fast,
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises UsageError for what can be refused without running anything."""
+    default = vars(parser().parse_args([]))
+    for name, value in vars(args).items():
+        if name not in TAKEN and value != default[name]:
+            raise UsageError(f"--{name.replace('_', '-')}: means nothing with --simulate: leave it out")
+    job.check_path(args.topology)
+    kernels.check_name(args.kernel)
+    if not 1 <= args.seeds <= rows.SEEDS_MAX:
+        raise UsageError(f"--seeds: {args.seeds}: not between 1 and {rows.SEEDS_MAX}")
+    if args.seed is not None and not 1 <= args.seed <= SEED_MAX - rows.SEEDS_MAX:
+        raise UsageError(f"--seed: {args.seed}: not between 1 and {SEED_MAX - rows.SEEDS_MAX}")
+    if args.messages is not None and not 1 <= args.messages <= job.MESSAGES_MAX:
+        raise UsageError(f"--messages: {args.messages}: not between 1 and {job.MESSAGES_MAX:,}")
+    if args.mtu is not None and not 68 <= args.mtu <= 65_535:
+        raise UsageError(f"--mtu: {args.mtu}: not between 68 and 65535")
+    if args.pages == "hugetlb":
+        raise UsageError("--pages: hugetlb: the guest has reserved none: use 4k or thp")
+    if args.congestion is not None and not re.fullmatch(r"[a-z0-9_]{1,15}", args.congestion):
+        raise UsageError(f"--congestion: {args.congestion}: not the name of a congestion control")
+
+
+def _measured(args: argparse.Namespace) -> list[job.Measured]:
+    """Every strategy at every size, in words that the traffic program has checked."""
+    found = []
+    for impl, size in product(args.impl.split(","), args.size.split(",")):
+        asked = {**vars(args), "impl": impl, "size": size, "messages": None}
+        traffic = resolve_traffic(argparse.Namespace(**asked), pinned=False)
+        said = traffic.resolved
+        send = [*traffic.send, *(["--congestion", args.congestion] if args.congestion else [])]
+        warm, messages = job.counts(said["size_bytes"], args.messages)
+        shape = said["impl"], said["size_bytes"], said["fields"], said["working_set_messages"]
+        found.append(job.Measured(*shape, warm, messages, tuple(send), traffic.receive))
+    if len(found) > MEASUREMENTS_MAX:
+        raise UsageError(f"--impl, --size: {len(found)} measurements: at most {MEASUREMENTS_MAX} at once")
+    return found

@@ -1,0 +1,88 @@
+"""From counted stacks to rows of a ledger, per KiB that was delivered. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from copyscope.simulate.output import COLUMNS, Counts, Stack
+from copyscope.simulate.symbols import frames
+from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Taxonomy
+
+METHOD = "modelled"
+SIDES = ("sender", "receiver", "other")
+CONTEXTS = ("process", "softirq", "user")
+Key = tuple[str, str, str]  # account or stage, side, context
+# Student's t: half of a 95 % interval in standard errors, by degrees of freedom.
+T_95 = (math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+SEEDS_MAX = len(T_95)
+
+
+def add_up(
+    stacks: Iterable[Stack], known: dict[str, str], taxonomy: Taxonomy, *, gathers: bool
+) -> dict[Key, Counts]:
+    """Counts by category, side and context.
+
+    `gathers`: the strategy copies in user mode, so that what the sender does there is the account gather (the
+    copy, and the loop around it).
+    """
+    sums: dict[Key, Counts] = defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
+    for stack in stacks:
+        found = taxonomy.classify(frames(stack.frames, known) if stack.frames else ())
+        category, context = found.category, str(found.context)
+        if context == "user" and stack.side == "sender" and gathers:
+            category, context = "gather", "process"
+        into = sums[category, stack.side, context]
+        for name in COLUMNS:
+            into[name] += stack.counts[name]
+    return dict(sums)
+
+
+def per_kib(seeds: Sequence[Mapping[Key, Counts]], kib: float) -> list[dict[str, Any]]:
+    """One row per category, side and context: means over the seeds, and half of their 95 % intervals."""
+    keys = sorted({key for seed in seeds for key in seed}, key=_order)
+    made = []
+    for key in keys:
+        row: dict[str, Any] = {"kind": "account" if key[0] in ACCOUNTS else "stage", "category": key[0]}
+        row |= {"side": key[1], "context": key[2], "method": METHOD}
+        for name in COLUMNS:
+            values = [seed[key][name] / kib if key in seed else 0.0 for seed in seeds]
+            row[f"{name}_per_kib"] = round(fmean(values), 4)
+            row[f"{name}_per_kib_half_width"] = half_width(values)
+        made.append(row)
+    return made
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of a mean (Student's t); None of one value, which tells no spread."""
+    if len(values) < 2:
+        return None
+    return round(T_95[len(values) - 1] * stdev(values) / math.sqrt(len(values)), 4)
+
+
+def _order(key: Key) -> tuple[int, int, int]:
+    return (
+        _place((*ACCOUNTS, *STAGES), key[0]),
+        _place(SIDES, key[1]),
+        _place(CONTEXTS, key[2]),
+    )
+
+
+def _place(names: Sequence[str], name: str) -> int:
+    return names.index(name) if name in names else len(names)
+
+
+def side_sums(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """All rows of a side added up."""
+    made: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        into = made.setdefault(
+            row["side"],
+            {"side": row["side"], "method": METHOD, **{f"{name}_per_kib": 0.0 for name in COLUMNS}},
+        )
+        for name in COLUMNS:
+            into[f"{name}_per_kib"] = round(into[f"{name}_per_kib"] + row[f"{name}_per_kib"], 4)
+    return [made[side] for side in SIDES if side in made]
