@@ -10,6 +10,13 @@ from copyscope.ledger.derive import derive
 from copyscope.paths import RESULTS
 from copyscope.record import schema
 from copyscope.record import store as record
+from copyscope.sweep import results
+
+
+@pytest.fixture(autouse=True)
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written to the records is done before the report is made."""
+    monkeypatch.setattr(report, "make", lambda *_: None)
 
 
 def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
@@ -25,7 +32,7 @@ def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
     before = {path: (path.read_bytes(), record.read(path)) for path in paths}
     (stale,) = [path for path in paths if not before[path][1]["verdict"]["valid"]]
 
-    assert report.main([str(directory), "--derive", "--out", str(tmp_path / "out")]) == 0
+    assert report.main([str(directory), "--derive"]) == 0
     assert f"1 of {len(paths)} records came out otherwise: {stale.name}" in capsys.readouterr().err
     assert record.read(stale)["verdict"] == truth
     for path, (data, old) in before.items():
@@ -34,7 +41,7 @@ def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
         assert all(json.dumps(new[key]) == json.dumps(old[key]) for key in schema.RAW)
     assert cut.read_text() == '{"schema": 1'
 
-    assert report.main([str(directory), "--derive", "--out", str(tmp_path / "out")]) == 0
+    assert report.main([str(directory), "--derive"]) == 0
     assert f"0 of {len(paths)} records came out otherwise\n" in capsys.readouterr().err
 
 
@@ -46,3 +53,18 @@ def test_records_of_an_older_copyscope_can_be_derived(path: Path) -> None:
     new = derive(record.read(path))
     assert record.validate(new) == []
     assert new["machine_state"]["cpus"] is None and new["machine_state"]["reasons"]["cpus"]
+
+
+def test_stripped_records_are_read_as_before_and_stay_stripped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = sweep(sizes=(4096,), threads=(1,), repeats=2)
+    directory = store(made, tmp_path / "host" / "demo")
+    before = results.load(directory).records
+    assert report.main([str(directory), "--strip"]) == 0
+    assert f"{len(made)} of {len(made)} records came out otherwise" in capsys.readouterr().err
+    assert results.load(directory).records == before
+    for path in (directory / "raw").iterdir():
+        assert record.read(path).keys() & schema.DERIVED.keys() <= schema.RAW.keys()
+    assert report.main([str(directory), "--derive"]) == 0
+    assert f"0 of {len(made)} records came out otherwise" in capsys.readouterr().err

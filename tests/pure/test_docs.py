@@ -126,7 +126,7 @@ def full_records() -> list[dict[str, Any]]:
             {"size_bytes": 9, "ratio": 1.3, "low": 1.2, "high": 1.4, "better": None, "reason": None}
         ],
         "path": "veth",
-        "file": "results/vm/paths/crossover.json",
+        "file": "results/host/paths/crossover.json",
         "elsewhere": None,
     }
     watched["topology"] |= {"local_delivery": True}

@@ -112,6 +112,15 @@ def test_an_older_record_has_no_readings_and_says_so(raw: Record) -> None:
     assert set(state["reasons"]) == {key for key, value in state.items() if value is None}
 
 
+def test_a_section_without_a_later_reading_is_derived_all_the_same() -> None:
+    """Records of some days have what was derived, and not yet the number of CPUs."""
+    raw = busy_record(others_ns=0)
+    section = derive(raw)["machine_state"]
+    del section["cpus"]
+    again = derive(raw | {"machine_state": section})["machine_state"]
+    assert again["cpus"] is None and again["others_share"] is None and again["reasons"]["cpus"]
+
+
 def test_a_watched_program_has_the_same_line() -> None:
     raw = watched_record()
     wall_ns = raw["machine_state"]["wall_ns"]

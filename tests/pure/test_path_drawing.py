@@ -134,9 +134,14 @@ def test_a_run_that_sent_nothing_has_no_path(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_half_a_record_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store.write(raw_record("zero_copy"), tmp_path / "raw.json")
-    assert command.main([str(tmp_path / "raw.json")]) == 1
-    assert "raw.json: not a whole record: " in capsys.readouterr().err
+    raw = raw_record("zero_copy")
+    store.write(raw, tmp_path / "raw.json")
+    assert command.main([str(tmp_path / "raw.json")]) == 0
+    assert capsys.readouterr().out == draw(derive(raw))
+    del raw["samples"]
+    store.write(raw, tmp_path / "half.json")
+    assert command.main([str(tmp_path / "half.json")]) == 1
+    assert "half.json: not a whole record: samples: missing" in capsys.readouterr().err
 
 
 DOCS = paths.ROOT / "docs"

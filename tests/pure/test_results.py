@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders.sweep import SMALL, small, store
+from copyscope import paths
+from copyscope.commands.deriving import strip
 from copyscope.errors import UsageError
 from copyscope.record import store as record
 from copyscope.record.same_machine import SAME_MACHINE
@@ -111,3 +114,28 @@ def test_no_sweep_and_no_record_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "raw" / "a.json").write_text("{")
     with pytest.raises(UsageError, match=r"no record that can be read: .*\(a.json: truncated"):
         results.load(tmp_path)
+
+
+def test_a_record_of_raw_sections_alone_is_derived_as_it_is_read(directory: Path) -> None:
+    before = results.load(directory).records
+    path = first(directory)
+    data = path.read_bytes()
+    whole = record.read(path)
+    path.write_bytes(gzip.compress(record.serialise(strip(whole)), mtime=0))
+    assert {"verdict", "ledger", "identities"} <= whole.keys() - record.read(path).keys()
+    assert results.load(directory).records == before
+    assert len(path.read_bytes()) < 0.8 * len(data)
+
+
+def test_what_came_with_the_tree_is_measured_not_made() -> None:
+    """Reference results: raw sections, and nothing that `make report` makes of them."""
+    for sweep in results.find(paths.RESULTS):
+        if paths.is_reference(sweep):
+            files = subprocess.run(
+                ["git", "-C", str(paths.ROOT), "ls-files", str(sweep)],
+                capture_output=True,
+                text=True,
+                check=False,
+            ).stdout.split()
+            assert {Path(name).name for name in files if "/raw/" not in name} <= {"experiment.toml"}
+            assert not record.read(first(sweep)).keys() & {"verdict", "ledger", "stages", "identities"}

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from builders import raw_record
 from copyscope import paths
+from copyscope.commands.deriving import rewrite, strip
 from copyscope.commands.sweep import EXPERIMENTS, default_directory
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.ledger.derive import derive
@@ -115,6 +116,7 @@ def test_every_run_once_in_its_order(directory: Path) -> None:
     for point in order:
         found = store.read(directory / "raw" / f"{point.run_id}.json.gz")
         assert found["run"]["factors"] == point.factors and found["run"]["order"] == point.order
+    rewrite(directory, strip)
     again = sweep(directory, run)
     assert len(order) == RUNS and again.complete and (again.done, again.ran) == (RUNS, 0)
 

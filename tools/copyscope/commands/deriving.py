@@ -1,16 +1,28 @@
-"""Everything derived of the records of a sweep, worked out again: the raw sections stay as they are."""
+"""What is derived of the records of a sweep, worked out again or taken out; the raw sections stay."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.record.store import RecordError
+from copyscope.record.schema import DERIVED, RAW
+from copyscope.record.store import Record, RecordError
 from copyscope.sweep.results import record_paths
 
 
-def derive_anew(directory: Path) -> tuple[int, list[str]]:
-    """Derive each record in DIR/raw by this copyscope and write those that come out otherwise.
+def derive_anew(old: Record) -> Record:
+    """By this copyscope; one that holds its raw sections only stays so: it is derived whenever it is read."""
+    return derive(old) if "verdict" in old else old
+
+
+def strip(old: Record) -> Record:
+    """Without what is derived alone (`loss` has its counts from the run)."""
+    return {key: value for key, value in old.items() if key in RAW or key not in DERIVED}
+
+
+def rewrite(directory: Path, change: Callable[[Record], Record]) -> tuple[int, list[str]]:
+    """Change each record in DIR/raw, and write those that come out otherwise.
 
     Returns how many there are, and the names of those that were written. What cannot be read is left for the
     report to name. Raises UsageError for one that cannot be written.
@@ -25,7 +37,7 @@ def derive_anew(directory: Path) -> tuple[int, list[str]]:
         if store.validate(old, raw=True):
             continue
         count += 1
-        new = derive(old)
+        new = change(old)
         if store.serialise(new) == store.serialise(old):
             continue
         try:

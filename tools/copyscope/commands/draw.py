@@ -8,6 +8,7 @@ from copyscope.arguments import UsageParser
 from copyscope.commands import entry
 from copyscope.errors import RunError
 from copyscope.files import saving
+from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.render.path_drawing import draw
 
@@ -41,9 +42,10 @@ def main(argv: list[str]) -> int:
 
 def _draw(arguments: argparse.Namespace) -> int:
     found = store.read(Path(arguments.record))
-    problems = store.validate(found)
+    problems = store.validate(found, raw="verdict" not in found)
     if problems:
         raise RunError(f"{arguments.record}: not a whole record: {problems[0]}: measure again")
+    found = whole(found)
     if not found.get("rx_bytes") and not found.get("tx_bytes"):
         raise RunError(f"{arguments.record}: nothing was sent in this run: there is no path to draw")
     drawn = draw(found)

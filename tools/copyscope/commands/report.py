@@ -3,17 +3,18 @@
 import argparse
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from copyscope import paths
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, reading
-from copyscope.commands.deriving import derive_anew
+from copyscope.commands.deriving import derive_anew, rewrite, strip
 from copyscope.crossover import document as crossover_verdict
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.files import saving
+from copyscope.record.store import Record
 from copyscope.render import export
 from copyscope.render.plots.draw import Drawing, Subject, studio
 from copyscope.render.report import html, markdown
@@ -33,6 +34,7 @@ examples:
   tools/report.py                         every sweep of yours under results/
   tools/report.py DIR --out /tmp/look     leave DIR as it is
   tools/report.py DIR --derive            verdicts and ledgers by this copyscope, where an older one made them
+  tools/report.py DIR --strip             records without what is derived, to be kept for long
 """
 
 
@@ -52,6 +54,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="first work out anew, from the raw sections of each record in DIR/raw, all that is derived of"
         " them (ledger, identities, verdict), and write the records that come out otherwise",
+    )
+    made.add_argument(
+        "--strip",
+        action="store_true",
+        help="first take out of each record in DIR/raw what is derived; it is derived whenever it is read",
     )
     return made
 
@@ -80,13 +87,15 @@ def _report(arguments: argparse.Namespace) -> int:
         raise UsageError("--out: one output for several directories: give one DIR")
     for directory in directories:
         if arguments.derive:
-            _derive(directory)
+            _rewrite(directory, derive_anew)
+        if arguments.strip:
+            _rewrite(directory, strip)
         make(directory, Path(arguments.out) if arguments.out else directory)
     return 0
 
 
-def _derive(directory: Path) -> None:
-    count, written = derive_anew(directory)
+def _rewrite(directory: Path, change: Callable[[Record], Record]) -> None:
+    count, written = rewrite(directory, change)
     named = f": {', '.join(written[:3])}{' and others' if len(written) > 3 else ''}" if written else ""
     entry.say("report", f"{directory}: {len(written)} of {count} records came out otherwise{named}")
 

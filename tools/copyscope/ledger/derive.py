@@ -36,6 +36,11 @@ from copyscope.record.segments import (
 )
 
 
+def whole(record: Record) -> Record:
+    """The record as it is; of one that holds its raw sections only, with all that is derived of them."""
+    return record if "verdict" in record else derive(record)
+
+
 def derive(record: Record) -> Record:
     """A new record with all derived sections; the one given is not changed.
 

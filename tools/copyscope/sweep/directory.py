@@ -21,6 +21,7 @@ from typing import IO, Any
 from copyscope.errors import RunError, UsageError
 from copyscope.files import regular_file, saving
 from copyscope.files.rescuing import rescue
+from copyscope.ledger.derive import whole
 from copyscope.paths import is_reference
 from copyscope.record import store
 from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
@@ -57,7 +58,7 @@ class SweepDirectory:
             run_id = path.name.removesuffix(".json.gz")
             try:
                 found = store.read(path)
-                if problems := store.validate(found):
+                if problems := store.validate(found, raw="verdict" not in found):
                     raise RecordError(f"record: {path}: not complete: {problems[0]}")
             except RecordError as error:
                 self.damaged.append(str(error))
@@ -67,7 +68,7 @@ class SweepDirectory:
                 continue
             self._check_machine(found)
             self.records[run_id] = path
-            yield found
+            yield whole(found)
 
     def check_space(self) -> None:
         """Before a run: afterwards its measurement would be lost."""

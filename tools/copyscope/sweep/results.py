@@ -7,6 +7,7 @@
 Numbers of two machines have no common meaning, so records of two machines are refused, naming the key; so
 are records that a newer copyscope wrote. A record that cannot be read, or that the experiment wants and
 that is not there, is left out and listed. One whose verdict is invalid is kept: it is shown, never averaged.
+One that holds its raw sections only is derived as it is read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
+from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.record.store import Record, RecordError, SchemaError
@@ -97,7 +99,7 @@ def _read_all(paths: Sequence[Path]) -> tuple[list[tuple[Path, Record]], list[Le
         except RecordError as error:
             left_out.append(LeftOut(path, str(error).removeprefix(f"record: {path}: ")))
             continue
-        problems = store.validate(found)
+        problems = store.validate(found, raw="verdict" not in found)
         if problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             left_out.append(LeftOut(path, f"damaged: {problems[0]}{more}: run it again"))
@@ -106,7 +108,7 @@ def _read_all(paths: Sequence[Path]) -> tuple[list[tuple[Path, Record]], list[Le
         if twin != path:
             left_out.append(LeftOut(path, f"the same run as {twin.name}: delete one of them"))
             continue
-        read.append((path, found))
+        read.append((path, whole(found)))
     return read, left_out
 
 
