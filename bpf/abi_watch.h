@@ -98,6 +98,17 @@ struct socket_cell {
 	__u64 received_bytes;
 };
 _Static_assert(sizeof(struct socket_cell) == 24, "socket_cell");
+/* A TCP socket that was closed while nothing counted its calls: what TCP itself had counted by then. By its inode. */
+struct ended_socket {
+	__u64 sent_bytes;
+	__u64 received_bytes;
+};
+_Static_assert(sizeof(struct ended_socket) == 16, "ended_socket");
+/* Between two readings. */
+#define ENDED_MAX 4096
+/* Processes that close their sockets as they end. */
+#define LEAVING_MAX 64
+
 /* Open at once, of those that moved anything (collector --sockets-max). */
 #define SOCKETS_MAX 262144
 

@@ -6,7 +6,8 @@
  *
  * id          the BPF program is on_<id>; the record calls the hook by this name
  * instrument  bytes | calls | sampler | functions: switched together, segment by segment
- *             watch | copies | packets | shape: of a program that we did not write; watch stays attached all the time
+ *             watch | volume | copies | packets | shape: of a program that we did not write; watch stays attached all the
+ *             time, and so does volume, unless the program makes so many calls that this would slow it down
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
  *             TIMED     required, too; where only one call in N is timed, attached in windows only (windows.h), but for
@@ -41,9 +42,9 @@
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exec, watch, sched_process_exec, OPTIONAL) \
 	HOOK(socket_closed, watch, inet_sock_set_state, OPTIONAL) \
-	HOOK(volume_received, watch, sock_recv_length, OPTIONAL) \
-	HOOK(volume_sent, watch, sock_send_length, OPTIONAL) \
-	HOOK(volume_sent_at_exit, watch, sys_exit, FALLBACK) \
+	HOOK(volume_received, volume, sock_recv_length, OPTIONAL) \
+	HOOK(volume_sent, volume, sock_send_length, OPTIONAL) \
+	HOOK(volume_sent_at_exit, volume, sys_exit, FALLBACK) \
 	HOOK(completion, watch, inet_sk_error_report, OPTIONAL) \
 	HOOK(uring_complete, watch, io_uring_complete, OPTIONAL) \
 	HOOK(splice_seen, copies, tcp_rcv_space_adjust, OPTIONAL) \

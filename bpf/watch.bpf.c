@@ -8,6 +8,9 @@ const volatile char watch_comm[WATCH_COMM];
 const volatile __u32 watch_master;
 
 __u64 watch_totals[WATCH_TOTAL_CNT];
+__u32 volume_away;
+
+struct leaving_map leaving SEC(".maps");
 
 SEC("?tp_btf")
 int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *child)
@@ -31,6 +34,7 @@ SEC("?tp_btf")
 int BPF_PROG(on_process_exit, struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
+	__u8 there = 1;
 
 	/* do_exit() has counted this thread out already (kernel/exit.c): 0 was the last. */
 	if (BPF_CORE_READ(task, signal, live.counter))
@@ -42,6 +46,8 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 	if (tgid == watched_first)
 		watched_first = 0;
 	bpf_map_delete_elem(&watched, &tgid);
+	if (volume_away)
+		bpf_map_update_elem(&leaving, &tgid, &there, BPF_ANY);
 	return 0;
 }
 

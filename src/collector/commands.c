@@ -127,11 +127,18 @@ static void note_open(struct collector *collector, const char *instrument)
 	snprintf(collector->open + used, sizeof(collector->open) - used, "%s%s,", used ? "" : ",", instrument);
 }
 
+static bool volume_is_away(const struct collector *collector)
+{
+	return probes__skeleton(collector->probes)->bss->volume_away;
+}
+
 static int close_all(struct collector *collector)
 {
 	int err = 0;
+	bool watch = is_open(collector, "watch"), volume = is_open(collector, "volume") && !volume_is_away(collector);
 
-	snprintf(collector->open, sizeof(collector->open), "%s", is_open(collector, "watch") ? ",watch," : "");
+	snprintf(collector->open, sizeof(collector->open), "%s%s%s", watch || volume ? "," : "", watch ? "watch," : "",
+		 volume ? "volume," : "");
 	count_functions(collector, false);
 	collector->hooking = false;
 	if (collector->sampling) {
@@ -230,6 +237,17 @@ static int do_close(struct collector *collector, const char *arguments)
 	return say(answer);
 }
 
+/* Whether the instrument `volume` is closed with the others from now on, or stays as `watch` does. */
+static int do_spare(struct collector *collector, const char *arguments)
+{
+	bool away = !strcmp(arguments, "on");
+
+	if (collector->watch.mode == WATCH_NOBODY || (!away && strcmp(arguments, "off")))
+		return refuse("spare", "expected, with --watch: on|off");
+	probes__skeleton(collector->probes)->bss->volume_away = away;
+	return say(json_pack("{s:s, s:b}", "event", "spare", "away", away));
+}
+
 static int do_gate(struct collector *collector, const char *arguments)
 {
 	unsigned long one_in;
@@ -258,6 +276,7 @@ static const struct command {
 	{ "samples", readings__samples, false },
 	{ "functions", readings__functions, false },
 	{ "gate", do_gate, false },
+	{ "spare", do_spare, false },
 	{ "report", readings__report, true },
 };
 

@@ -113,6 +113,7 @@ def full_records() -> list[dict[str, Any]]:
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     watched = derive(watched_record(zerocopy=True, copied=100, receives=4096, maps=True))
+    spared = derive(watched_record(receives=4096, spared=True))
     crossover = {
         "pair": ["one_copy", "zero_copy"],
         "threads": 1,
@@ -139,6 +140,7 @@ def full_records() -> list[dict[str, Any]]:
     return [derive(raw) for raw in [*raws, calls_only, compared, watched_record(), *real_records()]] + [
         watched,
         copying,
+        spared,
     ]
 
 

@@ -346,3 +346,32 @@ def test_the_live_view_works_out_no_intervals_of_what_watching_cost(monkeypatch:
     shown = window.record(seen_of(blocks=8), {"samples": [], "loss": {}})
     assert "Gb/s" in live.line_of(shown)
     assert live.screen_of(shown, 80, 24)
+
+
+def test_calls_that_were_not_counted_are_marked_and_bytes_are_not() -> None:
+    """100 calls of 64 KiB were not counted, by the calls per byte of three segments."""
+    full = derive(watched_record(receives=4096, spared=True))
+    rows = {row["account"]: row for row in full["ledger"] if row["bytes"] is not None}
+    ledger = 3 * CALLS
+    assert (rows["copy_in"]["bytes"], rows["copy_in"]["bytes_method"]) == (ledger * SIZE, "exact")
+    assert (rows["copy_in"]["calls"], rows["copy_in"]["calls_method"]) == (ledger, "scaled")
+    # Two packets a call were copied out where that was counted.
+    assert (rows["copy_out"]["bytes"], rows["copy_out"]["calls"]) == (ledger * 4096, 2 * ledger)
+    assert (rows["copy_out"]["bytes_method"], rows["copy_out"]["calls_method"]) == ("derived", "scaled")
+    spared = full["target"]["spared"]
+    assert (spared["sent_calls_low"], spared["sent_calls_high"]) == (100, 100)
+    held = {row["name"]: row["holds"] for row in full["identities"]}
+    assert held["connection_sent_bytes"] and held["connection_received_bytes"] and held["received_split"]
+    out = io.StringIO()
+    watch.render(full, verbose=False, console=Console(file=out, width=100))
+    text = " ".join(out.getvalue().split())
+    assert "send ~90,000 calls" in text and "counted each call 3 times, 0.90 s in all" in text
+    assert "not counted: ~100 calls that sent (95 % 100 to 100)" in text
+
+
+def test_a_connection_that_tcp_counts_otherwise_breaks_the_books() -> None:
+    record = watched_record(receives=4096, spared=True)
+    for row in record["target"]["spared"]["counted"]:
+        row["sent_bytes"] -= 10 * SIZE
+    held = {row["name"]: row["holds"] for row in derive(record)["identities"]}
+    assert held["connection_sent_bytes"] is False and held["connection_received_bytes"]

@@ -67,8 +67,12 @@ void tracepoints__refuse(struct hook hooks[HOOK_CNT], enum hook_id id, const cha
 /* A FALLBACK row is wanted only where the row before it is missing, or refused (tracepoints__refuse()). */
 bool tracepoints__only_watch(const char *instrument)
 {
-	return !strcmp(instrument, "watch") || !strcmp(instrument, "copies") || !strcmp(instrument, "packets") ||
-	       !strcmp(instrument, "shape");
+	static const char *const own[] = { "watch", "volume", "copies", "packets", "shape" };
+
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+		if (!strcmp(instrument, own[i]))
+			return true;
+	return false;
 }
 
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched)

@@ -42,7 +42,7 @@ int probes__open(struct probes **probes, const struct calls_options *calls, cons
 struct copyscope *probes__skeleton(struct probes *probes);
 /* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */
 int probes__attach(struct probes *probes, const char *instrument);
-/* Detaches all but the instrument "watch"; clocks of calls that are still open are forgotten. */
+/* Detaches all but what stays (watch__keeps()); clocks of calls that are still open are forgotten. */
 int probes__detach(struct probes *probes);
 /* Whether bytes that a watched program takes by mapping or splice(2) are counted now. */
 bool probes__counts_all_taken(const struct probes *probes);

@@ -20,7 +20,8 @@
 /* What counts bytes that are mapped or spliced comes on sight (on_sight.h), and from the next segment on it is always there. */
 bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook)
 {
-	return !strcmp(instrument, "watch") || (skel->bss->splices_seen && !strcmp(hook, "volume_spliced"));
+	return !strcmp(instrument, "watch") || (!strcmp(instrument, "volume") && !skel->bss->volume_away) ||
+	       (skel->bss->splices_seen && !strcmp(hook, "volume_spliced"));
 }
 
 void watch__configure(const struct watch *watch, struct copyscope *skel)
@@ -170,6 +171,24 @@ static json_t *processes_json(const struct copyscope *skel)
 	return array;
 }
 
+/* {inode: [sent, received]}; each is told once. */
+static json_t *ended_json(const struct copyscope *skel)
+{
+	int fd = bpf_map__fd(skel->maps.ended_sockets);
+	json_t *sockets = json_object();
+	struct ended_socket ended;
+	char inode[24];
+	__u64 key;
+
+	while (!bpf_map_get_next_key(fd, NULL, &key) && !bpf_map_lookup_elem(fd, &key, &ended) &&
+	       !bpf_map_delete_elem(fd, &key)) {
+		snprintf(inode, sizeof(inode), "%llu", (unsigned long long)key);
+		json_object_set_new(sockets, inode, json_pack("[I, I]", (json_int_t)ended.sent_bytes,
+							      (json_int_t)ended.received_bytes));
+	}
+	return sockets;
+}
+
 json_t *watch__json(const struct copyscope *skel)
 {
 	json_t *totals = json_object();
@@ -177,7 +196,7 @@ json_t *watch__json(const struct copyscope *skel)
 	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "volume", volumes_json(skel), "packets", packets_json(skel),
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "ended", ended_json(skel), "volume", volumes_json(skel), "packets", packets_json(skel),
 			 "shapes", shape__json(skel), "processes", processes_json(skel), "totals", totals,
 			 "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }

@@ -84,6 +84,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_WATCHED_SOCKET_MAP_FULL] = "watch_socket_map_full",
 	[LOSS_SPLICE_UNCOUNTED] = "splices_before_their_hook",
 	[LOSS_WATCHED_UNREADABLE] = "watch_mapped_unreadable",
+	[LOSS_WATCHED_ENDED_MAP_FULL] = "watch_ended_map_full",
 };
 
 const char *const category_names[CATEGORY_CNT] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, Flow
-from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
+from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, counted_calls, volume
 from copyscope.record.segments import Record, select, total, why_no_ledger
 
 
@@ -33,13 +33,15 @@ def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
     references = added(pages, "calls") + zerocopy["sends"]
     # io_uring says that a send was zero-copy when it ends: at an edge that is after its bytes were counted.
     copied = max(0, added(sent, "bytes") - referenced)
+    by_calls = "scaled" if any(row.get("estimated") for row in sent) else "exact"
+    by_bytes = by_calls if copied and referenced else "exact"
     return {
-        "copy_in": Flow(copied, "exact", max(0, added(sent, "calls") - references)),
-        "pin": Flow(referenced, "exact", references),
+        "copy_in": Flow(copied, by_bytes, max(0, added(sent, "calls") - references), calls_method=by_calls),
+        "pin": Flow(referenced, by_bytes, references, calls_method=by_calls),
         "deferred": _deferred(record, zerocopy),
         "silent": _silent(zerocopy, silent_high_ns),
         "completion": _completion(record, zerocopy),
-        "copy_out": _counted(copied_out_rows(record)),
+        "copy_out": _copied_out(record),
         "mapped": _counted(volume(record, "mapped", "ledger")),
     }
 
@@ -92,6 +94,19 @@ def copied_out_rows(record: Record) -> list[dict[str, Any]]:
     hooked = [row for row in volume(record, "copy_out", "ledger") if row["protocol"] != "udp"]
     looked = volume(record, "receive", "ledger") + volume(record, "peek", "ledger")
     return hooked + [row for row in looked if row["protocol"] == "udp" and row["syscall"] not in TAKEN]
+
+
+def _copied_out(record: Record) -> Flow:
+    """Where it is counted for a part of the time: what TCP says that the program took was copied out."""
+    received = volume(record, "receive", "ledger")
+    if not any(row.get("estimated") for row in received):
+        return _counted(copied_out_rows(record))
+    taken, counted = added(received, "bytes"), counted_calls(record)
+    copied = added(counted, "copied_out_bytes")
+    if not copied:
+        return Flow(taken, "derived", calls_reason="nothing was copied out in the segments that count it")
+    calls = round(taken * added(counted, "copied_out_calls") / copied)
+    return Flow(taken, "derived", calls, calls_method="scaled")
 
 
 def _counted(rows: list[dict[str, Any]]) -> Flow:

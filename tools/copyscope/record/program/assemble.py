@@ -9,7 +9,7 @@ from copyscope import VERSION
 from copyscope.record import machine_load
 from copyscope.record.assemble import Identity, no_sampler
 from copyscope.record.program.pace import pace_section
-from copyscope.record.program.segments import moved, segment_row, taken, volume_rows
+from copyscope.record.program.segments import moved, segment_row, spared_section, taken, volume_rows
 from copyscope.taxonomy.samples import to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -51,6 +51,7 @@ def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequenc
             "forks": last["totals"]["forks"],
             "exits": last["totals"]["exits"],
             **whole(last),
+            "spared": spared_section(seen, last.get("estimate")),
             "page_bytes": last.get("page_bytes"),
             "ended": seen.ended,
             "status": seen.status,

@@ -10,6 +10,17 @@ _MOVED = {
     "zerocopy_calls": "int", "zerocopy_bytes": "int", "nodelay_calls": "int", "cork_calls": "int",
     "largest_bytes": "int", "sizes": ["list"],
 }
+_SPARED = {
+    "why": "str", "until": "str?", "sent_bytes": "int", "sent_calls": "int", "sent_calls_low": "int?",
+    "sent_calls_high": "int?", "received_bytes": "int", "received_calls": "int",
+    "received_calls_low": "int?", "received_calls_high": "int?",
+    "counted": [{
+        "wall_ns": "int", "sent_bytes": "int", "sent_calls": "int", "received_bytes": "int",
+        "received_calls": "int", "copied_out_bytes": "int", "copied_out_calls": "int",
+        "sent_inner_bytes": "int?", "sent_outer_bytes": "int?", "received_inner_bytes": "int?",
+        "received_outer_bytes": "int?",
+    }],
+}
 _SHAPE = {
     "protocol": "str", "syscall": "str", "messages": "int", "unreadable": "int", "repeated": "int",
     "buffers": "int", "looked": "int", "page_aligned": "int", "line_aligned": "int", "sends": "int",
@@ -33,7 +44,7 @@ WATCH_RAW: dict[str, Shape] = {
             "index": "int", "block": "int", "arm": "str", "begin_ns": "int", "end_ns": "int",
             "target": {
                 "bytes": "int", "bytes_sent": "int", "bytes_received": "int", "send_calls": "int",
-                "counts_taken": "bool", "receive_calls": "int",
+                "counts_taken": "bool", "receive_calls": "int", "calls_estimated": "bool",
                 "edge_sent_bytes": "int", "edge_received_bytes": "int",
                 "edge_send_calls": "int", "edge_receive_calls": "int", "process_cpu_ns": "int",
                 "voluntary_switches": "int", "processes": "int", "threads": "int", "births": "int",
@@ -48,7 +59,7 @@ WATCH_RAW: dict[str, Shape] = {
         "how": "str", "name": "str", "comm": "str?", "cgroup": "str?", "netns": "str?", "follow": "bool",
         "pids": [{"pid": "int", "comm": "str"}], "forks": "int", "exits": "int", "ended": "str",
         "status": "int?", "sent_bytes": "int", "send_calls": "int", "received_bytes": "int",
-        "receive_calls": "int", "page_bytes": "int?",
+        "receive_calls": "int", "page_bytes": "int?", "spared": Maybe(_SPARED),
     },
     "topology": {
         **{key: shape for key, shape in RAW["topology"].items() if key != "addresses"},
@@ -56,7 +67,7 @@ WATCH_RAW: dict[str, Shape] = {
     },
     "traffic": Maybe("object"),
     "counters": {"target": RAW["counters"]["sender"]},
-    "volume": [{"arm": "str", **_MOVED}],
+    "volume": [{"arm": "str", "estimated": "bool", **_MOVED}],
     "packets": Maybe({"packets": "int", "bytes": "int", "segments": "int", "sizes": ["list"]}),
     "shapes": Maybe([_SHAPE]),
     "connections": [{

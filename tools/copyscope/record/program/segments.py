@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from copyscope import stats
 from copyscope.record.program.pace import tcp_bytes
 from copyscope.record.program.volume import TAKEN
 
@@ -33,7 +35,7 @@ def subtract_volume(after: Iterable[Row], before: Iterable[Row]) -> list[Row]:
         made |= {k: row[k] - (old[k] if old is not None else 0) for k in SUMMED}
         made["largest_bytes"] = row["largest_bytes"]
         made["sizes"] = [[low, count] for low, count in sizes.items() if count]
-        if made["calls"]:
+        if made["calls"] or made["bytes"]:
             rows.append(made)
     return rows
 
@@ -79,6 +81,7 @@ def segment_row(segment: Any) -> Row:
             "bytes_sent": sent,
             "bytes_received": received + received_otherwise,
             "counts_taken": counts_taken,
+            "calls_estimated": bool(end.get("estimated", False)),
             "send_calls": sends,
             "receive_calls": receives,
             "edge_sent_bytes": outer_sent - sent,
@@ -95,6 +98,56 @@ def segment_row(segment: Any) -> Row:
     }
 
 
+def counted_between(begin: Row, end: Row) -> Row:
+    """What the hooks counted between two readings, and TCP did, at least and at most (None: not asked)."""
+    rows = subtract_volume(end["volume"], begin["volume"])
+    made: Row = {"wall_ns": end["t_ns"] - begin["t_ns"]}
+    for direction, name in (("send", "sent"), ("receive", "received"), ("copy_out", "copied_out")):
+        for key in ("bytes", "calls"):
+            made[f"{name}_{key}"] = sum(row[key] for row in rows if row["direction"] == direction)
+    asked = [(begin["tcp"][n], end["tcp"][n]) for n in (0, 1)] if "tcp" in end else [None, None]
+    for name, looks in zip(("sent", "received"), asked, strict=True):
+        made[f"{name}_inner_bytes"] = looks and looks[1][0] - looks[0][1]
+        made[f"{name}_outer_bytes"] = looks and looks[1][1] - looks[0][0]
+    return made
+
+
+def why_uncounted(rows: Iterable[Row]) -> str | None:
+    """Why TCP's own counts do not tell all that moved, where no hook does; None where they do."""
+    for row in rows:
+        if row["protocol"] != "tcp":
+            return f"{row['protocol']} sockets have no count of their own"
+        if row["zerocopy_calls"]:
+            return "completions of zero-copy sends are followed send by send"
+        if row["syscall"] in TAKEN or row["direction"] not in ("send", "receive", "copy_out"):
+            return f"{row['direction']} by {row['syscall']} passes no hook that could be away"
+    return None
+
+
+def spared_section(seen: Any, estimate: Row | None) -> Row | None:
+    """Of a program whose calls were not counted all the time: when they were, and how many the others are."""
+    if estimate is None:
+        return None
+    made: Row = {"why": seen.spared, "until": seen.spared_until, **estimate, "counted": list(seen.counted)}
+    for name in ("sent", "received"):
+        low, high = calls_between(seen.counted, name, estimate[f"{name}_bytes"])
+        made |= {f"{name}_calls_low": low, f"{name}_calls_high": high}
+    return made
+
+
+def calls_between(counted: Iterable[Row], name: str, moved: int) -> tuple[int | None, int | None]:
+    """95 % interval of the calls that moved so many bytes, from what was counted; None with too little."""
+    ratios = [row[f"{name}_calls"] / row[f"{name}_bytes"] for row in counted if row[f"{name}_bytes"]]
+    if moved == 0:
+        return 0, 0
+    interval = stats.median_of(ratios).interval if ratios else None
+    if interval is None:
+        return None, None
+    # Logarithms round: what was always the same has an interval of nothing.
+    high = math.ceil(moved * interval.high * (1 - 1e-12))
+    return math.floor(moved * interval.low * (1 + 1e-12)), min(high, moved)
+
+
 def open_sends(volume: Row) -> int:
     """Zero-copy sends so far of which no completion has come."""
     sent: int = sum(row["zerocopy_calls"] for row in volume["volume"])
@@ -105,12 +158,15 @@ def open_sends(volume: Row) -> int:
 def add_volume(sums: Sums, segment: Row) -> None:
     """What moved in a segment, on top of what has moved in others of its arm."""
     _, begin, end, _ = segment["volumes"]
+    estimated = bool(end.get("estimated", False))
     for row in subtract_volume(end["volume"], begin["volume"]):
         key = (segment["arm"], *(row[k] for k in KEY))
         if key not in sums:
             sums[key] = {"arm": segment["arm"], **row, "sizes": dict(map(tuple, row["sizes"]))}
+            sums[key]["estimated"] = estimated
             continue
         into = sums[key]
+        into["estimated"] |= estimated
         for name in SUMMED:
             into[name] += row[name]
         into["largest_bytes"] = max(into["largest_bytes"], row["largest_bytes"])
@@ -151,7 +207,7 @@ class Past:
         """As segment_row() made it."""
         index, begin_ns, end_ns, *numbers = self._numbers
         target: Row = dict(zip(Past.keys, numbers, strict=True))
-        target["counts_taken"] = bool(target["counts_taken"])
+        target |= {key: bool(target[key]) for key in ("counts_taken", "calls_estimated")}
         named = {"index": index, "block": self.block, "arm": self.arm}
         return {**named, "begin_ns": begin_ns, "end_ns": end_ns, "target": target}
 

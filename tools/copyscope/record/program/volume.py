@@ -29,3 +29,9 @@ def volume(record: Record, direction: str, arm: str | None = None) -> list[dict[
 
 def added(rows: list[dict[str, Any]], key: str) -> int:
     return sum(int(row[key]) for row in rows)
+
+
+def counted_calls(record: Record) -> list[dict[str, Any]]:
+    """Of a program whose calls are not counted all the time: where they are, and TCP is asked, too."""
+    spared = record["target"].get("spared")
+    return [row for row in spared["counted"] if row["sent_inner_bytes"] is not None] if spared else []

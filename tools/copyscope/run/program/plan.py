@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +22,9 @@ from copyscope.run.program import schedule
 from copyscope.run.program.pace import Reading
 from copyscope.run.program.printed import Output
 from copyscope.run.program.target import Target
+
+# Of the segments that count each call, where others do not, so many are kept: the last ones.
+COUNTED_KEPT = 200
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ class WatchPlan:
                 raise RunError(f"{tier.reason}; use --instruments auto")
             plan = plan.otherwise
         # Nothing but the hooks knows what a program moves that does not say it.
-        why = why_not({"watch", *(name for probes in plan.probes.values() for name in probes)}, hooks)
+        why = why_not(
+            {"watch", "volume", *(name for probes in plan.probes.values() for name in probes)}, hooks
+        )
         if why is not None:
             raise RunError(f"a program that copyscope did not start cannot be watched on this kernel: {why}")
         return plan, tier
@@ -111,6 +117,10 @@ class Seen:
     counters: dict[str, Any] = field(default_factory=dict)
     status: int | None = None
     wall_s: float = 0.0
+    # Why the calls were counted for a part of the time only, and why no longer; what was counted then.
+    spared: str | None = None
+    spared_until: str | None = None
+    counted: deque[Any] = field(default_factory=lambda: deque(maxlen=COUNTED_KEPT))
     # With nothing attached: before the first hook came, and after the last had gone.
     before: list[Reading] = field(default_factory=list)
     after: list[Reading] = field(default_factory=list)

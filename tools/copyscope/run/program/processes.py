@@ -3,6 +3,7 @@
 Everything here may race with the end of a process: one that is gone has no row, and is no error.
 """
 
+import contextlib
 import os
 import re
 import time
@@ -113,6 +114,18 @@ def cpu_ns(pid: int) -> int | None:
         return time.clock_gettime_ns(((~pid) << 3) | CPUCLOCK_SCHED)
     except OSError:
         return None
+
+
+def sockets_of(pids: Iterable[int]) -> set[int]:
+    """The inodes of the sockets that they have open (proc_pid_fd(5))."""
+    found: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in (PROC / str(pid) / "fd").iterdir():
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    link = str(entry.readlink())
+                    found |= {int(link[8:-1])} if link.startswith("socket:[") else set()
+    return found
 
 
 def count_threads(pids: Iterable[int]) -> int:

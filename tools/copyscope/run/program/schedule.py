@@ -80,6 +80,10 @@ class Lengths:
         self._spare_s += segment.length_s - length_s
         return length_s
 
+    def skip(self, segment: Segment) -> None:
+        """Its time is the next one's."""
+        self._spare_s += segment.length_s
+
     def add(self, calls: int, elapsed_s: float) -> None:
         """What a segment has seen at the socket."""
         self._calls, self._elapsed_s = calls, elapsed_s

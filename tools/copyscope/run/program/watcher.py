@@ -1,8 +1,8 @@
 """One run beside a program that copyscope did not write: segments are windows in time, nothing is paused.
 
-The counters of the instrument `watch` stay attached from the first to the last moment; the others come and
-go. Around each change the counters are read twice, so that it is known how much moved while hooks were
-attached or detached.
+The counters of the instruments `watch` and `volume` stay attached from the first to the last moment, unless
+the program makes too many calls for that (spared.py); the others come and go. Around each change the counters
+are read twice, so that it is known how much moved while hooks were attached or detached.
 """
 
 import time
@@ -23,7 +23,8 @@ from copyscope.run.program.command import HeldCommand
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
 from copyscope.run.program.plan import Seen, WatchPlan
-from copyscope.run.program.schedule import Lengths
+from copyscope.run.program.schedule import CALLS_LEAST_S, CALLS_WANTED, Lengths
+from copyscope.run.program.spared import Spared
 from copyscope.run.program.stop import Stop
 
 # Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
@@ -61,6 +62,7 @@ class Watcher:
         self._lengths = Lengths()
         self.collector: Child
         self._followed: Followed
+        self._spared: Spared
 
     def perform(self) -> Seen:
         """Run to the end. Raises only when nothing at all could be measured."""
@@ -123,7 +125,8 @@ class Watcher:
         self.collector.ask("symbols", "symbols", START_S)
         self._followed = Followed(plan, self.seen, self.collector, self._instruments)
         self.seen.before = self._unwatched()
-        self.collector.ask("open watch", "opened", ASK_S)
+        self.collector.ask("open watch,volume", "opened", ASK_S)
+        self._spared = Spared(plan, self.seen, self.collector, self._followed, self._look)
         self._followed.find(self._volume())
         self._followed.cpu.read(self._followed.pids, fresh=False)
         if any("sampler" in probes for probes in plan.probes.values()):
@@ -177,40 +180,52 @@ class Watcher:
             if segment.block != block:
                 self._look_at_connections(due=False)
                 block = segment.block
+            if self._spared.skips(segment.arm):
+                self._lengths.skip(segment)
+                continue
             self._run_segment(segment)
             self._tell(self)
             if self._stop.reason is not None or self._has_ended():
                 return
 
     def _run_segment(self, segment: Segment) -> None:
-        probes = self.plan.probes[segment.arm]
+        spared = self._spared
+        probes = spared.probes(segment.arm)
         counting = self._followed.perf if "ledger" in segment.arm else None
-        before = self._volume()
+        before = spared.read_before()
         if self._followed.find(before):
-            before = self._volume()
+            before = spared.read()
         if probes:
             opened = self.collector.ask(f"open {','.join(probes)}", "opened", ASK_S)
             # Function hooks count from one moment on, not while one after the other is attached.
             before = opened["volume"] if probes == ("functions",) else before
         if counting is not None:
             counting.enable()
-        begin = self._volume() if probes else before
+        begin = (
+            spared.read_between(since=False) if "volume" in probes else spared.read() if probes else before
+        )
         began = self._followed.cpu.read(self._followed.pids, fresh=True)
         if not self._begun:
             self._begun = True
             if self.command is not None:
                 self._release(self.command)
             self._begin(self)
-        self._wait(self._lengths.of(segment))
+        length_s = self._lengths.of(segment)
+        if not self.seen.segments:
+            # Of a busy program much is known soon.
+            self._wait(min(length_s, CALLS_LEAST_S))
+            length_s -= CALLS_LEAST_S if pace.calls(begin, self._volume()) < CALLS_WANTED else length_s
+        self._wait(length_s)
         ended = self._followed.cpu.read(self._followed.pids, fresh=True)
-        end = after = self._volume()
+        end = after = spared.read_between(since=True) if "volume" in probes else spared.read()
         # perf ends by itself when the last process has: its counts are whole then.
         if counting is not None and not self._has_ended():
             counting.disable()
         self._lengths.add(pace.calls(begin, end), (end["t_ns"] - begin["t_ns"]) / 1e9)
         if probes:
             closed = self.collector.ask("close", "closed", ASK_S)
-            after = closed["volume"] if probes == ("functions",) else self._volume()
+            after = closed["volume"] if probes == ("functions",) else spared.read()
+        spared.consider(begin, end)
         self.seen.segments.append(
             {
                 "index": segment.index,
@@ -266,7 +281,7 @@ class Watcher:
         return True
 
     def _volume(self) -> Message:
-        return self.collector.ask("volume", "volume", ASK_S)
+        return self._spared.ask()
 
     def _look(self) -> dict[int, Connection] | None:
         return self._snapshots.take(self._namespace().path)
@@ -278,7 +293,7 @@ class Watcher:
         with self._looks:
             earlier = self._look()
             told = self.collector.ask("sockets", "sockets", ASK_S)
-            ours, later = told["sockets"], self._look()
+            ours, later = self._spared.sockets() or told["sockets"], self._look()
         if earlier is not None and later is not None:
             self.seen.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
         used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]

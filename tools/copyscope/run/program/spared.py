@@ -1,0 +1,166 @@
+"""What a program has moved so far: by hooks at its calls or, while it is spared them, by TCP's own counts."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from copyscope.record.program.segments import counted_between, why_uncounted
+from copyscope.run.child import Child, Message
+from copyscope.run.program import pace, processes
+from copyscope.run.program.connections import Connection
+from copyscope.run.program.followed import Followed
+from copyscope.run.program.plan import Seen, WatchPlan
+from copyscope.run.program.sparing import (
+    ALWAYS_SHARE,
+    Books,
+    Pair,
+    Sockets,
+    duty,
+    hooks_share,
+    next_time_s,
+)
+
+ASK_S = 60.0
+# A look at all connections stands at each end of a segment then: what takes longer costs more than the hooks.
+LOOK_MOST_S = 0.003
+TRIES = 3
+# Where the hooks at the calls come and go they come with these; what is copied out is counted beside them.
+COUNTING = ("calls", "copies", "volume")
+Look = Callable[[], dict[int, Connection] | None]
+
+
+class Spared:
+    """probes() and read() are for every segment; consider() after one decides about the next ones."""
+
+    def __init__(self, plan: WatchPlan, seen: Seen, collector: Child, followed: Followed, look: Look) -> None:
+        self._plan, self._seen, self._collector, self._followed = plan, seen, collector, followed
+        self._look_at = look
+        self._tries = 0 if plan.functions or plan.whole else TRIES
+        self._sockets: Sockets | None = None
+        self._books: Books | None = None
+        self._spared = False
+        self._seen_last: dict[int, Connection] = {}
+        self._ended: dict[int, Pair] = {}
+        self._last: Message | None = None
+        self._began_s = self._due_s = 0.0
+
+    def skips(self, arm: Any) -> bool:
+        """Whether it is too soon for a segment that counts each call."""
+        return self._spared and "calls" in self._plan.probes[arm] and time.monotonic() < self._due_s
+
+    def probes(self, arm: Any) -> tuple[str, ...]:
+        """What a segment attaches."""
+        probes = self._plan.probes[arm]
+        if not self._spared:
+            return probes
+        self._began_s = time.monotonic()
+        rest = tuple(name for name in probes if name not in COUNTING)
+        return COUNTING + rest if "calls" in probes else rest
+
+    def ask(self) -> Message:
+        """What the hooks have counted so far."""
+        reading = self._collector.ask("volume", "volume", ASK_S)
+        self._ended |= {int(inode): (sent, received) for inode, (sent, received) in reading["ended"].items()}
+        return reading
+
+    def read(self) -> Message:
+        """The same, completed where the hooks are away."""
+        reading = self.ask()
+        if self._books is None:
+            return reading
+        if not self._spared:
+            return self._books.add(reading, None)
+        tcp = self._total()
+        self._last = self._books.add({**reading, "t_ns": time.monotonic_ns()}, tcp)
+        return self._last
+
+    def read_before(self) -> Message:
+        """Before a segment: between two segments nothing comes or goes, and the last reading will do."""
+        return self._last if self._spared and self._last is not None else self.read()
+
+    def read_between(self, *, since: bool) -> Message:
+        """While the hooks count; TCP is asked before and after. `since`: they have since the last one."""
+        assert self._books is not None
+        first = self._total()
+        reading = self.ask()
+        booked = self._books.add(reading, None if since else first)
+        return {**booked, "tcp": tuple(zip(first, self._total(), strict=True))}
+
+    def consider(self, begin: Message, end: Message) -> None:
+        """After a segment."""
+        if self._spared and "tcp" not in end:
+            return
+        why, elapsed_s = (
+            why_uncounted(end["hooked"] if self._spared else end["volume"]),
+            (end["t_ns"] - begin["t_ns"]) / 1e9,
+        )
+        if self._spared:
+            if why is not None:
+                self._end(why)
+        elif why is None and self._tries:
+            share = hooks_share(pace.calls(begin, end), elapsed_s)
+            if share > ALWAYS_SHARE:
+                self._tries -= 1
+                self._begin(share)
+        if self._spared:
+            self._seen.counted.append(counted_between(begin, end))
+        # One is no interval: the second comes soon.
+        if len(self._seen.counted) > 1:
+            part = duty(pace.calls(begin, end), elapsed_s)
+            self._due_s = next_time_s(self._began_s, time.monotonic(), part)
+
+    def sockets(self) -> dict[str, list[int]] | None:
+        """What each moved, where TCP says it."""
+        if self._sockets is None:
+            return None
+        return {str(inode): list(moved) for inode, moved in self._sockets.moved().items()}
+
+    def _begin(self, share: float) -> None:
+        began_s = time.process_time()
+        seen = self._look()
+        hooked = self._hooked()
+        if time.process_time() - began_s > 2 * LOOK_MOST_S or not hooked.keys() <= seen.keys():
+            return
+        self._collector.ask("spare on", "spare", ASK_S)
+        self._collector.ask("close", "closed", ASK_S)
+        # Nothing counts any more: the two are of one moment.
+        hooked, reading = self._hooked(), self.ask()
+        rows = [row for row in reading["volume"] if row["direction"] in ("send", "receive")]
+        gone = [
+            sum(row["bytes"] for row in rows if row["direction"] == direction)
+            - sum(moved[number] for moved in hooked.values())
+            for number, direction in enumerate(("send", "receive"))
+        ]
+        self._sockets = Sockets((gone[0], gone[1]))
+        before = self._seen.before
+        old = set(before[-1].moved_bytes) if before else set() if self._plan.target.command else None
+        self._sockets.begin(self._look(), hooked, old)
+        # Of these the hooks have counted all, and they are among those that are closed.
+        self._ended = {inode: moved for inode, moved in self._ended.items() if inode in hooked}
+        self._books, self._spared = Books(reading), True
+        self._seen.spared = f"to count each call would take {100 * share:.1f} % of a CPU"
+
+    def _end(self, why: str) -> None:
+        """It does now what TCP does not count: from here on each call is counted again."""
+        self._collector.ask("spare off", "spare", ASK_S)
+        self._collector.ask("open volume", "opened", ASK_S)
+        self.read()
+        self._spared, self._tries, self._last = False, 0, None
+        self._seen.spared_until = why
+
+    def _hooked(self) -> dict[int, Pair]:
+        told = self._collector.ask("sockets", "sockets", ASK_S)["sockets"]
+        return {int(inode): (sent, received) for inode, (sent, received) in told.items()}
+
+    def _look(self) -> dict[int, Connection]:
+        """The last one, where there is nothing to be seen any more: the program's namespace has gone."""
+        found = self._look_at()
+        if found is not None:
+            self._seen_last = found
+        return self._seen_last
+
+    def _total(self) -> Pair:
+        assert self._sockets is not None
+        ended, self._ended = self._ended, {}
+        self._sockets.add(self._look(), ended, lambda: processes.sockets_of(self._followed.pids))
+        return self._sockets.total()
