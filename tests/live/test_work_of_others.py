@@ -14,7 +14,7 @@ from copyscope.run.child import Child
 from copyscope.taxonomy.samples import ONE_PACKET
 from copyscope.topology.namespace import network_of
 from profiling import SLOW, broken_identities, is_root, record_of
-from programs import bytes_of, free_port, running, share_of, stretched, wait_for_port, watch
+from programs import bytes_of, free_port, overlap, running, stretched, wait_for_port, watch
 
 Record = dict[str, Any]
 
@@ -156,7 +156,6 @@ def test_two_runs_side_by_side_have_the_ledgers_that_they_have_alone() -> None:
         assert bytes_of(record, own) == sum(
             segment["sender"]["bytes"] for segment in record["run"]["segments"] if segment["arm"] == "ledger"
         )
-        # Others take the CPU and the caches, not the place where copies are made. Shares do change: a task
-        # that waits for a CPU is sampled more often on its way back to it (docs/dev/notes.md, "Two tiers").
-        assert share_of(record, own) > share_of(alone[name], own) / 4, name
+        # Others take the CPU and the caches, not the place where copies are made, nor their part of the time.
+        assert overlap(alone[name], record, own), name
         assert record["machine_state"]["sentence"].startswith("machine busy"), name

@@ -137,6 +137,42 @@ def test_beside_other_programs_the_sampler_is_held_against_the_time_in_its_burst
     assert found["holds"] is holds
 
 
+def share_of_instruments(full: Record) -> float:
+    of_receiver = (row for row in full["stages"] if row["side"] == "receiver")
+    return sum(row["share"] or 0.0 for row in of_receiver if row["stage"] == "instruments")
+
+
+def test_what_arming_the_timers_costs_is_not_the_program_s() -> None:
+    """In its bursts, a fiftieth of the time, arming takes half as much CPU time as the receiver itself."""
+    raw = sleeping(900, 1.0)
+    sampler, rows = raw["sampler"], [row for row in raw["samples"] if row["side"] == "receiver"]
+    burst = sampler["bursts"]["receiver"] | {"armed_ns": sampler["enabled_ns"] // 50}
+    sampler["bursts"]["receiver"] = burst
+    samples = sum(row["samples"] for row in rows) // 2
+    arming = {
+        "kind": "stage",
+        "category": "instruments",
+        "context": "process",
+        "symbol": "finish_task_switch",
+    }
+    raw["samples"].append(rows[0] | arming | {"samples": samples, "weight": samples * builders.PERIOD_NS})
+    burst["cpu_ns"] = round(540_000_000 * 1.5) // 50
+    times, full = side_times(raw), derive(raw)
+    # The timers and their clock saw all of it.
+    assert receiver_time(raw)["holds"] is True
+    assert receiver_time(raw)["left"] == pytest.approx(540_000_000 * 1.5, rel=0.01)
+    # The program's rows are as without: a hundredth is what the timers really took of the segments.
+    assert sampled_share(raw, "receiver", times["receiver"]) == pytest.approx(1.01, abs=0.005)
+    before = derive(sleeping(900, 1.0))
+    for was, row in zip(before["ledger"], full["ledger"], strict=True):
+        if row["side"] == "receiver" and was["share"]:
+            assert row["share"] == pytest.approx(was["share"] / 1.01, rel=0.002)
+    assert share_of_instruments(full) == pytest.approx(0.01 / 1.01, rel=0.01)
+    # Where they are armed all the time it is a third of all, and said.
+    burst["armed_ns"] = sampler["enabled_ns"]
+    assert share_of_instruments(derive(raw)) == pytest.approx(1 / 3, rel=0.01)
+
+
 def test_who_got_no_cpu_in_any_burst_is_no_test_of_the_sampler() -> None:
     """Beside busy programs nine bursts of 5 ms may all miss a program that ran for 540 ms."""
     raw = sleeping(900, 0.0)

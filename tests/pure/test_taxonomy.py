@@ -191,6 +191,23 @@ def test_leaves_out_what_is_not_of_this_run() -> None:
     assert count_foreign(samples, TAXONOMY) == 8
 
 
+SWITCH = "finish_task_switch.isra.0 __schedule schedule schedule_timeout wait_woken sk_wait_data"
+
+
+@pytest.mark.parametrize(
+    ("side", "event", "frames", "category"),
+    [
+        ("receiver", "cpu-clock", SWITCH, "instruments"),
+        # an interrupt of the hardware needs no timer, and timers of a CPU are not armed at switches
+        ("receiver", "cycles", SWITCH, "wakeup_sched"),
+        ("receiver", "cpu-clock", SWITCH.partition(" ")[2], "wakeup_sched"),
+    ],
+)
+def test_a_switch_with_a_timer_is_arming_it(side: str, event: str, frames: str, category: str) -> None:
+    (row,) = to_record([_sample(side, frames) | {"event": event}], TAXONOMY)
+    assert row["category"] == category
+
+
 KSOFTIRQD = "net_rx_action handle_softirqs run_ksoftirqd kthread"
 RECEIVE = f"tcp_v4_rcv __netif_receive_skb_core.constprop.0 process_backlog {KSOFTIRQD}"
 TIMER = "rcu_core handle_softirqs irq_exit_rcu default_idle"

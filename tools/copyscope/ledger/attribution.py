@@ -14,7 +14,7 @@ from typing import Any
 from copyscope import stats
 from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.record.segments import Record, processes, watched, why_no_ledger, why_undivided
-from copyscope.taxonomy.events import EVENT_COLUMNS, TIME_EVENTS, event_name
+from copyscope.taxonomy.events import ARMED_IN, EVENT_COLUMNS, TIME_EVENTS, event_name
 
 SIDES = ("sender", "receiver", "other")
 # How softirq work on the time of others is known to be of this run (samples.tie_of); the rest is in no sum.
@@ -73,20 +73,45 @@ def tied(rows: Iterable[Record]) -> list[Record]:
 
 
 def weights_of(
-    record: Record, side: str, names: tuple[str, ...], rows: str = "samples", *, mine: bool = True
+    record: Record,
+    side: str,
+    names: tuple[str, ...],
+    rows: str = "samples",
+    *,
+    mine: bool = True,
+    as_sampled: bool = False,
 ) -> Weights:
     """The samples of one side whose event has one of the names, added up; rows: which of the record's.
 
-    mine: those that are known to be of this run, or those that are not.
+    mine: those that are known to be of this run, or those that are not. as_sampled: all that were taken;
+    else what the timers of a side cost counts only for as long as they were armed.
     """
     samples: dict[Key, int] = defaultdict(int)
     weight: dict[Key, float] = defaultdict(float)
     for row in record.get(rows, []):
         if row["side"] == side and is_tied(row) == mine and event_name(row["event"]) in names:
             key = (row["kind"], row["category"], row["context"])
-            samples[key] += int(row["samples"])
-            weight[key] += float(row["weight"])
+            part = 1.0 if as_sampled else _lasting_part(record, row)
+            samples[key] += round(int(row["samples"]) * part)
+            weight[key] += float(row["weight"]) * part
     return Weights(dict(samples), dict(weight))
+
+
+def _lasting_part(record: Record, row: Record) -> float:
+    """The part of a row of samples that there is in the whole of the segments.
+
+    A side that sleeps all the time is sampled in bursts, and a weight stands for all of its time. But at each
+    switch in a burst its timers are armed anew; outside of bursts they are not.
+    """
+    sampler = record["sampler"]
+    bursts = (sampler.get("bursts") or {}).get(row["side"])
+    if (
+        not bursts
+        or not sampler["enabled_ns"]
+        or (row["category"], row["symbol"]) != ("instruments", ARMED_IN)
+    ):
+        return 1.0
+    return min(1.0, float(bursts["armed_ns"] / sampler["enabled_ns"]))
 
 
 def time_event(record: Record) -> tuple[str, ...] | None:

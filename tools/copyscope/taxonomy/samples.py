@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from copyscope.taxonomy.events import TIME_EVENTS
-from copyscope.taxonomy.taxonomy import USER_SYMBOL, Taxonomy, strip_suffix
+from copyscope.taxonomy.events import ARMED_IN, TIME_EVENTS
+from copyscope.taxonomy.taxonomy import USER_SYMBOL, Classification, Taxonomy, strip_suffix
 
 # one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight; of the side
 # `other` whose packet the CPU handled last (owner)
@@ -46,7 +46,9 @@ def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, A
         found = taxonomy.classify(sample["frames"])
         if sample["side"] == "other" and found.context != "softirq":
             continue
-        decided = (found.kind, found.category, found.symbol)
+        own = sample["side"] != "other" and sample["event"] == "cpu-clock"
+        category = by_own_timer(found) if own else found.category
+        decided = (found.kind, category, found.symbol)
         key = (sample["side"], found.context, sample["event"], *decided, tie_of(sample) or "")
         sums[key][0] += int(sample["samples"])
         sums[key][1] += int(sample["weight"])
@@ -55,6 +57,16 @@ def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, A
         dict(zip(names, key[:-1], strict=True)) | {"tie": key[-1] or None, "samples": count, "weight": weight}
         for key, (count, weight) in sorted(sums.items())
     ]
+
+
+def by_own_timer(found: Classification) -> str:
+    """The category of a stack that a timer of the thread itself took.
+
+    perf starts the timer when the thread is switched in, with interrupts off, and setting the CPU's takes
+    longer than a switch: what falls due meanwhile comes when they are on again, at the end of this function.
+    """
+    armed = found.symbol == ARMED_IN and found.context == "process"
+    return "instruments" if armed else found.category
 
 
 def tie_of(sample: Sample) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from copyscope import stats
-from copyscope.ledger.attribution import SideTime, clocked
+from copyscope.ledger.attribution import SideTime, clocked, time_event, weights_of
 from copyscope.ledger.cpu_time import CpuTime, cpu_time, excludes_softirq, why_no_time
 from copyscope.ledger.identities.bytes import Identity, compare, unchecked
 from copyscope.record.segments import Record, processes, select, total, wall_ns, watched
@@ -93,7 +93,8 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     while_armed = armed_cpu_ns(record, side)
     exact, seen, unit, clock = _readings(record, side, time)
     if unit == "ns" and while_armed is not None:
-        exact, seen, clock = while_armed, time.weights.all_weight, "CPU time while sampled, scaled alike"
+        sampled = weights_of(record, side, time_event(record) or (), as_sampled=True)
+        exact, seen, clock = while_armed, sampled.all_weight, "CPU time while sampled, scaled alike"
     what = f"{side}: samples x period = {clock}"
     bursts = (record["sampler"].get("bursts") or {}).get(side)
     unknown = "cycles: sampled, but not counted" if exact is None else why_no_time(record, side)
