@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/ethtool.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
@@ -9,11 +10,13 @@
 #include <linux/veth.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "channel.h"
@@ -110,6 +113,50 @@ static void move_link(const char *name, int namespace_fd)
 	err = ask(&request);
 	if (err)
 		channel__fail("%s: cannot be moved: %s", name, strerror(-err));
+}
+
+/* XDP_PASS for every packet: what bpf/xdp_pass.bpf.c is, too, without a loader. */
+static int load_pass(void)
+{
+	const struct bpf_insn pass[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .imm = XDP_PASS },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	union bpf_attr wanted = {
+		.prog_type = BPF_PROG_TYPE_XDP,
+		.insns = (uintptr_t)pass,
+		.insn_cnt = sizeof(pass) / sizeof(*pass),
+		.license = (uintptr_t)"GPL",
+	};
+
+	return syscall(SYS_bpf, BPF_PROG_LOAD, &wanted, sizeof(wanted));
+}
+
+static void attach_xdp(const char *name)
+{
+	struct request request = {
+		.head = {
+			.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
+			.nlmsg_type = RTM_SETLINK,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
+		},
+		.link = { .ifi_index = if_nametoindex(name) },
+	};
+	const __u32 native = XDP_FLAGS_DRV_MODE;
+	const int program = load_pass();
+	struct rtattr *nest;
+	int err;
+
+	if (program < 0)
+		channel__fail("veth-xdp: bpf: %s", strerror(errno));
+	nest = put(&request, IFLA_XDP | NLA_F_NESTED, NULL, 0);
+	put(&request, IFLA_XDP_FD, &program, sizeof(program));
+	put(&request, IFLA_XDP_FLAGS, &native, sizeof(native));
+	close_nest(&request, nest);
+	err = ask(&request);
+	if (err)
+		channel__fail("veth-xdp: %s: native XDP: %s", name, strerror(-err));
+	close(program);
 }
 
 static void set(int fd, unsigned long what, struct ifreq *wanted, const char *words)
@@ -220,7 +267,7 @@ void network__make(struct network *network, const char *kind, const char *words)
 		bring_up("lo", NULL, words);
 		return;
 	}
-	if (!cards && strcmp(kind, "veth"))
+	if (!cards && strcmp(kind, "veth") && strcmp(kind, "veth-xdp"))
 		channel__fail("network: %s: not known to this guest", kind);
 	if (unshare(CLONE_NEWNET))
 		channel__fail("unshare: %s", strerror(errno));
@@ -234,6 +281,8 @@ void network__make(struct network *network, const char *kind, const char *words)
 	bring_up(sender, SENDER_ADDRESS, words);
 	network__enter(network->receiver_fd);
 	bring_up(receiver, RECEIVER_ADDRESS, words);
+	if (!strcmp(kind, "veth-xdp"))
+		attach_xdp(receiver);
 	await(receiver);
 	network__enter(network->sender_fd);
 	await(sender);

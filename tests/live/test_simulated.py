@@ -10,6 +10,9 @@ from copyscope import paths
 from copyscope.simulate import kernels
 
 pytestmark = pytest.mark.timeout(120)
+NEEDS_QEMU = pytest.mark.skipif(
+    shutil.which("qemu-system-x86_64") is None, reason="qemu-system-x86_64 is not installed"
+)
 
 
 def simulate(*words: str) -> dict[str, Any]:
@@ -23,7 +26,7 @@ def simulate(*words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="qemu-system-x86_64 is not installed")
+@NEEDS_QEMU
 def test_a_copy_moves_its_lines_and_a_seed_gives_the_same_bits() -> None:
     words = ("--impl", "one_copy,two_copy", "--messages", "32")
     first = simulate(*words)
@@ -45,3 +48,16 @@ def test_a_copy_moves_its_lines_and_a_seed_gives_the_same_bits() -> None:
     assert by_name["two_copy", "copy_in", "sender"]["l2_load_misses_per_kib"] < 0.1
     assert by_name["two_copy", "gather", "sender"]["l2_load_misses_per_kib"] > 15
     assert simulate(*words)["digest"] == first["digest"]
+
+
+@NEEDS_QEMU
+def test_network_cards_have_no_late_copy_and_xdp_a_silent_one() -> None:
+    accounts = {}
+    for kind in ("nics", "veth-xdp"):
+        words = ("--impl", "zero_copy", "--messages", "8", "--fast", "--topology", kind)
+        (one,) = simulate(*words)["measurements"]
+        accounts[kind] = {row["category"]: row for row in one["rows"]}
+    assert "deferred" not in accounts["nics"] and "silent" not in accounts["nics"]
+    assert accounts["nics"]["pin"]["l1d_load_misses_per_kib"] < 4
+    # Both sides' softirq may copy; none of it is known to the sender.
+    assert "deferred" not in accounts["veth-xdp"] and accounts["veth-xdp"]["silent"]["read_bytes_per_kib"] > 0

@@ -514,7 +514,7 @@ def test_nothing_is_left_whatever_ends_us(number: int, tmp_path: Path) -> None:
     ("words", "why"),
     [
         (["--simulate", "--gate", "4"], "--gate: means nothing with --simulate"),
-        (["--simulate", "--topology", "veth-xdp"], "--simulate has veth, nics, loopback"),
+        (["--simulate", "--topology", "nics:a,b"], "--simulate has veth, veth-xdp, nics, loopback"),
         (["--simulate", "--kernel", "9.9"], "--kernel: 9.9: use 5.10"),
         (["--simulate", "--seeds", "0"], "not between 1 and 10"),
         (["--simulate", "--cache", "generic,l1d=48K:7"], "not divisible"),

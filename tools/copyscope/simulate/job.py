@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from copyscope.errors import UsageError
 
-ADDRESSES = {"veth": "10.99.0.1", "nics": "10.99.0.1", "loopback": "127.0.0.1"}
-MODULE = {"veth": "veth", "nics": "e1000"}
+ADDRESSES = {"veth": "10.99.0.1", "veth-xdp": "10.99.0.1", "nics": "10.99.0.1", "loopback": "127.0.0.1"}
+MODULE = {"veth": "veth", "veth-xdp": "veth", "nics": "e1000"}
+# Each packet is copied out on its own: nothing merges them.
+BY_PACKET = ("nics", "veth-xdp")
 FIRST_PORT = 7001
 # So much is counted unless --messages says: enough that a page of bookkeeping is no line in a table.
 COUNTED_BYTES = 8 << 20

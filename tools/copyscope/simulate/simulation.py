@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from copyscope import VERSION
 from copyscope.errors import RunError
 from copyscope.run.build import git_revision
-from copyscope.simulate import boot, document, kernels, qemu
+from copyscope.simulate import boot, document, job, kernels, qemu
 from copyscope.simulate.request import Request
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -97,7 +97,7 @@ def _measurements(request: Request, counted: Sequence[boot.Counted], symbols: st
             [each.reports[number] for each in counted],
             known,
             taxonomy,
-            packets=request.path.kind == "nics",
+            packets=request.path.kind in job.BY_PACKET,
         )
         for number, one in enumerate(request.measured)
     ]
