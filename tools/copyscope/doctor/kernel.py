@@ -59,7 +59,10 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
     if machine["pmu"]:
         yield Finding("kernel", "PMU", "ok", ", ".join(machine["pmu"]))
     else:
-        advice = "none needed; for cycles and misses use bare metal, or a VM with a virtual PMU"
+        advice = (
+            "none needed; for cycles and misses use bare metal, or a VM with a virtual PMU;"
+            " tools/profile.py --simulate models the misses of each copy"
+        )
         yield Finding("kernel", "PMU", "limited", "none: no cycles, no cache misses", advice)
 
 
