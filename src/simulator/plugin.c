@@ -118,7 +118,7 @@ static void on_marker(unsigned int vcpu, void *marker);
 
 static void watch_marker(struct qemu_plugin_insn *insn, unsigned int marker)
 {
-	qemu_plugin_register_vcpu_insn_exec_cb(insn, on_marker, QEMU_PLUGIN_CB_NO_REGS, (void *)(uintptr_t)marker);
+	qemu_plugin_register_vcpu_insn_exec_cb(insn, on_marker, VCPU_CB_FLAGS, (void *)(uintptr_t)marker);
 }
 
 /* Of user code. */
@@ -240,9 +240,10 @@ static void stop(void)
 
 static void on_marker(unsigned int vcpu, void *marker)
 {
-	(void)vcpu;
 	if (simulator.failed)
 		return;
+	/* The block's callback does not say so before the first marker, nor between two measurements. */
+	simulator.core = vcpu__now(vcpu);
 	if ((uintptr_t)marker == MARKER_WARM) {
 		warm();
 		return;
