@@ -54,8 +54,8 @@ enum insn_kind insn__kind(const uint8_t *bytes, size_t size)
 	opcode = bytes[at];
 	if (repeated && is_string(opcode))
 		return INSN_REPEATED;
-	if (opcode >= 0x58 && opcode <= 0x5f)
-		return INSN_POP;
+	if (opcode >= 0x50 && opcode <= 0x5f)
+		return INSN_PUSH_POP;
 	switch (opcode) {
 	case 0xe8:
 		return INSN_CALL;

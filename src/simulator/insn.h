@@ -11,7 +11,7 @@ enum insn_kind {
 	INSN_CALL,		/* stores its return address */
 	INSN_RETURN,
 	INSN_INTERRUPT_RETURN,
-	INSN_POP,
+	INSN_PUSH_POP,		/* of a register */
 	INSN_REPEATED,		/* a string instruction, which QEMU executes element by element */
 	INSN_MARKER,
 };

@@ -39,6 +39,8 @@ static enum block_kind kind_of(const struct symbol *symbol, uint64_t address)
 {
 	if (address < KERNEL_BEGIN)
 		return BLOCK_USER;
+	if (symbol && symbol->flags & SYMBOL_INTERRUPT_STUB)
+		return BLOCK_INTERRUPT_STUB;
 	if (!symbol || symbol->address != address)
 		return BLOCK_KERNEL;
 	if (symbol->flags & SYMBOL_SYSCALL_ENTRY)
@@ -77,6 +79,7 @@ void machine__execute(struct machine *machine, unsigned int core, const struct b
 		instructions--;
 	here->repeating = block->last_repeated;
 	here->interrupt_returned = false;
+	here->user = block->kind == BLOCK_USER;
 	if (block->changes_pages)
 		pages__forget(&here->pages);
 	stacks__counts(&machine->stacks, core)->of[COUNT_instructions] += instructions;
@@ -136,8 +139,11 @@ static void follow(struct machine *machine, unsigned int core, const struct acce
 	case INSN_RETURN:
 		stacks__return(stacks, core, access->address);
 		break;
-	case INSN_POP:
-		stacks__switch(stacks, core, access->address);
+	case INSN_PUSH_POP:
+		if (access->write)
+			stacks__leave(stacks, core, access->address);
+		else
+			stacks__switch(stacks, core, access->address);
 		break;
 	case INSN_INTERRUPT_RETURN:
 		/* It loads five words, and more is on the stack then that was interrupted itself. */
@@ -169,6 +175,9 @@ void machine__access(struct machine *machine, unsigned int core, const struct ac
 {
 	uint64_t line, last;
 
+	/* An interrupt has begun: what the CPU itself stores and loads then is passed as the interrupted instruction's. */
+	if (machine->cores[core].user && access->address >= KERNEL_BEGIN)
+		return;
 	if (access->physical != NO_ADDRESS) {
 		line = access->physical >> machine->line_shift;
 		last = (access->physical + access->bytes - 1) >> machine->line_shift;

@@ -34,6 +34,7 @@ struct machine_core {
 	uint64_t last_line[2];		/* that was read, written */
 	uint64_t last_virtual_line[2];
 	uint64_t last_virtual_page, last_physical_page;
+	bool user;			/* runs */
 	bool interrupt_returned;	/* by the instruction that runs */
 };
 
@@ -62,7 +63,7 @@ struct access {
 	uint64_t physical;		/* or NO_ADDRESS */
 	unsigned int bytes;
 	bool write;
-	enum insn_kind kind;		/* INSN_POP: one that changes stacks */
+	enum insn_kind kind;		/* INSN_PUSH_POP: of __switch_to_asm */
 };
 
 /* Is this another element of a line that a repeated instruction has accessed just so? Then it is counted, and done. */

@@ -143,7 +143,7 @@ static enum insn_kind kind_here(enum insn_kind kind, uint64_t address, const str
 		return kind;
 	if (address >> 63 == 0)
 		return INSN_PLAIN;
-	if (kind == INSN_POP && !(symbol && symbol->flags & SYMBOL_SWITCH))
+	if (kind == INSN_PUSH_POP && !(symbol && symbol->flags & SYMBOL_SWITCH))
 		return INSN_PLAIN;
 	return kind;
 }

@@ -208,6 +208,7 @@ void stacks__zero_counts(struct stacks *stacks)
 void stacks__set_side(struct stacks *stacks, unsigned int core, enum side side)
 {
 	stacks->cores[core].task->side = side;
+	stacks->cores[core].node = side;
 }
 
 static void push(struct stacks *stacks, unsigned int core, struct frame frame)
@@ -254,6 +255,13 @@ void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, 
 		here->entering = true;
 		break;
 	case BLOCK_INTERRUPT:
+		if (here->stub) {
+			here->stub = false;
+			break;
+		}
+		/* fall through */
+	case BLOCK_INTERRUPT_STUB:
+		here->stub = kind == BLOCK_INTERRUPT_STUB;
 		/* Of user mode, of the last frame, or of something unknown: the node of what ran. */
 		push(stacks, core, (struct frame){ .caller = here->node, .interrupt = true });
 		here->storing = true;
@@ -268,7 +276,15 @@ void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, 
 	find_node(stacks, core, function, at_start);
 }
 
-/* The one who runs is known now; what he has done since he came is his. */
+/* The one who runs is known now: what he has done since he came is his. */
+static void hand_over(struct task *unknown, struct task *task)
+{
+	task->side = unknown->side;
+	task->depth = unknown->depth;
+	memcpy(task->frames, unknown->frames, sizeof(task->frames));
+	forget(unknown);
+}
+
 static void adopt(struct stacks *stacks, unsigned int core, uint64_t slot)
 {
 	struct stacks_core *here = &stacks->cores[core];
@@ -278,12 +294,12 @@ static void adopt(struct stacks *stacks, unsigned int core, uint64_t slot)
 	here->entering = false;
 	if (task == before)
 		return;
+	here->task = task;
 	if (before == here->unknown) {
-		task->side = before->side;
-		before->side = SIDE_OTHER;
+		hand_over(before, task);
+		return;
 	}
 	task->depth = 0;
-	here->task = task;
 	push(stacks, core, (struct frame){ .slot = NO_SLOT, .caller = task->side });
 	find_node(stacks, core, stacks->nodes[here->node].function, false);
 	before->depth = 0;
@@ -343,6 +359,20 @@ void stacks__interrupt_return(struct stacks *stacks, unsigned int core, uint64_t
 	task->depth = depth - 1;
 	here->function = 0;
 	here->storing = false;
+}
+
+void stacks__leave(struct stacks *stacks, unsigned int core, uint64_t slot)
+{
+	struct stacks_core *here = &stacks->cores[core];
+	struct task *task;
+
+	if (here->task != here->unknown)
+		return;
+	task = task_of(stacks, slot >> STACK_SHIFT, here->unknown);
+	if (task == here->unknown)
+		return;
+	hand_over(here->unknown, task);
+	here->task = task;
 }
 
 void stacks__switch(struct stacks *stacks, unsigned int core, uint64_t slot)

@@ -21,6 +21,7 @@ enum block_kind {
 	BLOCK_USER,		/* nothing of the kernel is on the stack */
 	BLOCK_SYSCALL,		/* the first block of entry_SYSCALL_64 */
 	BLOCK_INTERRUPT,	/* the first block of an asm_* entry: nobody called it */
+	BLOCK_INTERRUPT_STUB,	/* before one of them: says which interrupt, and jumps there */
 };
 
 /* A function in a stack: its caller's node is its parent. Its counts are its own, without what it called. */
@@ -40,6 +41,7 @@ struct stacks_core {
 	uint32_t node;		/* of what runs now */
 	uint64_t function;	/* the same; 0: look again at the next block */
 	bool entering;		/* a system call has begun, its first call will tell the task */
+	bool stub;		/* an interrupt has begun, its asm_* entry comes next */
 	bool storing;		/* an interrupt has begun, its first store will tell where */
 };
 
@@ -71,6 +73,8 @@ void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, 
 void stacks__call(struct stacks *stacks, unsigned int core, uint64_t slot);
 void stacks__return(struct stacks *stacks, unsigned int core, uint64_t slot);
 void stacks__interrupt_return(struct stacks *stacks, unsigned int core, uint64_t slot);
+/* A push of __switch_to_asm: onto the stack of the task that leaves, which may not have said yet who it is. */
+void stacks__leave(struct stacks *stacks, unsigned int core, uint64_t slot);
 /* A pop of __switch_to_asm: from the stack of the task that runs next. */
 void stacks__switch(struct stacks *stacks, unsigned int core, uint64_t slot);
 /* Any other store; only where cores[core].storing. */

@@ -28,6 +28,8 @@ static unsigned int flags_of(const char *name)
 	/* asm_call_on_stack and the like (5.10) are called, as functions are. */
 	if (!strncmp(name, "asm_", 4) && strncmp(name, "asm_call_", 9))
 		flags |= SYMBOL_INTERRUPT_ENTRY;
+	if (!strcmp(name, "irq_entries_start") || !strcmp(name, "spurious_entries_start"))
+		flags |= SYMBOL_INTERRUPT_STUB;
 	for (size_t i = 0; i < sizeof(changing) / sizeof(*changing); i++)
 		if (!strncmp(name, changing[i], strlen(changing[i])))
 			flags |= SYMBOL_CHANGES_PAGES;

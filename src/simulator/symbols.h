@@ -8,8 +8,9 @@
 enum symbol_flag {
 	SYMBOL_SYSCALL_ENTRY = 1,
 	SYMBOL_INTERRUPT_ENTRY = 2,
-	SYMBOL_SWITCH = 4,
-	SYMBOL_CHANGES_PAGES = 8,	/* what was known of the translation of addresses may be wrong from here on */
+	SYMBOL_INTERRUPT_STUB = 4,	/* anywhere in it */
+	SYMBOL_SWITCH = 8,
+	SYMBOL_CHANGES_PAGES = 16,	/* what was known of the translation of addresses may be wrong from here on */
 };
 
 struct symbol {

@@ -206,6 +206,17 @@ static void interrupts(void)
 	back(0x13e00, 'D');
 	CHECK_NOW("DS");
 	user();
+	/* A device's: from a stub, which stores its number. */
+	system_call(STACK_A);
+	stacks__enter(&stacks, 0, 'V', BLOCK_INTERRUPT_STUB, false);
+	stacks__store(&stacks, 0, 0x13dc0);
+	CHECK_NOW("VDS");
+	stacks__enter(&stacks, 0, 'I', BLOCK_INTERRUPT, true);
+	CHECK_NOW("IDS");
+	stacks__interrupt_return(&stacks, 0, 0x13dc8);
+	block('D');
+	CHECK_NOW("DS");
+	user();
 	/* error_entry leaves by a return address that it has moved to the task's stack. */
 	interrupt('I', TRAMPOLINE + 0x3fc0);
 	CHECK_NOW("I");
@@ -265,6 +276,31 @@ static void switches(void)
 
 static void test_switches(void) { run(switches); }
 
+/* Interrupted, and another one runs, before its first system call says which task it is. */
+static void switched_unknown(void)
+{
+	user();
+	stacks__set_side(&stacks, 0, SIDE_SENDER);
+	interrupt('I', TRAMPOLINE + 0x3fc0);
+	call(0x13f48, 'w');
+	call(0x13d00, 'X');
+	stacks__leave(&stacks, 0, 0x13cf8);
+	stacks__switch(&stacks, 0, 0x23d80);
+	user();
+	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_OTHER);
+	system_call(STACK_B);
+	call(0x23d00, 'X');
+	stacks__switch(&stacks, 0, 0x13cc0);
+	block('Y');
+	CHECK_NOW("YwI");
+	back(0x13d00, 'w');
+	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_SENDER);
+	user();
+	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_SENDER);
+}
+
+static void test_switched_unknown(void) { run(switched_unknown); }
+
 static void too_deep(void)
 {
 	system_call(STACK_A);
@@ -313,6 +349,7 @@ const struct test call_shadow_tests[] = {
 	{ "shadow stacks: calls that nothing returns from", test_stuffing },
 	{ "shadow stacks: interrupts, their stacks, and a return to itself", test_interrupts },
 	{ "shadow stacks: tasks, sides and cores", test_switches },
+	{ "shadow stacks: a task that leaves before it is known", test_switched_unknown },
 	{ "shadow stacks: too deep", test_too_deep },
 	{ "shadow stacks: many functions and tasks", test_many },
 	{ NULL, NULL },

@@ -29,8 +29,9 @@ static void test_instructions(void)
 		{ "\xf3\xc3", 2, INSN_RETURN },
 		{ "\xc2\x08\x00", 3, INSN_RETURN },
 		{ "\x48\xcf", 2, INSN_INTERRUPT_RETURN },
-		{ "\x5b", 1, INSN_POP },
-		{ "\x41\x5f", 2, INSN_POP },
+		{ "\x5b", 1, INSN_PUSH_POP },
+		{ "\x55", 1, INSN_PUSH_POP },
+		{ "\x41\x5f", 2, INSN_PUSH_POP },
 		{ "\xf3\xa4", 2, INSN_REPEATED },			/* rep movsb */
 		{ "\xf3\x48\xa5", 3, INSN_REPEATED },			/* rep movsq */
 		{ "\xf3\xaa", 2, INSN_REPEATED },
@@ -79,6 +80,7 @@ static const char kallsyms[] =
 	"ffffffff81002000 T flush_tlb_mm_range\n"
 	"ffffffff81000400 T alias_of_first\n"
 	"ffffffffc0000000 t veth_xmit\t[veth]\n"
+	"ffffffff81e03000 T irq_entries_start\n"
 	"no symbol at all\n";
 
 static int read_text(struct symbols *symbols, const char *text)
@@ -101,7 +103,7 @@ static void test_symbols(void)
 
 	CHECK_EQUAL(read_text(&symbols, kallsyms), 0);
 	CHECK_EQUAL(symbols__finish(&symbols, &missing), 0);
-	CHECK_EQUAL(symbols.count, 8);
+	CHECK_EQUAL(symbols.count, 9);
 	CHECK(!symbols__find(&symbols, 0xffffffff80ffffff));
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81000000)->address, 0xffffffff81000000);
 	/* Data is no function, whatever lies between belongs to the last one. */
@@ -273,6 +275,12 @@ static void test_odd_accesses(void)
 	CHECK_EQUAL(of[COUNT_written_bytes], 4);
 	CHECK_EQUAL(of[COUNT_written_lines], 2);
 	CHECK_EQUAL(of[COUNT_l1d_store_misses], 2);
+	/* What the CPU pushes as it leaves user mode is not the program's. */
+	access.address = 0xfffffe0000003ff8;
+	access.physical = 0x200000;
+	machine__access(&machine, 0, &access);
+	CHECK_EQUAL(of[COUNT_written_bytes], 4);
+	access.address = 0x10003e;
 	access.physical = NO_ADDRESS;
 	machine__access(&machine, 0, &access);
 	CHECK_EQUAL(of[COUNT_written_bytes], 4);
@@ -301,6 +309,8 @@ static void test_blocks(void)
 	CHECK_EQUAL(block.function, 0xffffffff81e00000);
 	block__describe(&block, &symbols, 0xffffffff81e01000, 2, kinds, addresses);
 	CHECK_EQUAL(block.kind, BLOCK_INTERRUPT);
+	block__describe(&block, &symbols, 0xffffffff81e03010, 2, kinds, addresses);
+	CHECK_EQUAL(block.kind, BLOCK_INTERRUPT_STUB);
 	block__describe(&block, &symbols, 0x401000, 2, kinds, addresses);
 	CHECK_EQUAL(block.kind, BLOCK_USER);
 	symbols__close(&symbols);

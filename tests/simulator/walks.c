@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Walks over memory that must miss what theory says. As the first program of a simulated machine: all of them, each a
+ * measurement. `walks CASE ROUNDS`: one of them, so often, for cachegrind.
+ */
+#include <emmintrin.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../../src/guest/channel.h"
+#include "../../src/traffic/marker.h"
+
+#define PAGE 4096
+#define ROOM (4u << 20)
+
+static char from[ROOM] __attribute__((aligned(PAGE))), to[ROOM] __attribute__((aligned(PAGE)));
+
+static void read_words(size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += sizeof(uint64_t))
+		(void)*(volatile uint64_t *)(from + at);
+}
+
+static void read_pages(size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PAGE)
+		(void)*(volatile uint64_t *)(from + at);
+}
+
+static void copy_sse(size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += sizeof(__m128i))
+		_mm_store_si128((__m128i *)(to + at), _mm_load_si128((const __m128i *)(from + at)));
+}
+
+static void copy_string(size_t bytes)
+{
+	void *source = from, *target = to;
+
+	__asm__ volatile("rep movsb" : "+S"(source), "+D"(target), "+c"(bytes) : : "memory");
+}
+
+/* Pages that the kernel has to zero first. */
+static void touch_pages(size_t bytes)
+{
+	char *fresh = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	for (size_t at = 0; fresh != MAP_FAILED && at < bytes; at += PAGE)
+		*(volatile char *)(fresh + at) = 1;
+}
+
+static const struct {
+	void (*walk)(size_t bytes);
+	size_t bytes;
+	unsigned int rounds;
+} cases[] = {
+	{ read_words, 8u << 10, 4 }, { read_words, 128u << 10, 4 }, { read_words, 4u << 20, 2 },
+	{ read_pages, 64u << 10, 4 }, { copy_sse, 1u << 20, 4 }, { copy_string, 1u << 20, 4 },
+	{ touch_pages, 1u << 20, 1 },
+};
+
+#define CASES (sizeof(cases) / sizeof(*cases))
+
+static void run(size_t which, unsigned int rounds)
+{
+	/* Mapped, and in the caches as far as it fits. */
+	memset(from, 1, cases[which].bytes);
+	memset(to, 1, cases[which].bytes);
+	cases[which].walk(cases[which].bytes);
+	marker__execute(MARKER_WARM);
+	marker__execute(MARKER_SENDER);
+	cases[which].walk(cases[which].bytes);
+	/* A system call says which task this is. */
+	getppid();
+	marker__execute(MARKER_COUNT);
+	for (unsigned int round = 0; round < rounds; round++)
+		cases[which].walk(cases[which].bytes);
+	marker__execute(MARKER_STOP);
+}
+
+int main(int argc, char **argv)
+{
+	size_t which = argc == 3 ? strtoul(argv[1], NULL, 10) : CASES;
+
+	if (which < CASES) {
+		run(which, strtoul(argv[2], NULL, 10));
+		return 0;
+	}
+	if (getpid() != 1 || channel__open())
+		return 2;
+	for (which = 0; which < CASES; which++)
+		run(which, cases[which].rounds);
+	channel__say("end");
+	channel__end();
+}
