@@ -252,10 +252,16 @@ def test_pages_that_have_moved_are_named_nowhere() -> None:
 
 
 def test_files_that_are_named_by_path_are_there() -> None:
-    """`docs/...` in sources, messages and pages; a `*` stands for several."""
+    """`docs/...` in sources, messages and pages, and committed results in pages."""
     root = DOCS.parent
     places = [root / name for name in ("tools", "src", "bpf", "tests", "experiments", "docs", ".ci")]
     files = [path for place in places for path in place.rglob("*") if path.suffix in SOURCES]
     for path in [*files, root / "README.md", root / "Makefile"]:
         for named in re.findall(r"\bdocs/[\w./-]*\w", path.read_text("utf-8")):
             assert (root / named).exists(), f"{path}: {named}"
+    for page in PAGES:
+        for named in re.findall(
+            r"\b(?:docs|results/vm|tools|src|tests|bpf)/[\w./-]*\w", page.read_text("utf-8")
+        ):
+            missing = not (root / named).exists() and "NAME" not in named
+            assert not missing, f"{page}: {named}"
