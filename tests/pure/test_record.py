@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import tempfile
@@ -13,8 +12,6 @@ import builders
 import pytest
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.record.schema import DERIVED, RAW, Each, Maybe
-from copyscope.record.shape import names_unit
 from copyscope.record.store import RecordError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,7 +101,6 @@ def test_refuses_to_write_what_is_no_number(number: float, tmp_path: Path) -> No
         store.write({**FULL, "tx_bytes": number}, path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
-    assert any("not a finite number" in p for p in store.validate({**FULL, "wall": {"x_ns": number}}))
 
 
 def test_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
@@ -166,73 +162,3 @@ def test_run_id_depends_on_factors_only() -> None:
     assert first != store.run_id("sizes", {"impl": "one_copy", "size_bytes": 8192}, 3)
     assert first.startswith("sizes-") and first.endswith("-3")
     assert store.run_id(None, {}, 0).startswith("profile-")
-
-
-def _required() -> list[tuple[Any, ...]]:
-    """Every path of the derived sections that the shape demands; rows are looked at in their first one."""
-    found: list[tuple[Any, ...]] = []
-
-    def walk(shape: Any, value: Any, where: tuple[Any, ...]) -> None:
-        if isinstance(shape, Maybe):
-            walk(shape.shape, value, where)
-        elif isinstance(shape, dict) and isinstance(value, dict):
-            for key in shape:
-                found.append((*where, key))
-                walk(shape[key], value[key], (*where, key))
-        elif isinstance(shape, list) and value:
-            walk(shape[0], value[0], (*where, 0))
-        elif isinstance(shape, Each) and value:
-            key = next(iter(value))
-            walk(shape.shape, value[key], (*where, key))
-
-    walk({**RAW, **DERIVED}, FULL, ())
-    return found
-
-
-@pytest.mark.parametrize("path", _required(), ids=lambda p: ".".join(map(str, p)))
-def test_misses_every_key(path: tuple[Any, ...]) -> None:
-    broken = copy.deepcopy(FULL)
-    owner = broken
-    for key in path[:-1]:
-        owner = owner[key]
-    del owner[path[-1]]
-    assert any(
-        problem.endswith(": missing") and str(path[-1]) in problem for problem in store.validate(broken)
-    )
-
-
-@pytest.mark.parametrize(
-    ("section", "change", "problem"),
-    [
-        ("workload", {"size_bytes": "64K"}, "workload.size_bytes: str: expected int"),
-        ("workload", {"touch": 1}, "workload.touch: int: expected bool"),
-        ("workload", {"depth": 3}, "workload.depth: a number whose name does not say its unit"),
-        ("throughput_gbps", {"unprobed": None}, "throughput_gbps.unprobed: null without a reason"),
-        ("run", {"segments": {}}, "run.segments: dict: expected a list"),
-        ("overhead", {"ratio": None}, "overhead.ratio: null without a reason"),
-    ],
-)
-def test_names_what_is_wrong(section: str, change: dict[str, Any], problem: str) -> None:
-    assert problem in store.validate({**FULL, section: {**FULL[section], **change}})
-
-
-def test_null_in_a_row_needs_its_reason() -> None:
-    row = {**FULL["ledger"][0], "cpu_ns": None, "reasons": {}}
-    assert "ledger[0].cpu_ns: null without a reason" in store.validate({**FULL, "ledger": [row]})
-
-
-def test_schema_itself_is_checked() -> None:
-    assert "schema: 9: expected 1" in store.validate({**FULL, "schema": 9})
-
-
-def test_every_number_of_the_shape_names_its_unit() -> None:
-    def walk(shape: Any, key: str) -> list[str]:
-        if isinstance(shape, str):
-            return [] if shape.removesuffix("?") not in ("int", "num") or names_unit(key) else [key]
-        if isinstance(shape, dict):
-            return [bad for name, inner in shape.items() for bad in walk(inner, name)]
-        if isinstance(shape, list):
-            return walk(shape[0], key)
-        return walk(shape.shape, "count" if isinstance(shape, Each) else key)
-
-    assert walk({**RAW, **DERIVED}, "") == []

@@ -6,7 +6,8 @@ from pathlib import Path
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.record.schema import DERIVED, RAW
+from copyscope.record.derived import Derived
+from copyscope.record.raw import RawRun
 from copyscope.record.store import Record, RecordError
 from copyscope.sweep.results import record_paths
 
@@ -18,7 +19,8 @@ def derive_anew(old: Record) -> Record:
 
 def strip(old: Record) -> Record:
     """Without what is derived alone (`loss` has its counts from the run)."""
-    return {key: value for key, value in old.items() if key in RAW or key not in DERIVED}
+    derived = set(Derived.__struct_fields__) - set(RawRun.__struct_fields__)
+    return {key: value for key, value in old.items() if key not in derived}
 
 
 def rewrite(directory: Path, change: Callable[[Record], Record]) -> tuple[int, list[str]]:

@@ -1,0 +1,284 @@
+"""The Structs of a record, by the JSON Schema that is made from them: docs/reference/record.schema.json.
+
+COPYSCOPE_GOLDEN=1 (`make golden`) writes that file anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import builders
+import jsonschema_rs
+import msgspec
+import pytest
+from copyscope.ledger.derive import derive
+from copyscope.paths import RESULTS, ROOT
+from copyscope.record import store
+from copyscope.record.derived import Derived
+from copyscope.record.program.derived import DerivedProgram
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.raw import RawRun
+from test_docs import RECORDS, rows
+from test_docs import expand as written_out
+
+FILE = ROOT / "docs" / "reference" / "record.schema.json"
+COMMITTED = sorted(RESULTS.glob("*/*/raw/*.json.gz"))
+Schema = dict[str, Any]
+Path = tuple[Any, ...]
+# endings that say what a number counts or is measured in
+UNITS = (
+    *("_ns", "_us", "_ms", "_s", "_bytes", "_gbps", "_hz", "_percent", "_share", "_messages", "_calls"),
+    *("_kib", "_samples", "_misses", "_share_of_wall", "_switches", "_reads", "_sends", "_segments", "_used"),
+    *("_faults", "_connections", "_per_message", "_per_send", "_queues", "_squared", "_aligned", "_flight"),
+    *("_online", "_copies", "_calls_low", "_calls_high"),
+)  # fmt: skip
+# names that are themselves a count of things, a share, a ratio, an index, or have their unit beside them
+PLAIN = frozenset((
+    "schema", "bytes", "messages", "calls", "cycles", "instructions", "samples", "share", "level", "count",
+    "of", "repeat", "order", "seed", "index", "block", "fields", "threads", "perf_event_paranoid",
+    "kptr_restrict", "value", "running", "left", "right", "tolerance", "ratio", "low", "high", "effect",
+    "pairs", "sends", "completions", "copied", "notifications", "enobufs", "eagain", "unprobed", "probed",
+    "weight", "pid", "replies", "first_wrong_offset", "time_every", "zerocopied", "before_return", "reads",
+    "events", "gate", "cpus", "bytes_sent", "bytes_copied", "bytes_received", "bytes_silent",
+    "bytes_zero_copy", "processes", "births", "unseen", "untold", "forks", "exits", "status", "packets",
+    "segments", "unreadable", "repeated", "buffers", "looked", "rounds", "snapshots", "connections", "pages",
+))  # fmt: skip
+
+
+def made() -> Schema:
+    """The schema as the Structs have it now."""
+    halves, parts = msgspec.json.schema_components(
+        (RawRun, Derived, RawProgramRun, DerivedProgram), ref_template="#/$defs/{name}"
+    )
+    derived = {"required": ["verdict"]}  # what follows from a record may be left out
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A record of copyscope, schema 1",
+        "if": {"required": ["target"], "properties": {"target": {"type": "object"}}},
+        "then": {"allOf": [halves[2], {"if": derived, "then": halves[3]}]},
+        "else": {"allOf": [halves[0], {"if": derived, "then": halves[1]}]},
+        "$defs": parts,
+    }
+
+
+SCHEMA = made()
+PARTS: dict[str, Schema] = SCHEMA["$defs"]
+
+
+def test_the_schema_is_what_the_structs_say() -> None:
+    text = store.serialise(SCHEMA)
+    if os.environ.get("COPYSCOPE_GOLDEN"):
+        FILE.write_bytes(text)
+    assert FILE.read_bytes() == text, f"{FILE.name}: stale: COPYSCOPE_GOLDEN=1 (make golden) writes it anew"
+
+
+@pytest.mark.timeout(60)
+def test_every_record_has_the_schema() -> None:
+    """By a validator that is not ours. What it finds in a damaged one, `store.validate` finds, too."""
+    document = json.loads(FILE.read_bytes())
+    jsonschema_rs.meta.validate(document)
+    check = jsonschema_rs.Draft202012Validator(document)
+    committed = [json.loads(gzip.decompress(path.read_bytes())) for path in COMMITTED]
+    assert len(committed) > 500
+    assert [record["run"]["id"] for record in committed + RECORDS if not check.is_valid(record)] == []
+    for record in (committed[0], RECORDS[-1]):
+        for path in scalars(record):
+            broken = copy.deepcopy(record)
+            owner = broken
+            for step in path[:-1]:
+                owner = owner[step]
+            owner[path[-1]] = {"not": "a scalar"}
+            problems = store.validate(broken, raw="verdict" not in broken)
+            assert check.is_valid(broken) == (problems == []), path
+
+
+def scalars(record: dict[str, Any]) -> Iterator[list[Any]]:
+    """A path to one value of each section, the deepest that its first keys lead to."""
+    path: list[Any]
+    for section, value in record.items():
+        path = [section]
+        while isinstance(value, (dict, list)) and value:
+            step = next(iter(value)) if isinstance(value, dict) else 0
+            path, value = [*path, step], value[step]  # noqa: PLW2901 (down into it)
+        if len(path) > 1:
+            yield path
+
+
+def test_every_number_names_its_unit() -> None:
+    numbers = {
+        name
+        for part in PARTS.values()
+        for name, shape in part.get("properties", {}).items()
+        if {"integer", "number"} & types(shape)
+    }
+    assert len(numbers) > 150
+    assert {name for name in numbers if name not in PLAIN and not name.endswith(UNITS)} == set()
+
+
+def types(shape: Schema) -> set[str]:
+    """What a value may be: `integer`, `null`, ...; nothing of one that may be anything."""
+    if "$ref" in shape:
+        return types(PARTS[shape["$ref"].rpartition("/")[2]])
+    return {shape["type"]} if "type" in shape else {t for one in shape.get("anyOf", ()) for t in types(one)}
+
+
+def known(path: str, shapes: list[Schema]) -> list[Schema]:
+    """The shapes that a documented key has, of a run of either kind."""
+    for step in path.replace("[]", ".[]").split("."):
+        inner = []
+        for shape in (one for found in shapes for one in opened(found)):
+            if step == "[]":
+                inner += [shape["items"]] if "items" in shape else []
+            elif step in shape.get("properties", {}):
+                inner.append(shape["properties"][step])
+            elif isinstance(shape.get("additionalProperties"), dict):
+                inner.append(shape["additionalProperties"])
+        shapes = inner
+    return shapes
+
+
+def opened(shape: Schema) -> list[Schema]:
+    if "$ref" in shape:
+        return opened(PARTS[shape["$ref"].rpartition("/")[2]])
+    return [part for one in shape["anyOf"] for part in opened(one)] if "anyOf" in shape else [shape]
+
+
+DOCUMENTED = {
+    "integer": {"integer"}, "number": {"number", "integer"}, "string": {"string"}, "boolean": {"boolean"},
+    "bool": {"boolean"}, "object": {"object"}, "list": {"array"}, "list of strings": {"array"},
+}  # fmt: skip
+ROOTS = [PARTS[name] for name in ("RawRun", "Derived", "RawProgramRun", "DerivedProgram")]
+
+
+def test_the_tables_say_the_types_of_the_structs() -> None:
+    """docs/reference/record.md: what is said of a key's type, and whether it may be null."""
+    wrong, checked = [], 0
+    for key, type_, _, null_when, _ in rows():
+        for path in written_out(key.strip("`")):
+            found = {t for shape in known(path, ROOTS) for t in types(shape)}
+            if not found or type_ not in DOCUMENTED:
+                continue
+            checked += 1
+            if not found - {"null"} <= DOCUMENTED[type_]:
+                wrong.append(f"{path}: {type_}: the structs say {sorted(found)}")
+            if ("null" in found) != bool(null_when):
+                wrong.append(f"{path}: null when {null_when!r}: the structs say {sorted(found)}")
+    assert wrong == []
+    assert checked > 400
+
+
+def test_the_structs_name_every_key_that_is_written() -> None:
+    unknown = {
+        path for record in RECORDS for path in strange(record, ROOTS_OF[record.get("target") is not None])
+    }
+    assert unknown == set()
+
+
+ROOTS_OF = {False: ROOTS[:2], True: ROOTS[2:]}
+
+
+def strange(value: Any, shapes: list[Schema], where: str = "") -> Iterator[str]:
+    """Keys of objects whose keys the Structs name, and that are not among them."""
+    shapes = [one for shape in shapes for one in opened(shape)]
+    if isinstance(value, list):
+        items = [shape["items"] for shape in shapes if "items" in shape]
+        for item in value if items else ():
+            yield from strange(item, items, f"{where}[]")
+    elif isinstance(value, dict) and any("properties" in shape for shape in shapes):
+        for key, item in value.items():
+            inner = [s["properties"][key] for s in shapes if key in s.get("properties", {})]
+            if not inner:
+                yield f"{where}.{key}"
+            yield from strange(item, inner, f"{where}.{key}") if inner else ()
+
+
+FULL = derive(builders.raw_record("zero_copy"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("workload.size_bytes", "64K", 'workload.size_bytes: "64K": expected int'),
+        ("workload.size_bytes", 0, "workload.size_bytes: 0: expected int >= 1"),
+        ("workload.size_bytes", True, "workload.size_bytes: true: expected int"),
+        ("workload.duration_s", "1m", 'workload.duration_s: "1m": expected number or null'),
+        ("workload.touch", 1, "workload.touch: 1: expected bool"),
+        ("run.segments", {}, "run.segments: {}: expected list"),
+        ("run.segments.3.sender.bytes", 0.5, "run.segments[3].sender.bytes: 0.5: expected int"),
+        ("run.factors", {"size": [1]}, "run.factors.size: [1]: expected bool or int or number or str"),
+        ("counters.sender.task-clock.unit", None, "counters.sender.task-clock.unit: null: expected str"),
+        ("overhead.ratio", None, "overhead.ratio: null without a reason"),
+        ("overhead.arms.calls.ratio", None, "overhead.arms.calls.ratio: null without a reason"),
+        ("throughput_gbps.unprobed", None, "throughput_gbps.unprobed: null without a reason"),
+        ("ledger.0.cpu_ns", None, "ledger[0].cpu_ns: null without a reason"),
+        ("verdict", FULL["verdict"] | {"valid": False}, "verdict.reasons: empty, of an invalid run"),
+        ("machine.tools", "x" * 99, f'machine.tools: "{"x" * 39}…: expected object'),
+        ("machine.kernel", ["\x1b[2J\n"], r'machine.kernel: ["\u001b[2J\n"]: expected str'),
+        ("loss", 3, "loss: 3: expected object"),
+        ("functions", [], "functions: []: expected object or null"),
+        ("schema", 9, "schema: 9: expected 1"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_key_the_value_and_what_was_expected(path: str, value: Any, said: str) -> None:
+    broken = copy.deepcopy(FULL)
+    owner: Any = broken
+    *steps, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    for step in steps:
+        owner = owner[step]
+    owner[last] = value
+    assert store.validate(broken) == [said]
+
+
+def test_a_key_of_any_name_is_named_in_one_harmless_line() -> None:
+    calls = {"sendmsg": 1, "\x1b[2J\n" + "k" * 300: "x"}
+    segment = FULL["run"]["segments"][0]
+    segment = segment | {"sender": segment["sender"] | {"send_syscalls": calls}}
+    (said,) = store.validate(FULL | {"run": FULL["run"] | {"segments": [segment]}})
+    assert said.startswith("run.segments[0].sender.send_syscalls.␛[2J") and said.endswith('"x": expected int')
+    assert len(said) <= 200 and "\n" not in said
+
+
+def test_a_key_that_is_no_text_is_named() -> None:
+    broken = FULL | {"machine": FULL["machine"] | {"\udcff": 1}}
+    assert store.validate(broken) == [r"machine: '\udcff': expected a key of whole characters"]
+    assert len(store.validate(FULL | {"\udcff": 1})) == 1
+
+
+def test_keys_that_are_not_known_are_left_alone() -> None:
+    more = {**FULL, "weather": {"rain": 3}, "workload": {**FULL["workload"], "depth": 3}}
+    assert store.validate(more) == []
+
+
+def required_paths(
+    value: Any, shapes: list[Schema], where: tuple[Any, ...] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Every key that the schema demands; rows are looked at in their first one."""
+    shapes = [one for shape in shapes for one in opened(shape)]
+    if isinstance(value, list) and value:
+        items = [shape["items"] for shape in shapes if "items" in shape]
+        yield from required_paths(value[0], items, (*where, 0))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if any(key in shape.get("required", ()) for shape in shapes):
+                yield (*where, key)
+            inner = [s["properties"][key] for s in shapes if key in s.get("properties", {})]
+            yield from required_paths(item, inner, (*where, key))
+
+
+REQUIRED = list(required_paths(FULL, ROOTS_OF[False]))
+
+
+@pytest.mark.parametrize("path", REQUIRED, ids=lambda path: ".".join(map(str, path)))
+def test_misses_every_key(path: Path) -> None:
+    broken = copy.deepcopy(FULL)
+    owner = broken
+    for key in path[:-1]:
+        owner = owner[key]
+    del owner[path[-1]]
+    named = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+    assert store.validate(broken) == [f"{named}: missing"]

@@ -1,0 +1,270 @@
+"""What follows from a run of our own traffic, and what a watched program's run shares with it. Pure."""
+
+from typing import ClassVar
+
+from msgspec import UNSET, UnsetType
+
+from copyscope.record.sections import Explained, Interval, MachineLoad, Reasoned, Section
+
+
+class Throughput(Explained):
+    """Goodput with nothing attached, and with the ledger's instruments."""
+
+    unprobed: float | None
+    probed: float | None
+
+
+class Loss(Section):
+    """What an instrument lost, and of how many."""
+
+    count: int | None
+    of: int | None
+    share: float | None
+    reason: str | UnsetType = UNSET
+
+
+class MachineState(MachineLoad, kw_only=True):
+    """What other programs and the hypervisor took, and whether that matters."""
+
+    others_ns: int | None
+    others_share: float | None
+    steal_share: float | None
+    spread_share: float | None
+    sentence: str | None
+
+
+class Cost(Explained):
+    """CPU time of one row of the ledger, and what was counted in it."""
+
+    side: str
+    context: str
+    cpu_ns: float | None
+    ns_per_kib: float | None
+    share: float | None
+    cycles: float | None
+    instructions: float | None
+    l1d_misses: float | None
+    llc_misses: float | None
+    method: str
+    ci: Interval | None
+
+
+class SampledCost(Cost):
+    samples: int | None
+
+
+class AccountRow(SampledCost):
+    """An account of the ledger: a copy, or what stands for one."""
+
+    NULL_WITH_ANOTHER = frozenset(("bytes_by", "calls_method"))
+    account: str
+    bytes: int | None
+    bytes_method: str | None
+    calls: int | None
+    bytes_by: str | UnsetType | None = UNSET
+    calls_method: str | UnsetType | None = UNSET
+
+
+class StageRow(SampledCost):
+    """A stage of the ledger: kernel work that is not a copy."""
+
+    stage: str
+
+
+class ExactRow(Cost):
+    """A function category as its hooks measured it."""
+
+    category: str
+    ledger_name: str
+    calls: int
+    bytes: int
+    timed_calls: int
+    self_ns: int
+    cpu_clock_ns: float | None
+    page_faults: float | None
+    dtlb_load_misses: float | None
+    dtlb_store_misses: float | None
+    itlb_load_misses: float | None
+
+
+class CopyRun(Section):
+    """On whose time an owner's copies ran."""
+
+    side: str
+    context: str | None
+    calls: int
+    bytes: int
+
+
+class OwnerLife(Section):
+    """Deferred copies of one owner's memory."""
+
+    owner_side: str | None
+    calls: int
+    bytes: int
+    runs: list[CopyRun]
+
+
+class Notified(Section):
+    """Zero-copy sends of one side, and how late they were reported."""
+
+    side: str
+    copied: int
+    zerocopied: int
+    count: int
+    before_return: int
+    p50_ns: int | None
+    p99_ns: int | None
+
+
+class ZerocopyLife(Section):
+    """What became of zero-copy sends, as function hooks saw it."""
+
+    owners: list[OwnerLife]
+    notified: list[Notified]
+
+
+class SideTime(Explained):
+    """CPU time of one side in the ledger segments."""
+
+    cpu_ns: float | None
+    cpu_source: str
+    burst_ns: float | None
+    sampled_share: float | None
+    samples: int | None
+    unattributed_share: float | None
+
+
+class TrafficSide(SideTime):
+    user_ns: int | None
+    on_cpu_share_of_wall: float | None
+
+
+class OtherSide(Explained):
+    """Softirq work on the time of others that is known to be of this run."""
+
+    cpu_ns: float | None
+    samples: int | None
+    rule: str
+
+
+class Elsewhere(Explained):
+    """Softirq work of which nothing says whose it is: in no sum."""
+
+    cpu_ns: float | None
+    samples: int | None
+    cause: str
+
+
+class Sides(Section):
+    """CPU time by whose it was."""
+
+    sender: TrafficSide
+    receiver: TrafficSide
+    other: OtherSide
+    elsewhere: Elsewhere
+
+
+class Cause(Section):
+    """Why zero-copy sends were copied."""
+
+    code: str
+    sentence: str
+
+
+class Zerocopy(Section):
+    """What became of the zero-copy sends."""
+
+    sends: int
+    completions: int
+    copied: int
+    bytes_sent: int
+    bytes_copied: int
+    bytes_silent: int | None
+    bytes_zero_copy: int | None
+    enobufs: int
+    notifications: int
+    max_in_flight: int
+    cause: Cause | None
+
+
+class Identity(Reasoned):
+    """Two independent numbers that must agree."""
+
+    MAIN: ClassVar[str] = "holds"
+    name: str
+    what: str
+    left: float | None
+    right: float | None
+    unit: str
+    tolerance: float
+    holds: bool | None
+
+
+class Ratio(Reasoned):
+    """Goodput with instruments over goodput without."""
+
+    MAIN: ClassVar[str] = "ratio"
+    ratio: float | None
+    low: float | None
+    high: float | None
+    level: float | None
+
+
+class ArmEffect(Ratio):
+    effect: float | None
+    pairs: int
+    segments: dict[str, int]
+
+
+class Overhead(Ratio):
+    """What measuring cost."""
+
+    segments: dict[str, int]
+    arms: dict[str, ArmEffect]
+
+
+class Limit(Section):
+    """What kept goodput from being higher."""
+
+    who: str
+    evidence: str
+
+
+class Verdict(Section):
+    """Whether the run counts, and its result in one sentence."""
+
+    valid: bool
+    reasons: list[str]
+    sentence: str
+    limit: Limit
+    next: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if not self.valid and not self.reasons:
+            raise ValueError("reasons: empty, of an invalid run")
+
+
+class Concluded(Section):
+    """The sections that both kinds of run have."""
+
+    throughput_gbps: Throughput
+    tx_bytes: int
+    rx_bytes: int
+    messages: int
+    loss: dict[str, Loss]
+    ledger: list[AccountRow]
+    stages: list[StageRow]
+    exact: list[ExactRow]
+    zerocopy_life: ZerocopyLife | None
+    identities: list[Identity]
+    verdict: Verdict
+    machine_state: MachineState | UnsetType = UNSET
+
+
+class Derived(Concluded, kw_only=True):
+    """What follows from a run of our own traffic."""
+
+    sides: Sides
+    zerocopy: Zerocopy | None
+    overhead: Overhead

@@ -1,0 +1,142 @@
+"""What follows from a run beside a program: what only it has, beside the parts of record/derived.py. Pure."""
+
+from typing import Any
+
+from copyscope.record.derived import Cause, Concluded, Elsewhere, OtherSide, Overhead, Ratio, SideTime
+from copyscope.record.sections import Explained, Rows, Section
+
+
+class Attached(Ratio):
+    """Goodput while anything was attached over goodput before and after."""
+
+    effect: float | None
+    slices: dict[str, int]
+    own_cpu_share: float | None
+
+
+class ProgramOverhead(Overhead):
+    attached: Attached
+
+
+class ProgramSide(SideTime):
+    cpus_used: float | None
+
+
+class ProgramSides(Section):
+    """CPU time by whose it was."""
+
+    target: ProgramSide
+    other: OtherSide
+    elsewhere: Elsewhere
+
+
+class Saving(Section):
+    share: float
+    low: float
+    high: float
+
+
+class Advice(Section):
+    """Would zero-copy or sendfile help?"""
+
+    text: str
+    stoppers: list[str]
+    most_to_save: Saving | None
+    crossover: dict[str, Any] | None
+    sendfile: dict[str, Any] | None
+
+
+class ProgramZerocopy(Section):
+    """What became of its sends with MSG_ZEROCOPY."""
+
+    sends: int
+    bytes_sent: int
+    completions: int | None
+    copied: int | None
+    notifications: int | None
+    unseen: int | None
+    untold: int
+    reason: str | None
+    cause: Cause | None
+
+
+class CallTotal(Section):
+    protocol: str
+    syscall: str
+    calls: int
+    bytes: int
+
+
+class Direction(Section):
+    """What the program sent, or received."""
+
+    calls: int
+    bytes: int
+    mean_bytes: float
+    median_low_bytes: int
+    sizes: Rows
+    by_call: list[CallTotal]
+    zerocopy_share: float
+    page_share: float
+    memory_share: float
+    nodelay_share: float
+    cork_share: float
+    io_uring_share: float
+
+
+class PacketTotal(Section):
+    packets: int
+    mean_bytes: float
+    mean_segments: float
+    sizes: Rows
+
+
+class BufferTotal(Section):
+    messages: int
+    buffers: int
+    mean_per_message: float
+    per_message: Rows
+    unreadable: int
+    looked: int
+    page_share: float | None
+    line_share: float | None
+    other_share: float | None
+    repeated_share: float
+
+
+class RoundTotal(Section):
+    sends: int
+    rounds: int
+    mean_per_send: float
+    per_send: Rows
+
+
+class MappedTotal(Section):
+    calls: int
+    bytes: int
+    pages: int
+    copied_bytes: int
+    mapped_share: float
+
+
+class Portrait(Explained):
+    """What the traffic of the program is like."""
+
+    send: Direction | None
+    receive: Direction | None
+    packets: PacketTotal | None
+    buffers: BufferTotal | None
+    rounds: RoundTotal | None
+    mapped: MappedTotal | None
+    connections: int
+    local_share: float | None
+
+
+class DerivedProgram(Concluded, kw_only=True):
+    """What follows from a run beside a program."""
+
+    sides: ProgramSides
+    zerocopy: ProgramZerocopy | None
+    overhead: ProgramOverhead
+    advice: Advice | None
+    portrait: Portrait

@@ -1,0 +1,69 @@
+"""What every section of a record is made of, and the parts that several sections share. Pure.
+
+A record is msgspec Structs, in raw.py and derived.py, for a watched program in program/. Keys that they do
+not name are left alone. A key that older records do not have is UNSET in them, which is not null.
+"""
+
+from typing import ClassVar
+
+from msgspec import UNSET, Struct, UnsetType
+
+# docs/reference/record.md says what the numbers of a row are.
+Rows = list[list[int]]
+Reasons = dict[str, str]
+
+
+class Section(Struct):
+    """A JSON object with at least these keys."""
+
+
+class Explained(Section):
+    """Each null of it has its reason, under the same key in `reasons`."""
+
+    # Keys that are null with another one, whose reason it is.
+    NULL_WITH_ANOTHER: ClassVar[frozenset[str]] = frozenset()
+    reasons: Reasons
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) is None and not (self.reasons.get(name) or name in self.NULL_WITH_ANOTHER):
+                raise ValueError(f"{name}: null without a reason")
+
+
+class Reasoned(Section):
+    """Its main number may be null; `reason` then says why."""
+
+    MAIN: ClassVar[str]
+    reason: str | None
+
+    def __post_init__(self) -> None:
+        if getattr(self, self.MAIN) is None and not self.reason:
+            raise ValueError(f"{self.MAIN}: null without a reason")
+
+
+class Interval(Section):
+    """Where the true value lies, so often as `level` says."""
+
+    low_ns: float
+    high_ns: float
+    level: float
+
+
+class MachineLoad(Section):
+    """How busy the machine was from the first measured segment to the last."""
+
+    wall_ns: int | None
+    busy_ns: int | None
+    softirq_ns: int | None
+    steal_ns: int | None
+    own_ns: int | None
+    sides_ns: int | None
+    reasons: Reasons
+    cpus: int | UnsetType | None = UNSET
+
+
+class Histogram(Section):
+    """How often which values came: [low, high, count]."""
+
+    unit: str
+    buckets: Rows
