@@ -57,13 +57,16 @@ static __always_inline bool may_be_zerocopy(const struct sock *sk, bool given)
 }
 
 /* From its first send with zero-copy on. */
-static __always_inline void follow_completions(const struct sock *sk)
+static __always_inline void follow_completions(const struct sock *sk, __u32 protocol)
 {
 	/* The number that the kernel gave to this very send. */
 	struct zerocopy_socket *known, fresh = { .next_id = BPF_CORE_READ(sk, sk_zckey.counter) - 1 };
 	__u64 key = (__u64)sk;
 
 	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	/* Of TCP every peer is noted; of UDP those where the path decides whether a copy is saved. */
+	if (!known && protocol == PROTOCOL_UDP)
+		note_peer(sk);
 	if (known && (__s32)(fresh.next_id + 1 - known->next_id) >= 0)
 		return;
 	if (known) {
@@ -96,7 +99,7 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 	if (call_flags(regs, call) & MSG_ZEROCOPY && bytes) {
 		cell->zerocopy_calls++;
 		cell->zerocopy_bytes += bytes;
-		follow_completions(sk);
+		follow_completions(sk, protocol);
 	}
 }
 

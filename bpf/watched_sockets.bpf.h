@@ -39,6 +39,7 @@ static __always_inline void note_peer(const struct sock *sk)
 {
 	const struct net_device *device = BPF_CORE_READ(sk, sk_dst_cache, dev);
 	struct peer peer = {};
+	const __u32 *words = (const __u32 *)peer.address;
 	__u8 there = 1;
 
 	peer.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
@@ -47,6 +48,9 @@ static __always_inline void note_peer(const struct sock *sk)
 		BPF_CORE_READ_INTO(&peer.address, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
 	else
 		BPF_CORE_READ_INTO(&peer.address, sk, __sk_common.skc_daddr);
+	/* A socket of UDP need not be connected: only its messages say with whom. */
+	if (!(words[0] | words[1] | words[2] | words[3]))
+		return;
 	if (device)
 		BPF_CORE_READ_STR_INTO(&peer.device, device, name);
 	bpf_map_update_elem(&peers, &peer, &there, BPF_NOEXIST);
