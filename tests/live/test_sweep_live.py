@@ -28,12 +28,12 @@ duration_s = 0.5
 seed = 23
 [factors]
 impl = ["one_copy", "zero_copy"]
-size = ["4K", "64K"]
+size = ["4K"]
 [fixed]
 warmup = 0.1
 time_every = 4
 """
-RUNS = 8
+RUNS = 4
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_ctrl_c_keeps_whole_runs_only(tiny: Path, tmp_path: Path) -> None:
 def test_huge_pages_that_nobody_reserved_cost_their_own_points(tiny: Path, tmp_path: Path) -> None:
     if "HugePages_Free:        0\n" not in Path("/proc/meminfo").read_text():
         pytest.skip("huge pages are reserved on this machine")
-    tiny.write_text(TINY.replace('size = ["4K", "64K"]', 'pages = ["4k", "hugetlb"]').replace("= 2", "= 1"))
+    tiny.write_text(TINY.replace('size = ["4K"]', 'pages = ["4k", "hugetlb"]').replace("= 2", "= 1"))
     outcome = finish(tiny, tmp_path / "out", status=1)
     assert outcome["done"] == 2 and len(outcome["failed"]) == 2
     assert all("vm.nr_hugepages" in reason for reason in outcome["failed"])

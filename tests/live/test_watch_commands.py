@@ -23,17 +23,17 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 
-# Writes each signal that it gets into a file, and takes its time over the one that ends it.
-UNHURRIED = f"""
-import signal, sys, time
+# Writes each signal that it gets into a file, and takes its time over the one that ends it: until another
+# file is there.
+UNHURRIED = """
+import os, signal, sys, time
 got = []
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, _: got.append(signal.Signals(number).name))
 heard = open(sys.argv[1], "w")
 print("ready", file=heard, flush=True)
-while not set(got) & {{"SIGINT", "SIGTERM"}}:
+while not set(got) & {"SIGINT", "SIGTERM"} or not os.path.exists(sys.argv[2]):
     time.sleep(0.02)
-time.sleep({3 * SLOW})
 print(*got, file=heard, flush=True)
 sys.exit(5)
 """
@@ -61,16 +61,19 @@ def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
 ) -> None:
     """SIGHUP is passed on and no end; the report is there while the command still takes its time."""
     before = traces()
-    heard, kept = tmp_path / "heard", tmp_path / "record.json"
-    run = launch("--json", str(kept), "--", sys.executable, "-c", UNHURRIED, str(heard))
+    heard, kept, over = tmp_path / "heard", tmp_path / "record.json", tmp_path / "over"
+    run = launch("--json", str(kept), "--", sys.executable, "-c", UNHURRIED, str(heard), str(over))
     wait_until(lambda: says(heard) == "ready\n")
     run.send_signal(signal.SIGHUP)
     time.sleep(0.5 * SLOW)
     assert run.poll() is None and not kept.exists()
     run.send_signal(number)
     wait_until(kept.exists)
+    assert run.stderr is not None
+    said = next(line for line in run.stderr if "goes on" in line)
     assert run.poll() is None and says(heard) == "ready\n"
-    _, said = run.communicate(timeout=30 * SLOW)
+    over.touch()
+    run.communicate(timeout=30 * SLOW)
     assert says(heard) == f"ready\nSIGHUP {number.name}\n"
     assert run.returncode == 5, said
     assert "goes on: waiting for its end (Ctrl-C is passed on)" in said
@@ -103,21 +106,25 @@ def test_who_asks_again_ends_a_command_that_ignores_it(
 
 
 def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path) -> None:
-    kept = tmp_path / "record.json"
-    run = launch("--duration", "1", "--json", str(kept), "--", "sh", "-c", f"sleep {6 * SLOW}; exit 3")
+    kept, over = tmp_path / "record.json", tmp_path / "over"
+    waits = f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.1; done; exit 3"
+    run = launch("--duration", "1", "--json", str(kept), "--", "sh", "-c", waits)
     assert run.stdout is not None
     # The last line of the report; without it the output ends with the run, in whatever it failed.
     shown = list(itertools.takewhile(lambda line: not line.startswith("instruments"), run.stdout))
     assert run.poll() is None and kept.exists(), f"{''.join(shown)}{run.communicate()[1]}"
+    over.touch()
     _, said = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 3
     assert re.search(r"^profile: measured; sh goes on: waiting for its end", said, re.MULTILINE), said
 
 
-def test_what_a_command_prints_comes_after_the_screen() -> None:
+def test_what_a_command_prints_comes_after_the_screen(tmp_path: Path) -> None:
+    over = tmp_path / "over"
     ours, theirs = pty.openpty()
-    argv = [*LAUNCH, *SAMPLED, "--live", "--duration", "2", "--"]
-    argv += ["sh", "-c", f"echo early; echo errors >&2; sleep {4 * SLOW}; echo late"]
+    argv = [*LAUNCH, *SAMPLED, "--live", "--duration", "1", "--"]
+    waits = f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.1; done"
+    argv += ["sh", "-c", f"echo early; echo errors >&2; {waits}; echo late"]
     run = subprocess.Popen(argv, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
     shown = b""
@@ -125,6 +132,8 @@ def test_what_a_command_prints_comes_after_the_screen() -> None:
     with contextlib.suppress(OSError):
         while chunk := os.read(ours, 1 << 16):
             shown += chunk
+            if b"goes on" in shown:
+                over.touch()
     os.close(ours)
     assert run.wait(10 * SLOW) == 1
     in_order = [

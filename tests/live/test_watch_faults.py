@@ -113,7 +113,7 @@ def test_the_exit_status_is_passed_on_and_silence_is_said() -> None:
 
 
 def test_a_program_that_ends_in_the_middle_keeps_its_ledger() -> None:
-    seconds = 3 if SLOW == 1 else 6 * SLOW
+    seconds = 2 if SLOW == 1 else 6 * SLOW
     with iperf3_server() as port, running(client(port, seconds)) as process:
         time.sleep(0.3)
         record = watch("--pid", str(process.pid), "--duration", str(30 * SLOW))
@@ -124,7 +124,7 @@ def test_a_program_that_ends_in_the_middle_keeps_its_ledger() -> None:
 @pytest.mark.parametrize("follow", [True, False])
 def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
     with iperf3_server() as port:
-        shell = f"{shlex.join(client(port, 2 * SLOW))} & wait"
+        shell = f"{shlex.join(client(port, 1 if SLOW == 1 else 2 * SLOW))} & wait"
         record = watch(*["--no-follow"] * (not follow), "--", "sh", "-c", shell, check=None)
     assert (record["target"]["forks"] > 0) == follow
     assert (bytes_of(record, "copy_in") > 1 << 24) == follow
@@ -139,12 +139,9 @@ def test_a_command_that_leaves_its_work_to_a_child_is_watched_on() -> None:
 
 def test_a_name_includes_those_that_come_later() -> None:
     with iperf3_server() as port:
-        run = subprocess.Popen(
-            [*LAUNCH, "--quiet", *SAMPLED, "--comm", "iperf3", "--duration", stretched(5), "--json", "-"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        time.sleep(1.5 * SLOW)
+        argv = [*LAUNCH, *SAMPLED, "--comm", "iperf3", "--duration", stretched(2), "--json", "-"]
+        run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert run.stderr is not None and "watching comm iperf3 for " in run.stderr.readline()
         with running(client(port, 10 * SLOW)) as late:
             shown, _ = run.communicate(timeout=30 * SLOW)
         assert f'"pid": {late.pid}' in shown
@@ -198,7 +195,7 @@ def test_attaching_and_detaching_breaks_nothing() -> None:
 
     How much slower it goes meanwhile: make bench BENCH=attach.
     """
-    seconds, turns = round(13 * STRETCH), 0
+    seconds, turns = round(9 * STRETCH), 0
     with iperf3_server() as port:
         began = time.monotonic()
         done = subprocess.Popen([*client(port, seconds, "-J")], stdout=subprocess.PIPE, text=True)

@@ -68,11 +68,12 @@ def with_peers(plan: RunPlan, peers: Sequence[Peer], each_s: float, seed: int) -
     arms = [*plan.probes, *(peer.name for peer in peers)]
     shuffler = random.Random(seed)
     segments: list[Segment] = []
-    for block in range(max(BLOCKS_MIN, round(each_s / SEGMENT_S))):
+    segment_s = min(SEGMENT_S, each_s / BLOCKS_MIN)
+    for block in range(max(BLOCKS_MIN, round(each_s / segment_s))):
         order = list(arms)
         shuffler.shuffle(order)
         segments += [
-            Segment(len(segments) + i, block, arm, SEGMENT_S)  # type: ignore[arg-type]
+            Segment(len(segments) + i, block, arm, segment_s)  # type: ignore[arg-type]
             for i, arm in enumerate(order)
         ]
     otherwise = None if plan.otherwise is None else with_peers(plan.otherwise, peers, each_s, seed)
