@@ -5,10 +5,22 @@ from __future__ import annotations
 import copy
 import io
 import json
+import re
 from typing import Any
 
 import pytest
-from builders.watched import BESIDE, CALLS, EDGE_CALLS, KINDS, MAPPED, SIZE, seen_of, watched_record
+from builders.parts import loads
+from builders.watched import (
+    BESIDE,
+    CALLS,
+    EDGE_CALLS,
+    KINDS,
+    MAPPED,
+    SEGMENT_NS,
+    SIZE,
+    seen_of,
+    watched_record,
+)
 from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
 from copyscope.ledger.program.live import Window
@@ -20,6 +32,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 Record = dict[str, Any]
+
+WORKLOAD: Record = {"impl": None, "command": None, "duration_s": None, "messages": None}
 
 
 def derived(**options: Any) -> Record:
@@ -263,10 +277,43 @@ def test_the_screen_fits_a_small_terminal() -> None:
     assert "Gb/s" in live.line_of(derived()) and "\n" not in live.line_of(derived())
 
 
+def test_the_live_view_says_that_the_machine_is_busy_while_it_is() -> None:
+    """Somebody takes one CPU of two for two of three blocks of a window; then nobody does any more."""
+    seen, window = seen_of(blocks=12), Window(WORKLOAD, {"how": "pid", "name": "x"}, 199)
+    every, block_ns = list(seen.segments), 3 * SEGMENT_NS
+    began, _ = loads(0, 0, own_ns=0)
+    seen.loads, load, shown = [began], began, []
+    for block in range(12):
+        segments = every[3 * block : 3 * block + 3]
+        seen.segments = every[: 3 * block + 3]
+        sides_ns = segments[-1]["clocks"][1][0] - segments[0]["clocks"][0][0]
+        others_ns = block_ns if block in (2, 3, 4) else 0
+        load = {**load, "t_ns": load["t_ns"] + block_ns, "busy_ns": load["busy_ns"] + sides_ns + others_ns}
+        window.add_load(block, {**load, "busy_ns": load["busy_ns"] - 1})  # after its first segments
+        window.add_load(block, load)
+        shown.append(window.record(seen, {"samples": [], "loss": {}}))
+    lines = [" ".join(line.plain for line in live.screen_of(record, 100, 24)) for record in shown]
+    said = [re.search(r"machine +machine busy: others took (\d+) %", line) for line in lines]
+    # Of the last four blocks, as many of which as were busy: an eighth of both CPUs each.
+    assert [found and int(found[1]) for found in said] == [
+        *(None, None, 17, 25, 38, 38, 25, 12, None, None, None, None)
+    ]  # fmt: skip
+    assert [len(live.screen_of(record, 80, 24)) <= 24 for record in shown] == [True] * 12
+    assert "; machine busy: others took 38 % of the CPUs" in live.line_of(shown[4])
+    assert "busy" not in live.line_of(shown[0])
+
+
+def test_the_live_view_works_out_a_picture_a_second_at_most() -> None:
+    view = live.LiveView(wanted=True, stream=io.StringIO())
+    due = [view.is_due(10**12 + at) for at in range(0, 10 * 10**9, 10**8)]
+    assert due[0] and sum(due) == 12  # of a hundred, a tenth of a second apart, each ninth
+    assert not live.LiveView(wanted=False).is_due(10**12)
+
+
 def test_the_window_forgets_what_is_old() -> None:
     seen = seen_of(blocks=8)
     window = Window(
-        {"impl": None, "command": None, "duration_s": None, "messages": None},
+        WORKLOAD,
         {"how": "pid", "name": "x"},
         199,
     )
@@ -339,7 +386,7 @@ def test_the_live_view_works_out_no_intervals_of_what_watching_cost(monkeypatch:
 
     monkeypatch.setattr("copyscope.stats.bootstrap", refuse)
     window = Window(
-        {"impl": None, "command": None, "duration_s": None, "messages": None},
+        WORKLOAD,
         {"how": "pid", "name": "x"},
         199,
     )

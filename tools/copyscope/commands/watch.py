@@ -51,8 +51,8 @@ Record = dict[str, Any]
 
 # Said of a command that outlasts its measurement.
 AFTER = "waiting for its end (Ctrl-C is passed on)"
-# Every arm once a second, so that the screen has something new to say that often.
-LIVE_BLOCK_S = 1.0
+# Every arm once. Each block has its attaching and detaching, which is most of what the live view costs.
+LIVE_BLOCK_S = 2.0
 # A program of somebody else's goes at its own pace, and need not have begun.
 NO_WARM_UP = "no warm-up to choose by"
 
@@ -118,6 +118,10 @@ def main(argv: list[str]) -> int:
 def show(watcher: Watcher, *, view: LiveView, window: Window) -> None:
     """One more picture; when nobody looks any more the measurement ends, and the command goes on."""
     if not view.wanted:
+        return
+    segment = watcher.seen.segments[-1]
+    window.add_load(segment["block"], watcher.read_load())
+    if not view.is_due(segment["volumes"][3]["t_ns"]):
         return
     view.update(window.record(watcher.seen, watcher.collector.ask("samples", "samples")))
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A watched program while it runs: a screen of 80x24 or more, a line per second without a terminal."""
+"""A watched program while it runs: a screen of 80x24 or more, or a line each second or two without one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS
 Record = Mapping[str, Any]
 
 SMALLEST_ROWS = 16
-LINE_EVERY_NS = 900_000_000  # once per block of a second
+# What is new is worked out and shown so often at most: segments are shorter.
+SHOW_EVERY_NS = 900_000_000
 # Lines of the screen that are no bars.
-FRAME_LINES = 12
+FRAME_LINES = 13
 
 
 def has_screen() -> bool:
@@ -40,7 +41,13 @@ class LiveView:
         self._live = Live(console=self._console, screen=True, auto_refresh=False) if terminal else None
         self.wanted = wanted
         self._began_ns: int | None = None
-        self._said_ns = 0
+        self._shown_ns = 0
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether it is time for a new picture."""
+        due = self.wanted and now_ns - self._shown_ns >= SHOW_EVERY_NS
+        self._shown_ns = now_ns if due else self._shown_ns
+        return due
 
     def update(self, record: Record) -> None:
         if not self.wanted:
@@ -50,10 +57,8 @@ class LiveView:
             self._began_ns = segments[0]["begin_ns"]
         now_ns = segments[-1]["end_ns"]
         if self._live is None:
-            if now_ns - self._said_ns >= LINE_EVERY_NS:
-                self._said_ns = now_ns
-                elapsed = units.format_seconds((now_ns - self._began_ns) / 1e9)
-                self._console.print(visible(f"{elapsed:>9} {line_of(record)}"), soft_wrap=True)
+            elapsed = units.format_seconds((now_ns - self._began_ns) / 1e9)
+            self._console.print(visible(f"{elapsed:>9} {line_of(record)}"), soft_wrap=True)
             return
         width, height = self._console.size
         lines = screen_of(record, width, max(height, SMALLEST_ROWS))
@@ -112,6 +117,7 @@ def line_of(record: Record) -> str:
         f"{units.format_gbps(now['gbps'])}, "
         f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s; "
         f"{', '.join(copies) or 'no copy sampled'}; {state}; lost {lost(record)}"
+        f"{''.join(f'; {text}' for text in _busy(record))}"
     )
 
 
@@ -163,10 +169,17 @@ def _findings(record: Record) -> list[Text]:
             state = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} completions were copied{cause}"
     arms = {arm: len(select(dict(record), arm)) for arm in ("unprobed", "ledger", "calls")}
     return [
+        *(_labelled("machine", text) for text in _busy(record)),
         _labelled("zero-copy", state),
         _labelled("losses", lost(record)),
         _labelled("segments", ", ".join(f"{count} {arm}" for arm, count in arms.items())),
     ]
+
+
+def _busy(record: Record) -> list[str]:
+    """How busy the machine was in this window, where that matters; what to do then is in the report."""
+    sentence = record["machine_state"]["sentence"]
+    return [] if sentence is None else [sentence.rpartition(": ")[0]]
 
 
 def lost(record: Record) -> str:

@@ -27,6 +27,12 @@ class Window:
         self._frequency_hz = frequency_hz
         self._identity = Identity("live", None, 0, 0, 0, None, None)
         self._history: list[tuple[int, list[Record]]] = []
+        self._loads: list[tuple[int, Record]] = []
+
+    def add_load(self, block: int, load: Record) -> None:
+        """What the machine had done when a segment of this block was over (machine.read_load())."""
+        ends = [one for one in self._loads if one[0] != block]
+        self._loads = [*ends[-WINDOW_BLOCKS:], (block, load)]
 
     def record(self, seen: Any, answer: Record) -> Record:
         """`seen` is what run/program/watcher.py has so far, `answer` what the collector has sampled since."""
@@ -37,6 +43,7 @@ class Window:
                 **vars(seen),
                 "segments": [s for s in seen.segments[-SEGMENTS_MAX:] if s["block"] >= first_block],
                 "sums": {},
+                "loads": self._loads_of(first_block, seen.loads),
                 "collector": answer,
                 "counters": {},
             }
@@ -46,6 +53,11 @@ class Window:
         self._history.append((last_block, raw["samples"]))
         raw["samples"] = add_samples(rows for _, rows in self._history)
         return derive_program(raw, effects=False)
+
+    def _loads_of(self, first_block: int, begin: list[Record]) -> list[Record]:
+        """Both ends of the window: that of the block before it, or the beginning of the run, and now."""
+        before = [*begin[:1], *(load for block, load in self._loads if block < first_block)]
+        return [*before[-1:], *(load for _, load in self._loads[-1:])]
 
 
 def add_samples(parts: Iterable[list[Record]]) -> list[Record]:

@@ -158,17 +158,18 @@ class Watcher:
     # -- measure --------------------------------------------------------------------------------------
 
     def _run_segments(self) -> None:
-        self._read_load()
+        self.seen.loads.append(self.read_load())
         try:
             self._run_blocks()
         finally:
-            self._read_load()
+            self.seen.loads.append(self.read_load())
             before, after = self.seen.loads
             self.seen.own_cpu_ns = after["own_ns"] - before["own_ns"]
 
-    def _read_load(self) -> None:
+    def read_load(self) -> dict[str, Any]:
+        """What the CPUs that the program may use have done so far, and copyscope."""
         self._cpus = self._cpus or fingerprint.usable_cpus(self._followed.pids)
-        self.seen.loads.append(fingerprint.read_load(self._own_cpu_ns(), self._cpus))
+        return fingerprint.read_load(self._own_cpu_ns(), self._cpus)
 
     def _own_cpu_ns(self) -> int:
         pids = [child.pid for child in (self.collector, self._followed.perf) if child and child.pid]
