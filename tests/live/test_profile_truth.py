@@ -124,7 +124,7 @@ def test_one_polling_thread_takes_every_byte_of_all_connections() -> None:
 
 def test_touched_and_verified_bytes_arrive_right() -> None:
     record = record_of(
-        "--impl", "zerocopy", "--size", "8K", "--working-set", "64", "--verify", "--touch", "--duration", "2"
+        "--impl", "zerocopy", "--size", "8K", "--working-set", "64", "--verify", "--touch", "--duration", "1"
     )
     verify = record["traffic"]["receiver"]["verify"]
     assert verify["wrong_bytes"] == 0 and verify["checked_bytes"] >= record["rx_bytes"] > 1 << 24

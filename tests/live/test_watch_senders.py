@@ -140,7 +140,7 @@ def test_a_packet_socket_on_lo_is_named_and_not_blamed() -> None:
     """lo copies without it, too: to stop who listens would change nothing."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as tap:
         tap.bind(("lo", ETH_P_ALL))
-        with known_sender("zerocopy", round(100_000 / SLOW), 1 << 16) as argv:
+        with known_sender("zerocopy", round(40_000 / SLOW), 1 << 16) as argv:
             record = watch("--advise", "--", *argv, check=None)
     assert broken_identities(record) == []
     zerocopy = record["zerocopy"]

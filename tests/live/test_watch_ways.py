@@ -66,7 +66,7 @@ def test_mapped_pages_are_counted_to_the_byte(tmp_path: Path) -> None:
 
 def test_tcp_itself_says_that_all_that_was_mapped_is_counted(tmp_path: Path) -> None:
     """Segments with and without the hook that counts: it stays, once it has seen anything."""
-    record, _ = moved("mapped", tmp_path, "--frequency", "999", much=f"{4 * SLOW:.0f}s")
+    record, _ = moved("mapped", tmp_path, "--frequency", "999", much=f"{2.5 * SLOW:g}s")
     assert {"connection_received_bytes", "received_split"} <= held(record)
     identity = next(row for row in record["identities"] if row["name"] == "connection_received_bytes")
     assert "mapped" in identity["what"] and identity["left"] > 1 << 20
