@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from copyscope import paths
+from copyscope.run.child import Child
 from profiling import SLOW, broken_identities, is_root, record_of
 from programs import Record, overlap, running, stretched, watch
 
@@ -88,10 +90,30 @@ def test_who_only_runs_in_user_space_is_there_beside_another() -> None:
 
 
 def test_a_run_that_shares_its_cpu_has_the_copies_that_it_has_alone() -> None:
-    options = ("--impl", "one_copy", "--duration", stretched(2), "--sender-cpus", CPU, "--receiver-cpus", CPU)
+    options = ("--impl", "one_copy", "--duration", stretched(1), "--sender-cpus", CPU, "--receiver-cpus", CPU)
     alone = record_of(*options)
     with running([*ON_ONE, SPIN]):
         beside = record_of(*options, check=None)
     assert broken_identities(beside) == []
     for account in ("copy_in", "copy_out"):
         assert overlap(alone, beside, account), account
+
+
+def burst_period_ns(pid: int) -> int:
+    collector = Child("collector", [str(paths.COLLECTOR), "--watch"])
+    try:
+        collector.expect("ready", 30 * SLOW)
+        collector.ask(f"target target {pid}", "target")
+        collector.ask("symbols", "symbols", 30 * SLOW)
+        collector.ask("open sampler", "opened", 30 * SLOW)
+        collector.ask("close", "closed", 30 * SLOW)
+        report = collector.ask("report", "report", 30 * SLOW)
+    finally:
+        collector.end()
+    return int(report["sampler"]["bursts"]["target"]["period_ns"])
+
+
+def test_timers_are_as_fast_for_a_program_on_the_first_cpu() -> None:
+    """There the collector tries how fast they may be, whoever runs meanwhile."""
+    with running(["taskset", "--cpu-list", "0", sys.executable, "-c", SPIN]) as busy:
+        assert burst_period_ns(busy.pid) <= 2 * burst_period_ns(os.getpid())

@@ -93,8 +93,8 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     while_armed = armed_cpu_ns(record, side)
     exact, seen, unit, clock = _readings(record, side, time)
     if unit == "ns" and while_armed is not None:
-        sampled = weights_of(record, side, time_event(record) or (), as_sampled=True)
-        exact, seen, clock = while_armed, sampled.all_weight, "CPU time while sampled, scaled alike"
+        exact, seen = while_armed, weight_as_sampled(record, side)
+        clock = "CPU time while sampled, scaled alike"
     what = f"{side}: samples x period = {clock}"
     bursts = (record["sampler"].get("bursts") or {}).get(side)
     unknown = "cycles: sampled, but not counted" if exact is None else why_no_time(record, side)
@@ -196,11 +196,22 @@ def burst_spread(record: Record, side: str) -> float:
 
 
 def sampled_share(record: Record, side: str, time: SideTime) -> float | None:
-    """Which part of a side's CPU time the samples stand for; 1.0 when the sampler saw all of it."""
+    """Which part of a side's CPU time the samples stand for; 1.0 when the sampler saw all of it.
+
+    Of its CPU time while it was sampled, where a clock says that (sampled_time).
+    """
     if time.event is None:
         return None
-    exact, seen, _, _ = _readings(record, side, time)
+    exact, seen, unit, _ = _readings(record, side, time)
+    while_armed = armed_cpu_ns(record, side)
+    if unit == "ns" and while_armed:
+        exact, seen = while_armed, weight_as_sampled(record, side)
     return round(seen / exact, 4) if exact else None
+
+
+def weight_as_sampled(record: Record, side: str) -> float:
+    """The weight of all samples of a side, with those of arming its timers."""
+    return weights_of(record, side, time_event(record) or (), as_sampled=True).all_weight
 
 
 def _readings(record: Record, side: str, time: SideTime) -> tuple[float | None, float, str, str]:
