@@ -394,6 +394,10 @@ def test_seeds_become_means_with_intervals() -> None:
     (row,) = rows.per_kib(seeds, 10.0)
     # Mean of 1, 2, 3; standard error 1 / sqrt(3); t(0.975, 2) = 4.303.
     assert row["l2_load_misses_per_kib"] == 2 and row["l2_load_misses_per_kib_half_width"] == 2.4843
+    # The same copy on another side's time is the same account.
+    moved: list[Any] = [seeds[0], {("copy_in", "other", "softirq"): seeds[0][key]}]
+    (whole,) = rows.per_kib([rows.by_account(each) for each in moved], 10.0)
+    assert whole["l2_load_misses_per_kib"] == 1 and whole["l2_load_misses_per_kib_half_width"] == 0
     # A row that a seed has not is 0 there.
     (row,) = rows.per_kib([{}, *seeds[:1]], 10.0)
     assert row["calls_per_kib"] == 0.5
@@ -441,6 +445,13 @@ def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
     assert "a copy of 1 KiB must read 16 lines and write 16" in text
     assert "a measurement of this or another machine" in text and "--seeds 3" in text
     assert any(line.split()[:5] == ["copy_in", "sender", "process", "9", "1,024+1,024"] for line in lines)
+    assert "SIDE BY SIDE" not in text
+    several = whole()
+    several["simulated"]["measurements"] *= 2
+    beside = [line.plain.split() for line in simulated_lines(several, 100)]
+    # 14 + 10 instructions of the two sides (and those of others), 16 + 16 misses of L1D, all of copies.
+    (first, *_) = [row for row in beside if row[:3] == ["one_copy", "1", "KiB"]]
+    assert first[4:] == ["32.0", "0.0", "0.0", "32.0", "0.0", "0.0", "16.0", "0.0", "0.0"]
     broken = whole()
     broken["simulated"]["measurements"] = [section(sent=5)]
     text = " ".join(line.plain for line in simulated_lines(broken, width))

@@ -53,6 +53,7 @@ def measurement_section(
         "warm_messages": one.warm,
         "messages": one.messages,
         "rows": made,
+        "accounts": rows.per_kib([rows.by_account(each) for each in sums], one.kib),
         "sides": rows.side_sums(made),
         "checks": _checks(one, made, counted, reports, _copy_bytes_max(one, packets=packets)),
         "lost": _lost(counted),

@@ -13,6 +13,7 @@ from copyscope.simulate.symbols import frames
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Taxonomy
 
 METHOD = "modelled"
+ALL = "all"
 SIDES = ("sender", "receiver", "other")
 CONTEXTS = ("process", "softirq", "user")
 Key = tuple[str, str, str]  # account or stage, side, context
@@ -39,6 +40,16 @@ def add_up(
         for name in COLUMNS:
             into[name] += stack.counts[name]
     return dict(sums)
+
+
+def by_account(sums: Mapping[Key, Counts]) -> dict[Key, Counts]:
+    """Each account as one: on which side's time a late copy runs is chance, its sum is not."""
+    whole: dict[Key, Counts] = defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
+    for (category, _, _), counts in sums.items():
+        if category in ACCOUNTS:
+            for name in COLUMNS:
+                whole[category, ALL, ALL][name] += counts[name]
+    return dict(whole)
 
 
 def per_kib(seeds: Sequence[Mapping[Key, Counts]], kib: float) -> list[dict[str, Any]]:
