@@ -49,25 +49,29 @@ def derive(record: Record) -> Record:
     if watched(record):
         return derive_program(record)
     times = side_times(record)
-    full = dict(record)
     segments = measured(record)
-    full["tx_bytes"] = total(segments, "sender", "bytes")
-    full["rx_bytes"] = total(segments, "receiver", "bytes")
-    full["messages"] = total(segments, "sender", "messages")
-    full["throughput_gbps"] = throughput(record)
-    full["ledger"] = ledger_rows(record, times)
-    gather_ns = next(row["cpu_ns"] for row in full["ledger"] if row["account"] == "gather")
-    full["stages"] = stage_rows(record, times, gather_ns)
-    full["sides"] = sides(full, times)
-    full["zerocopy"] = zerocopy(full)
-    full["loss"] = losses(record)
-    full["overhead"] = overhead(record)
-    full["machine_state"] = machine_state(full)
-    full["exact"] = exact_rows(full)
-    full["zerocopy_life"] = zerocopy_life(full)
+    ledger = ledger_rows(record, times)
+    gather_ns = next(row["cpu_ns"] for row in ledger if row["account"] == "gather")
+    by_side = sides(record, times)
+    full = record | {
+        "tx_bytes": total(segments, "sender", "bytes"),
+        "rx_bytes": total(segments, "receiver", "bytes"),
+        "messages": total(segments, "sender", "messages"),
+        "throughput_gbps": throughput(record),
+        "ledger": ledger,
+        "stages": stage_rows(record, times, gather_ns),
+        "sides": by_side,
+        "zerocopy": zerocopy(record, ledger),
+        "loss": losses(record),
+        "overhead": overhead(record),
+        "machine_state": machine_state(record, by_side),
+        "exact": exact_rows(record),
+        "zerocopy_life": zerocopy_life(record),
+    }
+    # These compare the sections above with each other.
     found = byte_identities(full) + call_identities(full) + time_identities(full, times, gather_ns)
-    found += function_identities(full)
-    full["identities"] = [excused(full, identity) for identity in found]
+    found += function_identities(record)
+    full["identities"] = [excused(record, identity) for identity in found]
     full["verdict"] = find_verdict(full)
     return full
 
@@ -125,9 +129,9 @@ def sides(record: Record, times: dict[str, SideTime]) -> dict[str, Any]:
     return section | softirq_beside(record, times)
 
 
-def zerocopy(record: Record) -> dict[str, Any] | None:
+def zerocopy(record: Record, ledger: list[dict[str, Any]]) -> dict[str, Any] | None:
     """What became of the zero-copy sends, with the cause when they were copied; None for other strategies."""
-    silent = cell(record, "silent", "bytes")
+    silent = cell(ledger, "silent", "bytes")
     segments = measured(record)
     copied = sum(int((s["sender"]["zerocopy"] or {}).get("copied", 0)) for s in segments)
     cause = find_cause(record, copied, silent or 0)

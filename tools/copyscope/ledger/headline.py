@@ -63,11 +63,11 @@ def _deferred(record: Record, opening: str) -> tuple[str, float | None]:
 
 
 def _spliced(record: Record) -> tuple[str, float | None]:
-    if cell(record, "copy_in", "bytes"):
+    if cell(record["ledger"], "copy_in", "bytes"):
         share = account_share(record, "copy_in")
         device = device_without_gather(record)
         return f"the copy was made anyway, at the send call: {device} has no scatter-gather", share
-    if cell(record, "silent", "bytes"):
+    if cell(record["ledger"], "silent", "bytes"):
         share = account_share(record, "silent")
         return (
             f"pages of a file went into the socket by reference, yet were copied on the way"

@@ -24,13 +24,13 @@ FEWEST_SEGMENTS = 3
 LONGER = 4
 
 
-def machine_state(record: Record) -> Record:
+def machine_state(record: Record, sides: Mapping[str, Any]) -> Record:
     """The section machine_state: what was read, the shares that follow, and a sentence where they matter."""
     empty = unread("this record is older than the measurement")
     raw = record.get("machine_state") or empty
     # The first records with this section do not have all of its keys.
     section: Record = {key: raw.get(key) for key in empty if key != "reasons"}
-    section["others_ns"] = others_ns(record, section)
+    section["others_ns"] = others_ns(record, section, sides["other"]["cpu_ns"])
     reasons = {key: why for key, why in raw["reasons"].items() if key in section}
     cpus_ns = (section["wall_ns"] or 0) * (section["cpus"] or 0)
     for key in ("others", "steal"):
@@ -49,23 +49,23 @@ def machine_state(record: Record) -> Record:
     return section
 
 
-def others_ns(record: Record, section: Mapping[str, Any]) -> int | None:
+def others_ns(record: Record, section: Mapping[str, Any], beside_ns: float | None) -> int | None:
     """CPU time that neither the sides took, nor copyscope, nor the softirq work that is the run's own."""
     if section["busy_ns"] is None or section["sides_ns"] is None:
         return None
-    ours = section["sides_ns"] + section["own_ns"] + _softirq_beside_ns(record, section)
+    ours = section["sides_ns"] + section["own_ns"] + _softirq_beside_ns(record, section, beside_ns)
     return max(0, int(section["busy_ns"] - ours))
 
 
-def _softirq_beside_ns(record: Record, section: Mapping[str, Any]) -> int:
+def _softirq_beside_ns(record: Record, section: Mapping[str, Any], beside_ns: float | None) -> int:
     """Softirq work outside of the sides' clocks, as far as it is ours: the side `other` of the ledger."""
     softirq_ns = int(section["softirq_ns"])
     if record["machine"].get("irq_time_accounting"):
         return softirq_ns  # no clock of a process has it: what of it is others' is not known
-    beside, elapsed_ns = record["sides"]["other"]["cpu_ns"], wall_ns(select(record, "ledger"))
-    if not beside or not elapsed_ns:
+    elapsed_ns = wall_ns(select(record, "ledger"))
+    if not beside_ns or not elapsed_ns:
         return 0
-    return min(softirq_ns, round(int(beside) * int(section["wall_ns"]) / elapsed_ns))
+    return min(softirq_ns, round(int(beside_ns) * int(section["wall_ns"]) / elapsed_ns))
 
 
 def spread(record: Record) -> tuple[float | None, str | None]:

@@ -76,9 +76,9 @@ def excused(record: Record, identity: Identity) -> Identity:
     return unchecked(identity["name"], identity["what"], identity["unit"], reason)
 
 
-def cell(record: Record, account: str, key: str) -> int | None:
+def cell(ledger: list[dict[str, Any]], account: str, key: str) -> int | None:
     """Sum of an account's known bytes or calls over its rows; None when its home row does not know."""
-    values = [row[key] for row in record["ledger"] if row["account"] == account and row[key] is not None]
+    values = [row[key] for row in ledger if row["account"] == account and row[key] is not None]
     return sum(values) if values else None
 
 
@@ -143,7 +143,7 @@ def received_split(record: Record) -> Identity:
 def sent_rows(record: Record) -> Identity:
     """The ledger's rows as they stand, against what the program sent in these segments."""
     name, what = "sent_rows", "ledger rows: bytes sent by the program = copy_in + pin"
-    copied, pinned = cell(record, "copy_in", "bytes"), cell(record, "pin", "bytes")
+    copied, pinned = cell(record["ledger"], "copy_in", "bytes"), cell(record["ledger"], "pin", "bytes")
     if copied is None or pinned is None:
         return unchecked(name, what, "bytes", why_no_ledger(record) or NO_CELL.format("copy_in or pin"))
     return compare(name, what, total(select(record, "ledger"), "sender", "bytes"), copied + pinned, "bytes")
@@ -154,7 +154,9 @@ def referenced_rows(record: Record) -> Identity | None:
     name, what = "referenced_rows", "ledger rows: pin = deferred + silent + zero-copy"
     if not gives_references(select(record, "ledger")):
         return None
-    pinned, deferred, silent = (cell(record, account, "bytes") for account in ("pin", "deferred", "silent"))
+    pinned, deferred, silent = (
+        cell(record["ledger"], account, "bytes") for account in ("pin", "deferred", "silent")
+    )
     if pinned is None or deferred is None or silent is None:
         return unchecked(name, what, "bytes", NO_CELL.format("pin, deferred or silent"))
     ended = deferred + silent + flows.zero_copy_bytes(record, silent)
@@ -164,7 +166,7 @@ def referenced_rows(record: Record) -> Identity | None:
 def received_rows(record: Record) -> Identity:
     """The same of what the receiver took out."""
     name, what = "received_rows", "ledger rows: bytes received by the program = copy_out + truncated"
-    copied = cell(record, "copy_out", "bytes")
+    copied = cell(record["ledger"], "copy_out", "bytes")
     if copied is None:
         return unchecked(name, what, "bytes", why_no_ledger(record) or NO_CELL.format("copy_out"))
     segments = select(record, "ledger")

@@ -46,25 +46,29 @@ def derive(record: Record, *, effects: bool = True) -> Record:
     Without `effects` what watching cost is left out: its intervals take longer than all the rest.
     """
     times = side_times(record)
-    full = dict(record)
     segments = record["run"]["segments"]
-    full["tx_bytes"] = total(segments, "target", "bytes_sent")
-    full["rx_bytes"] = total(segments, "target", "bytes_received")
-    full["messages"] = total(segments, "target", "send_calls")
-    full["throughput_gbps"] = throughput(record)
-    full["ledger"] = ledger_rows(record, times)
-    full["stages"] = stage_rows(record, times)
-    full["sides"] = sides(record, times)
-    full["zerocopy"] = zerocopy(full)
-    full["loss"] = losses(record)
-    full["overhead"] = (overhead(record) if effects else {}) | {"attached": attached_effect(record)}
-    full["machine_state"] = machine_state(full)
-    full["exact"] = exact_rows(record)
-    full["zerocopy_life"] = zerocopy_life(record)
-    found = watch_identities(full) + time_identities(full, times, 0) + function_identities(full)
-    full["identities"] = [excused(full, identity) for identity in found]
-    full["portrait"] = portrait(full)
-    full.setdefault("advice", None)
+    ledger = ledger_rows(record, times)
+    by_side = sides(record, times)
+    full = record | {
+        "tx_bytes": total(segments, "target", "bytes_sent"),
+        "rx_bytes": total(segments, "target", "bytes_received"),
+        "messages": total(segments, "target", "send_calls"),
+        "throughput_gbps": throughput(record),
+        "ledger": ledger,
+        "stages": stage_rows(record, times),
+        "sides": by_side,
+        "zerocopy": zerocopy(record, ledger),
+        "loss": losses(record),
+        "overhead": (overhead(record) if effects else {}) | {"attached": attached_effect(record)},
+        "machine_state": machine_state(record, by_side),
+        "exact": exact_rows(record),
+        "zerocopy_life": zerocopy_life(record),
+        "portrait": portrait(record),
+        "advice": record.get("advice"),
+    }
+    # These compare the sections above with each other.
+    found = watch_identities(record) + time_identities(full, times, 0) + function_identities(record)
+    full["identities"] = [excused(record, identity) for identity in found]
     full["verdict"] = find_verdict(full)
     return full
 
@@ -149,12 +153,12 @@ def sides(record: Record, times: dict[str, SideTime]) -> Row:
     return {"target": row, **softirq_beside(record, times)}
 
 
-def zerocopy(record: Record) -> Row | None:
+def zerocopy(record: Record, ledger: list[Row]) -> Row | None:
     """What became of the sends with MSG_ZEROCOPY, as their sockets' error queues said; None without any."""
     totals = zerocopy_totals(record)
     if not totals["sends"]:
         return None
-    silent = sum(row["bytes"] or 0 for row in record["ledger"] if row["account"] == "silent")
+    silent = sum(row["bytes"] or 0 for row in ledger if row["account"] == "silent")
     cause = find_cause(record, totals["copied"], silent)
     blind = None if totals["completions"] else why_no_completions(record)
     unknown = dict.fromkeys(("completions", "copied", "notifications", "unseen")) if blind else {}
