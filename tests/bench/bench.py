@@ -1,10 +1,8 @@
 """make bench: ours and theirs in one run, as paired ratios. (root) bench.py [--seed N] [NAME...], or --table
 
 Each benchmark is a module with rows(seed, cpus): comparisons and raw samples. Results go to
-results/bench/NAME.json; those of the run before stay beside them in results/bench/earlier/, and both runs are
-compared. README.md and the plot there, and the blocks of figures in docs/dev/bench.md and
-docs/dev/notes.md, are made from these files: --table makes them again and measures nothing. Each run has
-another seed than the one before it; nothing else should run.
+results/bench/NAME.json, and results/bench/README.md is made from all of these: --table makes it again and
+measures nothing. Each run has another seed than the one before it; nothing else should run.
 """
 
 import argparse
@@ -22,8 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
 
-from bench_docs import filled  # noqa: E402
-from bench_table import document, runs_of  # noqa: E402
+from bench_table import document  # noqa: E402
 from copyscope.errors import RunError, UsageError  # noqa: E402
 from copyscope.machine.cpu import read_cpu_model, read_hypervisor  # noqa: E402
 from copyscope.machine.tool_versions import parse_version  # noqa: E402
@@ -38,12 +35,10 @@ PLANNED_S = {
     "hooks": 75,
     "attach": 165,
     "watch": 400,
-    "own": 120,
-    "precision": 90,
+    "own": 60,
 }
 NAMES = tuple(PLANNED_S)
 RESULTS = ROOT / "results" / "bench"
-DOCUMENTS = tuple(ROOT / "docs" / "dev" / name for name in ("bench.md", "notes.md"))
 SEED = 20261120
 PEERS = ("perf", "bpftrace", "iperf3", "wrk")
 
@@ -52,9 +47,7 @@ def main(argv: list[str]) -> int:
     """Exit status 0, 1 when a benchmark failed (the others were made), 2 usage, 130 interrupted."""
     parser = argparse.ArgumentParser(prog="bench.py", description="make bench: see tests/bench/bench.py.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)}; default all")
-    parser.add_argument(
-        "--table", action="store_true", help="only the documents and the plot again, from the results"
-    )
+    parser.add_argument("--table", action="store_true", help="only the table again, from the results")
     parser.add_argument(
         "--seed", type=int, help="of every order; default: one more than that of the run before"
     )
@@ -133,33 +126,13 @@ def measure(name: str, seed: int, cpus: list[str]) -> bool:
             "git": commit(),
             "used_s": round(ticker.used_s, 1),
         }
-    keep(name, about | {"seed": seed, "comparisons": comparisons, "raw": raw})
+    result = about | {"seed": seed, "comparisons": comparisons, "raw": raw}
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return True
 
 
-def keep(name: str, result: dict[str, Any]) -> None:
-    """The new result; the one that was there becomes the earlier one."""
-    path, earlier = RESULTS / f"{name}.json", RESULTS / "earlier" / f"{name}.json"
-    earlier.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        path.replace(earlier)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
 def write_document() -> int:
-    text = document(RESULTS, PLANNED_S)
-    (RESULTS / "README.md").write_text(text, encoding="utf-8")
-    found = {name: runs_of(RESULTS / f"{name}.json") for name in NAMES}
-    for path in DOCUMENTS:
-        before = path.read_text(encoding="utf-8")
-        after = filled(before, {name: runs for name, runs in found.items() if runs})
-        if after != before:
-            path.write_text(after, encoding="utf-8")
-    precision = RESULTS / "precision.json"
-    if precision.exists():
-        # imports matplotlib, which the benchmarks do without
-        plot = importlib.import_module("precision_plot")
-        plot.draw(json.loads(precision.read_text(encoding="utf-8"))["raw"], RESULTS)
+    (RESULTS / "README.md").write_text(document(RESULTS, NAMES), encoding="utf-8")
     return 0
 
 

@@ -183,6 +183,24 @@ def _summary(where: str, kernel: str, found: list[dict[str, Any]], seed: int) ->
     return {"where": where, "kernel": kernel, "hooks": found}
 
 
+def lines(raw: list[dict[str, Any]]) -> list[str]:
+    """The section of results/bench/README.md; `to tp_btf` is to that of the same kernel."""
+    text = ["| kernel | program | on | ns per event | to tp_btf |", "|---|---|---|---|---|"]
+    refused: dict[str, list[str]] = {}
+    for item in raw:
+        kernel = item["kernel"] + (" (guest: only ratios mean anything)" if item["where"] == "guest" else "")
+        base = next((one["median_ns"] for one in item["hooks"] if one.get("kind") == "tp_btf"), None)
+        for one in item["hooks"]:
+            if "failed" in one:
+                refused.setdefault(f"- {kernel}: {one['failed']}", []).append(one["what"])
+                continue
+            counted = f", {one['counters']} events" if one.get("counters") else ""
+            figure = f"{one['median_ns']:,.0f} ({one['low_ns']:,.0f} to {one['high_ns']:,.0f})"
+            ratio = f"{one['median_ns'] / base:.2f}" if base else ""
+            text.append(f"| {kernel} | {one['what']}{counted} | {one['target']} | {figure} | {ratio} |")
+    return [*text, "", *(f"{why}: {', '.join(whats)}" for why, whats in refused.items())]
+
+
 def main(seed: int) -> int:
     """In the guest: each round of each row as one line, as soon as it is there."""
     print(MARK + json.dumps({"kernel": os.uname().release}), flush=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 # Ours, and the peers that give the same information.
@@ -20,23 +19,6 @@ class Losses:
 
     ours: dict[str, Any]
     peer: dict[str, Any]
-
-    @property
-    def over_peer(self) -> tuple[float, float, float]:
-        """Our loss over the peer's: the value, the least and the most, by the ends of both intervals.
-
-        No ends where the peer may lose nothing.
-        """
-        value = (1 - self.ours["ratio"]) / (1 - self.peer["ratio"])
-        least, most = 1 - self.ours["high"], 1 - self.ours["low"]
-        peer_least, peer_most = 1 - self.peer["high"], 1 - self.peer["low"]
-        if peer_least <= 0:
-            return value, -inf, inf
-        return (
-            value,
-            least / (peer_most if least > 0 else peer_least),
-            most / (peer_least if most > 0 else peer_most),
-        )
 
     @property
     def times_less(self) -> str:

@@ -1,44 +1,41 @@
-"""How long do the tools themselves take, and how much memory? Nothing here is compared with others.
+"""How long do the tools themselves take? Nothing here is compared with others.
 
-Real runs of tools/profile.py, tools/sweep.py and tools/report.py, timed from outside. The record of 600 s is
-made from a real one of 30 s (`lengthened`): it has as many segments and slices as such a run.
+Real runs of tools/profile.py, tools/sweep.py and tools/report.py, timed from outside.
 """
 
-import gzip
 import json
-import math
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from copyscope import paths
 from copyscope.compare import estimates
-from copyscope.ledger.derive import derive
-from copyscope.plan import arms as plan
 from copyscope.record import store
-from copyscope.render.sweep import outcome_lines
-from copyscope.sweep import experiment, results, sweep
-from own_memory import watched
-from own_numbers import REPORT_POINTS, Sample, lines
-from samples import BLOCKS, Comparison
-
-__all__ = ["lines", "rows"]  # `lines` is what bench_table.py looks for
+from copyscope.sweep import results
+from samples import BLOCKS, Comparison, median
 
 PROFILE, SWEEP, REPORT = (str(paths.ROOT / "tools" / f"{name}.py") for name in ("profile", "sweep", "report"))
 RUNS = max(3, BLOCKS // 2)
 SWEEPS = 3
-THREADS = (1, 4, 16, 64)
-REAL_S = (1, 30)
-MADE_S = (600,)
+REPORT_POINTS = 100
 # The largest sweep there is: its records are in the tree.
 PUBLISHED = paths.ROOT / "results" / "vm" / "published"
+Sample = dict[str, float]
+GOALS = {"beyond_measuring_s": 0.7, "report_s": 3.0}
+LABELS = {
+    "start_to_first_packet_s": "profile.py: start to first packet",
+    "last_packet_to_table_s": "profile.py: last packet to table and end",
+    "beyond_measuring_s": "sweep.py: a point beyond its measuring time, warm-up of 0.2 s included",
+    "of_it_in_the_run_s": "… of it inside the run",
+    "start_and_end_s": "sweep.py: before the first run and after the last",
+    "report_s": f"report.py: {REPORT_POINTS} points of the published sweep, derived as they are read",
+    "report_cpu_s": "… CPU time of it, all processes",
+}
 POINT_S = 0.5
 EXPERIMENT = f"""\
 name = "own"
@@ -148,124 +145,34 @@ def children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-class Told:
-    """A sweep's progress: `start` is told when the records that are there have been read."""
-
-    began = 0.0
-
-    def start(self, *_: Any) -> None:
-        self.began = time.monotonic()
-
-    def add(self, runs: int) -> None: ...
-
-    def begin(self, what: str) -> None: ...
-
-    def end(self, what: str, result: str) -> None: ...
-
-
-def finished_sweep_times(scratch: Path) -> list[Sample]:
-    """The published sweep again, of which every record is there: checked, read, and the table made."""
-    there = scratch / "published"
-    shutil.copytree(PUBLISHED / "raw", there / "raw")
-    shutil.copy(PUBLISHED / "experiment.toml", there)
-    known = experiment.load(there / "experiment.toml")
-    made = []
-    for _ in range(3):
-        told = Told()
-        outcome = sweep.perform(known, there, progress=told, run=_nothing_is_left)
-        outcome_lines(known.name, outcome.done, asdict(outcome), verbose=False)
-        table_s = time.monotonic() - told.began
-        began, ended, _ = run([SWEEP, str(there / "experiment.toml"), "--out", str(there), "--json"])
-        made.append({"runs": outcome.done, "table_s": table_s, "whole_s": ended - began})
-    return made
-
-
-def _nothing_is_left(point: experiment.Point) -> dict[str, Any]:
-    raise SystemExit(f"{PUBLISHED}: {point.run_id}: not there")
-
-
-def analysis(path: Path) -> Sample:
-    """Size of a record, and the time to read and to derive it again, as every reader of a sweep does."""
-    made = store.read(path)
-    text = json.dumps(made).encode()
-    return {
-        "json_bytes": len(text),
-        "gzip_bytes": len(gzip.compress(text, mtime=0)),
-        "read_s": _best(lambda: store.read(path)),
-        "derive_s": _best(lambda: derive(made)),
-    }
-
-
-def _best(what: Callable[[], Any]) -> float:
-    """The least of five: everything else on the machine only adds."""
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        what()
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
-def memory(scratch: Path) -> dict[str, dict[str, int]]:
-    """Peak resident memory of a run, of a sweep and of a report: of each program of theirs, in KiB."""
-    some, _ = some_points(scratch)
-    profiled = [PROFILE, "--quiet", "--duration", "1", "--json", str(scratch / "memory.json")]
-    return {
-        "a run": watched(profiled),
-        "a sweep": watched(sweep_argv(scratch)),
-        "a report": watched([REPORT, str(some), "--out", str(scratch / "made")]),
-    }
-
-
-def growth_with_threads(scratch: Path) -> list[Sample]:
-    made = []
-    for threads in THREADS:
-        sample, path = profile(scratch, "--threads", str(threads), "--duration", "1")
-        made.append({"threads": threads, **sample, **analysis(path)})
-    return made
-
-
-def growth_with_time(scratch: Path) -> list[Sample]:
-    made = []
-    for seconds in REAL_S:
-        sample, path = profile(scratch, "--duration", str(seconds))
-        made.append({"seconds": seconds, **sample, **analysis(path)})
-    real = store.read(path)
-    for seconds in MADE_S:
-        path = scratch / f"{seconds}.json"
-        path.write_text(json.dumps(lengthened(real, seconds)), encoding="utf-8")
-        made.append({"seconds": seconds, "synthetic": 1.0, "made_from_s": REAL_S[-1], **analysis(path)})
-    return made
-
-
-def lengthened(real: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """A record as a run of so many seconds would leave it: its segments and slices again and again."""
-    made: dict[str, Any] = json.loads(json.dumps(real))
-    arms = tuple(dict.fromkeys(s["arm"] for s in real["run"]["segments"] if s["arm"] != "warmup"))
-    wanted = len(plan.schedule_segments(seconds, arms, 1))
-    warmup, *segments = made["run"]["segments"]
-    many = [segments[index % len(segments)] for index in range(wanted)]
-    made["run"]["segments"] = [warmup, *({**s, "index": i} for i, s in enumerate(many))]
-    factor = math.ceil(seconds / real["workload"]["duration_s"])
-    for report in made["traffic"].values():
-        report["slices"] *= factor
-    return made
-
-
 def rows(_seed: int, _cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
     """One result for each question; no comparisons."""
-    parts: tuple[tuple[str, Callable[[Path], Any]], ...] = (
-        ("profile", profile_times),
-        ("sweep", sweep_times),
-        ("report", report_times),
-        ("finished sweep", finished_sweep_times),
-        ("memory", memory),
-        ("threads", growth_with_threads),
-        ("length", growth_with_time),
-    )
-    for name, part in parts:
+    parts: dict[str, Callable[[Path], list[Sample]]] = {
+        "profile": profile_times,
+        "sweep": sweep_times,
+        "report": report_times,
+    }
+    for name, part in parts.items():
         with tempfile.TemporaryDirectory(prefix="copyscope-own-") as scratch:
             yield [], {"what": name, "samples": part(Path(scratch))}
+
+
+def lines(raw: list[dict[str, Any]]) -> list[str]:
+    """The section of results/bench/README.md: medians, with the least and the most."""
+    text = ["| what | median | least to most | goal |", "|---|---|---|---|"]
+    for key, label in LABELS.items():
+        values = [
+            one[key]
+            for part in raw
+            if isinstance(part["samples"], list)
+            for one in part["samples"]
+            if key in one
+        ]
+        if values:
+            goal = f"{GOALS[key]:g} s" if key in GOALS else ""
+            spread = f"{min(values):.2f} to {max(values):.2f} s"
+            text.append(f"| {label} | {median(values):.2f} s | {spread} | {goal} |")
+    return text
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from copyscope import paths
 from copyscope.plan.options import choose_congestion
 from copyscope.topology import LinkSettings, Topology, open_topology
 from samples import BLOCKS, Comparison, compare, median
-from wake_cost import wake_ups
 
 SIZES_BYTES = (1024, 16384, 65536, 1 << 20)
 CONNECTIONS = (1, 4)
@@ -221,4 +220,3 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
             for contest in shuffler.sample(contests, len(contests)):
                 contest.run_block(shuffler)
     yield from (contest.result() for contest in contests)
-    yield [], {"what": "wake-ups", "wake_ups": wake_ups(cpus)}

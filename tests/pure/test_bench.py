@@ -1,0 +1,108 @@
+"""make bench: what a comparison comes to, the order of measuring, and the table of the results."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from copyscope import paths
+
+HERE = paths.ROOT / "tests" / "bench"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(HERE))
+    return importlib.import_module
+
+
+def test_hooks_are_measured_in_seeded_order_and_told_in_that_of_the_table(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks: ModuleType = bench("hooks_bench")
+    monkeypatch.setattr(hooks, "_one_round", lambda row, **_: {"ns": [len(row.what)]})
+
+    def order(seed: int) -> list[str]:
+        return [one["what"] for one in hooks._measure(hooks.KINDS, seed, guest=False)]
+
+    names = [row.what for row in hooks.KINDS]
+    assert order(1) == order(1) != order(2)
+    rounds = [order(1)[at : at + len(names)] for at in range(0, len(order(1)), len(names))]
+    assert all(sorted(one) == sorted(names) for one in rounds) and len({*map(tuple, rounds)}) > 1
+    made = hooks._joined(hooks._measure(hooks.KINDS, 1, guest=False), hooks.KINDS)
+    assert [one["what"] for one in made] == names
+    assert made[0]["ns"] == [len(names[0])] * hooks.BLOCKS
+
+
+def test_each_run_has_a_seed_of_its_own(bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runner: ModuleType = bench("bench")
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    assert runner.next_seed("traffic") == runner.SEED
+    (tmp_path / "traffic.json").write_text('{"seed": 7}')
+    assert runner.next_seed("traffic") == 8
+
+
+def test_the_time_to_start_is_no_time_of_sending(bench: Any) -> None:
+    ended = bench("contestants").Ended
+    assert ended("said", 0.150, 12).less(ended("", 0.005, 9)) == ended("said", pytest.approx(0.145), 3)
+    # a sleep more while it starts is none that it slept less later
+    assert ended("", 0.150, 8).less(ended("", 0.005, 9)).sleeps == 0
+
+
+def compared(ours: str, peer: str, ratio: float, size_bytes: int = 1024, **keys: Any) -> dict[str, Any]:
+    about = {"ours": ours, "peer": peer, "quantity": "gbps", "factors": {"size_bytes": size_bytes}}
+    interval = {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01, "pairs": 10}
+    return about | interval | {"ours_median": 10 * ratio, "peer_median": 10.0} | keys
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "reached"),
+    [
+        ("traffic", compared("one_copy", "iperf3", 1.02), "met"),
+        ("traffic", compared("one_copy", "iperf3", 1.005), "open"),
+        ("traffic", compared("one_copy", "iperf3", 0.98), "missed"),
+        ("traffic", compared("one_copy", "bare", 0.991), "met"),  # 0.98 is asked for
+        ("traffic", compared("bare", "iperf3", 0.5), None),  # no contest of ours
+        ("observer", compared("ours", "off", 0.97, 65536), "missed"),  # 1 %
+        ("observer", compared("ours", "off", 0.97, 64), "met"),  # 5 %
+        ("observer", compared("perf_record", "off", 0.5), None),
+        ("watch", compared("nginx", "alone", 0.985, 65536), "open"),
+        ("watch", compared("nginx", "alone", 0.985), "met"),
+        ("watch", compared("pingpong", "alone", 1.03, quantity="p99_us"), "met"),  # at most 1.05
+        ("watch", compared("pingpong", "alone", 1.07, quantity="p99_us"), "missed"),
+    ],
+)
+def test_what_a_goal_comes_to(bench: Any, name: str, made: dict[str, Any], reached: str | None) -> None:
+    assert bench("conclusions").comparison(name, made).reached == reached
+
+
+def test_a_table_has_a_line_for_each_pair_and_a_column_for_each_size(bench: Any) -> None:
+    made = [
+        compared("ours", "off", 0.9, 64),
+        compared("ours", "off", 0.99),
+        compared("perf_record", "off", 0.7),
+        compared("perf_record", "off", 0.8, 64, ours_median=7.6543),
+        compared("bpftrace_profile", "off", 0.6, 64),
+    ]
+    machine = {"cpu_model": "Example", "cpus": 2, "kernel": "6.18", "hypervisor": None}
+    failed = [{"size_bytes": 1024, "failed": {"bpftrace_profile": "no bpftrace here"}}]
+    result = {"machine": machine, "comparisons": made, "raw": failed, "peers": {"perf": "6.1", "wrk": None}}
+    text = "\n".join(bench("bench_table").section("observer", result))
+    assert "Example, 2 CPUs, Linux 6.18; perf 6.1\n" in text
+    assert "| goodput (Gb/s) | connections | 64 B | 1 KiB | goal |\n" in text
+    ours = "**loses 10.0 % (9.0 to 11.0)**: 9, 10 | loses 1.0 % (0.0 to 2.0): 9.9, 10 | 0.95, 0.97 |"
+    assert f"| ours / off | 1 | {ours}\n" in text
+    assert "| perf_record / off | 1 | loses 20.0 % (19.0 to 21.0): 7.65, 10 | loses 30.0 %" in text
+    # Of two peers the better one: 20 % against 10 %; at least 19 against 11.
+    assert "| perf_record | 20.0 % (19.0 to 21.0) | 2.0 (at least 1.7) |" in text
+    assert "- 1 KiB: bpftrace_profile could not be measured: no bpftrace here" in text
+
+
+def test_the_table_of_the_tree_is_that_of_its_results(bench: Any) -> None:
+    runner: ModuleType = bench("bench")
+    text = (runner.RESULTS / "README.md").read_text(encoding="utf-8")
+    assert text == bench("bench_table").document(runner.RESULTS, runner.NAMES), (
+        "bench.py --table makes it again"
+    )
+    assert all(f"## {path.stem}\n" in text for path in runner.RESULTS.glob("*.json")) and "nan" not in text
