@@ -285,7 +285,8 @@ static bool is_for_watching(const char *program)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		if (!strcmp(program, rows[i][0]))
-			return !strcmp(rows[i][1], "watch") || !strcmp(rows[i][1], "copies") || !strcmp(rows[i][1], "shape");
+			return !strcmp(rows[i][1], "watch") || !strcmp(rows[i][1], "volume") || !strcmp(rows[i][1], "copies") ||
+			       !strcmp(rows[i][1], "shape");
 	return false;
 }
 

@@ -72,7 +72,7 @@ def watching(pid: int, *options: str) -> Iterator[Child]:
     collector = Child("collector", [str(paths.COLLECTOR), "--watch", *options])
     try:
         collector.expect("ready", 30 * SLOW)
-        collector.ask("open watch", "opened", 30 * SLOW)
+        collector.ask("open watch,volume", "opened", 30 * SLOW)
         collector.ask(f"target target {pid}", "target")
         yield collector
     finally:

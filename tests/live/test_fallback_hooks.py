@@ -30,7 +30,7 @@ def test_what_is_refused_is_counted_by_its_fallback(refused: str, said: str) -> 
         assert hooks["volume_sent"]["reason"].startswith(said)
         assert hooks["volume_sent_at_exit"]["state"] == "available"
         with crowd("threads", 50) as made:
-            collector.ask("open watch", "opened", 30 * SLOW)
+            collector.ask("open watch,volume", "opened", 30 * SLOW)
             collector.ask(f"target target {made.pid}", "target")
             made.begin()
             made.wait()

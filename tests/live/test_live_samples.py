@@ -20,7 +20,7 @@ def test_samples_are_told_once() -> None:
     try:
         collector.expect("ready", 30 * SLOW)
         collector.ask("symbols", "symbols", 30 * SLOW)
-        collector.ask("open watch", "opened", 30 * SLOW)
+        collector.ask("open watch,volume", "opened", 30 * SLOW)
         collector.ask(f"target target {os.getpid()}", "target", 30 * SLOW)
         told = []
         for _ in range(3):

@@ -20,7 +20,7 @@ def test_the_hook_of_splice_comes_when_somebody_splices() -> None:
         hooks = {hook["id"]: hook["state"] for hook in collector.expect("ready", 30 * SLOW)["hooks"]}
         if hooks["splice_seen"] == "missing":
             pytest.skip("this kernel has no tcp_rcv_space_adjust")
-        collector.ask("open watch,copies", "opened", 30 * SLOW)
+        collector.ask("open watch,volume,copies", "opened", 30 * SLOW)
         if not attached(collector.pid):
             pytest.skip("this kernel does not say what a link is attached to (before 5.9)")
         with splice_pipeline() as pid:
