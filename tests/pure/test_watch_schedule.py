@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 from copyscope.plan.arms import Arm, Segment
-from copyscope.run.program.schedule import Lengths, segments
+from copyscope.run.program.schedule import Bound, Lengths, segments
 
 ARMS: tuple[Arm, ...] = ("unprobed", "ledger", "calls")
 
@@ -48,3 +48,34 @@ def test_calls_are_timed_first_and_in_a_twentieth_of_the_time(duration_s: float 
             assert {segment.arm for segment in block} == set(ARMS)
             share = next(s.length_s for s in block if s.arm == "calls") / sum(s.length_s for s in block)
             assert share == pytest.approx(0.05 / 0.95)
+
+
+def test_a_run_whose_hooks_take_seconds_to_come_and_go_ends_in_time_and_says_so() -> None:
+    """A second was asked for: at most seven, when each arm has been there once."""
+    bound = Bound(1.0, ARMS)
+    bound.add("calls", 0.05, 4.05)
+    bound.add("ledger", 0.2, 4.2)
+    assert bound.over() is None  # there is no control yet
+    bound.add("unprobed", 0.1, 0.1)
+    why = bound.over()
+    assert why is not None and why.startswith("attaching and detaching hooks took 8.0 of 8.3 s")
+    quick = Bound(1.0, ARMS)
+    for arm in ARMS * 6:
+        quick.add(arm, 0.055, 0.06)
+    assert quick.over() is None and Bound(None, ARMS).over() is None
+    endless = Bound(None, ARMS)
+    for arm in ARMS * 100:
+        endless.add(arm, 1.0, 7.0)
+    assert endless.over() is None
+
+
+def test_a_segment_is_as_long_as_what_its_hooks_took() -> None:
+    """So at least half of the time is measured, and there are fewer changes; within the time that is left."""
+    bound = Bound(5.0, ARMS)
+    assert bound.least_s("ledger") == 0.0
+    bound.add("ledger", 0.3, 2.3)
+    assert bound.least_s("ledger") == pytest.approx(2.0) and bound.least_s("unprobed") == 0.0
+    bound.add("calls", 0.05, 12.0)
+    assert bound.least_s("ledger") == pytest.approx(0.7)
+    bound.add("calls", 0.05, 12.0)
+    assert bound.least_s("ledger") == 0.0

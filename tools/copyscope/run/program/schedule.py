@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from copyscope.plan.arms import ARM_WEIGHTS, BLOCK_MAX_S, Arm, Segment, schedule_segments
@@ -16,6 +16,8 @@ CALLS_WANTED = 2000
 CALLS_LEAST_S = 0.01
 # The first, of which nothing is known yet.
 CALLS_FIRST_S = 0.05
+# A run for a duration takes at most so much longer.
+LONGEST_TIMES, LONGEST_MORE_S = 2, 5.0
 
 
 def segments(
@@ -87,3 +89,36 @@ class Lengths:
     def add(self, calls: int, elapsed_s: float) -> None:
         """What a segment has seen at the socket."""
         self._calls, self._elapsed_s = calls, elapsed_s
+
+
+class Bound:
+    """What attaching and detaching take: where that is long there is less of it, and the run ends in time.
+
+    Where all CPUs are busy with softirqs the kernel lets one hook wait for seconds.
+    """
+
+    def __init__(self, duration_s: float | None, arms: Iterable[Arm]) -> None:
+        self._most_s = math.inf if duration_s is None else LONGEST_TIMES * duration_s + LONGEST_MORE_S
+        self._missing = set(arms)
+        self._elapsed_s = self._switching_s = 0.0
+        self._last_s: dict[Arm, float] = {}
+
+    def add(self, arm: Arm, measured_s: float, elapsed_s: float) -> None:
+        """One segment, and how long it took with all that is attached and detached for it."""
+        self._missing.discard(arm)
+        self._last_s[arm] = max(0.0, elapsed_s - measured_s)
+        self._switching_s += self._last_s[arm]
+        self._elapsed_s += elapsed_s
+
+    def least_s(self, arm: Arm) -> float:
+        """A segment is no shorter than what its hooks took to come and go the last time."""
+        return max(0.0, min(self._last_s.get(arm, 0.0), self._most_s - self._elapsed_s))
+
+    def over(self) -> str | None:
+        """Why the run ends before all of its segments; each arm has one."""
+        if self._missing or self._elapsed_s <= self._most_s:
+            return None
+        return (
+            f"attaching and detaching hooks took {self._switching_s:.1f} of {self._elapsed_s:.1f} s: "
+            "repeat when idle"
+        )

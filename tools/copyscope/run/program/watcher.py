@@ -23,7 +23,7 @@ from copyscope.run.program.command import HeldCommand
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
 from copyscope.run.program.plan import Seen, WatchPlan
-from copyscope.run.program.schedule import CALLS_LEAST_S, CALLS_WANTED, Lengths
+from copyscope.run.program.schedule import CALLS_LEAST_S, CALLS_WANTED, Bound, Lengths
 from copyscope.run.program.spared import Spared
 from copyscope.run.program.stop import Stop
 
@@ -176,7 +176,7 @@ class Watcher:
         return pace.own_cpu_ns(pids, ended=self.command is None)
 
     def _run_blocks(self) -> None:
-        block = 0
+        block, bound = 0, Bound(self.plan.duration_s, self.plan.probes)
         for segment in self.plan.segments():
             if segment.block != block:
                 self._look_at_connections(due=False)
@@ -184,12 +184,17 @@ class Watcher:
             if self._spared.skips(segment.arm):
                 self._lengths.skip(segment)
                 continue
-            self._run_segment(segment)
+            began_s = time.monotonic()
+            measured_s = self._run_segment(segment, bound.least_s(segment.arm))
+            bound.add(segment.arm, measured_s, time.monotonic() - began_s)
             self._tell(self)
+            if (late := bound.over()) is not None:
+                self._stop.because(late)
             if self._stop.reason is not None or self._has_ended():
                 return
 
-    def _run_segment(self, segment: Segment) -> None:
+    def _run_segment(self, segment: Segment, least_s: float) -> float:
+        """How long it was in the end."""
         spared = self._spared
         probes = spared.probes(segment.arm)
         counting = self._followed.perf if "ledger" in segment.arm else None
@@ -211,7 +216,7 @@ class Watcher:
             if self.command is not None:
                 self._release(self.command)
             self._begin(self)
-        length_s = self._lengths.of(segment)
+        length_s = max(self._lengths.of(segment), least_s)
         if not self.seen.segments:
             # Of a busy program much is known soon.
             self._wait(min(length_s, CALLS_LEAST_S))
@@ -239,6 +244,7 @@ class Watcher:
             }
         )
         forget(self.seen.segments, self.seen.sums)
+        return float(end["t_ns"] - begin["t_ns"]) / 1e9
 
     def _release(self, command: HeldCommand) -> None:
         """The command begins when the first segment has: however short it is, all of it is seen."""
