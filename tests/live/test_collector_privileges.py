@@ -1,5 +1,6 @@
 """What the collector may do when its programs are loaded: attach, count and sample, nothing else."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ def test_it_keeps_what_it_needs_and_can_work_with_that() -> None:
     collector = Child("collector", [str(paths.COLLECTOR), "--watch"])
     try:
         collector.expect("ready", 30 * SLOW)
+        # Else it waits for tens of seconds where many tasks wake each other.
+        assert os.getpriority(os.PRIO_PROCESS, collector.pid) == -20
         collector.ask("symbols", "symbols", 30 * SLOW)
         kept = held(collector.pid, "CapPrm:")
         assert kept == held(collector.pid, "CapEff:") and not held(collector.pid, "CapInh:")
