@@ -232,3 +232,17 @@ unsigned int hierarchy__access(struct hierarchy *hierarchy, unsigned int core, u
 	}
 	return 0;
 }
+
+void hierarchy__device_write(struct hierarchy *hierarchy, uint64_t line, bool into_llc)
+{
+	for (unsigned int core = 0; core < hierarchy->shape.cores; core++)
+		drop(hierarchy, core, line);
+	if (!hierarchy->shape.llc.ways)
+		return;
+	if (!into_llc)
+		cache__remove(&hierarchy->llc, line);
+	else if (!hierarchy->shape.victim)
+		look_in_inclusive(hierarchy, line);
+	else if (!cache__use(&hierarchy->llc, line))
+		cache__insert(&hierarchy->llc, line, 0);
+}

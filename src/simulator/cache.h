@@ -69,5 +69,7 @@ int hierarchy__open(struct hierarchy *hierarchy, const struct hierarchy_shape *s
 void hierarchy__close(struct hierarchy *hierarchy);
 /* One core reads or writes one line: bits of enum access_result. */
 unsigned int hierarchy__access(struct hierarchy *hierarchy, unsigned int core, uint64_t line, bool write);
+/* A device writes a line to memory: nobody has it any more, or (DDIO) the LLC alone. */
+void hierarchy__device_write(struct hierarchy *hierarchy, uint64_t line, bool into_llc);
 
 #endif

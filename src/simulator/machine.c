@@ -59,6 +59,7 @@ void block__describe(struct block *block, const struct symbols *symbols, uint64_
 		.kind = kind_of(symbol, address),
 		.at_start = symbol && symbol->address == address,
 		.changes_pages = symbol && symbol->flags & SYMBOL_CHANGES_PAGES,
+		.device_done = symbol && symbol->address == address && symbol->flags & SYMBOL_DEVICE_DONE,
 	};
 	if (!count)
 		return;
@@ -187,4 +188,13 @@ void machine__access(struct machine *machine, unsigned int core, const struct ac
 			count_line(machine, core, line, access->write);
 	}
 	follow(machine, core, access);
+}
+
+void machine__device_write(struct machine *machine, uint64_t physical, uint64_t bytes, bool ddio)
+{
+	uint64_t line = physical >> machine->line_shift;
+	uint64_t end = (physical + bytes + (1ull << machine->line_shift) - 1) >> machine->line_shift;
+
+	for (; line < end; line++)
+		hierarchy__device_write(&machine->caches, line, ddio);
 }

@@ -7,8 +7,10 @@
 
 #include "model.h"
 
-#define WAYS_MAX 128u
+#define WAYS_MAX 4096u
 #define SIZE_MAX_BYTES (4ull << 30)
+
+const char *const ddio_names[DDIO_CNT] = { [DDIO_UNSEEN] = "unseen", [DDIO_OFF] = "off", [DDIO_ON] = "on" };
 
 __attribute__((format(printf, 2, 3)))
 static int refuse(char *error, const char *format, ...)
@@ -87,6 +89,16 @@ static int take_choice(bool *second, const char *name, const char *value, const 
 	return 0;
 }
 
+static int take_ddio(enum ddio *ddio, const char *value, char *error)
+{
+	for (unsigned int i = 0; i < DDIO_CNT; i++)
+		if (!strcmp(value, ddio_names[i])) {
+			*ddio = i;
+			return 0;
+		}
+	return refuse(error, "ddio: '%s': use unseen, off or on", value);
+}
+
 static int take_count(unsigned int *count, const char *name, const char *value, unsigned int least, unsigned int most,
 		      char *error)
 {
@@ -130,8 +142,10 @@ static int take(struct model *model, const char *name, const char *value, char *
 		return take_choice(&caches->prefetch_next, name, value, prefetchers, error);
 	if (!strcmp(name, "tlb"))
 		return take_tlb(&model->tlb, value, error);
-	return refuse(error, "%s: unknown option: use out, symbols, l1d, l2, llc, line, vcpus, inclusion, prefetch, tlb",
-		      name);
+	if (!strcmp(name, "ddio"))
+		return take_ddio(&model->ddio, value, error);
+	return refuse(error, "%s: unknown option: use out, symbols, l1d, l2, llc, line, vcpus, inclusion, prefetch, tlb, "
+		      "ddio", name);
 }
 
 static int check(const struct model *model, char *error)

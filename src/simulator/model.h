@@ -7,10 +7,21 @@
 
 #define SYMBOL_FILES_MAX 4
 
+/* What a device writes to memory is... */
+enum ddio {
+	DDIO_UNSEEN,		/* not known: as if it had written nothing */
+	DDIO_OFF,		/* in no cache */
+	DDIO_ON,		/* in the LLC */
+	DDIO_CNT
+};
+
+extern const char *const ddio_names[DDIO_CNT];
+
 /* All that the plugin is told. The texts are those of its arguments. */
 struct model {
 	struct hierarchy_shape caches;
 	struct tlb_shape tlb;
+	enum ddio ddio;
 	const char *out;
 	const char *symbols[SYMBOL_FILES_MAX];
 	unsigned int symbol_files;

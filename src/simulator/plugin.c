@@ -87,11 +87,28 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t ad
 	machine__access(&simulator.machine, simulator.core, &access);
 }
 
-static void on_block(unsigned int vcpu, void *block)
+/* enum dma_data_direction of the kernel */
+enum { DMA_BIDIRECTIONAL, DMA_TO_DEVICE, DMA_FROM_DEVICE };
+#define DMA_BYTES_MAX (1u << 20)
+
+static void look_at_device(void)
 {
+	uint64_t address = vcpu__argument(1), bytes = vcpu__argument(2), direction = vcpu__argument(3);
+
+	if ((uint32_t)direction == DMA_TO_DEVICE || bytes > DMA_BYTES_MAX)
+		return;
+	machine__device_write(&simulator.machine, address, bytes, simulator.model.ddio == DDIO_ON);
+}
+
+static void on_block(unsigned int vcpu, void *userdata)
+{
+	const struct block *block = userdata;
+
 	if (!simulator.running)
 		return;
 	simulator.core = vcpu__now(vcpu);
+	if (block->device_done && simulator.model.ddio != DDIO_UNSEEN)
+		look_at_device();
 	machine__execute(&simulator.machine, simulator.core, block);
 }
 
@@ -277,6 +294,10 @@ QEMU_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int a
 		argv[i] = strdup(argv[i]);
 	if (model__parse(&simulator.model, argc, argv, error)) {
 		fprintf(stderr, "simulator: %s\n", error);
+		return -1;
+	}
+	if (simulator.model.ddio != DDIO_UNSEEN && !VCPU_HAS_ARGUMENTS) {
+		fprintf(stderr, "simulator: ddio: this QEMU does not show registers: 9.0 and later do\n");
 		return -1;
 	}
 	simulator.id = id;

@@ -81,8 +81,8 @@ static void put_model(FILE *out, const struct model *model)
 	put_shape(out, "tlb_l1_small", &model->tlb.small);
 	put_shape(out, "tlb_l1_huge", &model->tlb.huge);
 	put_shape(out, "tlb_l2", &model->tlb.second);
-	fprintf(out, "\"inclusion\":\"%s\",\"prefetch\":\"%s\"},", caches->victim ? "victim" : "inclusive",
-		caches->prefetch_next ? "next" : "off");
+	fprintf(out, "\"inclusion\":\"%s\",\"prefetch\":\"%s\",\"ddio\":\"%s\"},",
+		caches->victim ? "victim" : "inclusive", caches->prefetch_next ? "next" : "off", ddio_names[model->ddio]);
 }
 
 static int finish_line(FILE *out)

@@ -30,6 +30,9 @@ static unsigned int flags_of(const char *name)
 		flags |= SYMBOL_INTERRUPT_ENTRY;
 	if (!strcmp(name, "irq_entries_start") || !strcmp(name, "spurious_entries_start"))
 		flags |= SYMBOL_INTERRUPT_STUB;
+	/* dma_unmap_single() and dma_unmap_page() (kernel/dma/mapping.c), and what they are from 6.18 on. */
+	if (!strcmp(name, "dma_unmap_page_attrs") || !strcmp(name, "dma_unmap_phys"))
+		flags |= SYMBOL_DEVICE_DONE;
 	for (size_t i = 0; i < sizeof(changing) / sizeof(*changing); i++)
 		if (!strncmp(name, changing[i], strlen(changing[i])))
 			flags |= SYMBOL_CHANGES_PAGES;

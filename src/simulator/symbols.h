@@ -10,7 +10,8 @@ enum symbol_flag {
 	SYMBOL_INTERRUPT_ENTRY = 2,
 	SYMBOL_INTERRUPT_STUB = 4,	/* anywhere in it */
 	SYMBOL_SWITCH = 8,
-	SYMBOL_CHANGES_PAGES = 16,	/* what was known of the translation of addresses may be wrong from here on */
+	SYMBOL_DEVICE_DONE = 16,	/* (device, address, bytes, direction): what it has written may be read now */
+	SYMBOL_CHANGES_PAGES = 32,	/* what was known of the translation of addresses may be wrong from here on */
 };
 
 struct symbol {

@@ -7,7 +7,10 @@
 
 #define KERNEL_BIT 63
 
-static struct qemu_plugin_register *gs_base, *kernel_gs_base;
+/* The first are those of arguments, in their order (System V ABI). */
+enum { GS_BASE = 4, KERNEL_GS_BASE, REGISTER_CNT };
+static const char *const names[REGISTER_CNT] = { "rdi", "rsi", "rdx", "rcx", "gs_base", "k_gs_base" };
+static struct qemu_plugin_register *handles[REGISTER_CNT];
 static GByteArray *value;
 static uint64_t bases[CORES_MAX];	/* in the order in which they came */
 static unsigned int base_count;
@@ -24,10 +27,9 @@ static void on_vcpu(qemu_plugin_id_t id, unsigned int vcpu)
 	for (unsigned int i = 0; i < registers->len; i++) {
 		const qemu_plugin_reg_descriptor *found = &((qemu_plugin_reg_descriptor *)registers->data)[i];
 
-		if (!strcmp(found->name, "gs_base"))
-			gs_base = found->handle;
-		if (!strcmp(found->name, "k_gs_base"))
-			kernel_gs_base = found->handle;
+		for (unsigned int name = 0; name < REGISTER_CNT; name++)
+			if (!strcmp(found->name, names[name]))
+				handles[name] = found->handle;
 	}
 	g_array_free(registers, 1);
 }
@@ -38,25 +40,30 @@ void vcpu__watch(qemu_plugin_id_t id)
 	qemu_plugin_register_vcpu_init_cb(id, on_vcpu);
 }
 
-static uint64_t read_base(struct qemu_plugin_register *handle)
+static uint64_t read_register(unsigned int index)
 {
-	uint64_t base = 0;
+	uint64_t found = 0;
 
 	g_byte_array_set_size(value, 0);
-	if (handle)
-		qemu_plugin_read_register(handle, value);
-	if (value->len == sizeof(base))
-		memcpy(&base, value->data, sizeof(base));
-	return base;
+	if (handles[index])
+		qemu_plugin_read_register(handles[index], value);
+	if (value->len == sizeof(found))
+		memcpy(&found, value->data, sizeof(found));
+	return found;
+}
+
+uint64_t vcpu__argument(unsigned int index)
+{
+	return read_register(index);
 }
 
 unsigned int vcpu__now(unsigned int said)
 {
 	/* In user mode, and until swapgs, the kernel's is the other one. */
-	uint64_t base = read_base(gs_base);
+	uint64_t base = read_register(GS_BASE);
 
 	if (!(base >> KERNEL_BIT))
-		base = read_base(kernel_gs_base);
+		base = read_register(KERNEL_GS_BASE);
 	if (!(base >> KERNEL_BIT))
 		return said;
 	for (unsigned int i = 0; i < base_count; i++)

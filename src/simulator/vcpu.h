@@ -10,6 +10,7 @@
  */
 #if QEMU_API < 2
 #define VCPU_CB_FLAGS QEMU_PLUGIN_CB_NO_REGS
+#define VCPU_HAS_ARGUMENTS 0
 
 static inline void vcpu__watch(qemu_plugin_id_t id)
 {
@@ -20,11 +21,20 @@ static inline unsigned int vcpu__now(unsigned int said)
 {
 	return said;
 }
+
+static inline uint64_t vcpu__argument(unsigned int index)
+{
+	(void)index;
+	return 0;
+}
 #else
 #define VCPU_CB_FLAGS QEMU_PLUGIN_CB_R_REGS
+#define VCPU_HAS_ARGUMENTS 1
 
 void vcpu__watch(qemu_plugin_id_t id);
 unsigned int vcpu__now(unsigned int said);
+/* Of the function whose first instruction comes next: 0 to 3. */
+uint64_t vcpu__argument(unsigned int index);
 #endif
 
 #endif

@@ -121,6 +121,26 @@ static void test_a_victim_cache_adds_to_the_l2(void)
 	CHECK_EQUAL(walk(&shape, 2560u << 10, 64, 4).llc, 4 * 40960);
 }
 
+/* What a device has written is read from memory, or from the LLC; not from where it was before. */
+static void test_a_device_writes(void)
+{
+	struct hierarchy_shape shape = usual;
+	struct hierarchy caches;
+
+	for (unsigned int victim = 0; victim < 2; victim++) {
+		shape.victim = victim;
+		CHECK_EQUAL(hierarchy__open(&caches, &shape), 0);
+		hierarchy__access(&caches, 0, 7, true);
+		hierarchy__access(&caches, 1, 9, false);
+		hierarchy__device_write(&caches, 7, false);
+		hierarchy__device_write(&caches, 9, true);
+		CHECK_EQUAL(hierarchy__access(&caches, 1, 7, false),
+			    ACCESS_L1_MISS | ACCESS_L2_MISS | ACCESS_LLC_MISS);
+		CHECK_EQUAL(hierarchy__access(&caches, 1, 9, false), ACCESS_L1_MISS | ACCESS_L2_MISS);
+		hierarchy__close(&caches);
+	}
+}
+
 /* The slow model: each place has a time of last use. */
 #define CORES 3u
 #define PLACES 64u
@@ -325,6 +345,7 @@ const struct test cache_tests[] = {
 	{ "caches: with a prefetcher the next line is there already", test_the_next_line_is_there_already },
 	{ "caches: a line moves between cores", test_a_line_moves_between_cores },
 	{ "caches: a victim cache adds to the L2", test_a_victim_cache_adds_to_the_l2 },
+	{ "caches: what a device writes is in memory, or in the LLC", test_a_device_writes },
 	{ "caches: random accesses of three cores are those of the slow model", test_random_accesses },
 	{ "TLB: pages fit as theory says", test_pages },
 	{ "TLB: a page is known by both of its addresses", test_a_page_is_known_by_both_addresses },

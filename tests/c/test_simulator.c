@@ -128,23 +128,25 @@ static void test_symbols(void)
 static void test_options(void)
 {
 	static char *all[] = { NEEDED, "symbols=t", "l1d=48K:12", "l2=2M:16", "llc=105M:15", "line=128", "vcpus=8",
-			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16" };
+			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on" };
 	static const struct {
 		char *option;
 		const char *error;
 	} wrong[] = {
 		{ "l1d", "'l1d': not NAME=VALUE" },
-		{ "l3=1M:8", "l3: unknown option: use out, symbols, l1d, l2, llc, line, vcpus, inclusion, prefetch, tlb" },
-		{ "l1d=32K", "l1d: '32K': not SIZE:WAYS, at most 4096M and 128 ways: as in 32K:8" },
-		{ "l1d=-32K:8", "l1d: '-32K:8': not SIZE:WAYS, at most 4096M and 128 ways: as in 32K:8" },
-		{ "llc=5000M:16", "llc: '5000M:16': not SIZE:WAYS, at most 4096M and 128 ways: as in 32K:8" },
+		{ "l3=1M:8", "l3: unknown option: use out, symbols, l1d, l2, llc, line, vcpus, inclusion, prefetch, tlb, "
+			     "ddio" },
+		{ "l1d=32K", "l1d: '32K': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
+		{ "l1d=-32K:8", "l1d: '-32K:8': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
+		{ "llc=5000M:16", "llc: '5000M:16': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
 		{ "l1d=33000:8", "l1d: 33000 bytes: not a multiple of 8 ways of 64 bytes" },
 		{ "l1d=0:0", "l1d: 0: only the llc may be left out" },
-		{ "l2=0:8", "l2: '0:8': not SIZE:WAYS, at most 4096M and 128 ways: as in 32K:8" },
+		{ "l2=0:8", "l2: '0:8': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
 		{ "line=96", "line: 96: not a power of 2" },
 		{ "line=8", "line: '8': not a number from 16 to 256" },
 		{ "vcpus=9", "vcpus: '9': not a number from 1 to 8" },
 		{ "inclusion=half", "inclusion: 'half': use inclusive or victim" },
+		{ "ddio=yes", "ddio: 'yes': use unseen, off or on" },
 		{ "prefetch=", "prefetch: '': use off or next" },
 		{ "tlb=64:4/32:4", "tlb: '64:4/32:4': not ENTRIES:WAYS/ENTRIES:WAYS/ENTRIES:WAYS: as in "
 				   "64:4/32:4/2048:16" },
@@ -154,7 +156,7 @@ static void test_options(void)
 	char error[MODEL_ERROR_BYTES] = "";
 	struct model model;
 
-	CHECK_EQUAL(model__parse(&model, 11, all, error), 0);
+	CHECK_EQUAL(model__parse(&model, 12, all, error), 0);
 	CHECK_EQUAL(model.caches.llc.size_bytes, 105u << 20);
 	CHECK_EQUAL(model.caches.llc.ways, 15);
 	CHECK_EQUAL(model.caches.l1d.size_bytes, 48u << 10);
@@ -162,6 +164,7 @@ static void test_options(void)
 	CHECK(model.caches.victim && model.caches.prefetch_next);
 	CHECK_EQUAL(model.tlb.small.ways, 6);
 	CHECK_EQUAL(model.symbol_files, 2);
+	CHECK_EQUAL(model.ddio, DDIO_ON);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		char *arguments[] = { NEEDED, wrong[i].option };
 

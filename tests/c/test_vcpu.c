@@ -6,7 +6,7 @@
 #include "../../src/simulator/vcpu.c"
 #include "check.h"
 
-static uint64_t registers[3];	/* rip, gs_base, k_gs_base */
+static uint64_t registers[4];	/* rip, gs_base, k_gs_base, rdx */
 static uint8_t bytes[8];
 static GByteArray array = { bytes, 0 };
 static qemu_plugin_vcpu_simple_cb_t vcpu_is_there;
@@ -39,11 +39,11 @@ GArray *qemu_plugin_get_registers(void)
 {
 	static qemu_plugin_reg_descriptor list[] = {
 		{ (void *)&registers[0], "rip", "" }, { (void *)&registers[1], "gs_base", "" },
-		{ (void *)&registers[2], "k_gs_base", "" },
+		{ (void *)&registers[2], "k_gs_base", "" }, { (void *)&registers[3], "rdx", "" },
 	};
 	static GArray all;
 
-	all = (GArray){ (char *)list, 3 };
+	all = (GArray){ (char *)list, 4 };
 	return &all;
 }
 
@@ -81,6 +81,10 @@ static void test_the_base_of_gs_tells(void)
 	for (uint64_t i = 0; i < 10; i++)
 		CHECK(now(0xffff888020000000 + (i << 20), 0) < CORES_MAX);
 	CHECK_EQUAL(now(second, 0), 1);
+	registers[3] = 1536;
+	CHECK_EQUAL(vcpu__argument(2), 1536);
+	/* One that it has not. */
+	CHECK_EQUAL(vcpu__argument(0), 0);
 }
 
 const struct test vcpu_tests[] = {

@@ -159,6 +159,8 @@ def test_presets_are_machines_that_can_be_modelled() -> None:
         assert model.name == name and model.source
     genoa = dict(caches.parse("genoa,llc=64M:16,prefetch=next,vcpus=4").options())
     assert (genoa["llc"], genoa["prefetch"], genoa["vcpus"], genoa["l1d"]) == ("64M:16", "next", "4", "32K:8")
+    assert dict(caches.parse("generic,ddio=off").options())["ddio"] == "off"
+    assert dict(caches.parse("generic").options())["ddio"] == "unseen"
     assert caches.parse("generic,llc=0:0").llc == caches.Level(0, 0)
 
 
@@ -172,6 +174,7 @@ def test_presets_are_machines_that_can_be_modelled() -> None:
         ("generic,line=48", "not a power of 2"),
         ("generic,llc=8G:16", "up to 4G"),
         ("generic,l2=0:0", "not a size"),
+        ("generic,ddio=yes", "use one of l1d"),
         ("generic,colour=red", "use one of l1d"),
         ("generic,tlb=64", "use one of l1d"),
     ],
@@ -474,6 +477,10 @@ def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
         (
             "echo 'TCG plugin requires version 4 of the API' >&2; exit 1",
             "QEMU: ended with status 1: TCG plugin req",
+        ),
+        (
+            "echo 'simulator: ddio: no registers' >&2; echo 'Could not load plugin' >&2; exit 1",
+            "status 1: simulator: ddio: no registers",
         ),
         ("kill -SEGV $$", "QEMU: was killed by signal 11"),
         ("echo booted", "ended before its work was done"),

@@ -172,6 +172,7 @@ def _about_lines(section: Row, width: int) -> list[Text]:
         f"LLC {model['inclusion']}",
         f"lines of {model['line_bytes']} B",
         f"prefetcher {model['prefetch']}",
+        *([f"DDIO {ddio}"] if (ddio := model.get("ddio", "unseen")) != "unseen" else []),
         f"{model['vcpus']} CPUs",
     ]
     guest = [

@@ -18,6 +18,8 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 LEVELS = ("l1d", "l2", "llc")
 INCLUSIONS = ("inclusive", "victim")
 PREFETCHERS = ("off", "next")
+# Where the lines go that a device writes: to memory, to the LLC, or nobody looks.
+DDIO = ("unseen", "off", "on")
 SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
 HOST = "host"
 
@@ -49,6 +51,7 @@ class Model:
     line_bytes: int = 64
     tlb: str = "64:4/32:4/2048:16"
     prefetch: str = "off"
+    ddio: str = "unseen"
     vcpus: int = 2
 
     def options(self) -> list[tuple[str, str]]:
@@ -59,6 +62,7 @@ class Model:
             ("inclusion", self.inclusion),
             ("vcpus", str(self.vcpus)),
             ("prefetch", self.prefetch),
+            ("ddio", self.ddio),
             ("tlb", self.tlb),
         ]
 
@@ -146,14 +150,19 @@ def _changed(model: Model, change: str) -> Model:
             return replace(model, vcpus=int(value[:9]))
     except ValueError as error:
         raise UsageError(f"--cache: {key}: {error}") from None
-    if key == "inclusion" and value in INCLUSIONS:
-        return replace(model, inclusion=value)
-    if key == "prefetch" and value in PREFETCHERS:
-        return replace(model, prefetch=value)
+    choices = {"inclusion": INCLUSIONS, "prefetch": PREFETCHERS, "ddio": DDIO}
+    if value in choices.get(key, ()):
+        return _with_choice(model, key, value)
     if key == "tlb" and re.fullmatch(r"\d{1,5}:\d{1,5}(/\d{1,5}:\d{1,5}){2}", value):
         return replace(model, tlb=value)
-    known = ", ".join((*LEVELS, "line", "vcpus", "tlb", "inclusion", "prefetch"))
+    known = ", ".join((*LEVELS, "line", "vcpus", "tlb", "inclusion", "prefetch", "ddio"))
     raise UsageError(f"--cache: {change}: use one of {known} with =VALUE")
+
+
+def _with_choice(model: Model, name: str, value: str) -> Model:
+    if name == "inclusion":
+        return replace(model, inclusion=value)
+    return replace(model, prefetch=value) if name == "prefetch" else replace(model, ddio=value)
 
 
 def _with_level(model: Model, name: str, level: Level) -> Model:

@@ -138,6 +138,8 @@ class Guest:
         except subprocess.TimeoutExpired:
             raise RunError("guest: QEMU does not end") from None
         said = self._errors.text().strip().splitlines()
+        # The plugin says why it does not load; QEMU then, that it does not.
+        said = [line for line in said if line.startswith("simulator: ")] or said
         if status != 0:
             how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
             raise RunError(f"QEMU: {how}" + (f": {said[-1]}" if said else ""))
