@@ -164,7 +164,8 @@ def _what(record: Record) -> str:
 def _measured(record: Record) -> str:
     goodput = record["throughput_gbps"]["unprobed"]
     machine = record["machine"]
-    speed = f"{units.format_gbps(goodput)} without instruments; " if goodput is not None else ""
+    control = "with its bytes counted" if "target" in record else "without instruments"
+    speed = f"{units.format_gbps(goodput)} {control}; " if goodput is not None else ""
     return f"{speed}measured on Linux {machine['kernel']}, {machine['cpu_model'] or 'processor not known'}"
 
 
@@ -191,7 +192,7 @@ def _sending(record: Record, steps: Mapping[str, Step], top: float, user: float,
 def _memory(record: Record) -> tuple[str, str]:
     """Where the bytes are before they are sent, and in how many pieces."""
     if "target" in record:
-        return "the program's memory", ""
+        return "the program's memory", "what it sends"
     work = record["workload"]
     if work["impl"] == "sendfile":
         return "a file", "pages of the page cache"
@@ -225,7 +226,8 @@ def _receiving(record: Record, steps: Mapping[str, Step], user: float, kernel: f
         parts.append(f'<path class="{both.kind}" d="M{middle:g} {kernel:g}V{user + BOX_HEIGHT + 12:g}"/>')
         parts += _tip(middle, user + BOX_HEIGHT, both.kind, "up")
         parts += _lines(middle - 16, user + BOX_HEIGHT + BORDER + 26, both.lines, "end")
-        parts += _box(RIGHT, user, "the program's memory" if watched else "receiver's memory", "")
+        where = ("the program's memory", "what it receives") if watched else ("receiver's memory", "")
+        parts += _box(RIGHT, user, *where)
     elif not watched:
         parts += _box(RIGHT, user, "thrown away", "without a copy (MSG_TRUNC)")
     return parts
