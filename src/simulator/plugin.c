@@ -176,6 +176,9 @@ static void instrument(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 
 	(void)id;
 	if (!block || count > BLOCK_INSNS_MAX) {
+		if (!simulator.failed)
+			fprintf(stderr, "simulator: a block of %zu instructions: %s\n", count,
+				block ? "too many" : strerror(ENOMEM));
 		free(block);
 		simulator.failed = true;
 		return;
