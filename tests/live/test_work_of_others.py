@@ -142,7 +142,7 @@ def test_work_of_others_for_my_socket_is_mine() -> None:
 def test_two_runs_side_by_side_have_the_ledgers_that_they_have_alone() -> None:
     """One that copies at once and one whose copies are deferred: neither has anything of the other."""
     options = {"copies": ("--impl", "one_copy"), "defers": ("--impl", "zerocopy")}
-    times = ("--duration", stretched(2), "--placement", "none")
+    times = ("--duration", stretched(2), "--placement", "none", "--frequency", "1000")
     alone = {
         name: record_of(*which, *times[2:], "--duration", stretched(1)) for name, which in options.items()
     }
