@@ -51,6 +51,12 @@ def test_a_stopped_program_is_seen_long_before_the_answer_is_overdue(child: Chil
     with pytest.raises(RunError, match=r"process \d+ is stopped \(SIGSTOP\)"):
         child.ask("report", "report", 60.0)
     assert time.monotonic() - began < 10
+    # It is not waited for a second time, nor for its end.
+    began = time.monotonic()
+    with pytest.raises(RunError, match=r"process \d+ is stopped \(SIGSTOP\)"):
+        child.ask("report", "report", 60.0)
+    child.end()
+    assert time.monotonic() - began < 0.5
 
 
 @pytest.mark.parametrize("said", ["no JSON", "[1]", '{"event": 1}', "{}", "[" * 100_000])

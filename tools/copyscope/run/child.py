@@ -36,6 +36,7 @@ class Child:
         self._pending = bytearray()
         # Events that were asked for and not read yet: whoever is interrupted leaves one in the pipe.
         self._unread: list[str] = []
+        self._gave_up = False
         try:
             # A session of its own: Ctrl-C is for us, and we then end it in order.
             self.process = subprocess.Popen(
@@ -103,14 +104,17 @@ class Child:
         return self._errors.read().decode(errors="replace").strip()
 
     def _read(self, deadline: float) -> Message:
-        looks = 0
+        # Who has not answered for that long, stopped, is not waited for again.
+        looks = STOPPED_LOOKS - 1 if self._gave_up and self._is_stopped() else 0
         whole = self.has_message
         while not whole:
             left_s = deadline - time.monotonic()
-            ready, _, _ = select.select([self._stdout], [], [], max(0.0, min(left_s, LOOK_S)))
+            look_s = LOOK_S if looks < STOPPED_LOOKS - 1 or not self._gave_up else 0.0
+            ready, _, _ = select.select([self._stdout], [], [], max(0.0, min(left_s, look_s)))
             if not ready:
                 looks = looks + 1 if self._is_stopped() else 0
-                if looks == STOPPED_LOOKS:
+                if looks >= STOPPED_LOOKS:
+                    self._gave_up = True
                     raise RunError(f"{self.name}: no answer: process {self.pid} is stopped (SIGSTOP)")
                 if left_s <= 0:
                     raise RunError(
@@ -157,7 +161,7 @@ class Child:
         with contextlib.suppress(OSError):
             self._stdin.close()
         try:
-            self.process.wait(timeout_s)
+            self.process.wait(0.0 if self._gave_up and self._is_stopped() else timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
