@@ -9,6 +9,7 @@ from typing import Any
 from copyscope.ledger.program.derive import derive as derive_program
 from copyscope.record.assemble import Identity
 from copyscope.record.program.assemble import assemble
+from copyscope.record.program.connections import Connections
 
 Record = dict[str, Any]
 
@@ -45,6 +46,8 @@ class Window:
                 "sums": {},
                 "loads": self._loads_of(first_block, seen.loads),
                 "collector": answer,
+                # Of thousands nobody sees one on the screen: rows of them took longer than all the rest.
+                "connections": Connections(),
                 "counters": {},
             }
         )
