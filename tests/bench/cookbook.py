@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "live")]
 
-from copyscope.crosscheck.tracefs import IN_TRACEFS  # noqa: E402
+from copyscope.crosscheck.peer import IN_TRACEFS  # noqa: E402
 from copyscope.stats import paired_ratio  # noqa: E402
 from test_bpftrace import COOKBOOK, EXCHANGE, RECIPES, missing  # noqa: E402
 

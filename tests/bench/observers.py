@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from signal import SIGINT
 
-from copyscope.crosscheck.tracefs import IN_TRACEFS
+from copyscope.crosscheck.peer import IN_TRACEFS
 from copyscope.errors import RunError
 from copyscope.run.child import Child
 from copyscope.run.counters import EVENTS, SENDER_EVENTS

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.crosscheck.tracefs import IN_TRACEFS
+from copyscope.crosscheck.peer import IN_TRACEFS
 from profiling import SLOW
 
 COOKBOOK = paths.ROOT / "tools" / "bpftrace"

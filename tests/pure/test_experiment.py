@@ -25,8 +25,7 @@ from copyscope.sweep.experiment import (
     load,
     run_s,
 )
-from copyscope.sweep.experiment_file import strategies
-from copyscope.sweep.toml_lines import find_lines
+from copyscope.sweep.experiment_file import find_lines, strategies
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -41,8 +41,8 @@ from copyscope.render.terminal import make_console, print_lines, report_width
 from copyscope.render.tiers import tier_lines
 from copyscope.render.watch import render
 from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.program.command import Output
 from copyscope.run.program.plan import Seen, WatchPlan
-from copyscope.run.program.printed import Output
 from copyscope.run.program.target import Target, find_cgroup, find_netns, parse_pids
 from copyscope.run.program.watcher import Watcher
 from copyscope.start import streams

@@ -14,10 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from copyscope.crosscheck.tracefs import IN_TRACEFS
 from copyscope.errors import RunError
 from copyscope.run.child import dies_with_us
 
+# What runs a tool of others that needs tracefs where nobody has mounted it: in a mount namespace of its own,
+# because it is not ours to mount. Old tools look for it in debugfs.
+IN_TRACEFS = (
+    *("unshare", "--mount", "sh", "-c"),
+    "exec 3>&2 2>/dev/null; mount -t tracefs tracefs /sys/kernel/tracing;"
+    'mount -t debugfs debugfs /sys/kernel/debug; exec 2>&3 3>&-; exec "$@"',
+    "sh",
+)
 # A tool is attached when it has opened its events and opens no more for this long, or for so many times the
 # longest that it took from one to the next.
 QUIET_S = 0.25

@@ -6,20 +6,43 @@ import os
 import pwd
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from copyscope.errors import NotStartedError
-from copyscope.run.program.printed import Output, Printed
 from copyscope.start.environment import of_caller
 from copyscope.topology import environment_of, invoking_user
 
+# Where a command prints: as we do, to our stderr (stdout is taken), or into a file (the screen is taken).
+Output = Literal["own", "stderr", "kept"]
+CHUNK_BYTES = 1 << 16
 # How soon one sees what the command prints while we wait for its end.
 SHOW_EVERY_S = 0.25
 SLEEP_S = 60.0
 HELD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("held.py")))
+
+
+class Printed:
+    """What it prints while the terminal shows something else: stdout and stderr in one file, in its order."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - ends with the process
+        self._shown_bytes = 0
+
+    def fileno(self) -> int:
+        """Where the command prints."""
+        return self._file.fileno()
+
+    def show(self) -> None:
+        """What was not shown yet, on our stderr."""
+        # Read at an offset of our own: the file's is the command's.
+        while chunk := os.pread(self._file.fileno(), CHUNK_BYTES, self._shown_bytes):
+            self._shown_bytes += len(chunk)
+            sys.stderr.buffer.write(chunk)
+        sys.stderr.flush()
 
 
 class HeldCommand:

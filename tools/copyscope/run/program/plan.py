@@ -19,8 +19,8 @@ from copyscope.record.program.connections import Connections
 from copyscope.record.program.segments import Sums
 from copyscope.run.child import Message
 from copyscope.run.program import schedule
+from copyscope.run.program.command import Output
 from copyscope.run.program.pace import Reading
-from copyscope.run.program.printed import Output
 from copyscope.run.program.target import Target
 
 # Of the segments that count each call, where others do not, so many are kept: the last ones.
