@@ -1,6 +1,6 @@
 """The ledger: where bytes, time and events go, on invented records whose truth is known.
 
-Goldens in data/ledger are whole derived records; COPYSCOPE_GOLDEN=1 records them anew.
+Goldens in data/ledger are the derived sections of three runs; COPYSCOPE_GOLDEN=1 records them anew.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "sendfile_no_gather": {"impl": "sendfile", "scatter_gather": False},
     "one_copy_fixed": {"impl": "one_copy", "fixed_messages": 23},
 }
+# Copied late, with events and nothing copied, and a fixed count without segments of the ledger.
+GOLDEN = ("zero_copy_veth", "zero_copy_nics_pmu", "one_copy_fixed")
 Record = dict[str, Any]
 
 
@@ -50,10 +52,11 @@ def home(full: Record, account: str) -> Record:
     )
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+@pytest.mark.parametrize("name", GOLDEN)
 def test_golden(name: str) -> None:
     path = GOLDENS / f"{name}.json"
-    data = store.serialise(derived(**SCENARIOS[name]))
+    raw = builders.raw_record(**SCENARIOS[name])
+    data = store.serialise({key: value for key, value in derive(raw).items() if raw.get(key) != value})
     if os.environ.get("COPYSCOPE_GOLDEN"):
         path.write_bytes(data)
     assert path.read_bytes() == data
@@ -314,12 +317,6 @@ def test_interrupt_time_outside_of_the_process_clock() -> None:
     assert home(full, "copy_in")["cpu_ns"] == pytest.approx(
         home(derived("one_copy"), "copy_in")["cpu_ns"], rel=0.01
     )
-
-
-@pytest.mark.parametrize("path", sorted(GOLDENS.glob("*.json")), ids=lambda p: p.stem)
-def test_committed_records_read_and_derive_again(path: Path) -> None:
-    read = store.read(path)
-    assert store.serialise(derive(read)) == path.read_bytes()
 
 
 @settings(max_examples=40, deadline=None)

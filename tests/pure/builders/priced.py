@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from copyscope.crossover.cost_model import pages
-
 from .parts import machine
 
 Record = dict[str, Any]
@@ -44,9 +42,14 @@ def drivers(impl: str, size: int, fields: int) -> dict[str, float]:
     return {
         "call": float(fields if impl == "per_field" else 1),
         "byte": float(size),
-        "page": pages(size, fields, "heap"),
+        "page": fields * pages_touched(size // fields),
         "notification": 0.25 if impl == "zero_copy" else 0.0,
     }
+
+
+def pages_touched(length: int) -> float:
+    """Pages of 4 KiB on which a block of memory lies: counted for each place at which it may begin."""
+    return sum((at + length - 1) // 4096 + 1 for at in range(4096)) / 4096
 
 
 def priced(
