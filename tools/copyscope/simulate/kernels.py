@@ -13,10 +13,9 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from copyscope.errors import RunError, UsageError
 from copyscope.simulate import debian
@@ -30,6 +29,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MODULES = ("veth", "e1000")
 ANSWER_S = 30
 FREE_MIN_BYTES = 100 << 20
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def check_name(name: str) -> None:
         raise UsageError(f"--kernel: {name}: use {', '.join(SUITES)} or {HOST} (this machine's, from /boot)")
 
 
-def take(name: str, say: Any) -> Kernel:
+def take(name: str, say: Say) -> Kernel:
     """The kernel of this name: kept, or fetched now. `say` is told what takes long. Raises RunError."""
     check_name(name)
     if name == HOST:
@@ -97,7 +97,7 @@ def _kept(name: str, place: Path) -> Kernel | None:
     return Kernel(name, release, image, modules, hashes["vmlinuz"], place)
 
 
-def _fetch(name: str, place: Path, say: Any) -> Kernel:
+def _fetch(name: str, place: Path, say: Say) -> Kernel:
     suite = SUITES[name]
     if shutil.disk_usage(place).free < FREE_MIN_BYTES:
         raise RunError(f"kernel {name}: {place}: less than {FREE_MIN_BYTES >> 20} MiB free: make room")
