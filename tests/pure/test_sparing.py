@@ -195,7 +195,9 @@ def test_the_bytes_are_exact_and_the_calls_follow_the_mix(spared: tuple[Machine,
 
 
 @pytest.mark.parametrize("spared", [{"rate": 500_000}], indirect=True)
-def test_sockets_that_come_and_go_unseen_are_in_the_sum(spared: tuple[Machine, Spared, Seen]) -> None:
+def test_sockets_that_come_and_go_unseen_are_in_the_sum(
+    spared: tuple[Machine, Spared, Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine, one, _ = spared
     segment(machine, one, "calls", 0.02)
     machine.close_socket(then=10)  # opened and closed between two looks: closing it tells
@@ -203,6 +205,10 @@ def test_sockets_that_come_and_go_unseen_are_in_the_sum(spared: tuple[Machine, S
     machine.close_socket(then=9)
     after, _ = segment(machine, one, "unprobed")
     assert moved(after, "send", "bytes") == machine.sent
+    machine.step()
+    machine.close_socket(then=11)
+    monkeypatch.setattr(one, "_look_at", lambda: None)  # its namespace has gone with it
+    assert moved(one.read(), "send", "bytes") == machine.sent
 
 
 @pytest.mark.parametrize("spared", [{"rate": 40_000}], indirect=True)

@@ -39,7 +39,6 @@ class Spared:
         self._sockets: Sockets | None = None
         self._books: Books | None = None
         self._spared = False
-        self._seen_last: dict[int, Connection] = {}
         self._ended: dict[int, Pair] = {}
         self._last: Message | None = None
         self._began_s = self._due_s = 0.0
@@ -153,11 +152,8 @@ class Spared:
         return {int(inode): (sent, received) for inode, (sent, received) in told.items()}
 
     def _look(self) -> dict[int, Connection]:
-        """The last one, where there is nothing to be seen any more: the program's namespace has gone."""
-        found = self._look_at()
-        if found is not None:
-            self._seen_last = found
-        return self._seen_last
+        """Nothing where the program's namespace has gone: what its sockets had moved is known from before."""
+        return self._look_at() or {}
 
     def _total(self) -> Pair:
         assert self._sockets is not None
