@@ -168,11 +168,13 @@ def watched(load: Load, record: Path) -> Sample:
                 raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(said)}")
         sample = load.run()
         profile.send_signal(SIGINT)
-        profile.communicate(timeout=END_S)
+        said += profile.communicate(timeout=END_S)[1].splitlines()
     finally:
         if profile.poll() is None:
             profile.kill()
             profile.wait()
+    if not record.exists():
+        raise SystemExit(f"{' '.join(argv)}: status {profile.returncode}: {' '.join(said)}")
     made = json.loads(record.read_text(encoding="utf-8"))
     return sample | {
         "own_cpu_ns": float(made["pace"]["own_cpu_ns"] or 0),
