@@ -35,10 +35,10 @@ def wait_for_child(parent: subprocess.Popen[str], role: str) -> int:
 
 
 def wait_until_it_measures(run: subprocess.Popen[str]) -> None:
-    """Progress says so, in a log with one line when the first segment begins; it lasts 1.2 s at most."""
+    """Progress says so, in a log with one line when the first segment begins; some are over 2 s later."""
     assert run.stderr is not None
     assert any(": 1 of " in line for line in run.stderr), "ended before the first segment"
-    time.sleep(1.6)
+    time.sleep(2.0)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -72,7 +72,7 @@ def test_a_side_that_dies_is_named_and_the_rest_is_kept(role: str, tmp_path: Pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_keeps_what_was_measured(number: signal.Signals, tmp_path: Path) -> None:
     before = traces()
-    run = start("--duration", "20", "--out", str(tmp_path))
+    run = start("--duration", "8", "--out", str(tmp_path))
     wait_until_it_measures(run)
     run.send_signal(number)
     shown, _ = run.communicate(timeout=30 * SLOW)
