@@ -17,6 +17,9 @@ int maps__clear(const struct bpf_map *map)
 	__u64 key;
 	int err;
 
+	/* Where the hooks cannot be loaded (no BTF) there is no map, and nothing in it. */
+	if (fd < 0)
+		return 0;
 	while (!(err = bpf_map_get_next_key(fd, NULL, &key))) {
 		err = bpf_map_delete_elem(fd, &key);
 		/* A program that ran when it was detached may have been first. */
