@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 
 import pytest
 from copyscope.plan.arms import Arm, Segment
-from copyscope.run.program.schedule import Bound, Lengths, segments
+from copyscope.run.program.schedule import Bound, Lengths, rest_of_first, segments
 
 ARMS: tuple[Arm, ...] = ("unprobed", "ledger", "calls")
 
@@ -48,6 +49,15 @@ def test_calls_are_timed_first_and_in_a_twentieth_of_the_time(duration_s: float 
             assert {segment.arm for segment in block} == set(ARMS)
             share = next(s.length_s for s in block if s.arm == "calls") / sum(s.length_s for s in block)
             assert share == pytest.approx(0.05 / 0.95)
+
+
+@pytest.mark.parametrize("length_s", [0.05, 5.0, math.inf])
+def test_only_the_first_of_several_segments_ends_as_soon_as_much_is_known(length_s: float) -> None:
+    """One segment of an hour or without an end (--whole) goes on, however busy the program is."""
+    assert rest_of_first(length_s, 1_000_000, only=False) == 0.0
+    assert rest_of_first(length_s, 10, only=False) == pytest.approx(length_s - 0.01)
+    for calls in (10, 1_000_000):
+        assert rest_of_first(length_s, calls, only=True) == pytest.approx(length_s - 0.01)
 
 
 def test_a_run_whose_hooks_take_seconds_to_come_and_go_ends_in_time_and_says_so() -> None:

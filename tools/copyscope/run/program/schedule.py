@@ -91,6 +91,14 @@ class Lengths:
         self._calls, self._elapsed_s = calls, elapsed_s
 
 
+def rest_of_first(length_s: float, calls: int, *, only: bool) -> float:
+    """How long the first segment goes on when it has seen this in its first CALLS_LEAST_S.
+
+    Of a busy program much is known by then; unless it is the only segment, which is the whole run.
+    """
+    return 0.0 if calls >= CALLS_WANTED and not only else length_s - CALLS_LEAST_S
+
+
 class Bound:
     """What attaching and detaching take: where that is long there is less of it, and the run ends in time.
 

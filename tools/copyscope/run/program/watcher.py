@@ -23,7 +23,7 @@ from copyscope.run.program.command import HeldCommand
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
 from copyscope.run.program.plan import Seen, WatchPlan
-from copyscope.run.program.schedule import CALLS_LEAST_S, CALLS_WANTED, Bound, Lengths
+from copyscope.run.program.schedule import CALLS_LEAST_S, Bound, Lengths, rest_of_first
 from copyscope.run.program.spared import Spared
 from copyscope.run.program.stop import Stop
 
@@ -218,9 +218,9 @@ class Watcher:
             self._begin(self)
         length_s = max(self._lengths.of(segment), least_s)
         if not self.seen.segments:
-            # Of a busy program much is known soon.
             self._wait(min(length_s, CALLS_LEAST_S))
-            length_s -= CALLS_LEAST_S if pace.calls(begin, self._volume()) < CALLS_WANTED else length_s
+            calls = pace.calls(begin, self._volume())
+            length_s = rest_of_first(length_s, calls, only=self.plan.whole)
         self._wait(length_s)
         ended = self._followed.cpu.read(self._followed.pids, fresh=True)
         end = after = spared.read_between(since=True) if "volume" in probes else spared.read()
