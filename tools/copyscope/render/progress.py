@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
@@ -20,33 +20,14 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 10.0
 
 
-class Steps:
-    """A job of `total` steps, used as a context manager.
+class Bar:
+    """A bar on a terminal that is not to be quiet, a context manager; elsewhere nothing."""
 
-    with Steps("zero_copy over veth", 9) as steps:
-        steps.begin("segment 1: ledger")     before each step; says what runs now
-        steps.done()                         after it
-    """
-
-    def __init__(
-        self,
-        title: str,
-        total: int,
-        *,
-        quiet: bool = False,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Nothing is printed when `quiet`; `stream` is stderr unless given; `clock` counts seconds."""
-        self._title = visible(title)
-        self._total = total
+    def __init__(self, stream: TextIO | None, *, quiet: bool, fields: Sequence[str]) -> None:
+        """`stream` is stderr unless given; `fields` stand behind the count, in this order."""
         self._stream = sys.stderr if stream is None else stream
-        self._quiet = quiet
-        self._clock = clock
-        self._finished = 0
-        self._said_s: float | None = None
+        self._fields = fields
         self._bar = self._open_bar() if self._stream.isatty() and not quiet else None
-        self._task = None if self._bar is None else self._bar.add_task(self._title, total=total, step="")
 
     def _open_bar(self) -> Progress:
         # 20 ms before the first packet, for terminals only
@@ -57,7 +38,7 @@ class Steps:
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[step]}", markup=False),
+            *(TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in self._fields),
             console=Console(file=self._stream),
             transient=True,
         )
@@ -75,6 +56,34 @@ class Steps:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class Steps(Bar):
+    """A job of `total` steps, used as a context manager.
+
+    with Steps("zero_copy over veth", 9) as steps:
+        steps.begin("segment 1: ledger")     before each step; says what runs now
+        steps.done()                         after it
+    """
+
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is printed when `quiet`; `stream` is stderr unless given; `clock` counts seconds."""
+        super().__init__(stream, quiet=quiet, fields=("step",))
+        self._title = visible(title)
+        self._total = total
+        self._quiet = quiet
+        self._clock = clock
+        self._finished = 0
+        self._said_s: float | None = None
+        self._task = None if self._bar is None else self._bar.add_task(self._title, total=total, step="")
 
     def begin(self, step: str) -> None:
         """Say what runs now."""

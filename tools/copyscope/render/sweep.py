@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, TextIO
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from typing import Any, TextIO
 
 from copyscope.escaping import visible
-from copyscope.render.progress import LINE_EVERY_S
+from copyscope.render.progress import LINE_EVERY_S, Bar
 from copyscope.units import format_minutes
 
 # Enough to see what they have in common; the rest is in the files, and with --verbose here.
 MOST_LINES = 10
 
 
-class SweepProgress:
+class SweepProgress(Bar):
     """A bar with the time left on a terminal; elsewhere a line every 10 s, with `verbose` one per run."""
 
     def __init__(
@@ -31,41 +26,15 @@ class SweepProgress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(stream, quiet=quiet, fields=("left", "step"))
         self._title = title
-        self._stream = sys.stderr if stream is None else stream
         self._quiet = quiet
         self._verbose = verbose
         self._clock = clock
         self._total = self._finished = self._ran = 0
         self._expected_run_s = 0.0
         self._began_s = self._said_s = 0.0
-        self._bar = self._open_bar() if self._stream.isatty() and not quiet else None
         self._task = None if self._bar is None else self._bar.add_task(title, total=None, step="", left="")
-
-    def _open_bar(self) -> Progress:
-        return Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
-            TextColumn("{task.fields[step]}", markup=False),
-            console=Console(file=self._stream),
-            transient=True,
-        )
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def start(self, total: int, done: int, run_s: float) -> None:
         """`done` of `total` runs are there already; `run_s` is what one should take."""
