@@ -185,6 +185,14 @@ def test_gather_is_the_strategys_timer_and_leaves_the_user_row() -> None:
     assert user["cycles"] is None and "PMU" in user["reasons"]["cycles"]
 
 
+def test_rows_may_miss_the_cpu_time_by_their_rounding_alone() -> None:
+    """More user time was sampled than gathering took: a thousandth of 870 ms, and a nanosecond a row."""
+    full = derived("two_copy")
+    rows_of = [row for row in [*full["ledger"], *full["stages"]] if row["side"] == "sender"]
+    (found,) = (i for i in full["identities"] if i["name"] == "sender_rows")
+    assert found["right"] == 870_000_000 and found["tolerance"] == 870_000 + len(rows_of)
+
+
 def test_other_side_counts_in_its_own_weight() -> None:
     full = derived("one_copy")
     weight = sum(row["weight"] for row in full["samples"] if row["side"] == "other")
