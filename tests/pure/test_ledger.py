@@ -1,6 +1,6 @@
 """The ledger: where bytes, time and events go, on invented records whose truth is known.
 
-Goldens in data/ledger are the derived sections of three runs; COPYSCOPE_GOLDEN=1 records them anew.
+Goldens in data/ledger are the derived sections of six runs; COPYSCOPE_GOLDEN=1 records them anew.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "sendfile_no_gather": {"impl": "sendfile", "scatter_gather": False},
     "one_copy_fixed": {"impl": "one_copy", "fixed_messages": 23},
 }
-# Copied late, with events and nothing copied, and a fixed count without segments of the ledger.
-GOLDEN = ("zero_copy_veth", "zero_copy_nics_pmu", "one_copy_fixed")
+# Copied late; with events and nothing copied; a fixed count; a timed gather; by sendfile; nothing sent.
+GOLDEN = (
+    *("zero_copy_veth", "zero_copy_nics_pmu", "one_copy_fixed"),
+    *("two_copy_veth", "sendfile_veth", "null_veth"),
+)
 Record = dict[str, Any]
 
 
