@@ -82,7 +82,7 @@ def test_too_little_seen_of_short_bursts_is_not_judged_and_says_how_much() -> No
     raw = sleeping(20_000, 0.48)
     found = receiver_time(raw)
     assert found["holds"] is None
-    assert "bursts of 9.0 us" in found["reason"] and "48% of its time was seen" in found["reason"]
+    assert "ran for 9.0 us at a time" in found["reason"] and "48% of its time was seen" in found["reason"]
     full = derive(raw)
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
     assert full["sides"]["receiver"]["sampled_share"] == pytest.approx(0.48, abs=0.01)

@@ -23,22 +23,36 @@ class CpuTime:
 
     ns: int
     source: Source
+    # How often it went to sleep, and how often it left the CPU at all: by sleeping or for another task.
     switches: int
+    departures: int
 
     @property
     def burst_ns(self) -> float:
         """Mean time on the CPU between two sleeps."""
         return self.ns / max(1, self.switches)
 
+    @property
+    def stay_ns(self) -> float:
+        """Mean time on the CPU before it leaves it."""
+        return self.ns / max(1, self.departures)
+
 
 def cpu_time(record: Record, side: str) -> CpuTime:
     """The CPU time of a side, with where it comes from."""
     segments = select(record, "ledger")
     switches = total(segments, side, "voluntary_switches")
-    counted = record["counters"].get(side, {}).get("task-clock")
-    if counted is not None and counted["value"] is not None and segments:
-        return CpuTime(round(counted["value"]), "task-clock", switches)
-    return CpuTime(total(segments, side, "process_cpu_ns"), "CPU clock", switches)
+    counted = _counted(record, side, "task-clock")
+    departures = max(switches, round(_counted(record, side, "context-switches") or 0))
+    if counted is not None and segments:
+        return CpuTime(round(counted), "task-clock", switches, departures)
+    return CpuTime(total(segments, side, "process_cpu_ns"), "CPU clock", switches, departures)
+
+
+def _counted(record: Record, side: str, event: str) -> float | None:
+    """What perf counted of a side; None where it did not."""
+    found = record["counters"].get(side, {}).get(event)
+    return None if found is None else found["value"]
 
 
 def why_no_time(record: Record, side: str) -> str | None:

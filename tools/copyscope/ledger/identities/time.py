@@ -83,8 +83,9 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     The tolerance is the 99.9 % interval of a count of that size (and of the spread over the bursts, where
     the whole is compared), plus 3 %, plus what the kernel does at each switch with interrupts off, plus what
     the hypervisor stole; for the cycle counter plus what it did not see where it took turns with others. Too
-    few samples of a process that runs in short bursts are not judged: there the interrupt of the sampling
-    timer comes after the burst, and the share that was seen is printed instead (sampled_share).
+    few samples of a process that runs for short times, because it sleeps often or others take the CPU from it,
+    are not judged: there the interrupt of the sampling timer comes when it has left, and the share that was
+    seen is printed instead (sampled_share).
     """
     name = f"{side}_time"
     if time.event is None:
@@ -112,11 +113,11 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
         chance = max(chance, burst_spread(record, side))
     tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
     if unit == "ns":
-        tolerance += spent.switches * SWITCH_NS
+        tolerance += spent.departures * SWITCH_NS
         tolerance += hidden_at_birth_ns(record) + stolen_share(record) * exact
     else:
         tolerance += uncounted_share(record, side) * exact
-    if unit == "ns" and spent.burst_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
+    if unit == "ns" and spent.stay_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
         return unchecked(name, what, unit, _short_bursts(spent, seen / exact))
     few = while_armed is None and bursts and bursts["count"] < FEWEST_TIMER_BURSTS
     if few and bursts and abs(seen - exact) > tolerance:
@@ -167,7 +168,7 @@ def _few_bursts(count: int, share: float) -> str:
 
 def _short_bursts(spent: CpuTime, share: float) -> str:
     """Why the sampling timer is no fair witness of a process that sleeps all the time."""
-    ran = f"it ran in bursts of {spent.burst_ns / 1000:.1f} us"
+    ran = f"it ran for {spent.stay_ns / 1000:.1f} us at a time"
     if share < 1:
         return f"{ran}, shorter than the timer interrupt may be late: {share:.0%} of its time was seen"
     return f"{ran}, and arming the timer costs at each of them: {share:.0%} of its time was seen"
