@@ -54,7 +54,7 @@ def test_a_copy_moves_its_lines_and_a_seed_gives_the_same_bits() -> None:
 def test_network_cards_have_no_late_copy_and_xdp_a_silent_one() -> None:
     accounts = {}
     for kind in ("nics", "veth-xdp"):
-        words = ("--impl", "zero_copy", "--messages", "8", "--fast", "--topology", kind)
+        words = ("--impl", "zero_copy", "--messages", "8", "--topology", kind)
         (one,) = simulate(*words)["measurements"]
         accounts[kind] = {row["category"]: row for row in one["rows"]}
     assert "deferred" not in accounts["nics"] and "silent" not in accounts["nics"]

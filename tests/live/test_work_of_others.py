@@ -129,7 +129,8 @@ def test_who_does_nothing_beside_zero_copy_has_no_softirq_work() -> None:
 def test_work_of_others_for_my_socket_is_mine() -> None:
     """Over lo, what a receiving socket needs is done in the sends of somebody else: its packets tie it."""
     with somebody("one_copy") as (_, receiver), somebody("zero_copy"):
-        record = watch("--pid", str(receiver), "--duration", stretched(1), check=None)
+        often = ("--frequency", "1000", "--duration", stretched(1))
+        record = watch("--pid", str(receiver), *often, check=None)
     needs_the_hook(record)
     assert "packet" in ties(record)
     stages = {row["stage"] for row in record["stages"] if row["side"] == "other" and row["samples"]}

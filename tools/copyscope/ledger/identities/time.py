@@ -83,9 +83,9 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     The tolerance is the 99.9 % interval of a count of that size (and of the spread over the bursts, where
     the whole is compared), plus 3 %, plus what the kernel does at each switch with interrupts off, plus what
     the hypervisor stole; for the cycle counter plus what it did not see where it took turns with others. Too
-    few samples of a process that runs for short times, because it sleeps often or others take the CPU from it,
-    are not judged: there the interrupt of the sampling timer comes when it has left, and the share that was
-    seen is printed instead (sampled_share).
+    few samples of a process that runs for short times are not judged, whether it sleeps often or others take
+    the CPU from it: the interrupt of the sampling timer comes when it has left. The share that was seen is
+    printed instead (sampled_share).
     """
     name = f"{side}_time"
     if time.event is None:
