@@ -92,6 +92,13 @@ def test_too_little_seen_of_long_bursts_is_broken() -> None:
     assert receiver_time(sleeping(900, 0.48))["holds"] is False
 
 
+def test_a_side_from_which_others_take_the_cpu_runs_as_short_as_one_that_sleeps() -> None:
+    raw = sleeping(900, 0.48)
+    raw["counters"]["receiver"]["context-switches"] |= {"value": 60_000, "status": "counted", "reason": None}
+    found = receiver_time(raw)
+    assert found["holds"] is None and "ran for 9.0 us at a time" in found["reason"]
+
+
 def test_more_seen_than_there_was() -> None:
     """Arming the timer may cost as much as a short burst, not more, and nothing beside a long one."""
     assert receiver_time(sleeping(900, 1.6))["holds"] is False
