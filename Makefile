@@ -152,13 +152,7 @@ $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves: $(OUTPUT)/tes
 $(OUTPUT)/tests/refusing.so: tests/live/refusing.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -ldl
 
-$(OUTPUT)/hook_kinds.bpf.o: tests/bench/hook_kinds.bpf.c $(VMLINUX_H)
-	$(Q)$(CLANG) $(BPF_FLAGS) -I$(dir $(VMLINUX_H)) -c $< -o $@
-
-$(OUTPUT)/tests/hook-cost: tests/bench/hook_cost.c $(OUTPUT)/hook_kinds.skel.h $(OUTPUT)/copyscope.skel.h | $(OUTPUT)/tests
-	$(Q)$(CC) $(CFLAGS) -I$(OUTPUT) -Ibpf -o $@ $< -lbpf
-
-bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong $(OUTPUT)/tests/hook-cost ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
+bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
 	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
 
 clean: ## Remove what was built (not results/)

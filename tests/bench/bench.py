@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,15 +26,11 @@ from copyscope.errors import RunError, UsageError  # noqa: E402
 from copyscope.machine.cpu import read_cpu_model, read_hypervisor  # noqa: E402
 from copyscope.machine.tool_versions import parse_version  # noqa: E402
 from copyscope.run.build import git  # noqa: E402
-from ticker import Ticker  # noqa: E402
 
-# What each takes here with ten blocks (`used_s` of its result), of 20 minutes that are allowed. Half of hooks
-# is the boot of a guest.
+# What each takes here with ten blocks (`used_s` of its result), of 20 minutes that are allowed.
 PLANNED_S = {
     "traffic": 185,
     "observer": 215,
-    "hooks": 75,
-    "attach": 165,
     "watch": 400,
     "own": 60,
 }
@@ -108,25 +105,31 @@ def measure(name: str, seed: int, cpus: list[str]) -> bool:
     """One benchmark; False, with its reason on stderr, where it could not be finished: the others go on."""
     comparisons, raw = [], []
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    with Ticker(name, PLANNED_S[name]) as ticker:
-        ticker.say(f"seed {seed}")
-        try:
-            for made, samples in importlib.import_module(f"{name}_bench").rows(seed, cpus):
-                comparisons += [asdict(comparison) for comparison in made]
-                raw.append(samples)
-                ticker.say(samples_name(samples))
-        except (SystemExit, RunError, UsageError, OSError, ValueError, subprocess.SubprocessError) as error:
-            ticker.say(f"FAILED: {error}")
-            return False
-        ticker.say(f"done, planned {PLANNED_S[name]} s, used")
-        about = {
-            "machine": machine(),
-            "peers": peers(),
-            "started": started,
-            "git": commit(),
-            "used_s": round(ticker.used_s, 1),
-        }
-    result = about | {"seed": seed, "comparisons": comparisons, "raw": raw}
+    began_s = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"{name}: {what}: {time.monotonic() - began_s:.0f} s", file=sys.stderr)
+
+    say(f"seed {seed}, about {PLANNED_S[name]} s")
+    try:
+        for made, samples in importlib.import_module(f"{name}_bench").rows(seed, cpus):
+            comparisons += [asdict(comparison) for comparison in made]
+            raw.append(samples)
+            say(samples_name(samples))
+    except (SystemExit, RunError, UsageError, OSError, ValueError, subprocess.SubprocessError) as error:
+        say(f"FAILED: {error}")
+        return False
+    say("done")
+    result = {
+        "machine": machine(),
+        "peers": peers(),
+        "started": started,
+        "git": commit(),
+        "used_s": round(time.monotonic() - began_s, 1),
+        "seed": seed,
+        "comparisons": comparisons,
+        "raw": raw,
+    }
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return True
 

@@ -22,8 +22,6 @@ SIZES_BYTES = (64, 1024, 65536)
 SEGMENT_S = 0.2
 # Ours is small and has to be known better; a turn of it takes half as long as one of the others.
 OUR_TURNS = 3
-# collector --gate: one call in so many is timed.
-UNTIMED = "1000000"
 Sample = dict[str, float]
 
 
@@ -45,22 +43,16 @@ class Stage:
         self.receiver.expect("connected")
         self.sender.expect("connected")
         # The defaults of tools/profile.py.
-        self.collector = self._collector(exit_)
-        self.untiming = self._collector(exit_, "--gate", UNTIMED)
+        self.collector = Child("collector", [str(paths.COLLECTOR), "--frequency", FREQUENCY])
+        exit_.callback(self.collector.end)
+        self.collector.expect("ready", 30)
+        for side, child in zip(SIDES, (self.sender, self.receiver), strict=True):
+            self.collector.ask(f"target {side} {child.pid}", "target")
+        self.collector.ask("symbols", "symbols", 30)
         self.counting = perf_stat(self.sender, self.receiver, exit_)
         self.sender.ask("go", "going")
         time.sleep(SEGMENT_S)
         self.marks = self._mark()
-
-    def _collector(self, exit_: contextlib.ExitStack, *options: str) -> Child:
-        collector = Child("collector", [str(paths.COLLECTOR), "--frequency", FREQUENCY, *options])
-        exit_.callback(collector.end)
-        collector.expect("ready", 30)
-        for side in SIDES:
-            child = self.sender if side == "sender" else self.receiver
-            collector.ask(f"target {side} {child.pid}", "target")
-        collector.ask("symbols", "symbols", 30)
-        return collector
 
     def segment(self) -> Sample:
         """SEGMENT_S of traffic; nothing is in flight before and after."""
@@ -103,8 +95,6 @@ def observers(stage: Stage) -> dict[str, tuple[Observer, int]]:
         "ours": (ours(collector, "sampler", stage.counting), OUR_TURNS),
         "ours_calls": (ours(collector, "calls"), OUR_TURNS),
         "ours_bytes": (ours(collector, "bytes"), 1),
-        # The second with the same windows, and next to nothing timed in them.
-        "ours_calls_untimed": (ours(stage.untiming, "calls"), 1),
         # What the first is made of.
         "ours_sampler": (ours(collector, "sampler"), 1),
         "ours_counters": (ours(collector, "", stage.counting), 1),

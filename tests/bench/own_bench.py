@@ -6,10 +6,9 @@ Real runs of tools/profile.py, tools/sweep.py and tools/report.py, timed from ou
 import json
 import resource
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from samples import BLOCKS, Comparison, median
 
 PROFILE, SWEEP, REPORT = (str(paths.ROOT / "tools" / f"{name}.py") for name in ("profile", "sweep", "report"))
 RUNS = max(3, BLOCKS // 2)
-SWEEPS = 3
 REPORT_POINTS = 100
 # The largest sweep there is: its records are in the tree.
 PUBLISHED = paths.ROOT / "results" / "vm" / "published"
@@ -67,31 +65,24 @@ def run(argv: list[str]) -> tuple[float, float, str]:
     return began, ended, done.stdout
 
 
-def profile(scratch: Path, *options: str) -> tuple[Sample, Path]:
+def profile(scratch: Path) -> Sample:
     """One run as a user starts it; the traffic's clock (CLOCK_MONOTONIC) is ours."""
     path = scratch / "record.json"
-    argv = [PROFILE, "--quiet", "--json", str(path), *options]
-    began, ended, _ = run(argv)
+    began, ended, _ = run([PROFILE, "--quiet", "--json", str(path), "--duration", "0.6"])
     segments = store.read(path)["run"]["segments"]
-    sample = {
+    return {
         "start_to_first_packet_s": segments[0]["begin_ns"] / 1e9 - began,
         "last_packet_to_table_s": ended - segments[-1]["end_ns"] / 1e9,
     }
-    return sample, path
 
 
-def profile_times(scratch: Path) -> list[Sample]:
-    return [profile(scratch, "--duration", "0.6")[0] for _ in range(RUNS)]
-
-
-def sweep_times(scratch: Path) -> list[Sample]:
-    """One sample a sweep: of each point, what is beyond its segments; the warm-up is a part of it."""
-    return [one_sweep(scratch / str(number)) for number in range(SWEEPS)]
-
-
-def one_sweep(scratch: Path) -> Sample:
-    scratch.mkdir()
-    began, ended, printed = run(sweep_argv(scratch))
+def sweep(scratch: Path) -> Sample:
+    """Of each point of a small sweep, what is beyond its segments; the warm-up is a part of it."""
+    definition = scratch / "own.toml"
+    definition.write_text(EXPERIMENT, encoding="utf-8")
+    began, ended, printed = run(
+        [SWEEP, str(definition), "--out", str(scratch / "sweep"), "--quiet", "--json"]
+    )
     outcome = json.loads(printed)
     made = [store.read(path)["run"] for path in sorted((scratch / "sweep" / "raw").iterdir())]
     measured_s = sum(one["measured_s"] for one in made)
@@ -103,30 +94,9 @@ def one_sweep(scratch: Path) -> Sample:
     }
 
 
-def sweep_argv(scratch: Path) -> list[str]:
-    """The small sweep, to be made in `scratch`."""
-    definition = scratch / "own.toml"
-    definition.write_text(EXPERIMENT, encoding="utf-8")
-    return [SWEEP, str(definition), "--out", str(scratch / "sweep"), "--quiet", "--json"]
-
-
-def report_times(scratch: Path) -> list[Sample]:
+def report(scratch: Path) -> Sample:
     """A hundred points of the published sweep, evenly, with all of their runs."""
-    some, runs = some_points(scratch)
-    made = []
-    for number in range(3):
-        before_s = children_cpu_s()
-        began, ended, _ = run([REPORT, str(some), "--out", str(scratch / f"report{number}")])
-        spent_s = children_cpu_s() - before_s
-        made.append(
-            {"points": REPORT_POINTS, "runs": runs, "report_s": ended - began, "report_cpu_s": spent_s}
-        )
-    return made
-
-
-def some_points(scratch: Path) -> tuple[Path, int]:
-    """Their records, and how many these are."""
-    some = scratch / "report"
+    some = scratch / "points"
     there = estimates.group(results.load(PUBLISHED).records)
     names = [
         f"{one['run']['id']}.json.gz"
@@ -136,7 +106,10 @@ def some_points(scratch: Path) -> tuple[Path, int]:
     (some / "raw").mkdir(parents=True)
     for name in names:
         (some / "raw" / name).symlink_to(PUBLISHED / "raw" / name)
-    return some, len(names)
+    before_s = children_cpu_s()
+    began, ended, _ = run([REPORT, str(some), "--out", str(scratch / "report")])
+    spent_s = children_cpu_s() - before_s
+    return {"points": REPORT_POINTS, "runs": len(names), "report_s": ended - began, "report_cpu_s": spent_s}
 
 
 def children_cpu_s() -> float:
@@ -147,33 +120,21 @@ def children_cpu_s() -> float:
 
 def rows(_seed: int, _cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
     """One result for each question; no comparisons."""
-    parts: dict[str, Callable[[Path], list[Sample]]] = {
-        "profile": profile_times,
-        "sweep": sweep_times,
-        "report": report_times,
-    }
-    for name, part in parts.items():
-        with tempfile.TemporaryDirectory(prefix="copyscope-own-") as scratch:
-            yield [], {"what": name, "samples": part(Path(scratch))}
+    for part, times in ((profile, RUNS), (sweep, 3), (report, 3)):
+        samples = []
+        for _ in range(times):
+            with tempfile.TemporaryDirectory(prefix="copyscope-own-") as scratch:
+                samples.append(part(Path(scratch)))
+        yield [], {"what": part.__name__, "samples": samples}
 
 
 def lines(raw: list[dict[str, Any]]) -> list[str]:
     """The section of results/bench/README.md: medians, with the least and the most."""
     text = ["| what | median | least to most | goal |", "|---|---|---|---|"]
     for key, label in LABELS.items():
-        values = [
-            one[key]
-            for part in raw
-            if isinstance(part["samples"], list)
-            for one in part["samples"]
-            if key in one
-        ]
+        values = [one[key] for part in raw for one in part["samples"] if key in one]
         if values:
             goal = f"{GOALS[key]:g} s" if key in GOALS else ""
             spread = f"{min(values):.2f} to {max(values):.2f} s"
             text.append(f"| {label} | {median(values):.2f} s | {spread} | {goal} |")
     return text
-
-
-if __name__ == "__main__":
-    sys.exit("own_bench: run it with: sudo make bench BENCH=own")

@@ -223,7 +223,7 @@ TURNS = 3
 def test_attaching_and_detaching_breaks_nothing() -> None:
     """On and off a busy sender, again and again: it goes on, and its bytes arrive.
 
-    How much slower it goes meanwhile: make bench BENCH=attach.
+    How much slower it goes meanwhile: make bench BENCH=watch.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(["python3", "-c", BUSY], stdin=pipe, stdout=pipe, text=True) as busy:

@@ -17,24 +17,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module
 
 
-def test_hooks_are_measured_in_seeded_order_and_told_in_that_of_the_table(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hooks: ModuleType = bench("hooks_bench")
-    monkeypatch.setattr(hooks, "_one_round", lambda row, **_: {"ns": [len(row.what)]})
-
-    def order(seed: int) -> list[str]:
-        return [one["what"] for one in hooks._measure(hooks.KINDS, seed, guest=False)]
-
-    names = [row.what for row in hooks.KINDS]
-    assert order(1) == order(1) != order(2)
-    rounds = [order(1)[at : at + len(names)] for at in range(0, len(order(1)), len(names))]
-    assert all(sorted(one) == sorted(names) for one in rounds) and len({*map(tuple, rounds)}) > 1
-    made = hooks._joined(hooks._measure(hooks.KINDS, 1, guest=False), hooks.KINDS)
-    assert [one["what"] for one in made] == names
-    assert made[0]["ns"] == [len(names[0])] * hooks.BLOCKS
-
-
 def test_each_run_has_a_seed_of_its_own(bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runner: ModuleType = bench("bench")
     monkeypatch.setattr(runner, "RESULTS", tmp_path)
