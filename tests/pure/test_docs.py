@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
+from builders.simulated import simulated_record
 from builders.watched import watched_record
 from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
@@ -137,10 +138,13 @@ def full_records() -> list[dict[str, Any]]:
     compared = with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "calls+functions")))
     compared["samples_beside"] = compared["samples"]
     calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
-    return [derive(raw) for raw in [*raws, calls_only, compared, watched_record(), *real_records()]] + [
+    return [derive(raw) for raw in [*raws, calls_only, compared, watched_record()]] + [
+        *(real if "simulated" in real else derive(real) for real in real_records()),
         watched,
         copying,
         spared,
+        simulated_record(),
+        simulated_record(seeds=(1,)),
     ]
 
 

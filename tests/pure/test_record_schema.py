@@ -23,6 +23,7 @@ from copyscope.record.derived import Derived
 from copyscope.record.program.derived import DerivedProgram
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import RawRun
+from copyscope.record.simulated import SimulatedRun
 from test_docs import RECORDS, rows
 from test_docs import expand as written_out
 
@@ -35,7 +36,7 @@ UNITS = (
     *("_ns", "_us", "_ms", "_s", "_bytes", "_gbps", "_hz", "_percent", "_share", "_messages", "_calls"),
     *("_kib", "_samples", "_misses", "_share_of_wall", "_switches", "_reads", "_sends", "_segments", "_used"),
     *("_faults", "_connections", "_per_message", "_per_send", "_queues", "_squared", "_aligned", "_flight"),
-    *("_online", "_copies", "_calls_low", "_calls_high"),
+    *("_half_width", "_ways", "_online", "_copies", "_calls_low", "_calls_high"),
 )  # fmt: skip
 # names that are themselves a count of things, a share, a ratio, an index, or have their unit beside them
 PLAIN = frozenset((
@@ -47,21 +48,27 @@ PLAIN = frozenset((
     "events", "gate", "cpus", "bytes_sent", "bytes_copied", "bytes_received", "bytes_silent",
     "bytes_zero_copy", "processes", "births", "unseen", "untold", "forks", "exits", "status", "packets",
     "segments", "unreadable", "repeated", "buffers", "looked", "rounds", "snapshots", "connections", "pages",
+    "api", "vcpus",
 ))  # fmt: skip
 
 
 def made() -> Schema:
     """The schema as the Structs have it now."""
     halves, parts = msgspec.json.schema_components(
-        (RawRun, Derived, RawProgramRun, DerivedProgram), ref_template="#/$defs/{name}"
+        (RawRun, Derived, RawProgramRun, DerivedProgram, SimulatedRun), ref_template="#/$defs/{name}"
     )
     derived = {"required": ["verdict"]}  # what follows from a record may be left out
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A record of copyscope, schema 1",
+    measured = {
         "if": {"required": ["target"], "properties": {"target": {"type": "object"}}},
         "then": {"allOf": [halves[2], {"if": derived, "then": halves[3]}]},
         "else": {"allOf": [halves[0], {"if": derived, "then": halves[1]}]},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A record of copyscope, schema 1",
+        "if": {"required": ["simulated"]},
+        "then": halves[4],
+        "else": measured,
         "$defs": parts,
     }
 
@@ -152,7 +159,7 @@ DOCUMENTED = {
     "integer": {"integer"}, "number": {"number", "integer"}, "string": {"string"}, "boolean": {"boolean"},
     "bool": {"boolean"}, "object": {"object"}, "list": {"array"}, "list of strings": {"array"},
 }  # fmt: skip
-ROOTS = [PARTS[name] for name in ("RawRun", "Derived", "RawProgramRun", "DerivedProgram")]
+ROOTS = [PARTS[name] for name in ("RawRun", "Derived", "RawProgramRun", "DerivedProgram", "SimulatedRun")]
 
 
 def test_the_tables_say_the_types_of_the_structs() -> None:
@@ -173,13 +180,14 @@ def test_the_tables_say_the_types_of_the_structs() -> None:
 
 
 def test_the_structs_name_every_key_that_is_written() -> None:
-    unknown = {
-        path for record in RECORDS for path in strange(record, ROOTS_OF[record.get("target") is not None])
-    }
+    unknown = {path for record in RECORDS for path in strange(record, roots_of(record))}
     assert unknown == set()
 
 
-ROOTS_OF = {False: ROOTS[:2], True: ROOTS[2:]}
+def roots_of(record: dict[str, Any]) -> list[Schema]:
+    if "simulated" in record:
+        return ROOTS[4:]
+    return ROOTS[2:4] if record.get("target") is not None else ROOTS[:2]
 
 
 def strange(value: Any, shapes: list[Schema], where: str = "") -> Iterator[str]:
@@ -270,7 +278,7 @@ def required_paths(
             yield from required_paths(item, inner, (*where, key))
 
 
-REQUIRED = list(required_paths(FULL, ROOTS_OF[False]))
+REQUIRED = list(required_paths(FULL, ROOTS[:2]))
 
 
 @pytest.mark.parametrize("path", REQUIRED, ids=lambda path: ".".join(map(str, path)))

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.simulated import SYMBOLS, measured, plugin_output, reports, simulated_record
 from copyscope import paths
-from copyscope.commands import profile
+from copyscope.commands import deriving, draw, profile
 from copyscope.errors import RunError, UsageError
+from copyscope.record import store
+from copyscope.record.simulated import PerKib
 from copyscope.render.simulated import simulated_lines
 from copyscope.simulate import (
     caches,
@@ -32,6 +35,7 @@ from copyscope.simulate import (
     qemu,
     rows,
 )
+from copyscope.sweep import results
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 pytestmark = pytest.mark.timeout(20)
@@ -286,64 +290,6 @@ def test_a_kernel_that_is_kept_needs_no_network(tmp_path: Path, monkeypatch: pyt
 
 # -- what comes out ---------------------------------------------------------------------------------------
 
-SYMBOLS = """\
-ffffffff81000100 t nobody_knows
-ffffffff81000100 T tcp_sendmsg
-ffffffff81000200 T _copy_from_iter
-ffffffff81000300 T _copy_to_iter
-ffffffff81000400 T tcp_recvmsg
-ffffffff81000500 T do_syscall_64
-"""
-SENDS = ["ffffffff81000200", "ffffffff81000100", "ffffffff81000500"]
-RECEIVES = ["ffffffff81000300", "ffffffff81000400", "ffffffff81000500"]
-
-
-def counts(**given: int) -> list[int]:
-    return [given.get(name, 0) for name in output.COLUMNS]
-
-
-def plugin_output(l1d: int = 16) -> str:
-    """64 messages of 1 KiB: what each copy must do, the loop of the sender, and an idle CPU."""
-    kib = 64
-    stacks = [
-        {
-            "side": "sender",
-            "frames": SENDS,
-            "counts": counts(
-                calls=kib, instructions=9 * kib, read_bytes=1024 * kib, written_bytes=1024 * kib,
-                read_lines=16 * kib, written_lines=16 * kib, l1d_load_misses=l1d * kib,
-            ),
-        },
-        {
-            "side": "receiver",
-            "frames": RECEIVES,
-            "counts": counts(
-                instructions=10 * kib, read_bytes=1024 * kib, written_bytes=1024 * kib,
-                read_lines=16 * kib, written_lines=16 * kib, l1d_store_misses=16 * kib,
-            ),
-        },
-        {"side": "sender", "frames": [], "counts": counts(instructions=5 * kib, read_lines=kib)},
-        {"side": "other", "frames": ["ffffffff81000500", "0"], "counts": counts(instructions=9999)},
-    ]  # fmt: skip
-    row = {
-        "measurement": 1,
-        "model": {"line": 64},
-        "columns": list(output.COLUMNS),
-        "stacks": stacks,
-        "totals": {},
-        "lost": {"accesses": 0, "returns": 3, "unrooted_instructions": 9999},
-        "digest": "0123456789abcdef",
-    }
-    return json.dumps(row) + "\n" + json.dumps({"end": True, "measurements": 1}) + "\n"
-
-
-def measured() -> job.Measured:
-    return job.Measured("one_copy", 1024, 8, 64, 64, 64, (), ())
-
-
-def reports(copies: int = 0, sent: int = 128 * 1024) -> dict[str, Any]:
-    return {"sender": {"bytes": sent, "claim": {"user_copies": copies}}, "receiver": {"bytes": 128 * 1024}}
-
 
 def section(copies: int = 0, sent: int = 128 * 1024, text: str | None = None) -> dict[str, Any]:
     taxonomy = Taxonomy.load()
@@ -422,43 +368,68 @@ def test_an_output_that_is_not_whole_is_not_used(text: str, why: str) -> None:
         output.parse(text)
 
 
-def whole() -> dict[str, Any]:
-    return {
-        "simulated": {
-            "kernel": {"name": "6.12", "release": "6.12.107", "sha256": "0"},
-            "qemu": {"version": "7.2.22", "api": 1},
-            "cpu": {"model": "max", "flags": ["erms"]},
-            "model": document.model_section(caches.PRESETS["generic"]),
-            "path": {"kind": "veth", "mtu_bytes": None, "offloads": {}},
-            "exact": True,
-            "seeds": [1],
-            "digest": "0123456789abcdef",
-            "measurements": [section()],
-            "wall_s": 10.0,
-        }
-    }
-
-
 @pytest.mark.parametrize("width", [72, 100])
 def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
-    lines = [line.plain for line in simulated_lines(whole(), width)]
+    lines = [line.plain for line in simulated_lines(simulated_record(seeds=(2,)), width)]
     text = " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= width
-    assert "one_copy, SIMULATED: 1 KiB in 8 fields, veth, 64 messages counted" in text
+    assert "one_copy, SIMULATED: 1 KiB in 8 fields, veth (MTU 1500), 64 messages counted" in text
     assert "a copy of 1 KiB must read 16 lines and write 16" in text
     assert "a measurement of this or another machine" in text and "--seeds 3" in text
     assert any(line.split()[:5] == ["copy_in", "sender", "process", "9", "1,024+1,024"] for line in lines)
     assert "SIDE BY SIDE" not in text
-    several = whole()
+    several = simulated_record(seeds=(2,))
     several["simulated"]["measurements"] *= 2
     beside = [line.plain.split() for line in simulated_lines(several, 100)]
     # 14 + 10 instructions of the two sides (and those of others), 16 + 16 misses of L1D, all of copies.
     (first, *_) = [row for row in beside if row[:3] == ["one_copy", "1", "KiB"]]
     assert first[4:] == ["32.0", "0.0", "0.0", "32.0", "0.0", "0.0", "16.0", "0.0", "0.0"]
-    broken = whole()
-    broken["simulated"]["measurements"] = [section(sent=5)]
+    broken = simulated_record(seeds=(2,), sent=5)
     text = " ".join(line.plain for line in simulated_lines(broken, width))
     assert "DOES NOT HOLD: bytes of the sender" in text
+
+
+def test_a_record_says_what_was_modelled_and_nothing_that_was_measured() -> None:
+    made = simulated_record()
+    assert store.validate(made) == []
+    assert set(made) == {"schema", "copyscope", "run", "simulated", "verdict"}
+    (one,) = made["simulated"]["measurements"]
+    assert one["delivered_bytes"] == 64 * 1024 and one["digests"] == ["0123456789abcdef"] * 3
+    # 17, 16 and 16 lines: standard error 1/3, t(0.975, 2) = 4.303.
+    (copy_in,) = [row for row in one["accounts"] if row["category"] == "copy_in"]
+    sender = one["sides"][0]
+    for row in (copy_in, sender):
+        assert row["l1d_load_misses_per_kib"] == 16.3333
+        assert row["l1d_load_misses_per_kib_half_width"] == 1.4343
+    assert (sender["side"], sender["method"]) == ("sender", "modelled")
+    for row in (*one["rows"], *one["accounts"]):
+        assert row["method"] == "modelled"
+    # Every column of the plugin, and each with its interval, is in the record.
+    assert {f"{name}_per_kib{end}" for name in output.COLUMNS for end in ("", "_half_width")} < {
+        *PerKib.__struct_fields__
+    }
+    assert made["verdict"] == {"valid": True, "reasons": []}
+    broken = simulated_record(sent=5)
+    assert not broken["verdict"]["valid"] and store.validate(broken) == []
+    assert broken["verdict"]["reasons"] == [
+        "one_copy at 1024 bytes: bytes of the sender, warm-up included: 5 instead of 131072"
+    ]
+    del made["simulated"]["measurements"][0]["rows"][0]["l2_load_misses_per_kib"]
+    assert store.validate(made) == ["simulated.measurements[0].rows[0].l2_load_misses_per_kib: missing"]
+
+
+def test_a_modelled_record_is_in_no_measured_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "raw" / "simulated.json"
+    path.parent.mkdir()
+    store.write(simulated_record(), path)
+    assert draw.main([str(path)]) == 1
+    assert "modelled, not measured" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"no record that can be read: .*modelled, not measured"):
+        results.load(tmp_path)
+    # Nothing of it is derived, so that nothing is worked out anew or taken out.
+    assert deriving.rewrite(tmp_path, deriving.strip) == (0, [])
 
 
 # -- faults -----------------------------------------------------------------------------------------------

@@ -42,6 +42,10 @@ def main(argv: list[str]) -> int:
 
 def _draw(arguments: argparse.Namespace) -> int:
     found = store.read(Path(arguments.record))
+    if "simulated" in found:
+        raise RunError(
+            f"{arguments.record}: modelled, not measured: no copy has a time: there is no path to draw"
+        )
     problems = store.validate(found, raw="verdict" not in found)
     if problems:
         raise RunError(f"{arguments.record}: not a whole record: {problems[0]}: measure again")

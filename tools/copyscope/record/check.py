@@ -20,6 +20,7 @@ from copyscope.record.program.derived import DerivedProgram
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import RawRun
 from copyscope.record.sections import Section
+from copyscope.record.simulated import SimulatedRun
 
 VALUE_MAX = 40
 _WORDS = {"Expected ": "expected ", "`": "", " | ": " or ", "array": "list", "float": "number"}
@@ -31,6 +32,8 @@ def find_problems(record: dict[str, Any], *, raw: bool) -> list[str]:
     halves: list[type[Section]] = [RawProgramRun if watched else RawRun]
     if not raw:
         halves.append(DerivedProgram if watched else Derived)
+    if "simulated" in record:
+        halves = [SimulatedRun]
     return list(dict.fromkeys(problem for half in halves for problem in _problems_of(record, half)))
 
 

@@ -231,18 +231,23 @@ class Limit(Section):
     evidence: str
 
 
-class Verdict(Section):
-    """Whether the run counts, and its result in one sentence."""
+class Judged(Section):
+    """Whether the run counts."""
 
     valid: bool
     reasons: list[str]
-    sentence: str
-    limit: Limit
-    next: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if not self.valid and not self.reasons:
             raise ValueError("reasons: empty, of an invalid run")
+
+
+class Verdict(Judged, kw_only=True):
+    """And its result in one sentence."""
+
+    sentence: str
+    limit: Limit
+    next: str | UnsetType = UNSET
 
 
 class Concluded(Section):

@@ -95,8 +95,8 @@ class Segment(SegmentBase):
     receiver: ReceiverTotals
 
 
-class RunBase(Section):
-    """Which run it is, and how it went."""
+class RunIdentity(Section):
+    """Which run it is."""
 
     id: str
     experiment: str | None
@@ -106,6 +106,11 @@ class RunBase(Section):
     seed: int
     started: str
     wall_s: float
+
+
+class RunBase(RunIdentity, kw_only=True):
+    """How it went."""
+
     measured_s: float
     interrupted: bool
     errors: list[str]

@@ -5,10 +5,10 @@ History of the format, newest last; why each changed:
   schema 1   first. Raw sections (run, workload, topology, machine, traffic, counters, bytes, calls, hooks,
              sampler, samples, loss) and derived ones (throughput, ledger, stages, sides, zerocopy,
              identities, overhead, verdict). Samples are kept as shares per symbol, not as stacks: a record
-             is committed.
+             is committed. A simulated run has schema, copyscope, run, simulated and verdict only.
 
-A newer schema is refused, an older one is upgraded step by step (UPGRADES). The keys are in raw.py and
-derived.py, explained in docs/reference/record.md.
+A newer schema is refused, an older one is upgraded step by step (UPGRADES). The keys are in raw.py,
+derived.py and simulated.py, explained in docs/reference/record.md.
 
 On disk: UTF-8, object keys sorted, one top-level key per line, rows of a top-level list one per line. The
 same record is the same bytes whatever the order in which it was put together, and a changed row is a

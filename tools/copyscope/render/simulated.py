@@ -21,13 +21,13 @@ SMALL_SHARE = 0.02
 
 def simulated_lines(document: Row, width: int) -> list[Text]:
     """The whole report of a simulation."""
-    section = document["simulated"]
+    section, wall_s = document["simulated"], document["run"]["wall_s"]
     lines: list[Text] = []
     for one in section["measurements"]:
         lines += [*([Text()] if lines else []), *_measurement_lines(one, section, width)]
     if len(section["measurements"]) > 1:
         lines += _side_by_side(section["measurements"], width)
-    return [*lines, Text(), *_about_lines(section, width)]
+    return [*lines, Text(), *_about_lines(section, wall_s, width)]
 
 
 def _measurement_lines(one: Row, section: Row, width: int) -> list[Text]:
@@ -159,7 +159,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def _about_lines(section: Row, width: int) -> list[Text]:
+def _about_lines(section: Row, wall_s: float, width: int) -> list[Text]:
     """What the numbers are of, and what they are not."""
     model, cpu, seeds = section["model"], section["cpu"], section["seeds"]
     levels = [
@@ -181,7 +181,7 @@ def _about_lines(section: Row, width: int) -> list[Text]:
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
         "the same seeds give the same bits" if section["exact"] else "--fast: no two runs are alike",
         f"digest {section['digest']}",
-        f"{section['wall_s']:.0f} s",
+        f"{wall_s:.0f} s",
     ]
     lines = labelled("model", f"{model['name']}: {', '.join(modelled)}; {model['source']}", width)
     lines += labelled("guest", ", ".join(guest), width)

@@ -44,7 +44,8 @@ def measurement_section(
         rows.add_up(each.stacks, names, taxonomy, gathers=said["sender"]["claim"]["user_copies"] > 0)
         for each, names, said in zip(counted, known, reports, strict=True)
     ]
-    made = rows.per_kib(sums, one.kib)
+    kib = one.delivered_bytes / 1024
+    made = rows.per_kib(sums, kib)
     return {
         "impl": one.impl,
         "size_bytes": one.size_bytes,
@@ -52,9 +53,11 @@ def measurement_section(
         "working_set_messages": one.working_set_messages,
         "warm_messages": one.warm,
         "messages": one.messages,
+        **one.how,
+        "delivered_bytes": one.delivered_bytes,
         "rows": made,
-        "accounts": rows.per_kib([rows.by_account(each) for each in sums], one.kib),
-        "sides": rows.side_sums(made),
+        "accounts": rows.per_kib([rows.by_account(each) for each in sums], kib),
+        "sides": rows.per_kib([rows.by_side(each) for each in sums], kib),
         "checks": _checks(one, made, counted, reports, _copy_bytes_max(one, packets=packets)),
         "lost": _lost(counted),
         "digests": [each.digest for each in counted],
@@ -117,6 +120,18 @@ def _check(name: str, left: float, right: float, tolerance: float) -> Section:
         "tolerance": tolerance,
         "holds": abs(left - right) <= tolerance,
     }
+
+
+def verdict(measurements: Iterable[Mapping[str, Any]]) -> Section:
+    """Whether every check holds, and which do not."""
+    broken = [
+        f"{one['impl']} at {one['size_bytes']} bytes: {check['name']}: {check['left']:g}"
+        f" instead of {check['right']:g}"
+        for one in measurements
+        for check in one["checks"]
+        if not check["holds"]
+    ]
+    return {"valid": not broken, "reasons": broken}
 
 
 def _lost(measurements: Iterable[Measurement]) -> dict[str, int]:

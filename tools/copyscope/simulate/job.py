@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from copyscope.errors import UsageError
 
@@ -50,10 +51,12 @@ class Measured:
     messages: int
     send: tuple[str, ...]
     receive: tuple[str, ...]
+    # How else it was sent: the keys of a record's workload that a simulation can vary.
+    how: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def kib(self) -> float:
-        return self.messages * self.size_bytes / 1024
+    def delivered_bytes(self) -> int:
+        return self.messages * self.size_bytes
 
 
 def counts(size_bytes: int, messages: int | None) -> tuple[int, int]:

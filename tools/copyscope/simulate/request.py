@@ -13,6 +13,8 @@ from copyscope.plan.options import resolve_traffic
 from copyscope.simulate import caches, job, kernels, rows
 
 MEASUREMENTS_MAX = 64
+# What of a record's workload a simulation can vary, beside those that Measured names.
+HOW = ("receiver", "align", "pages", "touch", "nodelay", "sndbuf_bytes", "rcvbuf_bytes")
 SEED_MAX = (1 << 31) - 1
 # Of profile's options; each of the others says something about instruments, or about this machine.
 # fmt: off
@@ -83,7 +85,8 @@ def _measured(args: argparse.Namespace) -> list[job.Measured]:
         send = [*traffic.send, *(["--congestion", args.congestion] if args.congestion else [])]
         warm, messages = job.counts(said["size_bytes"], args.messages)
         shape = said["impl"], said["size_bytes"], said["fields"], said["working_set_messages"]
-        found.append(job.Measured(*shape, warm, messages, tuple(send), traffic.receive))
+        how = {name: said[name] for name in HOW} | {"congestion_control": args.congestion}
+        found.append(job.Measured(*shape, warm, messages, tuple(send), traffic.receive, how))
     if len(found) > MEASUREMENTS_MAX:
         raise UsageError(f"--impl, --size: {len(found)} measurements: at most {MEASUREMENTS_MAX} at once")
     return found

@@ -30,25 +30,31 @@ def add_up(
     `gathers`: the strategy copies in user mode, so that what the sender does there is the account gather (the
     copy, and the loop around it).
     """
-    sums: dict[Key, Counts] = defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
+    parts = []
     for stack in stacks:
         found = taxonomy.classify(frames(stack.frames, known) if stack.frames else ())
         category, context = found.category, str(found.context)
         if context == "user" and stack.side == "sender" and gathers:
             category, context = "gather", "process"
-        into = sums[category, stack.side, context]
-        for name in COLUMNS:
-            into[name] += stack.counts[name]
-    return dict(sums)
+        parts.append(((category, stack.side, context), stack.counts))
+    return _together(parts)
 
 
 def by_account(sums: Mapping[Key, Counts]) -> dict[Key, Counts]:
     """Each account as one: on which side's time a late copy runs is chance, its sum is not."""
+    return _together(((key[0], ALL, ALL), counts) for key, counts in sums.items() if key[0] in ACCOUNTS)
+
+
+def by_side(sums: Mapping[Key, Counts]) -> dict[Key, Counts]:
+    """All that is of one side."""
+    return _together(((ALL, key[1], ALL), counts) for key, counts in sums.items())
+
+
+def _together(parts: Iterable[tuple[Key, Counts]]) -> dict[Key, Counts]:
     whole: dict[Key, Counts] = defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
-    for (category, _, _), counts in sums.items():
-        if category in ACCOUNTS:
-            for name in COLUMNS:
-                whole[category, ALL, ALL][name] += counts[name]
+    for key, counts in parts:
+        for name in COLUMNS:
+            whole[key][name] += counts[name]
     return dict(whole)
 
 
@@ -57,8 +63,10 @@ def per_kib(seeds: Sequence[Mapping[Key, Counts]], kib: float) -> list[dict[str,
     keys = sorted({key for seed in seeds for key in seed}, key=_order)
     made = []
     for key in keys:
-        row: dict[str, Any] = {"kind": "account" if key[0] in ACCOUNTS else "stage", "category": key[0]}
-        row |= {"side": key[1], "context": key[2], "method": METHOD}
+        row: dict[str, Any] = {"side": key[1], "method": METHOD}
+        if key[0] != ALL:
+            kind = "account" if key[0] in ACCOUNTS else "stage"
+            row |= {"kind": kind, "category": key[0], "context": key[2]}
         for name in COLUMNS:
             values = [seed[key][name] / kib if key in seed else 0.0 for seed in seeds]
             row[f"{name}_per_kib"] = round(fmean(values), 4)
@@ -84,16 +92,3 @@ def _order(key: Key) -> tuple[int, int, int]:
 
 def _place(names: Sequence[str], name: str) -> int:
     return names.index(name) if name in names else len(names)
-
-
-def side_sums(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """All rows of a side added up."""
-    made: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        into = made.setdefault(
-            row["side"],
-            {"side": row["side"], "method": METHOD, **{f"{name}_per_kib": 0.0 for name in COLUMNS}},
-        )
-        for name in COLUMNS:
-            into[f"{name}_per_kib"] = round(into[f"{name}_per_kib"] + row[f"{name}_per_kib"], 4)
-    return [made[side] for side in SIDES if side in made]

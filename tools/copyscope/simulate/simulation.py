@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from copyscope import VERSION
 from copyscope.errors import RunError
+from copyscope.record import store
+from copyscope.record.store import Record
 from copyscope.run.build import git_revision
 from copyscope.simulate import boot, document, job, kernels, qemu
 from copyscope.simulate.request import Request
 from copyscope.taxonomy.taxonomy import Taxonomy
-
-SCHEMA = 1
 
 
 class Steps(Protocol):
@@ -31,8 +31,8 @@ def steps_of(request: Request) -> int:
     return len(request.seeds) * (len(request.measured) + 1)
 
 
-def simulate(request: Request, steps: Steps) -> dict[str, Any]:
-    """The document of one simulation. Raises RunError."""
+def simulate(request: Request, steps: Steps) -> Record:
+    """The record of one simulation. Raises RunError."""
     began, started = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     found = qemu.find()
     programs = boot.build(found)
@@ -45,25 +45,53 @@ def simulate(request: Request, steps: Steps) -> dict[str, Any]:
         )
     symbols = boot.kernel_symbols(kernel, found, programs, steps.begin)
     plan = boot.Plan(kernel, found, programs, symbols, request)
+    booted = time.monotonic()
     counted = [_count(plan, seed, steps) for seed in request.seeds]
+    counting_s = time.monotonic() - booted
+    section = simulated_section(plan, counted, Path(symbols).read_text(encoding="utf-8"), counting_s)
     git, dirty = git_revision()
-    path, model = request.path, request.model
+    run = {"started": started, "wall_s": round(time.monotonic() - began, 2)}
+    return record(request, section, run, {"version": VERSION, "git": git, "dirty": dirty})
+
+
+def record(
+    request: Request, section: dict[str, Any], run: dict[str, Any], copyscope: dict[str, Any]
+) -> Record:
+    """A record with this section `simulated`; it is valid if all checks hold. Pure."""
     return {
-        "schema": SCHEMA,
-        "copyscope": {"version": VERSION, "git": git, "dirty": dirty},
-        "started": started,
-        "simulated": {
-            "kernel": {"name": kernel.name, "release": kernel.release, "sha256": kernel.sha256},
-            "qemu": {"version": found.version, "api": found.api},
-            "cpu": {"model": qemu.CPU_MODEL, "flags": list(counted[0].cpu_flags)},
-            "model": document.model_section(model),
-            "path": {"kind": path.kind, "mtu_bytes": path.mtu, "offloads": dict(path.offloads)},
-            "exact": request.exact,
-            "seeds": list(request.seeds),
-            "digest": digest(counted),
-            "measurements": _measurements(request, counted, symbols),
-            "wall_s": round(time.monotonic() - began, 2),
+        "schema": store.SCHEMA,
+        "copyscope": copyscope,
+        "run": {
+            "id": store.run_id("simulated", {"request": repr(request)}, 0),
+            "experiment": None,
+            "factors": None,
+            "repeat": 0,
+            "order": 0,
+            "seed": request.seeds[0],
+            **run,
         },
+        "simulated": section,
+        "verdict": document.verdict(section["measurements"]),
+    }
+
+
+def simulated_section(
+    plan: boot.Plan, counted: Sequence[boot.Counted], symbols: str, wall_s: float
+) -> dict[str, Any]:
+    """What was booted, and what was counted in it. `symbols`: those of the kernel. Pure."""
+    asked, kernel = plan.request, plan.kernel
+    path = asked.path
+    return {
+        "kernel": {"name": kernel.name, "release": kernel.release, "sha256": kernel.sha256},
+        "qemu": {"version": plan.qemu.version, "api": plan.qemu.api},
+        "cpu": {"model": qemu.CPU_MODEL, "flags": list(counted[0].cpu_flags)},
+        "model": document.model_section(asked.model),
+        "path": {"kind": path.kind, "mtu_bytes": path.mtu, "offloads": dict(path.offloads)},
+        "exact": asked.exact,
+        "seeds": list(asked.seeds),
+        "digest": digest(counted),
+        "measurements": _measurements(asked, counted, symbols),
+        "wall_s": round(wall_s, 2),
     }
 
 
@@ -88,8 +116,7 @@ def digest(counted: Sequence[boot.Counted]) -> str:
 
 def _measurements(request: Request, counted: Sequence[boot.Counted], symbols: str) -> list[dict[str, Any]]:
     taxonomy = Taxonomy.load()
-    text = Path(symbols).read_text(encoding="utf-8")
-    known = [document.known_symbols((text, each.symbols), taxonomy) for each in counted]
+    known = [document.known_symbols((symbols, each.symbols), taxonomy) for each in counted]
     return [
         document.measurement_section(
             one,

@@ -99,6 +99,9 @@ def _read_all(paths: Sequence[Path]) -> tuple[list[tuple[Path, Record]], list[Le
         except RecordError as error:
             left_out.append(LeftOut(path, str(error).removeprefix(f"record: {path}: ")))
             continue
+        if "simulated" in found:
+            left_out.append(LeftOut(path, "modelled, not measured: no number of a sweep is taken from it"))
+            continue
         problems = store.validate(found, raw="verdict" not in found)
         if problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

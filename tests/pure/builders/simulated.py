@@ -1,0 +1,95 @@
+"""A simulated run without a machine: what the plugin, the guest and both sides said, and its record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from copyscope.simulate import boot, caches, job, output, qemu, simulation
+from copyscope.simulate.kernels import Kernel
+from copyscope.simulate.request import Request
+
+SYMBOLS = """\
+ffffffff81000100 t nobody_knows
+ffffffff81000100 T tcp_sendmsg
+ffffffff81000200 T _copy_from_iter
+ffffffff81000300 T _copy_to_iter
+ffffffff81000400 T tcp_recvmsg
+ffffffff81000500 T do_syscall_64
+"""
+SENDS = ["ffffffff81000200", "ffffffff81000100", "ffffffff81000500"]
+RECEIVES = ["ffffffff81000300", "ffffffff81000400", "ffffffff81000500"]
+
+
+HOW = {
+    **{"receiver": "read", "align": "heap", "pages": "4k", "touch": False, "nodelay": True},
+    **{"congestion_control": None, "sndbuf_bytes": None, "rcvbuf_bytes": None},
+}
+
+
+def counts(**given: int) -> list[int]:
+    return [given.get(name, 0) for name in output.COLUMNS]
+
+
+def plugin_output(l1d: int = 16) -> str:
+    """64 messages of 1 KiB: what each copy must do, the loop of the sender, and an idle CPU."""
+    kib = 64
+    stacks = [
+        {
+            "side": "sender",
+            "frames": SENDS,
+            "counts": counts(
+                calls=kib, instructions=9 * kib, read_bytes=1024 * kib, written_bytes=1024 * kib,
+                read_lines=16 * kib, written_lines=16 * kib, l1d_load_misses=l1d * kib,
+            ),
+        },
+        {
+            "side": "receiver",
+            "frames": RECEIVES,
+            "counts": counts(
+                instructions=10 * kib, read_bytes=1024 * kib, written_bytes=1024 * kib,
+                read_lines=16 * kib, written_lines=16 * kib, l1d_store_misses=16 * kib,
+            ),
+        },
+        {"side": "sender", "frames": [], "counts": counts(instructions=5 * kib, read_lines=kib)},
+        {"side": "other", "frames": ["ffffffff81000500", "0"], "counts": counts(instructions=9999)},
+    ]  # fmt: skip
+    row = {
+        "measurement": 1,
+        "model": {"line": 64},
+        "columns": list(output.COLUMNS),
+        "stacks": stacks,
+        "totals": {},
+        "lost": {"accesses": 0, "returns": 3, "unrooted_instructions": 9999},
+        "digest": "0123456789abcdef",
+    }
+    return json.dumps(row) + "\n" + json.dumps({"end": True, "measurements": 1}) + "\n"
+
+
+def measured() -> job.Measured:
+    return job.Measured("one_copy", 1024, 8, 64, 64, 64, (), (), dict(HOW))
+
+
+def reports(copies: int = 0, sent: int = 128 * 1024) -> dict[str, Any]:
+    return {"sender": {"bytes": sent, "claim": {"user_copies": copies}}, "receiver": {"bytes": 128 * 1024}}
+
+
+def simulated_record(*, seeds: tuple[int, ...] = (1, 2, 3), sent: int = 128 * 1024) -> dict[str, Any]:
+    """one_copy of 1 KiB, booted once for each seed; the first of them missed 17 lines instead of 16."""
+    kernel = Kernel("6.12", "6.12.107", b"", {}, "0" * 64, Path("/nowhere"))
+    model = caches.PRESETS["generic"]
+    request = Request(
+        model, "6.12", job.Path("veth", 1500, (("gro", "off"),)), (measured(),), seeds, exact=True
+    )
+    programs = boot.Programs(b"", b"", "/nowhere")
+    plan = boot.Plan(kernel, qemu.Qemu("qemu", "7.2.22", 1), programs, "/nowhere", request)
+    counted = [
+        boot.Counted(
+            tuple(output.parse(plugin_output(17 if seed == 1 else 16))), (reports(sent=sent),), "", ("erms",)
+        )
+        for seed in seeds
+    ]
+    section = simulation.simulated_section(plan, counted, SYMBOLS, 9.5)
+    run = {"started": "2026-01-01T00:00:00Z", "wall_s": 10.25}
+    return simulation.record(request, section, run, {"version": "0", "git": None, "dirty": None})

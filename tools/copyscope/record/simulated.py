@@ -1,0 +1,169 @@
+"""What was counted in a simulated machine: never in a record of a measured run, nor the reverse. Pure."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from copyscope.record.derived import Judged
+from copyscope.record.raw import Copyscope, RunIdentity
+from copyscope.record.sections import Section
+
+
+class Kernel(Section):
+    """The guest's kernel."""
+
+    name: str
+    release: str
+    sha256: str
+
+
+class Qemu(Section):
+    """The emulator, and the number of its plugin interface."""
+
+    version: str
+    api: int
+
+
+class Cpu(Section):
+    """The guest's CPU, and which fast string instructions it has."""
+
+    model: str
+    flags: list[str]
+
+
+class Model(Section):
+    """The caches that were modelled; 0 bytes: there is no such level."""
+
+    name: str
+    source: str
+    l1d_bytes: int
+    l1d_ways: int
+    l2_bytes: int
+    l2_ways: int
+    llc_bytes: int
+    llc_ways: int
+    inclusion: str
+    line_bytes: int
+    tlb_entries_and_ways: str
+    prefetch: str
+    ddio: str
+    vcpus: int
+
+
+class Path(Section):
+    """The path in the guest, as far as it was asked for."""
+
+    kind: str
+    mtu_bytes: int | None
+    offloads: dict[str, str]
+
+
+class PerKib(Section):
+    """Counts for each KiB that was delivered: means over the seeds, and half of their 95 % intervals."""
+
+    method: str
+    calls_per_kib: float
+    instructions_per_kib: float
+    read_bytes_per_kib: float
+    written_bytes_per_kib: float
+    read_lines_per_kib: float
+    written_lines_per_kib: float
+    l1d_load_misses_per_kib: float
+    l1d_store_misses_per_kib: float
+    l2_load_misses_per_kib: float
+    l2_store_misses_per_kib: float
+    llc_load_misses_per_kib: float
+    llc_store_misses_per_kib: float
+    remote_lines_per_kib: float
+    dirty_lines_per_kib: float
+    tlb_l1_misses_per_kib: float
+    tlb_l2_misses_per_kib: float
+    calls_per_kib_half_width: float | None
+    instructions_per_kib_half_width: float | None
+    read_bytes_per_kib_half_width: float | None
+    written_bytes_per_kib_half_width: float | None
+    read_lines_per_kib_half_width: float | None
+    written_lines_per_kib_half_width: float | None
+    l1d_load_misses_per_kib_half_width: float | None
+    l1d_store_misses_per_kib_half_width: float | None
+    l2_load_misses_per_kib_half_width: float | None
+    l2_store_misses_per_kib_half_width: float | None
+    llc_load_misses_per_kib_half_width: float | None
+    llc_store_misses_per_kib_half_width: float | None
+    remote_lines_per_kib_half_width: float | None
+    dirty_lines_per_kib_half_width: float | None
+    tlb_l1_misses_per_kib_half_width: float | None
+    tlb_l2_misses_per_kib_half_width: float | None
+
+
+class SideSum(PerKib):
+    side: str
+
+
+class Row(SideSum):
+    """An account or a stage, on the time of one side."""
+
+    kind: str
+    category: str
+    context: str
+
+
+class Check(Section):
+    """Two independent numbers that must agree."""
+
+    name: str
+    left: float
+    right: float
+    tolerance: float
+    holds: bool
+
+
+class Measurement(Section):
+    """One workload: what was sent, and what was counted meanwhile."""
+
+    impl: str
+    size_bytes: int
+    fields: int
+    working_set_messages: int
+    warm_messages: int
+    messages: int
+    receiver: str
+    align: str
+    pages: str
+    touch: bool
+    nodelay: bool
+    congestion_control: str | None
+    sndbuf_bytes: int | None
+    rcvbuf_bytes: int | None
+    delivered_bytes: int
+    rows: list[Row]
+    accounts: list[Row]
+    sides: list[SideSum]
+    checks: list[Check]
+    lost: dict[str, int]
+    digests: list[str]
+
+
+class Simulated(Section):
+    """One machine, booted once for each seed, with all measurements in each boot."""
+
+    kernel: Kernel
+    qemu: Qemu
+    cpu: Cpu
+    model: Model
+    path: Path
+    exact: bool
+    seeds: list[int]
+    digest: str
+    wall_s: float
+    measurements: list[Measurement]
+
+
+class SimulatedRun(Section):
+    """A record of a simulation; it has no part of its own that is only derived."""
+
+    schema: Annotated[int, Meta(extra_json_schema={"const": 1})]
+    copyscope: Copyscope
+    run: RunIdentity
+    simulated: Simulated
+    verdict: Judged
