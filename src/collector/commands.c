@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "instruments/probes.h"
 #include "instruments/watch.h"
+#include "kernel/clock.h"
 #include "kernel/ksyms.h"
 #include "kernel/privileges.h"
 #include "lines.h"
@@ -19,18 +20,6 @@
 #include "report/names.h"
 #include "sampling/sampler.h"
 #include "sampling/stacks.h"
-
-/* Both objects have the globals of target.bpf.c. */
-static void aim_at(struct copyscope *probes, struct sampling *sampling, enum side side, pid_t tgid)
-{
-	probes->bss->target_tgid[side] = tgid;
-	sampling->bss->target_tgid[side] = tgid;
-}
-
-static void aim_at_netns(struct copyscope *probes, enum side side, __u32 inode)
-{
-	probes->bss->traffic_netns[side] = inode;
-}
 
 /* /proc/sys/kernel/pid_max is at most this on 64 bits (include/linux/threads.h). */
 #define PID_MAX (1 << 22)
@@ -41,46 +30,53 @@ static int refuse(const char *command, const char *reason)
 	return say(json_pack("{s:s, s:s, s:s}", "event", "error", "command", command, "message", reason));
 }
 
-static int do_target(struct collector *collector, const char *arguments)
+/* SIDE NUMBER: the side, or SIDE_TARGETS where it is none; negative where there is no number from 1 to max behind it. */
+static int read_side(const char *arguments, unsigned long max, unsigned long *number)
 {
 	size_t length = strcspn(arguments, " ");
+	int side = 0;
+
+	if (!lines__number(arguments + length + strspn(arguments + length, " "), max, number))
+		return -EINVAL;
+	while (side < SIDE_TARGETS && (strlen(side_names[side]) != length || strncmp(arguments, side_names[side], length)))
+		side++;
+	return side;
+}
+
+static int do_target(struct collector *collector, const char *arguments)
+{
+	struct copyscope *skel = probes__skeleton(collector->probes);
 	unsigned long pid;
+	int side = read_side(arguments, PID_MAX, &pid), err = 0;
 
-	if (!lines__number(arguments + length + strspn(arguments + length, " "), PID_MAX, &pid))
+	if (side < 0)
 		return refuse("target", "expected: sender|receiver|target PID");
-	for (int i = 0; i < SIDE_TARGETS; i++) {
-		if (strlen(side_names[i]) != length || strncmp(arguments, side_names[i], length))
-			continue;
-		if (collector->watch.mode == WATCH_NOBODY)
-			aim_at(probes__skeleton(collector->probes), collector->sampler_skel, i, pid);
-		else
-			watch__add(probes__skeleton(collector->probes), pid);
-		if (roster__add(&collector->rosters[i], pid) && collector->sampler) {
-			int err = sampler__add(collector->sampler, collector->sampler_skel, pid);
-
-			if (err)
-				return refuse("target", strerror(-err));
-		}
-		return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side_names[i], "pid", (int)pid));
-	}
-	return refuse("target", "the side is sender or receiver, with --watch target");
+	if (side == SIDE_TARGETS)
+		return refuse("target", "the side is sender or receiver, with --watch target");
+	if (collector->watch.mode == WATCH_NOBODY)
+		/* Both objects have the globals of target.bpf.c. */
+		skel->bss->target_tgid[side] = collector->sampler_skel->bss->target_tgid[side] = pid;
+	else
+		watch__add(skel, pid);
+	if (roster__add(&collector->rosters[side], pid) && collector->sampler)
+		err = sampler__add(collector->sampler, collector->sampler_skel, pid);
+	if (err)
+		return refuse("target", strerror(-err));
+	return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side_names[side], "pid", (int)pid));
 }
 
 /* By its number, because the collector may not look at processes of others (privileges.h). */
 static int do_netns(struct collector *collector, const char *arguments)
 {
-	size_t length = strcspn(arguments, " ");
 	unsigned long inode;
+	int side = read_side(arguments, UINT_MAX, &inode);
 
-	if (!lines__number(arguments + length + strspn(arguments + length, " "), UINT_MAX, &inode))
+	if (side < 0)
 		return refuse("netns", "expected: sender|receiver INODE");
-	for (int i = 0; i < SIDE_TARGETS; i++) {
-		if (strlen(side_names[i]) != length || strncmp(arguments, side_names[i], length))
-			continue;
-		aim_at_netns(probes__skeleton(collector->probes), i, inode);
-		return say(json_pack("{s:s, s:s}", "event", "netns", "side", side_names[i]));
-	}
-	return refuse("netns", "the side is sender or receiver");
+	if (side == SIDE_TARGETS)
+		return refuse("netns", "the side is sender or receiver");
+	probes__skeleton(collector->probes)->bss->traffic_netns[side] = inode;
+	return say(json_pack("{s:s, s:s}", "event", "netns", "side", side_names[side]));
 }
 
 static int do_symbols(struct collector *collector, const char *arguments)
@@ -185,7 +181,7 @@ static void add_volume_at_switch(struct collector *collector, json_t *answer, bo
 static int do_open(struct collector *collector, const char *arguments)
 {
 	char list[LINE_MAX_BYTES], *save = NULL, *instrument;
-	json_int_t start = readings__now_ns();
+	json_int_t start = now_ns();
 	json_t *answer;
 	int err;
 
@@ -208,7 +204,7 @@ static int do_open(struct collector *collector, const char *arguments)
 		}
 		note_open(collector, name);
 	}
-	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", readings__now_ns(), "took_ns", readings__now_ns() - start);
+	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", (json_int_t)now_ns(), "took_ns", (json_int_t)now_ns() - start);
 	add_volume_at_switch(collector, answer, collector->hooking);
 	count_functions(collector, collector->hooking);
 	return say(answer);
@@ -216,7 +212,7 @@ static int do_open(struct collector *collector, const char *arguments)
 
 static int do_close(struct collector *collector, const char *arguments)
 {
-	json_int_t start = readings__now_ns();
+	json_int_t start = now_ns();
 	bool hooking = collector->hooking;
 	json_t *answer = json_object();
 	int samples = 0;
@@ -232,8 +228,8 @@ static int do_close(struct collector *collector, const char *arguments)
 		json_decref(answer);
 		return refuse("close", strerror(-(err ?: samples)));
 	}
-	json_object_update_new(answer, json_pack("{s:s, s:I, s:I, s:i}", "event", "closed", "t_ns", readings__now_ns(), "took_ns",
-						 readings__now_ns() - start, "samples", samples));
+	json_object_update_new(answer, json_pack("{s:s, s:I, s:I, s:i}", "event", "closed", "t_ns", (json_int_t)now_ns(), "took_ns",
+						 (json_int_t)now_ns() - start, "samples", samples));
 	return say(answer);
 }
 

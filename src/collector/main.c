@@ -206,17 +206,6 @@ static const struct argp argp = {
 	       "EXAMPLE\n  collector --probe\n",
 };
 
-/* A timer per thread of a program that may have many. */
-static void raise_open_files(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit))
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static int print_libbpf(enum libbpf_print_level level, const char *format, va_list args)
 {
 	(void)level;
@@ -224,16 +213,25 @@ static int print_libbpf(enum libbpf_print_level level, const char *format, va_li
 	return env.verbose ? vfprintf(stderr, format, args) : 0;
 }
 
-/* Kernels before 5.11 charge maps to RLIMIT_MEMLOCK; failing is fine where memcg accounts for them. */
-static void raise_memlock(void)
+static void raise_to_hard(int resource)
 {
-	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
 	struct rlimit limit;
 
-	if (!setrlimit(RLIMIT_MEMLOCK, &unlimited) || getrlimit(RLIMIT_MEMLOCK, &limit))
+	if (getrlimit(resource, &limit))
 		return;
 	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_MEMLOCK, &limit);
+	setrlimit(resource, &limit);
+}
+
+static void raise_limits(void)
+{
+	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
+
+	/* Kernels before 5.11 charge maps to it; failing is fine where memcg accounts for them. */
+	if (setrlimit(RLIMIT_MEMLOCK, &unlimited))
+		raise_to_hard(RLIMIT_MEMLOCK);
+	/* A timer for each thread of a program that may have many. */
+	raise_to_hard(RLIMIT_NOFILE);
 }
 
 /* How many fit: asked with a map that is charged as both of them. */
@@ -281,11 +279,10 @@ int main(int argc, char **argv)
 	if (!env.functions)
 		env.functions_options.attach = ATTACH_NOTHING;
 	libbpf_set_print(print_libbpf);
-	raise_memlock();
+	raise_limits();
 	go_first();
 	if (env.watch.mode != WATCH_NOBODY && !env.watch.sockets_max)
 		env.watch.sockets_max = sockets_that_fit();
-	raise_open_files();
 	collector.watch = env.watch;
 	collector.rosters[SIDE_SENDER].restless = env.watch.mode != WATCH_NOBODY;
 	if (env.watch.mode != WATCH_NOBODY)

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "readings.h"
 
-#include <time.h>
-
 #include <copyscope.skel.h>
 #include <sampling.skel.h>
 
 #include "commands.h"
 #include "instruments/probes.h"
 #include "instruments/watch.h"
+#include "kernel/clock.h"
 #include "report/cells.h"
 #include "report/maps.h"
 #include "report/message.h"
@@ -16,20 +15,12 @@
 #include "sampling/sampler.h"
 #include "sampling/stacks.h"
 
-json_int_t readings__now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
 json_t *readings__volume_json(struct collector *collector)
 {
 	json_t *volume = watch__json(probes__skeleton(collector->probes));
 
 	json_object_set_new(volume, "counts_taken", json_boolean(probes__counts_all_taken(collector->probes)));
-	json_object_set_new(volume, "t_ns", json_integer(readings__now_ns()));
+	json_object_set_new(volume, "t_ns", json_integer(now_ns()));
 	return volume;
 }
 
@@ -60,7 +51,7 @@ static json_t *samples_json(struct collector *collector, bool news)
 		scales[side] = sampler__scale(collector->sampler, side);
 	if (!collector->ksyms)
 		return json_array();
-	return (news ? stacks__news_json : stacks__json)(collector->stacks, collector->ksyms, scales);
+	return stacks__json(collector->stacks, collector->ksyms, scales, news);
 }
 
 /* After all else was read: a count that could not be is a loss. */

@@ -7,7 +7,6 @@
 
 struct collector;
 
-json_int_t readings__now_ns(void);
 /* What the watched program moved so far, and when that was read. */
 json_t *readings__volume_json(struct collector *collector);
 

@@ -3,26 +3,18 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "abi.h"
+#include "kernel/clock.h"
 #include "kernel_work.h"
 
 /* Long enough that events which take turns on a PMU (once per timer tick) all get one. */
-#define TRIAL_NS 60000000LL
-
-static long long now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
+#define TRIAL_NS 60000000ULL
 
 /* Lets the first `first` of the events count kernel work; totals of each are what this trial added. */
 static int try_events(const struct cpu_event *events, int first, struct event_total *totals)
 {
-	long long end_ns = now_ns() + TRIAL_NS;
+	uint64_t end_ns = now_ns() + TRIAL_NS;
 	int err = 0;
 
 	for (int i = 0; i < first; i++) {

@@ -18,23 +18,16 @@
 #include "report/maps.h"
 #include "report/names.h"
 
-static json_t *owners_json(const struct copyscope *skel, int cpus)
+static json_t *owners_json(const struct copyscope *skel)
 {
 	static const char *const contexts[OWNER_CONTEXTS] = { "process", "softirq", NULL };
-	struct owner_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
 	for (__u32 index = 0; index < OWNER_CELLS; index++) {
 		__u32 owner = index / OWNER_CONTEXTS / (SIDE_OTHER + 1);
 		struct owner_cell sum = {};
 
-		if (!maps__cells(bpf_map__fd(skel->maps.owner_cells), index, cells))
-			continue;
-		for (int cpu = 0; cpu < cpus; cpu++) {
-			sum.calls += cells[cpu].calls;
-			sum.bytes += cells[cpu].bytes;
-		}
-		if (!sum.calls)
+		if (!maps__sum(skel->maps.owner_cells, index, &sum, sizeof(sum)) || !sum.calls)
 			continue;
 		json_array_append_new(array, json_pack("{s:s?, s:s, s:s?, s:I, s:I}",
 			"owner_side", owner == OWNER_UNKNOWN ? NULL : side_names[owner],
@@ -42,12 +35,12 @@ static json_t *owners_json(const struct copyscope *skel, int cpus)
 			"context", contexts[index % OWNER_CONTEXTS],
 			"calls", (json_int_t)sum.calls, "bytes", (json_int_t)sum.bytes));
 	}
-	free(cells);
 	return array;
 }
 
-static void add_completions(const struct copyscope *skel, int cpus, json_t *completions, json_t *latencies)
+static void add_completions(const struct copyscope *skel, json_t *completions, json_t *latencies)
 {
+	int cpus = libbpf_num_possible_cpus();
 	struct completion_cell *cells = calloc(cpus, sizeof(*cells));
 
 	for (__u32 side = 0; side <= SIDE_OTHER; side++) {
@@ -79,11 +72,10 @@ static void add_completions(const struct copyscope *skel, int cpus, json_t *comp
 
 static void add_counted(const struct copyscope *skel, json_t *functions)
 {
-	int cpus = libbpf_num_possible_cpus();
 	json_t *completions = json_array(), *latencies = json_array();
 
-	add_completions(skel, cpus, completions, latencies);
-	json_object_set_new(functions, "owners", owners_json(skel, cpus));
+	add_completions(skel, completions, latencies);
+	json_object_set_new(functions, "owners", owners_json(skel));
 	json_object_set_new(functions, "completions", completions);
 	json_object_set_new(functions, "completion_latency", latencies);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "shape.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -30,23 +29,11 @@ static json_t *counts_json(const __u64 *slots)
 	return array;
 }
 
-/* Every field is a 64-bit sum. */
-static void add(struct shape_cell *sum, const struct shape_cell *cell)
-{
-	const __u64 *from = (const __u64 *)cell;
-	__u64 *to = (__u64 *)sum;
-
-	for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
-		to[i] += from[i];
-}
-
-static json_t *shape_json(__u32 index, const struct shape_cell *cells, int cpus)
+static json_t *shape_json(__u32 index, const struct copyscope *skel)
 {
 	struct shape_cell sum = {};
 
-	for (int cpu = 0; cpu < cpus; cpu++)
-		add(&sum, &cells[cpu]);
-	if (!sum.messages && !sum.sends)
+	if (!maps__sum(skel->maps.shape_cells, index, &sum, sizeof(sum)) || (!sum.messages && !sum.sends))
 		return NULL;
 	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
 			 "protocol", protocol_names[index / CALL_CNT], "syscall", call_names[index % CALL_CNT],
@@ -60,19 +47,13 @@ static json_t *shape_json(__u32 index, const struct shape_cell *cells, int cpus)
 
 json_t *shape__json(const struct copyscope *skel)
 {
-	int cpus = libbpf_num_possible_cpus();
-	struct shape_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
 	for (__u32 index = 0; index < SHAPE_CELLS; index++) {
-		json_t *row;
+		json_t *row = shape_json(index, skel);
 
-		if (!maps__cells(bpf_map__fd(skel->maps.shape_cells), index, cells))
-			continue;
-		row = shape_json(index, cells, cpus);
 		if (row)
 			json_array_append_new(array, row);
 	}
-	free(cells);
 	return array;
 }

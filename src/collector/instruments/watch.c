@@ -136,21 +136,9 @@ static json_t *volumes_json(const struct copyscope *skel)
 
 static json_t *packets_json(const struct copyscope *skel)
 {
-	int cpus = libbpf_num_possible_cpus();
-	struct packet_cell *cells = calloc(cpus, sizeof(*cells));
 	struct packet_cell sum = {};
-	__u32 zero = 0;
 
-	if (maps__cells(bpf_map__fd(skel->maps.packet_cells), zero, cells)) {
-		for (int cpu = 0; cpu < cpus; cpu++) {
-			sum.packets += cells[cpu].packets;
-			sum.bytes += cells[cpu].bytes;
-			sum.segments += cells[cpu].segments;
-			for (int slot = 0; slot < SIZE_SLOTS; slot++)
-				sum.sizes[slot] += cells[cpu].sizes[slot];
-		}
-	}
-	free(cells);
+	maps__sum(skel->maps.packet_cells, 0, &sum, sizeof(sum));
 	return json_pack("{s:I, s:I, s:I, s:o}", "packets", (json_int_t)sum.packets, "bytes", (json_int_t)sum.bytes,
 			 "segments", (json_int_t)sum.segments, "sizes", sizes_json(sum.sizes));
 }

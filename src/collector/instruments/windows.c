@@ -113,11 +113,6 @@ unsigned int windows__share(unsigned int one_in)
 	return one_in < SHARE_MAX ? one_in : SHARE_MAX;
 }
 
-unsigned int windows__one_in(unsigned int one_in)
-{
-	return one_in / windows__share(one_in);
-}
-
 int windows__start(struct windows **result, const struct windows_hooks *hooks, unsigned int share)
 {
 	struct windows *windows = calloc(1, sizeof(*windows));

@@ -28,10 +28,8 @@ struct windows_hooks {
 
 struct windows;
 
-/* Of one event in `one_in`: the windows are open for one part in so many of the time, ... */
+/* Of one event in `one_in`: the windows are open for one part in so many of the time. */
 unsigned int windows__share(unsigned int one_in);
-/* ... and in them one event in so many is looked at. */
-unsigned int windows__one_in(unsigned int one_in);
 
 /* From here on the links come and go by themselves, until they are stopped. 0 or a negative errno. */
 int windows__start(struct windows **windows, const struct windows_hooks *hooks, unsigned int share);

@@ -29,29 +29,29 @@ static bool list_holds(FILE *file, int cpu)
 	return false;
 }
 
-static bool owns_cpu(const char *pmu, int cpu)
+static FILE *open_file(const char *pmu, const char *name)
 {
 	char path[96];
-	bool owns;
-	FILE *file;
 
-	snprintf(path, sizeof(path), "/sys/bus/event_source/devices/%s/cpus", pmu);
-	file = fopen(path, "re");
-	if (!file)
-		return false;
-	owns = list_holds(file, cpu);
-	fclose(file);
+	snprintf(path, sizeof(path), "/sys/bus/event_source/devices/%s/%s", pmu, name);
+	return fopen(path, "re");
+}
+
+static bool owns_cpu(const char *pmu, int cpu)
+{
+	FILE *file = open_file(pmu, "cpus");
+	bool owns = file && list_holds(file, cpu);
+
+	if (file)
+		fclose(file);
 	return owns;
 }
 
 static __u64 type_of(const char *pmu)
 {
+	FILE *file = open_file(pmu, "type");
 	unsigned int type = 0;
-	char path[96];
-	FILE *file;
 
-	snprintf(path, sizeof(path), "/sys/bus/event_source/devices/%s/type", pmu);
-	file = fopen(path, "re");
 	if (!file)
 		return 0;
 	if (fscanf(file, "%u", &type) != 1)

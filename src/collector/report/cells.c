@@ -12,23 +12,13 @@
 
 json_t *cells__bytes_json(const struct copyscope *skel)
 {
-	int cpus = libbpf_num_possible_cpus();
-	struct byte_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
 	for (__u32 index = 0; index < BYTES_CNT * SIDE_TARGETS; index++) {
 		struct byte_cell sum = {};
 
-		if (!maps__cells(bpf_map__fd(skel->maps.byte_cells), index, cells))
+		if (!maps__sum(skel->maps.byte_cells, index, &sum, sizeof(sum)))
 			continue;
-		for (int cpu = 0; cpu < cpus; cpu++) {
-			sum.calls += cells[cpu].calls;
-			sum.bytes += cells[cpu].bytes;
-			sum.zerocopy_calls += cells[cpu].zerocopy_calls;
-			sum.zerocopy_bytes += cells[cpu].zerocopy_bytes;
-			sum.spliced_calls += cells[cpu].spliced_calls;
-			sum.spliced_bytes += cells[cpu].spliced_bytes;
-		}
 		json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
 						       "side", side_names[index % SIDE_TARGETS],
 						       "hook", byte_hook_names[index / SIDE_TARGETS],
@@ -39,7 +29,6 @@ json_t *cells__bytes_json(const struct copyscope *skel)
 						       "spliced_calls", (json_int_t)sum.spliced_calls,
 						       "spliced_bytes", (json_int_t)sum.spliced_bytes));
 	}
-	free(cells);
 	return array;
 }
 

@@ -75,6 +75,19 @@ bool maps__cells(int fd, unsigned int index, void *cells)
 	return false;
 }
 
+bool maps__sum(const struct bpf_map *map, unsigned int index, void *sum, size_t size)
+{
+	int cpus = libbpf_num_possible_cpus();
+	__u64 *cells = calloc(cpus, size), *sums = sum;
+	size_t fields = size / sizeof(*cells);
+	bool there = maps__cells(bpf_map__fd(map), index, cells);
+
+	for (size_t i = 0; there && i < cpus * fields; i++)
+		sums[i % fields] += cells[i];
+	free(cells);
+	return there;
+}
+
 #define ELEMENTS_AT_ONCE 4096
 
 void maps__each(int fd, size_t key_size, size_t value_size,

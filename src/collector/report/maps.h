@@ -19,6 +19,8 @@ int maps__zero(const struct bpf_map *map);
  * is no room for them (`cells` NULL): what looks like zero then is unknown, and that is counted, as a loss of the run.
  */
 bool maps__cells(int fd, unsigned int index, void *cells);
+/* The sum over all CPUs of a value whose `size` bytes are 64-bit counts; false, and nothing added, as above. */
+bool maps__sum(const struct bpf_map *map, unsigned int index, void *sum, size_t size);
 /*
  * Each element of a hash map, in chunks of buckets: elements come and go meanwhile, and one key after the other might begin anew
  * without end. What cannot be read is counted as above.

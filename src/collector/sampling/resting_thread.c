@@ -2,15 +2,6 @@
 #include "resting_thread.h"
 
 #include <errno.h>
-#include <time.h>
-
-uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
-}
 
 static void *run(void *argument)
 {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NSEC_PER_SEC 1000000000ULL
+#include "kernel/clock.h"
 
 /* Zero bytes are one that does not run. */
 struct resting_thread {
@@ -19,9 +19,6 @@ struct resting_thread {
 	pthread_mutex_t mutex;
 	pthread_cond_t stopping;
 };
-
-/* CLOCK_MONOTONIC. */
-uint64_t now_ns(void);
 
 /* 0 or a negative errno. The work holds the mutex, except while it rests. */
 int resting_thread__start(struct resting_thread *thread, void (*work)(void *), void *argument);

@@ -12,18 +12,17 @@
 /* One batch of the map: 256 KiB of values. */
 #define BATCH 256
 
+enum { BESIDE, EVENT, SIDE, OWNER, DEPTH, KEYS };
+
 struct row {
 	uint64_t samples;
 	uint64_t weight;
-	/* Of these, told by stacks__news_json(). */
+	/* Of these, told as news. */
 	uint64_t told_samples;
 	uint64_t told_weight;
 	uint32_t *frames;
-	uint32_t depth;
-	uint32_t side;
-	uint32_t event;
-	uint32_t beside;
-	uint32_t owner;
+	/* In the order in which rows are told. */
+	uint32_t key[KEYS];
 };
 
 struct stacks {
@@ -45,17 +44,10 @@ static int by_stack(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
 
-	if (x->beside != y->beside)
-		return x->beside < y->beside ? -1 : 1;
-	if (x->event != y->event)
-		return x->event < y->event ? -1 : 1;
-	if (x->side != y->side)
-		return x->side < y->side ? -1 : 1;
-	if (x->owner != y->owner)
-		return x->owner < y->owner ? -1 : 1;
-	if (x->depth != y->depth)
-		return x->depth < y->depth ? -1 : 1;
-	return memcmp(x->frames, y->frames, x->depth * sizeof(*x->frames));
+	for (int i = 0; i < KEYS; i++)
+		if (x->key[i] != y->key[i])
+			return x->key[i] < y->key[i] ? -1 : 1;
+	return memcmp(x->frames, y->frames, x->key[DEPTH] * sizeof(*x->frames));
 }
 
 static void merge(struct stacks *stacks)
@@ -97,9 +89,8 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 		stacks->capacity = capacity;
 	}
 	row = &stacks->rows[stacks->count];
-	*row = (struct row){ .samples = cell->samples, .weight = cell->weight, .depth = depth,
-			     .side = cell->side, .event = cell->event, .beside = cell->beside,
-			     .owner = cell->owner };
+	*row = (struct row){ .samples = cell->samples, .weight = cell->weight,
+			     .key = { cell->beside, cell->event, cell->side, cell->owner, depth } };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
 		return -ENOMEM;
@@ -143,47 +134,36 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 static json_t *row_json(const struct row *row, uint64_t samples, uint64_t weight, const struct ksyms *ksyms,
 			const double *scales)
 {
-	double scaled = weight * (row->event == SAMPLE_CPU_CLOCK ? scales[row->side] : 1);
+	double scaled = weight * (row->key[EVENT] == SAMPLE_CPU_CLOCK ? scales[row->key[SIDE]] : 1);
 	json_t *frames = json_array();
 
-	for (uint32_t f = 0; f < row->depth; f++)
+	for (uint32_t f = 0; f < row->key[DEPTH]; f++)
 		json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
 	return json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I}",
-			 "side", side_names[row->side],
-			 "event", sample_names[row->event],
-			 "beside", row->beside, "owner", owner_names[row->owner % OWNER_CNT],
+			 "side", side_names[row->key[SIDE]], "event", sample_names[row->key[EVENT]],
+			 "beside", row->key[BESIDE], "owner", owner_names[row->key[OWNER] % OWNER_CNT],
 			 "frames", frames,
 			 "samples", (json_int_t)samples,
 			 "weight", (json_int_t)(scaled + 0.5));
 }
 
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales)
-{
-	json_t *array = json_array();
-
-	merge(stacks);
-	for (size_t i = 0; array && i < stacks->count; i++) {
-		const struct row *row = &stacks->rows[i];
-
-		json_array_append_new(array, row_json(row, row->samples, row->weight, ksyms, scales));
-	}
-	return array;
-}
-
-json_t *stacks__news_json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales)
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales, bool news)
 {
 	json_t *array = json_array();
 
 	merge(stacks);
 	for (size_t i = 0; array && i < stacks->count; i++) {
 		struct row *row = &stacks->rows[i];
+		uint64_t samples = row->samples, weight = row->weight;
 
-		if (row->samples == row->told_samples)
-			continue;
-		json_array_append_new(array, row_json(row, row->samples - row->told_samples,
-						      row->weight - row->told_weight, ksyms, scales));
-		row->told_samples = row->samples;
-		row->told_weight = row->weight;
+		if (news) {
+			samples -= row->told_samples;
+			weight -= row->told_weight;
+			row->told_samples = row->samples;
+			row->told_weight = row->weight;
+		}
+		if (samples || !news)
+			json_array_append_new(array, row_json(row, samples, weight, ksyms, scales));
 	}
 	return array;
 }

@@ -3,6 +3,8 @@
 #ifndef COLLECTOR_STACKS_H
 #define COLLECTOR_STACKS_H
 
+#include <stdbool.h>
+
 #include <jansson.h>
 
 #include "kernel/ksyms.h"
@@ -18,11 +20,10 @@ int stacks__new(struct stacks **stacks);
 int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms);
 /*
  * [{side, event, frames[leaf..root], samples, weight}], in a fixed order. The weight of cpu-clock samples is multiplied
- * by the scale of their side (see sampler__scale()). NULL: out of memory.
+ * by the scale of their side (see sampler__scale()). NULL: out of memory. `news`: only of what came since this was asked last,
+ * because on a busy machine thousands of stacks do not come again.
  */
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales);
-/* The same of what came since this was asked last: on a busy machine thousands of stacks do not come again. */
-json_t *stacks__news_json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales);
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales, bool news);
 void stacks__free(struct stacks *stacks);
 
 #endif

@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "timer_rate.h"
 
-#include <time.h>
-
 #include <bpf/libbpf.h>
 #include <sampling.skel.h>
 
 #include "abi.h"
 #include "events.h"
+#include "kernel/clock.h"
 
 #define TRIAL_NS 10000000L
 #define SAFE_HZ 1250
-#define NSEC_PER_SEC 1000000000ULL
-
-static unsigned long long now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
-}
 
 /* Whoever was interrupted: a watched program may have this CPU. */
 static __u64 samples_so_far(const struct sampling *skel)
@@ -41,7 +31,7 @@ static double arrived(struct sampling *skel, unsigned int hz)
 		.sample_period = NSEC_PER_SEC / hz,
 	};
 	struct events timer = {};
-	unsigned long long began_ns, took_ns;
+	uint64_t began_ns, took_ns;
 	__u64 before = samples_so_far(skel);
 	int err;
 
