@@ -510,7 +510,7 @@ def test_nothing_is_left_whatever_ends_us(number: int, tmp_path: Path) -> None:
         (["--simulate", "--impl", "one_copy,magic"], "magic"),
         (["--simulate", "--pages", "hugetlb"], "the guest has reserved none"),
         (["--simulate", "--threads", "2"], "--threads: means nothing with --simulate"),
-        (["--seeds", "3"], "--seeds: is of a simulated machine: give --simulate, too"),
+        (["--seeds", "2"], "--seeds: is of a simulated machine: give --simulate, too"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -37,7 +37,7 @@ ATTACH: dict[str, Any] = {
 }
 
 # The options of a simulated machine, and what they are without being given.
-SIMULATED: dict[str, Any] = {"cache": "generic", "kernel": "6.12", "seeds": 1, "fast": False}
+SIMULATED: dict[str, Any] = {"cache": "generic", "kernel": "6.12", "seeds": 3, "fast": False}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -205,7 +205,7 @@ def _add_simulation(made: UsageParser) -> None:
         type=int,
         default=SIMULATED["seeds"],
         metavar="N",
-        help="independent boots, for intervals; default 1",
+        help="independent boots, for intervals; default 3",
     )
     model.add_argument(
         "--fast", action="store_true", help="without counting instructions: no two runs are alike then"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from copyscope import paths
@@ -12,13 +15,14 @@ from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.run.build import build_if_stale
 from copyscope.simulate import initramfs, job, modules, output, qemu
-from copyscope.simulate.guest import Guest
+from copyscope.simulate.guest import Guest, wait
 from copyscope.simulate.kernels import Kernel
 from copyscope.simulate.request import Request
 
 BUILT = paths.OUTPUT / "guest"
 # Without it the plugin finds no system call; with it the guest came to the end of its list.
 LANDMARK = " entry_SYSCALL_64\n"
+CONSOLE = "console"
 Say = Callable[[str], None]
 
 
@@ -73,7 +77,7 @@ def kernel_symbols(kernel: Kernel, found: qemu.Qemu, programs: Programs, say: Sa
     say(f"reading the symbols of Linux {kernel.release}, once")
     with Guest(kernel.image, files(kernel, programs, "kernel-symbols\n")) as guest:
         machine = qemu.Machine(vcpus=1, seed=1, exact=False)
-        guest.run(qemu.command(found, machine, guest.files), kernel.place / "console", lambda _: None)
+        guest.run(qemu.command(found, machine, guest.files), kernel.place / CONSOLE, lambda _: None)
         text = guest.symbols.text()
     if LANDMARK not in text:
         raise RunError(
@@ -97,25 +101,50 @@ class Plan:
     request: Request
 
 
-def count(plan: Plan, seed: int, say: Say) -> Counted:
-    """One boot."""
+def count(plan: Plan, say: Callable[[int, str], None]) -> list[Counted]:
+    """A boot for each seed, in order; `say` is told the seed and what its guest says. Raises RunError."""
+    waiting = list(plan.request.seeds)
+    running: dict[Guest, int] = {}
+    done: dict[int, Counted] = {}
+    with contextlib.ExitStack() as stack:
+        while waiting or running:
+            while waiting and len(running) < at_once(plan.request):
+                seed = waiting.pop(0)
+                guest = stack.enter_context(_guest(plan, seed))
+                running[guest] = seed
+                guest.start(_command(plan, seed, guest), plan.kernel.place / CONSOLE, partial(say, seed))
+            for guest in wait(running):
+                done[running.pop(guest)] = _counted(plan, guest)
+                guest.close()
+    return [done[seed] for seed in plan.request.seeds]
+
+
+def at_once(request: Request) -> int:
+    """How many boots: each keeps one CPU busy. One that goes by the clock is alone, or would be disturbed."""
+    return len(os.sched_getaffinity(0)) + 1 if request.exact else 1
+
+
+def _guest(plan: Plan, seed: int) -> Guest:
     asked, kernel = plan.request, plan.kernel
     orders = job.text(asked.path, asked.measured, list(kernel.modules), asked.model.vcpus, seed)
-    with Guest(kernel.image, files(kernel, plan.programs, orders)) as guest:
-        options = [("out", guest.counted.path), ("symbols", plan.symbols), ("symbols", guest.symbols.path)]
-        machine = qemu.Machine(
-            asked.model.vcpus,
-            seed,
-            asked.exact,
-            cards=asked.path.kind == "nics",
-            plugin=qemu.plugin_argument(plan.programs.plugin, [*options, *asked.model.options()]),
-        )
-        said = guest.run(qemu.command(plan.qemu, machine, guest.files), kernel.place / "console", say)
-        measurements = output.parse(guest.counted.text())
-        symbols = guest.symbols.text()
-    if len(measurements) != len(asked.measured):
-        raise RunError(f"simulator: {len(measurements)} measurements of {len(asked.measured)}")
-    return Counted(tuple(measurements), tuple(reports(said)), symbols, flags(said))
+    return Guest(kernel.image, files(kernel, plan.programs, orders))
+
+
+def _command(plan: Plan, seed: int, guest: Guest) -> list[str]:
+    asked = plan.request
+    options = [("out", guest.counted.path), ("symbols", plan.symbols), ("symbols", guest.symbols.path)]
+    plugin = qemu.plugin_argument(plan.programs.plugin, [*options, *asked.model.options()])
+    cards = asked.path.kind == "nics"
+    machine = qemu.Machine(asked.model.vcpus, seed, asked.exact, cards=cards, plugin=plugin)
+    return qemu.command(plan.qemu, machine, guest.files)
+
+
+def _counted(plan: Plan, guest: Guest) -> Counted:
+    measurements, asked = output.parse(guest.counted.text()), plan.request.measured
+    if len(measurements) != len(asked):
+        raise RunError(f"simulator: {len(measurements)} measurements of {len(asked)}")
+    said = guest.said
+    return Counted(tuple(measurements), tuple(reports(said)), guest.symbols.text(), flags(said))
 
 
 def reports(said: Sequence[str]) -> list[dict[str, dict[str, Any]]]:

@@ -8,12 +8,13 @@ on its console is kept, and named.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import select
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -53,7 +54,7 @@ class Memory:
 
 
 class Guest:
-    """The files of one boot; a context manager, which leaves none."""
+    """One boot, and its files; a context manager, which leaves none of it."""
 
     def __init__(self, image: bytes, initramfs: bytes) -> None:
         self._stack = contextlib.ExitStack()
@@ -63,6 +64,10 @@ class Guest:
         self.symbols = self._file("symbols")
         self.counted = self._file("counted")
         self._errors = self._file("errors")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pending = b""
+        self.said: list[str] = []
+        self._until = math.inf
 
     @property
     def files(self) -> Files:
@@ -75,6 +80,10 @@ class Guest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """At any time, and again."""
         self._stack.close()
 
     def _file(self, name: str, content: bytes = b"") -> Memory:
@@ -84,9 +93,17 @@ class Guest:
 
     def run(self, argv: Sequence[str], console: Path, on_line: Say) -> list[str]:
         """What the guest said until its end. Raises RunError, with what was on its console in that file."""
+        self.start(argv, console, on_line)
+        while not wait([self]):
+            pass
+        return self.said
+
+    def start(self, argv: Sequence[str], console: Path, on_line: Say) -> None:
+        """As `run`; its end is waited for with `wait`."""
+        self._keep_at, self._on_line = console, on_line
         inherited = (self.kernel, self.initramfs, self.console, self.symbols, self.counted)
         try:
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [*dies_with_us(), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -97,44 +114,54 @@ class Guest:
             )
         except OSError as error:
             raise RunError(f"{argv[0]}: {error.strerror}: the guest could not be started") from error
+        self._stack.callback(self._end)
+        self._until = time.monotonic() + BOOT_S
+
+    def _end(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def fileno(self) -> int:
+        assert self._process is not None and self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    @property
+    def left_s(self) -> float:
+        """How long it may still be silent."""
+        return max(0.0, self._until - time.monotonic())
+
+    def hear(self, *, ready: bool) -> bool:
+        """Whether it has come to its end; `ready`: it has said something. Raises RunError."""
         try:
-            return self._listen(process, on_line)
+            return self._hear(ready)
         except RunError as error:
-            raise RunError(f"{error}{self._keep(console)}") from None
-        finally:
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            raise RunError(f"{error}{self._keep()}") from None
 
-    def _listen(self, process: subprocess.Popen[bytes], on_line: Say) -> list[str]:
-        assert process.stdout is not None
-        pending, lines = b"", list[str]()
-        until = time.monotonic() + BOOT_S
-        while True:
-            ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
-            if not ready:
-                where = f"after `{lines[-1][:60]}`" if lines else "before its first word"
-                limit = SILENT_S if lines else BOOT_S
-                raise RunError(f"guest: silent for {limit:.0f} s {where}: ended")
-            chunk = os.read(process.stdout.fileno(), 1 << 16)
-            if not chunk:
-                break
-            *whole, pending = (pending + chunk).split(b"\n")
-            for raw in whole:
-                line = raw.decode(errors="replace")
-                if line.startswith("failed "):
-                    raise RunError(f"guest: {line.removeprefix('failed ')}")
-                lines.append(line)
-                on_line(line)
-            if whole:
-                until = time.monotonic() + SILENT_S
-        self._check_end(process, lines)
-        return lines
+    def _hear(self, ready: bool) -> bool:
+        if not ready:
+            where = f"after `{self.said[-1][:60]}`" if self.said else "before its first word"
+            limit = SILENT_S if self.said else BOOT_S
+            raise RunError(f"guest: silent for {limit:.0f} s {where}: ended")
+        chunk = os.read(self.fileno(), 1 << 16)
+        if not chunk:
+            self._check_end()
+            return True
+        *whole, self._pending = (self._pending + chunk).split(b"\n")
+        for raw in whole:
+            line = raw.decode(errors="replace")
+            if line.startswith("failed "):
+                raise RunError(f"guest: {line.removeprefix('failed ')}")
+            self.said.append(line)
+            self._on_line(line)
+            self._until = time.monotonic() + SILENT_S
+        return False
 
-    def _check_end(self, process: subprocess.Popen[bytes], lines: Sequence[str]) -> None:
+    def _check_end(self) -> None:
+        assert self._process is not None
         try:
-            status = process.wait(BOOT_S)
+            status = self._process.wait(BOOT_S)
         except subprocess.TimeoutExpired:
             raise RunError("guest: QEMU does not end") from None
         said = self._errors.text().strip().splitlines()
@@ -143,17 +170,24 @@ class Guest:
         if status != 0:
             how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
             raise RunError(f"QEMU: {how}" + (f": {said[-1]}" if said else ""))
-        if not lines or lines[-1] != "end":
+        if self.said[-1:] != ["end"]:
             panic = PANIC.search(self.console.text())
             raise RunError(f"guest: {panic[0].strip() if panic else 'ended before its work was done'}")
 
-    def _keep(self, console: Path) -> str:
+    def _keep(self) -> str:
         said = self.console.text()
         if not said.strip():
             return ""
         try:
-            saving.save(console, said.encode())
+            saving.save(self._keep_at, said.encode())
         except OSError as error:
             last = said.strip().splitlines()[-1]
             return f": its console cannot be kept ({error.strerror}); it ends with: {last}"
-        return f": its console: {console}"
+        return f": its console: {self._keep_at}"
+
+
+def wait(running: Collection[Guest]) -> list[Guest]:
+    """Those of them that have come to their end, perhaps none yet. Raises RunError for one that fails."""
+    ready = select.select(running, [], [], min(guest.left_s for guest in running))[0]
+    late = [] if ready else [guest for guest in running if not guest.left_s]
+    return [guest for guest in (*ready, *late) if guest.hear(ready=guest in ready)]

@@ -46,7 +46,16 @@ def simulate(request: Request, steps: Steps) -> Record:
     symbols = boot.kernel_symbols(kernel, found, programs, steps.begin)
     plan = boot.Plan(kernel, found, programs, symbols, request)
     booted = time.monotonic()
-    counted = [_count(plan, seed, steps) for seed in request.seeds]
+    steps.begin(f"booting Linux {kernel.release}")
+
+    def hear(seed: int, line: str) -> None:
+        if line.startswith("measure "):
+            steps.done()
+            steps.begin(f"seed {seed}: {line.removeprefix('measure ')}")
+        elif line == "end":
+            steps.done()
+
+    counted = boot.count(plan, hear)
     counting_s = time.monotonic() - booted
     section = simulated_section(plan, counted, Path(symbols).read_text(encoding="utf-8"), counting_s)
     git, dirty = git_revision()
@@ -93,19 +102,6 @@ def simulated_section(
         "measurements": _measurements(asked, counted, symbols),
         "wall_s": round(wall_s, 2),
     }
-
-
-def _count(plan: boot.Plan, seed: int, steps: Steps) -> boot.Counted:
-    steps.begin(f"booting Linux {plan.kernel.release}, seed {seed}")
-
-    def hear(line: str) -> None:
-        if line.startswith("measure "):
-            steps.done()
-            steps.begin(f"seed {seed}: {line.removeprefix('measure ')}")
-
-    counted = boot.count(plan, seed, hear)
-    steps.done()
-    return counted
 
 
 def digest(counted: Sequence[boot.Counted]) -> str:
