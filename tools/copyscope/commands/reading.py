@@ -18,11 +18,18 @@ from copyscope.sweep import results
 from copyscope.sweep.results import Results
 
 
-def load(directories: Sequence[Path], command: str) -> list[Results]:
-    """The sweeps in some directories, of one machine. Raises UsageError; says on stderr what was left out."""
+def load(directories: Sequence[Path], command: str, *, modelled: bool = False) -> list[Results]:
+    """The sweeps in some directories, of one machine. Raises UsageError; says on stderr what was left out.
+
+    `modelled`: sweeps of simulated machines may be among them.
+    """
     found = [results.load(directory) for directory in directories]
-    first = found[0].records[0]["machine"]
-    for other in found[1:]:
+    for one in found:
+        if one.modelled and not modelled:
+            raise UsageError(f"{one.directory}: modelled, not measured: {command} needs measured runs")
+    measured = [one for one in found if one.records]
+    first = measured[0].records[0]["machine"] if measured else {}
+    for other in measured[1:]:
         machine = other.records[0]["machine"]
         key = next((key for key in SAME_MACHINE if machine.get(key) != first.get(key)), None)
         if key is not None:

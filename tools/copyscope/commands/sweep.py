@@ -16,8 +16,9 @@ from copyscope.machine import fingerprint
 from copyscope.plan.arms import parse_time_s
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.run.build import build_if_stale
+from copyscope.sweep.boots import BootRunner
 from copyscope.sweep.directory import refuse_foreign
-from copyscope.sweep.experiment import Experiment, combinations, describe, expand, load, run_s
+from copyscope.sweep.experiment import Experiment, describe, expand, load, run_s, runs_of
 from copyscope.sweep.experiment_file import NAME
 from copyscope.sweep.runner import Runner
 from copyscope.sweep.sweep import Outcome, perform
@@ -31,6 +32,7 @@ examples:
   sudo tools/sweep.py published --budget 30m     then more repeats of what is noisy, for 30 min in all
   tools/sweep.py crossover --dry-run -v          what would run, in which order (no root)
   sudo tools/sweep.py my/sizes.toml --out results/mine
+  tools/sweep.py simulated                       boots of a simulated machine: cache misses, no root
 
 A sweep that was interrupted, by whatever, goes on when the same command is given again.
 exit status: 0 every run is there and valid, 1 some failed or are invalid, 2 wrong usage, 130 interrupted
@@ -81,15 +83,18 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
     budget_s = None if args.budget is None else parse_time_s(args.budget, "--budget")
     directory = Path(args.out) if args.out else default_directory(experiment)
     build_if_stale()
-    runner = Runner(experiment)
-    cannot = runner.prepare(combinations(experiment))
+    runner = BootRunner(experiment) if experiment.simulated else Runner(experiment)
+    cannot = runner.prepare(runs_of(experiment))
     here = fingerprint.describe()
     refuse_foreign(directory, here)
     if args.dry_run:
         return _say_plan(experiment, directory, cannot, args)
-    if os.geteuid() != 0:
+    if isinstance(runner, BootRunner):
+        runner.check_machine()
+    elif os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/sweep.py {' '.join(argv)}")
-    fingerprint.check_pid_namespace()
+    else:
+        fingerprint.check_pid_namespace()
     with SweepProgress(experiment.name, quiet=args.quiet, verbose=args.verbose) as progress:
         outcome = perform(experiment, directory, budget_s=budget_s, progress=progress, run=runner, here=here)
     _say_outcome(experiment, outcome, args)
@@ -126,7 +131,7 @@ def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: 
         ]
         _print_json({"runs": rows, "there": [run.run_id for run in there], "cannot": cannot})
         return 0
-    points = len(combinations(experiment))
+    points = len(runs_of(experiment))
     lines = plan_lines(
         experiment.name,
         experiment.question,

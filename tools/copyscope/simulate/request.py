@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 from copyscope.errors import UsageError
@@ -53,6 +54,14 @@ def read(args: argparse.Namespace) -> Request:
     )
 
 
+def read_each(every: Sequence[argparse.Namespace]) -> Request:
+    """Those that share a boot: they differ in the traffic only. Raises UsageError."""
+    found = [read(args) for args in every]
+    measured = tuple(one for each in found for one in each.measured)
+    _check_count(measured)
+    return replace(found[0], measured=measured)
+
+
 def check(args: argparse.Namespace) -> None:
     """Raises UsageError for what can be refused without running anything."""
     default = vars(parser().parse_args([]))
@@ -60,6 +69,7 @@ def check(args: argparse.Namespace) -> None:
         if name not in TAKEN and value != default[name]:
             raise UsageError(f"--{name.replace('_', '-')}: means nothing with --simulate: leave it out")
     job.check_path(args.topology)
+    caches.parse(args.cache)
     kernels.check_name(args.kernel)
     if not 1 <= args.seeds <= rows.SEEDS_MAX:
         raise UsageError(f"--seeds: {args.seeds}: not between 1 and {rows.SEEDS_MAX}")
@@ -87,6 +97,10 @@ def _measured(args: argparse.Namespace) -> list[job.Measured]:
         shape = said["impl"], said["size_bytes"], said["fields"], said["working_set_messages"]
         how = {name: said[name] for name in HOW} | {"congestion_control": args.congestion}
         found.append(job.Measured(*shape, warm, messages, tuple(send), traffic.receive, how))
+    _check_count(found)
+    return found
+
+
+def _check_count(found: Sequence[job.Measured]) -> None:
     if len(found) > MEASUREMENTS_MAX:
         raise UsageError(f"--impl, --size: {len(found)} measurements: at most {MEASUREMENTS_MAX} at once")
-    return found

@@ -112,15 +112,15 @@ class SweepDirectory:
             raise StopError(f"{path}: {error.strerror}: free some space") from error
 
     def _check_machine(self, found: Record) -> None:
-        if self.here is not None and (why := foreign(found["machine"], self.here)) is not None:
+        if self.here is not None and (why := foreign(_machine_of(found), self.here)) is not None:
             raise StopError(f"{self.path}: {why}")
-        machine = {key: found["machine"][key] for key in SAME_MACHINE}
+        machine = {key: value for key, value in _machine_of(found).items() if key in (*SAME_MACHINE, "qemu")}
         if self.machine is None:
             self.machine = machine
-        for key in SAME_MACHINE:
-            if self.machine[key] != machine[key]:
+        for key, value in machine.items():
+            if self.machine[key] != value:
                 raise StopError(
-                    f"{self.path}: machine.{key}: {self.machine[key]} and {machine[key]}: "
+                    f"{self.path}: machine.{key}: {self.machine[key]} and {value}: "
                     "results of two machines (or kernels) are not mixed: choose another --out"
                 )
 
@@ -148,6 +148,14 @@ def open_directory(
         yield SweepDirectory(path, here=here)
 
 
+def _machine_of(found: Record) -> Mapping[str, Any]:
+    """The machine of a record; a simulated one is the same wherever this QEMU runs it."""
+    if "simulated" in found:
+        return {"qemu": found["simulated"]["qemu"]["version"]}
+    machine: Mapping[str, Any] = found["machine"]
+    return machine
+
+
 def foreign(made_on: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     """In what a record is of another machine, or of this one in another state; None: in nothing."""
     for key in (*SAME_MACHINE, *SAME_SETTINGS):
@@ -166,7 +174,7 @@ def refuse_foreign(path: Path, here: Mapping[str, Any]) -> None:
             found = store.read(file)
         except RecordError:
             continue  # it will be named, and run again
-        if (why := foreign(found["machine"], here)) is not None:
+        if (why := foreign(_machine_of(found), here)) is not None:
             raise UsageError(f"{path}: {why}")
         return
 

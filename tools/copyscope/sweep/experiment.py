@@ -38,6 +38,10 @@ Factors = dict[str, Scalar]
 OVERHEAD_S = 0.5
 # A run of a fixed number of messages: mostly set-up.
 COUNT_RUN_S = 1.0
+# A boot of a simulated machine, and each strategy at each size in it.
+BOOT_S, IN_BOOT_S = 10.0, 2.0
+# What shares a boot of a simulated machine; whatever else is varied is another boot.
+IN_ONE_BOOT = ("impl", "size")
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,15 @@ class Experiment:
     factors: dict[str, tuple[Scalar, ...]]
     fixed: dict[str, Scalar]
     repeats: int
-    duration_s: float | None  # None: a run ends after fixed.messages
+    duration_s: float | None  # None: a run ends after fixed.messages, or counts instructions
     seed: int
     path: Path
     exclude: tuple[dict[str, tuple[Scalar, ...]], ...] = ()
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its runs are boots of a simulated machine."""
+        return self.fixed.get("simulate") is True
 
     @property
     def expected_s(self) -> float:
@@ -116,13 +125,29 @@ def combinations(experiment: Experiment) -> list[Factors]:
     return [point for point in every if not any(_matches(rule, point) for rule in experiment.exclude)]
 
 
+def runs_of(experiment: Experiment) -> list[Factors]:
+    """What one run each is of: a point, or a boot of a simulated machine, in which several are counted."""
+    if not experiment.simulated:
+        return combinations(experiment)
+    boots = (
+        {name: value for name, value in point.items() if name not in IN_ONE_BOOT}
+        for point in combinations(experiment)
+    )
+    return list({identify(boot): boot for boot in boots}.values())
+
+
+def points_in(experiment: Experiment, boot: Factors) -> list[Factors]:
+    """The points that are counted in one boot."""
+    return [point for point in combinations(experiment) if boot.items() <= point.items()]
+
+
 def _matches(rule: Mapping[str, tuple[Scalar, ...]], point: Factors) -> bool:
     return all(point[key] in values for key, values in rule.items())
 
 
 def expand(experiment: Experiment) -> list[Point]:
     """All planned runs in their order: block after block."""
-    points = combinations(experiment)
+    points = runs_of(experiment)
     runs: list[Point] = []
     for repeat in range(experiment.repeats):
         runs += block(experiment, points, repeat, len(runs))
@@ -147,6 +172,8 @@ def arguments(experiment: Experiment, factors: Factors) -> argparse.Namespace:
 
 def run_s(experiment: Experiment) -> float:
     """About how long one run takes."""
+    if experiment.simulated:
+        return BOOT_S + IN_BOOT_S * len(combinations(experiment)) / len(runs_of(experiment))
     if experiment.duration_s is None:
         return COUNT_RUN_S
     warmup_s: float = arguments(experiment, {}).warmup

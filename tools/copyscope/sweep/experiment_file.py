@@ -18,6 +18,7 @@ from copyscope.files import regular_file
 from copyscope.plan.arguments import parser
 from copyscope.plan.arms import DURATION_MIN_S, parse_time_s
 from copyscope.plan.options import check_usage
+from copyscope.simulate import request
 from copyscope.sweep.experiment_limits import FILE_BYTES_MAX, SHOWN_MAX, check_values, shown, too_many
 
 KeyPath = tuple[str | int, ...]
@@ -44,7 +45,8 @@ TOP: dict[str, tuple[type | tuple[type, ...], str]] = {
 OPTIONAL = ("fixed", "exclude", "duration_s")
 # Options of tools/profile.py that say how it is used and not what is measured.
 NOT_MEASURED = ("out", "json", "explain", "verbose", "quiet", "keep")
-AT_THE_TOP = {"duration": "duration_s", "repeat": "repeats", "seed": "seed"}
+# Of a simulated machine the repeats are boots with other seeds.
+AT_THE_TOP = {"duration": "duration_s", "repeat": "repeats", "seed": "seed", "seeds": "repeats"}
 # Others are texts, or switches where the option takes no value.
 BYTES = ("size", "buffer", "sndbuf", "rcvbuf")
 COUNTS = (
@@ -63,6 +65,7 @@ class Source:
     path: Path
     text: str
     lines: dict[KeyPath, int] = field(default_factory=dict)
+    simulated: bool = False
 
     def error(self, where: KeyPath, reason: str, value: object = None) -> UsageError:
         """For a key that exists, or for one that is missing from the table `where[:-1]`."""
@@ -103,7 +106,9 @@ def read_source(path: Path) -> tuple[Source, dict[str, Any]]:
         # Numbers that Python refuses to read, such as those of 5,000 digits; a list in a list in a list.
         raise UsageError(f"{path}:1: not an experiment: {shown(str(error))}") from error
     check_values(path, tables)
-    return Source(path, text, find_lines(text)), tables
+    fixed = tables.get("fixed")
+    simulated = isinstance(fixed, dict) and fixed.get("simulate") is True
+    return Source(path, text, find_lines(text), simulated), tables
 
 
 def check_top(source: Source, tables: Mapping[str, Any]) -> None:
@@ -132,7 +137,10 @@ def check_top(source: Source, tables: Mapping[str, Any]) -> None:
 def check_duration(source: Source, tables: Mapping[str, Any], keys: Iterable[str]) -> None:
     """A run ends by time or by count."""
     duration_s = tables.get("duration_s")
-    if "messages" in keys:
+    if source.simulated:
+        if duration_s is not None:
+            raise source.error(("duration_s",), "a simulated machine counts messages: remove it")
+    elif "messages" in keys:
         if duration_s is not None:
             raise source.error(
                 ("duration_s",), "a run that ends after `messages` has no duration: remove one"
@@ -249,6 +257,8 @@ def _check_key(source: Source, where: KeyPath) -> None:
         raise source.error(where, "not a setting of an experiment")
     if key not in known:
         raise source.error(where, f"no such option of tools/profile.py{_nearest(key, known)}")
+    if key == "simulate" and where[0] != "fixed":
+        raise source.error(where, "belongs in [fixed]: what is modelled and what is measured are not mixed")
 
 
 def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
@@ -281,7 +291,10 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
         hint = _nearest(str(made), strategies())
         raise source.error(where, f"{made}: no such strategy{hint}; one of {known}", value)
     try:
-        check_usage(parser().parse_args(as_options({key: made})))
+        if source.simulated:
+            request.check(parser().parse_args(as_options({"simulate": True, key: made})))
+        else:
+            check_usage(parser().parse_args(as_options({key: made})))
     except UsageError as error:
         reason = re.sub(r"^(argument )?--[\w-]+: | \(profile --help lists the options\)$", "", str(error))
         raise source.error(where, reason, value) from None

@@ -48,10 +48,14 @@ class Unsteady:
 
 def sample(record: Mapping[str, Any]) -> Sample:
     """From a record of a sweep. A run of a fixed number of messages has no segment without instruments."""
+    run = record["run"]
+    if "simulated" in record:
+        # No time is in it: nothing of this machine disturbs what it counts.
+        return Sample(run["factors"] or {}, run["repeat"], None, None, record["verdict"]["valid"])
     goodput = record["throughput_gbps"]
     return Sample(
-        factors=record["run"]["factors"] or {},
-        repeat=record["run"]["repeat"],
+        factors=run["factors"] or {},
+        repeat=run["repeat"],
         goodput_gbps=goodput["probed"] if goodput["unprobed"] is None else goodput["unprobed"],
         steal_percent=record["machine"]["steal_percent"],
         valid=record["verdict"]["valid"],

@@ -49,11 +49,13 @@ class Results:
     experiment: Experiment | None
     records: tuple[Record, ...]
     left_out: tuple[LeftOut, ...]
+    # Of a simulated experiment: what is modelled stands in no number of what is measured.
+    modelled: tuple[Record, ...] = ()
 
     @property
     def invalid(self) -> tuple[Record, ...]:
         """Runs that are kept and shown, and never averaged."""
-        return tuple(r for r in self.records if not r["verdict"]["valid"])
+        return tuple(r for r in (*self.records, *self.modelled) if not r["verdict"]["valid"])
 
 
 def find(root: Path) -> list[Path]:
@@ -74,7 +76,8 @@ def load(directory: Path) -> Results:
         )
     paths = record_paths(raw)
     read, left_out = _read_all(paths)
-    _refuse_mixture(read)
+    measured = [(path, record) for path, record in read if "simulated" not in record]
+    _refuse_mixture(measured)
     definition = directory / "experiment.toml"
     known = experiment.load(definition) if definition.is_file() else None
     if known is not None:
@@ -84,7 +87,9 @@ def load(directory: Path) -> Results:
         named = f" ({left_out[0].path.name}: {left_out[0].reason})" if left_out else ""
         raise UsageError(f"{raw}: no record that can be read: run tools/sweep.py first{named}")
     ordered = sorted((r for _, r in read), key=lambda r: (r["run"]["order"], r["run"]["id"]))
-    return Results(directory, known, tuple(ordered), tuple(left_out))
+    modelled = tuple(r for r in ordered if "simulated" in r)
+    records = tuple(r for r in ordered if "simulated" not in r)
+    return Results(directory, known, records, tuple(left_out), modelled)
 
 
 def _read_all(paths: Sequence[Path]) -> tuple[list[tuple[Path, Record]], list[LeftOut]]:
@@ -98,9 +103,6 @@ def _read_all(paths: Sequence[Path]) -> tuple[list[tuple[Path, Record]], list[Le
             raise UsageError(str(error)) from error
         except RecordError as error:
             left_out.append(LeftOut(path, str(error).removeprefix(f"record: {path}: ")))
-            continue
-        if "simulated" in found:
-            left_out.append(LeftOut(path, "modelled, not measured: no number of a sweep is taken from it"))
             continue
         problems = store.validate(found, raw="verdict" not in found)
         if problems:

@@ -15,11 +15,11 @@ from copyscope.sweep.experiment import (
     Factors,
     Point,
     block,
-    combinations,
     describe,
     expand,
     identify,
     run_s,
+    runs_of,
 )
 from copyscope.sweep.noise import Sample, Unsteady, count_judged, find_unsteady, sample
 from copyscope.topology import TopologyError
@@ -115,7 +115,7 @@ class _Sweep:
         measured = {identify(one.factors) for one in self.samples.values()}
         again = [
             factors
-            for factors in combinations(self.experiment)
+            for factors in runs_of(self.experiment)
             if identify(factors) in measured and _without_impl(factors) in wanted
         ]
         latest = max((one.repeat for one in self.samples.values()), default=0)
@@ -128,7 +128,7 @@ class _Sweep:
 
     def unsteady(self) -> list[Unsteady]:
         """In the order of the experiment's file."""
-        place = {identify(factors): at for at, factors in enumerate(combinations(self.experiment))}
+        place = {identify(factors): at for at, factors in enumerate(runs_of(self.experiment))}
         return sorted(find_unsteady(self.samples.values()), key=lambda one: place[identify(one.factors)])
 
 
@@ -194,7 +194,14 @@ def _without_impl(factors: Any) -> Factors:
 
 
 def _in_short(made: Record) -> str:
+    if "simulated" in made:
+        count = len(made["simulated"]["measurements"])
+        return _judged(made, f"{count} counted, digest {made['simulated']['digest']}")
     goodput = sample(made).goodput_gbps
     shown = "nothing was sent" if goodput is None else f"{goodput:.3g} Gb/s"
+    return _judged(made, shown)
+
+
+def _judged(made: Record, shown: str) -> str:
     verdict = made["verdict"]
     return shown if verdict["valid"] else f"{shown}, INVALID: {verdict['reasons'][0]}"

@@ -1,0 +1,62 @@
+"""The runs of a simulated experiment: a boot each, in which every strategy is counted at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from copyscope.errors import UsageError
+from copyscope.simulate import qemu, request, simulation
+from copyscope.sweep.experiment import Experiment, Factors, Point, arguments, describe, identify, points_in
+
+Record = dict[str, Any]
+
+
+class Silent:
+    """A boot is one step of a sweep, and the sweep tells of it."""
+
+    def begin(self, step: str) -> None: ...
+
+    def done(self, steps: int = 1) -> None: ...
+
+
+class BootRunner:
+    """Boots the simulated machines of an experiment, as runner.Runner runs on this one. Needs no root."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+        self._requests: dict[tuple[tuple[str, Any], ...], request.Request] = {}
+
+    def prepare(self, boots: Iterable[Factors]) -> list[str]:
+        """Check every boot before the first. None is beyond a machine. Raises UsageError."""
+        for boot in boots:
+            self._requests[identify(boot)] = self._read(boot)
+        return []
+
+    def check_machine(self) -> None:
+        """Raises RunError where there is nothing to boot a machine in."""
+        qemu.find()
+
+    def _read(self, boot: Factors) -> request.Request:
+        points = points_in(self._experiment, boot)
+        every = [arguments(self._experiment, point) for point in points]
+        for args in every:
+            args.seed = self._experiment.seed
+        try:
+            return request.read_each(every)
+        except UsageError as error:
+            raise UsageError(f"{self._experiment.path}: {describe(boot)}: {error}") from error
+
+    def __call__(self, point: Point) -> Record:
+        """The record of a boot; each repeat is one with another seed. Raises RunError."""
+        asked = self._requests[identify(point.factors)]
+        seed = self._experiment.seed + point.repeat
+        made = simulation.simulate(replace(asked, seeds=(seed,)), Silent())
+        run: dict[str, Any] = {
+            "id": point.run_id,
+            "experiment": self._experiment.name,
+            "factors": point.factors,
+        }
+        run |= {"repeat": point.repeat, "order": point.order, "seed": seed}
+        return {**made, "run": {**made["run"], **run}}
