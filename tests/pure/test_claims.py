@@ -19,6 +19,7 @@ from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED
 
 Record = dict[str, Any]
 Change = Callable[[Record], None]
+Case = tuple[str, str, str, Callable[[], list[Record]]]
 
 CHEAP: Prices = {"copies": {"call": 500.0, "byte": 0.1}}
 MIDDLE: Prices = {"copies": {"call": 1000.0, "byte": 0.2}}
@@ -116,10 +117,6 @@ def over(kind: str, driver: str) -> Change:
     return change
 
 
-def impl_of(table: dict[str, float]) -> Callable[[Record], float]:
-    return lambda record: table[record["workload"]["impl"]]
-
-
 def rr(per_thread_us: Callable[[int], float]) -> Change:
     def change(record: Record) -> None:
         record["workload"]["mode"] = "rr"
@@ -144,6 +141,11 @@ CROSSING: dict[str, Prices] = {
 }
 FEW_MISSES = {"zero_copy": 2.0, "one_copy": 5.0, "per_field": 9.0, "two_copy": 7.0}
 MANY_MISSES = {"zero_copy": 20.0, "one_copy": 5.0, "per_field": 9.0, "two_copy": 7.0}
+KIB, ONE, LARGE = (1024,), (4096,), (16_384,)
+GATHERED = {"one_copy": CHEAP, "two_copy": GATHER}
+SWAPPED = {"two_copy": CROSSING["one_copy"], "one_copy": CROSSING["two_copy"]}
+PLAIN = {"one_copy": CHEAP}
+NIC, LOOPBACK = over("nics", "mlx5_core"), over("loopback", "lo")
 LLC, L1 = "LLC-load-misses", "L1-dcache-load-misses"
 THREADS = {"two_copy": CHEAP}
 
@@ -160,211 +162,23 @@ def at_eight(more: float) -> Callable[[Record], float]:
     return lambda record: 0.1 * (more if record["workload"]["threads"] == 8 else 1.0)
 
 
+FEW_SLEEPS = (switched(at_eight(0.3)), switched(at_eight(0.3), "receiver"))
+
+
+def sleeping(two_copy: float, zero_copy: float) -> Change:
+    return switched(lambda record: two_copy if record["workload"]["impl"] == "two_copy" else zero_copy)
+
+
+def missing(one_copy: float, two_copy: float) -> Change:
+    return counted(LLC, {"one_copy": one_copy, "two_copy": two_copy})
+
+
+def missing_l1(zero_copy: float, two_copy: float) -> Change:
+    return counted(L1, {"zero_copy": zero_copy, "two_copy": two_copy}, "receiver")
+
+
 def both(event: str, table: dict[str, float]) -> tuple[Change, Change]:
     return counted(event, table), counted(event, table, "receiver")
-
-
-CASES: list[tuple[str, str, str, Callable[[], list[Record]]]] = [
-    ("C1", HOLDS, "8 as claimed", lambda: runs(ORDER, SMALL)),
-    ("C1", REFUTED, "4 the other way", lambda: runs({**ORDER, "one_copy": DEAR, "per_field": DEAR}, SMALL)),
-    ("C1", UNDETERMINED, "without a difference", lambda: runs({**ORDER, "zero_copy": CHEAP}, SMALL)),
-    ("C1", UNDETERMINED, "runs are missing (size 64, 256)", lambda: runs(ORDER, SMALL[2:])),
-    ("C1", UNDETERMINED, "no interval", lambda: runs(ORDER, SMALL, repeats=1)),
-    ("C2", HOLDS, "one_copy is better above", lambda: runs(CROSSING, WIDE)),
-    (
-        "C2",
-        REFUTED,
-        "two_copy is better above",
-        lambda: runs({"two_copy": CROSSING["one_copy"], "one_copy": CROSSING["two_copy"]}, WIDE),
-    ),
-    ("C2", REFUTED, "never overtakes", lambda: runs({"two_copy": CHEAP, "one_copy": DEAR}, WIDE)),
-    ("C2", UNDETERMINED, "no difference", lambda: runs({"two_copy": CHEAP, "one_copy": CHEAP}, WIDE)),
-    ("C2", UNDETERMINED, "from 1 KiB to 4 KiB", lambda: runs(CROSSING, WIDE[:2])),
-    ("C3", HOLDS, "5 as claimed", lambda: runs(TWO_WINS, WIDE)),
-    ("C3", REFUTED, "5 the other way", lambda: runs({"two_copy": DEAR, "zero_copy": CHEAP}, WIDE)),
-    ("C3", UNDETERMINED, "size 1048576", lambda: runs(TWO_WINS, WIDE[:-1])),
-    ("C4", REFUTED, "skb_copy_ubufs: 120", lambda: runs({"zero_copy": PINNED}, (4096,), COPIED_LATE)),
-    ("C4", HOLDS, "tcp_sendmsg_locked: 120", lambda: runs({"zero_copy": PINNED}, (4096,), COPIED_AT_ONCE)),
-    ("C4", REFUTED, "not copied at all", lambda: runs({"zero_copy": CHEAP}, (4096,))),
-    ("C4", UNDETERMINED, "too few samples", lambda: runs({"zero_copy": PINNED}, (4096,))),
-    ("C5", REFUTED, "veth has no DMA", lambda: runs({"per_field": CHEAP}, (4096,), over("veth", "veth"))),
-    (
-        "C5",
-        UNDETERMINED,
-        "not visible",
-        lambda: runs({"per_field": CHEAP}, (4096,), over("nics", "mlx5_core")),
-    ),
-    ("C5", REFUTED, "not even the first", lambda: runs({"per_field": CHEAP}, (4096,), half_copied)),
-    ("C6", HOLDS, "gather", lambda: runs({"two_copy": GATHER}, (4096,), IN_COPY, gather_timed)),
-    ("C6", REFUTED, "gather 0 B", lambda: runs({"two_copy": CHEAP}, (4096,), IN_COPY, gather_timed)),
-    ("C6", UNDETERMINED, "not yet", lambda: runs({"two_copy": GATHER}, (4096,), gather_timed)),
-    ("C7", REFUTED, "90 samples in _copy_from_iter", lambda: runs({"one_copy": CHEAP}, (4096,), IN_COPY)),
-    ("C7", HOLDS, "none was in the copy", lambda: runs({"one_copy": CHEAP}, (4096,))),
-    ("C7", UNDETERMINED, "too few", lambda: runs({"one_copy": CHEAP}, (4096,), sampled(("copy_in", "f", 1)))),
-    ("C8", REFUTED, "sends", lambda: runs(ORDER, (4096,), flushes(0.0, 0.0))),
-    ("C8", HOLDS, "sends", lambda: runs(ORDER, (4096,), flushes(1.0, 0.0))),
-    ("C8", UNDETERMINED, "neither", lambda: runs(ORDER, (4096,), flushes(0.1, 0.0))),
-    ("C8", UNDETERMINED, "neither", lambda: runs(ORDER, (4096,), flushes(1.0, 0.9))),
-    ("C8", UNDETERMINED, "no tracepoint", lambda: runs(ORDER, (4096,), no_tracepoint)),
-    ("C8", UNDETERMINED, "was not counted", lambda: runs(ORDER, (4096,))),
-    (
-        "C9",
-        HOLDS,
-        "1 as claimed",
-        lambda: runs(TWO_WINS, (1024,), switched(impl_of({"two_copy": 0.1, "zero_copy": 0.2}))),
-    ),
-    (
-        "C9",
-        REFUTED,
-        "cannot have caused",
-        lambda: runs(TWO_WINS, (1024,), switched(impl_of({"two_copy": 0.1, "zero_copy": 9.0}))),
-    ),
-    (
-        "C9",
-        UNDETERMINED,
-        "reads of the error queue",
-        lambda: runs(TWO_WINS, (1024,), switched(impl_of({"two_copy": 0.1, "zero_copy": 1.1}))),
-    ),
-    (
-        "C9",
-        REFUTED,
-        "1 the other way",
-        lambda: runs(TWO_WINS, (1024,), switched(impl_of({"two_copy": 0.2, "zero_copy": 0.1}))),
-    ),
-    ("C9", UNDETERMINED, "no valid run", lambda: runs(TWO_WINS, (4096,))),
-    (
-        "C10",
-        HOLDS,
-        "0.3",
-        lambda: runs(
-            {"one_copy": CHEAP, "two_copy": GATHER},
-            (4096,),
-            counted(LLC, {"one_copy": 3.0, "two_copy": 10.0}),
-        ),
-    ),
-    (
-        "C10",
-        REFUTED,
-        "smaller",
-        lambda: runs(
-            {"one_copy": CHEAP, "two_copy": GATHER},
-            (4096,),
-            counted(LLC, {"one_copy": 8.0, "two_copy": 10.0}),
-        ),
-    ),
-    (
-        "C10",
-        UNDETERMINED,
-        "no PMU",
-        lambda: runs({"one_copy": CHEAP, "two_copy": GATHER}, (4096,), uncounted),
-    ),
-    ("C11", HOLDS, "as claimed", lambda: runs(ORDER, SMALL, *both(LLC, FEW_MISSES))),
-    ("C11", REFUTED, "the other way", lambda: runs(ORDER, SMALL, *both(LLC, MANY_MISSES))),
-    ("C11", UNDETERMINED, "no PMU", lambda: runs(ORDER, SMALL, uncounted)),
-    (
-        "C12",
-        HOLDS,
-        "0.7",
-        lambda: runs(TWO_WINS, (1024,), counted(L1, {"zero_copy": 7.5, "two_copy": 10.0}, "receiver")),
-    ),
-    (
-        "C12",
-        REFUTED,
-        "smaller",
-        lambda: runs(TWO_WINS, (1024,), counted(L1, {"zero_copy": 12.0, "two_copy": 10.0}, "receiver")),
-    ),
-    ("C12", UNDETERMINED, "no PMU", lambda: runs(TWO_WINS, (1024,), uncounted)),
-    ("C13", REFUTED, "0.27", lambda: runs(THREADS, (16_384,), threads=(4, 8))),
-    (
-        "C13",
-        HOLDS,
-        "0.27",
-        lambda: runs(THREADS, (16_384,), slow_at_eight(0.125), switched(at_eight(3.0)), threads=(4, 8)),
-    ),
-    (
-        "C13",
-        REFUTED,
-        "it collapses, but",
-        lambda: runs(
-            THREADS,
-            (16_384,),
-            slow_at_eight(0.125),
-            switched(at_eight(0.3)),
-            switched(at_eight(0.3), "receiver"),
-            threads=(4, 8),
-        ),
-    ),
-    ("C13", UNDETERMINED, "threads 8", lambda: runs(THREADS, (16_384,), threads=(4,))),
-    ("C14", HOLDS, "as claimed", lambda: runs(THREADS, (1024,), rr(lambda n: 100 / n), threads=(1, 4))),
-    (
-        "C14",
-        REFUTED,
-        "the other way",
-        lambda: runs(THREADS, (1024,), rr(lambda n: 100.0 * n), threads=(1, 4)),
-    ),
-    ("C14", UNDETERMINED, "only one number", lambda: runs(THREADS, (1024,), rr(lambda _: 100.0))),
-    ("C14", UNDETERMINED, "run rr", lambda: runs(THREADS, (1024,), threads=(1, 4))),
-    ("C15", REFUTED, "per send call", lambda: runs({**ORDER, "two_copy": GATHER}, (4096,))),
-    (
-        "C15",
-        HOLDS,
-        "per send call",
-        lambda: runs({**ORDER, "two_copy": GATHER}, (4096,), switched(lambda _: 8.5)),
-    ),
-    (
-        "C15",
-        UNDETERMINED,
-        "per send call",
-        lambda: runs({"two_copy": GATHER}, (4096,), switched(lambda _: 0.7)),
-    ),
-    ("C16", REFUTED, "tcp_v4_rcv", lambda: runs({"one_copy": CHEAP}, (4096,), over("loopback", "lo"), STACK)),
-    (
-        "C16",
-        HOLDS,
-        "none of",
-        lambda: runs({"one_copy": CHEAP}, (4096,), over("loopback", "lo"), sampled(("copy_in", "f", 90))),
-    ),
-    (
-        "C16",
-        UNDETERMINED,
-        "too few",
-        lambda: runs({"one_copy": CHEAP}, (4096,), over("loopback", "lo"), sampled(("copy_in", "f", 9))),
-    ),
-    ("C16", UNDETERMINED, "no valid run", lambda: runs({"one_copy": CHEAP}, (4096,))),
-    ("C17", REFUTED, "nothing counts here", lambda: runs({"one_copy": CHEAP}, (4096,), uncounted)),
-    (
-        "C17",
-        REFUTED,
-        "the least is",
-        lambda: runs({"one_copy": CHEAP}, (4096,), counted(LLC, {"one_copy": 3.0})),
-    ),
-    (
-        "C17",
-        HOLDS,
-        "1 of them are zero",
-        lambda: runs({"one_copy": CHEAP}, (4096,), counted(LLC, {"one_copy": 0.0})),
-    ),
-    ("C17", UNDETERMINED, "no counter", lambda: runs({"one_copy": CHEAP}, (4096,))),
-    (
-        "C18",
-        HOLDS,
-        "at every size",
-        lambda: runs({"one_copy": DEAR, "zero_copy": CHEAP}, WIDE, over("nics", "mlx5_core")),
-    ),
-    (
-        "C18",
-        REFUTED,
-        "never overtakes",
-        lambda: runs({"one_copy": CHEAP, "zero_copy": DEAR}, WIDE, over("nics", "mlx5_core")),
-    ),
-    (
-        "C18",
-        UNDETERMINED,
-        "no difference",
-        lambda: runs({"one_copy": CHEAP, "zero_copy": CHEAP}, WIDE, over("nics", "mlx5_core")),
-    ),
-    ("C18", UNDETERMINED, "no NIC was measured", lambda: runs(ORDER, WIDE)),
-]
 
 
 def gather_timed(record: Record) -> None:
@@ -384,6 +198,86 @@ def flushes(pinned: float, plain: float) -> Change:
 def no_tracepoint(record: Record) -> None:
     reason = "this kernel has no tracepoint tlb:tlb_flush"
     record["counters"]["sender"]["tlb-flushes"] = {"value": None, "status": "unsupported", "reason": reason}
+
+
+def case(name: str, verdict: str, words: str, *of_runs: Any, **options: Any) -> Case:
+    """What a claim comes to, for the records that runs() makes of the rest."""
+    return name, verdict, words, lambda: runs(*of_runs, **options)
+
+
+CASES = [
+    case("C1", HOLDS, "8 as claimed", ORDER, SMALL),
+    case("C1", REFUTED, "4 the other way", {**ORDER, "one_copy": DEAR, "per_field": DEAR}, SMALL),
+    case("C1", UNDETERMINED, "without a difference", {**ORDER, "zero_copy": CHEAP}, SMALL),
+    case("C1", UNDETERMINED, "runs are missing (size 64, 256)", ORDER, SMALL[2:]),
+    case("C1", UNDETERMINED, "no interval", ORDER, SMALL, repeats=1),
+    case("C2", HOLDS, "one_copy is better above", CROSSING, WIDE),
+    case("C2", REFUTED, "two_copy is better above", SWAPPED, WIDE),
+    case("C2", REFUTED, "never overtakes", {"two_copy": CHEAP, "one_copy": DEAR}, WIDE),
+    case("C2", UNDETERMINED, "no difference", {"two_copy": CHEAP, "one_copy": CHEAP}, WIDE),
+    case("C2", UNDETERMINED, "from 1 KiB to 4 KiB", CROSSING, WIDE[:2]),
+    case("C3", HOLDS, "5 as claimed", TWO_WINS, WIDE),
+    case("C3", REFUTED, "5 the other way", {"two_copy": DEAR, "zero_copy": CHEAP}, WIDE),
+    case("C3", UNDETERMINED, "size 1048576", TWO_WINS, WIDE[:-1]),
+    case("C4", REFUTED, "skb_copy_ubufs: 120", {"zero_copy": PINNED}, ONE, COPIED_LATE),
+    case("C4", HOLDS, "tcp_sendmsg_locked: 120", {"zero_copy": PINNED}, ONE, COPIED_AT_ONCE),
+    case("C4", REFUTED, "not copied at all", {"zero_copy": CHEAP}, ONE),
+    case("C4", UNDETERMINED, "too few samples", {"zero_copy": PINNED}, ONE),
+    case("C5", REFUTED, "veth has no DMA", {"per_field": CHEAP}, ONE, over("veth", "veth")),
+    case("C5", UNDETERMINED, "not visible", {"per_field": CHEAP}, ONE, NIC),
+    case("C5", REFUTED, "not even the first", {"per_field": CHEAP}, ONE, half_copied),
+    case("C6", HOLDS, "gather", {"two_copy": GATHER}, ONE, IN_COPY, gather_timed),
+    case("C6", REFUTED, "gather 0 B", {"two_copy": CHEAP}, ONE, IN_COPY, gather_timed),
+    case("C6", UNDETERMINED, "not yet", {"two_copy": GATHER}, ONE, gather_timed),
+    case("C7", REFUTED, "90 samples in _copy_from_iter", PLAIN, ONE, IN_COPY),
+    case("C7", HOLDS, "none was in the copy", PLAIN, ONE),
+    case("C7", UNDETERMINED, "too few", PLAIN, ONE, sampled(("copy_in", "f", 1))),
+    case("C8", REFUTED, "sends", ORDER, ONE, flushes(0.0, 0.0)),
+    case("C8", HOLDS, "sends", ORDER, ONE, flushes(1.0, 0.0)),
+    case("C8", UNDETERMINED, "neither", ORDER, ONE, flushes(0.1, 0.0)),
+    case("C8", UNDETERMINED, "neither", ORDER, ONE, flushes(1.0, 0.9)),
+    case("C8", UNDETERMINED, "no tracepoint", ORDER, ONE, no_tracepoint),
+    case("C8", UNDETERMINED, "was not counted", ORDER, ONE),
+    case("C9", HOLDS, "1 as claimed", TWO_WINS, KIB, sleeping(0.1, 0.2)),
+    case("C9", REFUTED, "cannot have caused", TWO_WINS, KIB, sleeping(0.1, 9.0)),
+    case("C9", UNDETERMINED, "reads of the error queue", TWO_WINS, KIB, sleeping(0.1, 1.1)),
+    case("C9", REFUTED, "1 the other way", TWO_WINS, KIB, sleeping(0.2, 0.1)),
+    case("C9", UNDETERMINED, "no valid run", TWO_WINS, ONE),
+    case("C10", HOLDS, "0.3", GATHERED, ONE, missing(3.0, 10.0)),
+    case("C10", REFUTED, "smaller", GATHERED, ONE, missing(8.0, 10.0)),
+    case("C10", UNDETERMINED, "no PMU", GATHERED, ONE, uncounted),
+    case("C11", HOLDS, "as claimed", ORDER, SMALL, *both(LLC, FEW_MISSES)),
+    case("C11", REFUTED, "the other way", ORDER, SMALL, *both(LLC, MANY_MISSES)),
+    case("C11", UNDETERMINED, "no PMU", ORDER, SMALL, uncounted),
+    case("C12", HOLDS, "0.7", TWO_WINS, KIB, missing_l1(7.5, 10.0)),
+    case("C12", REFUTED, "smaller", TWO_WINS, KIB, missing_l1(12.0, 10.0)),
+    case("C12", UNDETERMINED, "no PMU", TWO_WINS, KIB, uncounted),
+    case("C13", REFUTED, "0.27", THREADS, LARGE, threads=(4, 8)),
+    case("C13", HOLDS, "0.27", THREADS, LARGE, slow_at_eight(0.125), switched(at_eight(3.0)), threads=(4, 8)),
+    case(
+        "C13", REFUTED, "it collapses, but", THREADS, LARGE, slow_at_eight(0.125), *FEW_SLEEPS, threads=(4, 8)
+    ),
+    case("C13", UNDETERMINED, "threads 8", THREADS, LARGE, threads=(4,)),
+    case("C14", HOLDS, "as claimed", THREADS, KIB, rr(lambda n: 100 / n), threads=(1, 4)),
+    case("C14", REFUTED, "the other way", THREADS, KIB, rr(lambda n: 100.0 * n), threads=(1, 4)),
+    case("C14", UNDETERMINED, "only one number", THREADS, KIB, rr(lambda _: 100.0)),
+    case("C14", UNDETERMINED, "run rr", THREADS, KIB, threads=(1, 4)),
+    case("C15", REFUTED, "per send call", {**ORDER, "two_copy": GATHER}, ONE),
+    case("C15", HOLDS, "per send call", {**ORDER, "two_copy": GATHER}, ONE, switched(lambda _: 8.5)),
+    case("C15", UNDETERMINED, "per send call", {"two_copy": GATHER}, ONE, switched(lambda _: 0.7)),
+    case("C16", REFUTED, "tcp_v4_rcv", PLAIN, ONE, LOOPBACK, STACK),
+    case("C16", HOLDS, "none of", PLAIN, ONE, LOOPBACK, sampled(("copy_in", "f", 90))),
+    case("C16", UNDETERMINED, "too few", PLAIN, ONE, LOOPBACK, sampled(("copy_in", "f", 9))),
+    case("C16", UNDETERMINED, "no valid run", PLAIN, ONE),
+    case("C17", REFUTED, "nothing counts here", PLAIN, ONE, uncounted),
+    case("C17", REFUTED, "the least is", PLAIN, ONE, counted(LLC, {"one_copy": 3.0})),
+    case("C17", HOLDS, "1 of them are zero", PLAIN, ONE, counted(LLC, {"one_copy": 0.0})),
+    case("C17", UNDETERMINED, "no counter", PLAIN, ONE),
+    case("C18", HOLDS, "at every size", {"one_copy": DEAR, "zero_copy": CHEAP}, WIDE, NIC),
+    case("C18", REFUTED, "never overtakes", {"one_copy": CHEAP, "zero_copy": DEAR}, WIDE, NIC),
+    case("C18", UNDETERMINED, "no difference", {"one_copy": CHEAP, "zero_copy": CHEAP}, WIDE, NIC),
+    case("C18", UNDETERMINED, "no NIC was measured", ORDER, WIDE),
+]
 
 
 @pytest.mark.parametrize(
