@@ -52,6 +52,8 @@ class Peer:
     # What a distribution calls it that has renamed it.
     renamed = ""
     package = ""
+    # What must be there for it, and what it says where it is not.
+    needs: tuple[Path, str] | None = None
 
     @property
     def found(self) -> str | None:
@@ -63,7 +65,7 @@ class Peer:
         """Why it cannot be used here at all, or None."""
         if self.found is None:
             return f"{self.program}: not installed: apt-get install {self.package}"
-        return None
+        return self.needs[1] if self.needs is not None and not self.needs[0].exists() else None
 
     def argv(self, watched: Watched) -> list[str]:
         """What starts it."""

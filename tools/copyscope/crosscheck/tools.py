@@ -17,6 +17,10 @@ BPFTRACE_SCRIPT = Path(__file__).with_name("crosscheck.bt")
 FUNCTIONS_SCRIPT = Path(__file__).with_name("functions.bt")
 # The sampling period of perf record; its frequency is ours.
 SAMPLE_PERIOD_NS = 1_000_000
+PMUS = Path("/sys/bus/event_source/devices")
+# Without tracefs (mounted in the tool's own namespace only) this file still tells.
+KPROBES = (PMUS / "kprobe", "kprobes: this kernel takes none (CONFIG_KPROBES, lockdown)")
+HEADERS = Path("/lib/modules") / platform.release() / "build"
 
 
 class Bpftrace(Peer):
@@ -39,12 +43,7 @@ class BpftraceFunctions(Bpftrace):
 
     name = "bpftrace kprobes"
     script = FUNCTIONS_SCRIPT
-
-    def missing(self) -> str | None:
-        found = super().missing()
-        if found is None and not _has_kprobes():
-            return "kprobes: this kernel takes none (CONFIG_KPROBES, lockdown)"
-        return found
+    needs = KPROBES
 
 
 class Syscount(Peer):
@@ -111,12 +110,7 @@ class Funclatency(Peer):
     program = "/usr/sbin/funclatency"
     renamed = "/usr/sbin/funclatency-libbpf"
     package = "libbpf-tools"
-
-    def missing(self) -> str | None:
-        found = super().missing()
-        if found is None and not _has_kprobes():
-            return "kprobes: this kernel takes none (CONFIG_KPROBES, lockdown)"
-        return found
+    needs = KPROBES
 
     def argv(self, watched: Watched) -> list[str]:
         return [self.found or self.program, "-p", str(watched.pids["sender"]), "tcp_sendmsg"]
@@ -134,12 +128,7 @@ class Llcstat(Peer):
     program = "/usr/sbin/llcstat"
     renamed = "/usr/sbin/llcstat-libbpf"
     package = "libbpf-tools"
-
-    def missing(self) -> str | None:
-        found = super().missing()
-        if found is None and not Path("/sys/bus/event_source/devices/cpu").exists():
-            return "hardware counters: this machine shows no PMU"
-        return found
+    needs = (PMUS / "cpu", "hardware counters: this machine shows no PMU")
 
     def argv(self, watched: Watched) -> list[str]:
         return [self.found or self.program, "-c", "100", "100"]
@@ -150,26 +139,14 @@ class Llcstat(Peer):
         return {"llc_misses": float(sum(int(misses) * 100 for _, misses in found))}
 
 
-class BccSyscount(Peer):
+class BccSyscount(Syscount):
     """bcc's own syscount, which compiles its program on this machine and needs the kernel's headers."""
 
     name = "syscount-bpfcc"
     program = "syscount-bpfcc"
+    renamed = ""
     package = "bpfcc-tools"
-
-    def missing(self) -> str | None:
-        headers = Path("/lib/modules") / platform.release() / "build"
-        found = super().missing()
-        if found is None and not headers.exists():
-            return f"{headers}: missing: bcc compiles on the machine and needs the kernel's headers"
-        return found
-
-    def argv(self, watched: Watched) -> list[str]:
-        return [self.found or self.program, "-L", "-p", str(watched.pids["sender"]), "-T", "100"]
-
-    def read(self, watched: Watched, output: str) -> Quantities:
-        found = re.findall(r"^(\w+) +(\d+) +([\d.]+)$", output, re.MULTILINE)
-        return _calls({name: (int(count), float(us) * 1e3) for name, count, us in found})
+    needs = (HEADERS, f"{HEADERS}: missing: bcc compiles on the machine and needs the kernel's headers")
 
 
 PEERS: tuple[type[Peer], ...] = (
@@ -197,8 +174,3 @@ def _calls(rows: dict[str, tuple[int, float]]) -> Quantities:
         "send_calls": float(sum(calls for calls, _ in seen)),
         "send_ns": sum(total_ns for _, total_ns in seen),
     }
-
-
-def _has_kprobes() -> bool:
-    # Without tracefs (mounted in the tool's own namespace only) this file still tells.
-    return Path("/sys/bus/event_source/devices/kprobe").exists()

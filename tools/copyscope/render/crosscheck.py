@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.render.layout import Table, heading, wrap
 from copyscope.render.terminal import print_lines, report_width
 
 Row = Mapping[str, Any]
@@ -19,17 +19,8 @@ def render_crosscheck(
     """`absent`: tools that could not be asked, with the reason; `loss`: why the run itself is invalid."""
     width = report_width(console)
     lines = heading("SECOND OPINION", title, width)
-    table = Table(
-        [
-            Column("quantity", right=False, key=True),
-            Column("by", right=False, key=True),
-            Column("ours"),
-            Column("theirs"),
-            Column("ratio"),
-            Column("interval"),
-            Column("agree", right=False),
-        ]
-    )
+    titles = ("ours", "theirs", "ratio", "interval", "agree")
+    table = Table.of(("quantity", "by"), *titles, words=("agree",))
     for row in rows:
         verdict = {True: "yes", False: "NO", None: None}[row["agrees"]]
         interval = None if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"

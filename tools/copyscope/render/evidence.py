@@ -12,10 +12,17 @@ from copyscope import units
 from copyscope.ledger.overhead import found
 from copyscope.record.hooks import failed_hooks
 from copyscope.record.segments import why_no_calls
-from copyscope.render.layout import Column, Table, heading, labelled, wrap
+from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
 
 Record = Mapping[str, Any]
+
+
+def evidence_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
+    """What limits the run, its counters and what they cost, and whether its numbers can be believed."""
+    lines = limit_lines(record, width) + counter_lines(record, width) + observer_lines(record, width)
+    lines += loss_lines(record, width, verbose=verbose) + identity_lines(record, width, verbose=verbose)
+    return lines + hook_lines(record, width, verbose=verbose)
 
 
 def limit_lines(record: Record, width: int) -> list[Text]:
@@ -35,19 +42,8 @@ def call_lines(record: Record, width: int) -> list[Text]:
         ran = any("calls" in segment["arm"] for segment in record["run"]["segments"])
         why = "the collector counted none" if ran else why_no_calls(record)
         return lines + wrap(f"n/a: {why}", width, indent=2, style="dim")
-    table = Table(
-        [
-            Column("call", right=False, key=True),
-            Column("side", right=False, key=True),
-            Column("calls"),
-            Column("bytes"),
-            Column("p50 <="),
-            Column("p99 <="),
-            Column("mean"),
-            Column("+ softirq"),
-            Column("+ blocked"),
-        ]
-    )
+    times = ("p50 <=", "p99 <=", "mean", "+ softirq", "+ blocked")
+    table = Table.of(("call", "side"), "calls", "bytes", *times)
     for call in calls:
         count = call["calls"]
         table.add(
@@ -280,15 +276,8 @@ def _sampler_events(sampler: Mapping[str, Any]) -> str:
 
 
 def _hook_table(hooks: Iterable[Mapping[str, Any]], width: int) -> list[Text]:
-    table = Table(
-        [
-            Column("hook", right=False, key=True),
-            Column("instrument", right=False),
-            Column("symbol", right=False),
-            Column("state", right=False),
-            Column("how", right=False),
-        ]
-    )
+    words = ("instrument", "symbol", "state", "how")
+    table = Table.of(("hook",), *words, words=words)
     reasons: list[Text] = []
     for hook in hooks:
         table.add(hook["id"], hook["instrument"], hook["symbol"], hook["state"], hook["how"] or "-")

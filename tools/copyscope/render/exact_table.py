@@ -9,7 +9,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.losses import dropped_roots
-from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.render.layout import Table, heading, wrap
 from copyscope.render.ledger_table import plain_reason
 from copyscope.render.zerocopy_life import life_lines
 
@@ -37,20 +37,8 @@ def exact_lines(record: Record, width: int) -> list[Text]:
     note = "functions segments; self time; share = of the side's time in sends, receives and softirq"
     lines = heading("EXACT", note, width)
     gated = record["functions"]["gate"] > 1
-    table = Table(
-        [
-            Column("in", right=False, key=True),
-            Column("side", right=False, key=True),
-            Column("where", right=False, key=True),
-            Column("calls"),
-            Column("bytes"),
-            Column("self time"),
-            Column("ns/KiB"),
-            Column("95 % interval"),
-            Column("share"),
-            *(Column(title) for _, title, _ in COUNTED),
-        ]
-    )
+    titles = ("calls", "bytes", "self time", "ns/KiB", "95 % interval", "share")
+    table = Table.of(("in", "side", "where"), *titles, *(title for _, title, _ in COUNTED))
     for row in sorted(rows, key=lambda row: (row["side"] != "sender", row["side"], -row["self_ns"])):
         per_kib = _per_kib(row)
         table.add(

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from rich.text import Text
 
@@ -40,6 +41,12 @@ class Table:
     rows: list[Sequence[str | None]] = field(default_factory=list)
     strong: set[int] = field(default_factory=set)
 
+    @classmethod
+    def of(cls, keys: Iterable[str], *titles: str, words: Container[str] = ()) -> Self:
+        """Key columns, then those of numbers, and of `words`, which are set to the left."""
+        named = (Column(title, right=False, key=True) for title in keys)
+        return cls([*named, *(Column(title, right=title not in words) for title in titles)])
+
     def add(self, *cells: str | None, strong: bool = False) -> None:
         """Append one row, one cell per column."""
         if len(cells) != len(self.columns):
@@ -47,10 +54,6 @@ class Table:
         if strong:
             self.strong.add(len(self.rows))
         self.rows.append(cells)
-
-    def unknown_columns(self) -> list[str]:
-        """Titles of the columns in which no row has a value: not shown."""
-        return [column.title for index, column in enumerate(self.columns) if self._unknown(index)]
 
     def lines(self, width: int) -> list[Text]:
         """The table as lines of at most `width` columns (a single column wider than that is kept whole)."""

@@ -11,7 +11,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.attribution import SIDES, tied, time_event
 from copyscope.ledger.rows import CONTEXTS
-from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.render.layout import Table, heading, wrap
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
@@ -59,25 +59,9 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
             plain_reason(row["reasons"][key]) for row in rows for key in ("cpu_ns", "bytes")
         )
         return lines + wrap(f"n/a: {'; '.join(reasons)}", width, indent=2, style="dim")
-    table = Table(
-        [
-            Column("account", right=False, key=True),
-            Column("side", right=False, key=True),
-            Column("where", right=False, key=True),
-            Column("ns/KiB"),
-            Column("95 % interval"),
-            Column("share"),
-            Column("bytes"),
-            Column("calls"),
-            Column("method", right=False),
-            Column("cycles/B"),
-            Column("instr/B"),
-            Column("L1D miss/KiB"),
-            Column("LLC miss/KiB"),
-            Column("CPU time"),
-            *([Column("samples"), Column("bytes by", right=False)] if verbose else []),
-        ]
-    )
+    titles = ["ns/KiB", "95 % interval", "share", "bytes", "calls", "method", "cycles/B", "instr/B"]
+    titles += ["L1D miss/KiB", "LLC miss/KiB", "CPU time", *(["samples", "bytes by"] if verbose else [])]
+    table = Table.of(("account", "side", "where"), *titles, words=("method", "bytes by"))
     per_kib = kib_factor(record)
     for row in sorted(rows, key=_flow_order):
         table.add(*_account_cells(row, per_kib, verbose=verbose))

@@ -152,19 +152,8 @@ def _unseen(values: Row) -> str:
 def _stage_detail_lines(record: Row, width: int) -> list[Text]:
     lines = heading("STAGES IN DETAIL", "one row per stage, side and context", width)
     per_kib = kib_factor(record)
-    table = Table(
-        [
-            Column("stage", right=False, key=True),
-            Column("side", right=False, key=True),
-            Column("where", right=False, key=True),
-            Column("CPU time"),
-            Column("ns/KiB"),
-            Column("95 % interval"),
-            Column("share"),
-            Column("samples"),
-            Column("method", right=False),
-        ]
-    )
+    numbers = ("CPU time", "ns/KiB", "95 % interval", "share", "samples")
+    table = Table.of(("stage", "side", "where"), *numbers, "method", words=("method",))
     order = sorted(record["stages"], key=lambda row: (position(SIDES, row["side"]), -(row["share"] or 0)))
     for row in order:
         table.add(
@@ -184,14 +173,7 @@ def _stage_detail_lines(record: Row, width: int) -> list[Text]:
 def _symbol_lines(record: Row, width: int) -> list[Text]:
     """The unattributed samples by leaf symbol: what a taxonomy rule is still missing for."""
     lines = heading("UNATTRIBUTED", "by the kernel function that was running", width)
-    table = Table(
-        [
-            Column("symbol", right=False, key=True),
-            Column("side", right=False),
-            Column("where", right=False),
-            Column("samples"),
-        ]
-    )
+    table = Table.of(("symbol",), "side", "where", "samples", words=("side", "where"))
     samples = [row for row in time_samples(record) if row["category"] == "unattributed"]
     for row in sorted(samples, key=lambda row: (-row["samples"], row["symbol"])):
         table.add(row["symbol"], row["side"], row["context"], units.format_count(row["samples"]))

@@ -13,7 +13,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.ledger.rows import CONTEXTS
-from copyscope.render.layout import Column, Table, heading, labelled, wrap
+from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import occurring
 from copyscope.render.terminal import print_lines, report_width
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -34,14 +34,7 @@ def render_summary(records: Sequence[Record], console: Console) -> None:
 
 def _run_lines(records: Sequence[Record], width: int) -> list[Text]:
     lines = heading("RUNS", "goodput of the segments without instruments", width)
-    table = Table(
-        [
-            Column("run", right=False, key=True),
-            Column("goodput"),
-            Column("messages"),
-            Column("verdict", right=False),
-        ]
-    )
+    table = Table.of(("run",), "goodput", "messages", "verdict", words=("verdict",))
     reasons: list[Text] = []
     for record in records:
         verdict = record["verdict"]
@@ -83,16 +76,7 @@ def _account_lines(valid: Sequence[Record], width: int) -> list[Text]:
         for row in occurring(record["ledger"]):
             if row["ns_per_kib"] is not None:
                 values[row["account"], row["side"], row["context"]].append(row["ns_per_kib"])
-    table = Table(
-        [
-            Column("account", right=False, key=True),
-            Column("side", right=False, key=True),
-            Column("where", right=False, key=True),
-            Column("median"),
-            Column("min..max"),
-            Column("runs"),
-        ]
-    )
+    table = Table.of(("account", "side", "where"), "median", "min..max", "runs")
     for key in sorted(values, key=_flow_order):
         numbers = values[key]
         table.add(

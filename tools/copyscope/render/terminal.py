@@ -13,15 +13,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.escaping import visible
-from copyscope.render.evidence import (
-    call_lines,
-    counter_lines,
-    hook_lines,
-    identity_lines,
-    limit_lines,
-    loss_lines,
-    observer_lines,
-)
+from copyscope.render.evidence import call_lines, evidence_lines
 from copyscope.render.exact_table import exact_lines
 from copyscope.render.explain import explain_lines
 from copyscope.render.layout import labelled, wrap
@@ -65,23 +57,21 @@ def render(record: Record, *, verbose: bool, explain: bool, console: Console) ->
     """Print the report of one derived record. Nothing is computed here but the form of a number."""
     width = report_width(console)
     lines = headline_lines(record, width)
-    lines += account_lines(record, width, verbose=verbose)
-    lines += stage_lines(record, width, verbose=verbose)
-    lines += call_lines(record, width)
-    lines += exact_lines(record, width)
+    lines += table_lines(record, width, verbose=verbose)
     lines.append(Text())
     lines += message_time_lines(record, width)
     lines += zerocopy_lines(record, width, verbose=verbose)
-    lines += limit_lines(record, width)
-    lines += counter_lines(record, width)
-    lines += observer_lines(record, width)
-    lines += loss_lines(record, width, verbose=verbose)
-    lines += identity_lines(record, width, verbose=verbose)
-    lines += hook_lines(record, width, verbose=verbose)
+    lines += evidence_lines(record, width, verbose=verbose)
     if explain:
         lines += path_lines(record, width)
         lines += explain_lines(record, width)
     print_lines(lines, console)
+
+
+def table_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
+    """The ledger: what is copied where, and where the CPU time goes."""
+    lines = account_lines(record, width, verbose=verbose) + stage_lines(record, width, verbose=verbose)
+    return lines + call_lines(record, width) + exact_lines(record, width)
 
 
 def report_width(console: Console) -> int:

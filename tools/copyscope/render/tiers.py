@@ -8,7 +8,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.compare_tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
-from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.render.layout import Table, heading, wrap
 
 
 def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
@@ -22,19 +22,8 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
     if absent:
         return lines + wrap(f"n/a: {absent}", width, indent=2)
     rows = compare_tiers(record)
-    table = Table(
-        [
-            Column("in", right=False, key=True),
-            Column("side", right=False, key=True),
-            Column("where", right=False, key=True),
-            Column("exact"),
-            Column("sampled"),
-            Column("95 % interval"),
-            Column("agree", right=False),
-            Column("ledger"),
-            Column("exact / ledger"),
-        ]
-    )
+    titles = ("exact", "sampled", "95 % interval", "agree", "ledger", "exact / ledger")
+    table = Table.of(("in", "side", "where"), *titles, words=("agree",))
     for row in rows:
         tier = "sampled" if row["beside_share"] is None else "beside"
         low, high = (f"{row[f'{tier}_{end}'] * 100:.1f}" for end in ("low", "high"))

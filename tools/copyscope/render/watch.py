@@ -9,23 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from copyscope import units
-from copyscope.render.evidence import (
-    call_lines,
-    counter_lines,
-    hook_lines,
-    identity_lines,
-    limit_lines,
-    loss_lines,
-    observer_lines,
-)
-from copyscope.render.exact_table import exact_lines
+from copyscope.render.evidence import evidence_lines
 from copyscope.render.explain import explain_lines
 from copyscope.render.explain_watch import explain_watch_lines
 from copyscope.render.layout import labelled
-from copyscope.render.ledger_table import account_lines
 from copyscope.render.portrait import advice_lines, portrait_lines
-from copyscope.render.stage_table import stage_lines
-from copyscope.render.terminal import judged_lines, print_lines, report_width
+from copyscope.render.terminal import judged_lines, print_lines, report_width, table_lines
 
 Record = Mapping[str, Any]
 
@@ -34,19 +23,11 @@ def render(record: Record, *, verbose: bool, console: Console, explain: bool = F
     """Print the report of one derived record of a watched program."""
     width = report_width(console)
     lines = headline_lines(record, width)
-    lines += account_lines(record, width, verbose=verbose)
-    lines += stage_lines(record, width, verbose=verbose)
-    lines += call_lines(record, width)
-    lines += exact_lines(record, width)
+    lines += table_lines(record, width, verbose=verbose)
     lines += portrait_lines(record, width)
     lines.append(Text())
     lines += zerocopy_lines(record, width)
-    lines += limit_lines(record, width)
-    lines += counter_lines(record, width)
-    lines += observer_lines(record, width)
-    lines += loss_lines(record, width, verbose=verbose)
-    lines += identity_lines(record, width, verbose=verbose)
-    lines += hook_lines(record, width, verbose=verbose)
+    lines += evidence_lines(record, width, verbose=verbose)
     lines += advice_lines(record, width)
     if explain:
         lines += explain_lines(record, width)
