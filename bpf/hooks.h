@@ -42,6 +42,7 @@
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exec, watch, sched_process_exec, OPTIONAL) \
 	HOOK(socket_closed, watch, inet_sock_set_state, OPTIONAL) \
+	HOOK(socket_destroyed, watch, tcp_destroy_sock, OPTIONAL) \
 	HOOK(volume_received, volume, sock_recv_length, OPTIONAL) \
 	HOOK(volume_sent, volume, sock_send_length, OPTIONAL) \
 	HOOK(volume_sent_at_exit, volume, sys_exit, FALLBACK) \

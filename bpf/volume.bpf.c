@@ -222,17 +222,33 @@ static __always_inline void note_ended(const struct sock *sk, int newstate)
 }
 
 /* A socket that is closed leaves its place to others. */
-SEC("?tp_btf")
-int BPF_PROG(on_socket_closed, const struct sock *sk, const int oldstate, const int newstate)
+static __always_inline void forget_socket(const struct sock *sk, int newstate)
 {
 	__u64 key = (__u64)sk;
 
 	if (volume_away)
 		note_ended(sk, newstate);
 	if (newstate != TCP_CLOSE)
-		return 0;
+		return;
 	bpf_map_delete_elem(&socket_cells, &key);
 	bpf_map_delete_elem(&zerocopy_sockets, &key);
+}
+
+SEC("?tp_btf")
+int BPF_PROG(on_socket_closed, const struct sock *sk, const int oldstate, const int newstate)
+{
+	forget_socket(sk, newstate);
+	return 0;
+}
+
+/*
+ * What on_socket_closed missed: a softirq that interrupts it in a task finds it running, and the kernel skips it for all the
+ * sockets that this softirq closes. Sockets are destroyed with softirqs off (inet_csk_destroy_sock()), so nothing is skipped here.
+ */
+SEC("?tp_btf")
+int BPF_PROG(on_socket_destroyed, const struct sock *sk)
+{
+	forget_socket(sk, TCP_CLOSE);
 	return 0;
 }
 
