@@ -101,9 +101,7 @@ def full_records() -> list[dict[str, Any]]:
         raw_record("zero_copy", packet_sockets=[tap]),
         raw_record("two_copy", pmu=True),
         with_functions(
-            raw_record("zero_copy", arms=("unprobed", "ledger", "functions")),
-            gate=16,
-            counted={"cycles": 3},
+            raw_record("zero_copy", arms=("unprobed", "ledger", "functions")), gate=16, counted={"cycles": 3}
         ),
         raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
         raw_record("sendfile"),

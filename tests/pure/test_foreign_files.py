@@ -54,7 +54,7 @@ def test_one_place_says_what_is_harmful() -> None:
     assert visible(fine) == fine
     assert for_html("<a href='x'>\x1b\n") == "&lt;a href=&#x27;x&#x27;&gt;␛\n"
     assert [for_csv(text) for text in ("=1+1", "+1", "-1", "@x", "\tx", "a=b")] == [
-        *("'=1+1", "'+1", "'-1", "'@x", "'␉x", "a=b"),
+        *("'=1+1", "'+1", "'-1", "'@x", "'␉x", "a=b")
     ]
 
 

@@ -226,30 +226,9 @@ VALUES = [
     *("[" + "1," * 2000 + "]", "3.5"),
 ]  # fmt: skip
 KEYS = [
-    "name",
-    "question",
-    "expected",
-    "repeats",
-    "duration_s",
-    "seed",
-    "factors",
-    "fixed",
-    "exclude",
-    "impl",
-    "size",
-]
-KEYS += [
-    "threads",
-    "fields",
-    "messages",
-    "warmup",
-    "touch",
-    "tso",
-    "out",
-    "no_such",
-    '"\\u001b"',
-    "sender_cpus",
-    "a" * 500,
+    *("name", "question", "expected", "repeats", "duration_s", "seed", "factors", "fixed", "exclude", "impl"),
+    *("size", "threads", "fields", "messages", "warmup", "touch", "tso", "out", "no_such", '"\\u001b"'),
+    *("sender_cpus", "a" * 500),
 ]
 toml_lines = st.one_of(
     st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)).map(" = ".join),

@@ -13,11 +13,7 @@ from copyscope.run.program.spared import COUNTING, Spared
 from copyscope.run.program.sparing import ALWAYS_SHARE, duty, hooks_share, next_time_s
 
 Row = dict[str, Any]
-PROBES = {
-    "unprobed": (),
-    "ledger": ("copies", "sampler"),
-    "calls": ("calls", "packets", "shape"),
-}
+PROBES = {"unprobed": (), "ledger": ("copies", "sampler"), "calls": ("calls", "packets", "shape")}
 SMALL, LARGE = 64, 4096
 
 

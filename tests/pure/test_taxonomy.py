@@ -8,12 +8,14 @@ import time
 from collections import Counter
 from fnmatch import translate
 from pathlib import Path
+from typing import Any
 
 import pytest
-from copyscope.taxonomy.samples import count_foreign, folded_stacks, from_folded, to_record
+from copyscope.taxonomy.samples import count_foreign, folded_stacks, to_record
 from copyscope.taxonomy.taxonomy import (
     ACCOUNTS,
     STAGES,
+    USER_SYMBOL,
     Taxonomy,
     TaxonomyError,
     is_glob,
@@ -25,6 +27,18 @@ from hypothesis import strategies as st
 
 STACKS = Path(__file__).parent / "data" / "stacks"
 TAXONOMY = Taxonomy.load()
+
+
+def from_folded(text: str, period: int) -> list[dict[str, Any]]:
+    """Folded text with counts of samples as rows of the collector; a line begins with its side."""
+    rows: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        stack, _, count = line.rpartition(" ")
+        side, *frames = stack.split(";")
+        kernel = [] if frames == [USER_SYMBOL] else frames[::-1]
+        weight = int(count) * period
+        rows.append(_sample(side, " ".join(kernel)) | {"samples": int(count), "weight": weight})
+    return rows
 
 
 def read_cases() -> list[tuple[str, str, str, list[str]]]:
@@ -59,7 +73,7 @@ def test_names_captured_stacks(path: Path) -> None:
     """At most 1 % of either side may stay without a name."""
     seen: Counter[str] = Counter()
     nameless: Counter[str] = Counter()
-    for row in from_folded(path.read_text(), "cpu-clock", 200_040):
+    for row in from_folded(path.read_text(), 200_040):
         seen[row["side"]] += row["samples"]
         if TAXONOMY.classify(row["frames"]).category == "unattributed":
             nameless[row["side"]] += row["samples"]
@@ -79,7 +93,7 @@ def test_names_captured_stacks(path: Path) -> None:
     ],
 )
 def test_tells_the_copies_of_captures_apart(capture: str, present: set[str], absent: set[str]) -> None:
-    rows = to_record(from_folded((STACKS / f"{capture}.folded").read_text(), "cpu-clock", 1), TAXONOMY)
+    rows = to_record(from_folded((STACKS / f"{capture}.folded").read_text(), 1), TAXONOMY)
     accounts = {row["category"] for row in rows if row["kind"] == "account"}
     assert present <= accounts
     assert not absent & accounts
@@ -266,7 +280,7 @@ def test_folds_all_weights(samples: list[dict[str, object]]) -> None:
     assert sum(int(line.rpartition(" ")[2]) for line in text.splitlines()) == sum(
         int(str(s["weight"])) for s in samples
     )
-    again = from_folded(text, "cpu-clock", 1)
+    again = from_folded(text, 1)
     assert folded_stacks(again, "cpu-clock") == text
 
 

@@ -104,11 +104,7 @@ def test_23_messages_are_counted_23(impl: str, size: int) -> None:
     assert sent.report["messages"] == 23
     assert sent.report["bytes"] == received.report["bytes"] == total
     assert sent.report["calls"] == calls == sum(sent.report["send_syscalls"].values())
-    assert received.report["verify"] == {
-        "checked_bytes": total,
-        "wrong_bytes": 0,
-        "first_wrong_offset": None,
-    }
+    assert received.report["verify"] == {"checked_bytes": total, "wrong_bytes": 0, "first_wrong_offset": None}
     assert sent.report["too_short"] is True
     assert sent.report["histograms"]["send_time_ns"]["count"] == 23
     assert sum(count for _, count in sent.report["slices"]) == total

@@ -237,10 +237,7 @@ def read_crossovers(hosts: Iterable[Path], here: Record) -> list[Record] | None:
             document = json.loads(regular_file.read(file))
             # The time of a file is that of its checkout. Older files do not say when they were measured.
             started = str(document.get("started") or "")
-            known = {
-                "file": str(Path(*file.parts[-4:])),
-                "elsewhere": where_else(document["machine"], here),
-            }
+            known = {"file": str(Path(*file.parts[-4:])), "elsewhere": where_else(document["machine"], here)}
             rows = [
                 {**row, **known, "path": row["where"].get("topology", document["topology"])}
                 for row in document["crossovers"]

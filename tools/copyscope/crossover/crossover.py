@@ -138,11 +138,7 @@ def costs_of(fits: Sequence[Fitted]) -> list[Costs]:
 
 
 def _answer(
-    first: StrategyCosts,
-    second: StrategyCosts,
-    table: Table,
-    quantity: str,
-    where: Mapping[str, Scalar],
+    first: StrategyCosts, second: StrategyCosts, table: Table, quantity: str, where: Mapping[str, Scalar]
 ) -> Crossover:
     pair, threads = (first.impl, second.impl), first.threads
     sizes = sorted(set(first.sizes(quantity)) & set(second.sizes(quantity)))

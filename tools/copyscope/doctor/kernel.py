@@ -28,7 +28,7 @@ CAPABILITIES = {
     "CAP_SYS_RESOURCE": (24, "raising limits"),
 }
 OPTIONAL_CAPABILITIES = {
-    "CAP_SYS_RESOURCE": "none on Linux 5.11 and newer; before, BPF maps need a larger `ulimit -l`",
+    "CAP_SYS_RESOURCE": "none on Linux 5.11 and newer; before, BPF maps need a larger `ulimit -l`"
 }
 LOW_STEAL_PERCENT = 1.0
 BUSY_LOAD_PER_CPU = 0.25

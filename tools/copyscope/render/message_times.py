@@ -11,11 +11,7 @@ from copyscope import units
 from copyscope.render.layout import labelled
 
 # histogram of the sender -> what it is called here; only a round trip is a latency
-TIMES = {
-    "round_trip_ns": "latency",
-    "send_time_ns": "send time",
-    "completion_time_ns": "completion",
-}
+TIMES = {"round_trip_ns": "latency", "send_time_ns": "send time", "completion_time_ns": "completion"}
 MEANINGS = {
     "round_trip_ns": "request sent to response received",
     "send_time_ns": "handing one message to the kernel",

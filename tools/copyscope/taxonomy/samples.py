@@ -110,28 +110,3 @@ def folded_stacks(samples: Sequence[Sample], event: str | None = None) -> str:
             frames = list(sample["frames"]) or [USER_SYMBOL]
             lines[";".join([sample["side"], *reversed(frames)])] += int(sample["weight"])
     return "".join(f"{stack} {weight}\n" for stack, weight in sorted(lines.items()))
-
-
-def from_folded(text: str, event: str, period: int) -> list[dict[str, Any]]:
-    """Folded text with counts of samples back to rows of the collector; the first frame of a line is the
-    side.
-
-    Raises ValueError for a line without a count.
-    """
-    rows = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        stack, _, count = line.rpartition(" ")
-        if not stack or not count.isdecimal():
-            raise ValueError(f"folded stacks: line {number}: no count at its end: not folded text")
-        side, *frames = stack.split(";")
-        kernel = [] if frames == [USER_SYMBOL] else frames[::-1]
-        rows.append(
-            {
-                "side": side,
-                "event": event,
-                "frames": kernel,
-                "samples": int(count),
-                "weight": int(count) * period,
-            }
-        )
-    return rows

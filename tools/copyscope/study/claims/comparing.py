@@ -65,13 +65,7 @@ def compare(runs: Runs, first: str, second: str, metric: str, wanted: str) -> li
 
 
 def make(
-    what: str,
-    at: tuple[int, int],
-    pair: tuple[Point, Point],
-    metric: str,
-    wanted: str,
-    *,
-    bound: float = 1.0,
+    what: str, at: tuple[int, int], pair: tuple[Point, Point], metric: str, wanted: str, *, bound: float = 1.0
 ) -> Comparison:
     """One comparison of two points; `at`: threads and size in bytes."""
     threads, size = at
