@@ -11,6 +11,7 @@ from copyscope.errors import UsageError
 from copyscope.render.claims import render
 from copyscope.render.terminal import make_console
 from copyscope.study import claims
+from copyscope.study.modelled import points_of
 from copyscope.sweep import results
 
 EXAMPLES = """\
@@ -54,9 +55,10 @@ def main(argv: list[str]) -> int:
 def _claims(arguments: argparse.Namespace) -> int:
     known = claims.read(Path(arguments.claims))
     directories = [Path(name) for name in arguments.directory] or _of_this_host()
-    found = reading.load(directories, "claims")
+    found = reading.load(directories, "claims", modelled=True)
     records = [record for one in found for record in one.records]
-    judged = [claims.judge_one(claim, records) for claim in known]
+    points = points_of(record for one in found for record in one.modelled)
+    judged = [claims.judge_one(claim, records, points) for claim in known]
     made = claims.as_json(judged, records)
     reading.write_beside(made, "claims.json", directories[0], arguments.out, "claims")
     if arguments.json == "-":

@@ -43,7 +43,9 @@ def load(directories: Sequence[Path], command: str, *, modelled: bool = False) -
             say(command, f"left out: {entry.path.name}: {entry.reason}")
         for record in one.invalid:
             why = record["verdict"]["reasons"][0]
-            say(command, f"invalid, in no number: {record['run']['id']}: {why}")
+            # Of a boot only that is left out which was counted while a check did not hold.
+            what = "invalid, that point is" if "simulated" in record else "invalid,"
+            say(command, f"{what} in no number: {record['run']['id']}: {why}")
     return found
 
 
@@ -52,13 +54,20 @@ def _each_once(found: Sequence[Results], command: str) -> list[Results]:
     first: dict[tuple[Any, ...], int] = {}
     kept = []
     for number, one in enumerate(found):
-        keys = [(r["run"]["id"], r["run"]["started"], r["run"]["seed"]) for r in one.records]
+        every = (*one.records, *one.modelled)
+        keys = [(r["run"]["id"], r["run"]["started"], r["run"]["seed"]) for r in every]
         earlier = [first.setdefault(key, number) for key in keys]
         for other in sorted(set(earlier) - {number}):
             again = f"{one.directory}: {earlier.count(other)} runs of {len(keys)}"
             say(command, f"counted once: {again} are in {found[other].directory}, too")
-        new = [record for record, place in zip(one.records, earlier, strict=True) if place == number]
-        kept.append(replace(one, records=tuple(new)))
+        new = [record for record, place in zip(every, earlier, strict=True) if place == number]
+        kept.append(
+            replace(
+                one,
+                records=tuple(record for record in new if "simulated" not in record),
+                modelled=tuple(record for record in new if "simulated" in record),
+            )
+        )
     return kept
 
 

@@ -16,18 +16,22 @@ from copyscope.escaping import visible
 from copyscope.files import saving
 from copyscope.record.store import Record
 from copyscope.render import export
-from copyscope.render.plots.draw import Drawing, Subject, studio
-from copyscope.render.report import html, markdown
+from copyscope.render.plots.draw import Drawing, Studio, Subject, studio
+from copyscope.render.report import html, markdown, modelled
+from copyscope.render.report.blocks import Block
 from copyscope.render.report.sections import document
 from copyscope.study import claims
 from copyscope.study import table as sheet
 from copyscope.study.claims.model import select
 from copyscope.study.cost_waterfall import simplest
+from copyscope.study.modelled import ModelPoint, points_of
 from copyscope.study.study import Study, caption, examine
 from copyscope.study.table import Row
 from copyscope.sweep import results
 from copyscope.sweep.results import Results
 
+# The experiment whose models of the caches stand in for what a PMU would have counted.
+SIMULATED = "simulated"
 EXAMPLES = """\
 examples:
   tools/report.py results/HOST/quick      one sweep
@@ -105,15 +109,38 @@ def make(directory: Path, out: Path) -> None:
     # The records stay to the end, and the processes that draw end soon: nothing is worth collecting.
     gc.disable()
     with studio() as at_work:
-        (found,) = reading.load([directory], "report")
+        (found,) = reading.load([directory], "report", modelled=True)
         saving.make_directory(out / "plots")
+        if found.modelled:
+            _make_modelled(found, out, at_work)
+            return
         rows = sheet.fill(found.records)
         promised = at_work.draw(Subject(rows, simplest(rows), caption(found.records, rows)))
         study = _examine(found, rows)
         _write_tables(study, out)
         drawings = promised.result()
-    _write_report(study, drawings, out)
+    _write_blocks(document(study), drawings, out)
     counts = f"{len(study.rows)} points, {len(study.records)} runs, {len(study.invalid)} invalid"
+    print(visible(f"{out / 'report.html'}: {counts}"))
+
+
+def _make_modelled(found: Results, out: Path, at_work: Studio) -> None:
+    """The report of a simulated experiment."""
+    points = points_of(found.modelled)
+    study = modelled.ModelStudy(
+        found.experiment.name if found.experiment else found.directory.name,
+        found.experiment.question if found.experiment else None,
+        found.modelled,
+        points,
+        [(entry.path.name, entry.reason) for entry in found.left_out],
+        [claims.judge_one(claim, (), points) for claim in claims.read()],
+    )
+    promised = at_work.draw(Subject((), (), study.caption, points))
+    table = export.modelled_table(points)
+    saving.save(out / "modelled.csv", export.as_csv(table))
+    saving.save(out / "modelled.parquet", export.as_parquet(table))
+    _write_blocks(modelled.document(study), promised.result(), out)
+    counts = f"{len(points)} points, {len(found.modelled)} boots, {len(found.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
 
 
@@ -130,7 +157,20 @@ def _examine(found: Results, rows: Sequence[Row]) -> Study:
         left_out=[(entry.path.name, entry.reason) for entry in found.left_out],
         judgements=judged,
         elsewhere=len(known) - len(judged),
+        modelled=_simulated_beside(found.directory),
     )
+
+
+def _simulated_beside(directory: Path) -> list[ModelPoint]:
+    """The points of the simulated experiment of the same host, where it was run."""
+    place = directory.absolute().parent / SIMULATED
+    if not (place / "raw").is_dir():
+        return []
+    try:
+        return points_of(results.load(place).modelled)
+    except UsageError as error:
+        entry.say("report", f"no answer from a model of the caches: {error}")
+        return []
 
 
 def _write_tables(study: Study, out: Path) -> None:
@@ -144,11 +184,10 @@ def _write_tables(study: Study, out: Path) -> None:
     reading.write_json(found, out / "crossover.json")
 
 
-def _write_report(study: Study, drawings: Mapping[str, Drawing], out: Path) -> None:
+def _write_blocks(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out: Path) -> None:
     for name, drawn in drawings.items():
         saving.save(out / "plots" / f"{name}.svg", drawn.svg)
         saving.save(out / "plots" / f"{name}.png", drawn.png)
-    blocks = document(study)
     saving.save(out / "report.md", markdown.write(blocks).encode())
     pictures = {name: drawn.svg for name, drawn in drawings.items()}
     saving.save(out / "report.html", html.write(blocks, pictures).encode())

@@ -24,16 +24,21 @@ def render(made: Mapping[str, Any], *, verbose: bool, console: Console) -> None:
     table.add_column("verdict", no_wrap=True)
     table.add_column("evidence", ratio=3)
     for row in made["claims"]:
-        evidence = row["evidence"]
-        if not verbose and len(evidence) > SHORT:
-            evidence = f"{evidence[:SHORT].rsplit(' ', 1)[0]} ... (-v)"
-        verdict = row["verdict"]
-        cells = (row["id"], f"{row['claim']} ({row['source']})", verdict, evidence)
-        # text, not markup: evidence may hold brackets
-        styles = ("", "", STYLES[verdict], "")
-        table.add_row(*(Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)))
+        said = [((row["id"], f"{row['claim']} ({row['source']})"), row)]
+        if row.get("modelled") is not None:
+            said.append((("", "in the model"), row["modelled"]))
+        for names, one in said:
+            evidence = one["evidence"]
+            if not verbose and len(evidence) > SHORT:
+                evidence = f"{evidence[:SHORT].rsplit(' ', 1)[0]} ... (-v)"
+            cells = (*names, one["verdict"], evidence)
+            # text, not markup: evidence may hold brackets
+            styles = ("", "", STYLES[one["verdict"]], "")
+            table.add_row(*(Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)))
         table.add_section()
     console.print(table)
     tally = ", ".join(f"{count} {verdict}" for verdict, count in made["tally"].items())
-    host = made["machine"].get("hostname", "?")
-    console.print(visible(f"{tally}; {made['valid_runs']} valid runs of {host}"))
+    if any(row.get("modelled") is not None for row in made["claims"]):
+        console.print("in the model: misses counted in a simulated machine, beside the verdict of this one")
+    host = made["machine"].get("hostname")
+    console.print(visible(f"{tally}; {made['valid_runs']} valid runs" + (f" of {host}" if host else "")))

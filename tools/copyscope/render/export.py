@@ -9,11 +9,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 from copyscope.compare.estimates import Estimate, Missing
 from copyscope.compare.metrics import METRICS
 from copyscope.compare.settings import left_alone, settings
 from copyscope.escaping import for_csv, visible
+from copyscope.simulate.output import COLUMNS as COUNTED
+from copyscope.study.modelled import ModelPoint
 from copyscope.study.published import COLUMNS, Cell, published_cells
 from copyscope.study.table import ALWAYS, Row
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -67,6 +70,35 @@ def ledger_table(rows: Sequence[Row]) -> Table:
             line |= {"kind": "account" if category in ACCOUNTS else "stage", "category": category}
             line |= {"side": side, "context": context, "ns_per_kib": cost.value}
             line |= {"ns_per_kib_low": cost.low, "ns_per_kib_high": cost.high, "runs": cost.samples}
+            table.append({name: _rounded(cell) for name, cell in line.items()})
+    return table
+
+
+def modelled_table(points: Sequence[ModelPoint]) -> Table:
+    """One line per point of a simulated machine and account or stage: counts per KiB, means of the boots."""
+    table: Table = []
+    for point in points:
+        head: dict[str, Cell] = {
+            "model": point.setting.cache,
+            "path": point.setting.path,
+            "kernel": point.setting.kernel,
+            "working_set_messages": point.setting.working_set_messages,
+            "strategy": point.impl,
+            "message_bytes": point.size,
+            "boots": len(point.boots),
+        }
+        rows: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+        for row in (row for boot in point.boots for row in boot["rows"]):
+            rows.setdefault((row["category"], row["side"], row["context"]), []).append(row)
+        for key, of_key in sorted(rows.items()):
+            line = (
+                head | dict(zip(("category", "side", "context"), key, strict=True)) | {"method": "modelled"}
+            )
+            # A boot without such a row counted nothing of it.
+            line |= {
+                f"{name}_per_kib": sum(row[f"{name}_per_kib"] for row in of_key) / len(point.boots)
+                for name in COUNTED
+            }
             table.append({name: _rounded(cell) for name, cell in line.items()})
     return table
 

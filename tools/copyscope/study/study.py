@@ -12,6 +12,8 @@ from copyscope.crossover.crossover import Crossover, costs_of, crossovers_of, fi
 from copyscope.crossover.strategy_costs import Costs
 from copyscope.study.claims import Judgement
 from copyscope.study.cost_waterfall import Waterfall, waterfalls
+from copyscope.study.modelled import ModelPoint
+from copyscope.study.modelled_answers import beside
 from copyscope.study.published import spell_path
 from copyscope.study.questions import Answer, answers
 from copyscope.study.table import Row
@@ -55,11 +57,15 @@ def examine(
     left_out: Sequence[tuple[str, str]],
     judgements: Sequence[Judgement],
     elsewhere: int,
+    modelled: Sequence[ModelPoint] = (),
 ) -> Study:
-    """The study of some records, in the order in which they ran; `rows` is their sheet."""
+    """The study of some records, in the order in which they ran; `rows` is their sheet.
+
+    `modelled`: of simulated machines; they have a say in two answers, and in no number.
+    """
     fits = fitted(records)
     crossings = crossovers_of(fits)
-    found = answers(rows, crossings)
+    found = beside(answers(rows, crossings), modelled)
     return Study(
         name,
         question,

@@ -64,3 +64,26 @@ PLOTS = (
         "only runs in rr mode have it.",
     ),
 )
+
+# Of a simulated experiment, instead of those above.
+MODELLED = (
+    Plot(
+        "modelled_misses",
+        "Misses by the size of a message",
+        "Lines per KiB that miss L1D, L2 and the last level, stacked by copy, strategy beside strategy; "
+        "cache sizes are dashed lines; a column for each model.",
+        of="modelled",
+    ),
+    Plot(
+        "modelled_working_set",
+        "Misses by the working set",
+        "The same at one size of message, along the memory that the sender goes round in.",
+        of="modelled",
+    ),
+    Plot(
+        "modelled_lines",
+        "Where the lines of the saved copy went",
+        "From the L1D misses of one_copy to those of zero_copy, step by step, over veth and two cards.",
+        of="modelled",
+    ),
+)

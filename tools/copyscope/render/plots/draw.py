@@ -26,8 +26,9 @@ from copyscope import paths
 from copyscope.compare.estimates import Missing
 from copyscope.errors import RunError
 from copyscope.escaping import visible
-from copyscope.render.plots.catalogue import PLOTS
+from copyscope.render.plots.catalogue import MODELLED, PLOTS, Plot
 from copyscope.study.cost_waterfall import Waterfall
+from copyscope.study.modelled import ModelPoint
 from copyscope.study.table import Row, without_records
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ class Subject:
     rows: Sequence[Row]
     saved: Sequence[Waterfall | Missing]
     caption: str
+    modelled: Sequence[ModelPoint] = ()
+
+    @property
+    def plots(self) -> Sequence[Plot]:
+        """What there is to draw."""
+        return MODELLED if self.modelled else PLOTS
 
     def light(self) -> Subject:
         """The same to be sent to another process: the records would be nearly all of it."""
@@ -67,7 +74,8 @@ class Subject:
             else replace(one, before=without_records(one.before), after=without_records(one.after))
             for one in self.saved
         ]
-        return Subject([without_records(row) for row in self.rows], saved, self.caption)
+        rows = [without_records(row) for row in self.rows]
+        return Subject(rows, saved, self.caption, self.modelled)
 
 
 class Studio:
@@ -97,10 +105,12 @@ def studio() -> Iterator[Studio]:
 
 def _draw_all(subject: Subject) -> dict[str, Drawing]:
     cpus = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
-    names = sorted((p.name for p in PLOTS), key=lambda n: SLOW_FIRST.index(n) if n in SLOW_FIRST else 99)
-    with ProcessPoolExecutor(min(len(PLOTS), cpus or 1), FORK, _take, (subject,)) as painters:
+    names = sorted(
+        (p.name for p in subject.plots), key=lambda n: SLOW_FIRST.index(n) if n in SLOW_FIRST else 99
+    )
+    with ProcessPoolExecutor(min(len(names), cpus or 1), FORK, _take, (subject,)) as painters:
         drawn = dict(zip(names, painters.map(_draw_taken, names), strict=True))
-    return {plot.name: drawn[plot.name] for plot in PLOTS}
+    return {plot.name: drawn[plot.name] for plot in subject.plots}
 
 
 # What a painter draws: it is there by the fork, and not sent with each plot.
@@ -139,7 +149,7 @@ def _end_with_parent() -> None:
 
 
 def _load() -> None:
-    for plot in PLOTS:
+    for plot in (*PLOTS, *MODELLED):
         importlib.import_module(f"copyscope.render.plots.{plot.name}")
     importlib.import_module("matplotlib.backends.backend_agg")
     importlib.import_module("matplotlib.backends.backend_svg")
@@ -149,7 +159,7 @@ def _load() -> None:
 def figure_of(name: str, subject: Subject) -> Figure:
     """One plot of the catalogue."""
     module = importlib.import_module(f"copyscope.render.plots.{name}")
-    of = next(plot.of for plot in PLOTS if plot.name == name)
+    of = next(plot.of for plot in (*PLOTS, *MODELLED) if plot.name == name)
     figure: Figure = module.plot(getattr(subject, of), subject.caption)
     return figure
 

@@ -37,7 +37,7 @@ def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure:
     with look():
         for index, (axes, one) in enumerate(zip(grid.axes, drawn, strict=True)):
             axes.set_title(describe({n: one.after.factors[n] for n in swept}) or "all", loc="left")
-            _draw(axes, one)
+            draw_steps(axes, (one.before.impl, one.after.impl), (one.start, one.end), one.steps)
             if index % grid.columns == 0:
                 axes.set_ylabel("CPU time (ns/KiB)")
         named = [("whole cost", WHOLE, ""), ("dearer", DEARER, "\\\\"), ("saved", SAVED, "//")]
@@ -46,12 +46,13 @@ def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure:
     return grid.figure
 
 
-def _draw(axes: Axes, one: Waterfall) -> None:
-    labels = [one.before.impl, *(step.name for step in one.steps), one.after.impl]
+def draw_steps(axes: Axes, names: tuple[str, str], ends: tuple[float, float], steps: Sequence[Step]) -> None:
+    """One panel: from the first strategy to the second, with what each end is as a whole."""
+    labels = [names[0], *(step.name for step in steps), names[1]]
     last = len(labels) - 1
-    level, levels = one.start, [one.start]
+    level, levels = ends[0], [ends[0]]
     boxes: dict[bool, list[list[tuple[float, float]]]] = {True: [], False: []}
-    for place, step in enumerate(one.steps, start=1):
+    for place, step in enumerate(steps, start=1):
         boxes[step.change.value >= 0].append(_box(place, level, step))
         _number(axes, place, step.change.value, "+")
         axes.plot([place - 1.43, place + 0.43], [level, level], color=FAINT, linewidth=0.6)
@@ -60,14 +61,14 @@ def _draw(axes: Axes, one: Waterfall) -> None:
     axes.plot([last - 1.43, last + 0.43], [level, level], color=FAINT, linewidth=0.6)
     for dearer, found in boxes.items():
         draw_boxes(axes, found, DEARER if dearer else SAVED, "\\\\" if dearer else "//", edge=0.5)
-    tops = [(place, levels[place], step.change) for place, step in enumerate(one.steps, start=1)]
+    tops = [(place, levels[place], step.change) for place, step in enumerate(steps, start=1)]
     draw_intervals(axes, tops, width=0.8, cap=1.8)
-    for place, height in ((0, one.start), (last, one.end)):
+    for place, height in ((0, ends[0]), (last, ends[1])):
         axes.bar(place, height, 0.86, color=WHOLE, edgecolor=INK, linewidth=0.5)
         _number(axes, place, height, "")
     # an interval far above the steps leaves the panel; the topmost fifth is for the numbers
-    ends = [at + (step.change.high or 0.0) for at, step in zip(levels, one.steps, strict=False)]
-    axes.set_ylim(min(0.0, *levels), min(max(*levels, *ends), 1.5 * max(levels)) * 1.28)
+    tips = [at + (step.change.high or 0.0) for at, step in zip(levels, steps, strict=False)]
+    axes.set_ylim(min(0.0, *levels), min(max(*levels, *tips), 1.5 * max(levels)) * 1.28)
     axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7.5)
     axes.grid(False, axis="x")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))

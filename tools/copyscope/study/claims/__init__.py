@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from copyscope.compare.settings import SETTINGS
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
 from copyscope.record.segments import Record
-from copyscope.study.claims import caches, copies, mechanisms, ordering
+from copyscope.study.claims import caches, copies, in_model, mechanisms, ordering
 from copyscope.study.claims.model import (
     HOLDS,
     REFUTED,
@@ -31,6 +32,7 @@ from copyscope.study.claims.model import (
     select,
     together,
 )
+from copyscope.study.modelled import ModelPoint
 
 __all__ = [
     "CHECKS",
@@ -84,8 +86,11 @@ def judge(records: Sequence[Record], claims_toml: Path = FILE) -> list[Judgement
     return [judge_one(claim, records) for claim in read(claims_toml)]
 
 
-def judge_one(claim: Claim, records: Sequence[Record]) -> Judgement:
-    """One claim. Runs that are missing turn `holds` into `undetermined here`: they could have refuted it."""
+def judge_one(claim: Claim, records: Sequence[Record], points: Sequence[ModelPoint] = ()) -> Judgement:
+    """One claim. Runs that are missing turn `holds` into `undetermined here`: they could have refuted it.
+
+    `points`: of simulated machines; what they say stands beside the verdict and is no part of it.
+    """
     runs = select(records, claim)
     lacking = missing(runs, claim)
     if not runs:
@@ -96,7 +101,13 @@ def judge_one(claim: Claim, records: Sequence[Record]) -> Judgement:
             text = f"runs are missing ({'; '.join(lacking)}); {finding.evidence}"
             finding = Finding(UNDETERMINED, text, finding.rows)
     return Judgement(
-        claim.id, claim.text, ", ".join(claim.sources), finding.verdict, finding.evidence, finding.rows
+        claim.id,
+        claim.text,
+        ", ".join(claim.sources),
+        finding.verdict,
+        finding.evidence,
+        finding.rows,
+        in_model.judge(claim.check, points),
     )
 
 
@@ -166,6 +177,7 @@ def as_json(found: Sequence[Judgement], records: Sequence[Record]) -> dict[str, 
     """claims.json (docs/reference/verdicts.md explains each key)."""
     rows = [
         {key: getattr(one, key) for key in ("id", "claim", "source", "verdict", "evidence", "rows")}
+        | {"modelled": None if one.modelled is None else asdict(one.modelled)}
         for one in found
     ]
     verdicts = (HOLDS, REFUTED, UNDETERMINED)

@@ -52,6 +52,7 @@ class Judgement:
     verdict: Verdict
     evidence: str
     rows: list[Row]
+    modelled: Finding | None = None  # in a simulated machine; no part of the verdict
 
 
 Check = Callable[["Runs"], Finding]

@@ -1,0 +1,219 @@
+"""What a report says of simulated machines: misses that were put in come out, and are called modelled."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import raw_record
+from builders.simulated import simulated_record
+from copyscope.commands import claims, report
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.render.plots.draw import Subject, figure_of
+from copyscope.simulate import caches, document
+from copyscope.study.claims import in_model
+from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED
+from copyscope.study.modelled import ModelPoint, line_waterfall, pairs, points_of
+from copyscope.study.modelled_answers import beside, modelled_answers
+from copyscope.study.questions import Answer
+from matplotlib.axes import Axes
+
+pytestmark = pytest.mark.timeout(60)
+
+KIB = 1024
+Record = dict[str, Any]
+CHECK = {"name": "bytes", "left": 1, "right": 2, "tolerance": 0}
+# category, side -> load misses per KiB in L1D, L2, LLC
+Rows = Mapping[tuple[str, str], tuple[float, ...]]
+ONE: Rows = {
+    ("copy_in", "sender"): (16, 16, 0),
+    ("copy_out", "receiver"): (17, 16, 0),
+    ("memory", "sender"): (18, 0, 0),
+    ("lock", "sender"): (2, 0, 0),
+}
+TWO: Rows = {**ONE, ("gather", "sender"): (32, 16, 0), ("copy_in", "sender"): (16, 0, 0)}
+ZERO: Rows = {
+    ("deferred", "sender"): (45, 33, 9),
+    ("copy_out", "receiver"): (17, 16, 0),
+    ("lock", "sender"): (5, 0, 0),
+}
+
+
+def boot(
+    points: Mapping[tuple[str, int], Rows],
+    seed: int = 1,
+    cache: str = "generic",
+    path: str = "veth",
+    ring: int = 4,
+) -> Record:
+    """The record of one boot; each seed has a tenth of a line more in each row than the last."""
+    made = simulated_record(seeds=(seed,))
+    (pattern,) = made["simulated"]["measurements"]
+    blank = {key: 0.0 if key.endswith("_per_kib") else value for key, value in pattern["rows"][0].items()}
+    measurements = []
+    for (impl, size), rows in points.items():
+        found = []
+        for (category, side), misses in rows.items():
+            counts = {
+                f"{name}_load_misses_per_kib": float(n) for name, n in zip(caches.LEVELS, misses, strict=True)
+            }
+            counts["l1d_load_misses_per_kib"] += seed / 10
+            found.append({**blank, "category": category, "side": side, **counts})
+        shape = {"impl": impl, "size_bytes": size, "working_set_messages": ring, "rows": found}
+        measurements.append({**pattern, **shape})
+    made["simulated"] |= {
+        "measurements": measurements,
+        "model": document.model_section(caches.PRESETS[cache]),
+    }
+    made["simulated"]["path"] = {**made["simulated"]["path"], "kind": path}
+    made["run"] |= {
+        "id": f"simulated-{cache}-{path}-{ring}-{seed}",
+        "experiment": "simulated",
+        "repeat": seed,
+    }
+    made["run"]["factors"] = {"cache": cache, "topology": path, "working_set": ring}
+    return made
+
+
+def usual(**of: Any) -> list[Record]:
+    sizes = (KIB, 4 * KIB, 64 * KIB)
+    every = {
+        (i, size): r for i, r in (("two_copy", TWO), ("one_copy", ONE), ("zero_copy", ZERO)) for size in sizes
+    }
+    return [boot(every, seed, **of) for seed in (1, 2, 3)]
+
+
+def test_boots_are_put_together_by_setting_and_invalid_ones_left_out() -> None:
+    records = [*usual(), *usual(cache="laptop"), *usual(ring=64)]
+    bad = boot({("one_copy", KIB): {("copy_in", "sender"): (999, 0, 0)}}, 4)
+    bad["simulated"]["measurements"][0]["checks"] = [{**CHECK, "holds": False}]
+    assert store.validate(bad) == []
+    points = points_of([bad, *reversed(records)])
+    assert len(points) == 27 and {len(point.boots) for point in points} == {3}
+    first = points[0]
+    assert (first.setting.cache, first.size, first.impl) == ("generic", KIB, "two_copy")
+    # 16 + 17 + 18 + 2 + 32, and a tenth of a line for each of five rows and each number of a seed
+    assert first.misses("l1d") == pytest.approx([85.5, 86.0, 86.5])
+    assert first.misses("l2", side="sender") == [16, 16, 16]
+
+
+def test_the_steps_lead_from_one_sum_to_the_other() -> None:
+    ((one, zero),) = [p for p in pairs(points_of(usual()), "one_copy", "zero_copy") if p[0].size == KIB]
+    found = line_waterfall(one, zero)
+    assert [found.start, found.end] == pytest.approx([53.8, 67.6])
+    steps = {step.name: step.change.value for step in found.steps}
+    assert steps == pytest.approx({"copy in": -16.2, "deferred copy": 45.2, "pages": -18.2, "rest": 3.0})
+    assert found.start + sum(steps.values()) == pytest.approx(found.end)
+
+
+@pytest.fixture
+def points() -> list[ModelPoint]:
+    return points_of([*usual(), *usual(cache="laptop"), *usual(ring=1024), *usual(path="nics")])
+
+
+def dashed(axes: Axes) -> list[float]:
+    """Where the lines of the caches are."""
+    return [float(np.asarray(line.get_xdata())[0]) for line in axes.lines]
+
+
+def test_bars_are_as_high_as_their_misses_and_caches_stand_at_their_sizes(points: list[ModelPoint]) -> None:
+    figure = figure_of("modelled_misses", Subject((), (), "Where.", points))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [
+        f"{cache}: {level}" for level in ("L1D", "L2", "LLC") for cache in ("generic", "laptop")
+    ]
+    l1d = figure.axes[0]
+    paths = [np.asarray(patch.get_path().vertices) for patch in l1d.patches]
+    tops = [float(path[:, 1].max()) for path in paths if path.size]
+    assert max(tops) == pytest.approx(86.0)  # two_copy: the mean of three boots
+    # 4 KiB to 64 KiB were sent: of the caches only 32 KiB lie between.
+    assert dashed(l1d) == [math.log2(32 * KIB)]
+    rings = figure_of("modelled_working_set", Subject((), (), "Where.", points))
+    assert dashed(rings.axes[0]) == [15.0, 20.0, 25.0]
+    waterfalls = figure_of("modelled_lines", Subject((), (), "Where.", points))
+    assert [axes.get_title(loc="left") for axes in waterfalls.axes] == [
+        *("veth, 4 KiB", "veth, 64 KiB", "nics, 4 KiB", "nics, 64 KiB")
+    ]
+    for drawn in (figure, rings, waterfalls):
+        assert "modelled" in drawn.texts[0].get_text()
+
+
+def with_misses(level: int, **of: float) -> list[Record]:
+    """Of each strategy so many misses in one level, of the sender, at every size over every path."""
+    rows: dict[str, Rows] = {
+        impl: {("copy_in", "sender"): tuple(n if i == level else 0.0 for i in range(3))}
+        for impl, n in of.items()
+    }
+    every = {(impl, size): rows[impl] for impl in rows for size in (KIB, 4 * KIB, 64 * KIB)}
+    return [boot(every, seed, path=path) for seed in (1, 2, 3) for path in ("veth", "nics")]
+
+
+VERDICTS: list[tuple[str, str, str, Callable[[], list[Record]]]] = [
+    ("llc_drop", HOLDS, "one_copy 3.0", lambda: with_misses(2, two_copy=10, one_copy=3)),
+    ("llc_drop", REFUTED, "one_copy 4.0", lambda: with_misses(2, two_copy=10, one_copy=4)),
+    ("llc_drop", UNDETERMINED, "nothing to drop", lambda: with_misses(2, two_copy=0.5, one_copy=0.1)),
+    ("l1_drop", HOLDS, "zero_copy 60.2", lambda: with_misses(0, two_copy=100, zero_copy=60)),
+    ("l1_drop", REFUTED, "zero_copy 460.2", lambda: with_misses(0, two_copy=227, zero_copy=460)),
+    ("zero_fewest_llc", HOLDS, "fewer in 3", lambda: with_misses(2, one_copy=10, zero_copy=2)),
+    ("zero_fewest_llc", REFUTED, "misses more in 3", lambda: with_misses(2, one_copy=0, zero_copy=9)),
+    ("zero_fewest_llc", UNDETERMINED, "misses more in 0", lambda: with_misses(2, one_copy=1, zero_copy=1)),
+    ("zero_wins_on_a_nic", HOLDS, "from 1 KiB on", lambda: with_misses(0, one_copy=50, zero_copy=2)),
+    ("zero_wins_on_a_nic", UNDETERMINED, "not simulated", usual),
+    ("two_one_crossover", UNDETERMINED, "misses L1D from 1 KiB on", usual),
+    ("pinning_flushes", UNDETERMINED, "explained, not judged", usual),
+]
+
+
+@pytest.mark.parametrize(("check", "verdict", "words", "make"), VERDICTS, ids=lambda value: str(value)[:20])
+def test_verdict_in_the_model(check: str, verdict: str, words: str, make: Callable[[], list[Record]]) -> None:
+    found = in_model.judge(check, points_of(make()))
+    assert found is not None
+    assert (found.verdict, words in found.evidence) == (verdict, True), found.evidence
+    assert all("setting" in row and row["method"] == "modelled" for row in found.rows)
+    json.dumps(found.rows, allow_nan=False)
+    assert in_model.judge(check, []) is None
+
+
+def test_answers_of_a_model_stand_behind_those_of_the_machine(points: list[ModelPoint]) -> None:
+    level, threads = modelled_answers(points)
+    assert level.text.startswith("In the model (generic, veth, Linux 6.12")
+    # two_copy: 32 lines and a tenth of its gather more in L1D; in L2 16 by gather, and 16 fewer by copy_in
+    assert level.bullets[0] == "1 KiB: L1D -32.2, L2 +0.0, LLC +0.0 lines per KiB: most in L1D."
+    assert "256 KiB 0.0, 64 MiB 0.0 lines per KiB" in threads.text
+    assert "32 MiB hold 128 rings of 256 KiB" in threads.text and "was not simulated" in threads.text
+    asked = Answer(level.question, "Not answered on this machine: no PMU.")
+    other = Answer("Another?", "Yes.")
+    both = beside([asked, other], points)
+    assert both[0].text == f"{asked.text} {level.text}" and both[0].bullets == level.bullets
+    assert both[1] is other and beside([asked], []) == [asked]
+
+
+def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = tmp_path / "results" / "host"
+    for name, records in (("simulated", usual()), ("measured", [derive(raw_record("one_copy"))])):
+        (host / name / "raw").mkdir(parents=True)
+        for record in records:
+            store.write(record, host / name / "raw" / f"{record['run']['id']}.json.gz")
+    assert report.main([str(host / "simulated")]) == 0
+    assert capsys.readouterr().out.endswith("report.html: 9 points, 3 boots, 0 invalid\n")
+    text = (host / "simulated" / "report.md").read_text()
+    assert "Modelled, not measured: Linux 6.12.107 in QEMU 7.2.22; means of 3 boots" in text
+    with (host / "simulated" / "modelled.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    (gather,) = [r for r in rows if (r["category"], r["message_bytes"]) == ("gather", "4096")]
+    assert (float(gather["l1d_load_misses_per_kib"]), gather["method"]) == (32.2, "modelled")
+    assert claims.main([str(host / "measured"), str(host / "simulated"), "--json", "-"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    c12 = next(row for row in made["claims"] if row["id"] == "C12")
+    # The verdict is the machine's, which had none of the runs; in the model 67.6 of 86 lines are left.
+    assert (c12["verdict"], c12["modelled"]["verdict"], made["runs"]) == (UNDETERMINED, REFUTED, 1)
+    assert made["tally"]["refuted"] == sum(row["verdict"] == REFUTED for row in made["claims"])

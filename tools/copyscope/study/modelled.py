@@ -1,0 +1,192 @@
+"""Points of simulated machines: what was counted of one strategy at one size, over several boots. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from copyscope import stats
+from copyscope.compare.estimates import Estimate
+from copyscope.simulate.rows import half_width
+from copyscope.study.cost_waterfall import PARTS, REST, Step
+from copyscope.study.table import strategy_order
+from copyscope.taxonomy.taxonomy import ACCOUNTS
+from copyscope.units import format_whole_size
+
+Record = Mapping[str, Any]
+Counted = Mapping[str, Any]
+LEVELS = ("l1d", "l2", "llc")
+TITLES = {"l1d": "L1D", "l2": "L2", "llc": "LLC"}
+# What a copy makes the kernel do beside it: pages for the data, and their zeroing.
+PAGES = "memory"
+# A step of fewer lines per KiB is part of the rest.
+SHOWN = 0.5
+LINE_PARTS = {**PARTS, "pages": (PAGES,)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one boot has in common."""
+
+    cache: str
+    path: str
+    working_set_messages: int
+    kernel: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.cache}, {self.path}, {self.working_set_messages} messages in the ring"
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPoint:
+    """One strategy at one size: `boots` are its measurements, one of each record."""
+
+    setting: Setting
+    impl: str
+    size: int
+    model: Mapping[str, Any]
+    boots: tuple[Counted, ...]
+
+    def values(self, names: Sequence[str], chosen: Callable[[Counted], bool]) -> list[float]:
+        """Counts per KiB of the chosen rows, boot by boot."""
+        return [
+            sum(row[f"{name}_per_kib"] for row in boot["rows"] if chosen(row) for name in names)
+            for boot in self.boots
+        ]
+
+    def misses(
+        self, level: str, *, side: str | None = None, categories: Sequence[str] | None = None
+    ) -> list[float]:
+        """Lines that were not in this level, per KiB, boot by boot: of loads and stores."""
+        names = (f"{level}_load_misses", f"{level}_store_misses")
+        return self.values(
+            names,
+            lambda row: side in (None, row["side"]) and (categories is None or row["category"] in categories),
+        )
+
+    def parts(self, level: str) -> dict[str, float]:
+        """Account or stage -> its misses in this level per KiB, all sides, mean of the boots."""
+        found: dict[str, float] = defaultdict(float)
+        for boot in self.boots:
+            for row in boot["rows"]:
+                for kind in ("load", "store"):
+                    found[row["category"]] += row[f"{level}_{kind}_misses_per_kib"] / len(self.boots)
+        return dict(found)
+
+    @property
+    def working_set_bytes(self) -> int:
+        return self.setting.working_set_messages * self.size
+
+    @property
+    def name(self) -> str:
+        return f"{self.impl} at {format_whole_size(self.size)}"
+
+
+def points_of(records: Iterable[Record]) -> list[ModelPoint]:
+    """Every point, by setting, size and strategy; in none is what was counted where a check does not hold."""
+    found: dict[tuple[Any, ...], list[Counted]] = defaultdict(list)
+    models: dict[str, Mapping[str, Any]] = {}
+    for record in sorted(records, key=lambda one: (one["run"]["repeat"], one["run"]["id"])):
+        section = record["simulated"]
+        models[section["model"]["name"]] = section["model"]
+        for one in section["measurements"]:
+            if not all(check["holds"] for check in one["checks"]):
+                continue
+            where = section["model"]["name"], section["path"]["kind"]
+            release = section["kernel"]["release"]
+            key = (*where, one["working_set_messages"], release, one["size_bytes"], one["impl"])
+            found[key].append(one)
+    made = [
+        ModelPoint(Setting(*key[:4]), key[5], key[4], models[key[0]], tuple(boots))
+        for key, boots in found.items()
+    ]
+    return sorted(made, key=lambda p: (p.setting.cache, p.setting.path, p.size, strategy_order(p.impl)))
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of some boots with its interval: other seeds are other samples of the same machine."""
+    middle, half = fmean(values), half_width(values)
+    if half is None:
+        return Estimate(middle, None, None, 0.0, 1)
+    return Estimate(middle, max(0.0, middle - half), middle + half, stats.LEVEL, len(values))
+
+
+def change(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """after - before, boot by boot: the same seed is the same sequence of timings for both."""
+    differences = [b - a for a, b in zip(before, after, strict=False)]
+    middle, half = fmean(differences), half_width(differences)
+    if half is None:
+        return Estimate(middle, None, None, 0.0, 1)
+    return Estimate(middle, middle - half, middle + half, stats.LEVEL, len(differences))
+
+
+def clear(found: Estimate, least: float) -> bool:
+    """Whether a change is one: at least so many lines, and no chance of the boots."""
+    if abs(found.value) < least:
+        return False
+    return found.low is None or found.high is None or found.low > 0 or found.high < 0
+
+
+def settings_of(points: Iterable[ModelPoint]) -> list[Setting]:
+    return list(dict.fromkeys(point.setting for point in points))
+
+
+def usual_setting(points: Sequence[ModelPoint]) -> list[ModelPoint]:
+    """Those over veth, with the ring that most of them have."""
+    veth = [point for point in points if point.setting.path == "veth"]
+    rings = Counter(point.setting.working_set_messages for point in veth)
+    most = max(rings, key=lambda ring: (rings[ring], -ring), default=0)
+    return [point for point in veth if point.setting.working_set_messages == most]
+
+
+def find(points: Iterable[ModelPoint], impl: str, size: int, setting: Setting) -> ModelPoint | None:
+    wanted = (impl, size, setting)
+    return next((p for p in points if (p.impl, p.size, p.setting) == wanted), None)
+
+
+def pairs(points: Sequence[ModelPoint], first: str, second: str) -> list[tuple[ModelPoint, ModelPoint]]:
+    """Points of two strategies that differ in nothing else."""
+    return [
+        (one, other)
+        for one in points
+        if one.impl == first and (other := find(points, second, one.size, one.setting)) is not None
+    ]
+
+
+@dataclass(frozen=True)
+class LineWaterfall:
+    """From the lines that `before` brings into L1D to those of `after`, all sides, per KiB."""
+
+    before: ModelPoint
+    after: ModelPoint
+    start: float
+    end: float
+    steps: tuple[Step, ...]
+
+
+def line_waterfall(before: ModelPoint, after: ModelPoint) -> LineWaterfall:
+    """Step by step: each part of the work, as cost_waterfall has them, and the pages beside."""
+    part_of = {category: part for part, categories in LINE_PARTS.items() for category in categories}
+    rest = {row["category"] for p in (before, after) for boot in p.boots for row in boot["rows"]} - set(
+        part_of
+    )
+    steps = []
+    for name, categories in {**LINE_PARTS, REST: ()}.items():
+        named = (*categories, *sorted(rest)) if name == REST else categories
+        ours, theirs = (point.misses("l1d", categories=named) for point in (before, after))
+        found = change(ours, theirs)
+        if name == REST or abs(found.value) >= SHOWN:
+            steps.append(Step(name, found))
+        else:
+            rest |= {*categories}
+    start, end = (fmean(point.misses("l1d")) for point in (before, after))
+    return LineWaterfall(before, after, start, end, tuple(steps))
+
+
+def copies(point: ModelPoint, level: str) -> list[float]:
+    """Misses of all copies together, per KiB, boot by boot."""
+    return point.misses(level, categories=ACCOUNTS)

@@ -1,0 +1,101 @@
+"""Two of the six questions, answered from a simulated machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, change, clear, copies, pairs
+from copyscope.study.questions import Answer
+from copyscope.study.wording import listed
+from copyscope.units import format_bytes, format_whole_size
+
+CACHE_LEVEL = "Which cache level gains most from fewer copies?"
+THREADS = "How do threads and cache contention interact?"
+# Lines per KiB: a copy of 1 KiB moves 32.
+LEAST = 1.0
+
+
+def modelled_answers(points: Sequence[ModelPoint]) -> list[Answer]:
+    """Those that can be given; each says that it is one of a model."""
+    return [answer for answer in (_cache_level(points), _threads(points)) if answer is not None]
+
+
+def beside(found: Sequence[Answer], points: Sequence[ModelPoint]) -> list[Answer]:
+    """Measured answers, and behind each what the model says of the same question."""
+    of_model = {answer.question: answer for answer in modelled_answers(points)}
+    return [
+        replace(answer, text=f"{answer.text} {more.text}", bullets=(*answer.bullets, *more.bullets))
+        if (more := of_model.get(answer.question))
+        else answer
+        for answer in found
+    ]
+
+
+def _named(point: ModelPoint) -> str:
+    return f"In the model ({point.setting.cache}, {point.setting.path}, Linux {point.setting.kernel}"
+
+
+def _cache_level(points: Sequence[ModelPoint]) -> Answer | None:
+    """two_copy against one_copy, with as small a ring of messages as there is."""
+    found = _smallest_ring(pairs(points, "two_copy", "one_copy"))
+    if not found:
+        return None
+    bullets = []
+    for two, one in found:
+        gains = {level: change(two.misses(level), one.misses(level)) for level in LEVELS}
+        known = {level: gain for level, gain in gains.items() if clear(gain, LEAST) and gain.value < 0}
+        most = min(known, key=lambda level: known[level].value) if known else None
+        shown = ", ".join(f"{TITLES[level]} {gain.value:+.1f}" for level, gain in gains.items())
+        said = f"most in {TITLES[most]}" if most else "in no level clearly"
+        bullets.append(f"{format_whole_size(two.size)}: {shown} lines per KiB: {said}.")
+    text = f"{_named(found[0][0])}; misses of one_copy less those of two_copy, all sides). The copy that is"
+    text += (
+        " saved reads 16 lines per KiB and writes 16: L1D is spared them at every size, L2 where a message"
+    )
+    text += " and its copy do not fit into it, the last level not at all while the messages lie in it."
+    return Answer(CACHE_LEVEL, text, (), tuple(bullets))
+
+
+def _threads(points: Sequence[ModelPoint]) -> Answer | None:
+    """One thread was simulated: what would be shared is the last level and the lines that wander."""
+    veth = [p for p in points if p.impl == "one_copy" and p.setting.path == "veth"]
+    rings = [p for p in veth if p.setting.cache == veth[0].setting.cache]
+    size = max((p.size for p in rings if sum(q.size == p.size for q in rings) > 1), default=None)
+    if size is None:
+        return None
+    rings = sorted((p for p in rings if p.size == size), key=lambda p: p.working_set_bytes)
+    remote = [fmean(p.values(("remote_lines",), lambda row: row["category"] == "copy_out")) for p in rings]
+    llc = rings[0].model["llc_bytes"]
+    missed = [f"{format_bytes(p.working_set_bytes)} {fmean(copies(p, 'llc')):.1f}" for p in rings]
+    lines = listed([f"{value:.1f}" for value in dict.fromkeys(round(value, 1) for value in remote)])
+    text = (
+        f"{_named(rings[0])}; one_copy at {format_whole_size(size)}, one thread on each side). copy_out finds"
+        f" {lines} lines per KiB in the other CPU's caches, and the rest in the last level, which both share."
+        " What the copies miss there, by the memory that the sender goes round in:"
+        f" {', '.join(missed)} lines per KiB. Each thread has such a ring of its own, and all have one last"
+        f" level: {_fit(rings, llc)}"
+    )
+    return Answer(THREADS, text)
+
+
+def _fit(rings: Sequence[ModelPoint], llc: int) -> str:
+    inside = [p for p in rings if p.working_set_bytes < llc]
+    if not inside or not llc:
+        return "none of the rings that were simulated fits into it."
+    largest = inside[-1].working_set_bytes
+    return (
+        f"its {format_bytes(llc)} hold {llc // largest} rings of {format_bytes(largest)}, and with more"
+        " threads misses begin. More than one thread was not simulated."
+    )
+
+
+def _smallest_ring(found: Sequence[tuple[ModelPoint, ModelPoint]]) -> list[tuple[ModelPoint, ModelPoint]]:
+    """Of the first model over veth, or over what there is."""
+    wanted = [pair for pair in found if pair[0].setting.path == "veth"] or list(found)
+    if not wanted:
+        return []
+    ring = min(pair[0].setting.working_set_messages for pair in wanted)
+    cache = wanted[0][0].setting.cache
+    return [p for p in wanted if (p[0].setting.working_set_messages, p[0].setting.cache) == (ring, cache)]
