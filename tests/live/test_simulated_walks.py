@@ -18,20 +18,32 @@ pytestmark = [
 
 SOURCES = ("tests/simulator/walks.c", "src/guest/channel.c")
 L1D = ("32768", "8", "64")
-# The cases of walks.c in their order: lines read and written that are not in an L1D of 32 KiB in 8 ways.
-WORDS_8K, WORDS_128K, WORDS_4M, PAGES_64K, SSE_1M, MOVSB_1M, FRESH_1M = range(7)
+# The cases of walks.c in their order.
+WORDS_8K, WORDS_128K, WORDS_4M, LINES_256K, PAGES_64K, SSE_8K, SSE_1M = range(7)
+MOVSB_8K, MOVSB_1M, MOVSB_4M, FRESH_4M, SMALL_4M, HUGE_4M = range(7, 13)
+# Lines read and written that are not in an L1D of 32 KiB in 8 ways.
 LINES = {
+    WORDS_8K: (0, 0),
     WORDS_128K: (4 * 2048, 0),
     WORDS_4M: (2 * 65536, 0),
+    # Every second of 4,096 lines.
+    LINES_256K: (4 * 2048, 0),
+    SSE_8K: (0, 0),
     SSE_1M: (4 * 16384, 4 * 16384),
+    MOVSB_8K: (0, 0),
     MOVSB_1M: (4 * 16384, 4 * 16384),
+    MOVSB_4M: (2 * 65536, 2 * 65536),
 }
 BYTES = {
     WORDS_8K: (4 * 8192, 0),
     WORDS_128K: (4 << 17, 0),
     WORDS_4M: (8 << 20, 0),
+    LINES_256K: (4 * 2048 * 8, 0),
+    SSE_8K: (4 << 13, 4 << 13),
     SSE_1M: (4 << 20, 4 << 20),
+    MOVSB_8K: (4 << 13, 4 << 13),
     MOVSB_1M: (4 << 20, 4 << 20),
+    MOVSB_4M: (8 << 20, 8 << 20),
 }
 
 
@@ -61,7 +73,7 @@ def counted(program: Path) -> list[output.Measurement]:
         machine = qemu.Machine(vcpus=1, seed=1, exact=True, plugin=plugin)
         guest.run(qemu.command(found, machine, guest.files), kernel.place / "console", lambda _: None)
         measured = output.parse(guest.counted.text())
-    assert len(measured) == 7
+    assert len(measured) == HUGE_4M + 1
     return measured
 
 
@@ -76,7 +88,6 @@ def test_walks_miss_what_theory_says(counted: list[output.Measurement]) -> None:
         user = of_user_mode(counted[case])
         assert user["l1d_load_misses"] == pytest.approx(read, rel=0.01, abs=20), case
         assert user["l1d_store_misses"] == pytest.approx(written, rel=0.01, abs=20), case
-    assert of_user_mode(counted[WORDS_8K])["l1d_load_misses"] < 20
     # 16 lines a page apart share one set of 8 ways.
     assert 64 <= of_user_mode(counted[PAGES_64K])["l1d_load_misses"] < 84
 
@@ -91,13 +102,24 @@ def test_bytes_are_exact_however_they_are_moved(counted: list[output.Measurement
 
 
 def test_the_kernel_zeroes_each_fresh_page(counted: list[output.Measurement]) -> None:
-    fresh = counted[FRESH_1M]
+    """1,024 of 4 KiB, and three at most for their table."""
     counts = max(
-        (one.counts for one in fresh.stacks if one.side == "sender"), key=lambda c: c["written_bytes"]
+        (one.counts for one in counted[FRESH_4M].stacks if one.side == "sender"),
+        key=lambda c: c["written_bytes"],
     )
-    assert counts["calls"] == pytest.approx(256, abs=4)
-    assert counts["written_bytes"] == pytest.approx(1 << 20, rel=0.02)
-    assert counts["l1d_store_misses"] == pytest.approx(16384, rel=0.02)
+    assert 1024 <= counts["calls"] <= 1027
+    assert counts["written_bytes"] == pytest.approx(4 << 20, rel=0.01)
+    assert counts["written_lines"] == pytest.approx(65536, rel=0.01)
+    assert counts["l1d_store_misses"] == pytest.approx(65536, rel=0.01)
+
+
+def test_pages_miss_the_tlb_by_their_size(counted: list[output.Measurement]) -> None:
+    """1,024 small pages four times: the first level has 64 entries, the second 2,048; or two huge ones."""
+    small, huge = (of_user_mode(counted[case]) for case in (SMALL_4M, HUGE_4M))
+    assert small["tlb_l1_misses"] == pytest.approx(4 * 1024, rel=0.01)
+    assert small["tlb_l2_misses"] < 20 and huge["tlb_l1_misses"] < 20
+    # The lines are the same: each is one of 1,024 that share a set of 8 ways.
+    assert small["l1d_load_misses"] == pytest.approx(4 * 1024, rel=0.01, abs=20)
 
 
 def cachegrind(program: Path, case: int, rounds: int) -> tuple[int, int, int]:

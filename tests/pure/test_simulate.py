@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.simulated import SYMBOLS, measured, plugin_output, reports, simulated_record
+from builders.simulated import RECEIVES, SYMBOLS, measured, plugin_output, reports, simulated_record
 from copyscope import paths
 from copyscope.commands import deriving, draw, profile
 from copyscope.errors import RunError, UsageError
@@ -335,6 +335,10 @@ def test_checks_can_fail() -> None:
         ]
     unrooted = plugin_output().replace('"other"', '"sender"')
     assert not section(text=unrooted)["checks"][-1]["holds"]
+    # Nobody knows what the receiver's copy is, nor who calls it: 10 of 24 instructions for each KiB.
+    nameless = plugin_output().replace(json.dumps(RECEIVES), '["ffffffff82000000"]')
+    left = section(text=nameless)["checks"][-2]
+    assert (left["left"], left["holds"]) == (10, False)
 
 
 def test_seeds_become_means_with_intervals() -> None:

@@ -14,6 +14,7 @@
 #include "../../src/traffic/marker.h"
 
 #define PAGE 4096
+#define HUGE (2u << 20)
 #define ROOM (4u << 20)
 
 static char from[ROOM] __attribute__((aligned(PAGE))), to[ROOM] __attribute__((aligned(PAGE)));
@@ -24,10 +25,46 @@ static void read_words(size_t bytes)
 		(void)*(volatile uint64_t *)(from + at);
 }
 
+static void read_every(const char *begin, size_t bytes, size_t stride)
+{
+	for (size_t at = 0; at < bytes; at += stride)
+		(void)*(volatile uint64_t *)(begin + at);
+}
+
+/* Every second line. */
+static void read_lines(size_t bytes)
+{
+	read_every(from, bytes, 128);
+}
+
 static void read_pages(size_t bytes)
 {
-	for (size_t at = 0; at < bytes; at += PAGE)
-		(void)*(volatile uint64_t *)(from + at);
+	read_every(from, bytes, PAGE);
+}
+
+/* Memory of its own, of which the kernel was told how large its pages are to be. */
+static void read_mapped(size_t bytes, int advice)
+{
+	static char *mapped[2];
+	char **begin = &mapped[advice == MADV_HUGEPAGE];
+
+	if (!*begin) {
+		*begin = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		*begin += -(uintptr_t)*begin % HUGE;
+		madvise(*begin, bytes, advice);
+		memset(*begin, 1, bytes);
+	}
+	read_every(*begin, bytes, PAGE);
+}
+
+static void read_small_pages(size_t bytes)
+{
+	read_mapped(bytes, MADV_NOHUGEPAGE);
+}
+
+static void read_huge_pages(size_t bytes)
+{
+	read_mapped(bytes, MADV_HUGEPAGE);
 }
 
 static void copy_sse(size_t bytes)
@@ -58,8 +95,10 @@ static const struct {
 	unsigned int rounds;
 } cases[] = {
 	{ read_words, 8u << 10, 4 }, { read_words, 128u << 10, 4 }, { read_words, 4u << 20, 2 },
-	{ read_pages, 64u << 10, 4 }, { copy_sse, 1u << 20, 4 }, { copy_string, 1u << 20, 4 },
-	{ touch_pages, 1u << 20, 1 },
+	{ read_lines, 256u << 10, 4 }, { read_pages, 64u << 10, 4 },
+	{ copy_sse, 8u << 10, 4 }, { copy_sse, 1u << 20, 4 },
+	{ copy_string, 8u << 10, 4 }, { copy_string, 1u << 20, 4 }, { copy_string, 4u << 20, 2 },
+	{ touch_pages, 4u << 20, 1 }, { read_small_pages, 4u << 20, 4 }, { read_huge_pages, 4u << 20, 4 },
 };
 
 #define CASES (sizeof(cases) / sizeof(*cases))

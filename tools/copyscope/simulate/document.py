@@ -23,6 +23,7 @@ OTHER_BYTES_PER_PAGE = 160
 OTHER_BYTES_PER_PACKET = 256
 PACKET_BYTES = 1448
 UNROOTED_SHARE_MAX = 0.005
+UNATTRIBUTED_SHARE_MAX = 0.005
 Section = dict[str, Any]
 Reports = Mapping[str, Mapping[str, Any]]
 
@@ -93,13 +94,22 @@ def _checks(
             found.append({**check, "holds": least <= copied <= copy_bytes_max})
     # Each once, where the seeds say the same.
     distinct = {(check["name"], check["left"]): check for check in found}
-    return [*distinct.values(), _rooted(counted)]
+    return [*distinct.values(), _attributed(made), _rooted(counted)]
 
 
 def _copy_bytes_max(one: Measured, *, packets: bool) -> float:
     most = COPY_BYTES_PER_KIB * (1 + TOLERANCE_SHARE) + OTHER_BYTES_PER_PAGE / 4
     most += OTHER_BYTES_PER_MESSAGE * 1024 / one.size_bytes
     return most + (OTHER_BYTES_PER_PACKET * 1024 / PACKET_BYTES if packets else 0)
+
+
+def _attributed(made: Sequence[Mapping[str, Any]]) -> Section:
+    """Of both sides: these stacks are whole, so that what is left over is a gap in the taxonomy."""
+    both = [row for row in made if row["side"] != "other"]
+    total = sum(row["instructions_per_kib"] for row in both)
+    left = sum(row["instructions_per_kib"] for row in both if row["category"] == "unattributed")
+    name = "instructions that no row of the taxonomy knows, per KiB"
+    return _check(name, round(left, 4), 0, round(total * UNATTRIBUTED_SHARE_MAX, 4))
 
 
 def _rooted(counted: Iterable[Measurement]) -> Section:
