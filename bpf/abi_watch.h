@@ -143,6 +143,8 @@ enum watch_total {
 	WATCH_UNSEEN,
 	/* Notifications of io_uring whose program did not ask whether the send was copied. */
 	WATCH_UNTOLD,
+	/* Connections of the whole machine: while none is new, those that are known need only be asked for. */
+	WATCH_ESTABLISHED,
 	WATCH_TOTAL_CNT,
 };
 

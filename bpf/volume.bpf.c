@@ -237,6 +237,8 @@ static __always_inline void forget_socket(const struct sock *sk, int newstate)
 SEC("?tp_btf")
 int BPF_PROG(on_socket_closed, const struct sock *sk, const int oldstate, const int newstate)
 {
+	if (newstate == TCP_ESTABLISHED)
+		add_total(WATCH_ESTABLISHED, 1);
 	forget_socket(sk, newstate);
 	return 0;
 }

@@ -43,6 +43,8 @@ class Machine:
         self.ended: dict[str, list[int]] = {}
         self.sent = self.sends = 0
         self.asked: list[str] = []
+        self.established = self.whole_looks = 0
+        self.accepted = True
 
     def step(self, seconds: float = 0.1) -> None:
         fours = round(self.rate * seconds / 5)
@@ -64,6 +66,7 @@ class Machine:
         self.by_hooks.pop(self.inode, None)
         self.inode = then
         self.sockets[then] = [0, 0]
+        self.established += 1
 
     def ask(self, line: str, *_: Any) -> Row:
         self.asked.append(line)
@@ -77,7 +80,10 @@ class Machine:
             return {"sockets": {str(inode): list(moved) for inode, moved in self.by_hooks.items()}}
         elif line == "volume":
             ended, self.ended = self.ended, {}
-            return {"volume": self.rows(), "t_ns": round(self.now_s * 1e9), "ended": ended}
+            return {
+                **{"volume": self.rows(), "t_ns": round(self.now_s * 1e9), "ended": ended},
+                "totals": {"established": self.established},
+            }
         return {}
 
     def rows(self) -> list[Row]:
@@ -89,10 +95,19 @@ class Machine:
         return [*made, *([row("send", self.datagrams, 10, "sendto", "udp")] * (self.datagrams > 0))]
 
     def look(self) -> Any:
-        return {
-            inode: SimpleNamespace(written=s, taken=r, state_number=1, receive_queue_bytes=0)
-            for inode, (s, r) in self.sockets.items()
-        }
+        self.whole_looks += 1
+        return {inode: self.connection(inode) for inode in self.sockets}
+
+    def connection(self, inode: int) -> Any:
+        sent, received = self.sockets[inode]
+        return SimpleNamespace(
+            inode=inode, written=sent, taken=received, state_number=1, receive_queue_bytes=0
+        )
+
+    def again(self, known: Any) -> Any:
+        """As the kernel answers for some connections by name."""
+        inodes = [one.inode for one in known]
+        return {i: self.connection(i) for i in inodes} if self.sockets.keys() >= set(inodes) else None
 
 
 @pytest.fixture
@@ -113,7 +128,7 @@ def spared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     monkeypatch.setattr("copyscope.run.program.spared.time", clock)
     followed = SimpleNamespace(pids={4711})
     args = cast("Any", (plan, seen, machine, followed, machine.look))
-    return machine, Spared(*args), seen
+    return machine, Spared(*args, snapshots=cast("Any", machine)), seen
 
 
 def segment(machine: Machine, spared: Spared, arm: str, seconds: float = 0.1) -> tuple[Row, Row]:
@@ -205,6 +220,32 @@ def test_sockets_that_come_and_go_unseen_are_in_the_sum(
     machine.close_socket(then=11)
     monkeypatch.setattr(one, "_look_at", lambda: None)  # its namespace has gone with it
     assert moved(one.read(), "send", "bytes") == machine.sent
+
+
+@pytest.mark.parametrize("spared", [{"rate": 500_000}], indirect=True)
+def test_all_connections_of_the_machine_are_looked_at_only_when_one_is_new(
+    spared: tuple[Machine, Spared, Seen],
+) -> None:
+    machine, one, _ = spared
+    segment(machine, one, "calls", 0.02)
+    segment(machine, one, "unprobed")
+    looks = machine.whole_looks
+    segment(machine, one, "ledger")
+    assert machine.whole_looks == looks
+    # Connected, and not yet a file: accept(2) makes it one without a word.
+    machine.established += 1
+    machine.accepted = False
+    for more in (1, 2):
+        one.read()
+        assert machine.whole_looks == looks + more
+    machine.accepted = True
+    machine.close_socket(then=9)
+    machine.step()
+    assert moved(one.read(), "send", "bytes") == machine.sent
+    assert machine.whole_looks == looks + 3
+    machine.step()
+    assert moved(one.read(), "send", "bytes") == machine.sent
+    assert machine.whole_looks == looks + 3
 
 
 @pytest.mark.parametrize("spared", [{"rate": 40_000}], indirect=True)

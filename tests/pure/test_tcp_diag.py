@@ -31,7 +31,7 @@ def body(message: bytes = MESSAGE, info: bytes = INFO, before: int = 1) -> bytes
         for kind, value in attributes
     )
     whole = message + b"".join(padded)
-    return tcp_diag.HEADER.pack(16 + len(whole), tcp_diag.SOCK_DIAG_BY_FAMILY, 0, 0, 0) + whole
+    return tcp_diag.HEADER.pack(16 + len(whole), tcp_diag.TCPDIAG_GETSOCK, 0, 0, 0) + whole
 
 
 def with_inode(inode: int) -> bytes:
@@ -73,14 +73,14 @@ def test_addresses_of_both_families() -> None:
 
 
 def test_what_has_no_counts_or_no_file_is_left_out() -> None:
-    bare = tcp_diag.HEADER.pack(16 + len(MESSAGE), tcp_diag.SOCK_DIAG_BY_FAMILY, 0, 0, 0) + MESSAGE
+    bare = tcp_diag.HEADER.pack(16 + len(MESSAGE), tcp_diag.TCPDIAG_GETSOCK, 0, 0, 0) + MESSAGE
     assert connections.parse([bare, body(info=INFO[:200]), body(with_inode(0)), DONE, b""]) == {}
 
 
 def test_messages_and_attributes_that_are_cut_short_end() -> None:
     """The kernel does not send such: a reader must not hang on one."""
     assert tcp_diag.find_attribute(struct.pack("=HH", 0, 1) + bytes(8), 0, 12, 2) is None
-    two = tcp_diag.HEADER.pack(17, 20, 0, 0, 0) + b"abcd" + tcp_diag.HEADER.pack(16, 3, 0, 0, 0)
+    two = tcp_diag.HEADER.pack(17, 18, 0, 0, 0) + b"abcd" + tcp_diag.HEADER.pack(16, 3, 0, 0, 0)
     assert list(tcp_diag.messages(two)) == [(0, 17)]
     assert list(tcp_diag.messages(bytes(16))) == []
     assert connections.parse([body()[:200]]) == {}

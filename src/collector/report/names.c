@@ -24,6 +24,7 @@ const char *const watch_total_names[WATCH_TOTAL_CNT] = {
 	[WATCH_NOTIFICATIONS] = "notifications",
 	[WATCH_UNSEEN] = "unseen",
 	[WATCH_UNTOLD] = "untold",
+	[WATCH_ESTABLISHED] = "established",
 };
 
 const char *const direction_names[DIRECTION_CNT] = {

@@ -6,7 +6,7 @@ out, and the messages of one answer are read in bulk where they are alike.
 
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +14,14 @@ from typing import NamedTuple
 from copyscope.run.program import tcp_diag
 
 # struct nlmsghdr: length, type; struct inet_diag_msg (linux/inet_diag.h): family, state, ports, addresses,
-# the receive queue, the inode; then, behind attributes that are skipped, struct rtattr and struct tcp_info
-# (linux/tcp.h), which only grows: 5.10 has all of these.
-MESSAGE = "=IH10xBBxxHH16s16s16xI8xI"
+# device and cookie, the receive queue, the inode; then, behind attributes that are skipped, struct rtattr and
+# struct tcp_info (linux/tcp.h), which only grows: 5.10 has all of these.
+MESSAGE = "=IH10xBBxxHH16s16s12s4xI8xI"
 INFO = "HH16xI108xQ8xI20xQQQ8xQQ"
 MESSAGE_BYTES, INFO_BYTES = 16 + 72, 216
 NAMES = {1: "ESTAB", 2: "SYN-SENT", 4: "FIN-WAIT-1", 5: "FIN-WAIT-2", 8: "CLOSE-WAIT", 9: "LAST-ACK"}
-ESTABLISHED = 1
+ESTABLISHED, CLOSE_WAIT = 1, 8
+PLACE = struct.Struct("=HH16s16s12s")  # struct inet_diag_sockid
 
 
 class Connection(NamedTuple):
@@ -34,6 +35,7 @@ class Connection(NamedTuple):
     peer_port: int
     local_address: bytes
     peer_address: bytes
+    device_and_cookie: bytes
     receive_queue_bytes: int
     inode: int
     attribute_bytes: int
@@ -46,6 +48,11 @@ class Connection(NamedTuple):
     sndbuf_limited_us: int
     bytes_sent: int
     bytes_retrans: int
+
+    @property
+    def place(self) -> tuple[int, bytes]:
+        """What the kernel finds it by again."""
+        return self.family, PLACE.pack(*self[4:8], self.device_and_cookie)
 
     @property
     def established(self) -> bool:
@@ -80,7 +87,12 @@ class Connection(NamedTuple):
 
 def parse(chunks: Iterable[bytes]) -> dict[int, Connection]:
     """inode -> connection. One that belongs to no file any more has no inode, and nobody to be watched."""
-    return {made.inode: made for chunk in chunks for made in _connections(chunk) if made.inode}
+    return {made.inode: made for made in _all(chunks) if made.inode}
+
+
+def _all(chunks: Iterable[bytes]) -> Iterator[Connection]:
+    for chunk in chunks:
+        yield from _connections(chunk)
 
 
 def _connections(chunk: bytes) -> Iterator[Connection]:
@@ -111,7 +123,7 @@ def _read_alike(chunk: bytes) -> list[Connection] | None:
     rest = any(True for _ in tcp_diag.messages(chunk[whole:]))
     alike = all(
         one.message_bytes == length
-        and one.kind == tcp_diag.SOCK_DIAG_BY_FAMILY
+        and one.kind == tcp_diag.TCPDIAG_GETSOCK
         and one.attribute == tcp_diag.INET_DIAG_INFO
         and one.attribute_bytes >= 4 + INFO_BYTES
         for one in made
@@ -149,6 +161,8 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._namespace: Path | None = None
+        # Whether each connection had a file at the last look: others are nobody's before accept(2).
+        self.accepted = False
         self._asked: tcp_diag.Asked | None = None
 
     def take(self, namespace: Path) -> dict[int, Connection] | None:
@@ -157,11 +171,24 @@ class Snapshots:
             if self._asked is None or namespace != self._namespace:
                 self.close()
                 self._asked, self._namespace = tcp_diag.Asked(namespace), namespace
-            return parse(self._asked.dump())
+            found = list(_all(self._asked.dump()))
         except OSError:
             # What is left of an answer must not be taken for the next one.
             self.close()
             return None
+        self.accepted = all(c.inode or c.state_number not in (ESTABLISHED, CLOSE_WAIT) for c in found)
+        return {made.inode: made for made in found if made.inode}
+
+    def again(self, known: Collection[Connection]) -> dict[int, Connection] | None:
+        """Another look at these alone, where take() looked last; None if any of them is not there."""
+        if self._asked is None:
+            return None
+        try:
+            found = parse(self._asked.ones([one.place for one in known]))
+        except OSError:
+            self.close()
+            return None
+        return found if found.keys() == {one.inode for one in known} else None
 
     def close(self) -> None:
         if self._asked is not None:

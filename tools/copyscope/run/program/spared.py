@@ -7,7 +7,7 @@ from typing import Any
 from copyscope.record.program.segments import counted_between, why_uncounted
 from copyscope.run.child import Child, Message
 from copyscope.run.program import pace, processes
-from copyscope.run.program.connections import Connection
+from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
 from copyscope.run.program.plan import Seen, WatchPlan
 from copyscope.run.program.sparing import (
@@ -24,6 +24,10 @@ ASK_S = 60.0
 # A look at all connections stands at each end of a segment then: what takes longer costs more than the hooks.
 LOOK_MOST_S = 0.003
 TRIES = 3
+# To ask for more connections one by one takes longer than the kernel takes for all.
+AGAIN_MOST = 256
+# The hook that counts new ones is skipped where it interrupts itself (bpf/volume.bpf.c): once in 400,000.
+WHOLE_EVERY_S = 5.0
 # Where the hooks at the calls come and go they come with these; what is copied out is counted beside them.
 COUNTING = ("calls", "copies", "volume")
 Look = Callable[[], dict[int, Connection] | None]
@@ -32,9 +36,23 @@ Look = Callable[[], dict[int, Connection] | None]
 class Spared:
     """probes() and read() are for every segment; consider() after one decides about the next ones."""
 
-    def __init__(self, plan: WatchPlan, seen: Seen, collector: Child, followed: Followed, look: Look) -> None:
+    def __init__(
+        self,
+        plan: WatchPlan,
+        seen: Seen,
+        collector: Child,
+        followed: Followed,
+        look: Look,
+        *,
+        snapshots: Snapshots,
+    ) -> None:
         self._plan, self._seen, self._collector, self._followed = plan, seen, collector, followed
-        self._look_at = look
+        self._look_at, self._snapshots = look, snapshots
+        # The program's connections at the last whole look, and how many the machine had made by then.
+        self._known: dict[int, Connection] = {}
+        self._established = 0
+        self._established_then: int | None = None
+        self._whole_due_s = 0.0
         self._tries = 0 if plan.functions or plan.whole else TRIES
         self._sockets: Sockets | None = None
         self._books: Books | None = None
@@ -60,6 +78,7 @@ class Spared:
         """What the hooks have counted so far."""
         reading = self._collector.ask("volume", "volume", ASK_S)
         self._ended |= {int(inode): (sent, received) for inode, (sent, received) in reading["ended"].items()}
+        self._established = reading["totals"]["established"]
         return reading
 
     def read(self) -> Message:
@@ -108,6 +127,10 @@ class Spared:
             part = duty(pace.calls(begin, end), elapsed_s)
             self._due_s = next_time_s(self._began_s, time.monotonic(), part)
 
+    def look(self) -> dict[int, Connection] | None:
+        """The program's connections, and those of others where all had to be looked at."""
+        return self._look_again() or self._look_at()
+
     def sockets(self) -> dict[str, list[int]] | None:
         """What each moved, where TCP says it."""
         if self._sockets is None:
@@ -133,7 +156,9 @@ class Spared:
         self._sockets = Sockets((gone[0], gone[1]))
         before = self._seen.before
         old = set(before[-1].moved_bytes) if before else set() if self._plan.target.command else None
-        self._sockets.begin(self._look(), hooked, old)
+        seen = self._look()
+        self._sockets.begin(seen, hooked, old)
+        self._note(seen)
         # Of these the hooks have counted all, and they are among those that are closed.
         self._ended = {inode: moved for inode, moved in self._ended.items() if inode in hooked}
         self._books, self._spared = Books(reading), True
@@ -158,5 +183,25 @@ class Spared:
     def _total(self) -> Pair:
         assert self._sockets is not None
         ended, self._ended = self._ended, {}
-        self._sockets.add(self._look(), ended, lambda: processes.sockets_of(self._followed.pids))
+        known = self._look_again()
+        if known is not None:
+            self._sockets.add(known, ended)
+        else:
+            seen = self._look()
+            self._sockets.add(seen, ended, lambda: processes.sockets_of(self._followed.pids))
+            self._note(seen)
         return self._sockets.total()
+
+    def _look_again(self) -> dict[int, Connection] | None:
+        """At the program's connections alone; None where another may have come."""
+        if self._established != self._established_then or time.monotonic() > self._whole_due_s:
+            return None
+        return self._snapshots.again(self._known.values())
+
+    def _note(self, seen: dict[int, Connection]) -> None:
+        """After a look at all: a connection made since the last reading is on top of that reading's count."""
+        assert self._sockets is not None
+        self._known = {inode: seen[inode] for inode in self._sockets.open if inode in seen}
+        settled = self._snapshots.accepted and len(self._known) <= AGAIN_MOST
+        self._established_then = self._established if settled else None
+        self._whole_due_s = time.monotonic() + WHOLE_EVERY_S

@@ -65,20 +65,32 @@ class Sockets:
                 self._open[inode] = now
 
     def add(
-        self, seen: Mapping[int, Any], ended: Mapping[int, Pair], owned: Callable[[], Collection[int]]
+        self,
+        seen: Mapping[int, Any],
+        ended: Mapping[int, Pair],
+        owned: Callable[[], Collection[int]] | None = None,
     ) -> None:
-        """One more look; `owned` says whose sockets the program has open, and is asked for new ones only."""
-        self._others &= seen.keys()
-        if new := seen.keys() - self._open.keys() - self._others:
-            mine = owned()
-            self._others |= new.difference(mine)
-            self._open |= dict.fromkeys(new.intersection(mine), (0, 0))
+        """One more look; `owned` says whose sockets the program has open, and is asked for new ones only.
+
+        None: the look was at the program's own alone.
+        """
+        if owned is not None:
+            self._others &= seen.keys()
+            if new := seen.keys() - self._open.keys() - self._others:
+                mine = owned()
+                self._others |= new.difference(mine)
+                self._open |= dict.fromkeys(new.intersection(mine), (0, 0))
         self._open |= {inode: counts_of(seen[inode]) for inode in self._open.keys() & seen.keys()}
         for inode, counts in ended.items():
             # One that is seen all the same is shut, and its file still open.
             if inode not in seen:
                 self._open.pop(inode, None)
                 self._gone = _more(self._gone, _less(counts, self._began.pop(inode, (0, 0))))
+
+    @property
+    def open(self) -> Collection[int]:
+        """Those of the program, by inode."""
+        return self._open.keys()
 
     def moved(self) -> dict[int, Pair]:
         """Of those that are open, by inode."""

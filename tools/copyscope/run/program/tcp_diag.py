@@ -8,11 +8,13 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 NETLINK_SOCK_DIAG = 4
-SOCK_DIAG_BY_FAMILY = 20
+# The older of two questions: its answer holds both families, and the kernel walks its table of sockets once
+# (inet_diag_dump_compat(), net/ipv4/inet_diag.c).
+TCPDIAG_GETSOCK = 18
 NLM_F_REQUEST = 0x1
 NLM_F_DUMP = 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -21,7 +23,9 @@ INET_DIAG_INFO = 2
 STATES = sum(1 << state for state in (1, 2, 4, 5, 8, 9, 11))
 HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
 LENGTH_AND_KIND = struct.Struct("=IH")
-REQUEST = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2
+REQUEST = struct.Struct("=BBBB48sII")  # struct inet_diag_req
+# So many answers fit the socket's buffer: all of them are there before the first is read.
+ONES_AT_ONCE = 32
 CLONE_NEWNET = 0x40000000
 ANSWER_S = 10.0
 CHUNK_BYTES = 1 << 17
@@ -41,21 +45,30 @@ class Asked:
 
     def dump(self) -> Iterator[bytes]:
         """The answers as they come: in each some messages, one for each TCP connection of the namespace."""
-        for family in (socket.AF_INET, socket.AF_INET6):
-            yield from self._ask(family)
-
-    def _ask(self, family: int) -> Iterator[bytes]:
-        body = REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), STATES)
-        flags = NLM_F_REQUEST | NLM_F_DUMP
-        self._socket.send(HEADER.pack(HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, flags, 0, 0) + body)
+        self._socket.send(_request(socket.AF_UNSPEC, bytes(48), NLM_F_DUMP))
         done = False
         while not done:
             chunk = self._socket.recv(CHUNK_BYTES)
             yield chunk
             done = _ends(chunk)
 
+    def ones(self, places: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
+        """An answer for each connection by (family, struct inet_diag_sockid): the table is not walked.
+
+        Walking it takes the CPU's cache from whoever is watched: 2 MB where the machine has 24 GB.
+        """
+        for begin in range(0, len(places), ONES_AT_ONCE):
+            some = places[begin : begin + ONES_AT_ONCE]
+            self._socket.send(b"".join(_request(family, place, 0) for family, place in some))
+            yield from [self._socket.recv(CHUNK_BYTES) for _ in some]
+
     def close(self) -> None:
         self._socket.close()
+
+
+def _request(family: int, place: bytes, flags: int) -> bytes:
+    body = REQUEST.pack(family, 0, 0, 1 << (INET_DIAG_INFO - 1), place, STATES, 0)
+    return HEADER.pack(HEADER.size + len(body), TCPDIAG_GETSOCK, NLM_F_REQUEST | flags, 0, 0) + body
 
 
 def _ends(chunk: bytes) -> bool:
@@ -80,7 +93,7 @@ def messages(chunk: bytes) -> Iterator[tuple[int, int]]:
         length, kind = LENGTH_AND_KIND.unpack_from(chunk, begin)
         if length < HEADER.size:
             return
-        if kind == SOCK_DIAG_BY_FAMILY:
+        if kind == TCPDIAG_GETSOCK:
             yield begin, length
         begin += _aligned(length)
 

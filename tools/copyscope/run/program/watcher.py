@@ -126,7 +126,9 @@ class Watcher:
         self._followed = Followed(plan, self.seen, self.collector, self._instruments)
         self.seen.before = self._unwatched()
         self.collector.ask("open watch,volume", "opened", ASK_S)
-        self._spared = Spared(plan, self.seen, self.collector, self._followed, self._look)
+        self._spared = Spared(
+            plan, self.seen, self.collector, self._followed, self._look, snapshots=self._snapshots
+        )
         self._followed.find(self._volume())
         self._followed.cpu.read(self._followed.pids, fresh=False)
         if any("sampler" in probes for probes in plan.probes.values()):
@@ -256,11 +258,14 @@ class Watcher:
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
+        awaited = self._awaited()
         while self._stop.reason is None and (left := until - time.monotonic()) > 0:
-            ended = self._stop.sleep(min(left, LOOK_EVERY_S), self._awaited())
+            ended = self._stop.sleep(min(left, LOOK_EVERY_S), awaited)
             self._followed.cpu.glance(self._followed.pids, fresh=True, switches=ended)
-            if ended and self._has_ended():
-                return
+            if ended:
+                if self._has_ended():
+                    return
+                awaited = self._awaited()
 
     def _awaited(self) -> int | None:
         """A process whose end may be that of the program."""
@@ -298,9 +303,9 @@ class Watcher:
         if not due and not self._looks.are_cheap():
             return
         with self._looks:
-            earlier = self._look()
+            earlier = self._spared.look()
             told = self.collector.ask("sockets", "sockets", ASK_S)
-            ours, later = self._spared.sockets() or told["sockets"], self._look()
+            ours, later = self._spared.sockets() or told["sockets"], self._spared.look()
         if earlier is not None and later is not None:
             self.seen.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
         used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
