@@ -14,7 +14,7 @@ $(GUEST_DIR)/traffic: $(TRAFFIC_OBJECTS) | $(GUEST_DIR)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -static -o $@ $^ $(TRAFFIC_LIBS) 2>$@.said || { cat $@.said >&2; exit 1; }
 
-$(GUEST_DIR)/init: $(GUEST_SOURCES) $(wildcard src/guest/*.h) | $(GUEST_DIR)
+$(GUEST_DIR)/init: $(GUEST_SOURCES) $(wildcard src/guest/*.h) src/traffic/marker.h | $(GUEST_DIR)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -D_GNU_SOURCE -static -o $@ $(GUEST_SOURCES)
 

@@ -9,6 +9,7 @@
  *   measure NAME PORT           a measurement begins; its two programs follow
  *   recv WORDS...               its receiver (the sender that listens comes after it in the file, and is started first)
  *   send WORDS...               its sender
+ *   command WORDS...            a program of the user's, from the first byte that it sends to its end
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +26,7 @@
 #include "network.h"
 #include "program.h"
 #include "symbols.h"
+#include "../traffic/marker.h"
 
 #define LISTEN_TRIES 5000	/* of a millisecond each */
 
@@ -103,6 +105,16 @@ static void measure(struct job *job, char *send)
 	program__finish(&receiver);
 }
 
+static void run_command(const struct job *job, char *words)
+{
+	symbols__write_file("/command.symbols");
+	channel__say("measure command");
+	marker__execute(MARKER_WARM);
+	marker__execute(MARKER_AWAIT);
+	program__run("command", words, job->network.sender_fd);
+	marker__execute(MARKER_STOP);
+}
+
 static void obey(struct job *job, char *line)
 {
 	char *rest = line;
@@ -127,6 +139,8 @@ static void obey(struct job *job, char *line)
 		snprintf(job->receive, sizeof(job->receive), "%s", rest);
 	} else if (!strcmp(verb, "send")) {
 		measure(job, rest);
+	} else if (!strcmp(verb, "command")) {
+		run_command(job, rest);
 	} else {
 		channel__fail("job: %s: not known to this guest", verb);
 	}

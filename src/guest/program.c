@@ -19,7 +19,8 @@ static _Noreturn void become(char **words, int namespace_fd, int out)
 	const struct rlimit locked = { 8u << 20, 8u << 20 };
 
 	network__enter(namespace_fd);
-	dup2(out, STDOUT_FILENO);
+	if (out >= 0)
+		dup2(out, STDOUT_FILENO);
 	setrlimit(RLIMIT_MEMLOCK, &locked);
 	if (setgid(USER) || setuid(USER))
 		_exit(126);
@@ -27,25 +28,55 @@ static _Noreturn void become(char **words, int namespace_fd, int out)
 	_exit(127);
 }
 
-void program__start(struct program *program, const char *name, char *line, int namespace_fd)
+static pid_t start(const char *name, char *line, int namespace_fd, int out)
 {
 	char *words[PROGRAM_WORDS_MAX + 1], *word;
 	unsigned int count = 0;
+	pid_t pid;
+
+	while (count < PROGRAM_WORDS_MAX && (word = strsep(&line, " "))) {
+		words[count++] = word;
+		while ((word = strchr(word, PROGRAM_BLANK)))
+			*word = ' ';
+	}
+	words[count] = NULL;
+	pid = fork();
+	if (pid < 0)
+		channel__fail("%s: fork: %s", name, strerror(errno));
+	if (!pid)
+		become(words, namespace_fd, out);
+	return pid;
+}
+
+void program__start(struct program *program, const char *name, char *line, int namespace_fd)
+{
 	int out[2];
 
-	while (count < PROGRAM_WORDS_MAX && (word = strsep(&line, " ")))
-		words[count++] = word;
-	words[count] = NULL;
 	program->name = name;
 	if (pipe2(out, O_CLOEXEC))
 		channel__fail("%s: pipe: %s", name, strerror(errno));
-	program->pid = fork();
-	if (program->pid < 0)
-		channel__fail("%s: fork: %s", name, strerror(errno));
-	if (!program->pid)
-		become(words, namespace_fd, out[1]);
+	program->pid = start(name, line, namespace_fd, out[1]);
 	close(out[1]);
 	program->from = out[0];
+}
+
+static void check(const char *name, int status)
+{
+	if (status)
+		channel__fail("%s: ended with status %d; its words are on the console", name,
+			      WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+}
+
+void program__run(const char *name, char *line, int namespace_fd)
+{
+	pid_t first = start(name, line, namespace_fd, -1), ended;
+	int status, of_first = 0;
+
+	/* Whatever it leaves behind is a child of the first program of a machine. */
+	while ((ended = wait(&status)) > 0)
+		if (ended == first)
+			of_first = status;
+	check(name, of_first);
 }
 
 void program__finish(struct program *program)
@@ -60,9 +91,7 @@ void program__finish(struct program *program)
 		length += got;
 	close(program->from);
 	waitpid(program->pid, &status, 0);
-	if (status)
-		channel__fail("%s: ended with status %d; its words are on the console", program->name,
-			      WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+	check(program->name, status);
 	while (length && said[length - 1] == '\n')
 		length--;
 	channel__write(program->name, strlen(program->name));

@@ -6,16 +6,20 @@
 
 #define PROGRAM_WORDS_MAX 96
 
-/* A program of ours in the guest; what it prints is one line of JSON, at its end. */
+/* A program in the guest; what one of ours prints is one line of JSON, at its end. */
 struct program {
 	const char *name;
 	pid_t pid;
 	int from;
 };
 
+#define PROGRAM_BLANK '\x1f'	/* a blank within a word */
+
 /* `words` are separated by blanks. */
 void program__start(struct program *program, const char *name, char *words, int namespace_fd);
 /* Waits for its end and hands on what it said, as `NAME JSON`. */
 void program__finish(struct program *program);
+/* A program of the user's: prints on the console, and ends with the last process that it has started. */
+void program__run(const char *name, char *words, int namespace_fd);
 
 #endif

@@ -41,6 +41,19 @@ void symbols__write_kernel(void)
 	flush();
 }
 
+void symbols__write_file(const char *path)
+{
+	FILE *all = fopen(path, "r");
+	char line[1024];
+
+	if (!all)
+		channel__fail("%s: %s", path, strerror(errno));
+	while (fgets(line, sizeof(line), all))
+		add(line);
+	fclose(all);
+	flush();
+}
+
 static unsigned long long section_address(const char *module, const char *section)
 {
 	unsigned long long address = 0;

@@ -2,6 +2,8 @@
 #ifndef GUEST_SYMBOLS_H
 #define GUEST_SYMBOLS_H
 
+/* The functions of a program: a file that has them as /proc/kallsyms would. */
+void symbols__write_file(const char *path);
 /* Every function of this kernel, as /proc/kallsyms has it. */
 void symbols__write_kernel(void);
 /*

@@ -51,15 +51,18 @@ static enum block_kind kind_of(const struct symbol *symbol, uint64_t address)
 void block__describe(struct block *block, const struct symbols *symbols, uint64_t address, unsigned int count,
 		     const enum insn_kind *kinds, const uint64_t *addresses)
 {
-	const struct symbol *symbol = address < KERNEL_BEGIN ? NULL : symbols__find(symbols, address);
+	const struct symbol *symbol = symbols__find(symbols, address);
+	const bool user = address < KERNEL_BEGIN;
 
+	/* Functions of user mode are known of a command only. */
 	*block = (struct block){
-		.function = symbol ? symbol->address : address,
+		.function = symbol ? symbol->address : user ? 0 : address,
 		.instructions = count,
 		.kind = kind_of(symbol, address),
 		.at_start = symbol && symbol->address == address,
 		.changes_pages = symbol && symbol->flags & SYMBOL_CHANGES_PAGES,
 		.device_done = symbol && symbol->address == address && symbol->flags & SYMBOL_DEVICE_DONE,
+		.sends = symbol && symbol->address == address && symbol->flags & SYMBOL_SENDS,
 	};
 	if (!count)
 		return;

@@ -24,6 +24,7 @@ struct block {
 	bool at_start;			/* of its function */
 	bool changes_pages;
 	bool device_done;
+	bool sends;
 	uint64_t first_repeated;	/* the address of a repeated instruction that it begins, or ends, with; or 0 */
 	uint64_t last_repeated;
 };

@@ -28,6 +28,7 @@ static struct {
 	unsigned int core;		/* whose block runs */
 	unsigned int measurements;
 	bool instrumented, running, failed;
+	bool awaiting;			/* the first byte that is sent */
 } simulator;
 
 /* Parts of the kernel's address space that lie in one piece, if they are where they are without KASLR. */
@@ -100,6 +101,13 @@ static void look_at_device(void)
 	machine__device_write(&simulator.machine, address, bytes, simulator.model.ddio == DDIO_ON);
 }
 
+static void count(void)
+{
+	simulator.awaiting = false;
+	stacks__zero_counts(&simulator.machine.stacks);
+	simulator.machine.lost_accesses = 0;
+}
+
 static void on_block(unsigned int vcpu, void *userdata)
 {
 	const struct block *block = userdata;
@@ -107,6 +115,8 @@ static void on_block(unsigned int vcpu, void *userdata)
 	if (!simulator.running)
 		return;
 	simulator.core = vcpu__now(vcpu);
+	if (block->sends && simulator.awaiting)
+		count();
 	if (block->device_done && simulator.model.ddio != DDIO_UNSEEN)
 		look_at_device();
 	machine__execute(&simulator.machine, simulator.core, block);
@@ -251,6 +261,11 @@ static void warm(void)
 static void stop(void)
 {
 	simulator.running = false;
+	if (simulator.awaiting) {
+		report__error(simulator.out, "the command", "sent nothing through a socket: nothing was counted");
+		simulator.failed = true;
+		return;
+	}
 	if (report__write(simulator.out, ++simulator.measurements, &simulator.model, &simulator.machine.stacks,
 			  simulator.machine.lost_accesses)) {
 		fprintf(stderr, "simulator: %s: cannot write: %s\n", simulator.model.out, strerror(errno));
@@ -278,8 +293,10 @@ static void on_marker(unsigned int vcpu, void *marker)
 		stacks__set_side(&simulator.machine.stacks, simulator.core, SIDE_RECEIVER);
 		break;
 	case MARKER_COUNT:
-		stacks__zero_counts(&simulator.machine.stacks);
-		simulator.machine.lost_accesses = 0;
+		count();
+		break;
+	case MARKER_AWAIT:
+		simulator.awaiting = true;
 		break;
 	case MARKER_STOP:
 		stop();

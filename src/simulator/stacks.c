@@ -237,6 +237,14 @@ static void find_node(struct stacks *stacks, unsigned int core, uint64_t functio
 	here->function = function;
 }
 
+/* What is below an interrupt: of user mode its root, whichever function it was in. */
+static uint32_t in_kernel(const struct stacks *stacks, uint32_t index)
+{
+	const struct node *node = &stacks->nodes[index];
+
+	return node->user ? node->parent : index;
+}
+
 void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, enum block_kind kind,
 		   bool at_start)
 {
@@ -248,6 +256,10 @@ void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, 
 		task->depth = 0;
 		here->node = task->side;
 		here->function = 0;
+		if (function) {
+			here->node = child_of(stacks, task->side, function);
+			stacks->nodes[here->node].user = !node__is_root(stacks, here->node);
+		}
 		return;
 	case BLOCK_SYSCALL:
 		task->depth = 0;
@@ -263,7 +275,7 @@ void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, 
 	case BLOCK_INTERRUPT_STUB:
 		here->stub = kind == BLOCK_INTERRUPT_STUB;
 		/* Of user mode, of the last frame, or of something unknown: the node of what ran. */
-		push(stacks, core, (struct frame){ .caller = here->node, .interrupt = true });
+		push(stacks, core, (struct frame){ .caller = in_kernel(stacks, here->node), .interrupt = true });
 		here->storing = true;
 		break;
 	case BLOCK_KERNEL:

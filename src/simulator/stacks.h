@@ -29,6 +29,7 @@ struct node {
 	uint32_t parent;	/* itself: a root */
 	enum side side;
 	uint64_t function;	/* 0: roots (user mode), and stacks whose beginning is not known */
+	bool user;		/* it is a function of user mode */
 	struct counts counts;
 };
 
@@ -66,7 +67,7 @@ void stacks__zero_counts(struct stacks *stacks);
 /* Of the task that runs on this core, in user mode. */
 void stacks__set_side(struct stacks *stacks, unsigned int core, enum side side);
 
-/* A block of `function` begins; `at_start`: with its first instruction. */
+/* A block of `function` begins; `at_start`: with its first instruction. In user mode 0: it is not known which. */
 void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, enum block_kind kind,
 		   bool at_start);
 /* The stores and loads of instructions that move between frames; `slot` is their address. */

@@ -15,6 +15,11 @@ static const struct {
 	{ "__switch_to_asm", SYMBOL_SWITCH },
 };
 
+/* tcp_sendpage: what sendfile() called before 6.5. */
+static const char *const sending[] = {
+	"tcp_sendmsg", "tcp_sendpage", "udp_sendmsg", "udpv6_sendmsg", "unix_stream_sendmsg", "unix_dgram_sendmsg",
+};
+
 /* How the names of functions begin after which a virtual address may lie somewhere else. */
 static const char *const changing[] = { "flush_tlb", "__flush_tlb", "native_flush_tlb", "switch_mm" };
 
@@ -33,6 +38,9 @@ static unsigned int flags_of(const char *name)
 	/* dma_unmap_single() and dma_unmap_page() (kernel/dma/mapping.c), and what they are from 6.18 on. */
 	if (!strcmp(name, "dma_unmap_page_attrs") || !strcmp(name, "dma_unmap_phys"))
 		flags |= SYMBOL_DEVICE_DONE;
+	for (size_t i = 0; i < sizeof(sending) / sizeof(*sending); i++)
+		if (!strcmp(name, sending[i]))
+			flags |= SYMBOL_SENDS;
 	for (size_t i = 0; i < sizeof(changing) / sizeof(*changing); i++)
 		if (!strncmp(name, changing[i], strlen(changing[i])))
 			flags |= SYMBOL_CHANGES_PAGES;

@@ -11,6 +11,7 @@
 #define MARKER_WARM 0x0010	/* the caches fill from here on */
 #define MARKER_COUNT 0x0011	/* what happens counts from here on */
 #define MARKER_STOP 0x0012	/* up to here */
+#define MARKER_AWAIT 0x0013	/* what happens counts from the first byte on that anybody sends */
 
 #ifdef __x86_64__
 #define marker__execute(number) \

@@ -21,7 +21,7 @@ static void block(char function)
 
 static void user(void)
 {
-	stacks__enter(&stacks, 0, 0x400000, BLOCK_USER, false);
+	stacks__enter(&stacks, 0, 0, BLOCK_USER, false);
 }
 
 static void call(uint64_t slot, char function)
@@ -72,6 +72,22 @@ static const char *now(void)
 			return;                                                            \
 		}                                                                          \
 	} while (0)
+
+/* A command's functions are known. What interrupts one of them, or is called by it, is in user mode all the same. */
+static void known_functions_of_user_mode(void)
+{
+	stacks__enter(&stacks, 0, 'm', BLOCK_USER, true);
+	CHECK_NOW("m");
+	interrupt('I', 0x13fc8);
+	CHECK_NOW("I");
+	stacks__interrupt_return(&stacks, 0, 0x13fd0);
+	stacks__enter(&stacks, 0, 'n', BLOCK_USER, false);
+	CHECK_NOW("n");
+	system_call(STACK_A);
+	CHECK_NOW("DS");
+	user();
+	CHECK_NOW("");
+}
 
 static void run(void (*test)(void))
 {
@@ -341,6 +357,7 @@ static void many(void)
 }
 
 static void test_many(void) { run(many); }
+static void test_known_functions_of_user_mode(void) { run(known_functions_of_user_mode); }
 
 const struct test call_shadow_tests[] = {
 	{ "shadow stacks: calls and returns", test_calls_and_returns },
@@ -352,5 +369,6 @@ const struct test call_shadow_tests[] = {
 	{ "shadow stacks: a task that leaves before it is known", test_switched_unknown },
 	{ "shadow stacks: too deep", test_too_deep },
 	{ "shadow stacks: many functions and tasks", test_many },
+	{ "shadow stacks: known functions of user mode", test_known_functions_of_user_mode },
 	{ NULL, NULL },
 };

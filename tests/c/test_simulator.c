@@ -81,6 +81,7 @@ static const char kallsyms[] =
 	"ffffffff81000400 T alias_of_first\n"
 	"ffffffffc0000000 t veth_xmit\t[veth]\n"
 	"ffffffff81e03000 T irq_entries_start\n"
+	"ffffffff81003000 T tcp_sendmsg\n"
 	"no symbol at all\n";
 
 static int read_text(struct symbols *symbols, const char *text)
@@ -103,7 +104,7 @@ static void test_symbols(void)
 
 	CHECK_EQUAL(read_text(&symbols, kallsyms), 0);
 	CHECK_EQUAL(symbols__finish(&symbols, &missing), 0);
-	CHECK_EQUAL(symbols.count, 9);
+	CHECK_EQUAL(symbols.count, 10);
 	CHECK(!symbols__find(&symbols, 0xffffffff80ffffff));
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81000000)->address, 0xffffffff81000000);
 	/* Data is no function, whatever lies between belongs to the last one. */
@@ -316,6 +317,15 @@ static void test_blocks(void)
 	CHECK_EQUAL(block.kind, BLOCK_INTERRUPT_STUB);
 	block__describe(&block, &symbols, 0x401000, 2, kinds, addresses);
 	CHECK_EQUAL(block.kind, BLOCK_USER);
+	CHECK_EQUAL(block.function, 0);
+	CHECK_EQUAL(read_text(&symbols, "0000000000400800 t memcpy\n"), 0);
+	CHECK_EQUAL(symbols__finish(&symbols, &missing), 0);
+	block__describe(&block, &symbols, 0x401000, 2, kinds, addresses);
+	CHECK(block.kind == BLOCK_USER && block.function == 0x400800 && !block.sends);
+	block__describe(&block, &symbols, 0xffffffff81003000, 2, kinds, addresses);
+	CHECK(block.kind == BLOCK_KERNEL && block.sends);
+	block__describe(&block, &symbols, 0xffffffff81003008, 2, kinds, addresses);
+	CHECK(!block.sends);
 	symbols__close(&symbols);
 }
 

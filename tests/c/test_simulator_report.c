@@ -17,7 +17,7 @@ static void run_a_little(uint64_t instructions)
 	stacks__enter(&stacks, 0, 0x1000, BLOCK_KERNEL, true);
 	stacks__counts(&stacks, 0)->of[COUNT_instructions] += 7;
 	stacks__set_side(&stacks, 0, SIDE_SENDER);
-	stacks__enter(&stacks, 0, 0x400000, BLOCK_USER, false);
+	stacks__enter(&stacks, 0, 0, BLOCK_USER, false);
 	stacks__counts(&stacks, 0)->of[COUNT_instructions] += instructions;
 	stacks__enter(&stacks, 0, 0xffffffff81e00000, BLOCK_SYSCALL, true);
 	stacks__call(&stacks, 0, 0x13f50);

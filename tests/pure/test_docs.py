@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
-from builders.simulated import simulated_record
+from builders.simulated import command_record, simulated_record
 from builders.watched import watched_record
 from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
@@ -143,6 +143,7 @@ def full_records() -> list[dict[str, Any]]:
         spared,
         simulated_record(),
         simulated_record(seeds=(1,)),
+        command_record(),
     ]
 
 

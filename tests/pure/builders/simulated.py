@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from copyscope.simulate import boot, caches, job, output, qemu, simulation
+from copyscope.simulate.command import Command
 from copyscope.simulate.kernels import Kernel
 from copyscope.simulate.request import Request
 
@@ -67,6 +68,19 @@ def plugin_output(l1d: int = 16) -> str:
     return json.dumps(row) + "\n" + json.dumps({"end": True, "measurements": 1}) + "\n"
 
 
+# The same with a copy of its own, as a command does it: nobody has said a side.
+COMMAND_SYMBOLS = SYMBOLS + "0000000000401000 t __memmove_avx_unaligned\n0000000000402000 t main\n"
+
+
+def command_output() -> str:
+    first, end = map(json.loads, plugin_output().splitlines())
+    for stack, frames in zip(first["stacks"], (SENDS, RECEIVES, ["402000"]), strict=False):
+        stack |= {"side": "other", "frames": frames}
+    copied = {"instructions": 3 * 64, "read_bytes": 65536, "written_bytes": 65536}
+    first["stacks"].append({"side": "other", "frames": ["401000"], "counts": counts(**copied)})
+    return json.dumps(first) + "\n" + json.dumps(end) + "\n"
+
+
 def measured() -> job.Measured:
     return job.Measured("one_copy", 1024, 8, 64, 64, 64, (), (), dict(HOW))
 
@@ -77,19 +91,25 @@ def reports(copies: int = 0, sent: int = 128 * 1024) -> dict[str, Any]:
 
 def simulated_record(*, seeds: tuple[int, ...] = (1, 2, 3), sent: int = 128 * 1024) -> dict[str, Any]:
     """one_copy of 1 KiB, booted once for each seed; the first of them missed 17 lines instead of 16."""
+    path = job.Path("veth", 1500, (("gro", "off"),))
+    request = Request(caches.PRESETS["generic"], "6.12", path, (measured(),), seeds, exact=True)
+    said = [plugin_output(17 if seed == 1 else 16) for seed in seeds]
+    return _record(request, said, SYMBOLS, reports(sent=sent))
+
+
+def command_record(said: str | None = None) -> dict[str, Any]:
+    """Of a command; `said` is what the plugin wrote of it."""
+    asked = Command(("./talks", "64 times"), b"", b"")
+    path = job.Path("loopback")
+    request = Request(caches.PRESETS["generic"], "6.12", path, (), (1, 2), exact=True, command=asked)
+    return _record(request, [said or command_output()] * 2, COMMAND_SYMBOLS, {})
+
+
+def _record(request: Request, said: list[str], symbols: str, told: dict[str, Any]) -> dict[str, Any]:
     kernel = Kernel("6.12", "6.12.107", b"", {}, "0" * 64, Path("/nowhere"))
-    model = caches.PRESETS["generic"]
-    request = Request(
-        model, "6.12", job.Path("veth", 1500, (("gro", "off"),)), (measured(),), seeds, exact=True
-    )
     programs = boot.Programs(b"", b"", "/nowhere")
     plan = boot.Plan(kernel, qemu.Qemu("qemu", "7.2.22", 1), programs, "/nowhere", request)
-    counted = [
-        boot.Counted(
-            tuple(output.parse(plugin_output(17 if seed == 1 else 16))), (reports(sent=sent),), "", ("erms",)
-        )
-        for seed in seeds
-    ]
-    section = simulation.simulated_section(plan, counted, SYMBOLS, 9.5)
+    counted = [boot.Counted(tuple(output.parse(each)), (told,), "", ("erms",)) for each in said]
+    section = simulation.simulated_section(plan, counted, symbols, 9.5)
     run = {"started": "2026-01-01T00:00:00Z", "wall_s": 10.25}
     return simulation.record(request, section, run, {"version": "0", "git": None, "dirty": None})

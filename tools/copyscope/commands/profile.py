@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from copyscope.commands import entry, keeping
-from copyscope.commands.watch_arguments import asks_to_watch
+from copyscope.commands.watch_arguments import asks_to_watch, split
 from copyscope.errors import RunError
 from copyscope.escaping import visible
 from copyscope.ledger.compare_tiers import why_not
@@ -37,15 +37,16 @@ def main(argv: list[str]) -> int:
 
 
 def _choose(argv: list[str]) -> int:
-    if asks_to_watch(argv):
+    options, command = split(argv)
+    if asks_to_watch(argv) and "--simulate" not in options:
         from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
 
         return watch.main(argv)
-    args = parser().parse_args(argv)
+    args = parser().parse_args(options)
     if args.simulate:
         from copyscope.commands import simulate  # noqa: PLC0415 (as above)
 
-        return simulate.run(args)
+        return simulate.run(args, command)
     return _profile(args, argv)
 
 

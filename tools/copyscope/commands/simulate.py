@@ -1,6 +1,7 @@
 """tools/profile.py --simulate: the copies of strategies in a simulated machine. Needs no root."""
 
 import argparse
+from collections.abc import Sequence
 
 from copyscope.commands import keeping
 from copyscope.render.progress import Steps
@@ -12,15 +13,15 @@ from copyscope.simulate import request, simulation
 EXIT_INVALID = 1
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     """Exit status: 0 all checks hold, 1 one does not, or the record is not where it was to go."""
-    request.check(args)
+    request.check(args, request.OF_COMMAND if words else request.TAKEN)
     keeping.check_json(args.json)
     # The traffic program checks its options, here as there.
     build_if_stale()
-    wanted = request.read(args)
+    wanted = request.read_command(args, words) if words else request.read(args)
     count = len(wanted.measured)
-    title = f"simulating {count} measurement{'s' if count > 1 else ''}"
+    title = f"simulating {words[0]}" if words else f"simulating {count} measurement{'s' if count > 1 else ''}"
     with Steps(title, simulation.steps_of(wanted), quiet=args.quiet) as steps:
         made = simulation.simulate(wanted, steps)
     kept = not args.json or keeping.write_json(made, args.json)

@@ -17,6 +17,7 @@ examples:
   sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
   sudo tools/profile.py --impl zerocopy --json - | jq .verdict
   tools/profile.py --simulate --impl one_copy,zerocopy --size 1K,64K --cache genoa    no root, no PMU
+  tools/profile.py --simulate -- ./program ARGUMENTS         a static program, over loopback in the guest
 
 any other program (--pid, --comm, --cgroup, -- COMMAND; with them --netns, --no-follow, --whole, --live,
 --advise and more: tools/profile.py --pid 1 --help):

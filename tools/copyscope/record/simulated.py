@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from copyscope.record.derived import Judged
 from copyscope.record.raw import Copyscope, RunIdentity
@@ -119,19 +119,19 @@ class Check(Section):
 
 
 class Measurement(Section):
-    """One workload: what was sent, and what was counted meanwhile."""
+    """One workload: what was sent, which nobody says of a command, and what was counted meanwhile."""
 
-    impl: str
-    size_bytes: int
-    fields: int
-    working_set_messages: int
-    warm_messages: int
-    messages: int
-    receiver: str
-    align: str
-    pages: str
-    touch: bool
-    nodelay: bool
+    impl: str | None
+    size_bytes: int | None
+    fields: int | None
+    working_set_messages: int | None
+    warm_messages: int | None
+    messages: int | None
+    receiver: str | None
+    align: str | None
+    pages: str | None
+    touch: bool | None
+    nodelay: bool | None
     congestion_control: str | None
     sndbuf_bytes: int | None
     rcvbuf_bytes: int | None
@@ -142,6 +142,7 @@ class Measurement(Section):
     checks: list[Check]
     lost: dict[str, int]
     digests: list[str]
+    command: list[str] | UnsetType = UNSET
 
 
 class Simulated(Section):

@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from copyscope import units
+from copyscope.escaping import visible
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 
@@ -31,14 +32,16 @@ def simulated_lines(document: Row, width: int) -> list[Text]:
 
 
 def _measurement_lines(one: Row, section: Row, width: int) -> list[Text]:
-    path = section["path"]
-    parts = [
-        f"{units.format_bytes(one['size_bytes'])} in {one['fields']} fields",
-        path["kind"] + ("" if path["mtu_bytes"] is None else f" (MTU {path['mtu_bytes']})"),
-        f"{one['messages']:,} messages counted",
-        f"Linux {section['kernel']['release']}",
-    ]
-    lines = wrap(f"{one['impl']}, SIMULATED: {', '.join(parts)}", width, indent=2, style="bold")
+    path, command = section["path"], one.get("command")
+    parts = [path["kind"] + ("" if path["mtu_bytes"] is None else f" (MTU {path['mtu_bytes']})")]
+    if command:
+        parts.append(f"{units.format_bytes(one['delivered_bytes'])} copied out of sockets")
+    else:
+        parts = [f"{units.format_bytes(one['size_bytes'])} in {one['fields']} fields", *parts]
+        parts.append(f"{one['messages']:,} messages counted")
+    parts.append(f"Linux {section['kernel']['release']}")
+    name = visible(" ".join(command)) if command else one["impl"]
+    lines = wrap(f"{name}, SIMULATED: {', '.join(parts)}", width, indent=2, style="bold")
     for check in one["checks"]:
         if not check["holds"]:
             values = f"{_number(check['left'])}, expected {_number(check['right'])}"

@@ -15,6 +15,7 @@ from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.run.build import build_if_stale
 from copyscope.simulate import initramfs, job, modules, output, qemu
+from copyscope.simulate.command import Command
 from copyscope.simulate.guest import Guest, wait
 from copyscope.simulate.kernels import Kernel
 from copyscope.simulate.request import Request
@@ -57,9 +58,11 @@ def build(found: qemu.Qemu) -> Programs:
     return Programs(init, traffic, str(plugin))
 
 
-def files(kernel: Kernel, programs: Programs, orders: str) -> bytes:
+def files(kernel: Kernel, programs: Programs, orders: str, command: Command | None = None) -> bytes:
     """The guest's file system."""
-    made = {"init": programs.init, "traffic": programs.traffic, "job": orders.encode()}
+    made = {"init": programs.init, "traffic": programs.traffic, "job": os.fsencode(orders)}
+    if command is not None:
+        made |= {"command": command.program, "command.symbols": command.symbols}
     for name, content in kernel.modules.items():
         made[f"modules/{name}.ko"] = content
         made[f"modules/{name}.symbols"] = modules.functions(content)
@@ -126,8 +129,11 @@ def at_once(request: Request) -> int:
 
 def _guest(plan: Plan, seed: int) -> Guest:
     asked, kernel = plan.request, plan.kernel
-    orders = job.text(asked.path, asked.measured, list(kernel.modules), asked.model.vcpus, seed)
-    return Guest(kernel.image, files(kernel, plan.programs, orders))
+    if asked.command is None:
+        orders = job.text(asked.path, asked.measured, list(kernel.modules), asked.model.vcpus, seed)
+    else:
+        orders = job.of_command(asked.command.words)
+    return Guest(kernel.image, files(kernel, plan.programs, orders, asked.command))
 
 
 def _command(plan: Plan, seed: int, guest: Guest) -> list[str]:
@@ -140,9 +146,9 @@ def _command(plan: Plan, seed: int, guest: Guest) -> list[str]:
 
 
 def _counted(plan: Plan, guest: Guest) -> Counted:
-    measurements, asked = output.parse(guest.counted.text()), plan.request.measured
-    if len(measurements) != len(asked):
-        raise RunError(f"simulator: {len(measurements)} measurements of {len(asked)}")
+    measurements, wanted = output.parse(guest.counted.text()), plan.request.count
+    if len(measurements) != wanted:
+        raise RunError(f"simulator: {len(measurements)} measurements of {wanted}")
     said = guest.said
     return Counted(tuple(measurements), tuple(reports(said)), guest.symbols.text(), flags(said))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
 from copyscope.simulate import rows, symbols
 from copyscope.simulate.caches import LEVELS, Model
 from copyscope.simulate.job import Measured
-from copyscope.simulate.output import Measurement
+from copyscope.simulate.output import Counts, Measurement
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 # A copy of 1 KiB reads 1,024 bytes and writes as many.
@@ -24,6 +25,20 @@ OTHER_BYTES_PER_PACKET = 256
 PACKET_BYTES = 1448
 UNROOTED_SHARE_MAX = 0.005
 UNATTRIBUTED_SHARE_MAX = 0.005
+# What nobody says of a command.
+UNSAID = (
+    *(
+        "impl",
+        "size_bytes",
+        "fields",
+        "working_set_messages",
+        "warm_messages",
+        "messages",
+        "receiver",
+        "align",
+    ),
+    *("pages", "touch", "nodelay", "congestion_control", "sndbuf_bytes", "rcvbuf_bytes"),
+)
 Section = dict[str, Any]
 Reports = Mapping[str, Mapping[str, Any]]
 
@@ -45,8 +60,7 @@ def measurement_section(
         rows.add_up(each.stacks, names, taxonomy, gathers=said["sender"]["claim"]["user_copies"] > 0)
         for each, names, said in zip(counted, known, reports, strict=True)
     ]
-    kib = one.delivered_bytes / 1024
-    made = rows.per_kib(sums, kib)
+    tables = _tables(sums, one.delivered_bytes / 1024)
     return {
         "impl": one.impl,
         "size_bytes": one.size_bytes,
@@ -56,12 +70,39 @@ def measurement_section(
         "messages": one.messages,
         **one.how,
         "delivered_bytes": one.delivered_bytes,
-        "rows": made,
-        "accounts": rows.per_kib([rows.by_account(each) for each in sums], kib),
-        "sides": rows.per_kib([rows.by_side(each) for each in sums], kib),
-        "checks": _checks(one, made, counted, reports, _copy_bytes_max(one, packets=packets)),
+        **tables,
+        "checks": _checks(one, tables["rows"], counted, reports, _copy_bytes_max(one, packets=packets)),
         "lost": _lost(counted),
         "digests": [each.digest for each in counted],
+    }
+
+
+def command_section(
+    words: Sequence[str], counted: Sequence[Measurement], known: Sequence[dict[str, str]], taxonomy: Taxonomy
+) -> Section:
+    """The same for a program of the user's, which says nothing, per KiB that was copied out of sockets."""
+    sums = [rows.of_command(each.stacks, names, taxonomy) for each, names in zip(counted, known, strict=True)]
+    delivered = fmean(_copied(each, "copy_out", "written_bytes") for each in sums)
+    return {
+        **dict.fromkeys(UNSAID),
+        "command": list(words),
+        "delivered_bytes": round(delivered),
+        **_tables(sums, max(delivered, 1) / 1024),
+        "checks": [_check("bytes that were copied out of sockets, at least one", min(delivered, 1), 1, 0)],
+        "lost": _lost(counted),
+        "digests": [each.digest for each in counted],
+    }
+
+
+def _copied(sums: Mapping[rows.Key, Counts], account: str, column: str) -> int:
+    return sum(counts[column] for key, counts in sums.items() if key[0] == account)
+
+
+def _tables(sums: Sequence[dict[rows.Key, Counts]], kib: float) -> Section:
+    return {
+        "rows": rows.per_kib(sums, kib),
+        "accounts": rows.per_kib([rows.by_account(each) for each in sums], kib),
+        "sides": rows.per_kib([rows.by_side(each) for each in sums], kib),
     }
 
 
@@ -135,13 +176,16 @@ def _check(name: str, left: float, right: float, tolerance: float) -> Section:
 def verdict(measurements: Iterable[Mapping[str, Any]]) -> Section:
     """Whether every check holds, and which do not."""
     broken = [
-        f"{one['impl']} at {one['size_bytes']} bytes: {check['name']}: {check['left']:g}"
-        f" instead of {check['right']:g}"
+        f"{_name(one)}: {check['name']}: {check['left']:g} instead of {check['right']:g}"
         for one in measurements
         for check in one["checks"]
         if not check["holds"]
     ]
     return {"valid": not broken, "reasons": broken}
+
+
+def _name(one: Mapping[str, Any]) -> str:
+    return " ".join(one.get("command") or (f"{one['impl']} at {one['size_bytes']} bytes",))
 
 
 def _lost(measurements: Iterable[Measurement]) -> dict[str, int]:

@@ -75,6 +75,17 @@ def check_path(kind: str) -> None:
         raise UsageError(f"--topology: {kind}: --simulate has {', '.join(ADDRESSES)}")
 
 
+def of_command(words: Sequence[str]) -> str:
+    """The lines of /job for a command: its program is /command there, a blank within a word another byte."""
+    return (
+        "network loopback\n" + " ".join(["command /command", *(_one_word(word) for word in words[1:])]) + "\n"
+    )
+
+
+def _one_word(word: str) -> str:
+    return word.replace(" ", "\x1f")
+
+
 def text(path: Path, measured: Sequence[Measured], modules: Sequence[str], vcpus: int, seed: int) -> str:
     """The lines of /job. `modules`: those that this kernel has as files; others are built in."""
     needed = MODULE.get(path.kind)

@@ -41,7 +41,7 @@ def parse(text: str) -> list[Measurement]:
         rows = [json.loads(line) for line in lines]
         if any("error" in row for row in rows):
             said = next(row["error"] for row in rows if "error" in row)
-            raise RunError(f"simulator: {said}")
+            raise RunError(f"simulator: {str(said).removeprefix('simulator: ')}")
         if not rows or rows[-1].get("end") is not True or rows[-1]["measurements"] != len(rows) - 1:
             raise RunError("simulator: its output has no end: the guest was cut off: nothing of it is used")
         return [_measurement(row) for row in rows[:-1]]

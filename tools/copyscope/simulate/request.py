@@ -11,7 +11,8 @@ from itertools import product
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import parser
 from copyscope.plan.options import resolve_traffic
-from copyscope.simulate import caches, job, kernels, rows
+from copyscope.simulate import caches, command, job, kernels, rows
+from copyscope.simulate.command import Command
 
 MEASUREMENTS_MAX = 64
 # What of a record's workload a simulation can vary, beside those that Measured names.
@@ -25,6 +26,7 @@ TAKEN = frozenset((
     "nodelay", "congestion", "sndbuf", "rcvbuf", "json", "quiet",
 ))
 # fmt: on
+OF_COMMAND = frozenset(("simulate", "cache", "kernel", "seeds", "fast", "seed", "json", "quiet"))
 
 
 @dataclass(frozen=True)
@@ -37,21 +39,39 @@ class Request:
     measured: tuple[job.Measured, ...]
     seeds: tuple[int, ...]
     exact: bool
+    # Instead of what is measured.
+    command: Command | None = None
+
+    @property
+    def count(self) -> int:
+        """Measurements in each boot."""
+        return 1 if self.command else len(self.measured)
 
 
 def read(args: argparse.Namespace) -> Request:
     """The options as a request. Raises UsageError."""
     check(args)
-    first = args.seed or 1
     offloads = tuple((name, getattr(args, name)) for name in ("tso", "gso", "gro") if getattr(args, name))
     return Request(
         caches.parse(args.cache),
         args.kernel,
         job.Path(args.topology, args.mtu, offloads),
         tuple(_measured(args)),
-        tuple(range(first, first + args.seeds)),
+        _seeds(args),
         not args.fast,
     )
+
+
+def read_command(args: argparse.Namespace, words: Sequence[str]) -> Request:
+    """The options and a command as a request. Raises UsageError."""
+    check(args, OF_COMMAND)
+    model, path = caches.parse(args.cache), job.Path("loopback")
+    return Request(model, args.kernel, path, (), _seeds(args), not args.fast, command.read(words))
+
+
+def _seeds(args: argparse.Namespace) -> tuple[int, ...]:
+    first = args.seed or 1
+    return tuple(range(first, first + args.seeds))
 
 
 def read_each(every: Sequence[argparse.Namespace]) -> Request:
@@ -62,12 +82,13 @@ def read_each(every: Sequence[argparse.Namespace]) -> Request:
     return replace(found[0], measured=measured)
 
 
-def check(args: argparse.Namespace) -> None:
+def check(args: argparse.Namespace, taken: frozenset[str] = TAKEN) -> None:
     """Raises UsageError for what can be refused without running anything."""
     default = vars(parser().parse_args([]))
+    where = "--simulate" if taken is TAKEN else "--simulate and a command"
     for name, value in vars(args).items():
-        if name not in TAKEN and value != default[name]:
-            raise UsageError(f"--{name.replace('_', '-')}: means nothing with --simulate: leave it out")
+        if name not in taken and value != default[name]:
+            raise UsageError(f"--{name.replace('_', '-')}: means nothing with {where}: leave it out")
     job.check_path(args.topology)
     caches.parse(args.cache)
     kernels.check_name(args.kernel)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from copyscope.simulate.output import COLUMNS, Counts, Stack
-from copyscope.simulate.symbols import frames
+from copyscope.simulate.symbols import UNKNOWN_ROOT, frames
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Taxonomy
 
 METHOD = "modelled"
 ALL = "all"
-SIDES = ("sender", "receiver", "other")
+COMMAND = "command"
+SIDES = ("sender", "receiver", COMMAND, "other")
+# Functions of user mode that copy, by any of the names that C libraries give them.
+COPYING = re.compile(r"mem(p?cpy|move)|bcopy")
 CONTEXTS = ("process", "softirq", "user")
 Key = tuple[str, str, str]  # account or stage, side, context
 # Student's t: half of a 95 % interval in standard errors, by degrees of freedom.
@@ -37,6 +41,23 @@ def add_up(
         if context == "user" and stack.side == "sender" and gathers:
             category, context = "gather", "process"
         parts.append(((category, stack.side, context), stack.counts))
+    return _together(parts)
+
+
+def of_command(stacks: Iterable[Stack], known: dict[str, str], taxonomy: Taxonomy) -> dict[Key, Counts]:
+    """The same where no marker says a side: whoever makes system calls is the command.
+
+    What idles, and threads of the kernel, began before anybody looked. In user mode a function that copies is
+    the account gather, whichever way it copies.
+    """
+    parts = []
+    for stack in stacks:
+        user = not stack.frames or not int(stack.frames[0], 16) >> 63
+        names = frames(stack.frames, known)
+        found = taxonomy.classify(() if user else names)
+        copies = user and bool(names) and COPYING.search(names[0]) is not None
+        side = stack.side if stack.frames[-1:] == (UNKNOWN_ROOT,) else COMMAND
+        parts.append((("gather" if copies else found.category, side, str(found.context)), stack.counts))
     return _together(parts)
 
 

@@ -28,7 +28,7 @@ class Steps(Protocol):
 
 def steps_of(request: Request) -> int:
     """How many steps there will be."""
-    return len(request.seeds) * (len(request.measured) + 1)
+    return len(request.seeds) * (request.count + 1)
 
 
 def simulate(request: Request, steps: Steps) -> Record:
@@ -113,6 +113,9 @@ def digest(counted: Sequence[boot.Counted]) -> str:
 def _measurements(request: Request, counted: Sequence[boot.Counted], symbols: str) -> list[dict[str, Any]]:
     taxonomy = Taxonomy.load()
     known = [document.known_symbols((symbols, each.symbols), taxonomy) for each in counted]
+    if request.command is not None:
+        first = [each.measurements[0] for each in counted]
+        return [document.command_section(request.command.words, first, known, taxonomy)]
     return [
         document.measurement_section(
             one,

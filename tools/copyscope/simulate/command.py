@@ -1,0 +1,78 @@
+"""A program of the user's for the guest: what it must be, and where its functions are."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from copyscope.errors import UsageError
+from copyscope.files import regular_file
+from copyscope.simulate import modules
+
+PROGRAM_MAX_BYTES = 64 << 20
+WORDS_MAX = 90
+# Of an ELF header: type, machine; where the program headers are, the size of one, and how many.
+X86_64, FIXED = 62, 2
+INTERPRETER = 3
+
+
+@dataclass(frozen=True)
+class Command:
+    """What runs in the guest, and its functions in the form of /proc/kallsyms (empty: it does not tell)."""
+
+    words: tuple[str, ...]
+    program: bytes = field(repr=False)
+    symbols: bytes = field(repr=False)
+
+
+def read(words: Sequence[str]) -> Command:
+    """Raises UsageError for what cannot run there."""
+    name = words[0]
+    path = shutil.which(name)
+    if path is None:
+        raise UsageError(f"{name}: no such program, or not executable: give its path")
+    if len(words) > WORDS_MAX or any("\n" in word or "\x1f" in word or not word for word in words):
+        raise UsageError(
+            f"{name}: empty arguments, those with line feeds, and more than {WORDS_MAX} do not get in"
+        )
+    try:
+        size = Path(path).stat().st_size
+        program = regular_file.read(Path(path)) if size <= PROGRAM_MAX_BYTES else b""
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}: choose another program") from error
+    if size > PROGRAM_MAX_BYTES:
+        raise UsageError(f"{path}: {size:,} bytes: at most {PROGRAM_MAX_BYTES >> 20} MiB get into the guest")
+    check(program, path)
+    return Command(tuple(words), program, functions(program))
+
+
+def check(program: bytes, path: str) -> None:
+    """Raises UsageError for what is not a static program for x86-64."""
+    try:
+        kind, machine = struct.unpack_from("<HH", program, 16)
+        (start,) = struct.unpack_from("<Q", program, 32)
+        size, count = struct.unpack_from("<HH", program, 54)
+        parts = {struct.unpack_from("<I", program, start + number * size)[0] for number in range(count)}
+    except struct.error:
+        kind, machine, parts = 0, 0, set[int]()
+    if not program.startswith(modules.MAGIC) or machine != X86_64 or not kind:
+        raise UsageError(
+            f"{path}: not a program for x86-64: the guest has no interpreters: give a compiled one"
+        )
+    if INTERPRETER in parts:
+        raise UsageError(f"{path}: needs shared libraries, which the guest has not: link it with -static")
+
+
+def functions(program: bytes) -> bytes:
+    """`ADDRESS t NAME` for each function; none of a program that is stripped or lies anywhere."""
+    (kind,) = struct.unpack_from("<H", program, 16)
+    if kind != FIXED:
+        return b""
+    try:
+        found = [line.split(b" ") for line in modules.functions(program).splitlines()]
+    except ValueError:
+        return b""
+    return b"".join(b"%016x t %s\n" % (int(value, 16), name) for _, value, name in found)
