@@ -92,7 +92,8 @@ static void make_veth(int peer_fd)
 	close_nest(&request, info);
 	err = ask(&request);
 	if (err)
-		channel__fail("veth: %s: does this kernel have it?", strerror(-err));
+		channel__fail("veth: %s: %s", strerror(-err), err == -EOPNOTSUPP ?
+			      "this kernel has none: --topology loopback, or another --kernel" : "no path");
 }
 
 static void move_link(const char *name, int namespace_fd)

@@ -3,11 +3,15 @@
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from copyscope import paths
+from copyscope.errors import RunError
+from copyscope.simulate import boot, kernels, qemu
+from copyscope.simulate.guest import Guest
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -50,9 +54,8 @@ def test_the_copies_of_a_command_and_its_own_memcpy(program: Path) -> None:
     (one,) = made["simulated"]["measurements"]
     kib = one["delivered_bytes"] / 1024
     accounts: dict[str, Any] = {row["category"]: row for row in one["accounts"]}
-    for account in ("copy_in", "copy_out"):
-        for column in ("read_bytes_per_kib", "written_bytes_per_kib"):
-            assert accounts[account][column] * kib == pytest.approx(COUNT * SIZE, rel=0.02), (account, column)
+    for account, column in (("copy_in", "read_bytes_per_kib"), ("copy_out", "written_bytes_per_kib")):
+        assert accounts[account][column] * kib == pytest.approx(COUNT * SIZE, rel=0.02), account
     # The first message was copied before anything was sent.
     assert accounts["gather"]["read_bytes_per_kib"] * kib == pytest.approx((COUNT - 1) * SIZE, rel=0.02)
     assert made["verdict"]["valid"] and one["command"][1:] == [str(COUNT), str(SIZE)]
@@ -60,6 +63,20 @@ def test_the_copies_of_a_command_and_its_own_memcpy(program: Path) -> None:
     sides = {row["side"]: row for row in one["sides"]}
     assert set(sides) <= {"command", "other"}
     assert sides["command"]["read_bytes_per_kib"] > 3 * 1024 > sides["other"]["read_bytes_per_kib"]
+
+
+def test_a_kernel_without_veth_is_named() -> None:
+    found = qemu.find()
+    programs = boot.build(found)
+    try:
+        kernel = replace(kernels.take(kernels.DEFAULT, lambda _: None), modules={})
+    except RunError as error:
+        pytest.skip(str(error))
+    machine = qemu.Machine(vcpus=1, seed=1, exact=False)
+    with Guest(kernel.image, boot.files(kernel, programs, "network veth\n")) as guest:
+        argv = qemu.command(found, machine, guest.files)
+        with pytest.raises(RunError, match=r"^guest: veth: .*: this kernel has none: --topology loopback"):
+            guest.run(argv, Path("/nowhere/console"), lambda _: None)
 
 
 def test_a_command_that_sends_nothing_is_an_error_in_one_line(program: Path) -> None:

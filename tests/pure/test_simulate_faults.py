@@ -1,0 +1,167 @@
+"""A simulation in which something breaks, without a machine: QEMU is a script that boots for ever."""
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.simulated import simulated_record
+from copyscope import paths
+from copyscope.commands import profile
+from copyscope.errors import RunError
+from copyscope.files import rescuing
+from copyscope.simulate import debian, guest, kernels, simulation
+
+pytestmark = pytest.mark.timeout(30)
+
+# Says its version; else it leaves its id, and boots until somebody ends it.
+QEMU = """\
+#!/bin/sh
+[ "$1" = --version ] && echo "QEMU emulator version 7.2.22" && exit
+echo booted
+echo measure one_copy/65536
+: >$STARTED/$$
+exec sleep 60
+"""
+# All of the command but what is compiled.
+COMMAND = """\
+import sys
+from copyscope.commands import profile, simulate
+from copyscope.simulate import boot
+simulate.build_if_stale = lambda: None
+boot.build = lambda found: boot.Programs(b"", b"", "/nowhere")
+sys.exit(profile.main(["--simulate", "--json", *sys.argv[1:]]))
+"""
+
+
+def keep_kernel(cache: Path) -> None:
+    place = cache / "guests" / kernels.DEFAULT
+    place.mkdir(parents=True)
+    (place / "vmlinuz").write_bytes(b"image")
+    sha256 = hashlib.sha256(b"image").hexdigest()
+    about = {"release": "6.12.107", "modules": [], "sha256": {"vmlinuz": sha256}}
+    (place / "about.json").write_text(json.dumps(about))
+    (place / f"symbols-{sha256[:16]}").write_text("ffffffff81000000 T entry_SYSCALL_64\n")
+
+
+def alive(pid: str) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("guests", [0, 1, 2])
+def test_nothing_is_left_at_any_moment(number: int, guests: int, tmp_path: Path) -> None:
+    """As soon as so many of two guests run."""
+    for name in ("bin", "started", "tmp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin" / "qemu-system-x86_64").write_text(QEMU)
+    (tmp_path / "bin" / "qemu-system-x86_64").chmod(0o755)
+    keep_kernel(tmp_path / "cache")
+    kept = sorted((tmp_path / "cache").rglob("*"))
+    environment = os.environ | {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(paths.ROOT / "tools"),
+        "COPYSCOPE_CACHE": str(tmp_path / "cache"),
+        "STARTED": str(tmp_path / "started"),
+        "TMPDIR": str(tmp_path / "tmp"),
+    }
+    words = [str(tmp_path / "run.json"), "--seeds", "2", "--impl", "one_copy"]
+    ours = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *words], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 20
+    while len(list((tmp_path / "started").iterdir())) < guests:
+        assert time.monotonic() < until and ours.poll() is None, ours.stderr and ours.stderr.read()
+        time.sleep(0.01)
+    ours.send_signal(number)
+    _, said = ours.communicate(timeout=10)
+    if number != signal.SIGKILL and guests:
+        assert ours.returncode == 130 and said.splitlines()[-1].startswith("profile: interrupted")
+    while any(alive(each.name) for each in (tmp_path / "started").iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "run.json").exists()
+    assert {path.name for path in set((tmp_path / "cache").rglob("*")) - set(kept)} <= {"lock"}
+
+
+def test_of_two_guests_one_that_fails_ends_the_other(tmp_path: Path) -> None:
+    with guest.Guest(b"", b"") as good, guest.Guest(b"", b"") as bad:
+        good.start(
+            ["sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 60"], tmp_path / "console", lambda _: None
+        )
+        fails = f"until [ -s {tmp_path}/pid ]; do sleep 0.01; done; echo failed veth: no"
+        bad.start(["sh", "-c", fails], tmp_path / "console", lambda _: None)
+        with pytest.raises(RunError, match="guest: veth: no"):
+            while not guest.wait([good, bad]):
+                pass
+    assert not alive((tmp_path / "pid").read_text().strip())
+
+
+def test_a_console_that_cannot_be_kept_is_quoted() -> None:
+    with guest.Guest(b"", b"") as one:
+        script = f"echo booted; echo 'the last words' >{one.console.path}"
+        with pytest.raises(RunError, match=r"console cannot be kept \(.*\); it ends with: the last words$"):
+            one.run(["sh", "-c", script], Path("/nowhere/console"), lambda _: None)
+
+
+def test_a_kernel_that_was_fetched_in_part_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up while the image is written, where an older one was kept; then there is room again."""
+    fetched: list[str] = []
+
+    def index(suite: str) -> str:
+        fetched.append(suite)
+        return ""
+
+    files = {"boot/vmlinuz-6": b"new", "lib/modules/6.12.200/kernel/veth.ko": b"module"}
+    package = debian.Package("linux-image", "1", "pool/x.deb", "00", ())
+    monkeypatch.setenv("COPYSCOPE_CACHE", str(tmp_path))
+    monkeypatch.setattr(kernels, "_index", index)
+    monkeypatch.setattr(kernels, "_get", lambda *_: b"")
+    monkeypatch.setattr(debian, "kernel_packages", lambda _: [package])
+    monkeypatch.setattr(debian, "unpack", lambda *_: iter(files.items()))
+    keep_kernel(tmp_path)
+    (tmp_path / "guests" / kernels.DEFAULT / "vmlinuz").write_bytes(b"imagE")
+    write = Path.write_bytes
+
+    def half(path: Path, content: bytes) -> int:
+        if path.name != "vmlinuz":
+            return write(path, content)
+        write(path, content[:1])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", half)
+        with pytest.raises(RunError, match=r"^kernel 6\.12: .*/vmlinuz: No space left on device"):
+            kernels.take("6.12", lambda _: None)
+    assert kernels.take("6.12", lambda _: None).release == "6.12.200"
+    assert kernels.take("6.12", lambda _: None).image == b"new"
+    assert fetched == ["trixie", "trixie"]
+
+
+def test_a_record_that_finds_no_room_is_kept_elsewhere_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, _: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    made: dict[str, Any] = simulated_record()
+    monkeypatch.setattr("copyscope.commands.simulate.build_if_stale", lambda: None)
+    monkeypatch.setattr(simulation, "simulate", lambda *_: made)
+    monkeypatch.setattr("copyscope.commands.keeping.saving.save", full)
+    monkeypatch.setattr(rescuing, "PLACES", (str(tmp_path),))
+    assert profile.main(["--simulate", "-q", "--json", str(tmp_path / "run.json")]) == 1
+    out, err = capsys.readouterr()
+    assert "No space left on device" in err and "LINES OF EACH COPY" in out
