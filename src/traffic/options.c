@@ -147,6 +147,11 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 	case OPT_SIMULATED:
 		o->simulated = true;
 		return quantity__count("simulated", arg, 0, 1ull << 48, &o->warm_messages, failure);
+	case OPT_ANSWERED:
+		o->answered = true;
+		return 0;
+	case OPT_ANSWER:
+		return quantity__count("answer", arg, 1, INT64_MAX, &o->answer_bytes[!!o->answer_bytes[0]], failure);
 	case OPT_CHECK:
 		o->check = true;
 		return 0;
@@ -182,6 +187,8 @@ static int check_together(const struct options *o, struct failure *failure)
 		if (o->simulated && (!o->messages || o->control || o->threads != 1 || o->sending != SENDING_THREADS))
 			return failure__set(failure, -EINVAL, "simulated: one thread, and a number of messages: give "
 					    "--messages, leave --threads, --sender and --control out");
+		if (o->answered && (!o->simulated || o->mode == MODE_RR))
+			return failure__set(failure, -EINVAL, "answered: of a simulated stream: give --simulated");
 		return 0;
 	}
 	if (!o->socket.port)

@@ -45,6 +45,8 @@ struct options {
 	bool check;
 	bool simulated;			/* a simulator counts all but the first warm_messages */
 	uint64_t warm_messages;
+	bool answered;			/* after the first warm_messages, and after all */
+	uint64_t answer_bytes[2];	/* the receiver's part of it; 0: none */
 	unsigned int time_every;
 	uint64_t seed;
 	struct socket_options socket;

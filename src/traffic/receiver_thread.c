@@ -82,6 +82,16 @@ static int answer(struct receiver_thread *thread, uint64_t total)
 	return failure__set(&thread->failure, -errno, "send: reply: %s", strerror(errno));
 }
 
+/* The sender waits until all that it has sent is read. */
+static int answer_at(struct receiver_thread *thread, uint64_t total)
+{
+	const uint64_t *at = thread->options->answer_bytes;
+
+	if ((total != at[0] && total != at[1]) || send(thread->fd, "", 1, MSG_NOSIGNAL) == 1)
+		return 0;
+	return failure__set(&thread->failure, -errno, "send: answer: %s", strerror(errno));
+}
+
 int receiver_thread__account(struct receiver_thread *thread, const char *from, size_t got)
 {
 	const struct options *options = thread->options;
@@ -110,7 +120,7 @@ int receiver_thread__account(struct receiver_thread *thread, const char *from, s
 	atomic_store_explicit(&counts->bytes, total, memory_order_release);
 	if (err)
 		return failure__set(&thread->failure, err, "slices: %s", strerror(-err));
-	return options->mode == MODE_RR ? answer(thread, total) : 0;
+	return options->mode == MODE_RR ? answer(thread, total) : answer_at(thread, total);
 }
 
 static int read_stream(struct receiver_thread *thread, const struct destination *to)

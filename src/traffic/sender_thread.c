@@ -239,12 +239,20 @@ void sender_thread__finish(struct sender_thread *thread)
 	thread->finished = true;
 }
 
-/* Both sides at rest: what the receiver has not read yet it reads while this one sleeps. */
+/*
+ * Both sides at rest: what the receiver has not read yet it reads while this one sleeps, or, where time is not counted in
+ * instructions, until it says so.
+ */
 static void rest_both(struct sender_thread *thread)
 {
 	const struct timespec while_it_reads = { .tv_nsec = RECEIVER_RESTS_NS };
+	int err = 0;
 
 	sender_thread__rest(thread);
+	if (thread->options->answered && thread->flow.counts.bytes && !thread->err)
+		err = read_reply(&thread->flow);
+	if (err)
+		give_up(thread, err);
 	nanosleep(&while_it_reads, NULL);
 }
 

@@ -97,6 +97,9 @@ def test_what_the_guest_is_told() -> None:
         "send /traffic send --impl one_copy --listen 10.99.0.1 --port 7001 --messages 128 --simulated 64"
         " --seed 7 --cpus 0",
     ]
+    # By the clock, nobody knows how long the receiver reads.
+    told = job.text(job.Path("veth"), [one], [], 2, 7, exact=False).splitlines()
+    assert "--port 7001 --answer 4194304 --answer 12582912" in told[-2] and "--answered --cpus 0" in told[-1]
     # Built into the kernel, or without any; one processor.
     assert "module" not in job.text(job.Path("veth"), [one], [], 1, 1)
     assert job.text(job.Path("loopback"), [one], ["veth"], 1, 1).count("--cpus 0") == 2

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -234,6 +235,32 @@ def test_what_a_simulator_counts_comes_after_what_warms_it(impl: str) -> None:
     assert sent.report["messages"] == 5 + 23
     assert received.report["bytes"] == (5 + 23) * 4096 == received.report["verify"]["checked_bytes"]
     assert time.monotonic() - began > 0.04
+
+
+ANSWERED = ["--impl", "one_copy", "--size", "4K", "--simulated", "5", "--messages", "3", "--answered"]
+
+
+def test_a_simulated_sender_rests_until_all_is_said_to_be_read() -> None:
+    with running("send", *ANSWERED) as sender:
+        with socket.create_connection(("127.0.0.1", int(listening_port(sender)))) as receiver:
+            for messages in (5, 3):
+                got = 0
+                while got < messages * 4096:
+                    got += len(receiver.recv(1 << 20))
+                assert got == messages * 4096
+                # It would have gone on after 20 ms.
+                assert select.select([receiver], [], [], 0.2)[0] == []
+                receiver.sendall(b"x")
+            assert receiver.recv(1) == b""
+        assert end(sender).report["messages"] == 8
+
+
+@pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc", "poll"])
+def test_a_receiver_says_when_it_has_read_so_much(receiver: str) -> None:
+    answers = ["--answer", str(5 * 4096), "--answer", str(8 * 4096)]
+    sent, received = run_pair(ANSWERED, ["--receiver", receiver, "--size", "4K", *answers])
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert received.report["bytes"] == sent.report["bytes"] == 8 * 4096
 
 
 @pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc", "poll"])
@@ -599,6 +626,7 @@ WRONG = [
     ([*SEND, "--simulated", "4", "--messages", "1", "--threads", "2"], "simulated: one thread"),
     ([*SEND, "--simulated", "4", "--messages", "1", "--control"], "--control out"),
     ([*SEND, "--simulated", "x", "--messages", "1"], "simulated: 'x'"),
+    ([*SEND, "--answered"], "answered: of a simulated stream: give --simulated"),
     ([*RECV, "--coalesce", "50"], "use --receiver poll"),
     ([*RECV, "--coalesce", "1000000", "--receiver", "poll"], "out of range"),
     ([*RECV, "--coalesce", "9", "--receiver", "poll", "--mode", "rr", "--size", "4K"], "wait for the timer"),

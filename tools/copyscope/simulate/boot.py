@@ -130,7 +130,9 @@ def at_once(request: Request) -> int:
 def _guest(plan: Plan, seed: int) -> Guest:
     asked, kernel = plan.request, plan.kernel
     if asked.command is None:
-        orders = job.text(asked.path, asked.measured, list(kernel.modules), asked.model.vcpus, seed)
+        orders = job.text(
+            asked.path, asked.measured, list(kernel.modules), asked.model.vcpus, seed, exact=asked.exact
+        )
     else:
         orders = job.of_command(asked.command.words)
     return Guest(kernel.image, files(kernel, plan.programs, orders, asked.command))

@@ -86,8 +86,19 @@ def _one_word(word: str) -> str:
     return word.replace(" ", "\x1f")
 
 
-def text(path: Path, measured: Sequence[Measured], modules: Sequence[str], vcpus: int, seed: int) -> str:
-    """The lines of /job. `modules`: those that this kernel has as files; others are built in."""
+def text(
+    path: Path,
+    measured: Sequence[Measured],
+    modules: Sequence[str],
+    vcpus: int,
+    seed: int,
+    *,
+    exact: bool = True,
+) -> str:
+    """The lines of /job. `modules`: those that this kernel has as files; others are built in.
+
+    Not `exact`: the time in which the receiver reads the rest is not known, so that it says when it has.
+    """
     needed = MODULE.get(path.kind)
     lines = [f"module {needed}"] if needed in modules else []
     lines.append(path.line())
@@ -97,6 +108,10 @@ def text(path: Path, measured: Sequence[Measured], modules: Sequence[str], vcpus
         receive = ["/traffic", "recv", *one.receive, "--connect", address, "--port", port]
         send = ["/traffic", "send", *one.send, "--listen", address, "--port", port]
         send += ["--messages", str(one.messages), "--simulated", str(one.warm), "--seed", str(seed)]
+        if not exact:
+            send.append("--answered")
+            warm, rest = one.warm * one.size_bytes, one.messages * one.size_bytes
+            receive += [word for total in (warm, warm + rest) if total for word in ("--answer", str(total))]
         lines.append(f"measure {one.impl}/{one.size_bytes} {port}")
         lines.append(" ".join(["recv", *receive, "--cpus", str(min(1, vcpus - 1))]))
         lines.append(" ".join(["send", *send, "--cpus", "0"]))
