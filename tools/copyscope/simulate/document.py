@@ -27,17 +27,9 @@ UNROOTED_SHARE_MAX = 0.005
 UNATTRIBUTED_SHARE_MAX = 0.005
 # What nobody says of a command.
 UNSAID = (
-    *(
-        "impl",
-        "size_bytes",
-        "fields",
-        "working_set_messages",
-        "warm_messages",
-        "messages",
-        "receiver",
-        "align",
-    ),
-    *("pages", "touch", "nodelay", "congestion_control", "sndbuf_bytes", "rcvbuf_bytes"),
+    *("impl", "size_bytes", "fields", "working_set_messages", "warm_messages", "messages"),
+    *("receiver", "align", "pages", "touch", "nodelay"),
+    *("congestion_control", "sndbuf_bytes", "rcvbuf_bytes"),
 )
 Section = dict[str, Any]
 Reports = Mapping[str, Mapping[str, Any]]
@@ -83,12 +75,14 @@ def command_section(
     """The same for a program of the user's, which says nothing, per KiB that was copied out of sockets."""
     sums = [rows.of_command(each.stacks, names, taxonomy) for each, names in zip(counted, known, strict=True)]
     delivered = fmean(_copied(each, "copy_out", "written_bytes") for each in sums)
+    arrived = _check("bytes that were copied out of sockets, at least one", min(delivered, 1), 1, 0)
+    tables = _tables(sums, max(delivered, 1) / 1024)
     return {
         **dict.fromkeys(UNSAID),
         "command": list(words),
         "delivered_bytes": round(delivered),
-        **_tables(sums, max(delivered, 1) / 1024),
-        "checks": [_check("bytes that were copied out of sockets, at least one", min(delivered, 1), 1, 0)],
+        **tables,
+        "checks": [arrived, _attributed(tables["rows"])],
         "lost": _lost(counted),
         "digests": [each.digest for each in counted],
     }
