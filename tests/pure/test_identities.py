@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 Record = dict[str, Any]
 Path = tuple[str | int, ...]
 
-IMPLS = ("one_copy", "two_copy", "zero_copy", "per_field", "sendfile", "uring_zc")
+IMPLS = ("one_copy", "two_copy", "zero_copy", "per_field", "sendfile")
 RAW = {impl: builders.raw_record(impl) for impl in IMPLS}
 FULL = {impl: derive(raw) for impl, raw in RAW.items()}
 
@@ -47,7 +47,7 @@ def first_segment(arm: str) -> int:
 
 
 LEDGER, CALLS, BYTES = (first_segment(arm) for arm in ("ledger", "calls", "bytes"))
-SEND, RECEIVE, COPY_OUT, REQUESTS = 0, 1, 2, 3  # rows of `bytes`
+SEND, RECEIVE, COPY_OUT = 0, 1, 2  # rows of `bytes`
 
 
 def segment(side: str, *keys: str, index: int = BYTES) -> Path:
@@ -117,10 +117,6 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("sendfile", ("bytes", SEND, "spliced_bytes"), -4096, {"sent_split", "referenced_split"}),
     ("sendfile", ("bytes", SEND, "bytes"), 1, {"sent_bytes", "sent_split"}),
     ("sendfile", segment("sender", "send_syscalls", "sendfile", index=CALLS), 1, {"timed_calls"}),
-    ("uring_zc", ("bytes", REQUESTS, "zerocopy_bytes"), -1, {"sent_split", "referenced_split"}),
-    ("uring_zc", ("bytes", REQUESTS, "calls"), 1, {"sent_calls"}),
-    ("uring_zc", ("bytes", SEND, "bytes"), 1, {"sent_bytes"}),
-    ("uring_zc", segment("sender", "send_syscalls", "io_uring", index=CALLS), 1, {"timed_calls"}),
 ]
 
 

@@ -7,12 +7,14 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import raw_record
 from builders.simulated import simulated_record
+from copyscope import paths
 from copyscope.commands import claims, report
 from copyscope.ledger.derive import derive
 from copyscope.record import store
@@ -23,6 +25,7 @@ from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED
 from copyscope.study.modelled import ModelPoint, line_waterfall, pairs, points_of
 from copyscope.study.modelled_answers import beside, modelled_answers
 from copyscope.study.questions import Answer
+from copyscope.sweep import results
 from matplotlib.axes import Axes
 
 pytestmark = pytest.mark.timeout(60)
@@ -217,3 +220,28 @@ def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
     # The verdict is the machine's, which had none of the runs; in the model 67.6 of 86 lines are left.
     assert (c12["verdict"], c12["modelled"]["verdict"], made["runs"]) == (UNDETERMINED, REFUTED, 1)
     assert made["tally"]["refuted"] == sum(row["verdict"] == REFUTED for row in made["claims"])
+
+
+def test_boots_that_came_with_the_tree_say_what_a_copy_must_move() -> None:
+    """1 KiB is 16 lines; what was written a moment ago is where it fits; devices read without a CPU."""
+    points = points_of(results.load(paths.RESULTS / "vm" / "simulated").modelled)
+    at = {
+        (p.setting.cache, p.setting.path, p.setting.working_set_messages, p.impl, p.size): p for p in points
+    }
+
+    def missed(level: str, category: str, *key: Any) -> float:
+        return fmean(at[key].values((f"{level}_load_misses",), lambda row: row["category"] == category))
+
+    one, two = ("generic", "veth", 4, "one_copy"), ("generic", "veth", 4, "two_copy")
+    for size in (16 * KIB, 64 * KIB, KIB * KIB):
+        for copy in ("copy_in", "copy_out"):
+            assert 16 <= missed("l1d", copy, *one, size) <= 17
+    assert missed("l2", "copy_in", *two, 64 * KIB) < 0.5
+    assert 15 <= missed("l2", "copy_in", *two, KIB * KIB) <= 17
+    for ring, least, most in ((4, 0.0, 0.1), (64, 0.0, 0.1), (1024, 4.0, 17.0)):
+        assert least <= missed("llc", "copy_in", "generic", "veth", ring, "one_copy", 64 * KIB) <= most
+    assert missed("l1d", "deferred", "generic", "nics", 4, "zero_copy", 64 * KIB) == 0
+    assert missed("l1d", "deferred", "generic", "veth", 4, "zero_copy", 64 * KIB) > 16
+    verdicts = {check: found.verdict for check in in_model.JUDGES if (found := in_model.judge(check, points))}
+    assert (verdicts["zero_fewest_llc"], verdicts["l1_drop"]) == (REFUTED, REFUTED)
+    assert verdicts["zero_wins_on_a_nic"] == HOLDS

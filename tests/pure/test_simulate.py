@@ -431,8 +431,8 @@ def test_a_modelled_record_is_in_no_measured_number(
     path = tmp_path / "raw" / "simulated.json"
     path.parent.mkdir()
     store.write(simulated_record(), path)
-    assert draw.main([str(path)]) == 1
-    assert "modelled, not measured" in capsys.readouterr().err
+    assert draw.main([str(path)]) == 0
+    assert "modelled: L1D 32 KiB" in capsys.readouterr().out
     assert results.load(tmp_path).records == ()
     # Nothing of it is derived, so that nothing is worked out anew or taken out.
     assert deriving.rewrite(tmp_path, deriving.strip) == (0, [])

@@ -81,6 +81,10 @@ def test_what_is_counted_together_shares_a_boot_and_a_repeat_is_another_seed(
         *(("generic", (5,), 4), ("generic", (6,), 4)),
         *(("laptop", (5,), 2), ("laptop", (6,), 2)),
     ]
+    # The largest first, with a longer warm-up: no strategy is alone with the pages that nobody has touched.
+    for one in booted.asked:
+        first, *others = one.measured
+        assert (first.size_bytes, first.warm) == (65536, 6 * 64) and {m.warm for m in others} <= {64, 1024}
     assert {
         (m.impl, m.size_bytes) for one in booted.asked if len(one.measured) == 2 for m in one.measured
     } == {

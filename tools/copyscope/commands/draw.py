@@ -1,4 +1,4 @@
-"""tools/draw.py: the path of a byte as an SVG, from one record. Needs no root."""
+"""tools/draw.py: the path of a byte, or where its lines go, as an SVG, from one record. Needs no root."""
 
 import argparse
 import sys
@@ -6,16 +6,21 @@ from pathlib import Path
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry
-from copyscope.errors import RunError
+from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
 from copyscope.record import store
+from copyscope.render import lines_drawing
 from copyscope.render.path_drawing import draw
+from copyscope.sweep.experiment_file import size_bytes
+from copyscope.units import format_whole_size
 
+USUAL_SIZE = 64 << 10
 EXAMPLES = """\
 examples:
   tools/draw.py run.json > path.svg
   tools/draw.py results/HOST/quick/raw/RUN.json.gz --out path.svg
+  tools/draw.py simulated.json --size 1M > lines.svg       of a simulated machine: where the lines go
 
 A record is what `tools/profile.py --json run.json` or `--out DIR` keeps.
 """
@@ -31,6 +36,11 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("record", metavar="RECORD", help="a record: RUN.json or RUN.json.gz")
+    made.add_argument(
+        "--size",
+        metavar="BYTES",
+        help="of a simulated record with several sizes; default 64K, else the largest",
+    )
     made.add_argument("--out", metavar="FILE", help="write the SVG to FILE instead of stdout")
     return made
 
@@ -42,19 +52,35 @@ def main(argv: list[str]) -> int:
 
 def _draw(arguments: argparse.Namespace) -> int:
     found = store.read(Path(arguments.record))
-    if "simulated" in found:
-        raise RunError(
-            f"{arguments.record}: modelled, not measured: no copy has a time: there is no path to draw"
-        )
     problems = store.validate(found, raw="verdict" not in found)
     if problems:
         raise RunError(f"{arguments.record}: not a whole record: {problems[0]}: measure again")
-    found = whole(found)
-    if not found.get("rx_bytes") and not found.get("tx_bytes"):
-        raise RunError(f"{arguments.record}: nothing was sent in this run: there is no path to draw")
-    drawn = draw(found)
+    drawn = _lines(arguments, found) if "simulated" in found else _path(arguments, whole(found))
     if arguments.out is None:
         sys.stdout.write(drawn)
     else:
         saving.save(Path(arguments.out), drawn.encode())
     return 0
+
+
+def _path(arguments: argparse.Namespace, found: store.Record) -> str:
+    if arguments.size is not None:
+        raise UsageError("--size: is of a simulated record: this run has one size: leave it out")
+    if not found.get("rx_bytes") and not found.get("tx_bytes"):
+        raise RunError(f"{arguments.record}: nothing was sent in this run: there is no path to draw")
+    return draw(found)
+
+
+def _lines(arguments: argparse.Namespace, found: store.Record) -> str:
+    sizes = {one["size_bytes"] for one in found["simulated"]["measurements"]} - {None}
+    if not sizes:
+        raise RunError(
+            f"{arguments.record}: of a command: nobody says how its bytes go: there is nothing to draw"
+        )
+    wanted = USUAL_SIZE if USUAL_SIZE in sizes else max(sizes)
+    if arguments.size is not None:
+        wanted = size_bytes(arguments.size) or 0
+    if wanted not in sizes:
+        known = ", ".join(format_whole_size(size) for size in sorted(sizes))
+        raise UsageError(f"--size: {arguments.size}: not in this record: it has {known}")
+    return lines_drawing.draw(found, wanted)

@@ -8,7 +8,7 @@ bytes from one source only, so that the identities compare sources and not a num
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from copyscope.ledger.zerocopy_cause import device_without_gather
@@ -18,7 +18,6 @@ from copyscope.record.segments import (
     Segment,
     byte_segments,
     counted_apart,
-    ring_total,
     select,
     spliced_total,
     total,
@@ -31,7 +30,6 @@ from copyscope.record.segments import (
 SEND_HOOK = "send_bytes"
 RECEIVE_HOOK = "receive_bytes"
 COPY_OUT_HOOK = "copy_out_bytes"
-RING_HOOK = "uring_bytes"
 # a hook is attached in its own segments and available in the pauses between them
 
 # No core copies faster than this (first-level cache bandwidth of current CPUs, bytes per ns). Samples of a
@@ -76,33 +74,9 @@ def counted(record: Record, side: str, hook: str) -> Counted | None:
 
     A working hook without a row saw nothing: that is a true zero. It is of `byte_segments()`.
     """
-    if hook == SEND_HOOK and uses_ring(record):
-        return _counted_by_request(record, side)
-    return _counted_at(record, side, hook)
-
-
-def uses_ring(record: Record) -> bool:
-    """Whether the sender sends through an io_uring."""
-    return ring_total(byte_segments(record), "requests") is not None
-
-
-def _counted_by_request(record: Record, side: str) -> Counted | None:
-    """A request may pass the socket in parts, and there is no telling whether it copies: its end says both.
-
-    Its bytes are those that the socket took, where the kernel has a hook for them.
-    """
-    requests = _counted_at(record, side, RING_HOOK)
-    socket = _counted_at(record, side, SEND_HOOK) if _works(record, SEND_HOOK, exactly=True) else None
-    return requests if requests is None or socket is None else replace(requests, bytes=socket.bytes)
-
-
-def _works(record: Record, hook: str, *, exactly: bool = False) -> bool:
-    rows = [h for h in record["hooks"] if (h["id"] == hook if exactly else h["id"].startswith(hook))]
-    return any(h["state"] in WORKS for h in rows)
-
-
-def _counted_at(record: Record, side: str, hook: str) -> Counted | None:
-    if why_no_bytes(record) or not _works(record, hook):
+    if why_no_bytes(record):
+        return None
+    if not any(h["id"].startswith(hook) and h["state"] in WORKS for h in record["hooks"]):
         return None
     rows = [r for r in record["bytes"] if r["side"] == side and r["hook"] == hook]
     blind = any(r["zerocopy_bytes"] is None for r in rows)
@@ -117,8 +91,6 @@ def _counted_at(record: Record, side: str, hook: str) -> Counted | None:
 
 def why_uncounted(record: Record, hook: str) -> str:
     """Why the kernel counted nothing there, in the collector's words where it has any."""
-    if hook == SEND_HOOK and uses_ring(record):
-        hook = RING_HOOK
     rows = [row for row in record["hooks"] if row["id"].startswith(hook)]
     if rows and not any(row["state"] in WORKS for row in rows):
         return f"{rows[0]['symbol']}: {why_absent(rows[0])}"

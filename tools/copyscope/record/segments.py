@@ -153,14 +153,6 @@ def spliced_total(segments: Sequence[Segment], key: str) -> int | None:
     return sum(int(part[key]) for part in parts)
 
 
-def ring_total(segments: Sequence[Segment], key: str) -> int | None:
-    """Sum of what the sender asked an io_uring for: `requests` or `worker_cpu_ns`; None when it has none."""
-    parts = [s["sender"].get("io_uring") for s in segments]
-    if not parts or any(part is None for part in parts):
-        return None
-    return sum(int(part[key]) for part in parts)
-
-
 def wall_ns(segments: Sequence[Segment]) -> int:
     """Elapsed time of segments, pauses between them left out."""
     return sum(int(s["end_ns"]) - int(s["begin_ns"]) for s in segments)

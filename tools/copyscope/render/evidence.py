@@ -11,7 +11,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.overhead import found
 from copyscope.record.hooks import failed_hooks
-from copyscope.record.segments import ring_total, total, why_no_calls
+from copyscope.record.segments import why_no_calls
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
 
@@ -30,20 +30,6 @@ def limit_lines(record: Record, width: int) -> list[Text]:
     limit = record["verdict"]["limit"]
     found = "none found" if limit["who"] == "unknown" else limit["who"]
     return labelled("bottleneck", f"{found}: {limit['evidence']}", width)
-
-
-def worker_lines(record: Record, width: int) -> list[Text]:
-    """What io_uring's own threads had of the sender's CPU time, of which they are a part."""
-    segments = [segment for segment in record["run"]["segments"] if "ledger" in segment["arm"]]
-    worked_ns = ring_total(segments, "worker_cpu_ns")
-    if not worked_ns:
-        return []
-    share = worked_ns / max(1, total(segments, "sender", "process_cpu_ns"))
-    text = (
-        f"threads of io_uring had {units.format_seconds(worked_ns / 1e9)} of the sender's CPU time "
-        f"({units.format_percent(share)}), and are in its rows"
-    )
-    return labelled("workers", text, width)
 
 
 def call_lines(record: Record, width: int) -> list[Text]:

@@ -15,6 +15,7 @@ CACHE_LEVEL = "Which cache level gains most from fewer copies?"
 THREADS = "How do threads and cache contention interact?"
 # Lines per KiB: a copy of 1 KiB moves 32.
 LEAST = 1.0
+SMALLEST = 1024
 
 
 def modelled_answers(points: Sequence[ModelPoint]) -> list[Answer]:
@@ -43,7 +44,7 @@ def _cache_level(points: Sequence[ModelPoint]) -> Answer | None:
     if not found:
         return None
     bullets = []
-    for two, one in found:
+    for two, one in (pair for pair in found if pair[0].size >= SMALLEST):
         gains = {level: change(two.misses(level), one.misses(level)) for level in LEVELS}
         known = {level: gain for level, gain in gains.items() if clear(gain, LEAST) and gain.value < 0}
         most = min(known, key=lambda level: known[level].value) if known else None
