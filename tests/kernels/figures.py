@@ -8,7 +8,9 @@ from typing import Any
 
 from copyscope.ledger import compare_tiers
 from copyscope.ledger.losses import dropped_roots
-from copyscope.record.segments import processes, select, total
+from copyscope.record.check import typed
+from copyscope.record.raw import Segment
+from copyscope.record.segments import PROCESSES, segments_of, select, total
 
 Record = dict[str, Any]
 
@@ -23,7 +25,7 @@ def figures_of(record: Record) -> dict[str, str]:
     """By what they are about; only the losses where no function was hooked."""
     impl = record["workload"]["impl"]
     found = {}
-    for row in compare_tiers.compare_tiers(record):
+    for row in compare_tiers.compare_tiers(typed(record)):
         if row["side"] == "other" or row["name"] == compare_tiers.REST:
             continue
         said = [f"{_percent(row['exact_share'])} of the kernel time by function hooks"]
@@ -31,17 +33,17 @@ def figures_of(record: Record) -> dict[str, str]:
             said.append(f"{_with_interval(row, 'beside')} sampled in the same segments")
         said.append(f"{_with_interval(row, 'sampled')} sampled without hooks")
         found[f"{impl}, {row['side']}, {row['name']} in {row['context']} context"] = ", ".join(said)
-    for row in compare_tiers.seen_beside(record):
+    for row in compare_tiers.seen_beside(typed(record)):
         found[f"{impl}, {row['side']}, samples of the hooked segments"] = (
             f"{row['sampled_ns'] / 1e6:.0f} ms of {row['exact_ns'] / 1e6:.0f} ms exact: {row['ratio']:.3f}"
         )
-    for row in compare_tiers.inside_calls(record):
+    for row in compare_tiers.inside_calls(typed(record)):
         if row["ratio"] is not None:
             found[f"{impl}, {row['side']}, all roots of its calls"] = (
                 f"{row['inside_ns'] / 1e6:.1f} ms of {row['calls_ns'] / 1e6:.1f} ms"
                 f" in {row['calls']:,} calls: {row['ratio']:.3f}"
             )
-    for row in compare_tiers.coverage(record):
+    for row in compare_tiers.coverage(typed(record)):
         if row["ratio"] is not None:
             found[f"{impl}, {row['side']}, all roots"] = (
                 f"{row['inside_ns'] / 1e6:.1f} ms of {row['kernel_ns'] / 1e6:.1f} ms in the kernel:"
@@ -62,38 +64,39 @@ def figures_of(record: Record) -> dict[str, str]:
     unknown = sum(loss["count"] is None for loss in record["loss"].values())
     found[f"{impl}, losses"] = ", ".join(f"{name} {count}" for name, count in losses.items()) or "none"
     found[f"{impl}, losses"] += f"; {unknown} that this kernel does not count" if unknown else ""
-    if dropped := dropped_roots(record):
+    if dropped := dropped_roots(typed(record)):
         found[f"{impl}, roots dropped"] = f"{dropped[0]} of {dropped[1]} timed"
     return found
 
 
 def tiers_of(record: Record) -> Record:
     """Under the name of the strategy: the rows of both tiers, and the calls; empty without function hooks."""
-    compared = compare_tiers.compare_tiers(record)
+    compared = compare_tiers.compare_tiers(typed(record))
     if not compared:
         return {}
     sampled = [(row["account"], row) for row in record["ledger"]] + [
         (compare_tiers.REST, row) for row in record["stages"]
     ]
+    segments = segments_of(record)
     found = {
         "rows": [
             {key: round(row[key], 6) if isinstance(row[key], float) else row[key] for key in KEPT}
             for row in compared
             if row["side"] != "other" and row["name"] != compare_tiers.REST
         ],
-        "exact_ns_per_kib": _ns_per_kib(record, [(row["ledger_name"], row) for row in record["exact"]]),
-        "sampled_ns_per_kib": _ns_per_kib(record, sampled),
-        "exact_goodput_gbps": _goodput_gbps(select(record, "functions")),
-        "sampled_goodput_gbps": _goodput_gbps(select(record, "ledger")),
-        "seen": {row["side"]: round(row["ratio"], 4) for row in compare_tiers.seen_beside(record)},
-        "exact_stretch": _stretch(select(record, "functions")),
-        "sampled_stretch": _stretch(select(record, "ledger")),
+        "exact_ns_per_kib": _ns_per_kib([(row["ledger_name"], row) for row in record["exact"]]),
+        "sampled_ns_per_kib": _ns_per_kib(sampled),
+        "exact_goodput_gbps": _goodput_gbps(select(segments, "functions")),
+        "sampled_goodput_gbps": _goodput_gbps(select(segments, "ledger")),
+        "seen": {row["side"]: round(row["ratio"], 4) for row in compare_tiers.seen_beside(typed(record))},
+        "exact_stretch": _stretch(select(segments, "functions")),
+        "sampled_stretch": _stretch(select(segments, "ledger")),
         "calls": [
             {
                 **{key: row[key] for key in ("side", "calls", "calls_ns", "inside_ns")},
                 "roots_ns": row["inside_ns"] - _around_ns(record, row["side"]),
             }
-            for row in compare_tiers.inside_calls(record)
+            for row in compare_tiers.inside_calls(typed(record))
         ],
     }
     return {record["workload"]["impl"]: found}
@@ -114,29 +117,29 @@ def _around_ns(record: Record, side: str) -> int:
     return sum(int(row["cpu_ns"]) for row in rows)
 
 
-def _ns_per_kib(record: Record, rows: list[tuple[str, Record]]) -> dict[str, float | None]:
+def _ns_per_kib(rows: list[tuple[str, Record]]) -> dict[str, float | None]:
     """Of both processes, in the kernel, by account; what is no copy is one. None: a part of it is unknown."""
     found: dict[str, float | None] = {}
     for name, row in rows:
-        if row["side"] in processes(record) and row["context"] != "user":
+        if row["side"] in PROCESSES and row["context"] != "user":
             key = name if name in compare_tiers.COMPARED else compare_tiers.REST
             so_far, ns = found.get(key, 0.0), row["ns_per_kib"]
             found[key] = None if so_far is None or ns is None else round(so_far + ns, 1)
     return found
 
 
-def _goodput_gbps(segments: list[Record]) -> float:
+def _goodput_gbps(segments: list[Segment]) -> float:
     return round(8 * total(segments, "receiver", "bytes") / sum(_elapsed_ns(segments)), 4)
 
 
-def _stretch(segments: list[Record]) -> float:
+def _stretch(segments: list[Segment]) -> float:
     """The longest segment over the median one: a guest that stood still in one of them shows here."""
     elapsed_ns = _elapsed_ns(segments)
     return round(max(elapsed_ns) / median(elapsed_ns), 2)
 
 
-def _elapsed_ns(segments: list[Record]) -> list[int]:
-    return [int(segment["end_ns"] - segment["begin_ns"]) for segment in segments]
+def _elapsed_ns(segments: list[Segment]) -> list[int]:
+    return [int(segment.end_ns - segment.begin_ns) for segment in segments]
 
 
 def copied_elsewhere(record: Record) -> str | None:

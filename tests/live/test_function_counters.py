@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from copyscope.ledger.compare_tiers import compare_tiers
+from copyscope.record.check import typed
 from profiling import SLOW, broken_identities, is_root, profile, record_of
 from test_functions import why_not
 
@@ -109,7 +110,7 @@ def test_hooks_and_samples_of_the_same_work_find_the_same_shares(impl: str, copy
         pytest.skip("functions are hooked by kprobe only: samples that fall into their programs are lost")
     assert broken_identities(record) == []
     # Beside the processes a handful of softirqs, and at times no sample of them.
-    judged = [row for row in compare_tiers(record) if row["beside_share"] is not None]
+    judged = [row for row in compare_tiers(typed(record)) if row["beside_share"] is not None]
     large = [row for row in judged if max(row["exact_share"], row["beside_share"]) >= 0.1]
     assert {copy, "copy_out"} <= {row["name"] for row in large}
     # Of two emulated processors one stands still while the other runs, and what is open is charged with that:

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from copyscope import paths
 from copyscope.ledger.compare_tiers import inside_calls
-from copyscope.ledger.functions import retransmitted_bytes
+from copyscope.ledger.identities.functions import retransmitted_bytes
+from copyscope.record.check import typed
+from copyscope.record.raw import RawRun
+from msgspec import convert
 from profiling import SLOW, broken_identities, is_root, profile, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
@@ -28,6 +31,10 @@ def why_not(kind: str = "any") -> str | None:
     roots = [row for row in rows if row["id"] in ("send", "receive")]
     refused = [row for row in roots if row["state"] != "attached"]
     return f"{refused[0]['symbol']}: {refused[0]['reason']}" if refused else None
+
+
+def sent_again(record: dict[str, Any]) -> int:
+    return retransmitted_bytes(convert(record, RawRun))
 
 
 def cells(record: dict[str, Any], category: str, key: str) -> int:
@@ -76,7 +83,7 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     assert cells(record, "copy_in", "bytes") == expected - referenced
     assert cells(record, "pin", "bytes") == referenced
     late = expected if impl == "zero_copy" else 0
-    assert late <= cells(record, "deferred", "bytes") <= late + retransmitted_bytes(record)
+    assert late <= cells(record, "deferred", "bytes") <= late + sent_again(record)
     assert cells(record, "copy_out", "bytes") == expected
     if impl != "sendfile":  # the kernel decides in how many pieces pages go into the socket
         # tcp_sendmsg and tcp_sendmsg_locked, each once per call
@@ -104,7 +111,7 @@ def test_roots_and_the_calls_around_them_are_nearly_all_of_the_time_in_calls(imp
         check=None,
     )
     assert [line for line in broken_identities(record) if line.startswith(("functions_", "calls_"))] == []
-    rows = inside_calls(record)
+    rows = inside_calls(typed(record))
     assert [row["side"] for row in rows] == ["sender", "receiver"]
     print(f"\n{record['machine']['kernel']} {impl}: {[round(row['ratio'], 4) for row in rows]}")
     for row in rows:
@@ -204,7 +211,7 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
     assert ran["receiver"] > 0, ran
     print(f"\n{record['machine']['kernel']} {placement} {kind}: copied on the time of {dict(ran)}")
     assert ran.total() == cells(record, "deferred", "bytes")
-    assert MESSAGES * SIZE <= ran.total() <= MESSAGES * SIZE + retransmitted_bytes(record)
+    assert MESSAGES * SIZE <= ran.total() <= MESSAGES * SIZE + sent_again(record)
     # the same copies by context and by whose time, from the shadow stacks
     of_shadows = {
         (cell["side"], cell["context"]): cell["bytes"]

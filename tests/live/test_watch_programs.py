@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from copyscope.ledger.program.verdict import FILE_READS
+from copyscope.ledger.program.headline import FILE_READS
 from profiling import SLOW, is_root
 from programs import (
     SAMPLED,

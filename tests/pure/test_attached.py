@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 from builders.watched import CALLS, EDGE_CALLS, SEGMENT_NS, SIZE, seen_of, watched_record
 from copyscope import stats
 from copyscope.ledger.derive import derive
-from copyscope.ledger.program import verdict
 from copyscope.ledger.program.attached_effect import attached_effect, without_empty
+from copyscope.ledger.program.headline import cost_of_watching
+from copyscope.record.program.derived import Attached
 from copyscope.record.program.pace import pace_section
+from copyscope.record.program.raw import PaceSlice, RawProgramRun
 from copyscope.render.evidence import attached_text
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert, to_builtins
 
 LENGTH_NS = 100_000_000
 
@@ -49,14 +52,27 @@ def segments(rates: list[float], per_block: int = 2) -> list[dict[str, Any]]:
     return made
 
 
+SPLICED = {
+    **{"arm": "ledger", "protocol": "tcp", "direction": "receive", "syscall": "splice from a socket"},
+    **dict.fromkeys(("calls", "bytes", "zerocopy_calls", "zerocopy_bytes"), 1),
+    **{"nodelay_calls": 0, "cork_calls": 0, "largest_bytes": 1, "sizes": [[1, 1]]},
+}
+
+
 def effect_of(
     rates: list[float], before: list[float], after: list[float], sockets: Any = None, **changed: Any
 ) -> Any:
     pace = pace_section(
         segments(rates), readings(0, before), readings(10**13, after), sockets or {"7": [90, 10]}, 10**7
     )
-    record = {"target": {"how": "pid"}, "volume": [], "pace": pace}
-    return attached_effect(record | changed)
+    return watched_pace(pace, **changed)
+
+
+def watched_pace(pace: Any, target: Any = MappingProxyType({}), volume: Any = ()) -> Any:
+    """The effect in a record with this pace: of a program that was there before the run."""
+    raw = watched_record() | {"pace": pace, "volume": list(volume)}
+    raw["target"] = {**raw["target"], "how": "pid", **target}
+    return to_builtins(attached_effect(convert(raw, RawProgramRun)))
 
 
 def test_half_the_goodput_is_half() -> None:
@@ -76,7 +92,7 @@ def test_time_between_segments_counts() -> None:
         late = number * LENGTH_NS // 10
         segment["volumes"] = tuple({**v, "t_ns": v["t_ns"] + late} for v in segment["volumes"])
     pace = pace_section(rows, readings(0, [1.0] * 4), readings(10**13, [1.0] * 4), {"7": [1, 0]}, None)
-    effect = attached_effect({"target": {"how": "pid"}, "volume": [], "pace": pace})
+    effect = watched_pace(pace)
     assert 0.85 < effect["ratio"] < 0.95 and effect["own_cpu_share"] is None
 
 
@@ -84,8 +100,7 @@ def test_time_between_segments_counts() -> None:
     ("changed", "said"),
     [
         ({"target": {"how": "command"}}, "started by this run"),
-        ({"pace": None}, "before the first hook"),
-        ({"volume": [{"syscall": "splice from a socket"}]}, r"splice\(2\)"),
+        ({"volume": [SPLICED]}, r"splice\(2\)"),
     ],
 )
 def test_what_cannot_be_known_says_why(changed: Any, said: str) -> None:
@@ -106,17 +121,16 @@ def test_slices_that_say_nothing_are_not_compared() -> None:
     assert "moved nothing before" in reason(full, [0.0] * 4, full)
     assert "50 % of its bytes" in reason(full, full, full, {"7": [50, 0], "8": [50, 0]})
     assert "over TCP" in reason(full, full, full, {"7": [0, 0]})
-    unasked = effect_of(full, [], [], target={"how": "pid", "baseline": False})
+    unasked = effect_of(full, [], [], target={"baseline": False})
     assert unasked["ratio"] is None and unasked["reason"] == "--no-baseline"
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
 def test_an_empty_slice_is_time_of_its_neighbour(moved: list[int]) -> None:
-    rows = [{"begin_ns": i, "end_ns": i + 1, "bytes": n} for i, n in enumerate(moved)]
-    made = without_empty(rows)
-    assert sum(row["bytes"] for row in made) == sum(moved)
-    assert sum(row["end_ns"] - row["begin_ns"] for row in made) == len(moved)
-    assert not any(moved) or all(row["bytes"] > 0 for row in made)
+    made = without_empty([PaceSlice("before", i, i + 1, n) for i, n in enumerate(moved)])
+    assert sum(row.bytes for row in made) == sum(moved)
+    assert sum(row.end_ns - row.begin_ns for row in made) == len(moved)
+    assert not any(moved) or all(row.bytes > 0 for row in made)
 
 
 def test_a_starved_slice_widens_the_interval_and_hides_nothing() -> None:
@@ -138,10 +152,10 @@ def test_the_text_says_when_an_interval_is_wide() -> None:
 
 
 def test_a_cost_that_is_certain_is_in_the_verdict() -> None:
-    record = {"overhead": {"attached": effect_of([0.8] * 4, [1.0] * 4, [1.0] * 4)}}
-    assert "being watched cost it about 20 %" in verdict.cost_of_watching(record)
-    record = {"overhead": {"attached": effect_of([0.5, 1.5, 0.9, 1.1], [1.0] * 4, [1.0] * 4)}}
-    assert verdict.cost_of_watching(record) == ""
+    certain = convert(effect_of([0.8] * 4, [1.0] * 4, [1.0] * 4), Attached)
+    assert "being watched cost it about 20 %" in cost_of_watching(certain)
+    noisy = convert(effect_of([0.5, 1.5, 0.9, 1.1], [1.0] * 4, [1.0] * 4), Attached)
+    assert cost_of_watching(noisy) == ""
 
 
 def test_a_whole_record_has_it() -> None:

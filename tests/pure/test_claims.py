@@ -73,12 +73,15 @@ def of(impl: str, change: Change) -> Change:
     return lambda record: change(record) if record["workload"]["impl"] == impl else None
 
 
+SAMPLE = {"context": "process", "event": "cpu-clock", "kind": "account", "weight": 1.0}
+
+
 def sampled(*rows: tuple[str, str, int], side: str = "sender") -> Change:
     """(category, symbol, samples)."""
 
     def change(record: Record) -> None:
         record["samples"] = [
-            {"side": side, "category": c, "symbol": s, "samples": n, "context": "process"} for c, s, n in rows
+            {**SAMPLE, "side": side, "category": c, "symbol": s, "samples": n} for c, s, n in rows
         ]
 
     return change

@@ -6,10 +6,13 @@ from typing import Any
 
 import builders
 import pytest
+from builders.watched import watched_record
 from copyscope.ledger.attribution import side_times
 from copyscope.ledger.cpu_time import cpu_time, excludes_softirq
 from copyscope.ledger.derive import derive
 from copyscope.ledger.identities.time import armed_cpu_ns, burst_spread, sampled_share, sampled_time
+from copyscope.record.check import typed
+from msgspec import to_builtins
 
 Record = dict[str, Any]
 
@@ -39,12 +42,19 @@ def sleeping(switches: int, seen: float) -> Record:
 
 
 def receiver_time(raw: Record) -> Record:
-    return sampled_time(raw, "receiver", side_times(raw)["receiver"])
+    run = typed(raw)
+    found: Record = to_builtins(sampled_time(run, "receiver", side_times(run)["receiver"]))
+    return found
+
+
+def share_seen(raw: Record) -> float | None:
+    run = typed(raw)
+    return sampled_share(run, "receiver", side_times(run)["receiver"])
 
 
 def test_task_clock_where_it_was_counted() -> None:
     raw = two_clocks()
-    spent = cpu_time(raw, "sender")
+    spent = cpu_time(typed(raw), "sender")
     assert (spent.ns, spent.source, spent.switches) == (COUNTED_NS, "task-clock", 2_700)
     full = derive(raw)
     assert full["sides"]["sender"]["cpu_ns"] == COUNTED_NS
@@ -61,20 +71,23 @@ def test_the_cpu_clock_where_it_was_not(how: str) -> None:
     else:
         refused = {"value": None, "status": "unsupported", "reason": "perf: not installed"}
         raw["counters"]["sender"]["task-clock"] |= refused
-    assert (cpu_time(raw, "sender").ns, cpu_time(raw, "sender").source) == (CLOCK_NS, "CPU clock")
+    assert (cpu_time(typed(raw), "sender").ns, cpu_time(typed(raw), "sender").source) == (
+        CLOCK_NS,
+        "CPU clock",
+    )
     assert derive(raw)["sides"]["sender"]["cpu_source"] == "CPU clock"
 
 
 def test_task_clock_has_softirq_in_it_whatever_the_kernel_does_with_its_own() -> None:
     raw = builders.raw_record("one_copy")
     raw["machine"]["irq_time_accounting"] = True
-    assert not excludes_softirq(raw, "sender")
-    assert excludes_softirq(builders.without_task_clock(raw), "sender")
+    assert not excludes_softirq(typed(raw), "sender")
+    assert excludes_softirq(typed(builders.without_task_clock(raw)), "sender")
 
 
 def test_a_burst_is_the_time_between_two_sleeps() -> None:
     raw = sleeping(20_000, 1.0)
-    assert cpu_time(raw, "receiver").burst_ns == pytest.approx(540_000_000 / 60_000)
+    assert cpu_time(typed(raw), "receiver").burst_ns == pytest.approx(540_000_000 / 60_000)
     assert derive(raw)["sides"]["receiver"]["burst_ns"] == 9_000
 
 
@@ -111,7 +124,7 @@ def test_more_seen_than_there_was() -> None:
 def test_all_seen_holds(switches: int) -> None:
     raw = sleeping(switches, 1.0)
     assert receiver_time(raw)["holds"] is True
-    assert sampled_share(raw, "receiver", side_times(raw)["receiver"]) == pytest.approx(1, abs=0.01)
+    assert share_seen(raw) == pytest.approx(1, abs=0.01)
 
 
 def test_bursts_that_differ_widen_the_tolerance() -> None:
@@ -120,12 +133,12 @@ def test_bursts_that_differ_widen_the_tolerance() -> None:
     steady = receiver_time(raw)["tolerance"]
     sides = raw["sampler"]["bursts"]
     sides["receiver"] |= {"count": 10, "samples": 900, "samples_squared": 10 * 90**2}
-    assert burst_spread(raw, "receiver") == 0
+    assert burst_spread(typed(raw).sampler, "receiver") == 0
     sides["receiver"] |= {"samples": 900, "samples_squared": 5 * 180**2}
-    assert burst_spread(raw, "receiver") == pytest.approx(300)
+    assert burst_spread(typed(raw).sampler, "receiver") == pytest.approx(300)
     assert receiver_time(raw)["tolerance"] > 2 * steady
     raw["sampler"]["bursts"] = None
-    assert burst_spread(raw, "receiver") == 0
+    assert burst_spread(typed(raw).sampler, "receiver") == 0
 
 
 @pytest.mark.parametrize("holds,seen_ns", [(True, 900_000_000), (False, 540_000_000), (False, 1_300_000_000)])
@@ -164,11 +177,11 @@ def test_what_arming_the_timers_costs_is_not_the_program_s() -> None:
     }
     raw["samples"].append(rows[0] | arming | {"samples": samples, "weight": samples * builders.PERIOD_NS})
     burst["cpu_ns"] = round(540_000_000 * 1.5) // 50
-    times, full = side_times(raw), derive(raw)
+    full = derive(raw)
     # The timers and their clock saw all of it.
     assert receiver_time(raw)["holds"] is True
     assert receiver_time(raw)["left"] == pytest.approx(540_000_000 * 1.5, rel=0.01)
-    assert sampled_share(raw, "receiver", times["receiver"]) == pytest.approx(1, abs=0.005)
+    assert share_seen(raw) == pytest.approx(1, abs=0.005)
     # The program's rows are as without: a hundredth is what the timers really took of the segments.
     before = derive(sleeping(900, 1.0))
     for was, row in zip(before["ledger"], full["ledger"], strict=True):
@@ -218,11 +231,9 @@ def test_periods_that_passed_while_the_hypervisor_had_the_cpu_are_in_the_toleran
 
 def test_children_that_are_not_watched_are_not_held_against_the_samples() -> None:
     """They inherit the timers: what these measured is not the program's alone."""
-    raw = builders.raw_record("one_copy")
-    armed = {"armed_ns": 45_000_000, "cpu_ns": 44_000_000, "count": 9}
-    raw["sampler"].setdefault("bursts", {})["receiver"] = {
-        **raw["sampler"].get("bursts", {}).get("receiver", {}),
-        **armed,
-    }
-    assert armed_cpu_ns(raw, "receiver") is not None
-    assert armed_cpu_ns(raw | {"target": {"follow": False}}, "receiver") is None
+    raw = watched_record()
+    armed = {"armed_ns": 45_000_000, "cpu_ns": 44_000_000, "count": 9, "period_ns": 100_000}
+    raw["sampler"]["bursts"] = {"target": {**armed, "samples": 1, "samples_squared": 1}}
+    assert armed_cpu_ns(typed(raw), "target") is not None
+    raw["target"]["follow"] = False
+    assert armed_cpu_ns(typed(raw), "target") is None

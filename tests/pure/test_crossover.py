@@ -122,9 +122,10 @@ def test_a_copy_that_is_made_anyway_never_pays() -> None:
     records = runs({**PRICES, "zero_copy": COPIED})
     for record in records:
         if record["workload"]["impl"] == "zero_copy":
-            copies = {"category": "deferred", "symbol": "skb_copy_ubufs", "samples": 40}
-            others = {"side": "other", "category": "deferred", "symbol": "not_of_this_run", "samples": 400}
-            record["samples"] = [{"side": "sender", **copies}, others]
+            row = {"context": "softirq", "event": "cpu-clock", "kind": "account", "category": "deferred"}
+            copies = {"side": "sender", "symbol": "skb_copy_ubufs", "samples": 40, "weight": 40.0}
+            others = {"side": "other", "symbol": "not_of_this_run", "samples": 400, "weight": 400.0}
+            record["samples"] = [row | copies, row | others]
     found = crossover.crossovers(records)
     at = answer(records)
     assert at.verdict == "never"

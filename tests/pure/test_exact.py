@@ -16,6 +16,7 @@ from copyscope.ledger.functions import interval
 from copyscope.ledger.zerocopy_life import at_most
 from copyscope.plan.arms import parse_count
 from copyscope.record import store
+from copyscope.record.instruments import FunctionCell, FunctionRoot
 from copyscope.render.exact_table import exact_lines
 from hypothesis import given
 from hypothesis import strategies as st
@@ -264,13 +265,14 @@ def test_the_interval_is_the_textbook_one_and_holds_what_it_says(
     spent: list[int], gate: int, seed: int
 ) -> None:
     timed = random.Random(seed).sample(spent, len(spent) // gate)
-    cell = {"self_ns": sum(timed), "self_ns_squared": float(sum(ns * ns for ns in timed))}
-    found, reason = interval(cell, {"calls": len(spent), "timed_calls": len(timed)})
+    squared = float(sum(ns * ns for ns in timed))
+    cell = FunctionCell("sender", "process", "send", len(spent), 0, len(timed), sum(timed), squared, {})
+    found, reason = interval(cell, FunctionRoot("sender", len(spent), len(timed), sum(timed), {}))
     assert reason is None and found is not None
     total = len(spent) * statistics.mean(timed)
     error = len(spent) * statistics.stdev(timed) * math.sqrt((1 - len(timed) / len(spent)) / len(timed))
-    assert found["high_ns"] == pytest.approx(total + 1.96 * error, rel=1e-4, abs=2)
-    assert found["low_ns"] >= sum(timed) - 1
+    assert found.high_ns == pytest.approx(total + 1.96 * error, rel=1e-4, abs=2)
+    assert found.low_ns >= sum(timed) - 1
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope.ledger.attribution import side_times
 from copyscope.ledger.derive import derive
-from copyscope.ledger.identities.time import time_identities
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,5 +107,5 @@ def test_a_lost_row_is_never_excused(samples: int, share: float, gather: float) 
     assert found["tolerance"] <= 0.001 * found["right"] + excess + len(full["stages"])
     gather_ns = next(row["cpu_ns"] for row in full["ledger"] if row["account"] == "gather")
     full["ledger"] = [r for r in full["ledger"] if (r["side"], r["account"]) != ("sender", "copy_in")]
-    left = {i["name"]: i for i in time_identities(full, side_times(full), gather_ns)}
-    assert left["sender_rows"]["holds"] is False
+    left = {i.name: i for i in builders.checked_again(full, gather_ns)}
+    assert left["sender_rows"].holds is False

@@ -7,11 +7,8 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope.ledger.attribution import side_times
 from copyscope.ledger.derive import derive
-from copyscope.ledger.identities.bytes import byte_identities
-from copyscope.ledger.identities.calls import COUNTING, call_identities
-from copyscope.ledger.identities.time import time_identities
+from copyscope.ledger.identities.own import COUNTING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -151,9 +148,7 @@ def test_a_row_that_was_lost(category: str) -> None:
     full = copy.deepcopy(FULL["one_copy"])
     for section, key in (("ledger", "account"), ("stages", "stage")):
         full[section] = [r for r in full[section] if (r["side"], r[key]) != ("receiver", category)]
-    times = side_times(full)
-    names = {i["name"] for i in time_identities(full, times, 0) if i["holds"] is False}
-    assert "receiver_rows" in names
+    assert "receiver_rows" in {i.name for i in builders.checked_again(full) if i.holds is False}
 
 
 def test_samples_that_were_lost() -> None:
@@ -250,7 +245,7 @@ def test_a_row_whose_bytes_were_changed(account: str, names: set[str]) -> None:
     full = copy.deepcopy(FULL["zero_copy"])
     row = next(r for r in full["ledger"] if r["account"] == account and r["bytes"] is not None)
     row["bytes"] += 1
-    assert {i["name"] for i in byte_identities(full) if i["holds"] is False} == names
+    assert {i.name for i in builders.checked_again(full) if i.holds is False} == names
 
 
 @pytest.mark.parametrize("impl", IMPLS)
@@ -282,5 +277,4 @@ def test_no_changed_cell_of_the_ledger_gets_past(path: Path, factor: float) -> N
     owner, key = at(full, path)
     by = max(round(owner[key] * factor), 20_000_000)
     owner[key] += by
-    found = byte_identities(full) + call_identities(full) + time_identities(full, side_times(full), 0)
-    assert any(i["holds"] is False for i in found)
+    assert any(i.holds is False for i in builders.checked_again(full))

@@ -11,6 +11,7 @@ from builders.exact import with_functions
 from copyscope import paths
 from copyscope.ledger.compare_tiers import REST, compare_tiers, inside_calls
 from copyscope.ledger.derive import derive
+from copyscope.record.check import typed
 
 ARMS = ("unprobed", "ledger", "calls+functions")
 
@@ -57,11 +58,11 @@ def surveys(**by_kernel: dict[str, Any]) -> list[Any]:
 def test_what_is_kept_of_a_survey_is_what_its_record_says() -> None:
     record = derive(with_functions(raw_record("zero_copy", arms=ARMS)))
     found = module("figures").tiers_of(record)["zero_copy"]
-    copies = [r for r in compare_tiers(record) if r["side"] != "other" and r["name"] != REST]
+    copies = [r for r in compare_tiers(typed(record)) if r["side"] != "other" and r["name"] != REST]
     assert [row["inside"] for row in found["rows"]] == [row["inside"] for row in copies]
     for row, copy in zip(found["rows"], copies, strict=True):
         assert row == pytest.approx({key: copy[key] for key in row}, abs=1e-6)
-    for call, ratio in zip(found["calls"], inside_calls(record), strict=True):
+    for call, ratio in zip(found["calls"], inside_calls(typed(record)), strict=True):
         assert call["inside_ns"] / call["calls_ns"] == pytest.approx(ratio["ratio"])
         assert call["roots_ns"] <= call["inside_ns"]
     assert found["exact_stretch"] == 1.0

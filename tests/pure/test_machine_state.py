@@ -142,10 +142,10 @@ def test_a_watched_program_has_the_same_line() -> None:
 )
 def test_an_invalid_run_ends_with_what_to_do(reason: str, step: str) -> None:
     full = derive(busy_record(3_840_000_000))
-    assert step in next_step(full, [reason])
-    quiet = derive(busy_record(0))
-    assert "idle" not in next_step(quiet, [reason]) and next_step(quiet, [reason])
-    assert next_step(full, []) == "" == full["verdict"]["next"]
+    busy = full["machine_state"]["sentence"]
+    assert step in next_step([reason], busy, 3.0)
+    assert "idle" not in next_step([reason], None, 3.0) and next_step([reason], None, 3.0)
+    assert next_step([], busy, 3.0) == "" == full["verdict"]["next"]
 
 
 def test_the_step_stands_below_the_reasons() -> None:

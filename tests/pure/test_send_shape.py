@@ -73,8 +73,8 @@ def test_without_calls_segments_nothing_is_known() -> None:
 
 @given(st.lists(st.dictionaries(st.integers(0, 4096), st.integers(1, 1 << 40)), max_size=5))
 def test_histograms_add_up(histograms: list[dict[int, int]]) -> None:
-    rows = [{"x": [[low, count] for low, count in sorted(slots.items())]} for slots in histograms]
-    merged = send_shape.merged(rows, "x")
+    rows = [[[low, count] for low, count in sorted(slots.items())] for slots in histograms]
+    merged = send_shape.merged(rows)
     assert sum(count for _, count in merged) == sum(sum(slots.values()) for slots in histograms)
     assert [low for low, _ in merged] == sorted({low for slots in histograms for low in slots})
 

@@ -13,6 +13,7 @@ from copyscope.ledger.derive import derive
 from copyscope.plan.arguments import parser
 from copyscope.plan.arms import ARM_WEIGHTS, BESIDE, all_at_once, arm_probes, bytes_apart
 from copyscope.plan.options import check_usage
+from copyscope.record.check import typed
 from copyscope.render.tiers import tier_lines
 from copyscope.taxonomy.samples import beside, of_ledger
 
@@ -33,7 +34,7 @@ def as_sampled(raw: dict[str, Any]) -> dict[str, Any]:
 
 def test_equal_shares_agree() -> None:
     full = derive(as_sampled(with_functions(raw_record("zero_copy", arms=ARMS))))
-    rows = compare_tiers(full)
+    rows = compare_tiers(typed(full))
     assert rows and all(row["inside"] for row in rows)
     assert all(row["ratio"] == pytest.approx(1) for row in rows if row["sampled_share"])
     for side in ("sender", "receiver"):
@@ -46,7 +47,7 @@ def test_a_share_outside_of_the_interval_is_found() -> None:
     raw = as_sampled(with_functions(raw_record("one_copy", arms=ARMS)))
     next(cell for cell in raw["functions"]["cells"] if cell["category"] == "copy_in")["self_ns"] *= 5
     full = derive(raw)
-    row = next(row for row in compare_tiers(full) if row["name"] == "copy_in")
+    row = next(row for row in compare_tiers(typed(full)) if row["name"] == "copy_in")
     assert not row["inside"] and row["ratio"] > 1.5
     text = "\n".join(line.plain for line in tier_lines(full, 100))
     assert "copy_in" in text and " no" in text
@@ -64,7 +65,7 @@ def test_the_samples_of_the_same_work_are_the_judge() -> None:
     raw = as_sampled(with_functions(raw_record("one_copy", arms=ARMS)))
     next(cell for cell in raw["functions"]["cells"] if cell["category"] == "copy_in")["self_ns"] *= 5
     full = derive(with_beside(raw, copy_in=5))
-    rows = {(row["side"], row["name"]): row for row in compare_tiers(full)}
+    rows = {(row["side"], row["name"]): row for row in compare_tiers(typed(full))}
     row = rows["sender", "copy_in"]
     # Where functions are hooked the copy has that share; in the ledger it had less.
     assert row["inside"] and row["beside_share"] == pytest.approx(row["exact_share"], rel=0.02)
@@ -72,30 +73,30 @@ def test_the_samples_of_the_same_work_are_the_judge() -> None:
     assert row["ratio"] == pytest.approx(row["exact_share"] / row["sampled_share"])
     text = " ".join("\n".join(line.plain for line in tier_lines(full, 100)).split())
     assert "samples of the same segments" in text
-    for row in compare_tiers(derive(with_beside(raw))):
+    for row in compare_tiers(typed(with_beside(raw))):
         assert row["inside"] == (row["side"] != "sender" or row["exact_share"] == row["sampled_share"] == 0)
 
 
 def test_what_the_timer_saw_is_over_the_exact_time_of_the_same_segments() -> None:
     raw = with_beside(as_sampled(with_functions(raw_record("zero_copy", arms=ARMS))))
     full = derive(raw)
-    rows = {row["side"]: row for row in seen_beside(full)}
+    rows = {row["side"]: row for row in seen_beside(typed(full))}
     for side in ("sender", "receiver"):
         taken = [r for r in raw["samples_beside"] if r["side"] == side and r["context"] != "user"]
         assert rows[side]["sampled_ns"] == round(sum(r["weight"] for r in taken))
         # Of as_sampled() each is worth 10,000 ns.
         assert rows[side]["exact_ns"] == 10_000 * sum(r["samples"] for r in taken)
     raw["samples_beside"] = []
-    assert seen_beside(derive(raw)) == []
+    assert seen_beside(typed(raw)) == []
 
 
 def test_samples_that_fall_into_kprobes_are_lost_and_judge_nothing() -> None:
     raw = with_beside(as_sampled(with_functions(raw_record("one_copy", arms=ARMS))))
     hook = next(hook for hook in raw["hooks"] if hook["instrument"] == "functions")
-    assert all(row["beside_share"] is not None for row in compare_tiers(derive(raw)))
+    assert all(row["beside_share"] is not None for row in compare_tiers(typed(raw)))
     hook["how"] = "kprobe"
     full = derive(raw)
-    assert all(row["beside_share"] is None for row in compare_tiers(full))
+    assert all(row["beside_share"] is None for row in compare_tiers(typed(full)))
     text = " ".join("\n".join(line.plain for line in tier_lines(full, 100)).split())
     assert "samples of the ledger segments (none were taken beside the hooks)" in text
 
@@ -111,7 +112,7 @@ def test_what_was_sampled_beside_hooks_is_in_no_stack_of_the_ledger() -> None:
 
 def test_without_function_hooks_it_says_why() -> None:
     full = derive(raw_record("one_copy"))
-    assert compare_tiers(full) == [] and "no function was hooked" in str(why_not(full))
+    assert compare_tiers(typed(full)) == [] and "no function was hooked" in str(why_not(typed(full)))
     text = "\n".join(line.plain for line in tier_lines(full, 100))
     assert "no function was hooked" in text
 
@@ -120,7 +121,7 @@ def test_without_samples_it_says_why() -> None:
     raw = with_functions(raw_record("one_copy", arms=ARMS))
     raw["samples"] = []
     full = derive(raw)
-    assert compare_tiers(full) == [] and why_not(full)
+    assert compare_tiers(typed(full)) == [] and why_not(typed(full))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_what_cannot_work_is_wrong_usage(options: list[str], said: str) -> None:
 def test_coverage_is_the_time_inside_the_roots_over_the_time_in_the_kernel() -> None:
     raw = as_sampled(with_functions(raw_record("one_copy", arms=ARMS)))
     full = derive(raw)
-    for row in coverage(full):
+    for row in coverage(typed(full)):
         assert row["low"] < row["ratio"] < row["high"]
         users = [s for s in raw["samples"] if s["side"] == row["side"] and s["context"] == "user"]
         everything = sum(s["samples"] for s in raw["samples"] if s["side"] == row["side"])
@@ -160,13 +161,13 @@ def test_coverage_is_the_time_inside_the_roots_over_the_time_in_the_kernel() -> 
         clock_ns = sum(s[row["side"]]["process_cpu_ns"] for s in segments)
         assert row["kernel_ns"] == pytest.approx(clock_ns * share, rel=1e-6)
         assert row["ratio"] == pytest.approx(row["inside_ns"] / (clock_ns * share))
-    assert {row["side"] for row in coverage(full)} == {"sender", "receiver"}
+    assert {row["side"] for row in coverage(typed(full))} == {"sender", "receiver"}
 
 
 def test_what_is_inside_of_the_calls_is_compared_with_the_calls_of_the_same_segments() -> None:
     together = raw_record("one_copy", arms=("unprobed", "ledger", "calls+functions"))
     full = derive(with_functions(together))
-    rows = {row["side"]: row for row in inside_calls(full)}
+    rows = {row["side"]: row for row in inside_calls(typed(full))}
     assert set(rows) == {"sender", "receiver"}
     for root in full["functions"]["roots"][:2]:
         row = rows[root["side"]]
@@ -188,7 +189,7 @@ def test_what_is_inside_of_the_calls_is_compared_with_the_calls_of_the_same_segm
     "arms", [("unprobed", "ledger", "calls", "functions"), ("unprobed", "ledger", "functions")]
 )
 def test_calls_of_other_segments_are_not_compared(arms: tuple[str, ...]) -> None:
-    assert inside_calls(derive(with_functions(raw_record("one_copy", arms=arms)))) == []
+    assert inside_calls(typed(with_functions(raw_record("one_copy", arms=arms)))) == []
 
 
 def test_calls_and_functions_share_a_segment_only_where_tiers_are_compared() -> None:

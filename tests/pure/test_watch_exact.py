@@ -15,6 +15,7 @@ from copyscope.errors import UsageError
 from copyscope.ledger.compare_tiers import compare_tiers
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.record.check import typed
 from copyscope.render import watch
 from copyscope.run.program.target import Target
 from rich.console import Console
@@ -92,7 +93,7 @@ def test_exact_rows_are_per_kib_of_what_the_program_moved() -> None:
 
 def test_both_tiers_of_it_are_compared() -> None:
     full = derive(watched_with_functions())
-    rows = {(row["side"], row["context"], row["name"]): row for row in compare_tiers(full)}
+    rows = {(row["side"], row["context"], row["name"]): row for row in compare_tiers(typed(full))}
     assert rows["target", "process", "copy_in"]["sampled_share"] == pytest.approx(1 / 3, abs=0.01)
     assert rows["target", "process", "copy_in"]["exact_share"] == pytest.approx(1 / 2)
 

@@ -277,9 +277,12 @@ def test_the_screen_fits_a_small_terminal() -> None:
     assert "Gb/s" in live.line_of(derived()) and "\n" not in live.line_of(derived())
 
 
+TARGET = {"how": "pid", "name": "x", "comm": "x", "cgroup": None, "netns": None, "follow": True}
+
+
 def test_the_live_view_says_that_the_machine_is_busy_while_it_is() -> None:
     """Somebody takes one CPU of two for two of three blocks of a window; then nobody does any more."""
-    seen, window = seen_of(blocks=12), Window(WORKLOAD, {"how": "pid", "name": "x"}, 199)
+    seen, window = seen_of(blocks=12), Window(WORKLOAD, TARGET, 199)
     every, block_ns = list(seen.segments), 3 * SEGMENT_NS
     began, _ = loads(0, 0, own_ns=0)
     seen.loads, load, shown = [began], began, []
@@ -314,7 +317,7 @@ def test_the_window_forgets_what_is_old() -> None:
     seen = seen_of(blocks=8)
     window = Window(
         WORKLOAD,
-        {"how": "pid", "name": "x"},
+        TARGET,
         199,
     )
     every = list(seen.segments)
@@ -387,7 +390,7 @@ def test_the_live_view_works_out_nothing_that_it_does_not_show(monkeypatch: pyte
     monkeypatch.setattr("copyscope.stats.bootstrap", refuse)
     window = Window(
         WORKLOAD,
-        {"how": "pid", "name": "x"},
+        TARGET,
         199,
     )
     seen = seen_of(blocks=8)

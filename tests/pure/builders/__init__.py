@@ -17,8 +17,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from copyscope.ledger.attribution import side_times
+from copyscope.ledger.identities.balance import check
+from copyscope.ledger.identities.own import BALANCES, Books
+from copyscope.ledger.identities.time import time_identities
 from copyscope.record.assemble import side_report
+from copyscope.record.derived import Derived, Identity
 from copyscope.record.machine_load import readings
+from copyscope.record.raw import RawRun
+from msgspec import convert, structs
 
 from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
 from .parts import loads as loads
@@ -337,3 +344,11 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
     if side == "receiver":
         report["verify"] = None
     return report
+
+
+def checked_again(full: Record, gather_ns: float | None = 0) -> list[Identity]:
+    """The identities of bytes, calls and time of a record whose derived rows were changed."""
+    raw, made = convert(full, RawRun), convert(full, Derived)
+    times, sides = side_times(raw), structs.asdict(made.sides)
+    of_time = time_identities(raw, times, sides, [*made.ledger, *made.stages], gather_ns)
+    return check(BALANCES, Books(raw, made.ledger)) + of_time

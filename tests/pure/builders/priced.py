@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .parts import machine
+from . import raw_record
 
 Record = dict[str, Any]
 Prices = dict[str, dict[str, float]]
@@ -76,10 +76,17 @@ def priced(
         side: sum(row["cpu_ns"] for row in rows if row["side"] == side) for side in ("sender", "receiver")
     }
     wall_ns = int(max(cpu_ns.values()) / threads)
-    segments = [_segment(arm, impl, size, int(amount["call"]), wall_ns) for arm in ("unprobed", "ledger")]
+    base = raw_record(impl)
+    segments = [
+        _segment(made, size, int(amount["call"]), wall_ns)
+        for made in base["run"]["segments"]
+        if made["block"] == 0 and made["arm"] in ("unprobed", "ledger")
+    ]
     goodput = MESSAGES * size * 8 / wall_ns
     made: Record = {
+        **base,
         "run": {
+            **base["run"],
             "id": f"priced-{impl}-{size}-{threads}-{repeat}",
             "experiment": "priced",
             "started": f"2025-01-01T00:00:{repeat:02}+00:00",
@@ -88,6 +95,7 @@ def priced(
             "segments": segments,
         },
         "workload": {
+            **base["workload"],
             "impl": impl,
             "size_bytes": size,
             "fields": fields,
@@ -97,8 +105,7 @@ def priced(
             "messages": None,
             "receiver": "read",
         },
-        "topology": {"kind": "veth", "local_delivery": True, "devices": [], "xdp": None, "offloads": {}},
-        "machine": machine(False),
+        "topology": {**base["topology"], "devices": [], "offloads": {}},
         "throughput_gbps": {"unprobed": goodput, "probed": goodput * 0.98, "reasons": {}},
         "sides": {
             side: {"cpu_ns": cpu_ns.get(side, 0), "samples": 500 if side in cpu_ns else 0, "reasons": {}}
@@ -147,7 +154,8 @@ def _rows(side: str, prices: Prices, amount: dict[str, float], size: int, slower
     return made
 
 
-def _segment(arm: str, impl: str, size: int, calls: int, wall_ns: int) -> Record:
+def _segment(made: Record, size: int, calls: int, wall_ns: int) -> Record:
+    """A segment of another run with this one's counts."""
     totals = {
         "bytes": MESSAGES * size,
         "messages": MESSAGES,
@@ -155,17 +163,10 @@ def _segment(arm: str, impl: str, size: int, calls: int, wall_ns: int) -> Record
         "voluntary_switches": 100,
         "involuntary_switches": 5,
     }
-    zerocopy = {
-        "notifications": MESSAGES // 4,
-        "errqueue_reads": MESSAGES // 4,
-        "sends": MESSAGES,
-        "bytes_sent": MESSAGES * size,
-    }
-    return {
-        "arm": arm,
-        "block": 0,
-        "begin_ns": 0,
-        "end_ns": wall_ns,
-        "sender": {**totals, "gather_timed_ns": 0, "zerocopy": zerocopy if impl == "zero_copy" else None},
-        "receiver": {**totals},
-    }
+    sender = {**made["sender"], **totals, "gather_timed_ns": 0}
+    if sender["zerocopy"] is not None:
+        notified = dict.fromkeys(("notifications", "errqueue_reads"), MESSAGES // 4)
+        sent = {"sends": MESSAGES, "bytes_sent": MESSAGES * size}
+        sender["zerocopy"] = {**sender["zerocopy"], **notified, **sent}
+    receiver = {**made["receiver"], **totals}
+    return {**made, "begin_ns": 0, "end_ns": wall_ns, "sender": sender, "receiver": receiver}

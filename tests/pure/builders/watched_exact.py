@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from copyscope.record.segments import select
-
 from .exact import HOOKED, SEND_NS
 from .watched import ARMS, EDGE_CALLS, SIZE, watched_record
 
@@ -15,7 +13,7 @@ Record = dict[str, Any]
 def watched_with_functions(*, copied: int = 0, receives: int = 0, **options: Any) -> Record:
     """As watched_record(), with an arm more. The hooks also counted half of what moved at their edges."""
     record = watched_record(copied=copied, receives=receives, arms=(*ARMS, "functions"), **options)
-    segments = select(record, "functions")
+    segments = [s for s in record["run"]["segments"] if s["arm"] == "functions"]
     calls = sum(s["target"]["send_calls"] for s in segments) + EDGE_CALLS * len(segments)
     (sent,) = [r for r in record["volume"] if (r["arm"], r["direction"]) == ("functions", "send")]
     zerocopy = sent["zerocopy_calls"] > 0

@@ -18,6 +18,7 @@ from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage, make_plan, resolve_traffic, workload_section
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
+from copyscope.record.check import typed
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
 from copyscope.render.terminal import make_console, print_lines, render, report_width
@@ -100,7 +101,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         kept &= keeping.write_json(records if args.repeat > 1 else records[0], args.json)
     if interrupted:
         return EXIT_INTERRUPTED
-    if args.compare_tiers and any(why_not(made) for made in records):
+    if args.compare_tiers and any(why_not(typed(made)) for made in records):
         return EXIT_INVALID
     return 0 if kept and all(made["verdict"]["valid"] for made in records) else EXIT_INVALID
 

@@ -34,6 +34,7 @@ from copyscope.plan.arms import (
 )
 from copyscope.record import store
 from copyscope.record.assemble import Identity
+from copyscope.record.check import typed
 from copyscope.record.program.assemble import assemble
 from copyscope.record.same_machine import where_else
 from copyscope.render.live import LiveView, has_screen
@@ -110,7 +111,7 @@ def main(argv: list[str]) -> int:
             status = watcher.wait_for_command()
     if status or made is None:
         return status or failed
-    if args.compare_tiers and why_not(made):
+    if args.compare_tiers and why_not(typed(made)):
         return 1
     return 0 if kept and made["verdict"]["valid"] else 1
 

@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from copyscope.compare.settings import delivered_bytes
-from copyscope.record.segments import Record, Side, select, total, wall_ns, why_no_ledger
+from copyscope.record.check import typed
+from copyscope.record.segments import (
+    Record,
+    Side,
+    segments_of,
+    select,
+    total,
+    undisturbed,
+    wall_ns,
+    why_no_ledger,
+    zerocopy_total,
+)
 
 # metric without its side, unit, label, perf's name, per so many bytes
 EVENTS = (
@@ -63,7 +74,7 @@ def goodput(record: Record, arm: str) -> Reading:
 
 def message_time(record: Record, connections: int) -> Reading:
     """Wall time times `connections` over messages, in the segments without instruments."""
-    segments = select(record, "unprobed")
+    segments = select(segments_of(record), "unprobed")
     messages = total(segments, "sender", "messages")
     if not segments:
         return _unknown("no segment of the arm unprobed in this run")
@@ -105,7 +116,7 @@ def cpu_per_kib(record: Record, sides: tuple[str, ...]) -> Reading:
 
 
 def _no_payload(record: Record) -> str:
-    return why_no_ledger(record) or "no payload was delivered"
+    return why_no_ledger(typed(record).run) or "no payload was delivered"
 
 
 def event_per_byte(record: Record, side: Side, event: str, per_bytes: int) -> Reading:
@@ -121,7 +132,7 @@ def event_per_byte(record: Record, side: Side, event: str, per_bytes: int) -> Re
 
 def switches_per_message(record: Record, side: Side) -> Reading:
     """Context switches of a side (getrusage(2)) per message sent, where no instrument was attached."""
-    segments = select(record, "unprobed") or select(record, "ledger")
+    segments = undisturbed(record)
     messages = total(segments, "sender", "messages")
     if not messages:
         return _unknown("no message was sent" if segments else "no segment to count them in")
@@ -134,8 +145,7 @@ def copied_share(record: Record) -> Reading:
     zerocopy = record["zerocopy"]
     if zerocopy is None:
         return _unknown("this strategy sends without MSG_ZEROCOPY")
-    probed = [s["sender"]["zerocopy"] for s in select(record, "ledger")]
-    sent = sum(part["bytes_sent"] for part in probed if part)
+    sent = zerocopy_total(select(segments_of(record), "ledger"), "bytes_sent")
     if zerocopy["bytes_zero_copy"] is None or not sent:
         return _unknown(_no_payload(record))
     return _known(1 - zerocopy["bytes_zero_copy"] / sent)

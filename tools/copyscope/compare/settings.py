@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from copyscope.record.segments import Record, select, total
+from copyscope.record.segments import Record, segments_of, select, total
 
 Scalar = str | int | float | bool | None
 
@@ -58,4 +58,4 @@ def factors(record: Record) -> Mapping[str, Scalar]:
 
 def delivered_bytes(record: Record) -> int:
     """Payload that arrived in the ledger segments, in bytes."""
-    return total(select(record, "ledger"), "receiver", "bytes")
+    return total(select(segments_of(record), "ledger"), "receiver", "bytes")

@@ -16,8 +16,8 @@ from copyscope.crossover import obstacles
 from copyscope.crossover.nearest import Question, Row, answer, nearest
 from copyscope.crossover.obstacles import MOSTLY
 from copyscope.ledger.headline import percent
-from copyscope.ledger.program.verdict import file_read_share
-from copyscope.record.segments import Record
+from copyscope.ledger.program.headline import file_read_share
+from copyscope.record.segments import Record, samples_of
 from copyscope.units import format_size
 
 WORTH_SAYING = 0.005
@@ -130,7 +130,7 @@ def _price_of_zerocopy(record: Record, price: Share | None) -> str:
 
 def _files(record: Record) -> list[str]:
     """Where it reads files to send them, sendfile saves a copy more, and needs no completion."""
-    share = file_read_share(record)
+    share = file_read_share(samples_of(record))
     if share is None or share < WORTH_SAYING:
         return []
     return [

@@ -17,7 +17,7 @@ from operator import mul
 
 from copyscope.compare.estimates import Point, row_costs
 from copyscope.compare.metrics import read
-from copyscope.record.segments import Record, select, total, zerocopy_total
+from copyscope.record.segments import Record, segments_of, select, total, zerocopy_total
 
 PAGE_BYTES = 4096
 
@@ -76,7 +76,7 @@ def measure(point: Point) -> Size:
             totals["wall"][repeat] = size * 8 / goodput
         for side in SIDES:
             spent = record["sides"][side]["cpu_ns"]
-            messages = total(select(record, "ledger"), "sender", "messages")
+            messages = total(select(segments_of(record), "ledger"), "sender", "messages")
             if spent is not None and messages:
                 totals[side][repeat] = spent / messages
             found = group_shares(record, side)
@@ -105,7 +105,8 @@ def group_of(name: str) -> str:
 def _drivers(records: Sequence[Record]) -> dict[str, float]:
     messages = calls = notifications = 0
     for record in records:
-        segments = select(record, "ledger") or select(record, "unprobed")
+        ran = segments_of(record)
+        segments = select(ran, "ledger") or select(ran, "unprobed")
         messages += total(segments, "sender", "messages")
         calls += total(segments, "sender", "calls")
         notifications += zerocopy_total(segments, "notifications") or 0

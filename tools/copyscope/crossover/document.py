@@ -11,7 +11,7 @@ from copyscope.crossover.crossover import Crossover
 from copyscope.crossover.strategy_costs import Costs
 from copyscope.ledger.attribution import tied
 from copyscope.record.same_machine import SAME_MACHINE
-from copyscope.record.segments import Record
+from copyscope.record.segments import Record, samples_of
 from copyscope.units import format_size
 
 SCHEMA = 1
@@ -118,9 +118,9 @@ def why_copied(records: Iterable[Record]) -> str | None:
         if not zerocopy or not record["verdict"]["valid"] or not zerocopy["cause"]:
             continue
         causes[zerocopy["cause"]["code"].replace("_", " ")] += 1
-        for row in tied(record["samples"]):
-            if row["category"] in ("deferred", "silent"):
-                seen[row["symbol"]] += row["samples"]
+        for row in tied(samples_of(record)):
+            if row.category in ("deferred", "silent"):
+                seen[row.symbol] += row.samples
     for ranked in (seen, causes):
         if ranked:
             return min(ranked, key=lambda name: (-ranked[name], name))

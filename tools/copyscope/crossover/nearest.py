@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from copyscope.record.check import typed
 from copyscope.record.segments import Record, select, total
 from copyscope.units import format_size
 
@@ -162,7 +163,7 @@ def sending_share(record: Record) -> float | None:
     """The part of the program's CPU time in its send calls, softirq work inside of them included; None when
     no call was timed. The clock of a process is read beside a segment, not at its ends: at most all of it.
     """
-    spent_ns = total(select(record, "calls"), "target", "process_cpu_ns")
+    spent_ns = total(select(typed(record).run.segments, "calls"), "target", "process_cpu_ns")
     sends = {row["syscall"] for row in record["portrait"]["send"]["by_call"]}
     rows = [row for row in record["calls"] if row["syscall"] in sends and row["on_cpu_ns"] is not None]
     if not spent_ns or not rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copyscope.ledger.zerocopy_cause import device_without_gather, is_tap
-from copyscope.record.program.volume import added, volume
+from copyscope.record.check import typed
 from copyscope.record.segments import Record
 from copyscope.units import format_size
 
@@ -31,16 +31,17 @@ def of_zerocopy(record: Record) -> list[str]:
             f"its peers are on this machine ({topology['kind']}): a zero-copy send is copied there after all "
             "(sendfile is not)"
         )
-    for tap in (s for s in topology["packet_sockets"] if is_tap(s, record)):
-        owner = f"{tap['comm']}[{tap['pid']}]" if tap["pid"] is not None else "another program"
-        found.append(f"{owner} holds an ETH_P_ALL socket on {tap['device']}: every packet is copied for it")
+    path = typed(record).topology
+    for tap in (socket for socket in path.packet_sockets if is_tap(socket, path)):
+        owner = f"{tap.comm}[{tap.pid}]" if tap.pid is not None else "another program"
+        found.append(f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it")
     return found + of_pages(record)
 
 
 def of_pages(record: Record) -> list[str]:
     """What makes pages that go by reference a copy, those of files as well."""
     found = []
-    device = device_without_gather(record)
+    device = device_without_gather(typed(record).topology)
     if device is not None:
         found.append(f"{device} has no scatter-gather: the kernel copies at the call")
     xdp = record["topology"]["xdp"]
@@ -64,8 +65,10 @@ def in_the_program(record: Record, typical_bytes: int) -> list[str]:
             f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
         )
     for protocols, what in OTHER_PROTOCOLS:
-        sent = added([row for row in volume(record, "send") if row["protocol"] in protocols], "bytes")
-        if sent > MOSTLY * record["tx_bytes"]:
+        rows = [
+            row for row in record["volume"] if row["direction"] == "send" and row["protocol"] in protocols
+        ]
+        if sum(row["bytes"] for row in rows) > MOSTLY * record["tx_bytes"]:
             found.append(f"most of it is {what}")
     return found
 

@@ -7,13 +7,18 @@ how it divides. So no error of the sampling rate enters, and the identity betwee
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from copyscope import stats
-from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
-from copyscope.record.segments import Record, processes, watched, why_no_ledger, why_undivided
+from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
+from copyscope.record.derived import Elsewhere, OtherSide
+from copyscope.record.hooks import find
+from copyscope.record.instruments import Burst, Hook, Sample, Sampler
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.raw import Measured
+from copyscope.record.sections import Interval
+from copyscope.record.segments import processes, why_no_ledger, why_undivided
 from copyscope.taxonomy.events import ARMED_IN, EVENT_COLUMNS, TIME_EVENTS, event_name
 
 SIDES = ("sender", "receiver", "other")
@@ -21,10 +26,8 @@ SIDES = ("sender", "receiver", "other")
 TIES = ("packet", "batch")
 OWNER_HOOK = "packet_owner"
 
-RULES = {
-    "own": "on packets that came out of devices of its own network namespaces",
-    "watched": "on packets of its connections",
-}
+OWN_RULE = "on packets that came out of devices of its own network namespaces"
+WATCHED_RULE = "on packets of its connections"
 
 Key = tuple[str, str, str]  # kind, category, context
 
@@ -62,94 +65,94 @@ class SideTime:
         return None if self.scale_ns is None else self.weights.all_weight * self.scale_ns
 
 
-def is_tied(row: Record) -> bool:
+def is_tied(row: Sample) -> bool:
     """Whether a row of `samples` is known to be of this run. Older records do not say it of softirq work."""
-    return row["side"] != "other" or row.get("tie") in TIES
+    return row.side != "other" or row.tie in TIES
 
 
-def tied(rows: Iterable[Record]) -> list[Record]:
+def tied(rows: Iterable[Sample]) -> list[Sample]:
     """Those of a record's rows of samples that are known to be of this run."""
     return [row for row in rows if is_tied(row)]
 
 
+def burst_of(sampler: Sampler, side: str) -> Burst | None:
+    """The bursts of a side's timers; None where these are armed all the time."""
+    return (sampler.bursts or {}).get(side)
+
+
 def weights_of(
-    record: Record,
+    sampler: Sampler,
+    rows: Iterable[Sample],
     side: str,
-    names: tuple[str, ...],
-    rows: str = "samples",
+    names: Sequence[str],
     *,
     mine: bool = True,
     as_sampled: bool = False,
 ) -> Weights:
-    """The samples of one side whose event has one of the names, added up; rows: which of the record's.
+    """The samples of one side whose event has one of the names, added up.
 
     mine: those that are known to be of this run, or those that are not. as_sampled: all that were taken;
     else what the timers of a side cost counts only for as long as they were armed.
     """
     samples: dict[Key, int] = defaultdict(int)
     weight: dict[Key, float] = defaultdict(float)
-    for row in record.get(rows, []):
-        if row["side"] == side and is_tied(row) == mine and event_name(row["event"]) in names:
-            key = (row["kind"], row["category"], row["context"])
-            part = 1.0 if as_sampled else _lasting_part(record, row)
-            samples[key] += round(int(row["samples"]) * part)
-            weight[key] += float(row["weight"]) * part
+    for row in rows:
+        if row.side == side and is_tied(row) == mine and event_name(row.event) in names:
+            key = (row.kind, row.category, row.context)
+            part = 1.0 if as_sampled else _lasting_part(sampler, row)
+            samples[key] += round(row.samples * part)
+            weight[key] += row.weight * part
     return Weights(dict(samples), dict(weight))
 
 
-def _lasting_part(record: Record, row: Record) -> float:
+def _lasting_part(sampler: Sampler, row: Sample) -> float:
     """The part of a row of samples that there is in the whole of the segments.
 
     A side that sleeps all the time is sampled in bursts, and a weight stands for all of its time. But at each
     switch in a burst its timers are armed anew; outside of bursts they are not.
     """
-    sampler = record["sampler"]
-    bursts = (sampler.get("bursts") or {}).get(row["side"])
-    if (
-        not bursts
-        or not sampler["enabled_ns"]
-        or (row["category"], row["symbol"]) != ("instruments", ARMED_IN)
-    ):
+    bursts = burst_of(sampler, row.side)
+    if not bursts or not sampler.enabled_ns or (row.category, row.symbol) != ("instruments", ARMED_IN):
         return 1.0
-    return min(1.0, float(bursts["armed_ns"] / sampler["enabled_ns"]))
+    return min(1.0, bursts.armed_ns / sampler.enabled_ns)
 
 
-def time_event(record: Record) -> tuple[str, ...] | None:
-    """The names of the event that divides time in this record; None when nothing was sampled."""
-    sampled = {event_name(row["event"]) for row in record["samples"]}
+def time_event(rows: Iterable[Sample]) -> tuple[str, ...] | None:
+    """The names of the event that divides time in these samples; None when nothing was sampled."""
+    sampled = {event_name(row.event) for row in rows}
     return next((names for names in TIME_EVENTS if sampled & set(names)), None)
 
 
-def clocked(weights: Weights, record: Record, side: str) -> float:
+def clocked(weights: Weights, raw: Measured, side: str) -> float:
     """The part of the weight that the side's CPU time covers."""
-    if not excludes_softirq(record, side):
+    if not excludes_softirq(raw, side):
         return weights.all_weight
     return sum(weight for (_, _, context), weight in weights.weight.items() if context != "softirq")
 
 
-def side_times(record: Record) -> dict[str, SideTime]:
-    """The three sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
-    names = time_event(record)
+def side_times(raw: Measured) -> dict[str, SideTime]:
+    """All sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
+    names = time_event(raw.samples)
     if names is None:
-        reason = why_undivided(record) or why_unsampled(record)
+        reason = why_undivided(raw) or why_unsampled(raw)
         empty = Weights({}, {})
-        return {side: SideTime(empty, None, None, reason) for side in (*processes(record), "other")}
+        return {side: SideTime(empty, None, None, reason) for side in (*processes(raw), "other")}
     times: dict[str, SideTime] = {}
     covered, exact = 0.0, 0.0
-    for side in processes(record):
-        weights = weights_of(record, side, names)
-        cpu_ns = cpu_time(record, side).ns
-        base = clocked(weights, record, side)
-        unknown = why_no_time(record, side) or why_undivided(record)
+    for side in processes(raw):
+        weights = weights_of(raw.sampler, raw.samples, side, names)
+        cpu_ns = cpu_time(raw, side).ns
+        base = clocked(weights, raw, side)
+        unknown = why_no_time(raw, side) or why_undivided(raw)
         if base <= 0 or unknown:
             reason = unknown or f"{names[0]}: no sample of the {side}: run longer or sample more often"
             times[side] = SideTime(weights, names[0], None, reason)
             continue
         times[side] = SideTime(weights, names[0], cpu_ns / base, None)
         covered, exact = covered + base, exact + cpu_ns
-    weights = weights_of(record, "other", names)
+    weights = weights_of(raw.sampler, raw.samples, "other", names)
     if "cpu-clock" in names:
-        times["other"] = SideTime(weights, names[0], 1.0, None, cluster_of_others(record))
+        times["other"] = SideTime(weights, names[0], 1.0, None, cluster_of_others(raw.sampler))
     elif covered > 0:
         times["other"] = SideTime(weights, names[0], exact / covered, None)
     else:
@@ -159,62 +162,58 @@ def side_times(record: Record) -> dict[str, SideTime]:
     return times
 
 
-def cluster_of_others(record: Record) -> float:
+def cluster_of_others(sampler: Sampler) -> float:
     """Samples of one CPU in one burst of the timers for everybody else; 1 where these are armed all the time.
 
     Softirq work on the time of others comes in runs of milliseconds, so a burst sees one of them or none.
     """
-    sampler = record["sampler"]
-    bursts = (sampler.get("bursts") or {}).get("other")
-    if not bursts or not bursts["count"] or 2 * bursts["armed_ns"] > sampler["enabled_ns"]:
+    bursts = burst_of(sampler, "other")
+    if not bursts or not bursts.count or 2 * bursts.armed_ns > sampler.enabled_ns:
         return 1.0
-    return max(1.0, float(bursts["armed_ns"] / bursts["count"] / bursts["period_ns"]))
+    return max(1.0, bursts.armed_ns / bursts.count / bursts.period_ns)
 
 
-def softirq_beside(record: Record, times: dict[str, SideTime]) -> dict[str, Record]:
-    """Softirq work on the time of others, as `sides` has it: what is tied to this run, and what is not."""
+def softirq_beside(raw: Measured, times: dict[str, SideTime]) -> tuple[OtherSide, Elsewhere]:
+    """Softirq work on the time of others: what is tied to this run, and what is not."""
     other = times["other"]
-    names = time_event(record)
-    elsewhere = weights_of(record, "other", names, mine=False) if names else Weights({}, {})
-    untied = replace(other, weights=elsewhere)
-    return {
-        "other": _beside(other) | {"rule": RULES["watched" if watched(record) else "own"]},
-        "elsewhere": _beside(untied) | {"cause": why_untied(record)},
-    }
+    names = time_event(raw.samples) or ()
+    untied = replace(other, weights=weights_of(raw.sampler, raw.samples, "other", names, mine=False))
+    rule = WATCHED_RULE if isinstance(raw, RawProgramRun) else OWN_RULE
+    cause = why_untied(find(raw.hooks, OWNER_HOOK))
+    return OtherSide(*_beside(other), rule), Elsewhere(*_beside(untied), cause)
 
 
-def _beside(time: SideTime) -> Record:
-    unknown = {} if time.cpu_ns is not None else {"cpu_ns": time.reason or "not sampled"}
-    cpu_ns = None if time.cpu_ns is None else round(time.cpu_ns)
-    return {"cpu_ns": cpu_ns, "samples": time.weights.all_samples, "reasons": unknown}
+def _beside(time: SideTime) -> tuple[dict[str, str], int | None, int]:
+    """reasons, cpu_ns, samples."""
+    if time.cpu_ns is None:
+        return {"cpu_ns": time.reason or "not sampled"}, None, time.weights.all_samples
+    return {}, round(time.cpu_ns), time.weights.all_samples
 
 
-def why_untied(record: Record) -> str:
+def why_untied(hook: Hook | None) -> str:
     """Why softirq work on the time of others is not tied to this run."""
-    hook = next((hook for hook in record["hooks"] if hook["id"] == OWNER_HOOK), None)
     if hook is None:
         return "this record was made before copyscope looked whose packets they were"
-    if hook["state"] in ("attached", "ready"):
+    if hook.state in ("attached", "ready"):
         return "packets of others, timers, the scheduler"
-    return f"{hook['symbol']}: {hook['state']}: {hook['reason']}: nothing else says whose packets they were"
+    return f"{hook.symbol}: {hook.state}: {hook.reason}: nothing else says whose packets they were"
 
 
-def why_unsampled(record: Record) -> str:
+def why_unsampled(raw: Measured) -> str:
     """Why there is no sample at all, in the sampler's own words where it has any."""
-    absent = why_no_ledger(record)
+    absent, events = why_no_ledger(raw.run), raw.sampler.events
     if absent:
         return absent
-    if not record["sampler"]["events"]:
+    if not events:
         return "the sampler was not used, or the collector gave no report"
-    if any(event["status"] == "sampled" for event in record["sampler"]["events"]):
-        return "the sampler took no sample: run longer or sample more often"
-    for event in record["sampler"]["events"]:
-        if event["reason"]:
-            return f"{event['name']}: {event['status']}: {event['reason']}"
+    if not any(event.status == "sampled" for event in events):
+        for event in events:
+            if event.reason:
+                return f"{event.name}: {event.status}: {event.reason}"
     return "the sampler took no sample: run longer or sample more often"
 
 
-def interval(time: SideTime, side: str, samples: int) -> dict[str, Any] | None:
+def interval(time: SideTime, side: str, samples: int) -> Interval | None:
     """95 % interval of a row's CPU time in ns: Wilson on its share of the side's samples.
 
     The `other` side has no known total, its rows are counts (Poisson) of clusters of samples.
@@ -226,10 +225,10 @@ def interval(time: SideTime, side: str, samples: int) -> dict[str, Any] | None:
         found = stats.poisson(samples / time.cluster).scaled(time.cpu_ns * time.cluster / all_samples)
     else:
         found = stats.wilson(samples, all_samples).scaled(time.cpu_ns)
-    return {"low_ns": round(found.low), "high_ns": round(found.high), "level": found.level}
+    return Interval(round(found.low), round(found.high), found.level)
 
 
-def event_value(record: Record, side: str, column: str, key: Key) -> tuple[float | None, str | None]:
+def event_value(raw: Measured, side: str, column: str, key: Key) -> tuple[float | None, str | None]:
     """Hardware events of one row: its share of that event's samples times the counter, or (None, why).
 
     Only a process has a counter; rows of `other` have none.
@@ -237,13 +236,13 @@ def event_value(record: Record, side: str, column: str, key: Key) -> tuple[float
     names = EVENT_COLUMNS[column]
     if side == "other":
         return None, "no process to count on: ksoftirqd and interrupts of idle"
-    counters = {event_name(name): value for name, value in record["counters"][side].items()}
+    counters = {event_name(name): value for name, value in counters_of(raw, side).items()}
     counter = next((counters[name] for name in names if name in counters), None)
     if counter is None:
         return None, f"{names[0]}: not counted in this run"
-    if counter["value"] is None:
-        return None, counter["reason"] or f"{names[0]}: {counter['status']}"
-    weights = weights_of(record, side, names)
+    if counter.value is None:
+        return None, counter.reason or f"{names[0]}: {counter.status}"
+    weights = weights_of(raw.sampler, raw.samples, side, names)
     if weights.all_weight <= 0:
         return None, f"{names[0]}: counted for the {side} as a whole, not sampled: it cannot be divided"
-    return round(weights.weight.get(key, 0.0) / weights.all_weight * counter["value"]), None
+    return round(weights.weight.get(key, 0.0) / weights.all_weight * counter.value), None

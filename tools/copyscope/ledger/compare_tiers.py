@@ -14,7 +14,10 @@ from typing import Any
 from copyscope import stats
 from copyscope.ledger.attribution import Weights, side_times, time_event, weights_of
 from copyscope.ledger.cpu_time import excludes_softirq
-from copyscope.record.segments import Record, processes, select, total, watched
+from copyscope.ledger.functions import exact_rows
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.raw import Measured
+from copyscope.record.segments import processes, select, total
 
 # What both tiers see as the same thing. The rest is cut along other lines: the sampler names the innermost
 # function (memory for an skb), the exact tier the hooked function around it (the making of that skb).
@@ -25,7 +28,7 @@ PROBED = ("kprobe", "kprobe.multi", "call-site")
 Key = tuple[str, str, str]  # side, context, name
 
 
-def compare_tiers(record: Record) -> list[dict[str, Any]]:
+def compare_tiers(raw: Measured) -> list[dict[str, Any]]:
     """One row per side, context and account: the shares with their intervals, the ratio, whether they agree.
 
     sampled: in the ledger segments, where no function is hooked; ratio: exact over that. beside: in the
@@ -33,12 +36,12 @@ def compare_tiers(record: Record) -> list[dict[str, Any]]:
     lies in the interval of the samples of the same work, where there are any. Empty when one of the tiers has
     nothing to say: why_not() says why.
     """
-    if why_not(record):
+    if why_not(raw):
         return []
-    exact, spread = _exact(record)
-    hits, beside = _sampled(record), _sampled_beside(record)
+    exact, spread = _exact(raw)
+    hits, beside = _sampled(raw), _sampled_beside(raw)
     rows = []
-    for side in (*processes(record), "other"):
+    for side in (*processes(raw), "other"):
         exact_ns = sum(ns for key, ns in exact.items() if key[0] == side)
         samples = sum(count for key, count in hits.items() if key[0] == side)
         if not exact_ns or not samples:
@@ -70,46 +73,46 @@ def compare_tiers(record: Record) -> list[dict[str, Any]]:
     return rows
 
 
-def why_not(record: Record) -> str | None:
+def why_not(raw: Measured) -> str | None:
     """Why the tiers of this run cannot be compared; None when they can."""
-    if record["functions"] is None or not record["exact"]:
+    if raw.functions is None or not exact_rows(raw):
         reasons = {
-            f"{hook['symbol']}: {hook['reason']}"
-            for hook in record["hooks"]
-            if hook["instrument"] == "functions" and hook["id"] in ("send", "receive") and hook["reason"]
+            f"{hook.symbol}: {hook.reason}"
+            for hook in raw.hooks
+            if hook.instrument == "functions" and hook.id in ("send", "receive") and hook.reason
         }
         return "no function was hooked: " + ("; ".join(sorted(reasons)) or "the hooks saw no send")
-    if not any(root["timed_calls"] for root in record["functions"]["roots"]):
+    if not any(root.timed_calls for root in raw.functions.roots):
         return "no send was timed: run longer or use --gate 1"
-    times = side_times(record)
+    times = side_times(raw)
     if not any(time.weights.all_samples for time in times.values()):
         return next((time.reason for time in times.values() if time.reason), "the sampler took no sample")
     return None
 
 
-def coverage(record: Record) -> list[dict[str, Any]]:
+def coverage(raw: Measured) -> list[dict[str, Any]]:
     """One row per process: time inside the roots of the functions segments over its kernel time there.
 
     The kernel time is the CPU clock of these segments, less the sampled share of user mode; the interval is
     that of this share. Below 1 by the way to the hooks and back, and by what else the kernel does.
     """
-    if why_not(record):
+    if why_not(raw):
         return []
     rows = []
-    for side in processes(record):
+    for side in processes(raw):
         contexts: dict[str, int] = defaultdict(int)
-        for (_, _, context), samples in side_times(record)[side].weights.samples.items():
+        for (_, _, context), samples in side_times(raw)[side].weights.samples.items():
             contexts[context] += samples
-        if excludes_softirq(record, side):
+        if excludes_softirq(raw, side):
             contexts.pop("softirq", None)
-        clock_ns = total(select(record, "functions"), side, "process_cpu_ns")
+        clock_ns = total(select(raw.run.segments, "functions"), side, "process_cpu_ns")
         samples = sum(contexts.values())
         if not clock_ns or not samples:
             continue
         inside_ns = sum(
-            row["cpu_ns"] or 0
-            for row in record["exact"]
-            if row["side"] == side and (row["context"] == "process" or "softirq" in contexts)
+            row.cpu_ns or 0
+            for row in exact_rows(raw)
+            if row.side == side and (row.context == "process" or "softirq" in contexts)
         )
         kernel = stats.wilson(samples - contexts["user"], samples)
         share = 1 - contexts["user"] / samples
@@ -126,20 +129,20 @@ def coverage(record: Record) -> list[dict[str, Any]]:
     return rows
 
 
-def seen_beside(record: Record) -> list[dict[str, Any]]:
+def seen_beside(raw: Measured) -> list[dict[str, Any]]:
     """One row per process: what the timer saw of the time in the kernel while functions were hooked.
 
     Samples times their period over the exact time of the same segments. Below 1 by what the sampler is blind
     for (a task that is being switched in has no timer yet), above by what is in no root. Empty where the
     samples are not of a timer, or none were taken there.
     """
-    if "cpu-clock" not in (time_event(record) or ()) or not record.get("samples_beside"):
+    if "cpu-clock" not in (time_event(raw.samples) or ()) or not raw.samples_beside:
         return []
     rows = []
-    for side in processes(record):
-        weights = weights_of(record, side, ("cpu-clock",), "samples_beside").weight
+    for side in processes(raw):
+        weights = weights_of(raw.sampler, raw.samples_beside, side, ("cpu-clock",)).weight
         sampled_ns = sum(ns for (_, _, context), ns in weights.items() if context != "user")
-        exact_ns = sum(row["cpu_ns"] or 0 for row in record["exact"] if row["side"] == side)
+        exact_ns = sum(row.cpu_ns or 0 for row in exact_rows(raw) if row.side == side)
         if exact_ns:
             rows.append(
                 {
@@ -152,27 +155,27 @@ def seen_beside(record: Record) -> list[dict[str, Any]]:
     return rows
 
 
-def inside_calls(record: Record) -> list[dict[str, Any]]:
+def inside_calls(raw: Measured) -> list[dict[str, Any]]:
     """One row per process: time in the roots and the calls around them over that in its calls, same segments.
 
     The second is of other programs, with a clock of their own: from entry to exit of the system call, on
     the CPU, softirq work on top included. Both clocks stop where the task leaves its CPU. Empty where the two
     were not in the same segments (--compare-tiers puts them there), or where one of them only counted.
     """
-    if record["functions"] is None or watched(record):
+    if raw.functions is None or isinstance(raw, RawProgramRun):
         return []
-    hooked, timed = select(record, "functions"), select(record, "calls")
+    hooked, timed = select(raw.run.segments, "functions"), select(raw.run.segments, "calls")
     if not hooked or hooked != timed:
         return []
     rows = []
-    for side in processes(record):
-        calls = [row for row in record["calls"] if row["side"] == side and row["calls"]]
-        inside = [row["cpu_ns"] for row in record["exact"] if row["side"] == side]
-        times = [row[key] for row in calls for key in ("on_cpu_ns", "softirq_ns")]
+    for side in processes(raw):
+        calls = [row for row in raw.calls if row.side == side and row.calls]
+        inside = [row.cpu_ns for row in exact_rows(raw) if row.side == side]
+        times = [ns for row in calls for ns in (row.on_cpu_ns, row.softirq_ns)]
         if not times or None in times or not inside or None in inside:
             continue
-        calls_ns, inside_ns = sum(times), sum(inside)
-        made = sum(row["calls"] for row in calls)
+        calls_ns, inside_ns = sum(ns or 0 for ns in times), sum(ns or 0 for ns in inside)
+        made = sum(row.calls for row in calls)
         rows.append(
             {
                 "side": side,
@@ -186,23 +189,23 @@ def inside_calls(record: Record) -> list[dict[str, Any]]:
     return rows
 
 
-def _exact(record: Record) -> tuple[dict[Key, float], dict[Key, float]]:
+def _exact(raw: Measured) -> tuple[dict[Key, float], dict[Key, float]]:
     """ns and half the interval of each side, context and name."""
     total: dict[Key, float] = defaultdict(float)
     half: dict[Key, float] = defaultdict(float)
-    for row in record["exact"]:
-        if row["cpu_ns"] is None:
+    for row in exact_rows(raw):
+        if row.cpu_ns is None:
             continue
-        key = (row["side"], row["context"], _name(row["ledger_name"]))
-        total[key] += row["cpu_ns"]
-        if row["ci"]:
-            half[key] += (row["ci"]["high_ns"] - row["ci"]["low_ns"]) / 2
+        key = (row.side, row.context, _name(row.ledger_name))
+        total[key] += row.cpu_ns
+        if row.ci:
+            half[key] += (row.ci.high_ns - row.ci.low_ns) / 2
     return total, half
 
 
-def _sampled(record: Record) -> dict[Key, int]:
+def _sampled(raw: Measured) -> dict[Key, int]:
     """Samples in the kernel by side, context and name, in the ledger segments."""
-    return _hits({side: time.weights for side, time in side_times(record).items()})
+    return _hits({side: time.weights for side, time in side_times(raw).items()})
 
 
 def _hits(weights: Mapping[str, Weights]) -> dict[Key, int]:
@@ -214,18 +217,18 @@ def _hits(weights: Mapping[str, Weights]) -> dict[Key, int]:
     return hits
 
 
-def _sampled_beside(record: Record) -> dict[Key, int]:
+def _sampled_beside(raw: Measured) -> dict[Key, int]:
     """The same of the samples taken while functions were hooked; empty where none were.
 
     In a run of one segment those of the ledger are. Where a function is probed, a sample that falls into a
     program is lost (bpf_prog_active), so there they are shares of something else.
     """
-    if any(hook["instrument"] == "functions" and hook["how"] in PROBED for hook in record["hooks"]):
+    if any(hook.instrument == "functions" and hook.how in PROBED for hook in raw.hooks):
         return defaultdict(int)
-    if select(record, "functions") == select(record, "ledger"):
-        return _sampled(record)
-    names = time_event(record) or ()
-    return _hits({side: weights_of(record, side, names, "samples_beside") for side in side_times(record)})
+    if select(raw.run.segments, "functions") == select(raw.run.segments, "ledger"):
+        return _sampled(raw)
+    names, rows = time_event(raw.samples) or (), raw.samples_beside or []
+    return _hits({side: weights_of(raw.sampler, rows, side, names) for side in side_times(raw)})
 
 
 def _name(category: str) -> str:

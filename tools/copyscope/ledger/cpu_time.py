@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from copyscope.record.segments import Record, select, total, why_no_ledger
+from copyscope.record.instruments import Counter
+from copyscope.record.raw import Measured
+from copyscope.record.segments import select, total, why_no_ledger
 
 Source = Literal["task-clock", "CPU clock"]
 
@@ -38,36 +40,42 @@ class CpuTime:
         return self.ns / max(1, self.departures)
 
 
-def cpu_time(record: Record, side: str) -> CpuTime:
+def cpu_time(raw: Measured, side: str) -> CpuTime:
     """The CPU time of a side, with where it comes from."""
-    segments = select(record, "ledger")
+    segments = select(raw.run.segments, "ledger")
     switches = total(segments, side, "voluntary_switches")
-    counted = _counted(record, side, "task-clock")
-    departures = max(switches, round(_counted(record, side, "context-switches") or 0))
+    counted = _counted(raw, side, "task-clock")
+    departures = max(switches, round(_counted(raw, side, "context-switches") or 0))
     if counted is not None and segments:
         return CpuTime(round(counted), "task-clock", switches, departures)
     return CpuTime(total(segments, side, "process_cpu_ns"), "CPU clock", switches, departures)
 
 
-def _counted(record: Record, side: str, event: str) -> float | None:
+def counters_of(raw: Measured, side: str) -> dict[str, Counter]:
+    """What perf counted of a side, by event."""
+    found: dict[str, Counter] = getattr(raw.counters, side, {})
+    return found
+
+
+def _counted(raw: Measured, side: str, event: str) -> float | None:
     """What perf counted of a side; None where it did not."""
-    found = record["counters"].get(side, {}).get(event)
-    return None if found is None else found["value"]
+    found = counters_of(raw, side).get(event)
+    return None if found is None else found.value
 
 
-def why_no_time(record: Record, side: str) -> str | None:
+def why_no_time(raw: Measured, side: str) -> str | None:
     """Why the CPU time of a side is not known; None when it is. Nothing runs in no time at all."""
-    if cpu_time(record, side).ns:
+    if cpu_time(raw, side).ns:
         return None
-    return why_no_ledger(record) or (
+    return why_no_ledger(raw.run) or (
         "no CPU clock of its processes went on in the ledger segments: they slept, or had ended before they "
         "were looked at"
     )
 
 
-def excludes_softirq(record: Record, side: str) -> bool:
+def excludes_softirq(raw: Measured, side: str) -> bool:
     """Whether the side's CPU time leaves softirq work out.
 
     The CPU clock of a kernel with CONFIG_IRQ_TIME_ACCOUNTING does; task-clock never does.
     """
-    return cpu_time(record, side).source == "CPU clock" and bool(record["machine"].get("irq_time_accounting"))
+    return cpu_time(raw, side).source == "CPU clock" and bool(raw.machine.irq_time_accounting)

@@ -1,4 +1,4 @@
-"""From a raw record to a complete one: `derive` fills in every section that follows from the others.
+"""From a raw record to a complete one: `derive` adds every section that follows from the others.
 
 Pure and idempotent: the derived sections depend on the raw ones only, so a record can be derived again when
 a rule has changed, and the raw data are never touched.
@@ -6,34 +6,68 @@ a rule has changed, and the raw data are never touched.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from copyscope.ledger import flows
+from msgspec import structs, to_builtins
+
+from copyscope.ledger import flows, headline
 from copyscope.ledger.attribution import SideTime, clocked, side_times, softirq_beside
-from copyscope.ledger.cpu_time import cpu_time, excludes_softirq
-from copyscope.ledger.functions import exact_rows, function_identities
-from copyscope.ledger.identities.bytes import byte_identities, cell, excused
-from copyscope.ledger.identities.calls import call_identities
+from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
+from copyscope.ledger.functions import exact_rows
+from copyscope.ledger.identities import own, program
+from copyscope.ledger.identities.balance import check, excused
+from copyscope.ledger.identities.functions import function_identities
 from copyscope.ledger.identities.time import sampled_share, time_identities
-from copyscope.ledger.limit import on_cpu_share
+from copyscope.ledger.limit import find_limit, find_program_limit, on_cpu_share
 from copyscope.ledger.losses import losses
 from copyscope.ledger.machine_state import machine_state
 from copyscope.ledger.overhead import overhead
-from copyscope.ledger.program.derive import derive as derive_program
-from copyscope.ledger.rows import ledger_rows, stage_rows
-from copyscope.ledger.verdict import find_verdict, zerocopy_section
+from copyscope.ledger.program import flows as program_flows
+from copyscope.ledger.program import headline as program_headline
+from copyscope.ledger.program.attached_effect import attached_effect
+from copyscope.ledger.program.traffic_profile import portrait
+from copyscope.ledger.rows import ledger_rows, silent_high_ns, stage_rows
+from copyscope.ledger.verdict import find_verdict
 from copyscope.ledger.zerocopy_cause import find_cause
 from copyscope.ledger.zerocopy_life import zerocopy_life
+from copyscope.record.check import typed
+from copyscope.record.derived import (
+    AccountRow,
+    Derived,
+    Identity,
+    Overhead,
+    Sides,
+    Throughput,
+    TrafficSide,
+    Zerocopy,
+)
+from copyscope.record.program.derived import (
+    DerivedProgram,
+    ProgramOverhead,
+    ProgramSide,
+    ProgramSides,
+    ProgramZerocopy,
+)
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.raw import RawRun
 from copyscope.record.segments import (
     PROCESSES,
-    Record,
+    comparable,
+    cut_short,
+    delivered_bytes,
     goodput_gbps,
     measured,
     select,
     total,
-    watched,
+    wall_ns,
     why_no_ledger,
+    zerocopy_total,
 )
+
+Record = dict[str, Any]
+Raw = RawRun | RawProgramRun
+NOT_WORKED_OUT = Overhead("not worked out while the run goes on", None, None, None, None, {}, {})
 
 
 def whole(record: Record) -> Record:
@@ -41,99 +75,201 @@ def whole(record: Record) -> Record:
     return record if "verdict" in record else derive(record)
 
 
-def derive(record: Record) -> Record:
+def derive(record: Record, *, effects: bool = True) -> Record:
     """A new record with all derived sections; the one given is not changed.
 
-    Raises KeyError when a raw key is missing (`record.validate(record, raw=True)` names it).
+    Without `effects` what watching a program cost is left out: its intervals take longer than all the rest.
+    Raises RecordError for a raw section that is not as its Struct says.
     """
-    if watched(record):
-        return derive_program(record)
-    times = side_times(record)
-    segments = measured(record)
-    ledger = ledger_rows(record, times)
-    gather_ns = next(row["cpu_ns"] for row in ledger if row["account"] == "gather")
-    by_side = sides(record, times)
-    full = record | {
-        "tx_bytes": total(segments, "sender", "bytes"),
-        "rx_bytes": total(segments, "receiver", "bytes"),
-        "messages": total(segments, "sender", "messages"),
-        "throughput_gbps": throughput(record),
-        "ledger": ledger,
-        "stages": stage_rows(record, times, gather_ns),
-        "sides": by_side,
-        "zerocopy": zerocopy(record, ledger),
-        "loss": losses(record),
-        "overhead": overhead(record),
-        "machine_state": machine_state(record, by_side),
-        "exact": exact_rows(record),
-        "zerocopy_life": zerocopy_life(record),
-    }
-    # These compare the sections above with each other.
-    found = byte_identities(full) + call_identities(full) + time_identities(full, times, gather_ns)
-    found += function_identities(record)
-    full["identities"] = [excused(record, identity) for identity in found]
-    full["verdict"] = find_verdict(full)
-    return full
+    raw = typed(record)
+    if isinstance(raw, RawProgramRun):
+        made = to_builtins(derive_program(raw, effects=effects))
+        return {**record, **made, "advice": record.get("advice")}
+    return {**record, **to_builtins(derive_own(raw))}
 
 
-def throughput(record: Record) -> dict[str, Any]:
-    """Goodput in Gbit/s without instruments and with those of the ledger arm."""
-    section: dict[str, Any] = {"reasons": {}}
+def derive_own(raw: RawRun) -> Derived:
+    """What follows from a run of our own traffic, step by step."""
+    times = side_times(raw)
+    moved = flows.flows(raw, silent_high_ns(times))
+    ledger = ledger_rows(raw, times, moved)
+    gather_ns = next(row.cpu_ns for row in ledger if row.account == "gather")
+    stages = stage_rows(raw, times, gather_ns)
+    sender, receiver = (traffic_side(raw, side, times[side]) for side in PROCESSES)
+    sides = Sides(sender, receiver, *softirq_beside(raw, times))
+    zerocopy = own_zerocopy(raw, ledger)
+    loss, cost = losses(raw), overhead(raw)
+    state = machine_state(raw, sides.other.cpu_ns)
+    balances = check(own.BALANCES, own.Books(raw, ledger))
+    of_time = time_identities(raw, times, structs.asdict(sides), [*ledger, *stages], gather_ns)
+    identities = weighed(raw, [*balances, *of_time, *function_identities(raw)])
+    sentence = headline.find_sentence(headline.Story(raw, ledger, sides, zerocopy), cost)
+    segments = measured(raw.run.segments)
+    return Derived(
+        throughput_gbps=throughput(raw),
+        tx_bytes=total(segments, "sender", "bytes"),
+        rx_bytes=total(segments, "receiver", "bytes"),
+        messages=total(segments, "sender", "messages"),
+        loss=loss,
+        ledger=ledger,
+        stages=stages,
+        exact=exact_rows(raw),
+        zerocopy_life=zerocopy_life(raw.functions),
+        identities=identities,
+        verdict=find_verdict(raw, identities, loss, state.sentence, (sentence, find_limit(raw))),
+        machine_state=state,
+        sides=sides,
+        zerocopy=zerocopy,
+        overhead=cost,
+    )
+
+
+def derive_program(raw: RawProgramRun, *, effects: bool) -> DerivedProgram:
+    """What follows from a run beside a program, in the same steps."""
+    times = side_times(raw)
+    moved = program_flows.flows(raw, silent_high_ns(times))
+    ledger, stages = ledger_rows(raw, times, moved), stage_rows(raw, times, 0)
+    sides = ProgramSides(program_side(raw, times["target"]), *softirq_beside(raw, times))
+    zerocopy = program_zerocopy(raw, ledger)
+    loss, attached = losses(raw), attached_effect(raw)
+    state = machine_state(raw, sides.other.cpu_ns)
+    balances = check(program.BALANCES, raw)
+    of_time = time_identities(raw, times, structs.asdict(sides), [*ledger, *stages], 0)
+    identities = weighed(raw, [*balances, *of_time, *function_identities(raw)])
+    cost = overhead(raw) if effects else NOT_WORKED_OUT
+    sentence = program_headline.find_sentence(raw, ledger, stages, zerocopy, attached)
+    limit = find_program_limit(raw, sides.target.cpus_used)
+    segments = raw.run.segments
+    return DerivedProgram(
+        throughput_gbps=throughput(raw),
+        tx_bytes=total(segments, "target", "bytes_sent"),
+        rx_bytes=total(segments, "target", "bytes_received"),
+        messages=total(segments, "target", "send_calls"),
+        loss=loss,
+        ledger=ledger,
+        stages=stages,
+        exact=exact_rows(raw),
+        zerocopy_life=zerocopy_life(raw.functions),
+        identities=identities,
+        verdict=find_verdict(raw, identities, loss, state.sentence, (sentence, limit)),
+        machine_state=state,
+        sides=sides,
+        zerocopy=zerocopy,
+        overhead=ProgramOverhead(**structs.asdict(cost), attached=attached),
+        advice=None,
+        portrait=portrait(raw),
+    )
+
+
+def weighed(raw: Raw, identities: Sequence[Identity]) -> list[Identity]:
+    """As they are; of a run that ended inside a segment without those that this has broken."""
+    return [excused(identity) for identity in identities] if cut_short(raw.run) else list(identities)
+
+
+def throughput(raw: Raw) -> Throughput:
+    """Goodput in Gbit/s without instruments (of a program: its bytes counted only) and with the ledger's."""
+    found: dict[str, float | None] = {}
+    reasons = {}
     for key, arm in (("unprobed", "unprobed"), ("probed", "ledger")):
-        section[key] = goodput_gbps(select(record, arm))
-        if section[key] is None:
-            section["reasons"][key] = f"no segment of the arm {arm} in this run"
-    return section
+        found[key] = goodput_gbps(comparable(raw.run.segments, arm))
+        if found[key] is None:
+            reasons[key] = f"no segment of the arm {arm} in this run"
+        elif not found[key] and isinstance(raw, RawProgramRun) and delivered_bytes(raw.run.segments):
+            # It did its work in the others: that says nothing of how fast it would have been.
+            found[key] = None
+            reasons[key] = f"nothing moved in the segments of the arm {arm}"
+    return Throughput(reasons=reasons, **found)
 
 
-def sides(record: Record, times: dict[str, SideTime]) -> dict[str, Any]:
-    """CPU time, samples and how much of it is unexplained, for each side."""
-    segments = select(record, "ledger")
-    absent = why_no_ledger(record)
-    section: dict[str, Any] = {}
-    for side in PROCESSES:
-        time = times[side]
-        spent = cpu_time(record, side)
-        spent_ns: float = spent.ns
-        if time.scale_ns is not None and excludes_softirq(record, side):
-            spent_ns += (time.weights.all_weight - clocked(time.weights, record, side)) * time.scale_ns
-        row: dict[str, Any] = {
-            "cpu_ns": round(spent_ns),
-            "cpu_source": spent.source,
-            "burst_ns": round(spent.burst_ns),
-            "sampled_share": None,
-            "user_ns": total(segments, side, "user_ns"),
-            "reasons": {},
-            "samples": time.weights.all_samples,
-            "unattributed_share": None,
-            "on_cpu_share_of_wall": on_cpu_share(record, side),
-        }
-        if time.cpu_ns:
-            nameless = sum(
-                w for (_, category, _), w in time.weights.weight.items() if category == "unattributed"
-            )
-            row["unattributed_share"] = round(nameless / time.weights.all_weight, 6)
-            row["sampled_share"] = sampled_share(record, side, time)
-        else:
-            for key in ("unattributed_share", "sampled_share"):
-                row["reasons"][key] = time.reason or "no CPU time was sampled"
+def spent_ns(raw: Raw, side: str, time: SideTime) -> float:
+    """CPU time of a side, with the softirq time on top of it, which its clock may leave out."""
+    spent = float(cpu_time(raw, side).ns)
+    if time.scale_ns is not None and excludes_softirq(raw, side):
+        spent += (time.weights.all_weight - clocked(time.weights, raw, side)) * time.scale_ns
+    return spent
+
+
+def _side(raw: Raw, side: str, time: SideTime, absent: str | None) -> dict[str, Any]:
+    """CPU time and samples of one process, and how much of it is unexplained."""
+    spent = cpu_time(raw, side)
+    row: dict[str, Any] = {
+        "cpu_ns": round(spent_ns(raw, side, time)),
+        "cpu_source": spent.source,
+        "burst_ns": round(spent.burst_ns),
+        "sampled_share": None,
+        "samples": time.weights.all_samples,
+        "unattributed_share": None,
+    }
+    reasons = {}
+    if time.cpu_ns:
+        nameless = sum(w for (_, category, _), w in time.weights.weight.items() if category == "unattributed")
+        row["unattributed_share"] = round(nameless / time.weights.all_weight, 6)
+        row["sampled_share"] = sampled_share(raw, side, time)
         if row["sampled_share"] is None:
-            row["reasons"].setdefault("sampled_share", "no counter to compare the samples with")
-        if row["on_cpu_share_of_wall"] is None:
-            row["reasons"]["on_cpu_share_of_wall"] = absent or "the segments took no time"
-        if absent:
-            unknown = ("cpu_ns", "burst_ns", "user_ns")
-            row |= dict.fromkeys(unknown)
-            row["reasons"] |= dict.fromkeys(unknown, absent)
-        section[side] = row
-    return section | softirq_beside(record, times)
+            reasons["sampled_share"] = "no counter to compare the samples with"
+    else:
+        reasons = dict.fromkeys(
+            ("unattributed_share", "sampled_share"), time.reason or "no CPU time was sampled"
+        )
+    if absent:
+        row |= dict.fromkeys(("cpu_ns", "burst_ns"))
+        reasons |= dict.fromkeys(("cpu_ns", "burst_ns"), absent)
+    return row | {"reasons": reasons}
 
 
-def zerocopy(record: Record, ledger: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What became of the zero-copy sends, with the cause when they were copied; None for other strategies."""
-    silent = cell(ledger, "silent", "bytes")
-    segments = measured(record)
-    copied = sum(int((s["sender"]["zerocopy"] or {}).get("copied", 0)) for s in segments)
-    cause = find_cause(record, copied, silent or 0)
-    uncopied = None if why_no_ledger(record) else flows.zero_copy_bytes(record, silent or 0)
-    return zerocopy_section(record, None if uncopied is None else silent or 0, uncopied, cause)
+def traffic_side(raw: RawRun, side: str, time: SideTime) -> TrafficSide:
+    """One of our own processes."""
+    absent = why_no_ledger(raw.run)
+    row = _side(raw, side, time, absent)
+    row["user_ns"] = None if absent else total(select(raw.run.segments, "ledger"), side, "user_ns")
+    row["on_cpu_share_of_wall"] = on_cpu_share(raw, side)
+    if absent:
+        row["reasons"]["user_ns"] = absent
+    if row["on_cpu_share_of_wall"] is None:
+        row["reasons"]["on_cpu_share_of_wall"] = absent or "the segments took no time"
+    return TrafficSide(**row)
+
+
+def program_side(raw: RawProgramRun, time: SideTime) -> ProgramSide:
+    """A watched program."""
+    absent = why_no_time(raw, "target")
+    row = _side(raw, "target", time, absent)
+    elapsed_ns = wall_ns(select(raw.run.segments, "ledger"))
+    row["cpus_used"] = None if absent or not elapsed_ns else spent_ns(raw, "target", time) / elapsed_ns
+    if row["cpus_used"] is None:
+        row["reasons"]["cpus_used"] = absent or "the segments took no time"
+    return ProgramSide(**row)
+
+
+def own_zerocopy(raw: RawRun, ledger: Sequence[AccountRow]) -> Zerocopy | None:
+    """What became of the zero-copy sends, with the cause when they were copied; None for other strategies.
+
+    `bytes_silent` and `bytes_zero_copy` are of the ledger segments, the others of all that were measured.
+    """
+    segments = measured(raw.run.segments)
+    if zerocopy_total(segments, "sends") is None:
+        return None
+    keys = ("sends", "completions", "copied", "bytes_sent", "bytes_copied", "enobufs", "notifications")
+    totals = {key: zerocopy_total(segments, key) or 0 for key in keys}
+    silent = own.cell(ledger, "silent") or 0
+    absent = why_no_ledger(raw.run)
+    return Zerocopy(
+        **totals,
+        max_in_flight=max(s.sender.zerocopy.max_in_flight for s in segments if s.sender.zerocopy),
+        bytes_silent=None if absent else silent,
+        bytes_zero_copy=None if absent else flows.zero_copy_bytes(raw, silent),
+        cause=find_cause(raw.topology, totals["copied"], silent),
+    )
+
+
+def program_zerocopy(raw: RawProgramRun, ledger: Sequence[AccountRow]) -> ProgramZerocopy | None:
+    """What became of the sends with MSG_ZEROCOPY, as their sockets' error queues said; None without any."""
+    totals: dict[str, Any] = dict(program_flows.zerocopy_totals(raw))
+    if not totals["sends"]:
+        return None
+    silent = own.cell(ledger, "silent") or 0
+    cause = find_cause(raw.topology, totals["copied"], silent)
+    blind = None if totals["completions"] else program_flows.why_no_completions(raw.hooks)
+    if blind:
+        totals |= dict.fromkeys(("completions", "copied", "notifications", "unseen"))
+    return ProgramZerocopy(**totals, reason=blind, cause=cause)

@@ -8,20 +8,17 @@ bytes from one source only, so that the identities compare sources and not a num
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.hooks import WORKS, why_absent
+from copyscope.record.raw import RawRun, Run, Segment, Topology
 from copyscope.record.segments import (
-    Record,
-    Segment,
     byte_segments,
-    counted_apart,
     select,
     spliced_total,
     total,
-    why_no_bytes,
     why_no_ledger,
     zerocopy_total,
 )
@@ -30,14 +27,13 @@ from copyscope.record.segments import (
 SEND_HOOK = "send_bytes"
 RECEIVE_HOOK = "receive_bytes"
 COPY_OUT_HOOK = "copy_out_bytes"
-# a hook is attached in its own segments and available in the pauses between them
-
 # No core copies faster than this (first-level cache bandwidth of current CPUs, bytes per ns). Samples of a
 # silent copy that would need more speed belong to headers and strays, not to the payload.
 FASTEST_COPY_BYTES_PER_NS = 100.0
 # who counted: the traffic program what its calls returned, or a hook in the kernel
 PROGRAM = "program"
 KERNEL = "kernel"
+NO_SILENT_CALLS = "no hook counts these copies; their time is sampled"
 NO_CLAIM = "the sender gave no report: whether it gathers is not known"
 
 
@@ -69,185 +65,172 @@ class Counted:
     spliced_bytes: int = 0
 
 
-def counted(record: Record, side: str, hook: str) -> Counted | None:
+def counted(raw: RawRun, side: str, hook: str) -> Counted | None:
     """The kernel's count at a hook; None when no hook for it worked: then the row's zeros mean nothing.
 
     A working hook without a row saw nothing: that is a true zero. It is of `byte_segments()`.
     """
-    if why_no_bytes(record):
+    if not byte_segments(raw.run) or not any(h.id.startswith(hook) and h.state in WORKS for h in raw.hooks):
         return None
-    if not any(h["id"].startswith(hook) and h["state"] in WORKS for h in record["hooks"]):
-        return None
-    rows = [r for r in record["bytes"] if r["side"] == side and r["hook"] == hook]
-    blind = any(r["zerocopy_bytes"] is None for r in rows)
+    rows = [r for r in raw.bytes if r.side == side and r.hook == hook]
+    blind = any(r.zerocopy_bytes is None for r in rows)
     return Counted(
-        sum(int(r["calls"]) for r in rows),
-        sum(int(r["bytes"]) for r in rows),
-        None if blind else sum(int(r["zerocopy_calls"]) for r in rows),
-        None if blind else sum(int(r["zerocopy_bytes"]) for r in rows),
-        *(sum(int(r.get(key, 0)) for r in rows) for key in ("spliced_calls", "spliced_bytes")),
+        sum(r.calls for r in rows),
+        sum(r.bytes for r in rows),
+        None if blind else sum(r.zerocopy_calls or 0 for r in rows),
+        None if blind else sum(r.zerocopy_bytes or 0 for r in rows),
+        sum(r.spliced_calls or 0 for r in rows),
+        sum(r.spliced_bytes or 0 for r in rows),
     )
 
 
-def why_uncounted(record: Record, hook: str) -> str:
+def why_uncounted(raw: RawRun, hook: str) -> str:
     """Why the kernel counted nothing there, in the collector's words where it has any."""
-    rows = [row for row in record["hooks"] if row["id"].startswith(hook)]
-    if rows and not any(row["state"] in WORKS for row in rows):
-        return f"{rows[0]['symbol']}: {why_absent(rows[0])}"
-    absent = why_no_bytes(record)
-    if absent:
-        return absent
-    return f"{hook}: not among the hooks of this run" if record["hooks"] else "the collector gave no report"
+    rows = [row for row in raw.hooks if row.id.startswith(hook)]
+    if rows and not any(row.state in WORKS for row in rows):
+        return f"{rows[0].symbol}: {why_absent(rows[0])}"
+    if not byte_segments(raw.run):
+        return why_no_ledger(raw.run) or "no segment of the arm bytes in this run"
+    return f"{hook}: not among the hooks of this run" if raw.hooks else "the collector gave no report"
 
 
-def gathers(record: Record) -> bool | None:
+def counted_apart(run: Run) -> bool:
+    """Whether the ledger's own segments have no count of bytes but the programs'."""
+    return run.bytes_arm == "bytes"
+
+
+def gathers(raw: RawRun) -> bool | None:
     """Whether the strategy copies in the program first; None when it could not say so any more."""
-    claim: dict[str, Any] | None = record["traffic"]["sender"]["claim"]
+    claim = raw.traffic.sender.claim
     if claim is not None:
         return bool(claim.get("user_copies"))
-    return True if total(select(record, "ledger"), "sender", "gather_timed_messages") else None
+    return True if total(select(raw.run.segments, "ledger"), "sender", "gather_timed_messages") else None
 
 
-def referenced_bytes(record: Record, segments: list[Segment]) -> int:
-    """Bytes that the program sent with zero-copy or from a file and the kernel took by reference (else 0)."""
-    sent = zerocopy_total(segments, "bytes_sent") or 0
-    if device_without_gather(record) is not None:
-        return sent - (zerocopy_total(segments, "bytes_copied") or 0)
-    return sent + (spliced_total(segments, "bytes") or 0)
+def by_reference(segments: Sequence[Segment]) -> int:
+    """Bytes that the program sent with zero-copy or from a file."""
+    return (zerocopy_total(segments, "bytes_sent") or 0) + (spliced_total(segments, "bytes") or 0)
 
 
-def copied_at_call(record: Record, segments: list[Segment]) -> int:
+def referenced_bytes(path: Topology, segments: Sequence[Segment]) -> int:
+    """Those of them that the kernel took by reference."""
+    return by_reference(segments) - copied_at_call(path, segments)
+
+
+def copied_at_call(path: Topology, segments: Sequence[Segment]) -> int:
     """Bytes that were to go by reference and that the send call copied: the device cannot gather."""
-    if device_without_gather(record) is None:
+    if device_without_gather(path) is None:
         return 0
     return (zerocopy_total(segments, "bytes_copied") or 0) + (spliced_total(segments, "bytes") or 0)
 
 
-def deferred_bytes(record: Record, segments: list[Segment]) -> int:
+def deferred_bytes(path: Topology, segments: Sequence[Segment]) -> int:
     """Bytes of zero-copy sends that the kernel reported as copied later than the call."""
-    if device_without_gather(record) is not None:
-        return 0
-    return zerocopy_total(segments, "bytes_copied") or 0
+    return zerocopy_total(segments, "bytes_copied") or 0 if device_without_gather(path) is None else 0
 
 
-def uncopied_bytes(record: Record, segments: list[Segment]) -> int:
+def uncopied_bytes(path: Topology, segments: Sequence[Segment]) -> int:
     """Bytes that were referenced and that no completion reports as copied: silent copies, and none at all."""
-    return max(0, referenced_bytes(record, segments) - deferred_bytes(record, segments))
+    return max(0, referenced_bytes(path, segments) - deferred_bytes(path, segments))
 
 
-def silent_bytes(record: Record, silent_high_ns: float) -> int:
+def silent_bytes(path: Topology, segments: Sequence[Segment], silent_high_ns: float) -> int:
     """Bytes of zero-copy sends that were copied although their completion says they were not.
 
     Certain on a path with native XDP (the driver moves every packet into its own page); elsewhere only when
     the time sampled in silent copies, at most `silent_high_ns`, could have moved that many bytes.
     """
-    uncopied = uncopied_bytes(record, select(record, "ledger"))
+    uncopied = uncopied_bytes(path, segments)
     plausible = silent_high_ns * FASTEST_COPY_BYTES_PER_NS >= uncopied
-    return uncopied if record["topology"]["xdp"] == "native" or plausible else 0
+    return uncopied if path.xdp == "native" or plausible else 0
 
 
-def zero_copy_bytes(record: Record, silent: int) -> int:
+def zero_copy_bytes(raw: RawRun, silent: int) -> int:
     """Bytes that were referenced and never copied on the way that this record sees."""
-    return max(0, uncopied_bytes(record, select(record, "ledger")) - silent)
+    return max(0, uncopied_bytes(raw.topology, select(raw.run.segments, "ledger")) - silent)
 
 
-def copied_in(record: Record, segments: list[Segment]) -> int:
+def copied_in(path: Topology, segments: Sequence[Segment]) -> int:
     """Bytes that the send calls copied, as the program added up what they returned."""
-    by_reference = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced_total(segments, "bytes") or 0)
-    return total(segments, "sender", "bytes") - by_reference + copied_at_call(record, segments)
+    return total(segments, "sender", "bytes") - referenced_bytes(path, segments)
 
 
-def kernel_copied_in(record: Record) -> int | None:
+def kernel_copied_in(raw: RawRun, kernel: Counted) -> int | None:
     """The same by the kernel's count, of its own segments; None where it does not know which were copied."""
-    kernel = counted(record, "sender", SEND_HOOK)
-    if kernel is None or kernel.zerocopy_bytes is None:
+    if kernel.zerocopy_bytes is None:
         return None
-    at_call = copied_at_call(record, byte_segments(record))
+    at_call = copied_at_call(raw.topology, byte_segments(raw.run))
     return kernel.bytes - kernel.zerocopy_bytes - kernel.spliced_bytes + at_call
 
 
-def accepted_sends(segments: list[Segment]) -> int:
+def accepted_sends(segments: Sequence[Segment]) -> int:
     """Send calls that took something, without those of sendfile(2), which pass the socket in pieces."""
     refused = total(segments, "sender", "eagain") + (zerocopy_total(segments, "enobufs") or 0)
     return total(segments, "sender", "calls") - refused - (spliced_total(segments, "calls") or 0)
 
 
-def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
+def flows(raw: RawRun, silent_high_ns: float) -> dict[str, Flow]:
     """Bytes and calls of the seven accounts in the ledger segments."""
-    segments = select(record, "ledger")
-    absent = why_no_ledger(record)
+    segments, path = select(raw.run.segments, "ledger"), raw.topology
+    absent = why_no_ledger(raw.run)
     if absent:
         unknown = Flow(bytes_reason=absent, calls_reason=absent)
         accounts = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out")
-        none = Flow(0, "exact", 0) if gathers(record) is False else unknown
+        none = Flow(0, "exact", 0) if gathers(raw) is False else unknown
         return {"gather": none} | dict.fromkeys(accounts, unknown)
-    completions = zerocopy_total(segments, "completions")
+    copied = 0 if device_without_gather(path) else zerocopy_total(segments, "copied") or 0
+    referenced = (zerocopy_total(segments, "sends") or 0) + (spliced_total(segments, "calls") or 0)
     return {
-        "gather": _gather(record),
-        "copy_in": _copy_in(record),
-        "pin": Flow(
-            referenced_bytes(record, segments),
-            "exact",
-            (zerocopy_total(segments, "sends") or 0) + (spliced_total(segments, "calls") or 0),
-        ),
-        "deferred": Flow(
-            deferred_bytes(record, segments),
-            "reported",
-            0 if device_without_gather(record) else zerocopy_total(segments, "copied") or 0,
-        ),
-        "silent": _silent(record, silent_high_ns),
+        "gather": _gather(raw, segments),
+        "copy_in": _copy_in(raw, segments),
+        "pin": Flow(referenced_bytes(path, segments), "exact", referenced),
+        "deferred": Flow(deferred_bytes(path, segments), "reported", copied),
+        "silent": _silent(path, segments, silent_high_ns),
         # completions move no payload; their number is what they cost
-        "completion": Flow(0, "exact", completions or 0),
-        "copy_out": _copy_out(record),
+        "completion": Flow(0, "exact", zerocopy_total(segments, "completions") or 0),
+        "copy_out": _copy_out(raw, segments),
     }
 
 
-def _gather(record: Record) -> Flow:
-    segments = select(record, "ledger")
-    copies = gathers(record)
+def _gather(raw: RawRun, segments: Sequence[Segment]) -> Flow:
+    copies = gathers(raw)
     if copies is None:
         return Flow(bytes_reason=NO_CLAIM, calls_reason=NO_CLAIM)
     if not copies:
         return Flow(0, "exact", 0)
     messages = total(segments, "sender", "messages")
-    return Flow(messages * int(record["workload"]["size_bytes"]), "exact", messages)
+    return Flow(messages * raw.workload.size_bytes, "exact", messages)
 
 
-def _copy_in(record: Record) -> Flow:
-    segments = select(record, "ledger")
-    at_call = copied_at_call(record, segments)
-    kernel = counted(record, "sender", SEND_HOOK)
+def _copy_in(raw: RawRun, segments: Sequence[Segment]) -> Flow:
+    kernel = counted(raw, "sender", SEND_HOOK)
+    copied = copied_in(raw.topology, segments)
     if kernel is None or kernel.zerocopy_bytes is None or kernel.zerocopy_calls is None:
         blind = "the hook does not see which calls are zero-copy"
         return Flow(
-            copied_in(record, segments),
-            "derived",
-            calls_reason=why_uncounted(record, SEND_HOOK) if kernel is None else blind,
+            copied, "derived", calls_reason=why_uncounted(raw, SEND_HOOK) if kernel is None else blind
         )
-    method = "reported" if at_call else "exact"
-    if counted_apart(record):
-        calls = accepted_sends(segments) - (zerocopy_total(segments, "sends") or 0)
-        return Flow(copied_in(record, segments), method, calls)
+    method = "reported" if copied_at_call(raw.topology, segments) else "exact"
+    if counted_apart(raw.run):
+        return Flow(copied, method, accepted_sends(segments) - (zerocopy_total(segments, "sends") or 0))
     calls = kernel.calls - kernel.zerocopy_calls - kernel.spliced_calls
-    return Flow(kernel_copied_in(record), method, calls, bytes_by=KERNEL)
+    return Flow(kernel_copied_in(raw, kernel), method, calls, bytes_by=KERNEL)
 
 
-def _silent(record: Record, silent_high_ns: float) -> Flow:
-    no_calls = "no hook counts these copies; their time is sampled"
-    if referenced_bytes(record, select(record, "ledger")):
-        return Flow(silent_bytes(record, silent_high_ns), "derived", calls_reason=no_calls)
+def _silent(path: Topology, segments: Sequence[Segment], silent_high_ns: float) -> Flow:
+    if referenced_bytes(path, segments):
+        return Flow(silent_bytes(path, segments, silent_high_ns), "derived", calls_reason=NO_SILENT_CALLS)
     if silent_high_ns == 0:
         return Flow(0, "derived", 0)
-    return Flow(bytes_reason=no_calls, calls_reason=no_calls)
+    return Flow(bytes_reason=NO_SILENT_CALLS, calls_reason=NO_SILENT_CALLS)
 
 
-def _copy_out(record: Record) -> Flow:
-    segments = select(record, "ledger")
+def _copy_out(raw: RawRun, segments: Sequence[Segment]) -> Flow:
     copied = total(segments, "receiver", "bytes") - total(segments, "receiver", "truncated_bytes")
-    kernel = counted(record, "receiver", COPY_OUT_HOOK)
+    kernel = counted(raw, "receiver", COPY_OUT_HOOK)
     if kernel is None:
-        return Flow(copied, "derived", calls_reason=why_uncounted(record, COPY_OUT_HOOK))
-    if not counted_apart(record):
+        return Flow(copied, "derived", calls_reason=why_uncounted(raw, COPY_OUT_HOOK))
+    if not counted_apart(raw.run):
         return Flow(kernel.bytes, "exact", kernel.calls, bytes_by=KERNEL)
     if not copied:
         return Flow(0, "exact", 0)

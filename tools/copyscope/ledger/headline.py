@@ -3,50 +3,68 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from copyscope.ledger import overhead
 from copyscope.ledger.attribution import tied
 from copyscope.ledger.cpu_time import cpu_time
-from copyscope.ledger.identities.bytes import cell, sends_nothing
+from copyscope.ledger.identities.own import Books, cell
 from copyscope.ledger.zerocopy_cause import device_without_gather
-from copyscope.record.segments import Record, select, spliced_total, topology_name, total, why_no_ledger
+from copyscope.record.derived import AccountRow, Overhead, Sides, Zerocopy
+from copyscope.record.instruments import Sample
+from copyscope.record.raw import RawRun, Segment
+from copyscope.record.segments import select, spliced_total, total, why_no_ledger
 
 # a copy below this share of the sends is a remark, above it is the finding
 MOST_SENDS = 0.99
 
 
-def find_sentence(record: Record) -> str:
+@dataclass(frozen=True)
+class Story:
+    """What the sentence is about."""
+
+    raw: RawRun
+    ledger: Sequence[AccountRow]
+    sides: Sides
+    zerocopy: Zerocopy | None
+
+
+def find_sentence(story: Story, cost: Overhead) -> str:
     """One sentence; it says so when watching changed more than what it shows."""
-    opening = f"{record['workload']['impl']} over {topology_name(record)}"
-    absent = why_no_ledger(record)
+    opening = f"{story.raw.workload.impl} over {story.raw.topology.kind}"
+    absent = why_no_ledger(story.raw.run)
     if absent:
         return f"{opening}: what its copies cost is not known: {absent}"
-    text, share = _finding(record)
-    return f"{opening}: {text}{_caution(record, share)}"
+    text, share = _finding(story)
+    return f"{opening}: {text}{_caution(cost, share)}"
 
 
-def _finding(record: Record) -> tuple[str, float | None]:
+def _finding(story: Story) -> tuple[str, float | None]:
     """The finding and the share of CPU time that it rests on."""
-    zerocopy = record["zerocopy"]
-    if zerocopy is None or zerocopy["sends"] == 0:
-        return _spliced(record) if spliced_total(select(record, "ledger"), "bytes") else _plain(record)
-    copied = zerocopy["copied"] / zerocopy["completions"] if zerocopy["completions"] else 0.0
-    if zerocopy["cause"] is not None and device_without_gather(record) is not None and copied >= MOST_SENDS:
-        share = account_share(record, "copy_in")
-        return f"the copy was made anyway, at the send call: {zerocopy['cause']['sentence']}", share
-    if copied >= MOST_SENDS:
-        return _deferred(record, "the copy was made anyway, later and ")
+    zerocopy = story.zerocopy
+    if zerocopy is None or zerocopy.sends == 0:
+        return _spliced(story) if spliced_total(_probed(story.raw), "bytes") else _plain(story)
+    copied = zerocopy.copied / zerocopy.completions if zerocopy.completions else 0.0
+    why = zerocopy.cause.sentence if zerocopy.cause else "cause not known"
+    if zerocopy.cause and device_without_gather(story.raw.topology) is not None and copied >= MOST_SENDS:
+        return f"the copy was made anyway, at the send call: {why}", account_share(story, "copy_in")
     if copied > 0:
-        part = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} sends were copied after all, "
-        return _deferred(record, part)
-    if zerocopy["bytes_silent"]:
-        share = account_share(record, "silent")
-        where = doer(record, "silent")
+        opening = "the copy was made anyway, later and "
+        if copied < MOST_SENDS:
+            opening = f"{zerocopy.copied:,} of {zerocopy.completions:,} sends were copied after all, "
+        share = account_share(story, "deferred")
+        context = main_context(story.ledger, "deferred")
+        place = {"softirq": "in softirq", "process": "in a system call"}.get(context or "", "in the kernel")
+        who = doer(story.raw.samples, "deferred")
+        return f"{opening}{place}{who}, {percent(share)} of all CPU time: {why}", share
+    if zerocopy.bytes_silent:
+        share = account_share(story, "silent")
         return (
-            f"completions say zero-copy, yet the bytes were copied on the way{where}, "
-            f"{percent(share)} of all CPU time: {zerocopy['cause']['sentence']}"
+            f"completions say zero-copy, yet the bytes were copied on the way"
+            f"{doer(story.raw.samples, 'silent')}, {percent(share)} of all CPU time: {why}"
         ), share
-    pin, completion = account_share(record, "pin"), account_share(record, "completion")
+    pin, completion = account_share(story, "pin"), account_share(story, "completion")
     both = None if pin is None or completion is None else pin + completion
     return (
         "no copy on the way; taking the pages by reference and completing the sends costs "
@@ -54,76 +72,67 @@ def _finding(record: Record) -> tuple[str, float | None]:
     ), both
 
 
-def _deferred(record: Record, opening: str) -> tuple[str, float | None]:
-    share = account_share(record, "deferred")
-    context = main_context(record, "deferred")
-    place = {"softirq": "in softirq", "process": "in a system call"}.get(context or "", "in the kernel")
-    sentence = record["zerocopy"]["cause"]["sentence"] if record["zerocopy"]["cause"] else "cause not known"
-    return f"{opening}{place}{doer(record, 'deferred')}, {percent(share)} of all CPU time: {sentence}", share
-
-
-def _spliced(record: Record) -> tuple[str, float | None]:
-    if cell(record["ledger"], "copy_in", "bytes"):
-        share = account_share(record, "copy_in")
-        device = device_without_gather(record)
-        return f"the copy was made anyway, at the send call: {device} has no scatter-gather", share
-    if cell(record["ledger"], "silent", "bytes"):
-        share = account_share(record, "silent")
+def _spliced(story: Story) -> tuple[str, float | None]:
+    if cell(story.ledger, "copy_in"):
+        device = device_without_gather(story.raw.topology)
+        text = f"the copy was made anyway, at the send call: {device} has no scatter-gather"
+        return text, account_share(story, "copy_in")
+    if cell(story.ledger, "silent"):
+        share = account_share(story, "silent")
         return (
             f"pages of a file went into the socket by reference, yet were copied on the way"
-            f"{doer(record, 'silent')}, {percent(share)} of all CPU time"
+            f"{doer(story.raw.samples, 'silent')}, {percent(share)} of all CPU time"
         ), share
-    share = account_share(record, "pin")
-    out = account_share(record, "copy_out")
+    share = account_share(story, "pin")
+    out = account_share(story, "copy_out")
     return (
         f"no copy into the kernel: pages of a file by reference, {percent(share)} of all CPU time; the copy "
         f"out to the receiver takes {percent(out)}"
     ), share
 
 
-def _plain(record: Record) -> tuple[str, float | None]:
-    if sends_nothing(record):
-        per_message = record["messages"] and _sender_ns_per_message(record)
+def _plain(story: Story) -> tuple[str, float | None]:
+    if not Books(story.raw, story.ledger).sends:
+        per_message = _sender_ns_per_message(story.raw)
         cost = f", {per_message:,.0f} ns of CPU time per message" if per_message else ""
         return f"nothing was sent: this is the price of the loop and the clock{cost}", None
-    parts = []
-    gather = account_share(record, "gather")
-    if gather:
-        parts.append(f"the program's gather copy takes {percent(gather)}")
-    parts.append(f"the copy into the kernel takes {percent(account_share(record, 'copy_in'))}")
-    parts.append(f"the copy out to the receiver {percent(account_share(record, 'copy_out'))}")
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) + " of all CPU time", account_share(
-        record, "copy_in"
-    )
+    copy_in, gather = account_share(story, "copy_in"), account_share(story, "gather")
+    first = f"the program's gather copy takes {percent(gather)}, " if gather else ""
+    return (
+        f"{first}the copy into the kernel takes {percent(copy_in)} and the copy out to the receiver "
+        f"{percent(account_share(story, 'copy_out'))} of all CPU time"
+    ), copy_in
 
 
-def account_share(record: Record, account: str) -> float | None:
+def account_share(story: Story, account: str) -> float | None:
     """An account's part of the CPU time of all sides, all contexts (0..1); None when a part is unknown.
 
     What is not known to be of this run is no part of it.
     """
-    rows = [row["cpu_ns"] for row in record["ledger"] if row["account"] == account]
-    sides = [side["cpu_ns"] for name, side in record["sides"].items() if name != "elsewhere"]
-    if not rows or None in rows or None in sides or not sum(sides):
+    spent = [row.cpu_ns for row in story.ledger if row.account == account]
+    sides = story.sides
+    whole = [side.cpu_ns for side in (sides.sender, sides.receiver, sides.other)]
+    known, known_whole = ([ns for ns in one if ns is not None] for one in (spent, whole))
+    if not spent or len(known) < len(spent) or len(known_whole) < len(whole) or not sum(known_whole):
         return None
-    return float(sum(rows) / sum(sides))
+    return float(sum(known) / sum(known_whole))
 
 
-def main_context(record: Record, account: str) -> str | None:
+def main_context(ledger: Sequence[AccountRow], account: str) -> str | None:
     """The context in which most of an account's time ran."""
     spent: Counter[str] = Counter()
-    for row in record["ledger"]:
-        if row["account"] == account and row["cpu_ns"]:
-            spent[row["context"]] += row["cpu_ns"]
+    for row in ledger:
+        if row.account == account and row.cpu_ns:
+            spent[row.context] += round(row.cpu_ns)
     return spent.most_common(1)[0][0] if spent else None
 
 
-def doer(record: Record, category: str) -> str:
+def doer(samples: Sequence[Sample], category: str) -> str:
     """The function that most samples of a category name, in brackets; empty without samples."""
     symbols: Counter[str] = Counter()
-    for row in tied(record["samples"]):
-        if row["category"] == category:
-            symbols[row["symbol"]] += row["samples"]
+    for row in tied(samples):
+        if row.category == category:
+            symbols[row.symbol] += row.samples
     return f" ({symbols.most_common(1)[0][0]})" if symbols else ""
 
 
@@ -132,19 +141,21 @@ def percent(share: float | None) -> str:
     return "an unknown part" if share is None else f"{share * 100:.0f} %"
 
 
-def _sender_ns_per_message(record: Record) -> float | None:
-    segments = select(record, "ledger")
-    messages = total(segments, "sender", "messages")
-    return cpu_time(record, "sender").ns / messages if messages else None
+def _probed(raw: RawRun) -> list[Segment]:
+    return select(raw.run.segments, "ledger")
 
 
-def _caution(record: Record, share: float | None) -> str:
+def _sender_ns_per_message(raw: RawRun) -> float | None:
+    messages = total(_probed(raw), "sender", "messages")
+    return cpu_time(raw, "sender").ns / messages if messages else None
+
+
+def _caution(cost: Overhead, share: float | None) -> str:
     """Of what watching changed, only what is certain: the end of the interval that is nearer to no effect."""
-    low, high = record["overhead"]["low"], record["overhead"]["high"]
+    low, high = cost.low, cost.high
     if low is None or high is None or share is None:
         return ""
-    word = overhead.found(low, high)
-    if word == "too noisy to tell":
+    if overhead.found(low, high) == "too noisy to tell":
         return f"; too noisy to tell what watching changed (goodput {change(low)} to {change(high)})"
     certain = max(0.0, 1 - high, low - 1)
     if certain <= share:

@@ -7,13 +7,17 @@ the last. /proc/stat counts in ticks of 10 ms: good for shares of seconds, not f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import fmean
-from typing import Any
+
+from msgspec import structs
 
 from copyscope import stats
+from copyscope.record.derived import MachineState
 from copyscope.record.machine_load import unread
-from copyscope.record.segments import Record, goodput_gbps, select, wall_ns, watched
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.raw import Measured, RunBase
+from copyscope.record.sections import MachineLoad
+from copyscope.record.segments import goodput_gbps, select, wall_ns
 
 # Above these it is said: others' share of these CPUs, the hypervisor's, and the standard deviation of goodput
 # without instruments over its mean. Of 594 runs on a quiet machine 3 % varied by more.
@@ -24,53 +28,54 @@ FEWEST_SEGMENTS = 3
 LONGER = 4
 
 
-def machine_state(record: Record, sides: Mapping[str, Any]) -> Record:
-    """The section machine_state: what was read, the shares that follow, and a sentence where they matter."""
-    empty = unread("this record is older than the measurement")
-    raw = record.get("machine_state") or empty
+def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
+    """What was read, the shares that follow, and a sentence where they matter.
+
+    beside_ns: of the side `other` of the ledger.
+    """
+    read = raw.machine_state or MachineLoad(**unread("this record is older than the measurement"))
     # The first records with this section do not have all of its keys.
-    section: Record = {key: raw.get(key) for key in empty if key != "reasons"}
-    section["others_ns"] = others_ns(record, section, sides["other"]["cpu_ns"])
-    reasons = {key: why for key, why in raw["reasons"].items() if key in section}
-    cpus_ns = (section["wall_ns"] or 0) * (section["cpus"] or 0)
+    found = structs.asdict(read) | {"cpus": read.cpus or None}
+    found["others_ns"] = others_ns(raw, read, beside_ns)
+    cpus_ns = (read.wall_ns or 0) * (read.cpus or 0)
     for key in ("others", "steal"):
-        spent = section[f"{key}_ns"]
-        section[f"{key}_share"] = min(1.0, spent / cpus_ns) if cpus_ns and spent is not None else None
-    section["spread_share"], unsteady = spread(record)
-    section["sentence"] = sentence(record, section)
+        spent = found[f"{key}_ns"]
+        found[f"{key}_share"] = min(1.0, spent / cpus_ns) if cpus_ns and spent is not None else None
+    found["spread_share"], unsteady = spread(raw.run)
+    found["sentence"] = sentence(raw, found["others_share"], found["steal_share"], found["spread_share"])
+    reasons = {key: why for key, why in read.reasons.items() if key in structs.asdict(read)}
     why = next(iter(reasons.values()), "no segment was measured")
-    owed = dict.fromkeys((key for key, value in section.items() if value is None), why)
     named = {
         "spread_share": unsteady,
         "sentence": "nobody else took much, and segments were alike",
         **reasons,
     }
-    section["reasons"] = owed | {key: named[key] for key in owed if named.get(key)}
-    return section
+    owed = {key: named.get(key) or why for key, value in found.items() if value is None}
+    return MachineState(**found | {"reasons": owed})
 
 
-def others_ns(record: Record, section: Mapping[str, Any], beside_ns: float | None) -> int | None:
+def others_ns(raw: Measured, read: MachineLoad, beside_ns: float | None) -> int | None:
     """CPU time that neither the sides took, nor copyscope, nor the softirq work that is the run's own."""
-    if section["busy_ns"] is None or section["sides_ns"] is None:
+    if read.busy_ns is None or read.sides_ns is None or read.own_ns is None:
         return None
-    ours = section["sides_ns"] + section["own_ns"] + _softirq_beside_ns(record, section, beside_ns)
-    return max(0, int(section["busy_ns"] - ours))
+    ours = read.sides_ns + read.own_ns + _softirq_beside_ns(raw, read, beside_ns)
+    return max(0, read.busy_ns - ours)
 
 
-def _softirq_beside_ns(record: Record, section: Mapping[str, Any], beside_ns: float | None) -> int:
+def _softirq_beside_ns(raw: Measured, read: MachineLoad, beside_ns: float | None) -> int:
     """Softirq work outside of the sides' clocks, as far as it is ours: the side `other` of the ledger."""
-    softirq_ns = int(section["softirq_ns"])
-    if record["machine"].get("irq_time_accounting"):
+    softirq_ns = read.softirq_ns or 0
+    if raw.machine.irq_time_accounting:
         return softirq_ns  # no clock of a process has it: what of it is others' is not known
-    elapsed_ns = wall_ns(select(record, "ledger"))
+    elapsed_ns = wall_ns(select(raw.run.segments, "ledger"))
     if not beside_ns or not elapsed_ns:
         return 0
-    return min(softirq_ns, round(int(beside_ns) * int(section["wall_ns"]) / elapsed_ns))
+    return min(softirq_ns, round(int(beside_ns) * (read.wall_ns or 0) / elapsed_ns))
 
 
-def spread(record: Record) -> tuple[float | None, str | None]:
+def spread(run: RunBase) -> tuple[float | None, str | None]:
     """Standard deviation of the goodput of the segments without instruments, over its mean; or None, why."""
-    goodputs = [goodput_gbps([segment]) or 0.0 for segment in select(record, "unprobed")]
+    goodputs = [goodput_gbps([segment]) or 0.0 for segment in select(run.segments, "unprobed")]
     if len(goodputs) < FEWEST_SEGMENTS:
         return None, f"{len(goodputs)} segments without instruments: at least {FEWEST_SEGMENTS} are needed"
     mean = fmean(goodputs)
@@ -79,26 +84,25 @@ def spread(record: Record) -> tuple[float | None, str | None]:
     return stats.deviation(goodputs) / mean, None
 
 
-def sentence(record: Record, section: Mapping[str, Any]) -> str | None:
+def sentence(raw: Measured, others: float | None, steal: float | None, varied: float | None) -> str | None:
     """What is said near the top of the screen; None where the machine was quiet and the run steady."""
-    others, steal, varied = (section[key] for key in ("others_share", "steal_share", "spread_share"))
     taken = []
     if others is not None and others >= BUSY_SHARE:
         taken.append(f"others took {others * 100:.0f} % of the CPUs")
     if steal is not None and steal >= STEAL_SHARE:
         taken.append(f"the hypervisor took {steal * 100:.0f} % of their time")
     # How a program that is watched varies is its own affair.
-    unsteady = varied is not None and varied >= SPREAD_SHARE and not watched(record)
+    unsteady = varied is not None and varied >= SPREAD_SHARE and not isinstance(raw, RawProgramRun)
     if not taken and not unsteady:
         return None
     opening = "machine busy" if taken else "unsteady"
     if varied is not None:
         taken.append(f"segments varied by {varied * 100:.0f} %")
-    return f"{opening}: {'; '.join(taken)}: {remedy(record, busy=opening == 'machine busy')}"
+    again = remedy(raw.workload.duration_s, busy=opening == "machine busy")
+    return f"{opening}: {'; '.join(taken)}: {again}"
 
 
-def remedy(record: Record, *, busy: bool) -> str:
+def remedy(duration_s: float | None, *, busy: bool) -> str:
     """What to do next, as the end of a sentence."""
-    duration_s = record["workload"]["duration_s"]
     again = "repeat when idle" if busy else "repeat"
     return again if not duration_s else f"{again}, or --duration {duration_s * LONGER:g}"

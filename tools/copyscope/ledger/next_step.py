@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from copyscope.ledger.machine_state import remedy
-from copyscope.record.segments import Record
 
 AGAIN = "run it once more"
-# How a reason begins (verdict.py, program/verdict.py) -> what to do. Some reasons say it themselves.
+# How a reason begins (verdict.py) -> what to do. Some reasons say it themselves.
 STEPS = (
     ("interrupted", f"{AGAIN}, to its end"),
     ("run: interrupted", f"{AGAIN}, to its end"),
@@ -21,13 +20,14 @@ STEPS = (
 OTHERWISE = f"mend what the first reason names, and {AGAIN}"
 
 
-def next_step(record: Record, reasons: Sequence[str]) -> str:
-    """One sentence; empty for a run that nothing is held against. A busy machine is the first suspect."""
+def next_step(reasons: Sequence[str], busy: str | None, duration_s: float | None) -> str:
+    """One sentence; empty for a run that nothing is held against. A busy machine is the first suspect.
+
+    busy: the sentence of `machine_state`.
+    """
     if not reasons:
         return ""
-    state = record.get("machine_state") or {}
     # Whoever stops a run, or watches somebody who sends nothing, has no use for a quiet machine.
-    loaded = state.get("sentence") and reasons[0].startswith(("identity ", "loss: ", "too short"))
-    if loaded:
-        return f"{state['sentence'].split(':')[0]}: {remedy(record, busy=True)}"
+    if busy and reasons[0].startswith(("identity ", "loss: ", "too short")):
+        return f"{busy.split(':')[0]}: {remedy(duration_s, busy=True)}"
     return next((step for start, step in STEPS if reasons[0].startswith(start)), OTHERWISE)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from copyscope import stats
-from copyscope.record.segments import Record, comparable, delivered_bytes, goodput_gbps, select
+from copyscope.record.derived import ArmEffect, Overhead
+from copyscope.record.raw import Measured, RunBase
+from copyscope.record.segments import comparable, delivered_bytes, goodput_gbps, select
 
 FEWEST_PAIRS = 3
 # An effect on goodput that matters. An interval that holds no effect and one of this size tells nothing.
@@ -20,36 +22,35 @@ TOGETHER = "calls+functions"
 UNKNOWN: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "level", "effect"))
 
 
-def overhead(record: Record) -> dict[str, Any]:
+def overhead(raw: Measured) -> Overhead:
     """The overhead section: the ledger arm at the top (its goodput is the probed one), every arm below."""
-    arms = {arm: arm_effect(record, arm) for arm in (*ARMS, *_of_functions(record))}
+    arms = {arm: arm_effect(raw, arm) for arm in (*ARMS, *_of_functions(raw.run))}
     ledger = arms["ledger"]
-    return {key: ledger[key] for key in ("ratio", "low", "high", "level", "reason", "segments")} | {
-        "arms": arms
-    }
+    return Overhead(ledger.reason, ledger.ratio, ledger.low, ledger.high, ledger.level, ledger.segments, arms)
 
 
-def _of_functions(record: Record) -> tuple[str, ...]:
+def _of_functions(run: RunBase) -> tuple[str, ...]:
     """The arm that hooks functions, in a run that has one."""
-    hooked = select(record, "functions")
-    together = any(segment["arm"] == TOGETHER for segment in hooked)
+    hooked = select(run.segments, "functions")
+    together = any(segment.arm == TOGETHER for segment in hooked)
     return (TOGETHER if together else "functions",) if hooked else ()
 
 
-def arm_effect(record: Record, arm: str) -> dict[str, Any]:
+def arm_effect(raw: Measured, arm: str) -> ArmEffect:
     """Ratio arm/unprobed with its interval; `effect` is the loss (1 - ratio). Null below 3 pairs."""
-    control = comparable(record, "unprobed")
-    probed = comparable(record, arm)
+    control = comparable(raw.run.segments, "unprobed")
+    probed = comparable(raw.run.segments, arm)
     counts = {"unprobed": len(control), arm: len(probed)}
-    pairs = block_pairs(record, arm)
-    empty = UNKNOWN | {"pairs": len(pairs), "segments": counts}
-    if control and arm == "calls" and any(segment["arm"] == TOGETHER for segment in probed):
+    pairs = block_pairs(raw.run, arm)
+    reason, found = None, UNKNOWN
+    if control and arm == "calls" and any(segment.arm == TOGETHER for segment in probed):
         reason = f"functions were hooked in the same segments (--compare-tiers): see {TOGETHER}"
-        return empty | {"reason": reason}
-    if len(pairs) < FEWEST_PAIRS:
-        return empty | {"reason": _why_unpaired(record, len(pairs), counts)}
-    ratio = stats.paired_ratio(pairs, seed=int(record["run"]["seed"]))
-    return empty | loss_of(ratio.value, ratio.interval) | {"reason": None}
+    elif len(pairs) < FEWEST_PAIRS:
+        reason = _why_unpaired(raw, len(pairs), counts)
+    else:
+        ratio = stats.paired_ratio(pairs, seed=raw.run.seed)
+        found = loss_of(ratio.value, ratio.interval)
+    return ArmEffect(reason=reason, pairs=len(pairs), segments=counts, **found)
 
 
 def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
@@ -70,27 +71,24 @@ def found(low: float, high: float) -> str:
     return "no effect found" if low >= 1 - MATTERS and high <= 1 + MATTERS else "too noisy to tell"
 
 
-def block_pairs(record: Record, arm: str) -> list[tuple[float, float]]:
+def block_pairs(run: RunBase, arm: str) -> list[tuple[float, float]]:
     """(goodput of the arm, goodput of the unprobed) in Gbit/s for each block that has both, above zero."""
-    blocks = sorted(
-        {s["block"] for s in comparable(record, arm)} & {s["block"] for s in comparable(record, "unprobed")}
-    )
+    control, probed = comparable(run.segments, "unprobed"), comparable(run.segments, arm)
     pairs = []
-    for block in blocks:
-        probed = goodput_gbps([s for s in comparable(record, arm) if s["block"] == block])
-        control = goodput_gbps([s for s in comparable(record, "unprobed") if s["block"] == block])
-        if probed and control:
-            pairs.append((probed, control))
+    for block in sorted({s.block for s in probed} & {s.block for s in control}):
+        with_it, without = (goodput_gbps([s for s in arm if s.block == block]) for arm in (probed, control))
+        if with_it and without:
+            pairs.append((with_it, without))
     return pairs
 
 
-def _why_unpaired(record: Record, pairs: int, counts: dict[str, int]) -> str:
+def _why_unpaired(raw: Measured, pairs: int, counts: dict[str, int]) -> str:
     if counts["unprobed"] == 0:
-        if record["workload"]["messages"] is not None:
+        if raw.workload.messages is not None:
             return "a fixed number of messages runs in one segment, without a control"
         return "no segment ran without instruments: there is no control"
     if 0 in counts.values():
         return "no segment of this arm in this run"
-    if not delivered_bytes(record["run"]["segments"]):
+    if not delivered_bytes(raw.run.segments):
         return "nothing was sent: goodput cannot be compared"
     return f"{pairs} pairs of segments: at least {FEWEST_PAIRS} are needed for an interval: run longer"

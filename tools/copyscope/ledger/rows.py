@@ -1,20 +1,27 @@
-"""The rows of the ledger and of the stages: bytes from payload, time and events from attribution."""
+"""The rows of the ledger and of the stages: bytes from flows, time and events from attribution."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from copyscope.ledger.attribution import SIDES, Key, SideTime, event_value, interval
-from copyscope.ledger.flows import NO_CLAIM, Flow, flows, gathers
-from copyscope.record.segments import Record, delivered_bytes, select, total, why_no_ledger
+from copyscope.ledger.attribution import Key, SideTime, event_value, interval
+from copyscope.ledger.flows import NO_CLAIM, Flow, gathers
+from copyscope.record.derived import AccountRow, StageRow
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.raw import Measured, RawRun
+from copyscope.record.sections import Interval
+from copyscope.record.segments import delivered_bytes, processes, select, total, why_no_ledger
 from copyscope.taxonomy.events import EVENT_COLUMNS
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 
-Row = dict[str, Any]
+# The fields of a row that is not complete yet.
+Cells = dict[str, Any]
 
 CONTEXTS = ("user", "process", "softirq")
 
-# Where an account belongs. Its bytes stand on this row, once; the row is there even when nothing was sampled.
+# Where an account belongs: in our own traffic on this side, of a watched program on its own. Its bytes stand
+# on this row, once; the row is there even when nothing was sampled.
 HOME: dict[str, tuple[str, str]] = {
     "gather": ("sender", "user"),
     "copy_in": ("sender", "process"),
@@ -27,70 +34,77 @@ HOME: dict[str, tuple[str, str]] = {
 }
 # stages that a side always shows: zero there is a finding
 ALWAYS = (("user", "user"), ("unattributed", "process"))
+SAMPLED_CELLS = ("cpu_ns", "share", "ns_per_kib", "samples", "ci")
 
 
-def ledger_rows(record: Record, times: dict[str, SideTime]) -> list[Row]:
-    """One row per account, side and context that was sampled, and the home row of every account."""
-    payload = flows(record, silent_high_ns(times))
-    kib = delivered_kib(record)
+def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str, Flow]) -> list[AccountRow]:
+    """One row per account, side and context that was sampled, and the home row of every account.
+
+    `moved` has no `gather` of a watched program: its memory is its business. Our own receiver maps nothing.
+    """
+    program = isinstance(raw, RawProgramRun)
+    kib = delivered_kib(raw)
     rows = []
     for account in ACCOUNTS:
-        for side in SIDES:
+        if program and account not in moved:
+            continue
+        side_at_home, context_at_home = HOME[account]
+        at_home = ("target" if program else side_at_home, context_at_home)
+        for side in (*processes(raw), "other"):
             for context in CONTEXTS:
                 key = ("account", account, context)
-                # Our own receiver maps nothing.
-                home = account in payload and HOME[account] == (side, context)
+                home = account in moved and at_home == (side, context)
                 if not home and key not in times[side].weights.samples:
                     continue
-                row = {"account": account} | sampled_row(record, times[side], side, key, kib)
-                if account == "gather":
-                    row |= gather_cost(record, times[side], kib)
-                flow = payload.get(account, Flow(0, "exact", 0))
-                rows.append(with_flow(row, flow, f"{account} {' '.join(HOME[account])}", home=home))
+                cells = sampled_cells(raw, times[side], side, key, kib)
+                if account == "gather" and isinstance(raw, RawRun):
+                    cells |= gather_cost(raw, times[side], kib)
+                flow = moved.get(account, Flow(0, "exact", 0))
+                cells |= flow_cells(cells["reasons"], flow, " ".join((account, *at_home)), home=home)
+                rows.append(AccountRow(account=account, **cells))
     return rows
 
 
-def stage_rows(record: Record, times: dict[str, SideTime], gather_ns: float | None) -> list[Row]:
+def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | None) -> list[StageRow]:
     """One row per stage, side and context; the sender's user time without what its gather row already has."""
-    kib = delivered_kib(record)
+    kib = delivered_kib(raw)
     rows = []
     for stage in STAGES:
-        for side in SIDES:
+        for side in (*processes(raw), "other"):
             for context in CONTEXTS:
                 key = ("stage", stage, context)
                 always = side != "other" and (stage, context) in ALWAYS
                 if not always and key not in times[side].weights.samples:
                     continue
-                row = {"stage": stage} | sampled_row(record, times[side], side, key, kib)
+                cells = sampled_cells(raw, times[side], side, key, kib)
                 if (stage, side) == ("user", "sender") and gather_ns:
-                    row = without_gather(row, gather_ns, times[side], kib)
-                rows.append(row)
+                    cells = without_gather(cells, gather_ns, times[side], kib)
+                rows.append(StageRow(stage=stage, **cells))
     return rows
 
 
-def sampled_row(record: Record, time: SideTime, side: str, key: Key, kib: float) -> Row:
+def sampled_cells(raw: Measured, time: SideTime, side: str, key: Key, kib: float) -> Cells:
     """What the samples say about one category on one side: time, share, events, interval."""
-    row: Row = {"side": side, "context": key[2], "method": "sampled", "reasons": {}}
+    cells: Cells = {"side": side, "context": key[2], "method": "sampled", "reasons": {}}
     if time.scale_ns is None:
-        reason = time.reason or "not sampled"
-        row |= {"cpu_ns": None, "share": None, "ns_per_kib": None, "samples": None, "ci": None}
-        row["reasons"] = {name: reason for name in ("cpu_ns", "share", "ns_per_kib", "samples", "ci")}
+        cells |= dict.fromkeys(SAMPLED_CELLS)
+        cells["reasons"] = dict.fromkeys(SAMPLED_CELLS, time.reason or "not sampled")
     else:
         samples = time.weights.samples.get(key, 0)
         cpu_ns = time.weights.weight.get(key, 0.0) * time.scale_ns
-        row |= {"samples": samples, "ci": interval(time, side, samples)}
-        row |= _time_cells(row["reasons"], cpu_ns, time, kib)
-        if row["ci"] is None:
-            row["reasons"]["ci"] = "no sample on this side"
+        cells |= {"samples": samples, "ci": interval(time, side, samples)}
+        cells |= _time_cells(cells["reasons"], cpu_ns, time, kib)
+        if cells["ci"] is None:
+            cells["reasons"]["ci"] = "no sample on this side"
     for column in EVENT_COLUMNS:
-        row[column], reason_or_none = event_value(record, side, column, key)
+        cells[column], reason_or_none = event_value(raw, side, column, key)
         if reason_or_none is not None:
-            row["reasons"][column] = reason_or_none
-    return row
+            cells["reasons"][column] = reason_or_none
+    return cells
 
 
-def _time_cells(reasons: dict[str, str], cpu_ns: float, time: SideTime, kib: float) -> Row:
-    cells: Row = {"cpu_ns": round(cpu_ns), "share": None, "ns_per_kib": None}
+def _time_cells(reasons: dict[str, str], cpu_ns: float, time: SideTime, kib: float) -> Cells:
+    cells: Cells = {"cpu_ns": round(cpu_ns), "share": None, "ns_per_kib": None}
     if time.cpu_ns:
         cells["share"] = round(cpu_ns / time.cpu_ns, 6)
     else:
@@ -102,84 +116,78 @@ def _time_cells(reasons: dict[str, str], cpu_ns: float, time: SideTime, kib: flo
     return cells
 
 
-def gather_cost(record: Record, time: SideTime, kib: float) -> Row:
+def gather_cost(raw: RawRun, time: SideTime, kib: float) -> Cells:
     """The gather copy from the strategy's own timer: mean of the timed messages times all messages.
 
     No interval: the timer keeps a sum, not a spread. No events: it counts nanoseconds.
     """
-    segments = select(record, "ledger")
-    every = int(record["workload"]["time_every"])
-    copies = gathers(record)
+    segments = select(raw.run.segments, "ledger")
+    every = raw.workload.time_every
+    copies = gathers(raw)
     timed = total(segments, "sender", "gather_timed_messages")
-    cell: Row = {
-        "method": "exact" if every == 1 or copies is False else f"exact 1/{every}",
-        "samples": None,
-        "ci": None,
-    }
-    reasons = {"samples": "timed by the program, not sampled", "ci": "timed by the program, not sampled"}
-    reasons |= {name: "timed by the program: its clock counts no events" for name in EVENT_COLUMNS}
-    cell |= dict.fromkeys(EVENT_COLUMNS)
+    method = "exact" if every == 1 or copies is False else f"exact 1/{every}"
+    reasons = dict.fromkeys(("samples", "ci"), "timed by the program, not sampled")
+    reasons |= dict.fromkeys(EVENT_COLUMNS, "timed by the program: its clock counts no events")
+    cells: Cells = {"method": method, **dict.fromkeys(reasons)}
     if copies is not False and timed == 0:
-        cell |= {"cpu_ns": None, "share": None, "ns_per_kib": None}
-        unknown = why_no_ledger(record) or (
+        unknown = why_no_ledger(raw.run) or (
             NO_CLAIM if copies is None else "no message was timed: send more messages or time more of them"
         )
-        reasons |= {name: unknown for name in ("cpu_ns", "share", "ns_per_kib")}
+        cells |= dict.fromkeys(("cpu_ns", "share", "ns_per_kib"))
+        reasons |= dict.fromkeys(("cpu_ns", "share", "ns_per_kib"), unknown)
     else:
         mean_ns = total(segments, "sender", "gather_timed_ns") / timed if timed else 0.0
         messages = total(segments, "sender", "messages") if copies else 0
-        cell |= _time_cells(reasons, mean_ns * messages, time, kib)
-    return cell | {"reasons": reasons}
+        cells |= _time_cells(reasons, mean_ns * messages, time, kib)
+    return cells | {"reasons": reasons}
 
 
-def without_gather(row: Row, gather_ns: float, time: SideTime, kib: float) -> Row:
+def without_gather(cells: Cells, gather_ns: float, time: SideTime, kib: float) -> Cells:
     """The sender's user row after its gather copy is taken out: what is left, never less than nothing.
 
     When the timer says more than was sampled, the sum of the rows exceeds the CPU time, and that identity
     says so.
     """
-    if row["cpu_ns"] is None:
-        return row
-    reasons = dict(row["reasons"])
+    if cells["cpu_ns"] is None:
+        return cells
     shared = "the samples cannot tell the gather copy from the rest of the program"
-    reasons |= {name: shared for name in EVENT_COLUMNS if row[name] is not None}
-    cells = _time_cells(reasons, max(0.0, row["cpu_ns"] - gather_ns), time, kib)
-    ci = row["ci"] and {
-        **row["ci"],
-        "low_ns": max(0, row["ci"]["low_ns"] - round(gather_ns)),
-        "high_ns": max(0, row["ci"]["high_ns"] - round(gather_ns)),
-    }
-    return row | cells | dict.fromkeys(EVENT_COLUMNS) | {"method": "derived", "ci": ci, "reasons": reasons}
+    reasons = cells["reasons"] | {name: shared for name in EVENT_COLUMNS if cells[name] is not None}
+    left = _time_cells(reasons, max(0.0, cells["cpu_ns"] - gather_ns), time, kib)
+    ci = cells["ci"] and Interval(
+        max(0, cells["ci"].low_ns - round(gather_ns)),
+        max(0, cells["ci"].high_ns - round(gather_ns)),
+        cells["ci"].level,
+    )
+    return cells | left | dict.fromkeys(EVENT_COLUMNS) | {"method": "derived", "ci": ci, "reasons": reasons}
 
 
-def with_flow(row: Row, flow: Flow, home_row: str, *, home: bool) -> Row:
-    """A row with its account's bytes and calls, or with the name of the row that has them."""
-    reasons = dict(row["reasons"])
+def flow_cells(reasons: dict[str, str], flow: Flow, home_row: str, *, home: bool) -> Cells:
+    """An account's bytes and calls, on its home row; on another the name of the row that has them."""
     if home:
-        found = {"bytes": flow.bytes, "bytes_method": flow.bytes_method, "calls": flow.calls}
+        found: Cells = {"bytes": flow.bytes, "bytes_method": flow.bytes_method, "calls": flow.calls}
         by = {
             "bytes_by": None if flow.bytes is None else flow.bytes_by,
             "calls_method": None if flow.calls is None else flow.calls_method,
         }
         why = {"bytes": flow.bytes_reason, "bytes_method": flow.bytes_reason, "calls": flow.calls_reason}
-        reasons |= {name: str(why[name]) for name, value in found.items() if value is None}
+        reasons = reasons | {name: str(why[name]) for name, value in found.items() if value is None}
     else:
         found = dict.fromkeys(("bytes", "bytes_method", "calls"))
         by = dict.fromkeys(("bytes_by", "calls_method"))
-        reasons |= {name: f"counted once, on the row {home_row}" for name in found}
-    return row | found | by | {"reasons": reasons}
+        reasons = reasons | dict.fromkeys(found, f"counted once, on the row {home_row}")
+    return found | by | {"reasons": reasons}
 
 
-def silent_high_ns(times: dict[str, SideTime]) -> float:
+def silent_high_ns(times: Mapping[str, SideTime]) -> float:
     """The most time that silent copies can have had: upper ends of all their rows; 0 without a sample."""
     high = 0.0
     for side, time in times.items():
         for key, samples in time.weights.samples.items():
             found = interval(time, side, samples) if key[:2] == ("account", "silent") and samples else None
-            high += found["high_ns"] if found else 0.0
+            high += found.high_ns if found else 0.0
     return high
 
 
-def delivered_kib(record: Record) -> float:
+def delivered_kib(raw: Measured) -> float:
     """Payload that arrived in the ledger segments, in KiB (1024 B)."""
-    return delivered_bytes(select(record, "ledger")) / 1024
+    return delivered_bytes(select(raw.run.segments, "ledger")) / 1024

@@ -2,115 +2,134 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from copyscope.ledger.headline import find_sentence
-from copyscope.ledger.limit import find_limit
 from copyscope.ledger.next_step import next_step
+from copyscope.record.derived import Identity, Limit, Loss, Verdict
 from copyscope.record.hooks import absent, why_absent
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.raw import Measured, RawRun, RunBase, SegmentBase, Traffic
 from copyscope.record.segments import (
     SHORTEST_LEDGER_NS,
-    Record,
+    counted_whole,
+    cut_short,
     measured,
     select,
+    total,
     used,
     wall_ns,
-    zerocopy_total,
 )
 
 MOST_LOSS_SHARE = 0.001
 
 
-def find_verdict(record: Record) -> dict[str, Any]:
-    """The verdict section of a record whose other derived sections are filled in."""
-    reasons = (
-        interrupted(record)
-        + broken_identities(record)
-        + heavy_losses(record)
-        + traffic_errors(record)
-        + wrong_bytes(record)
-        + undrained(record)
-        + too_short(record)
-        + missing_hooks(record)
-    )
-    return judged(record, reasons, find_sentence(record), find_limit(record))
+def find_verdict(
+    raw: RawRun | RawProgramRun,
+    identities: Sequence[Identity],
+    loss: Mapping[str, Loss],
+    busy: str | None,
+    finding: tuple[str, Limit],
+) -> Verdict:
+    """The verdict; a run with a reason against it says so before anything else.
 
-
-def judged(record: Record, reasons: list[str], sentence: str, limit: dict[str, Any]) -> dict[str, Any]:
-    """The section; a run with a reason against it says so before anything else."""
+    busy: the sentence of `machine_state`. finding: one sentence, and who was the limit.
+    """
+    sentence, limit = finding
+    found = broken_identities(identities) + heavy_losses(loss)
+    if isinstance(raw, RawProgramRun):
+        found = silence(raw) + found + too_short_beside(raw)
+    else:
+        traffic = raw.traffic
+        found += traffic_errors(traffic) + wrong_bytes(traffic) + undrained(traffic) + too_short(raw)
+    reasons = interrupted(raw.run) + found + missing_hooks(raw)
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
-    step = next_step(record, reasons)
-    return {"valid": not reasons, "reasons": reasons, "next": step, "sentence": sentence, "limit": limit}
+    step = next_step(reasons, busy, raw.workload.duration_s)
+    return Verdict(valid=not reasons, reasons=reasons, sentence=sentence, limit=limit, next=step)
 
 
-def interrupted(record: Record) -> list[str]:
+def interrupted(run: RunBase) -> list[str]:
     """What went wrong with the run itself, in its own words: a program that died, an interruption."""
-    errors = [f"run: {error}" for error in record["run"]["errors"]]
-    if record["run"]["interrupted"] and not any("interrupted" in error for error in errors):
+    errors = [f"run: {error}" for error in run.errors]
+    if run.interrupted and not any("interrupted" in error for error in errors):
         return ["interrupted before its end", *errors]
     return errors
 
 
-def broken_identities(record: Record) -> list[str]:
+def broken_identities(identities: Sequence[Identity]) -> list[str]:
     """Each identity that was checked and does not hold."""
     return [
-        f"identity {i['name']}: {i['what']}: {i['left']:,} is not {i['right']:,} {i['unit']}"
-        for i in record["identities"]
-        if i["holds"] is False
+        f"identity {i.name}: {i.what}: {i.left:,} is not {i.right:,} {i.unit}"
+        for i in identities
+        if i.holds is False
     ]
 
 
-def heavy_losses(record: Record) -> list[str]:
+def heavy_losses(losses: Mapping[str, Loss]) -> list[str]:
     """What the instruments lost beyond 0.1 %, or of an unknown whole."""
     found = []
-    for name, loss in record["loss"].items():
-        if loss["share"] is None and loss["count"]:
-            found.append(f"loss: {name}: {loss['count']:,} of an unknown number")
-        elif loss["share"] is not None and loss["share"] > MOST_LOSS_SHARE:
-            found.append(f"loss: {name}: {loss['count']:,} of {loss['of']:,}: more than 0.1 %")
+    for name, loss in losses.items():
+        if loss.share is None and loss.count:
+            found.append(f"loss: {name}: {loss.count:,} of an unknown number")
+        elif loss.share is not None and loss.share > MOST_LOSS_SHARE:
+            found.append(f"loss: {name}: {loss.count:,} of {loss.of:,}: more than 0.1 %")
     return found
 
 
-def traffic_errors(record: Record) -> list[str]:
-    """Errors that either program reported."""
-    return [
-        f"{side}: {error if isinstance(error, str) else error.get('message', error)}"
-        for side, report in record["traffic"].items()
-        for error in report["errors"]
-    ]
-
-
-def wrong_bytes(record: Record) -> list[str]:
-    """Payload that arrived and was not what was sent."""
-    verify = record["traffic"]["receiver"].get("verify")
-    if verify is None or not verify["wrong_bytes"]:
+def silence(raw: RawProgramRun) -> list[str]:
+    """A program that moved nothing has no ledger."""
+    if any(row.bytes for row in raw.volume):
         return []
     return [
-        f"receiver: {verify['wrong_bytes']:,} wrong bytes of {verify['checked_bytes']:,} checked, "
-        f"the first at offset {verify['first_wrong_offset']}"
+        f"nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by {raw.target.name} in "
+        f"{raw.run.measured_s:.1f} s"
     ]
 
 
-def undrained(record: Record) -> list[str]:
+def traffic_errors(traffic: Traffic) -> list[str]:
+    """Errors that either program reported."""
+    reports = {"sender": traffic.sender, "receiver": traffic.receiver}
+    return [f"{side}: {error}" for side, report in reports.items() for error in report.errors]
+
+
+def wrong_bytes(traffic: Traffic) -> list[str]:
+    """Payload that arrived and was not what was sent."""
+    verify = traffic.receiver.verify
+    if verify is None or not verify.wrong_bytes:
+        return []
+    return [
+        f"receiver: {verify.wrong_bytes:,} wrong bytes of {verify.checked_bytes:,} checked, "
+        f"the first at offset {verify.first_wrong_offset}"
+    ]
+
+
+def undrained(traffic: Traffic) -> list[str]:
     """Zero-copy sends whose buffers were never given back."""
-    left = (record["traffic"]["sender"].get("zerocopy") or {}).get("in_flight", 0)
+    left = traffic.sender.zerocopy.in_flight if traffic.sender.zerocopy else 0
     return [f"sender: {left:,} zero-copy sends were never completed: the run ended undrained"] if left else []
 
 
-def too_short(record: Record) -> list[str]:
+def too_short(raw: RawRun) -> list[str]:
     """No time with instruments, or too little to leave the socket buffers."""
-    reported = record["traffic"]["sender"].get("too_short_reason")
+    reported = raw.traffic.sender.too_short_reason
     # the control strategy sends nothing, however long it runs
-    if reported and record["tx_bytes"]:
+    if reported and total(measured(raw.run.segments), "sender", "bytes"):
         return [f"too short: {reported}"]
-    return below_the_shortest(record, "to leave the socket buffers")
+    return below_the_shortest(raw.run.segments, "to leave the socket buffers")
 
 
-def below_the_shortest(record: Record, why: str) -> list[str]:
+def too_short_beside(raw: RawProgramRun) -> list[str]:
+    """The same of a program, unless all that it moved was counted."""
+    if cut_short(raw.run) or counted_whole(raw):
+        return []
+    ways = ", or count all of it with --whole" if raw.target.how == "command" else ""
+    return below_the_shortest(raw.run.segments, f"for a ledger: let the program run longer{ways}")
+
+
+def below_the_shortest(segments: Sequence[SegmentBase], why: str) -> list[str]:
     """A run without the ledger's instruments (--instruments calls) is judged by those that it has."""
-    probed = select(record, "ledger") or [s for s in measured(record) if s["arm"] != "unprobed"]
+    probed = select(segments, "ledger") or [s for s in measured(segments) if s.arm != "unprobed"]
     elapsed_ns = wall_ns(probed)
     if elapsed_ns >= SHORTEST_LEDGER_NS:
         return []
@@ -120,41 +139,8 @@ def below_the_shortest(record: Record, why: str) -> list[str]:
     ]
 
 
-def missing_hooks(record: Record) -> list[str]:
+def missing_hooks(raw: Measured) -> list[str]:
     """Hooks that an instrument of this run cannot do without and that did not attach."""
     return [
-        f"hook {hook['id']}: {why_absent(hook)}"
-        for hook in absent(record["hooks"])
-        if used(record, hook["instrument"])
+        f"hook {hook.id}: {why_absent(hook)}" for hook in absent(raw.hooks) if used(raw.run, hook.instrument)
     ]
-
-
-def zerocopy_section(
-    record: Record, silent: int | None, zero_copy: int | None, cause: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """The zerocopy section: totals of all measured segments; None for a strategy without zero-copy.
-
-    `silent` and `zero_copy` are bytes of the ledger segments, from the ledger; None without such segments.
-    """
-    segments = measured(record)
-    if zerocopy_total(segments, "sends") is None:
-        return None
-    section: dict[str, Any] = {
-        key: zerocopy_total(segments, key)
-        for key in (
-            "sends",
-            "completions",
-            "copied",
-            "bytes_sent",
-            "bytes_copied",
-            "enobufs",
-            "notifications",
-        )
-    }
-    deepest = max(int(s["sender"]["zerocopy"]["max_in_flight"]) for s in segments)
-    return section | {
-        "max_in_flight": deepest,
-        "bytes_silent": silent,
-        "bytes_zero_copy": zero_copy,
-        "cause": cause,
-    }

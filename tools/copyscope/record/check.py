@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import ValidationError, convert
@@ -21,12 +21,22 @@ from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import RawRun
 from copyscope.record.sections import Section
 from copyscope.record.simulated import SimulatedRun
+from copyscope.record.store import RecordError
 
 VALUE_MAX = 40
 _WORDS = {"Expected ": "expected ", "`": "", " | ": " or ", "array": "list", "float": "number"}
 
 
-def find_problems(record: dict[str, Any], *, raw: bool) -> list[str]:
+def typed(record: Mapping[str, Any]) -> RawRun | RawProgramRun:
+    """What was measured, as Structs. Raises RecordError: the first key that is not as its Struct says."""
+    kind: type[RawRun | RawProgramRun] = RawRun if record.get("target") is None else RawProgramRun
+    try:
+        return convert(record, kind)
+    except (ValidationError, UnicodeEncodeError) as error:
+        raise RecordError(f"record: {find_problems(record, raw=True)[0]}: measure again") from error
+
+
+def find_problems(record: Mapping[str, Any], *, raw: bool) -> list[str]:
     """One line for each section that is not as its Struct says; with `raw` of the measured sections only."""
     watched = record.get("target") is not None
     halves: list[type[Section]] = [RawProgramRun if watched else RawRun]
@@ -37,7 +47,7 @@ def find_problems(record: dict[str, Any], *, raw: bool) -> list[str]:
     return list(dict.fromkeys(problem for half in halves for problem in _problems_of(record, half)))
 
 
-def _problems_of(record: dict[str, Any], half: type[Section]) -> Iterator[str]:
+def _problems_of(record: Mapping[str, Any], half: type[Section]) -> Iterator[str]:
     try:
         convert(record, half)
     except (ValidationError, UnicodeEncodeError) as error:
@@ -45,7 +55,7 @@ def _problems_of(record: dict[str, Any], half: type[Section]) -> Iterator[str]:
         yield from found or [one_line(f"record: {error}")]
 
 
-def _problems_in(record: dict[str, Any], field: FieldInfo) -> Iterator[str]:
+def _problems_in(record: Mapping[str, Any], field: FieldInfo) -> Iterator[str]:
     if field.name not in record:
         if field.required:
             yield f"{field.name}: missing"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
+
+from msgspec import convert
+
+from copyscope.record.instruments import Hook
+from copyscope.record.raw import Measured
 
 # States of a hook: it can be attached, or could not be.
 WORKS = ("available", "attached")
@@ -11,30 +16,36 @@ WORKS = ("available", "attached")
 ABSENT = ("missing", "refused")
 
 
-def failed_hooks(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def failed_hooks(raw: Measured) -> list[Hook]:
     """Hooks that did not attach and that an instrument of this run cannot do without.
 
     A run of the sampled tier does without function hooks; its `tier_reason` says why.
     """
-    exact = record["run"].get("tier") == "exact"
-    return [hook for hook in absent(record["hooks"]) if exact or hook["instrument"] != "functions"]
+    exact = raw.run.tier == "exact"
+    return [hook for hook in absent(raw.hooks) if exact or hook.instrument != "functions"]
 
 
-def absent(hooks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def absent(hooks: Iterable[Hook]) -> list[Hook]:
     """Hooks that their instrument cannot do without, and that are not there."""
-    return [hook for hook in hooks if hook["required"] and hook["state"] in ABSENT]
+    return [hook for hook in hooks if hook.required and hook.state in ABSENT]
 
 
-def why_absent(hook: Mapping[str, Any]) -> str:
+def find(hooks: Iterable[Hook], name: str) -> Hook | None:
+    """The hook of this name."""
+    return next((hook for hook in hooks if hook.id == name), None)
+
+
+def why_absent(hook: Hook) -> str:
     """What became of it, and why."""
-    return f"{hook['state']}: {hook['reason'] or 'no reason given'}"
+    return f"{hook.state}: {hook.reason or 'no reason given'}"
 
 
-def why_not(instruments: Iterable[str], hooks: Iterable[Mapping[str, Any]]) -> str | None:
+def why_not(instruments: Iterable[str], hooks: Iterable[Hook | dict[str, Any]]) -> str | None:
     """The first hook of these instruments that they cannot do without and that is not there; None: all are.
 
-    What function hooks need is choose_tier()'s.
+    The hooks of a record, or as the collector said them. What function hooks need is choose_tier()'s.
     """
     wanted = set(instruments) - {"functions"}
-    hook = next((hook for hook in absent(hooks) if hook["instrument"] in wanted), None)
-    return None if hook is None else f"{hook['symbol']}: {why_absent(hook)}"
+    said = absent(convert(list(hooks), list[Hook]))
+    hook = next((hook for hook in said if hook.instrument in wanted), None)
+    return None if hook is None else f"{hook.symbol}: {why_absent(hook)}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from copyscope.record.segments import Record
-
+Record = dict[str, Any]
 READINGS = ("busy_ns", "softirq_ns", "steal_ns", "own_ns")
 
 

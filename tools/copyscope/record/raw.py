@@ -1,5 +1,6 @@
 """What was measured of a run of our own traffic, and what a watched program's run shares with it. Pure."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
@@ -114,6 +115,7 @@ class RunBase(RunIdentity, kw_only=True):
     measured_s: float
     interrupted: bool
     errors: list[str]
+    segments: Sequence[SegmentBase]
     tier: str | UnsetType | None = UNSET
     tier_reason: str | UnsetType = UNSET
 
@@ -123,15 +125,21 @@ class Run(RunBase, kw_only=True):
     bytes_arm: str | UnsetType | None = UNSET
 
 
-class Workload(Section):
+class WorkloadBase(Section):
+    """How much was asked for; null for what has no bound, or is not known."""
+
+    impl: str | None
+    duration_s: float | None
+    messages: int | None
+
+
+class Workload(WorkloadBase, kw_only=True):
     """What was sent, and how."""
 
     impl: str
     size_bytes: Positive
     fields: Positive
     threads: Positive
-    duration_s: float | None
-    messages: int | None
     mode: str
     receiver: str
     align: str
@@ -305,6 +313,10 @@ class Measured(Section):
 
     schema: Annotated[int, Meta(extra_json_schema={"const": 1})]
     copyscope: Copyscope
+    run: RunBase
+    workload: WorkloadBase
+    topology: TopologyBase
+    counters: Section
     machine: Machine
     bytes: list[HookBytes]
     calls: list[Call]
@@ -314,6 +326,7 @@ class Measured(Section):
     samples: list[Sample]
     loss: dict[str, Any]
     machine_state: MachineLoad | UnsetType = UNSET
+    samples_beside: list[Sample] | UnsetType = UNSET
 
 
 class RawRun(Measured, kw_only=True):
@@ -324,4 +337,3 @@ class RawRun(Measured, kw_only=True):
     topology: Topology
     traffic: Traffic
     counters: Counters
-    samples_beside: list[Sample] | UnsetType = UNSET

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.overhead import found
+from copyscope.record.check import typed
 from copyscope.record.hooks import failed_hooks
 from copyscope.record.segments import why_no_calls
 from copyscope.render.layout import Table, heading, labelled, wrap
@@ -40,7 +41,7 @@ def call_lines(record: Record, width: int) -> list[Text]:
     )
     if not calls:
         ran = any("calls" in segment["arm"] for segment in record["run"]["segments"])
-        why = "the collector counted none" if ran else why_no_calls(record)
+        why = "the collector counted none" if ran else why_no_calls(typed(record).hooks)
         return lines + wrap(f"n/a: {why}", width, indent=2, style="dim")
     times = ("p50 <=", "p99 <=", "mean", "+ softirq", "+ blocked")
     table = Table.of(("call", "side"), "calls", "bytes", *times)
@@ -255,8 +256,8 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     if verbose:
         return lines + _hook_table(hooks, width)
     absent: dict[str, list[str]] = defaultdict(list)  # state and reason -> symbols
-    for hook in failed_hooks(record):
-        absent[f"{hook['state']}: {hook['reason']}"].append(hook["symbol"])
+    for hook in failed_hooks(typed(record)):
+        absent[f"{hook.state}: {hook.reason}"].append(hook.symbol)
     for why, symbols in absent.items():
         lines += labelled("", f"{', '.join(dict.fromkeys(symbols))} {why}", width, style="red")
     return lines

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.losses import dropped_roots
+from copyscope.record.check import typed
 from copyscope.render.layout import Table, heading, wrap
 from copyscope.render.ledger_table import plain_reason
 from copyscope.render.zerocopy_life import life_lines
@@ -114,7 +115,7 @@ def _gate_lines(record: Record, width: int) -> list[Text]:
 
 def _dropped_lines(record: Record, width: int) -> list[Text]:
     """What self = inclusive time says nothing of."""
-    dropped = dropped_roots(record)
+    dropped = dropped_roots(typed(record))
     if dropped is None:  # older records do not say
         return []
     count, timed = map(units.format_count, dropped)

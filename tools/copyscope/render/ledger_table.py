@@ -11,6 +11,8 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.attribution import SIDES, tied, time_event
 from copyscope.ledger.rows import CONTEXTS
+from copyscope.record.instruments import Sample
+from copyscope.record.segments import samples_of
 from copyscope.render.layout import Table, heading, wrap
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -97,10 +99,11 @@ def kib_factor(record: Row) -> float | None:
     return None
 
 
-def time_samples(record: Row) -> list[Row]:
+def time_samples(record: Row) -> list[Sample]:
     """The samples of the event that divides time in this record, so that none is counted twice."""
-    names = time_event(dict(record)) or ()
-    return [row for row in tied(record["samples"]) if event_name(row["event"]) in names]
+    rows = samples_of(record)
+    names = time_event(rows) or ()
+    return [row for row in tied(rows) if event_name(row.event) in names]
 
 
 def deciding_symbols(
@@ -109,9 +112,9 @@ def deciding_symbols(
     """Function -> samples of an account or stage; of one side and context only where they are given."""
     symbols: Counter[str] = Counter()
     for row in time_samples(record):
-        here = side in (None, row["side"]) and context in (None, row["context"])
-        if row["category"] == category and here:
-            symbols[row["symbol"]] += row["samples"]
+        here = side in (None, row.side) and context in (None, row.context)
+        if row.category == category and here:
+            symbols[row.symbol] += row.samples
     return symbols
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.escaping import visible
+from copyscope.record.check import typed
 from copyscope.record.segments import select, total, wall_ns
 from copyscope.render.layout import LABEL_WIDTH
 from copyscope.render.terminal import SafeConsole
@@ -78,7 +79,7 @@ class LiveView:
 
 def rates(record: Record) -> dict[str, float | None]:
     """Calls per second and goodput of the window, over the segments of every arm."""
-    segments = record["run"]["segments"]
+    segments = typed(record).run.segments
     seconds = wall_ns(segments) / 1e9
     if seconds <= 0:
         return {"sends": None, "receives": None, "gbps": None}
@@ -167,7 +168,8 @@ def _findings(record: Record) -> list[Text]:
         state = f"completions n/a: {zerocopy['reason']}"
         if zerocopy["completions"] is not None:
             state = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} completions were copied{cause}"
-    arms = {arm: len(select(dict(record), arm)) for arm in ("unprobed", "ledger", "calls")}
+    segments = typed(record).run.segments
+    arms = {arm: len(select(segments, arm)) for arm in ("unprobed", "ledger", "calls")}
     return [
         *(_labelled("machine", text) for text in _busy(record)),
         _labelled("zero-copy", state),

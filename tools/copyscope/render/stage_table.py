@@ -9,7 +9,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.attribution import SIDES
-from copyscope.record.segments import processes
+from copyscope.record.segments import PROCESSES, WATCHED
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples
 
@@ -39,7 +39,12 @@ def stage_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
 
 def sides_of(record: Row) -> tuple[str, ...]:
     """The sides of this record, as they are printed."""
-    return (*processes(dict(record)), "other")
+    return (*processes(record), "other")
+
+
+def processes(record: Row) -> tuple[str, ...]:
+    """Those of them that are processes."""
+    return PROCESSES if record.get("target") is None else WATCHED
 
 
 def _why_unknown(record: Row) -> str:
@@ -51,18 +56,18 @@ def _balance_table(record: Row, totals: Mapping[str, Mapping[str, Sums]]) -> Tab
     # without payload there is nothing to divide by: the time itself stands in its place
     price = "ns/KiB" if kib_factor(record) is not None else "CPU time"
     columns = [Column("stage", right=False, key=True)]
-    for side in processes(dict(record)):
+    for side in processes(record):
         columns += [Column(side), Column("softirq"), Column(price), Column("", right=False, optional=True)]
     table = Table(columns)
-    longest = max(sums["share"] or 0 for side in processes(dict(record)) for sums in totals[side].values())
+    longest = max(sums["share"] or 0 for side in processes(record) for sums in totals[side].values())
     for stage in _stage_order(totals):
         cells: list[str | None] = [stage]
-        for side in processes(dict(record)):
+        for side in processes(record):
             sums = totals[side].get(stage)
             cells += ["-", "-", "-", ""] if sums is None else _cells(sums, price, longest)
         table.add(*cells, strong=stage in (LEDGER_ROW, "unattributed"))
     cells = ["sum"]
-    for side in processes(dict(record)):
+    for side in processes(record):
         cells += _cells(_added(totals[side].values()), price, 0)
     table.add(*cells, strong=True)
     return table
@@ -174,7 +179,7 @@ def _symbol_lines(record: Row, width: int) -> list[Text]:
     """The unattributed samples by leaf symbol: what a taxonomy rule is still missing for."""
     lines = heading("UNATTRIBUTED", "by the kernel function that was running", width)
     table = Table.of(("symbol",), "side", "where", "samples", words=("side", "where"))
-    samples = [row for row in time_samples(record) if row["category"] == "unattributed"]
-    for row in sorted(samples, key=lambda row: (-row["samples"], row["symbol"])):
-        table.add(row["symbol"], row["side"], row["context"], units.format_count(row["samples"]))
+    samples = [row for row in time_samples(record) if row.category == "unattributed"]
+    for row in sorted(samples, key=lambda row: (-row.samples, row.symbol)):
+        table.add(row.symbol, row.side, row.context, units.format_count(row.samples))
     return lines + (table.lines(width) or wrap("none: every sample has an account or a stage", width))

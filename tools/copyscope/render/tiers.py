@@ -8,6 +8,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.compare_tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
+from copyscope.record.check import typed
 from copyscope.render.layout import Table, heading, wrap
 
 
@@ -18,10 +19,11 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
         "share of the side's kernel time; exact, sampled: functions segments; ledger: sampled without hooks",
         width,
     )
-    absent = why_not(record)
+    raw = typed(record)
+    absent = why_not(raw)
     if absent:
         return lines + wrap(f"n/a: {absent}", width, indent=2)
-    rows = compare_tiers(record)
+    rows = compare_tiers(raw)
     titles = ("exact", "sampled", "95 % interval", "agree", "ledger", "exact / ledger")
     table = Table.of(("in", "side", "where"), *titles, words=("agree",))
     for row in rows:
@@ -47,11 +49,11 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
         " differ: docs/dev/notes.md, Two tiers"
     )
     lines += wrap(text, width, indent=2, style="dim")
-    for row in seen_beside(record):
+    for row in seen_beside(raw):
         share = units.format_percent(row["ratio"])
         text = f"{row['side']}: samples times their period are {share} of the exact time of these segments"
         lines += wrap(text, width, indent=2)
-    for row in inside_calls(record):
+    for row in inside_calls(raw):
         if row["ratio"] is not None:
             text = (
                 f"{row['side']}: sends, receives and softirqs are {units.format_percent(row['ratio'])} of the"
@@ -59,7 +61,7 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
                 f" same segments; the way in and out is {units.format_ns(row['rest_ns_per_call'])} a call"
             )
             lines += wrap(text, width, indent=2)
-    for row in coverage(record):
+    for row in coverage(raw):
         if row["ratio"] is not None and row["high"] is not None:
             share = units.format_percent(row["ratio"])
             text = (

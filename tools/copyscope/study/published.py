@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from copyscope.compare.estimates import Estimate
-from copyscope.record.segments import Record, select, total
+from copyscope.record.segments import Record, segments_of, select, total
 from copyscope.study.table import Row
 
 Cell = str | int | float | bool | None
@@ -79,7 +79,7 @@ def _switches(row: Row) -> float:
 
 
 def _switches_of(record: Record) -> int:
-    segments = select(record, "ledger")
+    segments = select(segments_of(record), "ledger")
     return sum(total(segments, "sender", f"{kind}voluntary_switches") for kind in ("", "in"))
 
 

@@ -1,4 +1,4 @@
-"""Identities of a watched program: nobody cooperates, so the kernel's own books are compared with each other.
+"""Balances of a watched program: nobody cooperates, so the kernel's own books are compared with each other.
 
 Its traffic is never paused. What moved while hooks came and went is known (the `edge_` totals of each
 segment), and so is what may be under way at an edge: each thread inside one call, which counts at one place
@@ -7,132 +7,203 @@ before and at the other after it. That, and nothing else, is the tolerance.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from copyscope.ledger.identities.bytes import Identity, compare, unchecked
+from copyscope.ledger.identities.balance import Balance, Unknown
+from copyscope.record.instruments import Call
+from copyscope.record.program.raw import Connection, Counted, ProgramSegment, RawProgramRun, Volume
 from copyscope.record.program.volume import MAPPED_IN, SPLICED_IN, TAKEN, added, counted_calls, volume
-from copyscope.record.segments import Record, measured, select, total, wall_ns
+from copyscope.record.segments import measured, select, total, wall_ns
 
 # Their return values are no bytes.
 NOT_BYTES = ("sendmmsg", "recvmmsg", "io_uring", "other", MAPPED_IN)
 RECEIVING = ("recvfrom", "recvmsg", "recvmmsg", "read", "readv", *TAKEN)
 # How long another task keeps a CPU before the scheduler looks again (base_slice_ns of EEVDF, 6.6 and newer).
 SLICE_NS = 3_000_000
-UNCOUNTED = "no segment counted each call, and TCP's count beside it"
+Table = Balance[RawProgramRun]
 NAMES = {"send": "sent", "receive": "received"}
 
 
-def watch_identities(record: Record) -> list[Identity]:
-    """All identities of bytes."""
-    return [
-        by_connection(record, "send"),
-        by_connection(record, "receive"),
-        by_system_call(record, "send"),
-        by_system_call(record, "receive"),
-        copied_out(record),
-    ]
+def takes(raw: RawProgramRun) -> bool:
+    """Whether it received anything by mapping or splice(2), as far as is known."""
+    return any(row.syscall in TAKEN for row in raw.volume)
 
 
-def by_connection(record: Record, direction: str) -> Identity:
-    """Our count of each connection against TCP's own, for those that could be looked at twice."""
-    done = NAMES[direction]
-    name, what = f"connection_{done}_bytes", f"bytes {done} by socket calls = bytes {done} by TCP's own count"
-    if record["target"].get("spared"):
-        return where_counted(record, direction, name, f"{what} (calls segments)")
-    if takes(record) and direction == "receive":
-        what = "bytes received by calls + mapped + copied beside + spliced = bytes by TCP's own count"
-    if not record["connections"]:
-        return unchecked(name, what, "bytes", "no connection lasted from one look to the next")
-    rows = record["connections"]
+def largest(rows: Iterable[Volume | Call]) -> int:
+    return max((row.largest_bytes or 0 for row in rows), default=0)
+
+
+def under_way(segments: Iterable[ProgramSegment], largest_bytes: int) -> int:
+    """At both ends of a segment every thread may be inside one call."""
+    return sum(2 * s.target.threads * largest_bytes for s in segments)
+
+
+def edges(segments: Sequence[ProgramSegment], done: str, largest_bytes: int) -> int:
+    """What moved while hooks came and went, and what was under way."""
+    return total(segments, "target", f"edge_{done}_bytes") + under_way(segments, largest_bytes)
+
+
+def where_counted(raw: RawProgramRun) -> Sequence[Counted]:
+    """Where each call of a program is counted that is spared this elsewhere, with TCP's counts around it."""
+    found = counted_calls(raw.target)
+    if not found:
+        raise Unknown("no segment counted each call, and TCP's count beside it")
+    return found
+
+
+def looked_twice(raw: RawProgramRun) -> Sequence[Connection]:
+    """The connections that could be looked at twice."""
+    if not raw.connections:
+        raise Unknown("no connection lasted from one look to the next")
+    return raw.connections
+
+
+def by_tcp(rows: Sequence[Connection | Counted], done: str) -> tuple[float, float]:
+    """TCP's count, and how far it may be off: it was asked on both sides of each of our two looks."""
     inner, outer = added(rows, f"{done}_inner_bytes"), added(rows, f"{done}_outer_bytes")
-    # Queue and acknowledged bytes are read one after the other: their sum may run back a little.
-    one_call = largest(volume(record, direction))
+    return (inner + outer) / 2, abs(outer - inner) / 2
+
+
+def beside_tcp(raw: RawProgramRun, direction: str) -> int:
+    """Queue and acknowledged bytes are read one after the other: their sum may run back a little."""
+    rows, done = looked_twice(raw), NAMES[direction]
+    one_call = largest(volume(raw.volume, direction))
     if direction == "receive":
-        one_call += largest(volume(record, "mapped"))
-    tolerance = abs(outer - inner) / 2 + 2 * len(rows) * one_call
-    if takes(record) and direction == "receive":
+        one_call += largest(volume(raw.volume, "mapped"))
+    tolerance = by_tcp(rows, done)[1] + 2 * len(rows) * one_call
+    if takes(raw) and direction == "receive":
         # The kernel reads the queue before the bytes that passed through it, and without the socket's lock
         # (tcp_diag_get_info()): a look that loses the CPU in between is wrong by what arrives meanwhile.
-        tolerance += 2 * outer * SLICE_NS / max(wall_ns(measured(record)), SLICE_NS)
-    return compare(
-        name, what, added(rows, f"{done}_bytes"), (inner + outer) / 2, "bytes", tolerance=round(tolerance)
+        elapsed_ns = max(wall_ns(measured(raw.run.segments)), SLICE_NS)
+        tolerance += 2 * added(rows, f"{done}_outer_bytes") * SLICE_NS / elapsed_ns
+    return round(tolerance)
+
+
+def beside_where_counted(raw: RawProgramRun, direction: str) -> int:
+    rows = where_counted(raw)
+    one = under_way(select(raw.run.segments, "calls")[:1], largest(volume(raw.volume, direction)))
+    return round(by_tcp(rows, NAMES[direction])[1] + len(rows) * one)
+
+
+def at_socket(raw: RawProgramRun, direction: str) -> list[Volume]:
+    """What the socket layer counted in the calls segments."""
+    return [row for row in volume(raw.volume, direction, "calls") if row.syscall not in TAKEN]
+
+
+def returned(raw: RawProgramRun, direction: str) -> list[Call]:
+    """The system calls of the calls segments whose return values say how much they moved."""
+    if not select(raw.run.segments, "calls"):
+        raise Unknown("no segment followed the system calls")
+    rows = at_socket(raw, direction)
+    blind = sorted({row.syscall for row in rows if row.syscall in NOT_BYTES and row.bytes})
+    if blind:
+        raise Unknown(f"{', '.join(blind)}: what it returns is no number of bytes")
+    return [
+        row
+        for row in raw.calls
+        if (row.syscall in RECEIVING) == (direction == "receive")
+        and row.syscall not in (*NOT_BYTES, SPLICED_IN)
+    ]
+
+
+def beside_returns(raw: RawProgramRun, direction: str) -> int:
+    one_call = max(largest(returned(raw, direction)), largest(at_socket(raw, direction)))
+    return edges(select(raw.run.segments, "calls"), NAMES[direction], one_call)
+
+
+def taken_by_calls(raw: RawProgramRun) -> list[Volume]:
+    """What its receive calls returned or looked at, but for UDP: no hook sees all of its copies."""
+    if not select(raw.run.segments, "ledger"):
+        raise Unknown("no segment of the arm ledger in this run")
+    rows = [row for row in volume(raw.volume, "receive", "ledger") if row.syscall != SPLICED_IN]
+    rows += volume(raw.volume, "peek", "ledger")
+    found = [row for row in rows if row.protocol != "udp"]
+    if rows and not found:
+        raise Unknown("it received nothing but datagrams of UDP")
+    return found
+
+
+def copied_out(raw: RawProgramRun) -> int:
+    return added([row for row in volume(raw.volume, "copy_out", "ledger") if row.protocol != "udp"], "bytes")
+
+
+def _received_udp(raw: RawProgramRun) -> bool:
+    rows = volume(raw.volume, "receive", "ledger") + volume(raw.volume, "peek", "ledger")
+    return any(row.protocol == "udp" and row.syscall != SPLICED_IN for row in rows)
+
+
+def _by_connection(direction: str, what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
+    done = NAMES[direction]
+    return Balance(
+        *(f"connection_{done}_bytes", what, "bytes"),
+        lambda raw: added(looked_twice(raw), f"{done}_bytes"),
+        lambda raw: by_tcp(looked_twice(raw), done)[0],
+        lambda raw: beside_tcp(raw, direction),
+        lambda raw: not raw.target.spared and applies(raw),
     )
 
 
-def where_counted(record: Record, direction: str, name: str, what: str) -> Identity:
-    """Of a program whose calls are not counted all the time: where they are, by TCP's counts around that."""
-    done, counted = NAMES[direction], counted_calls(record)
-    if not counted:
-        return unchecked(name, what, "bytes", UNCOUNTED)
-    inner, outer = added(counted, f"{done}_inner_bytes"), added(counted, f"{done}_outer_bytes")
-    tolerance = abs(outer - inner) / 2 + len(counted) * under_way(
-        select(record, "calls")[:1], largest(volume(record, direction))
+def _where_counted(direction: str) -> Table:
+    """Of a program whose calls are not counted all the time."""
+    done = NAMES[direction]
+    what = f"bytes {done} by socket calls = bytes {done} by TCP's own count (calls segments)"
+    return Balance(
+        *(f"connection_{done}_bytes", what, "bytes"),
+        lambda raw: added(where_counted(raw), f"{done}_bytes"),
+        lambda raw: by_tcp(where_counted(raw), done)[0],
+        lambda raw: beside_where_counted(raw, direction),
+        lambda raw: bool(raw.target.spared),
     )
-    left = added(counted, f"{done}_bytes")
-    return compare(name, what, left, (inner + outer) / 2, "bytes", tolerance=round(tolerance))
 
 
-def by_system_call(record: Record, direction: str) -> Identity:
+def _by_system_call(direction: str) -> Table:
     """Return values of the system calls against the socket layer's count, in the calls segments."""
     done = NAMES[direction]
-    name, what = (
-        f"call_{done}_bytes",
-        f"bytes {done} by return values = bytes {done} at the socket (calls segments)",
-    )
-    segments = select(record, "calls")
-    if not segments:
-        return unchecked(name, what, "bytes", "no segment followed the system calls")
-    at_socket = [row for row in volume(record, direction, "calls") if row["syscall"] not in TAKEN]
-    blind = sorted({row["syscall"] for row in at_socket if row["syscall"] in NOT_BYTES and row["bytes"]})
-    if blind:
-        return unchecked(name, what, "bytes", f"{', '.join(blind)}: what it returns is no number of bytes")
-    returned = [
-        row
-        for row in record["calls"]
-        if (row["syscall"] in RECEIVING) == (direction == "receive")
-        and row["syscall"] not in (*NOT_BYTES, SPLICED_IN)
-    ]
-    way = under_way(segments, max(largest(returned), largest(at_socket)))
-    tolerance = total(segments, "target", f"edge_{done}_bytes") + way
-    return compare(
-        name, what, added(returned, "bytes"), added(at_socket, "bytes"), "bytes", tolerance=tolerance
+    what = f"bytes {done} by return values = bytes {done} at the socket (calls segments)"
+    return Balance(
+        *(f"call_{done}_bytes", what, "bytes"),
+        lambda raw: added(returned(raw, direction), "bytes"),
+        lambda raw: added(at_socket(raw, direction), "bytes"),
+        lambda raw: beside_returns(raw, direction),
     )
 
 
-def copied_out(record: Record) -> Identity:
-    """What was copied to the program's memory against what its receive calls returned."""
-    name, what = "received_split", "bytes received, or looked at (MSG_PEEK) = copy_out (ledger segments)"
-    segments = select(record, "ledger")
-    if not segments:
-        return unchecked(name, what, "bytes", "no segment of the arm ledger in this run")
-    if record["target"].get("spared"):
-        if not (counted := counted_calls(record)):
-            return unchecked(name, what, "bytes", UNCOUNTED)
-        what = what.replace("ledger", "calls")
-        way = len(counted) * under_way(segments[:1], largest(volume(record, "receive")))
-        left, right = added(counted, "received_bytes"), added(counted, "copied_out_bytes")
-        return compare(name, what, left, right, "bytes", tolerance=way)
-    received = [row for row in volume(record, "receive", "ledger") if row["syscall"] != SPLICED_IN]
-    received += volume(record, "peek", "ledger")
-    copied = volume(record, "copy_out", "ledger")
-    if any(row["protocol"] == "udp" for row in received):
-        what += ", but for UDP: no hook sees all of its copies"
-        received, copied = ([row for row in rows if row["protocol"] != "udp"] for rows in (received, copied))
-        if not received:
-            return unchecked(name, what, "bytes", "it received nothing but datagrams of UDP")
-    tolerance = total(segments, "target", "edge_received_bytes") + under_way(segments, largest(received))
-    return compare(name, what, added(received, "bytes"), added(copied, "bytes"), "bytes", tolerance=tolerance)
+def _copied_out(what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
+    return Balance(
+        *("received_split", what, "bytes"),
+        lambda raw: added(taken_by_calls(raw), "bytes"),
+        copied_out,
+        lambda raw: edges(select(raw.run.segments, "ledger"), "received", largest(taken_by_calls(raw))),
+        lambda raw: not raw.target.spared and applies(raw),
+    )
 
 
-def takes(record: Record) -> bool:
-    """Whether it received anything by mapping or splice(2), as far as is known."""
-    return any(row["syscall"] in TAKEN for row in record["volume"])
-
-
-def largest(rows: list[dict[str, Any]]) -> int:
-    return max((int(row["largest_bytes"]) for row in rows), default=0)
-
-
-def under_way(segments: list[dict[str, Any]], largest_bytes: int) -> int:
-    """At both ends of a segment every thread may be inside one call."""
-    return sum(2 * int(s["target"]["threads"]) * largest_bytes for s in segments)
+SPLIT = "bytes received, or looked at (MSG_PEEK) = copy_out ({} segments)"
+BALANCES: tuple[Table, ...] = (
+    _by_connection("send", "bytes sent by socket calls = bytes sent by TCP's own count", lambda _: True),
+    _where_counted("send"),
+    _by_connection(
+        *("receive", "bytes received by socket calls = bytes received by TCP's own count"),
+        lambda raw: not takes(raw),
+    ),
+    _by_connection(
+        "receive",
+        "bytes received by calls + mapped + copied beside + spliced = bytes by TCP's own count",
+        takes,
+    ),
+    _where_counted("receive"),
+    _by_system_call("send"),
+    _by_system_call("receive"),
+    _copied_out(SPLIT.format("ledger"), lambda raw: not _received_udp(raw)),
+    _copied_out(f"{SPLIT.format('ledger')}, but for UDP: no hook sees all of its copies", _received_udp),
+    Balance(
+        *("received_split", SPLIT.format("calls"), "bytes"),
+        lambda raw: added(where_counted(raw), "received_bytes"),
+        lambda raw: added(where_counted(raw), "copied_out_bytes"),
+        lambda raw: (
+            len(where_counted(raw))
+            * under_way(select(raw.run.segments, "ledger")[:1], largest(volume(raw.volume, "receive")))
+        ),
+        lambda raw: bool(raw.target.spared),
+    ),
+)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from copyscope import stats
-from copyscope.ledger.attribution import SideTime, clocked, time_event, weights_of
-from copyscope.ledger.cpu_time import CpuTime, cpu_time, excludes_softirq, why_no_time
-from copyscope.ledger.identities.bytes import Identity, compare, unchecked
-from copyscope.record.segments import Record, processes, select, total, wall_ns, watched
+from copyscope.ledger.attribution import SideTime, burst_of, clocked, time_event, weights_of
+from copyscope.ledger.cpu_time import CpuTime, counters_of, cpu_time, excludes_softirq, why_no_time
+from copyscope.ledger.identities.balance import compare, unchecked
+from copyscope.record import derived
+from copyscope.record.derived import AccountRow, Elsewhere, Identity, OtherSide, StageRow
+from copyscope.record.instruments import Counter, Sampler
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.raw import Measured
+from copyscope.record.segments import processes, select, total, wall_ns
 from copyscope.taxonomy.events import event_name
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
@@ -17,6 +23,7 @@ ROUNDING_TOLERANCE = 0.001
 # A broken identity makes a run worthless, so chance alone must not break one: once in a thousand.
 VALIDITY_LEVEL = 0.999
 MOST_UNATTRIBUTED = 0.05
+Spent = derived.SideTime | OtherSide | Elsewhere
 # A context switch runs with interrupts off; a timer that expires in it is charged to whoever comes next.
 SWITCH_NS = 2_000
 # The CPU clock begins when a wake-up is queued (cpu_time.py): so much too early in some virtual machines.
@@ -29,21 +36,28 @@ SHORT_BURST_NS = 50_000
 FEWEST_TIMER_BURSTS = 8
 
 
-def time_identities(record: Record, times: dict[str, SideTime], gather_ns: float | None) -> list[Identity]:
-    """All identities of time, for both processes."""
+def time_identities(
+    raw: Measured,
+    times: Mapping[str, SideTime],
+    spent: Mapping[str, Spent],
+    rows: Sequence[AccountRow | StageRow],
+    gather_ns: float | None,
+) -> list[Identity]:
+    """All identities of time. spent: the derived `sides`; rows: those of the ledger and the stages."""
     found = []
-    first = processes(record)[0]
-    for side in processes(record):
+    first = processes(raw)[0]
+    for side in processes(raw):
+        of_side = [row for row in rows if row.side == side]
         found += [
-            sampled_time(record, side, times[side]),
-            rows_sum(record, side, times[side], gather_ns if side == first else None),
-            attributed(record, side, times[side]),
+            sampled_time(raw, side, times[side]),
+            rows_sum(raw, side, times[side], of_side, gather_ns if side == first else None),
+            attributed(side, times[side], of_side),
         ]
     fits = gather_fits(times[first], gather_ns)
-    return [*found, *([] if fits is None else [fits]), within_cpus(record, times)]
+    return [*found, *([] if fits is None else [fits]), within_cpus(raw, times, spent)]
 
 
-def within_cpus(record: Record, times: dict[str, SideTime]) -> Identity:
+def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str, Spent]) -> Identity:
     """All sides together, with the softirq work that is not known to be of this run, fit in the CPUs' time.
 
     The tolerance: of softirq work, which has no clock but samples, what is above the lower end of its 99.9 %
@@ -51,29 +65,29 @@ def within_cpus(record: Record, times: dict[str, SideTime]) -> Identity:
     between the readings at both ends of a segment; and 3 %. A side whose time is not known adds nothing.
     """
     name, what = "within_cpus", "CPU time of all sides = the part of it within CPUs x wall time"
-    known = {name: side for name, side in record["sides"].items() if side["cpu_ns"] is not None}
+    known = {side: row.cpu_ns for side, row in spent.items() if row.cpu_ns is not None}
     if "elsewhere" not in known:
         return unchecked(name, what, "ns", times["other"].reason or "nothing was sampled")
-    spent = sum(side["cpu_ns"] for side in known.values())
-    segments, cpus = select(record, "ledger"), record["machine"]["cpus_online"]
+    spent_ns = sum(known.values())
+    segments, cpus = select(raw.run.segments, "ledger"), raw.machine.cpus_online
     capacity = cpus * wall_ns(segments)
     tolerance = SAMPLING_TOLERANCE * capacity + cpus * len(segments) * EDGE_NS
-    beside = [known[side] for side in ("other", "elsewhere") if side in known]
-    samples, beside_ns = sum(s["samples"] for s in beside), sum(s["cpu_ns"] for s in beside)
+    beside = [side for side in ("other", "elsewhere") if side in known]
+    samples = sum(spent[side].samples or 0 for side in beside)
     if samples:
         cluster = times["other"].cluster
         low = stats.poisson(samples / cluster, VALIDITY_LEVEL).low
-        tolerance += beside_ns * (1 - low * cluster / samples)
-    for side in processes(record):
-        spent_by = cpu_time(record, side)
+        tolerance += sum(known[side] for side in beside) * (1 - low * cluster / samples)
+    for side in processes(raw):
+        spent_by = cpu_time(raw, side)
         if spent_by.source == "CPU clock":
             tolerance += spent_by.switches * LATE_WAKE_NS
-        if excludes_softirq(record, side) and times[side].scale_ns is not None:
+        if excludes_softirq(raw, side) and times[side].scale_ns is not None:
             tolerance += _softirq_above(times[side])
-    return compare(name, what, spent, min(spent, capacity), "ns", tolerance=round(tolerance))
+    return compare(name, what, spent_ns, min(spent_ns, capacity), "ns", tolerance=round(tolerance))
 
 
-def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
+def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter.
 
     A timer that is armed a part of the time is compared with the CPU time of its side in just that part
@@ -91,71 +105,76 @@ def sampled_time(record: Record, side: str, time: SideTime) -> Identity:
     if time.event is None:
         what = f"{side}: samples x period = CPU time"
         return unchecked(name, what, "ns", time.reason or "not sampled")
-    while_armed = armed_cpu_ns(record, side)
-    exact, seen, unit, clock = _readings(record, side, time)
+    while_armed = armed_cpu_ns(raw, side)
+    exact, seen, unit, clock = _readings(raw, side, time)
     if unit == "ns" and while_armed is not None:
-        exact, seen = while_armed, weight_as_sampled(record, side)
+        exact, seen = while_armed, weight_as_sampled(raw, side)
         clock = "CPU time while sampled, scaled alike"
     what = f"{side}: samples x period = {clock}"
-    bursts = (record["sampler"].get("bursts") or {}).get(side)
-    unknown = "cycles: sampled, but not counted" if exact is None else why_no_time(record, side)
+    bursts = burst_of(raw.sampler, side)
+    unknown = "cycles: sampled, but not counted" if exact is None else why_no_time(raw, side)
     if bursts and while_armed == 0 == seen:
-        unknown = unknown or f"it ran in none of {bursts['count']} bursts of the timers: run longer"
+        unknown = unknown or f"it ran in none of {bursts.count} bursts of the timers: run longer"
     if exact is None or unknown is not None:
         return unchecked(name, what, unit, unknown or "not counted")
-    spent = cpu_time(record, side)
+    spent = cpu_time(raw, side)
     samples = max(1, time.weights.all_samples)
     # with few samples their own number says little: what the clock expects counts as well
-    weight = time.weights.all_weight / samples if time.weights.all_samples else _period(record, side)
+    weight = time.weights.all_weight / samples if time.weights.all_samples else _period(raw.sampler, side)
     expected = max(float(samples), exact / weight if weight else 0.0)
     chance = math.sqrt(expected)
     if while_armed is None:
-        chance = max(chance, burst_spread(record, side))
+        chance = max(chance, burst_spread(raw.sampler, side))
     tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
     if unit == "ns":
         tolerance += spent.departures * SWITCH_NS
-        tolerance += hidden_at_birth_ns(record) + stolen_share(record) * exact
+        tolerance += hidden_at_birth_ns(raw) + stolen_share(raw) * exact
     else:
-        tolerance += uncounted_share(record, side) * exact
+        tolerance += uncounted_share(raw, side) * exact
     if unit == "ns" and spent.stay_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
         return unchecked(name, what, unit, _short_bursts(spent, seen / exact))
-    few = while_armed is None and bursts and bursts["count"] < FEWEST_TIMER_BURSTS
+    few = while_armed is None and bursts and bursts.count < FEWEST_TIMER_BURSTS
     if few and bursts and abs(seen - exact) > tolerance:
-        return unchecked(name, what, unit, _few_bursts(bursts["count"], seen / exact))
+        return unchecked(name, what, unit, _few_bursts(bursts.count, seen / exact))
     return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
 
 
-def armed_cpu_ns(record: Record, side: str) -> float | None:
+def armed_cpu_ns(raw: Measured, side: str) -> float | None:
     """CPU time of a side while its timers were armed, scaled as its samples are.
 
     None where they were armed all the time, which another clock measures, and where nobody read it; and for
     a program without its children: these inherit its timers, and are in what the timers measured.
     """
-    if not record.get("target", {}).get("follow", True):
+    if isinstance(raw, RawProgramRun) and not raw.target.follow:
         return None
-    bursts = (record["sampler"].get("bursts") or {}).get(side)
-    enabled_ns = float(record["sampler"]["enabled_ns"])
-    if not bursts or not 0 < bursts["armed_ns"] < enabled_ns or bursts.get("cpu_ns") is None:
+    bursts = burst_of(raw.sampler, side)
+    enabled_ns = raw.sampler.enabled_ns
+    if not bursts or not 0 < bursts.armed_ns < enabled_ns or not isinstance(bursts.cpu_ns, int):
         return None
-    return float(bursts["cpu_ns"]) * enabled_ns / float(bursts["armed_ns"])
+    return float(bursts.cpu_ns) * enabled_ns / bursts.armed_ns
 
 
-def stolen_share(record: Record) -> float:
+def stolen_share(raw: Measured) -> float:
     """The part of the CPUs' time that the hypervisor took while they had work.
 
     A clock goes on meanwhile. The timer fires once when the CPU comes back, however many periods have passed:
     hrtimer_forward_now() in perf_swevent_hrtimer(), kernel/events/core.c.
     """
-    state = record.get("machine_state") or {}
-    stolen, busy = state.get("steal_ns"), state.get("busy_ns")
-    return stolen / (stolen + busy) if stolen and busy is not None else 0.0
+    load = raw.machine_state
+    if not load or not load.steal_ns or load.busy_ns is None:
+        return 0.0
+    return load.steal_ns / (load.steal_ns + load.busy_ns)
 
 
-def uncounted_share(record: Record, side: str) -> float:
+def uncounted_share(raw: Measured, side: str) -> float:
     """Of a counter that took turns with others (perf multiplexes): how long it did not run."""
-    counters = {event_name(n): c for n, c in record["counters"][side].items()}
-    running = counters.get("cycles", {}).get("running")
-    return 0.0 if running is None else max(0.0, 1.0 - float(running))
+    cycles = cycles_of(raw, side)
+    return 0.0 if cycles is None or cycles.running is None else max(0.0, 1.0 - cycles.running)
+
+
+def cycles_of(raw: Measured, side: str) -> Counter | None:
+    """The cycle counter of a side."""
+    return {event_name(n): c for n, c in counters_of(raw, side).items()}.get("cycles")
 
 
 def _few_bursts(count: int, share: float) -> str:
@@ -174,69 +193,76 @@ def _short_bursts(spent: CpuTime, share: float) -> str:
     return f"{ran}, and arming the timer costs at each of them: {share:.0%} of its time was seen"
 
 
-def hidden_at_birth_ns(record: Record) -> float:
+def hidden_at_birth_ns(raw: Measured) -> float:
     """Of each thread that a watched program makes, the timer sees nothing before its first period is over."""
-    bursts = record["sampler"].get("bursts")
-    if not watched(record) or not bursts:
-        return 0.0
-    return float(total(select(record, "ledger"), "target", "births") * bursts["target"]["period_ns"])
+    bursts = burst_of(raw.sampler, "target")
+    return (
+        bursts.period_ns * float(total(select(raw.run.segments, "ledger"), "target", "births"))
+        if bursts
+        else 0.0
+    )
 
 
-def burst_spread(record: Record, side: str) -> float:
+def burst_spread(sampler: Sampler, side: str) -> float:
     """Standard deviation of the number of samples of a side, from its spread over bursts; 0 without bursts.
 
     Samples of one burst are neighbours: processes that take turns make their counts vary more than chance
     alone.
     """
-    bursts = (record["sampler"].get("bursts") or {}).get(side)
-    if not bursts or bursts["count"] < 2:
+    bursts = burst_of(sampler, side)
+    if not bursts or bursts.count < 2:
         return 0.0
-    count = bursts["count"]
-    variance = (bursts["samples_squared"] - bursts["samples"] ** 2 / count) / (count - 1)
+    count = bursts.count
+    variance = (bursts.samples_squared - bursts.samples**2 / count) / (count - 1)
     return math.sqrt(max(0.0, variance) * count)
 
 
-def sampled_share(record: Record, side: str, time: SideTime) -> float | None:
+def sampled_share(raw: Measured, side: str, time: SideTime) -> float | None:
     """Which part of a side's CPU time the samples stand for; 1.0 when the sampler saw all of it.
 
     Of its CPU time while it was sampled, where a clock says that (sampled_time).
     """
     if time.event is None:
         return None
-    exact, seen, unit, _ = _readings(record, side, time)
-    while_armed = armed_cpu_ns(record, side)
+    exact, seen, unit, _ = _readings(raw, side, time)
+    while_armed = armed_cpu_ns(raw, side)
     if unit == "ns" and while_armed:
-        exact, seen = while_armed, weight_as_sampled(record, side)
+        exact, seen = while_armed, weight_as_sampled(raw, side)
     return round(seen / exact, 4) if exact else None
 
 
-def weight_as_sampled(record: Record, side: str) -> float:
+def weight_as_sampled(raw: Measured, side: str) -> float:
     """The weight of all samples of a side, with those of arming its timers."""
-    return weights_of(record, side, time_event(record) or (), as_sampled=True).all_weight
+    names = time_event(raw.samples) or ()
+    return weights_of(raw.sampler, raw.samples, side, names, as_sampled=True).all_weight
 
 
-def _readings(record: Record, side: str, time: SideTime) -> tuple[float | None, float, str, str]:
+def _readings(raw: Measured, side: str, time: SideTime) -> tuple[float | None, float, str, str]:
     """(exact, seen, unit, which clock) of a side."""
     if time.event is not None and "cycles" in time.event:
         # the counter counts whatever ran on top of the process, softirq too, whatever the CPU clock says
-        counters = {event_name(n): c for n, c in record["counters"][side].items()}
-        return counters.get("cycles", {}).get("value"), time.weights.all_weight, "cycles", "cycle counter"
-    spent = cpu_time(record, side)
-    clock = spent.source + (", without softirq" if excludes_softirq(record, side) else "")
-    return float(spent.ns), clocked(time.weights, record, side), "ns", clock
+        cycles = cycles_of(raw, side)
+        return (cycles.value if cycles else None), time.weights.all_weight, "cycles", "cycle counter"
+    spent = cpu_time(raw, side)
+    clock = spent.source + (", without softirq" if excludes_softirq(raw, side) else "")
+    return float(spent.ns), clocked(time.weights, raw, side), "ns", clock
 
 
-def _period(record: Record, side: str) -> float:
+def _period(sampler: Sampler, side: str) -> float:
     """What one sample of a timer stands for: its period, and more where it was armed a part of the time."""
-    sampler = record["sampler"]
-    bursts = (sampler.get("bursts") or {}).get(side)
+    bursts = burst_of(sampler, side)
     if not bursts:
         return 0.0
-    scale = sampler["enabled_ns"] / bursts["armed_ns"] if bursts["armed_ns"] else 1.0
-    return float(bursts["period_ns"]) * scale
+    return bursts.period_ns * (sampler.enabled_ns / bursts.armed_ns if bursts.armed_ns else 1.0)
 
 
-def rows_sum(record: Record, side: str, time: SideTime, gather_ns: float | None) -> Identity:
+def rows_sum(
+    raw: Measured,
+    side: str,
+    time: SideTime,
+    rows: Sequence[AccountRow | StageRow],
+    gather_ns: float | None,
+) -> Identity:
     """Accounts + stages + unattributed, as they are printed, against the CPU time of the side.
 
     One thing may make the rows too many: the gather copy has a timer, the user time that it is taken from is
@@ -244,18 +270,18 @@ def rows_sum(record: Record, side: str, time: SideTime, gather_ns: float | None)
     share (gather_fits), is in the tolerance. Nothing makes them too few.
     """
     name, what = f"{side}_rows", f"{side}: accounts + stages + unattributed = CPU time"
-    rows = [row for row in [*record["ledger"], *record["stages"]] if row["side"] == side]
-    unknown = [str(row.get("account") or row.get("stage")) for row in rows if row["cpu_ns"] is None]
-    if time.cpu_ns is None or unknown:
-        return unchecked(name, what, "ns", time.reason or f"{', '.join(unknown)}: time not known")
-    exact = cpu_time(record, side).ns
-    softirq_ns = (time.weights.all_weight - clocked(time.weights, record, side)) * (time.scale_ns or 0.0)
+    known_ns = [row.cpu_ns for row in rows if row.cpu_ns is not None]
+    if time.cpu_ns is None or len(known_ns) < len(rows):
+        names = [
+            row.account if isinstance(row, AccountRow) else row.stage for row in rows if row.cpu_ns is None
+        ]
+        return unchecked(name, what, "ns", time.reason or f"{', '.join(names)}: time not known")
+    exact = cpu_time(raw, side).ns
+    softirq_ns = (time.weights.all_weight - clocked(time.weights, raw, side)) * (time.scale_ns or 0.0)
     known = exact + softirq_ns
     # one rounded nanosecond per row
     tolerance = ROUNDING_TOLERANCE * known + len(rows) + _gather_excess(time, gather_ns)
-    return compare(
-        name, what, sum(row["cpu_ns"] for row in rows), round(known), "ns", tolerance=round(tolerance)
-    )
+    return compare(name, what, sum(known_ns), round(known), "ns", tolerance=round(tolerance))
 
 
 def _gather_excess(time: SideTime, gather_ns: float | None) -> float:
@@ -291,13 +317,13 @@ def _most_user_ns(time: SideTime) -> float:
     return share * (time.cpu_ns or 0.0)
 
 
-def attributed(record: Record, side: str, time: SideTime) -> Identity:
+def attributed(side: str, time: SideTime, rows: Sequence[AccountRow | StageRow]) -> Identity:
     """Not more than 5 % of a side's time may be without a name, and what chance adds to few samples."""
     name, what = f"{side}_attributed", f"{side}: share without a name is 0, give or take 0.05"
     if not time.cpu_ns:
         return unchecked(name, what, "share", time.reason or "no CPU time was sampled")
-    nameless = [row for row in record["stages"] if row["side"] == side and row["stage"] == "unattributed"]
-    share = sum(row["cpu_ns"] or 0 for row in nameless) / time.cpu_ns
+    nameless = [row for row in rows if isinstance(row, StageRow) and row.stage == "unattributed"]
+    share = sum(row.cpu_ns or 0 for row in nameless) / time.cpu_ns
     hits = sum(n for (_, category, _), n in time.weights.samples.items() if category == "unattributed")
     chance = share - stats.wilson(hits, time.weights.all_samples, VALIDITY_LEVEL).low if hits else 0.0
     return compare(name, what, round(share, 6), 0, "share", tolerance=round(MOST_UNATTRIBUTED + chance, 6))

@@ -2,56 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, Flow
+from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, NO_SILENT_CALLS, Flow
+from copyscope.record.hooks import ABSENT, find
+from copyscope.record.instruments import Hook
+from copyscope.record.program.raw import RawProgramRun, Target, Volume
 from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, counted_calls, volume
-from copyscope.record.segments import Record, select, total, why_no_ledger
+from copyscope.record.segments import select, total, why_no_ledger
 
 
-def zerocopy_totals(record: Record, arm: str | None = None) -> dict[str, int]:
+def zerocopy_totals(raw: RawProgramRun, arm: str | None = None) -> dict[str, int]:
     """Sends with MSG_ZEROCOPY, and what the error queues said of them, in one arm or in all segments."""
-    segments = select(record, arm) if arm is not None else record["run"]["segments"]
-    sent = volume(record, "send", arm)
+    segments = raw.run.segments if arm is None else select(raw.run.segments, arm)
+    sent = volume(raw.volume, "send", arm)
     found = {"sends": added(sent, "zerocopy_calls"), "bytes_sent": added(sent, "zerocopy_bytes")}
     keys = ("completions", "copied", "notifications", "unseen", "untold")
     return found | {key: total(segments, "target", key) for key in keys}
 
 
-def flows(record: Record, silent_high_ns: float) -> dict[str, Flow]:
+def flows(raw: RawProgramRun, silent_high_ns: float) -> dict[str, Flow]:
     """Bytes and calls of each account; the program's own copies in user memory are not seen."""
-    absent = why_no_ledger(record)
+    absent = why_no_ledger(raw.run)
     if absent:
         unknown = Flow(bytes_reason=absent, calls_reason=absent)
         return dict.fromkeys(
             ("copy_in", "pin", "deferred", "silent", "completion", "copy_out", "mapped"), unknown
         )
-    sent = volume(record, "send", "ledger")
-    pages = [row for row in sent if row["syscall"] in BY_REFERENCE]
-    zerocopy = zerocopy_totals(record, "ledger")
+    sent = volume(raw.volume, "send", "ledger")
+    pages = [row for row in sent if row.syscall in BY_REFERENCE]
+    zerocopy = zerocopy_totals(raw, "ledger")
+    blind = why_no_completions(raw.hooks)
     referenced = added(pages, "bytes") + zerocopy["bytes_sent"]
     references = added(pages, "calls") + zerocopy["sends"]
     # io_uring says that a send was zero-copy when it ends: at an edge that is after its bytes were counted.
     copied = max(0, added(sent, "bytes") - referenced)
-    by_calls = "scaled" if any(row.get("estimated") for row in sent) else "exact"
+    by_calls = "scaled" if any(row.estimated for row in sent) else "exact"
     by_bytes = by_calls if copied and referenced else "exact"
     return {
         "copy_in": Flow(copied, by_bytes, max(0, added(sent, "calls") - references), calls_method=by_calls),
         "pin": Flow(referenced, by_bytes, references, calls_method=by_calls),
-        "deferred": _deferred(record, zerocopy),
+        "deferred": _deferred(zerocopy, blind),
         "silent": _silent(zerocopy, silent_high_ns),
-        "completion": _completion(record, zerocopy),
-        "copy_out": _copied_out(record),
-        "mapped": _counted(volume(record, "mapped", "ledger")),
+        "completion": Flow(0, "exact", None if blind else zerocopy["completions"], calls_reason=blind),
+        "copy_out": _copied_out(raw.volume, raw.target),
+        "mapped": _counted(volume(raw.volume, "mapped", "ledger")),
     }
 
 
-def _deferred(record: Record, zerocopy: dict[str, int]) -> Flow:
+def _deferred(zerocopy: dict[str, int], blind: str | None) -> Flow:
     """The flag is per send; the bytes follow exactly where all sends or none carried it."""
     if zerocopy["sends"] == 0:
         return Flow(0, "exact", 0)
     if zerocopy["completions"] == 0 or zerocopy["untold"] > zerocopy["completions"]:
-        blind = why_no_completions(record)
         reason = "no completion of a zero-copy send was seen" + (f": {blind}" if blind else "")
         if zerocopy["untold"]:
             reason = (
@@ -65,43 +68,35 @@ def _deferred(record: Record, zerocopy: dict[str, int]) -> Flow:
 
 
 def _silent(zerocopy: dict[str, int], silent_high_ns: float) -> Flow:
-    no_calls = "no hook counts these copies; their time is sampled"
     uncopied = zerocopy["bytes_sent"]
     if zerocopy["completions"]:
         uncopied = round(uncopied * (1 - zerocopy["copied"] / zerocopy["completions"]))
-    if silent_high_ns == 0 or uncopied == 0:
-        return Flow(0, "derived", calls_reason=no_calls)
-    plausible = silent_high_ns * FASTEST_COPY_BYTES_PER_NS >= uncopied
-    return Flow(uncopied if plausible else 0, "derived", calls_reason=no_calls)
+    plausible = 0 < uncopied <= silent_high_ns * FASTEST_COPY_BYTES_PER_NS
+    return Flow(uncopied if plausible else 0, "derived", calls_reason=NO_SILENT_CALLS)
 
 
-def _completion(record: Record, zerocopy: dict[str, int]) -> Flow:
-    blind = why_no_completions(record)
-    return Flow(0, "exact", calls_reason=blind) if blind else Flow(0, "exact", zerocopy["completions"])
-
-
-def why_no_completions(record: Record) -> str | None:
+def why_no_completions(hooks: Iterable[Hook]) -> str | None:
     """Why nobody looked at the error queues of its sockets; None where somebody did."""
-    hook = next((h for h in record["hooks"] if h["id"] == "completion"), None)
+    hook = find(hooks, "completion")
     if hook is None:
         return "no such hook"
-    return f"{hook['symbol']}: {hook['reason']}" if hook["state"] in ("missing", "refused") else None
+    return f"{hook.symbol}: {hook.reason}" if hook.state in ABSENT else None
 
 
-def copied_out_rows(record: Record) -> list[dict[str, Any]]:
+def copied_out_rows(rows: Sequence[Volume]) -> list[Volume]:
     """What was copied to its memory. A datagram of UDP in one piece is copied where no hook sees it
     (copy_linear_skb(), net/ipv4/udp.c): of UDP it is what its calls returned."""
-    hooked = [row for row in volume(record, "copy_out", "ledger") if row["protocol"] != "udp"]
-    looked = volume(record, "receive", "ledger") + volume(record, "peek", "ledger")
-    return hooked + [row for row in looked if row["protocol"] == "udp" and row["syscall"] not in TAKEN]
+    hooked = [row for row in volume(rows, "copy_out", "ledger") if row.protocol != "udp"]
+    looked = volume(rows, "receive", "ledger") + volume(rows, "peek", "ledger")
+    return hooked + [row for row in looked if row.protocol == "udp" and row.syscall not in TAKEN]
 
 
-def _copied_out(record: Record) -> Flow:
+def _copied_out(rows: Sequence[Volume], target: Target) -> Flow:
     """Where it is counted for a part of the time: what TCP says that the program took was copied out."""
-    received = volume(record, "receive", "ledger")
-    if not any(row.get("estimated") for row in received):
-        return _counted(copied_out_rows(record))
-    taken, counted = added(received, "bytes"), counted_calls(record)
+    received = volume(rows, "receive", "ledger")
+    if not any(row.estimated for row in received):
+        return _counted(copied_out_rows(rows))
+    taken, counted = added(received, "bytes"), counted_calls(target)
     copied = added(counted, "copied_out_bytes")
     if not copied:
         return Flow(taken, "derived", calls_reason="nothing was copied out in the segments that count it")
@@ -109,5 +104,5 @@ def _copied_out(record: Record) -> Flow:
     return Flow(taken, "derived", calls, calls_method="scaled")
 
 
-def _counted(rows: list[dict[str, Any]]) -> Flow:
+def _counted(rows: Sequence[Volume]) -> Flow:
     return Flow(added(rows, "bytes"), "exact", added(rows, "calls"))

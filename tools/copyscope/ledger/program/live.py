@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from copyscope.ledger.program.derive import derive as derive_program
+from copyscope.ledger.derive import derive
 from copyscope.record.assemble import Identity
 from copyscope.record.program.assemble import assemble
 from copyscope.record.program.connections import Connections
@@ -55,7 +55,7 @@ class Window:
         self._history = [one for one in self._history if one[0] >= first_block]
         self._history.append((last_block, raw["samples"]))
         raw["samples"] = add_samples(rows for _, rows in self._history)
-        return derive_program(raw, effects=False)
+        return derive(raw, effects=False)
 
     def _loads_of(self, first_block: int, begin: list[Record]) -> list[Record]:
         """Both ends of the window: that of the block before it, or the beginning of the run, and now."""

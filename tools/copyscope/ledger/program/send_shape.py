@@ -1,74 +1,66 @@
 """How a watched program hands over what it sends: buffers, where they begin, and TCP's rounds. Pure.
 
-Read from the arguments of its system calls in the calls segments; `record["shapes"]` has one row per protocol
-and call.
+Read from the arguments of its system calls in the calls segments; `shapes` has one row per protocol and call.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable
 
+from copyscope.record.hooks import ABSENT, find
+from copyscope.record.program.derived import BufferTotal, RoundTotal
+from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.program.volume import added
-from copyscope.record.segments import Record
-
-Part = tuple[dict[str, Any] | None, str]
+from copyscope.record.sections import Rows
 
 NO_SEGMENT = "read in calls segments, and there was none"
 
 
-def buffers(record: Record) -> Part:
-    """(what the arguments of its sends say, or None; then why)."""
-    rows = [row for row in record["shapes"] or [] if row["messages"]]
+def buffers(raw: RawProgramRun) -> BufferTotal | str:
+    """What the arguments of its sends say, or why nothing is known of them."""
+    rows = [row for row in raw.shapes or [] if row.messages]
     if not rows:
-        return None, absent(record, "shape") or (
+        return absent(raw, "shape") or (
             "no send with a buffer of the program's own in the calls segments (sendfile, splice and io_uring "
             "have none in their arguments)"
         )
     messages, looked = added(rows, "messages"), added(rows, "looked")
     at_page, at_line = added(rows, "page_aligned"), added(rows, "line_aligned")
-    return {
-        "messages": messages,
-        "buffers": added(rows, "buffers"),
-        "mean_per_message": added(rows, "buffers") / messages,
-        "per_message": merged(rows, "buffers_per_message"),
-        "unreadable": added(rows, "unreadable"),
-        "looked": looked,
-        "page_share": at_page / looked if looked else None,
-        "line_share": at_line / looked if looked else None,
-        "other_share": (looked - at_page - at_line) / looked if looked else None,
-        "repeated_share": added(rows, "repeated") / messages,
-    }, ""
+    return BufferTotal(
+        messages=messages,
+        buffers=added(rows, "buffers"),
+        mean_per_message=added(rows, "buffers") / messages,
+        per_message=merged(row.buffers_per_message for row in rows),
+        unreadable=added(rows, "unreadable"),
+        looked=looked,
+        page_share=at_page / looked if looked else None,
+        line_share=at_line / looked if looked else None,
+        other_share=(looked - at_page - at_line) / looked if looked else None,
+        repeated_share=added(rows, "repeated") / messages,
+    )
 
 
-def rounds(record: Record) -> Part:
-    """(how often TCP went round its loop for one send, or None; then why)."""
-    rows = [row for row in record["shapes"] or [] if row["sends"]]
+def rounds(raw: RawProgramRun) -> RoundTotal | str:
+    """How often TCP went round its loop for one send, or why nobody knows."""
+    rows = [row for row in raw.shapes or [] if row.sends]
     if not rows:
-        return None, absent(record, "round") or "no send over TCP in the calls segments"
+        return absent(raw, "round") or "no send over TCP in the calls segments"
     sends, passed = added(rows, "sends"), added(rows, "rounds")
-    return {
-        "sends": sends,
-        "rounds": passed,
-        "mean_per_send": passed / sends,
-        "per_send": merged(rows, "rounds_per_send"),
-    }, ""
+    return RoundTotal(sends, passed, passed / sends, merged(row.rounds_per_send for row in rows))
 
 
-def absent(record: Record, hook: str) -> str | None:
+def absent(raw: RawProgramRun, name: str) -> str | None:
     """Why nothing can have been counted; None when it could."""
-    if record["shapes"] is None:
+    if raw.shapes is None:
         return NO_SEGMENT
-    row = next((h for h in record["hooks"] if h["id"] == hook), None)
-    if row is not None and row["state"] in ("missing", "refused"):
-        return f"{row['symbol']}: {row['reason']}"
-    return None
+    hook = find(raw.hooks, name)
+    return f"{hook.symbol}: {hook.reason}" if hook is not None and hook.state in ABSENT else None
 
 
-def merged(rows: list[dict[str, Any]], key: str) -> list[list[int]]:
+def merged(histograms: Iterable[Rows]) -> Rows:
     """Histograms added up."""
     counts: Counter[int] = Counter()
-    for row in rows:
-        for low, count in row[key]:
-            counts[int(low)] += int(count)
+    for low, count in (row for histogram in histograms for row in histogram):
+        counts[low] += count
     return [[low, count] for low, count in sorted(counts.items())]

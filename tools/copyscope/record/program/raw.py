@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from copyscope.record.instruments import Counter
-from copyscope.record.raw import Measured, RunBase, SegmentBase, TopologyBase
+from copyscope.record.raw import Measured, RunBase, SegmentBase, TopologyBase, WorkloadBase
 from copyscope.record.sections import Rows, Section
 
 
@@ -44,13 +44,10 @@ class ProgramRun(RunBase, kw_only=True):
     segments: list[ProgramSegment]
 
 
-class Command(Section):
-    """What was started to be watched; null for what only our own traffic knows."""
+class Command(WorkloadBase):
+    """What was started to be watched."""
 
-    impl: str | None
     command: list[str] | None
-    duration_s: float | None
-    messages: int | None
 
 
 class Process(Section):

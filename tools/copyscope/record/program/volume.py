@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from copyscope.record.segments import Record
+from copyscope.record.program.raw import Counted, Target, Volume
+from copyscope.record.sections import Section
 
 # Calls that hand the kernel pages of files, of pipes or of the program's own memory: it refers to them
 # (MSG_SPLICE_PAGES, formerly sendpage).
@@ -21,17 +22,15 @@ MAPPED_IN = "receive by mapping"
 TAKEN = (SPLICED_IN, MAPPED_IN)
 
 
-def volume(record: Record, direction: str, arm: str | None = None) -> list[dict[str, Any]]:
+def volume(rows: Iterable[Volume], direction: str, arm: str | None = None) -> list[Volume]:
     """The rows of one direction, of one arm or of all."""
-    rows = [r for r in record["volume"] if r["direction"] == direction]
-    return [r for r in rows if arm is None or arm in r["arm"].split("+")]
+    return [r for r in rows if r.direction == direction and (arm is None or arm in r.arm.split("+"))]
 
 
-def added(rows: list[dict[str, Any]], key: str) -> int:
-    return sum(int(row[key]) for row in rows)
+def added(rows: Iterable[Section], key: str) -> int:
+    return sum(getattr(row, key) for row in rows)
 
 
-def counted_calls(record: Record) -> list[dict[str, Any]]:
+def counted_calls(target: Target) -> Sequence[Counted]:
     """Of a program whose calls are not counted all the time: where they are, and TCP is asked, too."""
-    spared = record["target"].get("spared")
-    return [row for row in spared["counted"] if row["sent_inner_bytes"] is not None] if spared else []
+    return [row for row in target.spared.counted if row.sent_inner_bytes is not None] if target.spared else []

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from copyscope.ledger.attribution import tied
-from copyscope.record.segments import Record
+from copyscope.record.segments import Record, samples_of
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs
 from copyscope.units import format_size
 
@@ -94,9 +94,9 @@ def samples(records: Sequence[Record], categories: tuple[str, ...]) -> Counter[s
     """Symbol -> samples of the sender and of softirq work, in these accounts."""
     found: Counter[str] = Counter()
     for record in records:
-        for row in tied(record["samples"]):
-            if row["category"] in categories and row["side"] != "receiver":
-                found[row["symbol"]] += row["samples"]
+        for row in tied(samples_of(record)):
+            if row.category in categories and row.side != "receiver":
+                found[row.symbol] += row.samples
     return found
 
 

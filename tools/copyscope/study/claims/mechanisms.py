@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from copyscope import stats
 from copyscope.compare.estimates import LESS, MORE, Estimate
 from copyscope.ledger.attribution import tied
-from copyscope.record.segments import Record, select, total
+from copyscope.record.segments import Record, samples_of, segments_of, select, total, undisturbed
 from copyscope.study.claims.comparing import Comparison, always, compare, make, thread_text
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, interval_text
 
@@ -36,7 +36,7 @@ def pinning_flushes(runs: Runs) -> Finding:
             why = next((c["reason"] for _, c in found if c is not None), "it was not counted in these runs")
             return Finding(UNDETERMINED, f"{FLUSHES} of {impl}: {why}", [])
         flushes = sum(int(value) for _, value in known)
-        sends = sum(total(select(r, "ledger"), "sender", "calls") for r, _ in known)
+        sends = sum(total(select(segments_of(r), "ledger"), "sender", "calls") for r, _ in known)
         counts[impl] = (flushes, sends)
         rows.append(
             {
@@ -90,10 +90,10 @@ def completion_switches(runs: Runs) -> Finding:
 
 def _switches(records: Sequence[Record]) -> tuple[float, float]:
     """Context switches of the sender and its reads of the error queue, per message."""
-    segments = [s for r in records for s in select(r, "unprobed") or select(r, "ledger")]
+    segments = [s for r in records for s in undisturbed(r)]
     messages = total(segments, "sender", "messages")
     switches = sum(total(segments, "sender", f"{kind}voluntary_switches") for kind in ("", "in"))
-    reads = sum(int((s["sender"]["zerocopy"] or {}).get("errqueue_reads", 0)) for s in segments)
+    reads = sum(s.sender.zerocopy.errqueue_reads for s in segments if s.sender.zerocopy)
     return switches / messages, reads / messages
 
 
@@ -158,7 +158,7 @@ def switch_per_send(runs: Runs) -> Finding:
     """C15: context switches of the sender over its send calls, counted: no estimate is needed."""
     rows: list[Row] = []
     for record in runs.records:
-        segments = select(record, "unprobed") or select(record, "ledger")
+        segments = undisturbed(record)
         calls = total(segments, "sender", "calls")
         if not calls:
             continue
@@ -193,10 +193,10 @@ def stack_on_loopback(runs: Runs) -> Finding:
     seen: Counter[str] = Counter()
     everything = 0
     for record in runs.records:
-        for row in tied(record["samples"]):
-            everything += row["samples"]
-            if row["category"] in STACK:
-                seen[row["symbol"]] += row["samples"]
+        for row in tied(samples_of(record)):
+            everything += row.samples
+            if row.category in STACK:
+                seen[row.symbol] += row.samples
     inside = sum(seen.values())
     ids = [record["run"]["id"] for record in runs.records]
     rows: list[Row] = [

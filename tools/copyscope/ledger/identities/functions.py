@@ -1,0 +1,210 @@
+"""Balances of the exact tier: what function hooks counted against what the program or its sockets said.
+
+A watched program is not paused, so what was under way when the hooks began or ceased to count is the
+tolerance: what moved at the edges, one call of each thread, and zero-copy sends that were not completed yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from copyscope.ledger.functions import ARM
+from copyscope.ledger.identities.balance import compare, unchecked
+from copyscope.ledger.identities.program import edges, largest, under_way
+from copyscope.ledger.program.flows import zerocopy_totals
+from copyscope.ledger.zerocopy_life import HOOK
+from copyscope.record.derived import Identity
+from copyscope.record.hooks import find
+from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoot, Functions, Hook
+from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
+from copyscope.record.raw import RawRun
+from copyscope.record.segments import cut_short, select, spliced_total, total, zerocopy_total
+
+# Categories that more than one row of bpf/hooks.h can count; one of them is enough.
+HOOKS_OF = {"copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check")}
+# and those that count pages of a file in `pin`
+SPLICE_HOOKS = ("splice", "send_pages")
+# Calls whose charges do not add up are left out and counted (bpf/shadow.bpf.h): what differs is a fault.
+SELF_TOLERANCE = 0.01
+# Of rare events (page faults) one percent is less than one.
+COUNT_TOLERANCE = 2
+
+
+def function_identities(raw: RawRun | RawProgramRun) -> list[Identity]:
+    """Bytes of each copy, the life of zero-copy sends, and self times against inclusive time."""
+    if raw.functions is None or cut_short(raw.run):
+        return []
+    if isinstance(raw, RawProgramRun):
+        return _of_program(raw, raw.functions) + self_identities(raw.functions)
+    return _of_own(raw, raw.functions) + self_identities(raw.functions)
+
+
+def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
+    segments = select(raw.run.segments, ARM)
+    spliced = spliced_total(segments, "bytes")
+    referenced = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced or 0)
+    copied_in = total(segments, "sender", "bytes") - referenced
+    copied_out = total(segments, "receiver", "bytes") - total(segments, "receiver", "truncated_bytes")
+    late = zerocopy_total(segments, "bytes_copied") or 0
+    # What is sent a second time (a tail loss probe, for instance) is copied a second time.
+    again = retransmitted_bytes(raw)
+    pins = ("pin",) if spliced is None else SPLICE_HOOKS
+    return [
+        _bytes(raw.hooks, functions, "copy_in", copied_in, "bytes sent without reference"),
+        _bytes(raw.hooks, functions, "pin", referenced, "bytes sent by reference", ids=pins),
+        _bytes(raw.hooks, functions, "deferred", late, "bytes of sends reported copied", tolerance=again),
+        _bytes(raw.hooks, functions, "copy_out", copied_out, "bytes received"),
+        *_own_zerocopy(raw, functions, again),
+    ]
+
+
+def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
+    """The hooked functions are TCP's."""
+    segments = select(raw.run.segments, ARM)
+    sent, received, peeked = (
+        [row for row in volume(raw.volume, direction, ARM) if row.protocol == "tcp"]
+        for direction in ("send", "receive", "peek")
+    )
+    received = [row for row in received if row.syscall not in TAKEN] + peeked
+    zerocopy_bytes = added(sent, "zerocopy_bytes")
+    pinned = added([row for row in sent if row.syscall in BY_REFERENCE], "bytes") + zerocopy_bytes
+    copied_in, copied_out = added(sent, "bytes") - pinned, added(received, "bytes")
+    sending = edges(segments, "sent", largest(sent))
+    receiving = edges(segments, "received", largest(received))
+    looked = "bytes received or looked at"
+    return [
+        _bytes(raw.hooks, functions, "copy_in", copied_in, "bytes sent without reference", tolerance=sending),
+        _bytes(raw.hooks, functions, "pin", pinned, "bytes sent by reference", tolerance=sending),
+        _bytes(raw.hooks, functions, "copy_out", copied_out, looked, tolerance=receiving),
+        *(_program_zerocopy(raw, functions, zerocopy_bytes, sending) if zerocopy_bytes else []),
+    ]
+
+
+def _bytes(
+    hooks: Iterable[Hook],
+    functions: Functions,
+    category: str,
+    expected: int,
+    what: str,
+    *,
+    tolerance: int = 0,
+    ids: tuple[str, ...] = (),
+) -> Identity:
+    """Bytes of one category, all contexts, against what the program says.
+
+    Of what was done on the time of others, no more is taken than what is missing: it may be somebody else's.
+    """
+    name, text = f"functions_{category}", f"{category} by function hooks = {what}"
+    ids = ids or HOOKS_OF.get(category, (category,))
+    wanted = [row for row in hooks if row.instrument == ARM and row.id in ids]
+    if not any(hook.state == "attached" for hook in wanted):
+        reason = "; ".join(f"{hook.symbol}: {hook.reason}" for hook in wanted) or "no such hook"
+        return unchecked(name, text, "bytes", f"{category}: {reason}")
+    cells = [cell for cell in functions.cells if cell.category == category]
+    counted = sum(cell.bytes for cell in cells if cell.side != "other")
+    beside = sum(cell.bytes for cell in cells if cell.side == "other")
+    counted += min(beside, max(0, expected - counted))
+    return compare(name, text, counted, expected, "bytes", tolerance=tolerance)
+
+
+def _own_zerocopy(raw: RawRun, functions: Functions, again: int) -> list[Identity]:
+    """The owner of each deferred byte and the flag of each completion, against what the program was told."""
+    segments = select(raw.run.segments, ARM)
+    completions = zerocopy_total(segments, "completions")
+    if completions is None:
+        return []
+    owned = "functions_owner", "deferred copies of the sender's memory = bytes of sends reported copied"
+    copied = "functions_copied", "copied sends by the kernel's notifications = sends reported copied"
+    ended = "functions_completions", "sends in the kernel's notifications = completions read"
+    if functions.owners is None:
+        reason = f"its hooks: {_why_none(raw.hooks)}"
+        return [
+            unchecked(*owned, "bytes", reason),
+            unchecked(*copied, "sends", reason),
+            unchecked(*ended, "sends", reason),
+        ]
+    owned_bytes, kernel_copied, kernel_all = _kernel_zerocopy(functions, "sender")
+    told_bytes, told = (zerocopy_total(segments, key) or 0 for key in ("bytes_copied", "copied"))
+    return [
+        compare(*owned, owned_bytes, told_bytes, "bytes", tolerance=again),
+        compare(*copied, kernel_copied, told, "sends"),
+        compare(*ended, kernel_all, completions, "sends"),
+    ]
+
+
+def _program_zerocopy(
+    raw: RawProgramRun, functions: Functions, zerocopy_bytes: int, sending: int
+) -> list[Identity]:
+    """Whose memory was copied later, and which sends the kernel gave back, against the error queues."""
+    segments, totals = select(raw.run.segments, ARM), zerocopy_totals(raw, ARM)
+    owned = "functions_owner", "deferred copies of the target's memory = bytes of sends reported copied"
+    ended = "functions_completions", "sends in the kernel's notifications = completions in the error queues"
+    reason = None
+    if functions.owners is None:
+        reason = f"its hooks: {_why_none(raw.hooks)}"
+    elif not totals["completions"]:
+        reason = "no completion of a zero-copy send was seen"
+    if reason is not None:
+        return [unchecked(*owned, "bytes", reason), unchecked(*ended, "sends", reason)]
+    open_sends = total(segments, "target", "open_zerocopy_sends")
+    owned_bytes, _, notified = _kernel_zerocopy(functions, "target")
+    seen = totals["completions"] + totals["unseen"]
+    # Every thread may be inside one send, which the hooks count and the sockets do not yet, or the reverse.
+    edge_sends = total(segments, "target", "edge_send_calls") + under_way(segments, 1)
+    returned = compare(*ended, notified, seen, "sends", tolerance=open_sends + edge_sends)
+    if totals["copied"] not in (0, totals["completions"]):
+        mixed = "some sends were copied and some not: the flag says of which, not of how many bytes"
+        return [unchecked(*owned, "bytes", mixed), returned]
+    expected = zerocopy_bytes if totals["copied"] else 0
+    # What is sent a second time is copied a second time.
+    again = added(raw.connections, "retransmitted_bytes")
+    tolerance = sending + again + open_sends * largest(volume(raw.volume, "send", ARM))
+    return [compare(*owned, owned_bytes, expected, "bytes", tolerance=tolerance), returned]
+
+
+def _why_none(hooks: Iterable[Hook]) -> str:
+    hook = find(hooks, HOOK)
+    return (hook.reason if hook else None) or "none"
+
+
+def _kernel_zerocopy(functions: Functions, side: str) -> tuple[int, int, int]:
+    """(bytes of a side's memory that were copied later, its sends that were copied, all given back)."""
+    owned = added([row for row in functions.owners or [] if row.owner_side == side], "bytes")
+    ended = [row for row in functions.completions or [] if row.side == side]
+    copied = added(ended, "copied")
+    return owned, copied, copied + added(ended, "zerocopied")
+
+
+def self_identities(functions: Functions) -> list[Identity]:
+    """Self times against inclusive time, of each process's side."""
+    found = []
+    for root in functions.roots:
+        if root.inclusive_ns and root.side != "other":
+            cells = [cell for cell in functions.cells if cell.side == root.side]
+            found += _self_identities(root, cells, functions.events)
+    return found
+
+
+def _self_identities(
+    root: FunctionRoot, cells: list[FunctionCell], events: list[CountedEvent]
+) -> list[Identity]:
+    """Self times against inclusive time, both of the timed calls of one side; and so for each counter."""
+    pairs = [("self", "self times", "ns", added(cells, "self_ns"), root.inclusive_ns)]
+    for event in (event for event in events if event.name in root.counters):
+        part = sum(cell.counters[event.name] for cell in cells)
+        pairs.append((event.name, f"{event.name}, self", event.unit, part, root.counters[event.name]))
+    found = []
+    for name, what, unit, parts, inclusive in pairs:
+        text = f"{root.side}: {what}, of all functions = of the roots from entry to exit (timed calls)"
+        tolerance = max(COUNT_TOLERANCE, round(SELF_TOLERANCE * inclusive))
+        found.append(
+            compare(f"functions_{root.side}_{name}", text, parts, inclusive, unit, tolerance=tolerance)
+        )
+    return found
+
+
+def retransmitted_bytes(raw: RawRun) -> int:
+    """Bytes that the connections of the whole run sent again (TCP_INFO)."""
+    threads = raw.traffic.sender.threads
+    return sum(int((thread.get("tcp_info") or {}).get("bytes_retrans") or 0) for thread in threads)

@@ -1,0 +1,346 @@
+"""Balances of our own traffic: bytes, calls, completions and totals, exact by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from copyscope.ledger import flows
+from copyscope.ledger.identities.balance import Balance, Unknown
+from copyscope.ledger.losses import lost
+from copyscope.record.call_totals import PROGRAM
+from copyscope.record.derived import AccountRow
+from copyscope.record.raw import RawRun, Segment
+from copyscope.record.segments import (
+    byte_segments,
+    measured,
+    reported,
+    select,
+    spliced_total,
+    total,
+    why_no_calls,
+    why_no_ledger,
+    zerocopy_total,
+)
+
+BLIND = "the hook on the send path does not see which calls are zero-copy"
+# Where all calls are counted (`calls[].counted_at`) -> the hook of the sends.
+COUNTING = {"socket": "call_sent", "return": "syscall_exit"}
+
+
+@dataclass(frozen=True)
+class Books:
+    """What is compared: the program's totals by arm, the kernel's counts, the rows of the ledger."""
+
+    raw: RawRun
+    ledger: Sequence[AccountRow]
+
+    @cached_property
+    def whole(self) -> list[Segment]:
+        """All that was measured."""
+        return measured(self.raw.run.segments)
+
+    @cached_property
+    def probed(self) -> list[Segment]:
+        """The ledger's segments."""
+        return select(self.raw.run.segments, "ledger")
+
+    @cached_property
+    def counting(self) -> list[Segment]:
+        """Those in which the kernel counted bytes."""
+        return byte_segments(self.raw.run)
+
+    @cached_property
+    def sends(self) -> bool:
+        """Whether the strategy makes a send call at all: else messages count turns of its loop."""
+        return any(s.sender.calls for s in self.raw.run.segments)
+
+    def kernel(self, side: str, hook: str) -> flows.Counted:
+        """The kernel's count at a hook."""
+        found = flows.counted(self.raw, side, hook)
+        if found is None:
+            raise Unknown(flows.why_uncounted(self.raw, hook))
+        return found
+
+    @property
+    def sent(self) -> flows.Counted:
+        return self.kernel("sender", flows.SEND_HOOK)
+
+    @property
+    def received(self) -> flows.Counted:
+        return self.kernel("receiver", flows.RECEIVE_HOOK)
+
+    def rows(self, *accounts: str) -> list[int]:
+        """The bytes of accounts as the ledger's rows have them."""
+        found = [cell(self.ledger, account) for account in accounts]
+        named = " or ".join(filter(None, (", ".join(accounts[:-1]), accounts[-1])))
+        if None in found:
+            raise Unknown(why_no_ledger(self.raw.run) or f"{named}: bytes not known, see the ledger")
+        return [one for one in found if one is not None]
+
+
+def cell(ledger: Iterable[AccountRow], account: str) -> int | None:
+    """Sum of an account's known bytes over its rows; None when its home row does not know."""
+    values = [row.bytes for row in ledger if row.account == account and row.bytes is not None]
+    return sum(values) if values else None
+
+
+def known(value: int | None) -> int:
+    if value is None:
+        raise Unknown(BLIND)
+    return value
+
+
+def sent_by(segments: Sequence[Segment]) -> int:
+    return total(segments, "sender", "bytes")
+
+
+def received_by(segments: Sequence[Segment]) -> int:
+    return total(segments, "receiver", "bytes")
+
+
+def truncated(segments: Sequence[Segment]) -> int:
+    return total(segments, "receiver", "truncated_bytes")
+
+
+def gives_references(segments: Sequence[Segment]) -> bool:
+    """Whether the strategy sends with MSG_ZEROCOPY, or pages of a file."""
+    return zerocopy_total(segments, "sends") is not None or spliced_total(segments, "calls") is not None
+
+
+def sent_split(b: Books) -> int:
+    """Copied in, which the kernel counts, and referenced, which the program does."""
+    copied = known(flows.kernel_copied_in(b.raw, b.sent))
+    return copied + flows.referenced_bytes(b.raw.topology, b.counting)
+
+
+def referenced_seen(b: Books) -> int:
+    """What the kernel saw sent by reference, and did not copy at the call."""
+    seen = b.sent
+    at_call = flows.copied_at_call(b.raw.topology, b.counting)
+    return known(seen.zerocopy_bytes) + seen.spliced_bytes - at_call
+
+
+def referenced_ended(b: Books) -> int:
+    """Pages of a file have no completions: what the program gave as such."""
+    path = b.raw.topology
+    return flows.deferred_bytes(path, b.counting) + flows.uncopied_bytes(path, b.counting)
+
+
+def references_in_rows(b: Books) -> int:
+    pinned, deferred, silent = b.rows("pin", "deferred", "silent")
+    del pinned
+    return deferred + silent + flows.zero_copy_bytes(b.raw, silent)
+
+
+def acked(b: Books) -> int:
+    """No hook counts that: it covers the segments in which nobody but the program counts bytes, too."""
+    sender = b.raw.traffic.sender
+    if not reported(sender):
+        raise Unknown("the sender gave no report")
+    connections = [thread.get("tcp_info") or {} for thread in sender.threads]
+    if not connections or any(tcp.get("bytes_acked") is None for tcp in connections):
+        raise Unknown("TCP_INFO of a connection does not say it")
+    return sum(int(tcp["bytes_acked"]) for tcp in connections)
+
+
+def messages_received(b: Books) -> int:
+    """The receiver counts messages by their size, the sender by its calls."""
+    if any(s.receiver.messages is None for s in b.whole):
+        raise Unknown("the receiver was not told the size of a message")
+    return total(b.whole, "receiver", "messages")
+
+
+def copied_in_messages(b: Books) -> int:
+    """Copied completions and copied bytes are counted apart; with whole messages they must agree."""
+    short = total(b.whole, "sender", "short_sends")
+    if short or zerocopy_total(b.whole, "sends") != total(b.whole, "sender", "messages"):
+        raise Unknown("some sends carried only a part of a message")
+    return (zerocopy_total(b.whole, "copied") or 0) * b.raw.workload.size_bytes
+
+
+def sends_at_socket(b: Books) -> bool:
+    """Of sendfile(2) the socket sees a call for each pipe full of pages: both sides are without its calls."""
+    spliced = spliced_total(b.counting, "calls") or 0
+    return not spliced or spliced != total(b.counting, "sender", "calls")
+
+
+def made_while_timed(b: Books) -> dict[str, int]:
+    """Send calls of the segments with the call timer, which times one in so many and counts all, by name."""
+    segments = select(b.raw.run.segments, "calls")
+    if not segments:
+        raise Unknown(why_no_calls(b.raw.hooks))
+    if any(row.counted_at == PROGRAM for row in b.raw.calls):
+        raise Unknown(
+            "only the timed calls are counted in these: all of them are in segments of the arm bytes"
+        )
+    made: dict[str, int] = {}
+    for segment in segments:
+        for syscall, calls in segment.sender.send_syscalls.items():
+            made[_kernel_name(syscall)] = made.get(_kernel_name(syscall), 0) + calls
+    if not any(row.side == "sender" for row in b.raw.calls) and any(made.values()):
+        raise Unknown("the sender's calls were not counted: see the hooks")
+    return made
+
+
+def _kernel_name(syscall: str) -> str:
+    """The C library's send() and recv() are the system calls sendto and recvfrom."""
+    return {"send": "sendto", "recv": "recvfrom"}.get(syscall, syscall)
+
+
+def seen_by_timer(b: Books) -> int:
+    made = made_while_timed(b)
+    rows = [row for row in b.raw.calls if row.side == "sender" and _kernel_name(row.syscall) in made]
+    return sum(row.calls for row in rows)
+
+
+def missed_by_timer(b: Books) -> int:
+    """What the counting program missed because it met itself is known, and marks the run by itself."""
+    made = made_while_timed(b)
+    rows = [row for row in b.raw.calls if row.side == "sender" and _kernel_name(row.syscall) in made]
+    hooks = {COUNTING[row.counted_at] for row in rows if row.counted_at in COUNTING}
+    return sum(lost(b.raw.loss, f"recursion_{hook}") or 0 for hook in hooks)
+
+
+def of_report(b: Books, side: str, key: str) -> int:
+    """Of the final report, when the segments cover the whole run."""
+    report = b.raw.traffic.sender if side == "sender" else b.raw.traffic.receiver
+    if not reported(report):
+        raise Unknown(f"the {side} gave no report")
+    value: int | None = getattr(report, key)
+    if value is None:
+        raise Unknown(f"the {side} did not report its {key}")
+    segments = b.raw.run.segments
+    outside = [t for t, moved in report.slices if moved and not _covered(t, segments)]
+    if outside:
+        raise Unknown(f"{len(outside)} slices of 100 ms lie outside of every segment")
+    return value
+
+
+def _covered(slice_ns: int, segments: Iterable[Segment]) -> bool:
+    return any(slice_ns < s.end_ns and slice_ns + 100_000_000 > s.begin_ns for s in segments)
+
+
+def of_segments(b: Books, side: str, key: str) -> int:
+    return total(b.raw.run.segments, side, key)
+
+
+OF_RUN = tuple(
+    Balance(
+        f"{side}_{key}_of_run",
+        f"{side}: {key} of all segments = {key} of its report",
+        key,
+        partial(of_segments, side=side, key=key),
+        partial(of_report, side=side, key=key),
+    )
+    for side in ("sender", "receiver")
+    for key in ("bytes", "messages", "calls")
+)
+
+BALANCES: tuple[Balance[Books], ...] = (
+    Balance(
+        *("sent_bytes", "bytes sent by the program = bytes into the socket", "bytes"),
+        lambda b: sent_by(b.counting),
+        lambda b: b.sent.bytes,
+    ),
+    Balance(
+        *("sent_split", "bytes sent by the program = copy_in + referenced (pin)", "bytes"),
+        lambda b: sent_by(b.counting),
+        sent_split,
+    ),
+    Balance(
+        *("referenced_split", "bytes sent by reference = deferred + silent + zero-copy", "bytes"),
+        referenced_seen,
+        referenced_ended,
+        applies=lambda b: gives_references(b.whole),
+    ),
+    Balance(
+        *("received_bytes", "bytes received by the program = bytes out of the socket", "bytes"),
+        lambda b: received_by(b.counting),
+        lambda b: b.received.bytes,
+    ),
+    # MSG_TRUNC throws away.
+    Balance(
+        *("received_split", "bytes received by the program = copy_out + truncated", "bytes"),
+        lambda b: received_by(b.counting),
+        lambda b: b.kernel("receiver", flows.COPY_OUT_HOOK).bytes + truncated(b.counting),
+    ),
+    Balance(
+        *("sent_rows", "ledger rows: bytes sent by the program = copy_in + pin", "bytes"),
+        lambda b: sent_by(b.probed),
+        lambda b: sum(b.rows("copy_in", "pin")),
+    ),
+    Balance(
+        *("referenced_rows", "ledger rows: pin = deferred + silent + zero-copy", "bytes"),
+        lambda b: b.rows("pin", "deferred", "silent")[0],
+        references_in_rows,
+        applies=lambda b: gives_references(b.probed),
+    ),
+    Balance(
+        *("received_rows", "ledger rows: bytes received by the program = copy_out + truncated", "bytes"),
+        lambda b: received_by(b.probed),
+        lambda b: sum(b.rows("copy_out")) + truncated(b.probed),
+    ),
+    Balance(
+        *("acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count", "bytes"),
+        lambda b: b.raw.traffic.sender.bytes,
+        acked,
+        applies=lambda b: b.sends,
+    ),
+    Balance(
+        *("delivered", "bytes sent = bytes received, all measured segments", "bytes"),
+        lambda b: sent_by(b.whole),
+        lambda b: received_by(b.whole),
+    ),
+    # Segments end between messages.
+    Balance(
+        *("message_bytes", "messages x message size = bytes sent", "bytes"),
+        lambda b: total(b.whole, "sender", "messages") * b.raw.workload.size_bytes,
+        lambda b: sent_by(b.whole),
+        applies=lambda b: b.sends,
+    ),
+    Balance(
+        *("received_messages", "messages sent = messages received", "messages"),
+        lambda b: total(b.whole, "sender", "messages"),
+        messages_received,
+        applies=lambda b: b.sends,
+    ),
+    Balance(
+        *("copied_bytes", "copied sends x message size = bytes of copied sends", "bytes"),
+        copied_in_messages,
+        lambda b: zerocopy_total(b.whole, "bytes_copied") or 0,
+        applies=lambda b: zerocopy_total(b.whole, "copied") is not None,
+    ),
+    Balance(
+        *("sent_calls", "send calls made, less those refused = send calls counted", "calls"),
+        lambda b: flows.accepted_sends(b.counting),
+        lambda b: b.sent.calls - b.sent.spliced_calls,
+        applies=sends_at_socket,
+    ),
+    Balance(
+        *("received_calls", "receive calls made = receive calls counted", "calls"),
+        lambda b: total(b.counting, "receiver", "calls"),
+        lambda b: b.received.calls,
+    ),
+    Balance(
+        *("timed_calls", "send calls made = send calls seen by the call timer (calls segments)", "calls"),
+        lambda b: sum(made_while_timed(b).values()),
+        seen_by_timer,
+        missed_by_timer,
+    ),
+    Balance(
+        *("zerocopy_calls", "zero-copy sends made = zero-copy sends counted", "calls"),
+        lambda b: zerocopy_total(b.counting, "sends") or 0,
+        lambda b: known(b.sent.zerocopy_calls),
+        applies=lambda b: zerocopy_total(b.whole, "sends") is not None,
+    ),
+    # A segment ends drained.
+    Balance(
+        *("completions", "zero-copy sends = completions", "sends"),
+        lambda b: zerocopy_total(b.whole, "sends") or 0,
+        lambda b: zerocopy_total(b.whole, "completions") or 0,
+        applies=lambda b: zerocopy_total(b.whole, "sends") is not None,
+    ),
+    *OF_RUN,
+)
