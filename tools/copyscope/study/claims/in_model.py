@@ -123,20 +123,22 @@ def _second(point: ModelPoint, level: str) -> list[float]:
 def zero_wins_on_a_nic(points: Sequence[ModelPoint]) -> Finding:
     """C18, by mechanism: over two cards zero_copy's sender brings fewer lines into L1D from 64 KiB on."""
     rows: list[Row] = []
-    fewer: list[ModelPoint] = []
-    not_fewer: list[ModelPoint] = []
+    fewer: dict[int, bool] = {}
     for one, zero in _on(points, "one_copy", "zero_copy", "nics"):
         found = change(one.misses("l1d", side="sender"), zero.misses("l1d", side="sender"))
         rows.append(_row("sender, L1D misses: zero_copy - one_copy", zero, found))
-        (fewer if clear(found, NOTHING) and found.value < 0 else not_fewer).append(zero)
-    large = [p for p in fewer if p.size >= 64 * KIB]
-    if not large:
-        return _nothing() if not rows else Finding(UNDETERMINED, "no size from 64 KiB on was simulated", rows)
+        fewer[zero.size] = fewer.get(zero.size, True) and clear(found, NOTHING) and found.value < 0
+    if not rows:
+        return _nothing()
     shown = ", ".join(f"{format_whole_size(row['size_bytes'])} {row['value']:+.1f}" for row in rows)
     text = f"by mechanism: L1D misses of the sender per KiB, zero_copy - one_copy: {shown}"
-    if any(p.size >= 64 * KIB for p in not_fewer):
+    claimed = [is_fewer for size, is_fewer in fewer.items() if size >= 64 * KIB]
+    if not claimed:
+        return Finding(UNDETERMINED, f"no size from 64 KiB on was simulated; {text}", rows)
+    if not all(claimed):
         return Finding(REFUTED, text, rows)
-    return Finding(HOLDS, f"{text}; fewer from {format_whole_size(min(p.size for p in fewer))} on", rows)
+    first = min(size for size in fewer if all(fewer[other] for other in fewer if other >= size))
+    return Finding(HOLDS, f"{text}; fewer from {format_whole_size(first)} on", rows)
 
 
 def _on(
@@ -168,8 +170,8 @@ def _fraction(
         rows.append(_row(f"{TITLES[level]} misses: {after.impl}", after, second))
         text = f"{before.setting.cache}: {before.impl} {_line(first)}, {after.impl} {_line(second)}"
         if max(first.value, second.value) < NOTHING:
-            verdicts.append(UNDETERMINED)
-            text += ": neither misses it, so that there is nothing to drop"
+            verdicts.append(REFUTED)
+            text += ": neither misses it, so that nothing drops"
         elif clear(above, 0.0):
             verdicts.append(HOLDS if above.value < 0 else REFUTED)
         else:
