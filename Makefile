@@ -36,7 +36,7 @@ AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --in
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-compilers deps-compilers check-distributions lint format golden clean help
+.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-simulator check-compilers deps-compilers check-distributions lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -116,6 +116,9 @@ check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/
 # The guests see this tree read-only, so everything must be built before.
 check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
+
+check-simulator: deps-kernels all .venv/.ready-test ## Function hooks and samples against every instruction of a simulated guest: KERNELS="6.1 6.12 7.x" EXTENT=brief (network)
+	$(Q)PYTHONPATH=tests/simulator:tools $(PYTHON) -P -B tests/simulator/truth.py $(if $(filter brief,$(EXTENT)),--brief) $(KERNELS)
 
 deps-compilers:
 	$(Q)tools/deps.sh run kernels

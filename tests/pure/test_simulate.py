@@ -164,6 +164,21 @@ def test_presets_are_machines_that_can_be_modelled() -> None:
     for name, model in caches.PRESETS.items():
         caches.check(model)
         assert model.name == name and model.source
+    # Sets of L1D, L2 and LLC, as these CPUs say them (CPUID leaf 4, AMD 0x8000001D, Arm CCSIDR_EL1).
+    sets = {
+        name: [
+            level.size_bytes // level.ways // model.line_bytes for level in (model.l1d, model.l2, model.llc)
+        ]
+        for name, model in caches.PRESETS.items()
+    }
+    assert sets == {
+        "generic": [64, 1024, 32768],
+        "sapphire-rapids": [64, 2048, 114688],
+        "genoa": [64, 2048, 32768],
+        "graviton3": [256, 2048, 32768],
+        "laptop": [64, 1024, 16384],
+    }
+    assert {(model.prefetch, model.ddio) for model in caches.PRESETS.values()} == {("off", "unseen")}
     genoa = dict(caches.parse("genoa,llc=64M:16,prefetch=next,vcpus=4").options())
     assert (genoa["llc"], genoa["prefetch"], genoa["vcpus"], genoa["l1d"]) == ("64M:16", "next", "4", "32K:8")
     assert dict(caches.parse("generic,ddio=off").options())["ddio"] == "off"

@@ -1,0 +1,118 @@
+"""The instruments of copyscope against a machine in which every instruction is counted.
+
+    make check-simulator                            Linux 6.12
+    make check-simulator KERNELS="6.1 6.12 7.x"
+    make check-simulator EXTENT=brief               calls only
+
+calls: of the functions that the exact tier hooks, entered as the simulator saw it: equal, call by call.
+shares: of each row of the ledger, by samples of the guest's timer and by counted instructions. There an
+instruction takes a nanosecond, so that both are shares of the same.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+
+import calls
+import shares
+from beside import Case, Seen, boot_beside
+from copyscope.ledger.compare_tiers import COMPARED
+from copyscope.simulate import kernels
+from copyscope.taxonomy.taxonomy import Taxonomy
+
+HOOKED = "--functions --attach fentry --functions-gate 1"
+CALLS = tuple(Case(impl, HOOKED, "functions", 0.2, 0.5) for impl in ("one_copy", "zero_copy"))
+# A sample each quarter of a millisecond. The second is what `--compare-tiers` does.
+SHARES = (
+    Case("one_copy", "--frequency 4000", "sampler", 0, 0.5),
+    Case("zero_copy", f"{HOOKED} --frequency 4000", "functions,sampler-beside", 0, 0.4),
+)
+# A copy that has so much of its side's instructions must be sampled as often, give or take.
+LARGE, TOLERANCE = 0.05, 0.2
+
+
+def check_calls(seen: Seen) -> int:
+    """Prints a line for each category, and returns how many differ."""
+    exact = calls.exact(seen.before, seen.after)
+    modelled = calls.modelled(seen.modelled.stacks, seen.names, seen.after["hooks"])
+    differ = 0
+    for key in sorted({*exact, *modelled}):
+        functions = modelled.get(key, Counter())
+        same = exact[key] == sum(functions.values())
+        differ += not same
+        named = ", ".join(f"{name} {count}" for name, count in sorted(functions.items()))
+        print(f"  {' '.join(key):32}{exact[key]:7}  {'=' if same else 'NOT'} {named or 'none'}")
+    # Without any there is nothing that agrees.
+    return differ if exact else 1
+
+
+def check_shares(seen: Seen, taxonomy: Taxonomy) -> int:
+    """Prints a line for each row, and returns how many copies were sampled too often, or not often enough."""
+    stacks, names = seen.modelled.stacks, seen.names
+    hits = shares.sampled(seen.after["samples"], taxonomy)
+    visible = shares.modelled(stacks, names, taxonomy, lambda path: not shares.is_switch(path))
+    hidden = shares.modelled(stacks, names, taxonomy, shares.is_switch)
+    for side in shares.SIDES:
+        ours, switching = (sum(n for key, n in of.items() if key[0] == side) for of in (visible, hidden))
+        arming = sum(n for key, n in hidden.items() if key[0] == side and key[2] == "instruments")
+        parts = (f"{100 * count / (ours + switching):.1f} %" for count in (switching, arming))
+        print(
+            "  {}: {} of its instructions switch tasks, which no sample sees; {} arm timers".format(
+                side, *parts
+            )
+        )
+    rows, wrong = shares.compare(hits, visible), 0
+    for row in rows:
+        ratio = row.sampled / row.modelled if row.modelled else 0
+        if row.key[2] in COMPARED and row.modelled >= LARGE and abs(ratio - 1) > TOLERANCE:
+            wrong += not row.inside
+        print(line(row))
+    large = [row for row in rows if row.modelled >= LARGE]
+    for of in (rows, large):
+        print(f"  {sum(row.inside for row in of)} of {len(of)} in the interval of 95 %")
+    return wrong
+
+
+def show_tiers(seen: Seen, taxonomy: Taxonomy) -> None:
+    """The exact tier, the samples beside it, and the truth: with the programs of the hooks, and without."""
+    hits = shares.in_kernel(shares.sampled(seen.after["samples"], taxonomy), without=("irq",))
+    counted = shares.modelled(
+        seen.modelled.stacks, seen.names, taxonomy, lambda path: not shares.is_switch(path)
+    )
+    exact = shares.shares(shares.in_kernel(shares.exact(seen.before, seen.after)))
+    whole, bare = (
+        shares.shares(shares.in_kernel(counted, without=without))
+        for without in (("irq",), ("irq", "instruments"))
+    )
+    sampled = shares.shares(hits)
+    print("  of the kernel's part: exact tier | sampled | counted | counted without our programs")
+    for key in sorted({*exact, *whole}, key=lambda key: (shares.SIDES.index(key[0]), -whole.get(key, 0.0))):
+        cells = (f"{100 * of.get(key, 0.0):6.2f}" for of in (exact, sampled, whole, bare))
+        print(f"  {' '.join(key):32}{' | '.join(cells)}")
+
+
+def line(row: shares.Share) -> str:
+    part, hit, low, high = (f"{100 * share:.2f}" for share in (row.modelled, row.sampled, row.low, row.high))
+    said = "" if row.inside else "NOT INSIDE"
+    return f"  {' '.join(row.key):32}{part:>6} %  {hit:>6} ({low} to {high})  {said}"
+
+
+def main(names: Iterable[str], *, brief: bool) -> int:
+    """Exit status: 1 when a call was counted by one of them only, or a large copy sampled far too often."""
+    taxonomy, differ = Taxonomy.load(), 0
+    for name in names or (kernels.DEFAULT,):
+        for seen in boot_beside(name, CALLS, exact=False, vcpus=2, say=print):
+            print(f"Linux {name}, {seen.case.impl}: calls by the exact tier, and entered")
+            differ += check_calls(seen)
+        for seen in () if brief else boot_beside(name, SHARES, exact=True, vcpus=1, say=print):
+            print(f"Linux {name}, {seen.case.impl}, {seen.case.instruments}: share counted, and sampled")
+            differ += check_shares(seen, taxonomy)
+            if "functions" in seen.case.instruments:
+                show_tiers(seen, taxonomy)
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    named = [word for word in arguments if word != "--brief"]
+    sys.exit(main(named, brief=named != arguments))
