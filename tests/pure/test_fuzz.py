@@ -19,7 +19,17 @@ from unittest.mock import patch
 
 import pytest
 from builders.sweep import SMALL, small, store
-from copyscope.commands import claims, crosscheck, crossover, doctor, draw, profile, report, watch_arguments
+from copyscope.commands import (
+    claims,
+    crosscheck,
+    crossover,
+    doctor,
+    draw,
+    drill,
+    profile,
+    report,
+    watch_arguments,
+)
 from copyscope.commands import sweep as sweeping
 from copyscope.commands.reading import load as load_sweeps
 from copyscope.crossover import document
@@ -78,6 +88,7 @@ TOOLS: dict[str, Callable[[list[str]], int]] = {
     "sweep": sweeping.main,
     "report": report.main,
     "draw": draw.main,
+    "drill": drill.main,
     "claims": claims.main,
     "crossover": crossover.main,
     "crosscheck": crosscheck.main,
@@ -89,6 +100,7 @@ PARSERS = {
     "sweep": sweeping.parser,
     "report": report.parser,
     "draw": draw.parser,
+    "drill": drill.parser,
     "claims": claims.parser,
     "crossover": crossover.parser,
     "crosscheck": profile_parser,
@@ -142,6 +154,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch("copyscope.commands.report.make", lambda found, _: load_sweeps([found], "report"))
         )
         cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
+        cut.enter_context(patch("copyscope.commands.drill.run_all", side_effect=RunError("cut off")))
         cut.enter_context(patch("os.geteuid", lambda: 1000))
         yield place
     os.chdir(before)

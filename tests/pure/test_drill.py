@@ -1,0 +1,132 @@
+"""The drill: what it says of ways whose truth is known, and of a table that was kept."""
+
+import json
+import platform
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope.commands import drill as command
+from copyscope.drill.kernel_calls import Ring
+from copyscope.drill.trials import PAIRS, TRIALS, Row, changes, judge, run_all, try_way
+from copyscope.drill.ways import BUFFER_BYTES, MsgZerocopy, SendZc, Vmsplice, Way, Write
+from copyscope.render.drill import say
+
+
+class Late(Way):
+    """A kernel that sends what lies there a moment after the call: by reference, for sure."""
+
+    name = "late"
+    first_bytes = 0  # of them copied within the call
+
+    def send(self) -> None:
+        first = self.memory[: self.first_bytes]
+        later = threading.Timer(0.02, lambda: self.sock.sendall(first + self.memory[self.first_bytes :]))
+        later.start()
+
+
+class Half(Late):
+    name = "half"
+    first_bytes = BUFFER_BYTES // 2
+
+
+def over(path: str, way: type[Way]) -> Row:
+    with PAIRS[path]() as connect:
+        return try_way(way, path, connect)
+
+
+@pytest.mark.parametrize("path", ["lo", "unix"])
+def test_write_copies_before_it_returns(path: str) -> None:
+    row = over(path, Write)
+    assert (row.result, row.changed_at_once_bytes, row.changed_bytes) == ("copied before return", 0, 0)
+    assert say(row) == "copied before return"
+
+
+def test_what_is_sent_later_is_by_reference() -> None:
+    row = over("unix", Late)
+    assert (row.result, row.changed_bytes) == ("by reference", BUFFER_BYTES)
+    assert say(row) == "by reference: 16,384 of 16,384 bytes changed"
+    row = over("unix", Half)
+    assert say(row) == "in part by reference: 8,192 of 16,384 bytes changed"
+
+
+def test_local_delivery_copies_what_was_sent_without_a_copy_and_says_so() -> None:
+    row = over("lo", MsgZerocopy)
+    assert (row.changed_bytes, row.notified) == (0, "copied")
+    with suppress(OSError), Ring():
+        row = over("lo", SendZc)
+        assert row.reason is not None or (row.changed_bytes, row.notified) == (0, "copied")
+
+
+@pytest.mark.parametrize("way", [MsgZerocopy, SendZc])
+def test_a_socket_that_cannot_is_a_row_with_the_reason(way: type[Way]) -> None:
+    row = over("unix", way)
+    assert (row.result, row.changed_bytes, row.notified) == ("refused", None, None)
+    assert row.reason
+
+
+def test_no_file_is_left_open() -> None:
+    open_files: Callable[[], int] = lambda: len(list(Path("/proc/self/fd").iterdir()))  # noqa: E731
+    over("unix", Vmsplice)
+    before = open_files()
+    over("unix", Vmsplice)
+    over("lo", SendZc)
+    assert open_files() == before
+
+
+@pytest.mark.parametrize(
+    ("at_once", "arrived", "result"),
+    [
+        (0, 0, "copied before return"),
+        (9, 0, "copied later"),
+        (BUFFER_BYTES, 0, "copied later"),
+        (0, 1, "in part by reference"),
+        (BUFFER_BYTES, BUFFER_BYTES, "by reference"),
+    ],
+)
+def test_judgement(at_once: int, arrived: int, result: str) -> None:
+    assert judge(at_once, arrived) == result
+
+
+def test_the_command_and_what_it_expects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quick(directory: Path) -> list[Row]:
+        assert directory == tmp_path
+        return [over("unix", way) for way in (Write, Vmsplice, MsgZerocopy)]
+
+    monkeypatch.setattr(command, "run_all", quick)
+    kept = tmp_path / "kept.json"
+    options = ["--file", str(tmp_path)]
+    assert command.main([*options, "--json", str(kept)]) == 0
+    assert f"Linux {platform.release()}" in capsys.readouterr().out
+    table: dict[str, Any] = json.loads(kept.read_text())
+    assert [(row["way"], row["bytes"]) for row in table["ways"]] == [
+        (name, BUFFER_BYTES) for name in ("write", "vmsplice", "MSG_ZEROCOPY")
+    ]
+    assert command.main([*options, "--expect", str(kept)]) == 0
+    capsys.readouterr()
+    table["ways"][0]["result"] = "by reference"
+    kept.write_text(json.dumps(table))
+    assert command.main([*options, "--expect", str(kept)]) == 1
+    said = capsys.readouterr().err
+    assert said == "drill: expect: write over unix: was by reference, is copied before return\n"
+    for wrong in ("[]", "{", '{"ways": [1]}'):
+        kept.write_text(wrong)
+        assert command.main([*options, "--expect", str(kept)]) == 2
+
+
+def test_what_was_expected_and_not_tried_is_a_change() -> None:
+    assert changes([], {("write", "veth"): "copied before return"}) == [
+        "write over veth: was copied before return, is not tried"
+    ]
+
+
+def test_all_ways_are_quick(tmp_path: Path) -> None:
+    assert TRIALS >= 5  # one alone would be luck
+    rows = run_all(tmp_path, ("lo", "unix"))
+    assert {row.path for row in rows} == {"lo", "unix"} and len(rows) == 16
+    assert all(row.reason for row in rows if row.result == "refused")

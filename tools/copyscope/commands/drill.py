@@ -1,0 +1,73 @@
+"""tools/drill.py: which ways to send are by reference on this kernel, by rewriting what was sent."""
+
+import argparse
+import json
+import platform
+import sys
+from pathlib import Path
+
+from copyscope.arguments import UsageParser
+from copyscope.commands import entry
+from copyscope.drill.trials import changes, document, run_all
+from copyscope.errors import UsageError
+from copyscope.files import regular_file, saving
+from copyscope.render.drill import drill_lines
+from copyscope.render.terminal import make_console, print_lines, report_width
+
+EXAMPLES = """\
+examples:
+  sudo tools/drill.py                              all ways, over lo, veth and AF_UNIX
+  tools/drill.py                                   the same without veth
+  tools/drill.py --json before.json                keep the table of this kernel
+  tools/drill.py --expect before.json              on another one: status 1 if a way has changed
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = UsageParser(
+        prog="drill.py",
+        description="Sends a buffer in each way that this kernel has (write, sendmsg, MSG_ZEROCOPY, SEND_ZC,"
+        " sendfile, splice, vmsplice), rewrites it after the call has returned, lets the receiver"
+        " read, and says what arrived. Over lo, over AF_UNIX, and as root over veth. Takes seconds. Exit"
+        " status: 0 tried, 1 failed or not as expected, 2 usage.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--json", metavar="FILE", help="write the table as JSON to FILE (- for stdout)")
+    made.add_argument("--expect", metavar="FILE", help="a table of --json: which ways have changed since?")
+    made.add_argument(
+        "--file", metavar="DIR", default="/var/tmp", help="where the file is that is sent; default /var/tmp"
+    )
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 all tried, 1 failed or a way has changed, 2 usage, 130 interrupted."""
+    return entry.run("drill", lambda: _drill(parser().parse_args(argv)))
+
+
+def _drill(arguments: argparse.Namespace) -> int:
+    expected = {} if arguments.expect is None else read_expected(Path(arguments.expect))
+    kernel = platform.release()
+    rows = run_all(Path(arguments.file))
+    text = json.dumps(document(rows, kernel), indent=1) + "\n"
+    if arguments.json == "-":
+        sys.stdout.write(text)
+    else:
+        console = make_console()
+        print_lines(drill_lines(rows, kernel, report_width(console)), console)
+        if arguments.json is not None:
+            saving.save(Path(arguments.json), text.encode())
+    changed = changes(rows, expected)
+    for line in changed:
+        entry.say("drill", f"expect: {line}")
+    return entry.FAILED if changed else 0
+
+
+def read_expected(path: Path) -> dict[tuple[str, str], str]:
+    """What came of each (way, path) in a table that was kept. Raises UsageError."""
+    try:
+        rows = json.loads(regular_file.read(path))["ways"]
+        return {(str(row["way"]), str(row["path"])): str(row["result"]) for row in rows}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise UsageError(f"--expect: {path}: not a table of drill.py --json") from None

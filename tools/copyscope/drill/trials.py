@@ -1,0 +1,193 @@
+"""The drill: send a buffer, rewrite it, read what arrives; at once, and when all of it has arrived."""
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from copyscope import paths
+from copyscope.drill.kernel_calls import enter_network
+from copyscope.drill.ways import BUFFER_BYTES, WAYS, Notified, Way
+from copyscope.topology import LinkSettings, TopologyError, open_topology
+
+Result = Literal["by reference", "in part by reference", "copied before return", "copied later", "refused"]
+Pair = tuple[socket.socket, socket.socket]
+WARMING, TRIALS = 2, 5
+# What lies in the buffer when it is sent, and what it is rewritten with.
+SENT, REWRITTEN = b"s", b"r"
+ARRIVED_WITHIN_S = 0.3
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one way on one path."""
+
+    way: str
+    path: str
+    result: Result
+    bytes: int
+    changed_at_once_bytes: int | None  # rewritten as soon as the call had returned
+    changed_bytes: int | None  # rewritten when all had arrived at the receiver's socket
+    arrived_after_us: int | None
+    notified: Notified
+    reason: str | None
+
+
+def run_all(directory: Path, over: Sequence[str] = ("lo", "veth", "unix")) -> list[Row]:
+    """All ways on these paths. Those over veth need root."""
+    for way in WAYS:
+        way.directory = directory
+    rows = []
+    for path in over:
+        try:
+            with PAIRS[path]() as connect:
+                rows += [try_way(way, path, connect) for way in WAYS]
+        except TopologyError as error:
+            rows += [_refused(way.name, path, str(error).removeprefix("topology: ")) for way in WAYS]
+    return rows
+
+
+def try_way(way: type[Way], path: str, connect: Callable[[], Pair]) -> Row:
+    """One way on one path, a few times: of what it may do, the worst is told."""
+    sender, receiver = connect()
+    with sender, receiver:
+        receiver.settimeout(5)
+        try:
+            with way(sender) as made:
+                # A connection that has just begun sends few packets at a time.
+                for _ in range(WARMING):
+                    _trial(made, receiver, wait=True)
+                at_once = [_trial(made, receiver, wait=False) for _ in range(TRIALS)]
+                arrived = [_trial(made, receiver, wait=True) for _ in range(TRIALS)]
+        except OSError as error:
+            return _refused(way.name, path, _why(error))
+    changed_at_once = max(trial.changed for trial in at_once)
+    changed = max(trial.changed for trial in arrived)
+    return Row(
+        way=way.name,
+        path=path,
+        result=judge(changed_at_once, changed),
+        bytes=BUFFER_BYTES,
+        changed_at_once_bytes=changed_at_once,
+        changed_bytes=changed,
+        arrived_after_us=max(trial.arrived_us for trial in arrived),
+        notified=next(
+            (trial.notified for trial in arrived if trial.notified != "copied"), arrived[0].notified
+        ),
+        reason=None,
+    )
+
+
+def judge(changed_at_once: int, changed: int) -> Result:
+    """From the bytes that arrived changed. What changes after it has arrived is nobody's copy."""
+    if changed == BUFFER_BYTES:
+        return "by reference"
+    if changed:
+        return "in part by reference"
+    return "copied later" if changed_at_once else "copied before return"
+
+
+@dataclass(frozen=True)
+class _Trial:
+    changed: int
+    arrived_us: int
+    notified: Notified
+
+
+def _trial(way: Way, receiver: socket.socket, *, wait: bool) -> _Trial:
+    way.memory[:] = SENT * BUFFER_BYTES
+    way.send()
+    began = time.monotonic()
+    if wait:
+        _wait_until_arrived(way.sock)
+    arrived_us = round((time.monotonic() - began) * 1e6)
+    way.memory[:] = REWRITTEN * BUFFER_BYTES
+    got = b""
+    while len(got) < BUFFER_BYTES:
+        part = receiver.recv(BUFFER_BYTES - len(got))
+        if not part:
+            raise OSError(errno.ECONNRESET, "the connection ended")
+        got += part
+    return _Trial(got.count(REWRITTEN), arrived_us, way.notified())
+
+
+def _wait_until_arrived(sender: socket.socket) -> None:
+    """Until TCP has had all acknowledged. A local socket hands over within the call."""
+    until = time.monotonic() + ARRIVED_WITHIN_S
+    while sender.family != socket.AF_UNIX and time.monotonic() < until:
+        (unacknowledged,) = struct.unpack("i", fcntl.ioctl(sender, termios.TIOCOUTQ, b"\0" * 4))
+        if not unacknowledged:
+            return
+
+
+def _why(error: OSError) -> str:
+    if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOPROTOOPT):
+        return f"the kernel does not do that on this socket ({os.strerror(error.errno)})"
+    return error.strerror or str(error)
+
+
+def _refused(way: str, path: str, reason: str) -> Row:
+    return Row(way, path, "refused", BUFFER_BYTES, None, None, None, None, reason)
+
+
+@contextmanager
+def _lo() -> Iterator[Callable[[], Pair]]:
+    yield lambda: _connect("127.0.0.1", lambda: None, lambda: None)
+
+
+@contextmanager
+def _unix() -> Iterator[Callable[[], Pair]]:
+    yield lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+@contextmanager
+def _veth() -> Iterator[Callable[[], Pair]]:
+    with ExitStack() as held:
+        veth = held.enter_context(open_topology("veth", LinkSettings(), paths.XDP_OBJECT))
+        home = held.enter_context(Path("/proc/self/ns/net").open("rb"))
+        held.callback(enter_network, f"/proc/self/fd/{home.fileno()}")
+        address = veth.addresses["sender"]
+        inside = {side: place.path for side, place in veth.namespaces.items()}
+        yield lambda: _connect(
+            address, lambda: enter_network(inside["sender"]), lambda: enter_network(inside["receiver"])
+        )
+
+
+def _connect(address: str, enter_sender: Callable[[], None], enter_receiver: Callable[[], None]) -> Pair:
+    """Both ends; a socket stays in the namespace in which it was made."""
+    enter_sender()
+    with socket.create_server((address, 0)) as listener:
+        enter_receiver()
+        receiver = socket.create_connection(listener.getsockname()[:2], timeout=5)
+        sender, _ = listener.accept()
+    with suppress(OSError):
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sender, receiver
+
+
+PAIRS = {"lo": _lo, "veth": _veth, "unix": _unix}
+
+
+def changes(rows: list[Row], expected: Mapping[tuple[str, str], str]) -> list[str]:
+    """What came out otherwise than it was expected, one line each."""
+    found = {(row.way, row.path): row for row in rows}
+    lines = []
+    for (way, path), then in expected.items():
+        row = found.get((way, path))
+        now = "not tried" if row is None else row.result + (f" ({row.reason})" if row.reason else "")
+        if row is None or row.result != then:
+            lines.append(f"{way} over {path}: was {then}, is {now}")
+    return lines
+
+
+def document(rows: list[Row], kernel: str) -> dict[str, object]:
+    """The table as data."""
+    return {"kernel": kernel, "ways": [asdict(row) for row in rows]}

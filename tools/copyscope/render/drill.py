@@ -1,0 +1,37 @@
+"""What came of each way to send a buffer that was rewritten, as a table."""
+
+from rich.text import Text
+
+from copyscope import units
+from copyscope.drill.trials import Row
+from copyscope.render.layout import Table, wrap
+
+
+def drill_lines(rows: list[Row], kernel: str, width: int) -> list[Text]:
+    """The table of a kernel: one row for each way and path."""
+    table = Table.of(
+        ("path", "way"),
+        "the buffer, rewritten after the call",
+        words=("the buffer, rewritten after the call",),
+    )
+    for row in rows:
+        table.add(row.path, row.way, say(row))
+    note = (
+        "By reference: what is rewritten before the receiver reads is what it gets. Copied before return: on "
+        "this path the buffer is free at once; over a network card that may be otherwise."
+    )
+    return [Text(f"Linux {kernel}", style="bold"), Text(), *table.lines(width), Text(), *wrap(note, width)]
+
+
+def say(row: Row) -> str:
+    """One row in words."""
+    if row.reason is not None:
+        return f"{row.result}: {row.reason}"
+    told = "" if row.notified is None else f"; its notification says {row.notified}"
+    if row.result == "copied before return":
+        return row.result + told
+    if row.result == "copied later":
+        at_once = units.format_count(row.changed_at_once_bytes)
+        return f"copied later: {at_once} bytes changed at once, none after {row.arrived_after_us} us{told}"
+    changed, whole = units.format_count(row.changed_bytes), units.format_count(row.bytes)
+    return f"{row.result}: {changed} of {whole} bytes changed{told}"
