@@ -6,6 +6,8 @@ import csv
 import json
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,7 +20,7 @@ from copyscope import paths
 from copyscope.commands import claims, report
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render.plots.draw import Subject, figure_of
+from copyscope.render.plots.draw import Drawing, Subject, figure_of
 from copyscope.simulate import caches, document
 from copyscope.study.claims import in_model
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED
@@ -199,9 +201,19 @@ def test_answers_of_a_model_stand_behind_those_of_the_machine(points: list[Model
     assert both[1] is other and beside([asked], []) == [asked]
 
 
+class Painter:
+    """Draws nothing: what is drawn is looked at above, and takes five seconds."""
+
+    def draw(self, subject: Subject) -> Future[dict[str, Drawing]]:
+        drawn: Future[dict[str, Drawing]] = Future()
+        drawn.set_result({plot.name: Drawing(b"<svg/>", b"") for plot in subject.plots})
+        return drawn
+
+
 def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(report, "studio", lambda: nullcontext(Painter()))
     host = tmp_path / "results" / "host"
     for name, records in (("simulated", usual()), ("measured", [derive(raw_record("one_copy"))])):
         (host / name / "raw").mkdir(parents=True)
@@ -209,6 +221,9 @@ def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
             store.write(record, host / name / "raw" / f"{record['run']['id']}.json.gz")
     assert report.main([str(host / "simulated")]) == 0
     assert capsys.readouterr().out.endswith("report.html: 9 points, 3 boots, 0 invalid\n")
+    assert {path.name for path in (host / "simulated" / "plots").iterdir()} == {
+        f"modelled_{name}.{kind}" for name in ("misses", "working_set", "lines") for kind in ("png", "svg")
+    }
     text = (host / "simulated" / "report.md").read_text()
     assert "Modelled, not measured: Linux 6.12.107 in QEMU 7.2.22; means of 3 boots" in text
     with (host / "simulated" / "modelled.csv").open() as stream:
