@@ -3,20 +3,14 @@
 import hashlib
 import io
 import json
-import os
-import signal
 import struct
-import subprocess
-import sys
 import tarfile
-import time
 import urllib.error
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders.simulated import RECEIVES, SYMBOLS, measured, plugin_output, reports, simulated_record
-from copyscope import paths
 from copyscope.commands import deriving, draw, profile
 from copyscope.errors import RunError, UsageError
 from copyscope.record import store
@@ -497,27 +491,6 @@ def test_a_guest_that_comes_to_its_end_is_heard() -> None:
         assert one.run(["sh", "-c", script], Path("/nowhere"), heard.append) == ["booted", "end"]
         assert one.counted.text() == "counted\n"
     assert heard == ["booted", "end"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_whatever_ends_us(number: int, tmp_path: Path) -> None:
-    code = (
-        "from pathlib import Path; from copyscope.simulate.guest import Guest\n"
-        "with Guest(b'', b'') as one:\n"
-        f"  one.run(['sh', '-c', 'echo $$ >{tmp_path}/pid; exec sleep 60'], Path('/nowhere'), print)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(paths.ROOT / "tools")}
-    ours = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 10
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    pid = int((tmp_path / "pid").read_text())
-    ours.send_signal(number)
-    ours.wait(10)
-    while (Path("/proc") / str(pid)).exists() and "Z" not in (Path("/proc") / str(pid) / "stat").read_text():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
