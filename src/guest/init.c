@@ -9,6 +9,7 @@
  *   measure NAME PORT           a measurement begins; its two programs follow
  *   recv WORDS...               its receiver (the sender that listens comes after it in the file, and is started first)
  *   send WORDS...               its sender
+ *   server WORDS...             a program of the user's that the command needs, and that is started before it
  *   command WORDS...            a program of the user's, from the first byte that it sends to its end
  */
 #include <errno.h>
@@ -29,10 +30,11 @@
 #include "../traffic/marker.h"
 
 #define LISTEN_TRIES 5000	/* of a millisecond each */
+#define SERVER_BEGINS_MS 1000
 
 struct job {
 	struct network network;
-	char receive[4096];
+	char receive[4096], server[4096];
 	unsigned int port;
 };
 
@@ -72,7 +74,7 @@ static void load_module(const char *name)
 	symbols__write_module(name);
 }
 
-/* proc(5): the second word is ADDRESS:PORT, the fourth the state; 0A listens. */
+/* proc(5): the second word is ADDRESS:PORT, the fourth the state; 0A listens. Port 0: any. */
 static int listens(unsigned int port)
 {
 	FILE *all = fopen("/proc/net/tcp", "r");
@@ -82,7 +84,7 @@ static int listens(unsigned int port)
 
 	while (all && !found && fgets(line, sizeof(line), all))
 		found = sscanf(line, " %*[^:]: %*[^:]:%x %*s %x", &found_port, &state) == 2 &&
-			found_port == port && state == 10;
+			(!port || found_port == port) && state == 10;
 	if (all)
 		fclose(all);
 	return found;
@@ -105,13 +107,29 @@ static void measure(struct job *job, char *send)
 	program__finish(&receiver);
 }
 
-static void run_command(const struct job *job, char *words)
+/* A server of the user's that does not listen on TCP may do so otherwise: it has had a second then. */
+static pid_t begin_server(struct job *job)
 {
+	pid_t server;
+
+	if (!job->server[0])
+		return 0;
+	server = program__begin("server", job->server, job->network.sender_fd);
+	for (unsigned int i = 0; i < SERVER_BEGINS_MS && !listens(0); i++)
+		usleep(1000);
+	return server;
+}
+
+static void run_command(struct job *job, char *words)
+{
+	pid_t server;
+
 	symbols__write_file("/command.symbols");
 	channel__say("measure command");
 	marker__execute(MARKER_WARM);
 	marker__execute(MARKER_AWAIT);
-	program__run("command", words, job->network.sender_fd);
+	server = begin_server(job);
+	program__run("command", words, job->network.sender_fd, server);
 	marker__execute(MARKER_STOP);
 }
 
@@ -139,6 +157,8 @@ static void obey(struct job *job, char *line)
 		snprintf(job->receive, sizeof(job->receive), "%s", rest);
 	} else if (!strcmp(verb, "send")) {
 		measure(job, rest);
+	} else if (!strcmp(verb, "server")) {
+		snprintf(job->server, sizeof(job->server), "%s", rest);
 	} else if (!strcmp(verb, "command")) {
 		run_command(job, rest);
 	} else {

@@ -11,6 +11,7 @@
 #include "program.h"
 
 #define USER 1000
+#define SERVER_ENDS_MS 200
 
 /* As a user without capabilities: root would hide the limit on locked memory. */
 static _Noreturn void become(char **words, int namespace_fd, int out)
@@ -67,16 +68,24 @@ static void check(const char *name, int status)
 			      WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
 }
 
-void program__run(const char *name, char *line, int namespace_fd)
+pid_t program__begin(const char *name, char *line, int namespace_fd)
 {
-	pid_t first = start(name, line, namespace_fd, -1), ended;
-	int status, of_first = 0;
+	return start(name, line, namespace_fd, -1);
+}
+
+void program__run(const char *name, char *line, int namespace_fd, pid_t server)
+{
+	pid_t first = program__begin(name, line, namespace_fd), ended;
+	int status, of_first = -1;
 
 	/* Whatever it leaves behind is a child of the first program of a machine. */
-	while ((ended = wait(&status)) > 0)
+	while ((!server || of_first < 0) && (ended = wait(&status)) > 0)
 		if (ended == first)
 			of_first = status;
 	check(name, of_first);
+	/* What was sent last is read yet. It ends with the machine otherwise. */
+	for (unsigned int i = 0; server && i < SERVER_ENDS_MS && !waitpid(server, &status, WNOHANG); i++)
+		usleep(1000);
 }
 
 void program__finish(struct program *program)

@@ -19,7 +19,9 @@ struct program {
 void program__start(struct program *program, const char *name, char *words, int namespace_fd);
 /* Waits for its end and hands on what it said, as `NAME JSON`. */
 void program__finish(struct program *program);
-/* A program of the user's: prints on the console, and ends with the last process that it has started. */
-void program__run(const char *name, char *words, int namespace_fd);
+/* A program of the user's: prints on the console. */
+pid_t program__begin(const char *name, char *words, int namespace_fd);
+/* The same, and waits for its last process; beside a server for itself, and then a moment for the server's end. */
+void program__run(const char *name, char *words, int namespace_fd, pid_t server);
 
 #endif

@@ -65,6 +65,17 @@ def test_the_copies_of_a_command_and_its_own_memcpy(program: Path) -> None:
     assert sides["command"]["read_bytes_per_kib"] > 3000 > sides["other"]["read_bytes_per_kib"]
 
 
+def test_a_command_and_its_server(program: Path) -> None:
+    """A server that never ends: the command's end is the end."""
+    done = simulate(program, "serve", "7000", "--", program, str(COUNT), str(SIZE), "7000")
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads(done.stdout)["simulated"]["measurements"]
+    accounts = {row["category"]: row for row in one["accounts"]}
+    kib = one["delivered_bytes"] / 1024
+    for account, column in (("copy_in", "read_bytes_per_kib"), ("copy_out", "written_bytes_per_kib")):
+        assert accounts[account][column] * kib == pytest.approx(COUNT * SIZE, rel=0.02), account
+
+
 def test_a_kernel_without_veth_is_named() -> None:
     found = qemu.find()
     programs = boot.build(found)

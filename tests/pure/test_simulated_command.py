@@ -59,9 +59,15 @@ def test_a_static_program_gets_in(tmp_path: Path) -> None:
         ([str(path), "a\nb"], "line feeds"),
         ([str(path), ""], "empty"),
         ([str(path)] + ["x"] * 90, "more than 90"),
+        ([str(path), "--"], "no command after the server"),
+        (["/nowhere/program", "--", str(path)], "no such program"),
     ):
         with pytest.raises(UsageError, match=why):
             command.read(words)
+    both = command.read([str(path), "7000", "--", str(path), "1"])
+    assert (both.server, both.words) == ((str(path), "7000"), (str(path), "1"))
+    assert both.server_program == both.program == path.read_bytes()
+    assert both.line == [str(path), "7000", "--", str(path), "1"]
     os.truncate(path, command.PROGRAM_MAX_BYTES + 1)
     with pytest.raises(UsageError, match="at most 64 MiB"):
         command.read([str(path)])
@@ -69,6 +75,8 @@ def test_a_static_program_gets_in(tmp_path: Path) -> None:
 
 def test_what_the_guest_is_told_of_a_command() -> None:
     assert job.of_command(["./talks", "64", "a b"]) == "network loopback\ncommand /command 64 a\x1fb\n"
+    beside = job.of_command(["./talks", "1"], ["./serves", "7000"])
+    assert beside == "network loopback\nserver /server 7000\ncommand /command 1\n"
 
 
 @pytest.mark.parametrize("words", [["--size", "1K"], ["--topology", "nics"], ["--impl", "two_copy"]])

@@ -3,7 +3,9 @@
  * talks.c - a program as somebody else's may be: a thread sends COUNT messages of SIZE bytes over loopback to another, and
  * copies each into its buffer before, with the C library's memcpy(). Prints the bytes that arrived.
  *
- * talks COUNT SIZE
+ * talks COUNT SIZE           both in one program
+ * talks serve PORT           the other as a program of its own, which does not end
+ * talks COUNT SIZE PORT      to it
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -15,7 +17,7 @@
 #include <unistd.h>
 
 static int listener;
-static size_t size;
+static size_t size = 32768;
 
 static void *read_all(void *arrived)
 {
@@ -40,17 +42,32 @@ int main(int argc, char **argv)
 	pthread_t reader;
 	int fd;
 
+	if (argc > 2 && !strcmp(argv[1], "serve")) {
+		to.sin_port = htons(atoi(argv[2]));
+		listener = socket(AF_INET, SOCK_STREAM, 0);
+		if (bind(listener, (void *)&to, sizeof(to)) || listen(listener, 1))
+			err(1, "serve");
+		read_all(&arrived);
+		for (;;)
+			pause();
+	}
 	if (!count)
 		return 0;
 	size = atol(argv[2]);
+	if (argc > 3)
+		to.sin_port = htons(atoi(argv[3]));
 	source = malloc(size);
 	message = malloc(size);
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	fd = socket(AF_INET, SOCK_STREAM, 0);
-	if (!source || !message || bind(listener, (void *)&to, sizeof(to)) || listen(listener, 1) ||
-	    getsockname(listener, (void *)&to, &length) || pthread_create(&reader, NULL, read_all, &arrived) ||
-	    connect(fd, (void *)&to, sizeof(to)))
-		err(1, "socket");
+	if (!source || !message)
+		err(1, "memory");
+	if (argc <= 3 && (bind(listener, (void *)&to, sizeof(to)) || listen(listener, 1) ||
+			  getsockname(listener, (void *)&to, &length) ||
+			  pthread_create(&reader, NULL, read_all, &arrived)))
+		err(1, "listen");
+	if (connect(fd, (void *)&to, sizeof(to)))
+		err(1, "connect");
 	memset(source, 'x', size);
 	for (long i = 0; i < count; i++) {
 		memcpy(message, source, size);
@@ -63,7 +80,8 @@ int main(int argc, char **argv)
 		}
 	}
 	close(fd);
-	pthread_join(reader, NULL);
+	if (argc <= 3)
+		pthread_join(reader, NULL);
 	printf("%zu\n", arrived);
 	return 0;
 }

@@ -63,6 +63,7 @@ def files(kernel: Kernel, programs: Programs, orders: str, command: Command | No
     made = {"init": programs.init, "traffic": programs.traffic, "job": os.fsencode(orders)}
     if command is not None:
         made |= {"command": command.program, "command.symbols": command.symbols}
+        made |= {"server": command.server_program} if command.server else {}
     for name, content in kernel.modules.items():
         made[f"modules/{name}.ko"] = content
         made[f"modules/{name}.symbols"] = modules.functions(content)
@@ -134,7 +135,7 @@ def _guest(plan: Plan, seed: int) -> Guest:
             asked.path, asked.measured, list(kernel.modules), asked.model.vcpus, seed, exact=asked.exact
         )
     else:
-        orders = job.of_command(asked.command.words)
+        orders = job.of_command(asked.command.words, asked.command.server)
     return Guest(kernel.image, files(kernel, plan.programs, orders, asked.command))
 
 

@@ -14,6 +14,7 @@ from copyscope.simulate import modules
 
 PROGRAM_MAX_BYTES = 64 << 20
 WORDS_MAX = 90
+SPLIT = "--"
 # Of an ELF header: type, machine; where the program headers are, the size of one, and how many.
 X86_64, FIXED = 62, 2
 INTERPRETER = 3
@@ -21,15 +22,36 @@ INTERPRETER = 3
 
 @dataclass(frozen=True)
 class Command:
-    """What runs in the guest, and its functions in the form of /proc/kallsyms (empty: it does not tell)."""
+    """What runs in the guest, and its functions in the form of /proc/kallsyms (empty: it does not tell).
+
+    `server`: the words of what runs beside it, from before it on.
+    """
 
     words: tuple[str, ...]
     program: bytes = field(repr=False)
     symbols: bytes = field(repr=False)
+    server: tuple[str, ...] = ()
+    server_program: bytes = field(default=b"", repr=False)
+
+    @property
+    def line(self) -> list[str]:
+        """As it was given."""
+        return [*self.server, *([SPLIT] if self.server else []), *self.words]
 
 
 def read(words: Sequence[str]) -> Command:
-    """Raises UsageError for what cannot run there."""
+    """`COMMAND`, or `SERVER -- COMMAND`. Raises UsageError for what cannot run in the guest."""
+    at = words.index(SPLIT) if SPLIT in words else 0
+    server, own = words[:at], words[at + 1 if at else 0 :]
+    if not own:
+        raise UsageError(f"{' '.join(words)}: no command after the server: name one")
+    program, beside = _program(own), _program(server) if server else b""
+    # Two programs lie at the same addresses, with different functions there.
+    symbols = functions(program) if beside in (b"", program) else b""
+    return Command(tuple(own), program, symbols, tuple(server), beside)
+
+
+def _program(words: Sequence[str]) -> bytes:
     name = words[0]
     path = shutil.which(name)
     if path is None:
@@ -46,7 +68,7 @@ def read(words: Sequence[str]) -> Command:
     if size > PROGRAM_MAX_BYTES:
         raise UsageError(f"{path}: {size:,} bytes: at most {PROGRAM_MAX_BYTES >> 20} MiB get into the guest")
     check(program, path)
-    return Command(tuple(words), program, functions(program))
+    return program
 
 
 def check(program: bytes, path: str) -> None:

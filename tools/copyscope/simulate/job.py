@@ -75,15 +75,14 @@ def check_path(kind: str) -> None:
         raise UsageError(f"--topology: {kind}: --simulate has {', '.join(ADDRESSES)}")
 
 
-def of_command(words: Sequence[str]) -> str:
-    """The lines of /job for a command: its program is /command there, a blank within a word another byte."""
-    return (
-        "network loopback\n" + " ".join(["command /command", *(_one_word(word) for word in words[1:])]) + "\n"
-    )
-
-
-def _one_word(word: str) -> str:
-    return word.replace(" ", "\x1f")
+def of_command(words: Sequence[str], server: Sequence[str] = ()) -> str:
+    """The lines of /job for a command, and a server beside it; a blank within a word is another byte."""
+    lines = ["network loopback"]
+    for name, its_words in (("server", server), ("command", words)):
+        if its_words:
+            rest = [word.replace(" ", "\x1f") for word in its_words[1:]]
+            lines.append(" ".join([name, f"/{name}", *rest]))
+    return "\n".join(lines) + "\n"
 
 
 def text(

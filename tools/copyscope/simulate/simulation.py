@@ -115,7 +115,7 @@ def _measurements(request: Request, counted: Sequence[boot.Counted], symbols: st
     known = [document.known_symbols((symbols, each.symbols), taxonomy) for each in counted]
     if request.command is not None:
         first = [each.measurements[0] for each in counted]
-        return [document.command_section(request.command.words, first, known, taxonomy)]
+        return [document.command_section(request.command.line, first, known, taxonomy)]
     return [
         document.measurement_section(
             one,
