@@ -60,7 +60,8 @@ class Asked:
         for begin in range(0, len(places), ONES_AT_ONCE):
             some = places[begin : begin + ONES_AT_ONCE]
             self._socket.send(b"".join(_request(family, place, 0) for family, place in some))
-            yield from [self._socket.recv(CHUNK_BYTES) for _ in some]
+            # Each is padded (NLMSG_ALIGN): they stand behind each other as those of one answer.
+            yield b"".join([self._socket.recv(CHUNK_BYTES) for _ in some])
 
     def close(self) -> None:
         self._socket.close()
