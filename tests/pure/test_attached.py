@@ -47,7 +47,12 @@ def segments(rates: list[float], per_block: int = 2) -> list[dict[str, Any]]:
             first = volume(now, round(moved), 5)
             now, moved = now + LENGTH_NS, moved + rate * LENGTH_NS
             last = volume(now, round(moved), 77)
-            made.append({"block": block, "volumes": (first, first, last, last)})
+            made.append(
+                {
+                    "block": block,
+                    "marks": tuple({"target": reading} for reading in (first, first, last, last)),
+                }
+            )
             now, moved = now + LENGTH_NS // 10, moved + rate * LENGTH_NS // 10
     return made
 
@@ -90,7 +95,8 @@ def test_time_between_segments_counts() -> None:
     rows = segments([1.0] * 3)
     for number, segment in enumerate(rows):
         late = number * LENGTH_NS // 10
-        segment["volumes"] = tuple({**v, "t_ns": v["t_ns"] + late} for v in segment["volumes"])
+        readings_of = [mark["target"] for mark in segment["marks"]]
+        segment["marks"] = tuple({"target": {**v, "t_ns": v["t_ns"] + late}} for v in readings_of)
     pace = pace_section(rows, readings(0, [1.0] * 4), readings(10**13, [1.0] * 4), {"7": [1, 0]}, None)
     effect = watched_pace(pace)
     assert 0.85 < effect["ratio"] < 0.95 and effect["own_cpu_share"] is None

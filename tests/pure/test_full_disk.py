@@ -12,13 +12,14 @@ import builders
 import pytest
 from builders.sweep import SMALL, small
 from builders.watched import watched_record
-from copyscope.commands import keeping, profile, watch
+from copyscope.commands import keeping, profile
 from copyscope.errors import RunError
 from copyscope.files import rescuing
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.render.watch import render as render_watch
+from copyscope.run.session import Silent
 from copyscope.sweep.experiment import load as load_experiment
-from copyscope.sweep.runner import Silent
 from copyscope.sweep.sweep import perform
 
 Record = dict[str, Any]
@@ -87,7 +88,7 @@ def test_where_all_disks_are_full_it_is_said(
 
 
 class Runs:
-    """Conductor.perform() of traffic that was measured elsewhere; the run of number `fails` fails."""
+    """Session.perform() of traffic that was measured elsewhere; the run of number `fails` fails."""
 
     def __init__(self, fails: int | None = None) -> None:
         self.left = fails
@@ -111,7 +112,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
     for name, instead in (
         ("build_if_stale", lambda: None),
-        ("Conductor", made),
+        ("Session", made),
         ("git_revision", lambda: (None, None)),
         ("assemble", lambda *_: builders.raw_record()),
     ):
@@ -151,11 +152,12 @@ def test_a_watched_run_is_kept_elsewhere_too(
 ) -> None:
     made = derive(watched_record())
     disks.full = [str(tmp_path / "out")]
-    args = SimpleNamespace(json=None, verbose=False, explain=False, compare_tiers=False)
-    assert not watch.keep(made, SimpleNamespace(collector=None), args, tmp_path / "out")  # type: ignore[arg-type]
+    nothing: Any = SimpleNamespace(collector=None)
+    args: Any = SimpleNamespace(json=None, verbose=False, explain=False, compare_tiers=False)
+    assert not keeping.report(made, nothing, args, tmp_path / "out", render_watch)
     assert list(kept_in(capsys.readouterr().err).glob("*.json"))
     args.json = str(tmp_path / "out" / "a.json")
-    assert not watch.keep(made, SimpleNamespace(collector=None), args, None)  # type: ignore[arg-type]
+    assert not keeping.report(made, nothing, args, None, render_watch)
     assert list(kept_in(capsys.readouterr().err).glob("record.json"))
 
 

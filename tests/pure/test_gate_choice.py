@@ -78,14 +78,15 @@ def test_what_costs_more_is_timed_no_more_often(
     assert chosen == 1 or share / (chosen // 2) > goal(size_bytes)
 
 
-def segment(messages: int, sender_ns: int, receiver_ns: int) -> dict[str, Any]:
-    """The marks at its two ends; what was before does not count."""
+def segment(messages: int, sender_ns: int, receiver_ns: int) -> list[dict[str, Any]]:
+    """Its four marks; what was before does not count."""
     before = {"messages": 1_000_000, "process_cpu_ns": 5_000_000_000}
     after = {
         "sender": {"messages": before["messages"] + messages, "process_cpu_ns": 5_000_000_000 + sender_ns},
         "receiver": {"messages": None, "process_cpu_ns": 5_000_000_000 + receiver_ns},
     }
-    return {"before": {"sender": before, "receiver": before}, "after": after}
+    begin = {"sender": before, "receiver": before}
+    return [begin, begin, after, after]
 
 
 def counted(**calls: int) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def test_looks_and_times_are_of_one_message() -> None:
     ],
 )
 def test_nothing_to_choose_by_is_the_default_and_says_so(
-    functions: dict[str, Any] | None, warm_up: dict[str, Any], trial: dict[str, Any], why: str
+    functions: dict[str, Any] | None, warm_up: list[Any], trial: list[Any], why: str
 ) -> None:
     gate = choose_by(64, functions, warm_up, trial)
     assert gate.one_in == DEFAULT and gate.reason.startswith("1 call in 16 timed: default: ")

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from copyscope.record.program.segments import calls_between, counted_between, why_uncounted
 from copyscope.run.program import processes
-from copyscope.run.program.plan import Seen
+from copyscope.run.program.seen import Seen
 from copyscope.run.program.spared import COUNTING, Spared
 from copyscope.run.program.sparing import ALWAYS_SHARE, duty, hooks_share, next_time_s
 
@@ -113,12 +113,10 @@ class Machine:
 @pytest.fixture
 def spared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Machine, Spared, Seen]:
     machine = Machine(**request.param)
-    plan = SimpleNamespace(functions=False, whole=False, probes=PROBES, target=SimpleNamespace(command=()))
+    plan = SimpleNamespace(functions=False, whole=False, probes=PROBES)
     seen = Seen()
     if machine.sockets[7][0]:
         seen.before = [cast("Any", SimpleNamespace(moved_bytes={7: 0}))]
-    else:
-        plan.target.command = ("program",)
     monkeypatch.setattr(processes, "sockets_of", lambda _: {7, 9})
     clock = SimpleNamespace(
         monotonic=lambda: machine.now_s,
@@ -128,11 +126,12 @@ def spared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     monkeypatch.setattr("copyscope.run.program.spared.time", clock)
     followed = SimpleNamespace(pids={4711})
     args = cast("Any", (plan, seen, machine, followed, machine.look))
-    return machine, Spared(*args, snapshots=cast("Any", machine)), seen
+    more = {"snapshots": cast("Any", machine), "began": not seen.before}
+    return machine, Spared(*args, **more), seen
 
 
 def segment(machine: Machine, spared: Spared, arm: str, seconds: float = 0.1) -> tuple[Row, Row]:
-    """As watcher.py makes one; hooks that come and go take 10 ms, in which the program goes on."""
+    """As watched.py makes one; hooks that come and go take 10 ms, in which the program goes on."""
     probes = spared.probes(arm)
     spared.read_before()
     if probes:

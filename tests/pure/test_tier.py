@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,8 @@ from builders.exact import with_functions
 from copyscope.ledger.derive import derive
 from copyscope.plan.arguments import parser
 from copyscope.plan.arms import SAMPLED, parse_instruments
-from copyscope.plan.options import Traffic, make_plan
-from copyscope.plan.run_plan import RunPlan
+from copyscope.plan.options import Traffic
+from copyscope.plan.run_plan import RunPlan, traffic_plan
 from copyscope.plan.tier import choose_tier
 from copyscope.record import store
 from copyscope.record.hooks import why_not
@@ -20,8 +21,11 @@ from copyscope.render.evidence import hook_lines, loss_lines
 from copyscope.render.exact_table import exact_lines
 from copyscope.render.ledger_table import account_lines
 
-TRAFFIC = Traffic((), (), {"in_file": False, "size_bytes": 65536})
 REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation not permitted"}
+
+
+def made(args: argparse.Namespace, instruments: tuple[str, ...] | None = None) -> RunPlan:
+    return traffic_plan(args, instruments or parse_instruments(args.instruments), 1, in_pieces=False)
 
 
 def hook(name: str, **changes: Any) -> dict[str, Any]:
@@ -88,14 +92,16 @@ def test_the_way_of_the_copy_is_counted_and_missed_when_asked_for_in_vain() -> N
 
 def test_the_way_of_the_copy_is_in_the_plan() -> None:
     args = parser().parse_args(["--copy-in", "call-site", "--instruments", "functions"])
-    assert make_plan(args, parse_instruments(args.instruments), TRAFFIC, seed=1).copy_in == "call-site"
+    assert made(args).copy_in == "call-site"
 
 
-@pytest.mark.parametrize("in_file", [False, True])
-def test_calls_that_pass_the_socket_in_pieces_are_counted_where_they_return(in_file: bool) -> None:
-    traffic = Traffic((), (), {"in_file": in_file, "size_bytes": 65536})
-    plan = make_plan(parser().parse_args([]), SAMPLED, traffic, seed=1)
-    assert plan.count_returns is in_file
+@pytest.mark.parametrize(("in_file", "in_ring"), [(False, False), (True, False), (False, True)])
+def test_calls_that_pass_the_socket_in_pieces_are_counted_where_they_return(
+    in_file: bool, in_ring: bool
+) -> None:
+    traffic = Traffic((), (), {"in_file": in_file, "in_ring": in_ring})
+    plan = traffic_plan(parser().parse_args([]), SAMPLED, 1, in_pieces=traffic.in_pieces)
+    assert plan.count_returns is (in_file or in_ring)
 
 
 def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:
@@ -123,10 +129,10 @@ def test_not_asked_for_is_not_refused() -> None:
 
 def test_auto_has_a_plan_for_either_tier() -> None:
     args = parser().parse_args([])
-    plan = make_plan(args, parse_instruments("auto"), TRAFFIC, seed=1)
+    plan = made(args)
     assert plan.functions and plan.otherwise is not None and not plan.otherwise.functions
     args.instruments = ",".join(SAMPLED)
-    assert make_plan(args, SAMPLED, TRAFFIC, seed=1) == replace(plan.otherwise, otherwise=None)
+    assert made(args, SAMPLED) == replace(plan.otherwise, otherwise=None)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ def test_what_was_not_asked_for_by_name_is_done_without(
     options: list[str], ways: list[tuple[str, ...]]
 ) -> None:
     args = parser().parse_args(options)
-    plan: RunPlan | None = make_plan(args, parse_instruments(args.instruments), TRAFFIC, seed=1)
+    plan: RunPlan | None = made(args)
     found = []
     while plan is not None:
         found.append(tuple(sorted({name for probes in plan.probes.values() for name in probes})))
@@ -162,13 +168,13 @@ def test_an_instrument_is_not_there_without_a_hook_that_it_needs() -> None:
 
 def test_auto_does_not_mix_samples_and_function_hooks_in_one_segment() -> None:
     args = parser().parse_args(["--messages", "23"])
-    plan = make_plan(args, parse_instruments("auto"), TRAFFIC, seed=1)
+    plan = made(args)
     assert not plan.functions and plan.otherwise is not None and not plan.otherwise.functions
 
 
 def test_functions_by_name_have_no_other_plan() -> None:
     args = parser().parse_args(["--instruments", "functions"])
-    assert make_plan(args, parse_instruments(args.instruments), TRAFFIC, seed=1).otherwise is None
+    assert made(args).otherwise is None
 
 
 def exact_record(**changes: Any) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from copyscope.errors import UsageError
 from copyscope.ledger.compare_tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
 from copyscope.ledger.derive import derive
 from copyscope.plan.arguments import parser
-from copyscope.plan.arms import ARM_WEIGHTS, BESIDE, all_at_once, arm_probes, bytes_apart
+from copyscope.plan.arms import BESIDE, all_at_once, arm_probes, bytes_apart
 from copyscope.plan.options import check_usage
+from copyscope.plan.schedule import ARM_WEIGHTS
 from copyscope.record.check import typed
 from copyscope.render.tiers import tier_lines
 from copyscope.taxonomy.samples import beside, of_ledger

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from builders.watched import CALLS, EDGE_CALLS, KINDS, SIZE
 from builders.watched_exact import watched_with_functions
-from copyscope.commands.watch import make_plan
 from copyscope.commands.watch_arguments import check_usage, parser
 from copyscope.errors import UsageError
 from copyscope.ledger.compare_tiers import compare_tiers
 from copyscope.ledger.derive import derive
+from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
 from copyscope.record.check import typed
 from copyscope.render import watch
-from copyscope.run.program.target import Target
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -105,25 +104,22 @@ def arguments(*options: str) -> argparse.Namespace:
 
 
 def test_auto_has_a_plan_for_either_tier() -> None:
-    target = Target(how="command", command=("true",))
-    plan = make_plan(arguments("--count", "none"), target, 1)
+    plan = watch_plan(arguments("--count", "none"), 1)
     assert plan.functions and plan.otherwise is not None and not plan.otherwise.functions
-    assert "--functions" in plan.collector() and plan.collector()[-1] == "--watch"
+    assert "--functions" in plan.collector()
     assert "--functions" not in plan.otherwise.collector()
-    by_name = make_plan(arguments("--instruments", "sampler,functions"), target, 1)
+    by_name = watch_plan(arguments("--instruments", "sampler,functions"), 1)
     assert by_name.functions and by_name.otherwise is None
     for sampled in (["--live"], ["--whole"]):
-        assert not make_plan(arguments(*sampled), target, 1).functions
+        assert not watch_plan(arguments(*sampled), 1).functions
 
 
 def test_the_whole_of_a_command_is_one_segment() -> None:
-    plan = make_plan(
-        arguments("--whole", "--instruments", "calls,functions"), Target(how="command", command=("true",)), 1
-    )
-    (segment,) = plan.segments()
+    plan = watch_plan(arguments("--whole", "--instruments", "calls,functions"), 1)
+    (segment,) = plan.segments
     assert str(segment.arm) == "calls+functions" and segment.length_s == float("inf")
     assert plan.probes == {"calls+functions": ("calls", "packets", "shape", "functions")}
-    assert plan.gate.reason == "every call timed: --whole"
+    assert plan.gate and plan.gate.reason == "every call timed: --whole"
 
 
 @pytest.mark.parametrize(

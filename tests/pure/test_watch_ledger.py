@@ -289,7 +289,8 @@ def test_the_live_view_says_that_the_machine_is_busy_while_it_is() -> None:
     for block in range(12):
         segments = every[3 * block : 3 * block + 3]
         seen.segments = every[: 3 * block + 3]
-        sides_ns = segments[-1]["clocks"][1][0] - segments[0]["clocks"][0][0]
+        begin, end = segments[0]["marks"][1]["target"], segments[-1]["marks"][2]["target"]
+        sides_ns = end["process_cpu_ns"] - begin["process_cpu_ns"]
         others_ns = block_ns if block in (2, 3, 4) else 0
         load = {**load, "t_ns": load["t_ns"] + block_ns, "busy_ns": load["busy_ns"] + sides_ns + others_ns}
         window.add_load(block, {**load, "busy_ns": load["busy_ns"] - 1})  # after its first segments

@@ -6,8 +6,8 @@ import math
 from itertools import islice
 
 import pytest
-from copyscope.plan.arms import Arm, Segment
-from copyscope.run.program.schedule import Bound, Lengths, rest_of_first, segments
+from copyscope.plan.arms import Arm
+from copyscope.plan.schedule import Bound, Lengths, Segment, rest_of_first, watched_segments
 
 ARMS: tuple[Arm, ...] = ("unprobed", "ledger", "calls")
 
@@ -40,7 +40,7 @@ def test_of_an_idle_or_slow_program_the_whole_segment_is_taken() -> None:
 @pytest.mark.parametrize("duration_s", [None, 20.0])
 def test_calls_are_timed_first_and_in_a_twentieth_of_the_time(duration_s: float | None) -> None:
     for seed in range(20):
-        found = list(islice(segments(duration_s, ARMS, seed), 18))
+        found = list(islice(watched_segments(duration_s, ARMS, seed), 18))
         assert [segment.index for segment in found] == list(range(18))
         assert [segment.block for segment in found] == [n // 3 for n in range(18)]
         assert found[0].arm == "calls"

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 from builders.watched import seen_of
-from copyscope.record.assemble import Identity
-from copyscope.record.program.assemble import assemble
+from copyscope.record.assemble import Identity, assemble
 from copyscope.record.program.segments import BLOCKS_KEPT, Past, forget
 
 NOBODY = {"impl": None, "command": None, "duration_s": None, "messages": None}
 
 
 def remembered(seen: Any, *, live: bool = True) -> Any:
-    """As the conductor does it: one segment after the other is appended, and older ones are forgotten."""
+    """As a watched run does it: one segment after the other is appended, and older ones are forgotten."""
     every, seen.segments, seen.sums = list(seen.segments), [], {}
     for segment in every:
         seen.segments.append(segment)
@@ -25,9 +24,8 @@ def remembered(seen: Any, *, live: bool = True) -> Any:
 
 
 def record(seen: Any) -> dict[str, Any]:
-    return assemble(
-        seen, NOBODY, {"how": "pid", "name": "x"}, Identity("long", None, 0, 0, 1, None, None), 199
-    )
+    identity = Identity("long", None, 0, 0, 1, None, None)
+    return assemble(seen, NOBODY, identity, 199, {"how": "pid", "name": "x"})
 
 
 @pytest.mark.parametrize("kind", [{}, {"zerocopy": True, "copied": 100}, {"receives": 4096}])

@@ -8,14 +8,15 @@ from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
 from copyscope.errors import RunError, UsageError
+from copyscope.plan.schedule import watched_segments
 from copyscope.run.program import connections, processes, target
 from copyscope.run.program.followed import Followed
-from copyscope.run.program.plan import Seen
-from copyscope.run.program.schedule import segments
+from copyscope.run.program.seen import Seen
 
 
 def stat(pid: int, comm: str, *, parent: int = 1, flags: int = 4194560, start: int = 0) -> str:
@@ -61,9 +62,8 @@ def test_a_number_that_was_given_away_again_is_another_process(
     begin(102, parent=100, start=12)
     whom = target.Target(how="pid", pids=(100,))
     asked: list[str] = []
-    collector = SimpleNamespace(ask=lambda line, *_: asked.append(line))
-    plan = SimpleNamespace(target=whom, counters=False)
-    followed = Followed(plan, Seen(), collector, ExitStack())  # type: ignore[arg-type]
+    collector: Any = SimpleNamespace(ask=lambda line, *_: asked.append(line))
+    followed = Followed(whom, Seen(), collector, ExitStack(), None)
     followed.find({"totals": {"births": 0, "exits": 0}, "processes": []})
     assert followed.pids == {100, 101, 102} and followed.cpu.read(followed.pids, fresh=True) == (0, 0)
     cpu_ns |= {101: 1400, 102: 600}
@@ -147,10 +147,10 @@ def test_wrong_usage_is_one_line(options: list[str], command: list[str], said: s
 
 
 def test_segments_without_an_end_begin_short_and_hold_every_arm() -> None:
-    found = list(islice(segments(None, ("unprobed", "ledger", "calls"), 7), 15))
+    found = list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7), 15))
     for block in range(5):
         assert {s.arm for s in found if s.block == block} == {"unprobed", "ledger", "calls"}
     lengths = [sum(s.length_s for s in found if s.block == block) for block in range(5)]
     assert lengths == pytest.approx([0.5, 0.5, 1.0, 2.0, 2.0])
     assert [s.index for s in found] == list(range(15))
-    assert found == list(islice(segments(None, ("unprobed", "ledger", "calls"), 7), 15))
+    assert found == list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7), 15))

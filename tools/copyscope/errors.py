@@ -21,6 +21,10 @@ class RunError(Exception):
     status = 1
 
 
+class AbandonedError(KeyboardInterrupt):
+    """Somebody asked so often for the end that no report is wanted."""
+
+
 class NotStartedError(RunError):
     """A command that is not there (127, as sh says it) or that cannot be executed (126)."""
 

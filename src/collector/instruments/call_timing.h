@@ -11,7 +11,7 @@ struct windows;
 
 /*
  * They are there for one part in so many of a segment, where one call in `one_in` is timed. Of a watched program for all of it: what
- * counts is at sys_exit there in any case, and such segments are as short as the program is busy (run/program/watcher.py).
+ * counts is at sys_exit there in any case, and such segments are as short as the program is busy (plan/schedule.py).
  */
 unsigned int call_timing__share(unsigned int one_in, bool watching);
 /* Attached for a part of the segment only. */

@@ -17,8 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from copyscope.plan.tier import choose_tier
-from copyscope.record.assemble import Identity
-from copyscope.record.program.assemble import assemble
+from copyscope.record.assemble import Identity, assemble
 from copyscope.record.program.connections import Connections
 
 from .kernel import hooks
@@ -144,7 +143,7 @@ def seen_of(
     arms: tuple[str, ...] = ARMS,
     spared: bool = False,
 ) -> SimpleNamespace:
-    """What run/program/watcher.py leaves behind."""
+    """What a run leaves behind (run/program/seen.py)."""
     program = Program(
         "sendmsg" if zerocopy else call, zerocopy, copied, receives, maps=maps, protocol=protocol
     )
@@ -166,24 +165,23 @@ def seen_of(
         if spared:
             volumes = [{**one, "estimated": not calls, "estimate": ESTIMATE} for one in volumes]
         in_calls_segments += CALLS * calls
-        before = (cpu_ns, switches)
+        # Clocks and threads are read at both ends of the segment itself.
+        volumes[1] = {**volumes[1], "process_cpu_ns": cpu_ns, "voluntary_switches": switches}
         cpu_ns, switches = cpu_ns + CPU_NS, switches + 10
+        volumes[2] = {**volumes[2], "process_cpu_ns": cpu_ns, "voluntary_switches": switches, "threads": 1}
         segments.append(
             {
                 "index": index,
                 "block": index // len(arms),
                 "arm": arm,
-                "volumes": tuple(volumes),
-                "clocks": (before, (cpu_ns, switches)),
-                "threads": 1,
-                "processes": 1,
+                "marks": tuple({"target": volume} for volume in volumes),
             }
         )
     return SimpleNamespace(
         started="2025-01-01T00:00:00+00:00",
         segments=segments,
         sums={},
-        loads=loads(len(segments) * SEGMENT_NS, cpu_ns),
+        loads=loads(len(segments) * SEGMENT_NS, cpu_ns, own_ns=CPU_NS // 100),
         errors=[],
         ended="the time was over",
         tier=choose_tier("functions" in arms, ()),
@@ -191,8 +189,9 @@ def seen_of(
         topology=path(),
         machine=machine(False),
         connections=connections(receives + (MAPPED + BESIDE) * maps),
+        interrupted=False,
         collector=collected(program.call, in_calls_segments, receives, blocks),
-        counters={"task-clock": counter(blocks * CPU_NS)},
+        counters={"target": {"task-clock": counter(blocks * CPU_NS)}},
         status=None,
         spared="to count each call would take 2 % of a CPU" if spared else None,
         spared_until=None,
@@ -200,7 +199,6 @@ def seen_of(
         wall_s=4.0,
         before=readings(0),
         after=readings(10 * SEGMENT_NS * len(segments)),
-        own_cpu_ns=CPU_NS // 100,
     )
 
 
@@ -337,4 +335,4 @@ def watched_record(**options: Any) -> Record:
     }
     workload = {"impl": None, "command": None, "duration_s": 2.7, "messages": None}
     identity = Identity("profile-watch-0", None, 0, 0, 42, "0123456789ab", False)
-    return assemble(seen_of(**options), workload, target, identity, 199)
+    return assemble(seen_of(**options), workload, identity, 199, target)

@@ -6,18 +6,20 @@ from dataclasses import replace
 
 from copyscope.commands import entry, keeping
 from copyscope.crosscheck.compare import Row, Seen, compare, ours
-from copyscope.crosscheck.run import PeerConductor, describe, perform, with_peers
+from copyscope.crosscheck.run import PeerSession, describe, with_peers
 from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import RunError, UsageError
 from copyscope.ledger.derive import derive
 from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.plan.arguments import parser
-from copyscope.plan.options import check_usage, make_plan, resolve_traffic, workload_section
+from copyscope.plan.options import check_usage, choose_path, resolve_traffic, workload_section
+from copyscope.plan.run_plan import traffic_plan
 from copyscope.record.assemble import Identity, assemble
 from copyscope.render.crosscheck import render_crosscheck
 from copyscope.render.progress import Steps
 from copyscope.render.terminal import make_console
 from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.own_traffic import OwnTraffic
 
 EXIT_DISAGREES = 1
 EXIT_INTERRUPTED = 130
@@ -64,18 +66,20 @@ def _crosscheck(argv: list[str]) -> int:
     peers = [peer() for peer in PEERS]
     absent = {peer.name: reason for peer in peers if (reason := peer.missing()) is not None}
     asked = [peer for peer in peers if peer.name not in absent]
-    plan = replace(make_plan(args, instruments, traffic, seed), keep=None)
+    plan = traffic_plan(args, instruments, seed, in_pieces=traffic.in_pieces)
     plan = with_peers(plan, asked, args.duration, seed)
     workload = workload_section(args, traffic.resolved)
     title = f"{workload['impl']}, {args.size}, over {args.topology}"
-    with Steps(title, len(plan.segments), quiet=args.quiet) as steps:
-        raw, conductor = perform(plan, steps, asked)
-    absent |= conductor.failed
+    with Steps(title, len(tuple(plan.segments)), quiet=args.quiet) as steps:
+        subject = OwnTraffic(replace(choose_path(args), keep=None), traffic)
+        session = PeerSession(plan, subject, steps, asked)
+        raw = session.perform()
+    absent |= session.failed_peers
     git, dirty = git_revision()
     made = derive(
         assemble(raw, workload, Identity("crosscheck", None, 0, 0, seed, git, dirty), args.frequency)
     )
-    rows = _rows(ours(made), conductor, seed)
+    rows = _rows(ours(made), session, seed)
     invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
     kept = _print(title, rows, absent, invalid, args.json)
     if raw.interrupted:
@@ -83,8 +87,8 @@ def _crosscheck(argv: list[str]) -> int:
     return EXIT_DISAGREES if not kept or invalid or any(row.agrees is False for row in rows) else 0
 
 
-def _rows(mine: list[Seen], conductor: PeerConductor, seed: int) -> list[Row]:
-    return [row for name, seen in conductor.seen.items() for row in compare(mine, name, seen, seed)]
+def _rows(mine: list[Seen], session: PeerSession, seed: int) -> list[Row]:
+    return [row for name, seen in session.seen.items() for row in compare(mine, name, seen, seed)]
 
 
 def _print(

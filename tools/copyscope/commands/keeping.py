@@ -1,7 +1,9 @@
 """What a run leaves as files: its record, its folded stacks, and whose they are."""
 
+import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
 from copyscope.record import store
+from copyscope.render.terminal import make_console, print_lines, report_width
+from copyscope.render.tiers import tier_lines
+from copyscope.run.session import Raw
 from copyscope.start import streams
 from copyscope.taxonomy.samples import folded_stacks, of_ledger
 
@@ -41,6 +46,26 @@ def check_json(name: str | None) -> None:
         raise RunError(f"--json: {name}: is a directory: choose a file in it") from None
     except OSError as error:
         raise RunError(f"--json: {name}: {error.strerror}: choose another file") from error
+
+
+def report(
+    made: Record,
+    raw: Raw,
+    args: argparse.Namespace,
+    out: Path | None,
+    render: Callable[..., None],
+) -> bool:
+    """Files first: a reader of the table may go away at any line. One that fails does not lose the table."""
+    kept = out is None or keep(made, (raw.collector or {}).get("samples", []), out)
+    # Those of several runs are one list, at the end.
+    if args.json and getattr(args, "repeat", 1) == 1:
+        kept = write_json(made, args.json) and kept
+    if args.json != "-":
+        console = make_console()
+        render(made, verbose=args.verbose, explain=args.explain, console=console)
+        if args.compare_tiers:
+            print_lines(tier_lines(made, report_width(console)), console)
+    return kept
 
 
 def keep(made: Record, samples: list[Record], directory: Path) -> bool:

@@ -15,16 +15,17 @@ from copyscope.ledger.compare_tiers import why_not
 from copyscope.ledger.derive import derive
 from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.plan.arguments import parser
-from copyscope.plan.options import check_usage, make_plan, resolve_traffic, workload_section
+from copyscope.plan.options import check_usage, choose_path, resolve_traffic, workload_section
+from copyscope.plan.run_plan import traffic_plan
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.check import typed
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
-from copyscope.render.terminal import make_console, print_lines, render, report_width
-from copyscope.render.tiers import tier_lines
+from copyscope.render.terminal import make_console, render
 from copyscope.run.build import build_if_stale, git_revision
-from copyscope.run.conductor import Conductor, Raw
+from copyscope.run.own_traffic import OwnTraffic
+from copyscope.run.session import Raw, Session
 
 Record = dict[str, Any]
 
@@ -56,7 +57,11 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     build_if_stale()
     traffic = resolve_traffic(args)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
-    plans = [make_plan(args, instruments, traffic, seed + repeat) for repeat in range(args.repeat)]
+    path = choose_path(args)
+    plans = [
+        traffic_plan(args, instruments, seed + repeat, in_pieces=traffic.in_pieces)
+        for repeat in range(args.repeat)
+    ]
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/profile.py {' '.join(argv)}")
     check_pid_namespace()
@@ -64,7 +69,6 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     keeping.check_json(args.json)
     workload = workload_section(args, traffic.resolved)
     git, dirty = git_revision()
-    console = make_console()
     records: list[Record] = []
     interrupted, kept = False, True
     for repeat, plan in enumerate(plans):
@@ -74,31 +78,24 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         run_id = store.run_id(None, {**workload, "topology": args.topology, "mtu": args.mtu}, repeat)
         with (
             Steps(
-                title, max(1, len(plan.segments)), quiet=args.quiet or args.duration * args.repeat < 2
+                title, len(tuple(plan.segments)), quiet=args.quiet or args.duration * args.repeat < 2
             ) as steps,
             _kept_if_it_fails(records, args),
         ):
-            raw = Conductor(plan, steps).perform()
+            raw = Session(plan, OwnTraffic(path, traffic), steps).perform()
         identity = Identity(run_id, None, repeat, repeat, seed + repeat, git, dirty)
         made = derive(assemble(raw, workload, identity, args.frequency))
         records.append(made)
-        # Files first: a reader of the table may go away at any line.
-        if out is not None:
-            kept &= keeping.keep(made, (raw.collector or {}).get("samples", []), out)
-        if args.json and args.repeat == 1 and args.json != "-":
-            kept &= keeping.write_json(made, args.json)
+        kept &= keeping.report(made, raw, args, out, render)
         if args.json != "-":
-            render(made, verbose=args.verbose, explain=args.explain, console=console)
-            if args.compare_tiers:
-                print_lines(tier_lines(made, report_width(console)), console)
             _say_kept(raw)
         interrupted = raw.interrupted
         if interrupted:
             break
     if args.repeat > 1 and args.json != "-":
-        render_summary(records, console)
-    if args.json == "-" or (args.json and args.repeat > 1):
-        kept &= keeping.write_json(records if args.repeat > 1 else records[0], args.json)
+        render_summary(records, make_console())
+    if args.json and args.repeat > 1:
+        kept &= keeping.write_json(records, args.json)
     if interrupted:
         return EXIT_INTERRUPTED
     if args.compare_tiers and any(why_not(typed(made)) for made in records):

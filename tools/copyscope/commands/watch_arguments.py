@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from copyscope.arguments import UsageParser, text
 from copyscope.errors import UsageError
-from copyscope.plan.arguments import ATTACH
+from copyscope.plan.arguments import add_instruments, add_output
 from copyscope.plan.options import check_instruments
 
 WHOM = ("--pid", "--comm", "--cgroup")
@@ -60,36 +60,14 @@ def parser() -> argparse.ArgumentParser:
     whom.add_argument("--cgroup", metavar="PATH", help="a cgroup (v2): a container, a systemd unit")
     whom.add_argument("--netns", metavar="PID|FILE", help="only traffic of this network namespace")
     whom.add_argument("--no-follow", action="store_true", help="not the children of these processes")
-    tool = made.add_argument_group("instruments")
+    gate = "default 1 of syscalls, in segments as short as it is busy, and 16 of the others; 1 with --whole"
+    tool = add_instruments(made, gate)
     tool.add_argument(
         "--duration",
         type=float,
         metavar="S",
         help="measuring time; default: until the end or Ctrl-C. A command is not ended by it: its report is"
         " printed, then its end is waited for",
-    )
-    tool.add_argument(
-        "--instruments",
-        default="auto",
-        metavar="LIST",
-        help="auto, or some of counters,calls,sampler,functions",
-    )
-    tool.add_argument("--attach", **ATTACH)
-    tool.add_argument(
-        "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
-    )
-    tool.add_argument(
-        "--gate",
-        type=int,
-        metavar="N",
-        help="time one syscall in N, and one send or receive where functions are hooked; all are counted;"
-        " default 1 of syscalls, in segments as short as the program is busy, and 16 of the others, 1 with"
-        " --whole",
-    )
-    tool.add_argument(
-        "--count",
-        metavar="LIST",
-        help="events to count per hooked function (tools/profile.py --help lists them), or none",
     )
     tool.add_argument(
         "--whole",
@@ -103,8 +81,7 @@ def parser() -> argparse.ArgumentParser:
         help="begin and end at once, without the 1.5 s before and after that tell how fast a program goes"
         " with nothing attached; what being watched costs it is then not known",
     )
-    tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
-    out = made.add_argument_group("output")
+    out = add_output(made)
     out.add_argument(
         "--live",
         action="store_true",
@@ -114,16 +91,6 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--advise", action="store_true", help="say whether zero-copy or sendfile would help here"
     )
-    out.add_argument("--explain", action="store_true", help="say after the table what each row of it means")
-    out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
-    out.add_argument("--out", metavar="DIR", help="keep the record (and its folded stacks) in this directory")
-    out.add_argument(
-        "--compare-tiers",
-        action="store_true",
-        help="exact and sampled shares of this run side by side (hooks functions, too)",
-    )
-    out.add_argument("-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, symbols")
-    out.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return made
 
 
@@ -139,10 +106,6 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
         raise UsageError("--: the command is an empty text: name a program")
     if args.duration is not None and not 0.5 <= args.duration <= 86_400:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
-    if not 1 <= args.frequency <= 50_000:
-        raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
-    if args.gate is not None and not 1 <= args.gate <= 1_000_000:
-        raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
     check_instruments(args)
     if args.live and args.whole:
         raise UsageError(

@@ -11,55 +11,56 @@ from typing import Any
 from copyscope.crosscheck.compare import Seen
 from copyscope.crosscheck.peer import Attached, Peer, attached
 from copyscope.errors import RunError
-from copyscope.plan.arms import Segment
 from copyscope.plan.run_plan import RunPlan
-from copyscope.run.conductor import Conductor, Raw, Steps
+from copyscope.plan.schedule import Segment
+from copyscope.run.own_traffic import OwnTraffic
+from copyscope.run.session import Mark, Session, Steps
 
 SEGMENT_S = 0.5
 BLOCKS_MIN = 2
 
 
-class PeerConductor(Conductor):
+class PeerSession(Session):
     """A run whose arms are our instruments and other people's tools. A peer that fails is left out, named."""
 
-    def __init__(self, plan: RunPlan, steps: Steps, peers: Sequence[Peer]) -> None:
-        super().__init__(plan, steps)
+    def __init__(self, plan: RunPlan, traffic: OwnTraffic, steps: Steps, peers: Sequence[Peer]) -> None:
+        super().__init__(plan, traffic, steps)
+        self._traffic = traffic
         self._peers = {peer.name: peer for peer in peers}
         self._watching: Attached | None = None
         self.seen: dict[str, list[Seen]] = {peer.name: [] for peer in peers}
-        self.failed: dict[str, str] = {}
+        self.failed_peers: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def _probed(self, arm: str) -> Iterator[None]:
+    def attached(self, arm: str, probes: tuple[str, ...]) -> Iterator[dict[str, Mark]]:
         peer = self._peers.get(arm)
         if peer is None:
-            with super()._probed(arm):
-                yield
+            with super().attached(arm, probes) as counted:
+                yield counted
             return
-        pids = {side: self._children[side].pid for side in ("sender", "receiver")}
+        pids = {child.name: child.pid for child in self._traffic.children}
         with attached(peer, pids) as self._watching:
-            yield
+            yield {}
 
-    def _run_segment(self, segment: Segment) -> None:
-        if segment.arm in self.failed:
+    def measure(self, segment: Segment) -> None:
+        if segment.arm in self.failed_peers:
             return
         try:
-            super()._run_segment(segment)
+            super().measure(segment)
         except RunError as error:
             if segment.arm not in self._peers or not str(error).startswith(segment.arm):
                 raise
-            self.failed[segment.arm] = str(error).removeprefix(f"{segment.arm}: ")
-            self._mark()
+            self.failed_peers[segment.arm] = str(error).removeprefix(f"{segment.arm}: ")
+            self._traffic.pause()
             return
         if segment.arm in self._peers:
             self._keep_seen(segment.arm)
 
     def _keep_seen(self, name: str) -> None:
         assert self._watching is not None
-        kept = self.raw.segments.pop()  # the record is of our own instruments only
-        before, after = (kept[when]["sender"] for when in ("before", "after"))
-        messages, sent = (int(after[key]) - int(before[key]) for key in ("messages", "bytes"))
-        wall_ns = int(kept["end_ns"]) - int(kept["begin_ns"])
+        # The record is of our own instruments only.
+        _, begin, end, _ = (mark["sender"] for mark in self.raw.segments.pop()["marks"])
+        messages, sent, wall_ns = (end[key] - begin[key] for key in ("messages", "bytes", "t_ns"))
         self.seen[name].append(Seen(messages, sent, wall_ns, self._watching.quantities))
 
 
@@ -72,18 +73,9 @@ def with_peers(plan: RunPlan, peers: Sequence[Peer], each_s: float, seed: int) -
     for block in range(max(BLOCKS_MIN, round(each_s / segment_s))):
         order = list(arms)
         shuffler.shuffle(order)
-        segments += [
-            Segment(len(segments) + i, block, arm, segment_s)  # type: ignore[arg-type]
-            for i, arm in enumerate(order)
-        ]
+        segments += [Segment(len(segments) + i, block, arm, segment_s) for i, arm in enumerate(order)]
     otherwise = None if plan.otherwise is None else with_peers(plan.otherwise, peers, each_s, seed)
     return replace(plan, segments=tuple(segments), otherwise=otherwise)
-
-
-def perform(plan: RunPlan, steps: Steps, peers: Sequence[Peer]) -> tuple[Raw, PeerConductor]:
-    """Run it; what the peers saw is in the conductor."""
-    conductor = PeerConductor(plan, steps, peers)
-    return conductor.perform(), conductor
 
 
 def describe(rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -29,14 +29,6 @@ exit status: 0 a valid run, 1 a failed or invalid one, or one that could not be 
 (a line says where it is kept), 2 wrong usage, 130 interrupted; who stops reading the output changes none
 """
 
-# The same for traffic of our own and for programs of others.
-ATTACH: dict[str, Any] = {
-    "choices": ("any", "fentry", "kprobe.multi", "kprobe"),
-    "default": "any",
-    "help": "how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
-    " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
-}
-
 # The options of a simulated machine, and what they are without being given.
 SIMULATED: dict[str, Any] = {"cache": "generic", "kernel": "6.12", "seeds": 3, "fast": False}
 
@@ -134,14 +126,7 @@ def parser() -> argparse.ArgumentParser:
     path.add_argument("--receiver-cpus", metavar="LIST")
     path.add_argument("--keep", metavar="NAME", help="keep the namespaces under this name to look around in")
     _add_simulation(made)
-    tool = made.add_argument_group("instruments")
-    tool.add_argument(
-        "--instruments",
-        default="auto",
-        metavar="LIST",
-        help="auto, or some of counters,calls,sampler,functions",
-    )
-    tool.add_argument("--attach", **ATTACH)
+    tool = add_instruments(made, "default 16, of functions what their cost here allows; 1 with --messages")
     tool.add_argument(
         "--copy-in",
         choices=("any", "bracket", "call-site"),
@@ -150,34 +135,12 @@ def parser() -> argparse.ArgumentParser:
         " its call and the instruction after it; default bracket where that is fentry",
     )
     tool.add_argument(
-        "--frequency",
-        type=int,
-        default=199,
-        metavar="HZ",
-        help="samples per second of CPU time; default 199",
-    )
-    tool.add_argument(
-        "--gate",
-        type=int,
-        metavar="N",
-        help="time one syscall in N, and one send or receive where functions are hooked; all are counted;"
-        " default 16, of functions what their cost here allows; 1 with --messages",
-    )
-    tool.add_argument(
-        "--count",
-        metavar="LIST",
-        help="events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,"
-        " L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,"
-        " iTLB-load-misses, cpu-clock, page-faults; or none",
-    )
-    tool.add_argument(
         "--warmup", type=float, default=0.3, metavar="S", help="traffic before the first segment; default 0.3"
     )
     tool.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="runs; with more than one a summary follows"
     )
-    tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
-    _add_output(made)
+    add_output(made)
     return made
 
 
@@ -213,7 +176,45 @@ def _add_simulation(made: UsageParser) -> None:
     )
 
 
-def _add_output(made: UsageParser) -> None:
+def add_instruments(made: UsageParser, gate: str) -> argparse._ArgumentGroup:
+    """What is the same for traffic of our own and for programs of others; `gate`: the default of --gate."""
+    tool = made.add_argument_group("instruments")
+    tool.add_argument(
+        "--instruments",
+        default="auto",
+        metavar="LIST",
+        help="auto, or some of counters,calls,sampler,functions",
+    )
+    tool.add_argument(
+        "--attach",
+        choices=("any", "fentry", "kprobe.multi", "kprobe"),
+        default="any",
+        help="how functions are hooked: the first of these that the kernel takes, or this one; kprobe.multi"
+        " loses less where several threads share a processor on a kernel that preempts itself (7.x)",
+    )
+    tool.add_argument(
+        "--frequency", type=int, default=199, metavar="HZ", help="samples per second of CPU time; default 199"
+    )
+    tool.add_argument(
+        "--gate",
+        type=int,
+        metavar="N",
+        help="time one syscall in N, and one send or receive where functions are hooked; all are counted; "
+        + gate,
+    )
+    tool.add_argument(
+        "--count",
+        metavar="LIST",
+        help="events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,"
+        " L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,"
+        " iTLB-load-misses, cpu-clock, page-faults; or none",
+    )
+    tool.add_argument("--seed", type=int, help="order of the segments; default: a new one, recorded")
+    return tool
+
+
+def add_output(made: UsageParser) -> argparse._ArgumentGroup:
+    """The same for both, too."""
     out = made.add_argument_group("output")
     out.add_argument("--json", metavar="FILE", help="the record as JSON; - is stdout, without the table")
     out.add_argument(
@@ -229,3 +230,4 @@ def _add_output(made: UsageParser) -> None:
         "-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, unattributed symbols"
     )
     out.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    return out

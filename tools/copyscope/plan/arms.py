@@ -1,14 +1,13 @@
-"""What a run will do, before anything is done: arms, segments and processors. Pure."""
+"""What a run attaches, and where it runs: instruments, arms, processors. Pure."""
 
-import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from copyscope.errors import UsageError
 
-Arm = Literal["unprobed", "ledger", "calls", "bytes", "functions", "calls+functions", "warmup"]
+# Which instruments a segment has: unprobed, ledger, calls, bytes, functions, or several joined by `+`.
+Arm = str
 Placement = Literal["split", "same", "none"]
 
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
@@ -26,30 +25,8 @@ COUNTABLE = (
 COUNTERS_MAX = 4
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
-# Parts of the measuring time, in proportion. The ledger needs samples, the control needs steadiness, calls
-# and bytes are counted one by one and need little.
-ARM_WEIGHTS: dict[Arm, float] = {
-    **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "bytes": 0.05},
-    **{"functions": 0.20, "calls+functions": 0.30},
-}
-# Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
-BLOCK_MAX_S = 2.0
-BLOCKS_WANTED = 6
-BLOCKS_MIN = 3
-DURATION_MIN_S = 0.5
-
 # CONFIG_NR_CPUS is at most 8192, on x86.
 CPUS_MAX = 8192
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A stretch of traffic with one set of programs attached."""
-
-    index: int
-    block: int
-    arm: Arm
-    length_s: float
 
 
 def parse_instruments(text: str) -> tuple[str, ...]:
@@ -115,37 +92,11 @@ def bytes_apart(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...
     return {**arms, "ledger": others, "bytes": ("bytes",)}
 
 
-def all_at_once(arms: Mapping[Arm, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def all_at_once(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...]]:
     """One arm with every instrument, for a run in one segment; it has no control to be compared with."""
     name = "+".join(arm for arm in arms if arm != "unprobed")
     probes = (probe for arm in arms.values() for probe in arm if probe != BESIDE)
     return {name: tuple(dict.fromkeys(probes))}
-
-
-def schedule_segments(
-    duration_s: float, arms: Sequence[Arm], seed: int, weights: Mapping[Arm, float] = ARM_WEIGHTS
-) -> list[Segment]:
-    """A randomised block design: each block holds every arm once, in seeded order.
-
-    duration_s is the sum of all segments; the pauses between them come on top.
-    """
-    if duration_s < DURATION_MIN_S:
-        raise UsageError(
-            f"--duration: {duration_s:g} s: too short to leave the socket buffers and to compare segments: "
-            f"at least {DURATION_MIN_S:g} s, or --messages N for a fixed count"
-        )
-    block_s = min(BLOCK_MAX_S, duration_s / BLOCKS_WANTED)
-    blocks = max(BLOCKS_MIN, round(duration_s / block_s))
-    total_weight = sum(weights[arm] for arm in arms)
-    shuffler = random.Random(seed)
-    segments: list[Segment] = []
-    for block in range(blocks):
-        order = list(arms)
-        shuffler.shuffle(order)
-        for arm in order:
-            length_s = duration_s / blocks * weights[arm] / total_weight
-            segments.append(Segment(len(segments), block, arm, length_s))
-    return segments
 
 
 def parse_cpus(text: str, option: str) -> list[int]:

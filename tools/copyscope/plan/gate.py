@@ -9,15 +9,15 @@ the observer effect of the functions segments (overhead.py) has both.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from copyscope.units import format_whole_size
 
-# Both sides' totals at its two ends, as the conductor keeps them.
-Segment = Mapping[str, Any]
+# Both sides' totals at the four marks of a segment (run/session.py).
+Marks = Sequence[Mapping[str, Any]]
 
 # What instruments may take at most: size of a message in bytes, share; between them by the logarithm.
 GOALS = ((64, 0.05), (1024, 0.03), (65536, 0.01))
@@ -85,12 +85,12 @@ def choose(size_bytes: int, sides: list[Side], look_ns: float) -> Gate:
     return Gate(one_in, text + (", missed by the greatest N" if share / one_in > wanted else ""))
 
 
-def choose_by(size_bytes: int, functions: Mapping[str, Any] | None, warm_up: Segment, trial: Segment) -> Gate:
+def choose_by(size_bytes: int, functions: Mapping[str, Any] | None, warm_up: Marks, trial: Marks) -> Gate:
     """From a segment without instruments, and one in which `functions` is what the hooks counted."""
     if functions is None or functions["read_cost"] is None:
         return default("what a look at the clock costs could not be measured")
-    sent, tried = (_moved(segment, "sender", "messages") for segment in (warm_up, trial))
-    cpu_ns = {side: _moved(warm_up, side, "process_cpu_ns") for side in warm_up["after"]}
+    sent, tried = (_moved(marks, "sender", "messages") for marks in (warm_up, trial))
+    cpu_ns = {side: _moved(warm_up, side, "process_cpu_ns") for side in warm_up[2]}
     if min(sent, tried, *cpu_ns.values()) <= 0:
         return default("too little was sent in the warm-up to choose by")
     calls = dict.fromkeys(cpu_ns, 0)
@@ -102,9 +102,9 @@ def choose_by(size_bytes: int, functions: Mapping[str, Any] | None, warm_up: Seg
     return choose(size_bytes, sides, functions["read_cost"]["look_ns"])
 
 
-def _moved(segment: Segment, side: str, key: str) -> int:
-    """What happened between the two marks of a segment."""
-    return int(segment["after"][side][key]) - int(segment["before"][side][key])
+def _moved(marks: Marks, side: str, key: str) -> int:
+    """What happened between the begin and the end of a segment."""
+    return int(marks[2][side][key]) - int(marks[1][side][key])
 
 
 def _percent(share: float) -> str:

@@ -1,32 +1,17 @@
-"""What the options of `profile` become: traffic, a workload, a path, a plan."""
+"""What the options of `profile` become: traffic, a workload, a path."""
 
 import argparse
 import json
 import os
 import subprocess
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from copyscope import paths
 from copyscope.errors import MachineError, RunError, UsageError
-from copyscope.plan import gate
 from copyscope.plan.arguments import SIMULATED
-from copyscope.plan.arms import (
-    HOOKLESS,
-    SAMPLED,
-    Segment,
-    all_at_once,
-    arm_probes,
-    bytes_apart,
-    parse_count,
-    parse_cpus,
-    parse_instruments,
-    place,
-    schedule_segments,
-)
-from copyscope.plan.run_plan import RunPlan
+from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments, place
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
 # Exit statuses of `traffic --check` (src/traffic/options.h).
@@ -48,9 +33,18 @@ class Traffic:
     receive: tuple[str, ...]
     resolved: dict[str, Any]
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a call of the sender may pass the socket several times."""
+        return bool(self.resolved["in_file"] or self.resolved.get("in_ring"))
+
 
 def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
     """The instruments, and that nothing was asked of functions that are not hooked."""
+    if not 1 <= args.frequency <= 50_000:
+        raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
+    if args.gate is not None and not 1 <= args.gate <= 1_000_000:
+        raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
     instruments = parse_instruments(args.instruments)
     if args.compare_tiers and not {"sampler", "functions"} <= set(instruments):
         asked = args.instruments
@@ -82,10 +76,6 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
     largest = MTU_MAX + (args.topology == "loopback")
     if args.mtu is not None and not MTU_MIN <= args.mtu <= largest:
         raise UsageError(f"--mtu: {args.mtu}: not between {MTU_MIN} and {largest} on this path")
-    if not 1 <= args.frequency <= 50_000:
-        raise UsageError(f"--frequency: {args.frequency}: not between 1 and 50000 Hz")
-    if args.gate is not None and not 1 <= args.gate <= 1_000_000:
-        raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
     if not 0 <= args.warmup <= 60:
         raise UsageError(f"--warmup: {args.warmup:g}: not between 0 and 60 s")
     if args.messages is not None and args.messages < 1:
@@ -144,64 +134,26 @@ def _ends_agree(
     return words + ["--verify"] * args.verify + ["--touch"] * args.touch
 
 
-def make_plan(args: argparse.Namespace, instruments: tuple[str, ...], traffic: Traffic, seed: int) -> RunPlan:
-    """The plan of one run, and what to do otherwise. Raises UsageError for a duration that is too short."""
-    auto = args.instruments == "auto" and not args.compare_tiers
-    ways = [(instruments, True)]
-    if auto:
-        # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
-        ways = [(SAMPLED, True)] if args.messages is not None else [*ways, (SAMPLED, True)]
-    # Hooks that were asked for by name are not done without; those that count bytes nobody names.
-    if auto or set(instruments) <= set(HOOKLESS):
-        ways.append((tuple(name for name in instruments if name in HOOKLESS), False))
-    plans = [_plan_with(args, names, traffic, seed, counts_bytes=counts) for names, counts in ways]
-    return reduce(lambda otherwise, plan: replace(plan, otherwise=otherwise), reversed(plans))
+@dataclass(frozen=True)
+class PathPlan:
+    """Over what the traffic goes, for how long before it is measured, and whether the path stays."""
+
+    kind: str
+    link: LinkSettings
+    warmup_s: float
+    keep: str | None = None
 
 
-def _plan_with(
-    args: argparse.Namespace,
-    instruments: tuple[str, ...],
-    traffic: Traffic,
-    seed: int,
-    *,
-    counts_bytes: bool,
-) -> RunPlan:
-    arms = arm_probes(instruments, compared=args.compare_tiers)
-    if not counts_bytes:
-        arms = {arm: probes for arm, probes in bytes_apart(arms).items() if arm != "bytes"}
-    segments: list[Segment] = []
-    probes = all_at_once(arms)
-    if args.messages is None:
-        arms = bytes_apart(arms) if counts_bytes else arms
-        segments = schedule_segments(args.duration, tuple(arms), seed)
-        probes = dict(arms.items())
-    return RunPlan(
-        kind=args.topology,
-        link=LinkSettings(
-            mtu_bytes=args.mtu,
-            tso=_switch(args.tso),
-            gso=_switch(args.gso),
-            gro=_switch(args.gro),
-            congestion=choose_congestion(args.congestion),
-        ),
-        send_options=traffic.send,
-        receive_options=traffic.receive,
-        segments=tuple(segments),
-        probes=probes,
-        messages=args.messages,
-        warmup_s=args.warmup,
-        frequency_hz=args.frequency,
-        size_bytes=traffic.resolved["size_bytes"],
-        gate=gate.given(args.gate, None if args.messages is None else "--messages"),
-        count_returns=bool(traffic.resolved["in_file"]),
-        count_timed={"bytes", "calls"} <= set(probes),
-        counters="counters" in instruments,
-        seed=seed,
-        count=None if args.count is None else parse_count(args.count),
-        attach=args.attach,
-        copy_in=args.copy_in,
-        keep=args.keep,
+def choose_path(args: argparse.Namespace) -> PathPlan:
+    """Raises UsageError for a congestion control that this kernel does not have."""
+    link = LinkSettings(
+        mtu_bytes=args.mtu,
+        tso=_switch(args.tso),
+        gso=_switch(args.gso),
+        gro=_switch(args.gro),
+        congestion=choose_congestion(args.congestion),
     )
+    return PathPlan(args.topology, link, args.warmup, args.keep)
 
 
 def choose_congestion(asked: str | None, sysctl: Path = AVAILABLE_CONGESTION) -> str | None:

@@ -1,34 +1,57 @@
-"""The plan of one run, and what becomes of it on a kernel that does not have all of the hooks."""
+"""The plan of one run, whoever is measured: which hooks in which segments, and what becomes of it on a kernel
+that does not have all of them."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
+from copyscope import paths
 from copyscope.errors import RunError
 from copyscope.plan import gate
-from copyscope.plan.arms import Segment
+from copyscope.plan.arms import (
+    HOOKLESS,
+    INSTRUMENTS,
+    SAMPLED,
+    Arm,
+    all_at_once,
+    arm_probes,
+    bytes_apart,
+    parse_count,
+    parse_instruments,
+)
+from copyscope.plan.schedule import Segment, schedule_segments, watched_segments
 from copyscope.plan.tier import Tier, choose_tier
 from copyscope.record.hooks import why_not
-from copyscope.topology import LinkSettings
+
+# Every arm once. Each block has its attaching and detaching, which is most of what the live view costs.
+LIVE_BLOCK_S = 2.0
+# A program of somebody else's goes at its own pace, and need not have begun.
+NO_WARM_UP = "no warm-up to choose by"
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Everything that one run does, resolved; made by commands/profile.py."""
+    """Everything that the instruments of one run do, resolved."""
 
-    kind: str
-    link: LinkSettings
-    send_options: tuple[str, ...]
-    receive_options: tuple[str, ...]
-    segments: tuple[Segment, ...]
-    probes: dict[str, tuple[str, ...]]
-    messages: int | None
-    warmup_s: float
+    probes: Mapping[Any, tuple[str, ...]]
+    # To be gone through once; of a program whose end nobody knows without an end.
+    segments: Iterable[Segment]
     frequency_hz: int
-    size_bytes: int
-    # How many calls are timed; None: the default, and of those with hooked functions what the warm-up says.
+    # How many calls of hooked functions are timed; None: what the warm-up says.
     gate: gate.Gate | None
+    # Of the calls in the segments that time calls, one in so many is timed.
+    calls_one_in: int
     counters: bool
     seed: int
+    # One segment from the first moment to the last, with every instrument.
+    whole: bool = False
+    # Instruments that are attached in all segments and between them.
+    always: tuple[str, ...] = ()
     # Calls are counted where they return: some of them pass the socket in pieces.
     count_returns: bool = False
     # Calls are counted in segments of their own, where bytes are: those that time them need not.
@@ -36,20 +59,34 @@ class RunPlan:
     attach: str = "any"
     copy_in: str = "any"
     count: str | None = None
-    keep: str | None = None
     # What to do on a kernel that does not take the hooks of this plan; None: such a kernel is an error.
-    otherwise: "RunPlan | None" = None
+    otherwise: RunPlan | None = None
 
     @property
     def functions(self) -> bool:
         """Whether any arm hooks functions."""
         return any("functions" in probes for probes in self.probes.values())
 
-    def on_this_kernel(self, hooks: list[dict[str, Any]]) -> "tuple[RunPlan, Tier]":
+    def collector(self) -> list[str]:
+        """The collector's command line, but for whom it watches."""
+        argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz), "--gate", str(self.calls_one_in)]
+        argv += ["--count-returns"] * self.count_returns + ["--count-timed"] * self.count_timed
+        if self.functions:
+            one_in = self.gate.one_in if self.gate else gate.DEFAULT
+            argv += ["--functions", "--attach", self.attach, "--copy-in", self.copy_in]
+            argv += ["--functions-gate", str(one_in), "--seed", str(self.seed)]
+            argv += [] if self.count is None else ["--count", self.count]
+        return argv
+
+    def on_this_kernel(self, hooks: list[dict[str, Any]]) -> tuple[RunPlan, Tier]:
         """This plan, or the first of what is to be done otherwise that the kernel has the hooks for.
 
         Raises RunError where nothing else is to be done.
         """
+        why = why_not(self.always, hooks)
+        if why is not None:
+            # Nothing but the hooks knows what a program moves that does not say it.
+            raise RunError(f"a program that copyscope did not start cannot be watched on this kernel: {why}")
         plan = self
         tier = choose_tier(plan.functions, hooks, by_name=plan.otherwise is None)
         why = tier.reason if plan.functions and not tier.exact else plan._why_not(hooks)
@@ -63,3 +100,94 @@ class RunPlan:
     def _why_not(self, hooks: list[dict[str, Any]]) -> str | None:
         """The hook that one of the instruments needs and this kernel does not have."""
         return why_not({name for probes in self.probes.values() for name in probes}, hooks)
+
+
+def traffic_plan(
+    args: argparse.Namespace, instruments: tuple[str, ...], seed: int, *, in_pieces: bool
+) -> RunPlan:
+    """For traffic of our own. Raises UsageError for a duration that is too short."""
+    auto = args.instruments == "auto" and not args.compare_tiers
+    ways = [(instruments, True)]
+    if auto:
+        # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
+        ways = [(SAMPLED, True)] if args.messages is not None else [*ways, (SAMPLED, True)]
+    # Hooks that were asked for by name are not done without; those that count bytes nobody names.
+    if auto or set(instruments) <= set(HOOKLESS):
+        ways.append((tuple(name for name in instruments if name in HOOKLESS), False))
+    plans = [_of_traffic(args, names, seed, in_pieces, counts_bytes=counts) for names, counts in ways]
+    return reduce(lambda otherwise, plan: replace(plan, otherwise=otherwise), reversed(plans))
+
+
+def watch_plan(args: argparse.Namespace, seed: int) -> RunPlan:
+    """For a program; `auto` is exact where the kernel allows it, the live view shows samples."""
+    if args.instruments != "auto" or args.compare_tiers:
+        return _of_program(args, parse_instruments(args.instruments), seed)
+    sampled = _of_program(args, SAMPLED, seed)
+    # As for traffic of our own in one segment.
+    if args.live or args.whole:
+        return sampled
+    return replace(_of_program(args, INSTRUMENTS, seed), otherwise=sampled)
+
+
+def _of_traffic(
+    args: argparse.Namespace, instruments: tuple[str, ...], seed: int, in_pieces: bool, *, counts_bytes: bool
+) -> RunPlan:
+    whole = args.messages is not None
+    arms = arm_probes(instruments, compared=args.compare_tiers)
+    if not counts_bytes:
+        arms = {arm: probes for arm, probes in bytes_apart(arms).items() if arm != "bytes"}
+    elif not whole:
+        arms = bytes_apart(arms)
+    chosen = gate.given(args.gate, "--messages" if whole else None)
+    return _plan(
+        args,
+        instruments,
+        seed,
+        probes=all_at_once(arms) if whole else arms,
+        segments=() if whole else tuple(schedule_segments(args.duration, tuple(arms), seed)),
+        gate=chosen,
+        calls_one_in=chosen.one_in if chosen else gate.DEFAULT,
+        whole=whole,
+        count_returns=in_pieces,
+        count_timed={"bytes", "calls"} <= set(arms),
+        copy_in=args.copy_in,
+    )
+
+
+def _of_program(args: argparse.Namespace, instruments: tuple[str, ...], seed: int) -> RunPlan:
+    """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
+    extra = {"bytes": ("copies",), "calls": ("calls", "packets", "shape")}
+    arms = {
+        arm: tuple(name for probe in probes for name in extra.get(probe, (probe,)))
+        for arm, probes in arm_probes(instruments).items()
+    }
+    return _plan(
+        args,
+        instruments,
+        seed,
+        probes=_timing_first(all_at_once(arms)) if args.whole else arms,
+        segments=watched_segments(args.duration, tuple(arms), seed, LIVE_BLOCK_S if args.live else None),
+        gate=gate.given(args.gate, "--whole" if args.whole else None) or gate.default(NO_WARM_UP),
+        calls_one_in=args.gate or 1,
+        whole=args.whole,
+        always=("watch", "volume"),
+    )
+
+
+def _plan(args: argparse.Namespace, instruments: tuple[str, ...], seed: int, **more: Any) -> RunPlan:
+    if more["whole"]:
+        length_s = math.inf if args.duration is None or args.messages else args.duration
+        more["segments"] = tuple(Segment(0, 0, arm, length_s) for arm in more["probes"])
+    return RunPlan(
+        frequency_hz=args.frequency,
+        counters="counters" in instruments,
+        seed=seed,
+        attach=args.attach,
+        count=None if args.count is None else parse_count(args.count),
+        **more,
+    )
+
+
+def _timing_first(probes: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...]]:
+    """While the timing of calls slows them down, nothing else has to wait until it is needed (on_sight.h)."""
+    return {arm: tuple(sorted(names, key=lambda name: name != "calls")) for arm, names in probes.items()}

@@ -7,9 +7,12 @@ from typing import Any
 from copyscope import VERSION
 from copyscope.record import machine_load
 from copyscope.record.call_totals import told_by_programs
-from copyscope.record.segments import WARM_UP
+from copyscope.record.program import assemble as program
+from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
 from copyscope.taxonomy.samples import beside, of_ledger, to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
+
+Row = dict[str, Any]
 
 # Levels, not totals: a segment has the value at its end, not a difference.
 LEVELS = frozenset(("t_ns", "in_flight", "max_in_flight", "first_wrong_offset", "threads"))
@@ -45,12 +48,12 @@ def subtract_totals(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict
     return delta
 
 
-def segment_row(segment: Mapping[str, Any]) -> dict[str, Any]:
-    """One row of run.segments from the marks on both of its ends."""
-    row = {key: segment[key] for key in ("index", "block", "arm", "begin_ns", "end_ns")}
-    for side in ("sender", "receiver"):
-        row[side] = subtract_totals(segment["after"][side], segment["before"][side])
-    return row
+def segment_row(segment: Mapping[str, Any]) -> Row:
+    """One row of run.segments from its marks. Traffic of our own moves nothing outside of a segment."""
+    _, begin, end, _ = segment["marks"]
+    row = {key: segment[key] for key in ("index", "block", "arm")}
+    row |= {"begin_ns": begin["sender"]["t_ns"], "end_ns": end["sender"]["t_ns"]}
+    return row | {side: subtract_totals(end[side], begin[side]) for side in end}
 
 
 def side_report(
@@ -59,7 +62,7 @@ def side_report(
     """A side's report; of a side that died, the totals of its last mark, marked as such."""
     if report is not None:
         return {key: value for key, value in report.items() if key != "event"}
-    last = dict(segments[-1]["after"][side]) if segments else {}
+    last = dict(segments[-1]["marks"][2][side]) if segments else {}
     last.pop("event", None)
     empty = {
         "role": side,
@@ -73,24 +76,20 @@ def side_report(
     return {**empty, "slices": [], "limits": {}, "errors": ["no report: the program had ended"], **last}
 
 
-def no_sampler(frequency_hz: int) -> dict[str, Any]:
-    """The sampler section of a run that did not sample."""
-    return {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0, "bursts": None}
-
-
-def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_hz: int) -> dict[str, Any]:
+def assemble(
+    raw: Any, workload: Row, identity: Identity, frequency_hz: int, target: Row | None = None
+) -> Row:
     """The raw record of a run (see record/store.py): everything that ledger.derive needs.
 
-    raw is the conductor's Raw; workload the record's section, resolved before the run.
+    `raw` is what run/session.py left behind; `target`, of a watched program, who that is.
     """
-    segments = [segment_row(segment) for segment in raw.segments]
+    measured = [one for one in raw.segments if one["arm"] != WARM_UP]
+    segments = [(segment_row if target is None else program.segment_row)(one) for one in raw.segments]
     collector = raw.collector or {}
     taxonomy = Taxonomy.load()
-    # What the first connection really got; nobody knows before there is one.
-    used = (raw.sender or {}).get("options", {}).get("congestion_control")
     arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
-    sampler = collector.get("sampler") or no_sampler(frequency_hz)
-    samples = collector.get("samples", [])
+    calls = told_by_programs(collector.get("calls", []), segments)
+    no_sampler = {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0, "bursts": None}
     record = {
         "schema": 1,
         "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
@@ -106,30 +105,32 @@ def assemble(raw: Any, workload: dict[str, Any], identity: Identity, frequency_h
             "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != WARM_UP) / 1e9,
             "interrupted": raw.interrupted,
             "errors": raw.errors,
-            "bytes_arm": raw.bytes_arm,
             "tier": raw.tier.name if raw.tier else None,
             "tier_reason": raw.tier.reason if raw.tier else "the run ended before the collector was ready",
             "segments": segments,
         },
-        "workload": {**workload, "congestion_control": used},
+        "workload": workload,
         "topology": raw.topology,
         "machine": raw.machine,
-        "traffic": {
-            side: side_report(getattr(raw, side), raw.segments, side) for side in ("sender", "receiver")
-        },
-        "counters": {side: raw.counters.get(side, {}) for side in ("sender", "receiver")},
+        "traffic": None,
+        "counters": {side: raw.counters.get(side, {}) for side in (PROCESSES if target is None else WATCHED)},
         "bytes": collector.get("bytes", []),
-        "calls": [
-            {**call, "arm": arm_of_calls} for call in told_by_programs(collector.get("calls", []), segments)
-        ],
+        "calls": [{**call, "arm": arm_of_calls} for call in calls],
         "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
         "hooks": collector.get("hooks", []),
-        "sampler": {**sampler, "taxonomy_version": taxonomy.version},
+        "sampler": {**(collector.get("sampler") or no_sampler), "taxonomy_version": taxonomy.version},
+        "loss": collector.get("loss", {}),
+        "machine_state": machine_load.readings(raw.loads, machine_load.sides_cpu_ns(measured)),
+    }
+    samples = collector.get("samples", [])
+    if target is not None:
+        return program.add_sections(record, raw, target) | {"samples": to_record(samples, taxonomy)}
+    record["run"]["bytes_arm"] = raw.bytes_arm
+    # What the first connection really got; nobody knows before there is one.
+    used = (raw.reports.get("sender") or {}).get("options", {}).get("congestion_control")
+    return record | {
+        "workload": {**workload, "congestion_control": used},
+        "traffic": {side: side_report(raw.reports.get(side), raw.segments, side) for side in PROCESSES},
         "samples": to_record(of_ledger(samples), taxonomy),
         "samples_beside": to_record(beside(samples), taxonomy),
-        "loss": collector.get("loss", {}),
-        "machine_state": machine_load.readings(
-            raw.loads, machine_load.sides_cpu_ns([s for s in raw.segments if s["arm"] != WARM_UP])
-        ),
     }
-    return record

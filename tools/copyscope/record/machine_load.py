@@ -26,9 +26,9 @@ def unread(why: str) -> Record:
     return section | {"reasons": dict.fromkeys(section, why)}
 
 
-def sides_cpu_ns(segments: Sequence[Mapping[str, Any]]) -> int:
-    """CPU time of both sides from the first mark of the measured segments to the last (assemble.py)."""
+def sides_cpu_ns(segments: Sequence[Any]) -> int:
+    """CPU time of all sides from the begin of the first measured segment to the end of the last."""
     if not segments:
         return 0
-    first, last = segments[0]["before"], segments[-1]["after"]
+    first, last = segments[0]["marks"][1], segments[-1]["marks"][2]
     return sum(int(last[side]["process_cpu_ns"] - first[side]["process_cpu_ns"]) for side in last)

@@ -16,8 +16,9 @@ from copyscope.errors import UsageError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
 from copyscope.plan.arguments import parser
-from copyscope.plan.arms import DURATION_MIN_S, parse_time_s
+from copyscope.plan.arms import parse_time_s
 from copyscope.plan.options import check_usage
+from copyscope.plan.schedule import DURATION_MIN_S
 from copyscope.simulate import request
 from copyscope.sweep.experiment_limits import FILE_BYTES_MAX, SHOWN_MAX, check_values, shown, too_many
 

@@ -9,23 +9,22 @@ from typing import Any
 
 from copyscope.errors import MachineError, UsageError
 from copyscope.ledger.derive import derive
-from copyscope.plan.options import Traffic, check_usage, make_plan, resolve_traffic, workload_section
+from copyscope.plan.options import (
+    PathPlan,
+    Traffic,
+    check_usage,
+    choose_path,
+    resolve_traffic,
+    workload_section,
+)
+from copyscope.plan.run_plan import RunPlan, traffic_plan
 from copyscope.record.assemble import Identity, assemble
 from copyscope.run.build import git_revision
-from copyscope.run.conductor import Conductor
+from copyscope.run.own_traffic import OwnTraffic
+from copyscope.run.session import Session, Silent
 from copyscope.sweep.experiment import Experiment, Factors, Point, arguments, describe, identify
 
 Record = dict[str, Any]
-
-
-class Silent:
-    """The segments of one run are too short to be told about."""
-
-    def begin(self, step: str) -> None: ...
-
-    def done(self) -> None: ...
-
-    def expect(self, total: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,10 @@ class _Prepared:
     args: argparse.Namespace
     instruments: tuple[str, ...]
     traffic: Traffic
+    path: PathPlan
+
+    def plan(self, seed: int) -> RunPlan:
+        return traffic_plan(self.args, self.instruments, seed, in_pieces=self.traffic.in_pieces)
 
 
 class Runner:
@@ -61,8 +64,8 @@ class Runner:
     def _prepare(self, factors: Factors) -> _Prepared | MachineError:
         args = arguments(self._experiment, factors)
         try:
-            prepared = _Prepared(args, check_usage(args), resolve_traffic(args))
-            make_plan(args, prepared.instruments, prepared.traffic, seed=0)
+            prepared = _Prepared(args, check_usage(args), resolve_traffic(args), choose_path(args))
+            prepared.plan(seed=0)
         except MachineError as error:
             return error
         except UsageError as error:
@@ -76,7 +79,8 @@ class Runner:
             raise prepared
         args = prepared.args
         seed = self._experiment.seed + point.order
-        raw = Conductor(make_plan(args, prepared.instruments, prepared.traffic, seed), Silent()).perform()
+        subject = OwnTraffic(prepared.path, prepared.traffic)
+        raw = Session(prepared.plan(seed), subject, Silent()).perform()
         if raw.interrupted:
             raise KeyboardInterrupt
         identity = Identity(

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from copyscope.ledger.derive import derive
-from copyscope.record.assemble import Identity
-from copyscope.record.program.assemble import assemble
+from copyscope.record.assemble import Identity, assemble
 from copyscope.record.program.connections import Connections
 
 Record = dict[str, Any]
@@ -36,7 +35,7 @@ class Window:
         self._loads = [*ends[-WINDOW_BLOCKS:], (block, load)]
 
     def record(self, seen: Any, answer: Record) -> Record:
-        """`seen` is what run/program/watcher.py has so far, `answer` what the collector has sampled since."""
+        """`seen` is what the run has so far, `answer` what the collector has sampled since."""
         last_block = seen.segments[-1]["block"]
         first_block = max(0, last_block - WINDOW_BLOCKS + 1)
         recent = SimpleNamespace(
@@ -51,7 +50,7 @@ class Window:
                 "counters": {},
             }
         )
-        raw = assemble(recent, self._workload, self._target, self._identity, self._frequency_hz)
+        raw = assemble(recent, self._workload, self._identity, self._frequency_hz, self._target)
         self._history = [one for one in self._history if one[0] >= first_block]
         self._history.append((last_block, raw["samples"]))
         raw["samples"] = add_samples(rows for _, rows in self._history)

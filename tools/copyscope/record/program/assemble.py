@@ -1,95 +1,45 @@
-"""From what was seen of a watched program to the raw sections of a record: names and differences. Pure."""
+"""The raw sections that only a watched program has: names and differences. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from copyscope import VERSION
-from copyscope.record import machine_load
-from copyscope.record.assemble import Identity, no_sampler
 from copyscope.record.program.pace import pace_section
 from copyscope.record.program.segments import moved, segment_row, spared_section, taken, volume_rows
-from copyscope.taxonomy.samples import to_record
-from copyscope.taxonomy.taxonomy import Taxonomy
+
+__all__ = ["add_sections", "segment_row"]
 
 Row = dict[str, Any]
 NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}
 
 
-def assemble(seen: Any, workload: Row, target: Row, identity: Identity, frequency_hz: int) -> Row:
-    """The raw record of a watched program. `seen` is what run/program/watcher.py left behind."""
-    collector = seen.collector or {}
-    taxonomy = Taxonomy.load()
-    sampler = collector.get("sampler") or no_sampler(frequency_hz)
-    segments = [segment_row(segment) for segment in seen.segments]
-    arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
-    last = seen.segments[-1]["volumes"][3] if seen.segments else NOTHING_YET
-    return {
-        "schema": 1,
-        "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
-        "run": {
-            "id": identity.id,
-            "experiment": identity.experiment,
-            "repeat": identity.repeat,
-            "factors": identity.factors,
-            "order": identity.order,
-            "seed": identity.seed,
-            "started": seen.started,
-            "wall_s": seen.wall_s,
-            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments) / 1e9,
-            "interrupted": False,
-            "errors": seen.errors,
-            "tier": seen.tier.name if seen.tier else None,
-            "tier_reason": seen.tier.reason if seen.tier else "the run ended before the collector was ready",
-            "segments": segments,
-        },
-        "workload": workload,
+def add_sections(record: Row, raw: Any, target: Row) -> Row:
+    """To a raw record of record/assemble.py; `raw` is a run/program/seen.py."""
+    last = raw.segments[-1]["marks"][3]["target"] if raw.segments else NOTHING_YET
+    own_cpu_ns = raw.loads[1]["own_ns"] - raw.loads[0]["own_ns"] if len(raw.loads) == 2 else None
+    bursts = record["sampler"].get("bursts")
+    if bursts is not None:
+        bursts = {side: row for side, row in bursts.items() if side != "receiver"}
+    return record | {
         "target": {
             **target,
-            "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(seen.pids.items())],
+            "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(raw.pids.items())],
             "forks": last["totals"]["forks"],
             "exits": last["totals"]["exits"],
             **whole(last),
-            "spared": spared_section(seen, last.get("estimate")),
+            "spared": spared_section(raw, last.get("estimate")),
             "page_bytes": last.get("page_bytes"),
-            "ended": seen.ended,
-            "status": seen.status,
+            "ended": raw.ended,
+            "status": raw.status,
         },
-        "topology": seen.topology,
-        "machine": seen.machine,
-        "traffic": None,
-        "counters": {"target": seen.counters},
-        "volume": volume_rows(seen.segments, seen.sums),
-        "packets": packet_rows(seen.segments),
-        "shapes": shape_rows(seen.segments),
-        "connections": seen.connections.rows(),
-        "pace": pace_section(
-            seen.segments,
-            seen.before,
-            seen.after,
-            seen.connections.ours,
-            seen.own_cpu_ns,
-        ),
-        "bytes": [row for row in collector.get("bytes", []) if row["side"] == "target"],
-        "calls": [{**call, "arm": arm_of_calls} for call in collector.get("calls", [])],
-        "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
-        "hooks": collector.get("hooks", []),
-        "sampler": {**sampler, "taxonomy_version": taxonomy.version, "bursts": _bursts(sampler)},
-        "samples": to_record(collector.get("samples", []), taxonomy),
-        "loss": collector.get("loss", {}),
-        "machine_state": machine_load.readings(seen.loads, _target_cpu_ns(seen.segments)),
+        "volume": volume_rows(raw.segments, raw.sums),
+        "packets": packet_rows(raw.segments),
+        "shapes": shape_rows(raw.segments),
+        "connections": raw.connections.rows(),
+        "pace": pace_section(raw.segments, raw.before, raw.after, raw.connections.ours, own_cpu_ns),
+        "sampler": {**record["sampler"], "bursts": bursts},
+        "bytes": [row for row in record["bytes"] if row["side"] == "target"],
     }
-
-
-def _target_cpu_ns(segments: list[Row]) -> int:
-    """CPU time of the program from the first segment's beginning to the last one's end."""
-    return int(segments[-1]["clocks"][1][0] - segments[0]["clocks"][0][0]) if segments else 0
-
-
-def _bursts(sampler: Mapping[str, Any]) -> Row | None:
-    bursts = sampler.get("bursts")
-    return None if bursts is None else {side: row for side, row in bursts.items() if side != "receiver"}
 
 
 def whole(last: Row) -> Row:
@@ -108,11 +58,11 @@ def packet_rows(segments: list[Row]) -> Row | None:
     """Packets of the segments in which they were counted; None when there was none."""
     if not any("calls" in segment["arm"].split("+") for segment in segments):
         return None
-    return dict(segments[-1]["volumes"][3]["packets"])
+    return dict(segments[-1]["marks"][3]["target"]["packets"])
 
 
 def shape_rows(segments: list[Row]) -> list[Row] | None:
     """How messages were handed over, in the segments in which that was read; None when there was none."""
     if not segments or not any(segment["arm"] == "calls" for segment in segments):
         return None
-    return [dict(row) for row in segments[-1]["volumes"][3]["shapes"]]
+    return [dict(row) for row in segments[-1]["marks"][3]["target"]["shapes"]]

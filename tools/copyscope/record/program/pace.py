@@ -43,12 +43,12 @@ def _detached(when: str, readings: Sequence[Any], lasting: set[int]) -> list[Row
 def _attached(segments: Sequence[Any]) -> list[Row]:
     """A slice for each block, with all that is done between its segments, by our own count."""
     firsts = [next(block) for _, block in groupby(segments, key=itemgetter("block"))]
-    begins = [getattr(segment, "pace", None) or _pace(segment["volumes"][0]) for segment in firsts]
-    return _rows("attached", begins + [_pace(segment["volumes"][3]) for segment in segments[-1:]])
+    begins = [getattr(segment, "pace", None) or _pace(segment["marks"][0]) for segment in firsts]
+    return _rows("attached", begins + [_pace(segment["marks"][3]) for segment in segments[-1:]])
 
 
-def _pace(volume: Row) -> tuple[int, int]:
-    return volume["t_ns"], tcp_bytes(volume)
+def _pace(mark: Mapping[str, Row]) -> tuple[int, int]:
+    return mark["target"]["t_ns"], tcp_bytes(mark["target"])
 
 
 def tcp_bytes(volume: Row) -> int:

@@ -60,8 +60,7 @@ def segment_row(segment: Any) -> Row:
     """One row of run.segments: what moved inside, and how much more while hooks came and went."""
     if isinstance(segment, Past):
         return segment.row()
-    before, begin, end, after = segment["volumes"]
-    (cpu_before, switches_before), (cpu_after, switches_after) = segment["clocks"]
+    before, begin, end, after = (mark["target"] for mark in segment["marks"])
     sent, sends = moved(end, begin, "send")
     received, receives = moved(end, begin, "receive")
     outer_sent, outer_sends = moved(after, before, "send")
@@ -88,10 +87,10 @@ def segment_row(segment: Any) -> Row:
             "edge_received_bytes": outer_received - received,
             "edge_send_calls": outer_sends - sends,
             "edge_receive_calls": outer_receives - receives,
-            "process_cpu_ns": cpu_after - cpu_before,
-            "voluntary_switches": switches_after - switches_before,
-            "processes": segment["processes"],
-            "threads": segment["threads"],
+            "process_cpu_ns": end["process_cpu_ns"] - begin["process_cpu_ns"],
+            "voluntary_switches": end["voluntary_switches"] - begin["voluntary_switches"],
+            "processes": len(end["processes"]),
+            "threads": end["threads"],
             "open_zerocopy_sends": open_sends(begin) + open_sends(end),
             **{key: totals[key] for key in TOTALS},
         },
@@ -157,7 +156,7 @@ def open_sends(volume: Row) -> int:
 
 def add_volume(sums: Sums, segment: Row) -> None:
     """What moved in a segment, on top of what has moved in others of its arm."""
-    _, begin, end, _ = segment["volumes"]
+    _, begin, end, _ = (mark["target"] for mark in segment["marks"])
     estimated = bool(end.get("estimated", False))
     for row in subtract_volume(end["volume"], begin["volume"]):
         key = (segment["arm"], *(row[k] for k in KEY))
@@ -188,7 +187,7 @@ def volume_rows(segments: Sequence[Any], past: Sums) -> list[Row]:
 class Past:
     """A segment of which only its row is left: in an hour there are ten thousand."""
 
-    __slots__ = ("_numbers", "arm", "block", "clocks", "pace")
+    __slots__ = ("_numbers", "arm", "block", "marks", "pace")
     keys: tuple[str, ...] = ()
 
     def __init__(self, segment: Row) -> None:
@@ -197,8 +196,12 @@ class Past:
         self.arm, self.block = row["arm"], row["block"]
         ends = (row["index"], row["begin_ns"], row["end_ns"])
         self._numbers = array("q", (*ends, *map(int, row["target"].values())))
-        self.clocks = segment["clocks"] if row["index"] == 0 else None
-        self.pace = (segment["volumes"][0]["t_ns"], tcp_bytes(segment["volumes"][0]))
+        before, begin = (mark["target"] for mark in segment["marks"][:2])
+        # Of the very first the CPU time at its begin is asked for.
+        self.marks = (
+            ({}, {"target": {"process_cpu_ns": begin["process_cpu_ns"]}}) if row["index"] == 0 else ()
+        )
+        self.pace = before["t_ns"], tcp_bytes(before)
 
     def __getitem__(self, key: str) -> Any:
         return getattr(self, key)

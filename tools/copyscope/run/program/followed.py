@@ -7,7 +7,8 @@ from typing import Any
 from copyscope.run.child import Child, Message
 from copyscope.run.perf_stat import PerfStat
 from copyscope.run.program import processes
-from copyscope.run.program.plan import Seen, WatchPlan
+from copyscope.run.program.seen import Seen
+from copyscope.run.program.target import Target
 
 ASK_S = 60.0
 PERF_TRIES = 5
@@ -18,13 +19,20 @@ LOOK_FOR_NAMES_EVERY_S = 0.5
 class Followed:
     """The processes of the target; `pids` is what find() saw last."""
 
-    def __init__(self, plan: WatchPlan, seen: Seen, collector: Child, until: ExitStack) -> None:
-        self.pids = plan.target.find_processes(set())
+    def __init__(
+        self,
+        target: Target,
+        seen: Seen,
+        collector: Child,
+        until: ExitStack,
+        perfs: dict[str, PerfStat] | None,
+    ) -> None:
+        """`perfs` gets the one that counts their events; None: they are not counted."""
+        self.pids = target.find_processes(set())
         self.cpu = processes.CpuTimes()
-        self.perf: PerfStat | None = None
         self.perf_misses: str | None = None
-        self._target = plan.target
-        self._counting = plan.counters and plan.target.follow
+        self._target = target
+        self._perfs = perfs
         self._names = seen.pids
         self._collector = collector
         self._until = until
@@ -57,8 +65,8 @@ class Followed:
                 self._tell(process)
         # One that was told of only now may have made children before.
         self._settled = _population(volume) if told == len(self._told) else None
-        if self._counting and self.perf is None and self.pids:
-            self._start_perf()
+        if self._perfs == {} and self.pids:
+            self._perfs["target"] = self._start_perf()
         return search
 
     def alive(self) -> bool:
@@ -76,7 +84,7 @@ class Followed:
         old = how == "comm" and time.monotonic() - self._looked_s > LOOK_FOR_NAMES_EVERY_S
         return how == "cgroup" or old or _population(volume) != self._settled
 
-    def _start_perf(self) -> None:
+    def _start_perf(self) -> PerfStat:
         """perf gives up when a thread that it has found ends before it is there: then once more."""
         for _ in range(PERF_TRIES):
             perf = PerfStat(*sorted(self.pids))
@@ -84,13 +92,13 @@ class Followed:
             perf.wait_ready()
             if perf.failure is None or "had ended" not in perf.failure:
                 break
-        self.perf = self._until.enter_context(perf)
+        return self._until.enter_context(perf)
 
     def _tell(self, process: processes.Process) -> None:
         self._told.add(process.pid)
         self._collector.ask(f"target target {process.pid}", "target", ASK_S)
         self.cpu.read({process.pid}, fresh=False)
-        if self.perf is not None:
+        if self._perfs:
             self.perf_misses = f"perf was there before {process.comm}[{process.pid}] belonged to the target"
 
 

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from copyscope.plan.run_plan import RunPlan
 from copyscope.record.program.segments import counted_between, why_uncounted
 from copyscope.run.child import Child, Message
 from copyscope.run.program import pace, processes
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
-from copyscope.run.program.plan import Seen, WatchPlan
+from copyscope.run.program.seen import Seen
 from copyscope.run.program.sparing import (
     ALWAYS_SHARE,
     Books,
@@ -38,16 +39,18 @@ class Spared:
 
     def __init__(
         self,
-        plan: WatchPlan,
+        plan: RunPlan,
         seen: Seen,
         collector: Child,
         followed: Followed,
         look: Look,
         *,
         snapshots: Snapshots,
+        began: bool,
     ) -> None:
+        """`began`: the program begins with the first segment, and so do all of its sockets."""
         self._plan, self._seen, self._collector, self._followed = plan, seen, collector, followed
-        self._look_at, self._snapshots = look, snapshots
+        self._look_at, self._snapshots, self._began = look, snapshots, began
         # The program's connections at the last whole look, and how many the machine had made by then.
         self._known: dict[int, Connection] = {}
         self._established = 0
@@ -155,7 +158,7 @@ class Spared:
         ]
         self._sockets = Sockets((gone[0], gone[1]))
         before = self._seen.before
-        old = set(before[-1].moved_bytes) if before else set() if self._plan.target.command else None
+        old = set(before[-1].moved_bytes) if before else set() if self._began else None
         seen = self._look()
         self._sockets.begin(seen, hooked, old)
         self._note(seen)

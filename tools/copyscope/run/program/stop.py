@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable
 
+from copyscope.errors import AbandonedError
 from copyscope.run.program.command import HeldCommand
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -78,7 +79,7 @@ class Stop:
                 by = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
                 self.because(by)
             if self._asked >= PATIENCE and not self.measured:
-                raise KeyboardInterrupt
+                raise AbandonedError
 
         def undo() -> None:
             signal.set_wakeup_fd(before_wakeup)

@@ -1,16 +1,29 @@
-"""When which instruments are attached, for a run whose end nobody may know."""
+"""Which instruments are attached when, and for how long: each block has every arm once. Pure."""
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
-from copyscope.plan.arms import ARM_WEIGHTS, BLOCK_MAX_S, Arm, Segment, schedule_segments
+from copyscope.errors import UsageError
+from copyscope.plan.arms import Arm
 
+# Parts of the measuring time, in proportion. The ledger needs samples, the control needs steadiness, calls
+# and bytes are counted one by one and need little.
+ARM_WEIGHTS: Mapping[Arm, float] = {
+    **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "bytes": 0.05},
+    **{"functions": 0.20, "calls+functions": 0.30},
+}
+# The hooks that time calls are the dear ones: they make every system call of the machine take its slow way.
+WATCHED_WEIGHTS: Mapping[Arm, float] = {**ARM_WEIGHTS, "calls": 0.05}
+# Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
+BLOCK_MAX_S = 2.0
+BLOCKS_WANTED = 6
+BLOCKS_MIN = 3
+DURATION_MIN_S = 0.5
 # A program that may end at any moment is seen by every arm soon; one that goes on is disturbed seldom.
 FIRST_BLOCKS_S = (0.5, 0.5, 1.0)
-# The hooks that time calls are the dear ones: they make every system call of the machine take its slow way.
-WEIGHTS: Mapping[Arm, float] = {**ARM_WEIGHTS, "calls": 0.05}
 # Of a busy program so many calls a segment are enough, and its segment is as short as that takes.
 CALLS_WANTED = 2000
 CALLS_LEAST_S = 0.01
@@ -20,43 +33,79 @@ CALLS_FIRST_S = 0.05
 LONGEST_TIMES, LONGEST_MORE_S = 2, 5.0
 
 
-def segments(
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of time with one set of programs attached."""
+
+    index: int
+    block: int
+    arm: Arm
+    length_s: float
+
+
+def schedule_segments(duration_s: float, arms: Sequence[Arm], seed: int) -> list[Segment]:
+    """For traffic of our own; duration_s is the sum of all segments, the pauses come on top."""
+    return list(_blocks(_equal_lengths(duration_s), arms, seed, ARM_WEIGHTS))
+
+
+def watched_segments(
     duration_s: float | None, arms: Sequence[Arm], seed: int, block_s: float | None = None
 ) -> Iterator[Segment]:
-    """Blocks that hold every arm once, in seeded order: for a duration, or without an end.
+    """For a program that is watched: for a duration, or without an end.
 
     `block_s` sets the length of a block, also for a duration: the last one may then be cut short by its end.
     The very first segment times calls: what it has seen decides what the others attach.
     """
-    found = _blocks(duration_s, arms, seed, block_s)
+    if duration_s is not None and block_s is None:
+        found = _blocks(_equal_lengths(duration_s), arms, seed, WATCHED_WEIGHTS)
+    else:
+        found = _blocks(_growing_lengths(duration_s, block_s), arms, seed, WATCHED_WEIGHTS, _functions_last)
     first = [next(found) for _ in arms]
     first.sort(key=lambda segment: "calls" not in segment.arm)
     yield from (replace(segment, index=index) for index, segment in enumerate(first))
     yield from found
 
 
-def _blocks(
-    duration_s: float | None, arms: Sequence[Arm], seed: int, block_s: float | None
-) -> Iterator[Segment]:
-    if duration_s is not None and block_s is None:
-        yield from schedule_segments(duration_s, arms, seed, WEIGHTS)
-        return
-    shuffler = random.Random(seed)
-    total_weight = sum(WEIGHTS[arm] for arm in arms)
-    index = block = 0
+def _equal_lengths(duration_s: float) -> list[float]:
+    if duration_s < DURATION_MIN_S:
+        raise UsageError(
+            f"--duration: {duration_s:g} s: too short to leave the socket buffers and to compare segments: "
+            f"at least {DURATION_MIN_S:g} s, or --messages N for a fixed count"
+        )
+    blocks = max(BLOCKS_MIN, round(duration_s / min(BLOCK_MAX_S, duration_s / BLOCKS_WANTED)))
+    return [duration_s / blocks] * blocks
+
+
+def _growing_lengths(duration_s: float | None, block_s: float | None) -> Iterator[float]:
     left_s = math.inf if duration_s is None else duration_s
-    while left_s > 0:
-        length_s = FIRST_BLOCKS_S[block] if block < len(FIRST_BLOCKS_S) else block_s or BLOCK_MAX_S
+    for length_s in chain(FIRST_BLOCKS_S, repeat(block_s or BLOCK_MAX_S)):
+        if left_s <= 0:
+            return
         left_s -= length_s
+        yield length_s
+
+
+def _functions_last(block: int, arm: Arm) -> bool:
+    """Function hooks take longest to attach: a program that ends soon is not to end meanwhile."""
+    return block < len(FIRST_BLOCKS_S) and arm == "functions"
+
+
+def _blocks(
+    lengths_s: Iterable[float],
+    arms: Sequence[Arm],
+    seed: int,
+    weights: Mapping[Arm, float],
+    last: Callable[[int, Arm], bool] = lambda *_: False,
+) -> Iterator[Segment]:
+    """A randomised block design: each block holds every arm once, in seeded order."""
+    shuffler = random.Random(seed)
+    total_weight = sum(weights[arm] for arm in arms)
+    for block, length_s in enumerate(lengths_s):
         order = list(arms)
         shuffler.shuffle(order)
-        if block < len(FIRST_BLOCKS_S):
-            # Function hooks take longest to attach: a program that ends soon is not to end meanwhile.
-            order.sort(key=lambda arm: arm == "functions")
-        for arm in order:
-            yield Segment(index, block, arm, length_s * WEIGHTS[arm] / total_weight)
-            index += 1
-        block += 1
+        order.sort(key=lambda arm: last(block, arm))
+        for number, arm in enumerate(order):
+            yield Segment(block * len(arms) + number, block, arm, length_s * weights[arm] / total_weight)
 
 
 class Lengths:

@@ -1,0 +1,217 @@
+"""One session for whoever is measured: what happens in which order, and what is left of a run that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from copyscope.errors import AbandonedError, RunError
+from copyscope.machine import fingerprint
+from copyscope.plan.arms import SAMPLED
+from copyscope.plan.run_plan import RunPlan, traffic_plan, watch_plan
+from copyscope.plan.schedule import Segment
+from copyscope.record.segments import WARM_UP
+from copyscope.run import session
+from copyscope.run.session import Raw, Session, Subject
+
+HOOK = {
+    "instrument": "functions",
+    "state": "available",
+    "how": "fentry",
+    "required": True,
+    "id": "x",
+    "reason": None,
+}
+PROBES: dict[str, tuple[str, ...]] = {
+    "unprobed": (),
+    "ledger": ("bytes", "sampler"),
+    "functions": ("functions",),
+}
+
+
+class Collector:
+    """It says yes to everything, and writes down what it was told."""
+
+    name, pid = "collector", 1
+
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+        names = ("send", "receive")
+        self.hooks = [{**HOOK, "symbol": name} for name in names]
+
+    def expect(self, *_: object) -> dict[str, Any]:
+        return {"hooks": self.hooks}
+
+    def ask(self, line: str, event: str, _timeout_s: float = 0.0) -> dict[str, Any]:
+        self.said.append(line)
+        return {"event": event, "volume": {"at": event}}
+
+    def end(self) -> None:
+        self.said.append("end")
+
+
+class Somebody(Subject):
+    """Somebody who does nothing but say what is done with him."""
+
+    def __init__(self, said: list[str], fails: Callable[[Segment], None]) -> None:
+        super().__init__(Raw())
+        self.said, self.fails = said, fails
+        perf: Any = SimpleNamespace(pid=None, enable=lambda: said.append("perf on"), finish=dict)
+        perf.disable = lambda: said.append("perf off")
+        self.perfs["target"] = perf
+
+    def prepare(self) -> None:
+        self.said.append("prepare")
+
+    def start(self, *_: object) -> None:
+        self.said.append("start")
+
+    def probes(self, arm: str) -> tuple[str, ...]:
+        return PROBES[arm]
+
+    def before(self) -> Any:
+        return self._mark("before")
+
+    def begin(self, _probes: tuple[str, ...]) -> Any:
+        return self._mark("begin")
+
+    def run(self, segment: Segment) -> None:
+        self.said.append(f"run {segment.length_s:g}")
+        self.fails(segment)
+
+    def end(self, _probes: tuple[str, ...]) -> Any:
+        return self._mark("end")
+
+    def after(self) -> Any:
+        return self._mark("after")
+
+    def _mark(self, name: str) -> Any:
+        self.said.append(name)
+        return {"target": {"at": name}}
+
+    def pids(self) -> Iterable[int]:
+        return ()
+
+    def finish(self) -> None:
+        self.said.append("finish")
+
+
+def nothing(_: Segment) -> None:
+    pass
+
+
+def made(
+    monkeypatch: pytest.MonkeyPatch, arms: Iterable[str], fails: Callable[[Segment], None] = nothing
+) -> tuple[Session, list[str]]:
+    said: list[str] = []
+    monkeypatch.setattr(session, "Child", lambda *_: Collector(said))
+    monkeypatch.setattr(fingerprint, "read_load", lambda own_ns, _: {"own_ns": own_ns})
+    segments = tuple(Segment(number, 0, arm, 0.5) for number, arm in enumerate(arms))
+    plan = RunPlan(PROBES, segments, 199, None, 1, counters=True, seed=1)
+    steps = SimpleNamespace(begin=lambda _: None, done=lambda: None)
+    return Session(plan, Somebody(said, fails), steps), said
+
+
+def at(raw: Raw) -> list[list[str]]:
+    return [[mark["target"]["at"] for mark in segment["marks"]] for segment in raw.segments]
+
+
+def test_a_mark_stands_on_either_side_of_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, said = made(monkeypatch, ["ledger"])
+    raw = run.perform()
+    assert said == [
+        *("prepare", "start", "before", "open bytes,sampler", "perf on", "begin", "run 0.5"),
+        *("end", "perf off", "close", "after", "report", "finish", "end"),
+    ]
+    assert at(raw) == [["before", "begin", "end", "after"]]
+    assert raw.bytes_arm == "ledger" and len(raw.loads) == 2 and raw.errors == []
+
+
+def test_where_nothing_changes_the_marks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, said = made(monkeypatch, ["unprobed"])
+    assert at(run.perform()) == [["before", "begin", "end", "end"]]
+    assert not [line for line in said if line.startswith(("open", "close", "perf", "after"))]
+
+
+def test_function_hooks_count_from_one_moment_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = made(monkeypatch, ["functions"])
+    assert at(run.perform()) == [["opened", "begin", "end", "closed"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "interrupted", "errors"),
+    [
+        (RunError("sender: was killed by SIGKILL"), False, ["sender: was killed by SIGKILL"]),
+        (KeyboardInterrupt(), True, ["interrupted: the run was stopped before its end"]),
+    ],
+)
+def test_what_was_measured_is_kept(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, interrupted: bool, errors: list[str]
+) -> None:
+    """Of the second segment nothing is kept, and its hooks are gone before the report."""
+
+    def fails(segment: Segment) -> None:
+        if segment.index == 1:
+            raise error
+
+    run, said = made(monkeypatch, ["unprobed", "ledger", "ledger"], fails)
+    raw = run.perform()
+    assert (raw.interrupted, raw.errors, len(raw.segments), len(raw.loads)) == (interrupted, errors, 1, 2)
+    assert said[-5:] == ["perf off", "close", "report", "finish", "end"]
+    assert run.failed is not interrupted
+
+
+@pytest.mark.parametrize("arm", ["unprobed", WARM_UP])
+def test_of_a_run_that_measured_nothing_there_is_no_record(monkeypatch: pytest.MonkeyPatch, arm: str) -> None:
+    def fails(_: Segment) -> None:
+        raise RunError("receiver: no answer in time: it is still running")
+
+    run, said = made(monkeypatch, ["unprobed"], fails)
+    run.raw.segments += [{"arm": arm}] * (arm == WARM_UP)
+    with pytest.raises(RunError, match="receiver: no answer"):
+        run.perform()
+    assert "report" not in said and said[-1] == "end"
+
+
+def test_who_asks_three_times_for_the_end_wants_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(segment: Segment) -> None:
+        if segment.index == 1:
+            raise AbandonedError
+
+    run, said = made(monkeypatch, ["unprobed", "unprobed"], fails)
+    with pytest.raises(AbandonedError):
+        run.perform()
+    assert "report" not in said and said[-1] == "end"
+
+
+def options(**changed: Any) -> Any:
+    """What tools/profile.py was given, as far as a plan is made of it."""
+    given = {"instruments": "auto", "compare_tiers": False, "duration": 2.0, "messages": None, "gate": None}
+    given |= {"frequency": 199, "attach": "any", "copy_in": "any", "count": None, "live": False}
+    return SimpleNamespace(**{**given, "whole": False, **changed})
+
+
+def test_both_subjects_are_measured_by_one_kind_of_plan() -> None:
+    """Traffic tells what it moves: its bytes are counted apart. Of a program the hooks count them always."""
+    own, watched = traffic_plan(options(), SAMPLED, 1, in_pieces=False), watch_plan(options(), 1)
+    assert set(own.probes) == {"unprobed", "ledger", "calls", "bytes"} and own.always == ()
+    assert set(watched.probes) == {"unprobed", "ledger", "calls", "functions"}
+    assert watched.always == ("watch", "volume")
+    assert own.collector()[1:] == [*("--frequency", "199", "--gate", "16", "--count-timed")]
+    assert watched.otherwise and watched.otherwise.collector()[1:] == ["--frequency", "199", "--gate", "1"]
+
+
+def test_one_segment_is_the_whole_run_of_either() -> None:
+    (own,) = traffic_plan(options(messages=23), SAMPLED, 1, in_pieces=False).segments
+    (watched,) = watch_plan(options(whole=True, duration=None), 1).segments
+    assert (own.arm, own.length_s) == (watched.arm, watched.length_s) == ("ledger+calls", float("inf"))
+    (timed,) = watch_plan(options(whole=True), 1).segments
+    assert timed.length_s == 2.0
+
+
+def test_a_kernel_without_the_hooks_that_always_stay_is_refused() -> None:
+    hook = {**HOOK, "instrument": "watch", "symbol": "fork", "state": "missing", "reason": "no BTF"}
+    with pytest.raises(RunError, match="cannot be watched on this kernel: fork: missing: no BTF"):
+        watch_plan(options(), 1).on_this_kernel([hook])

@@ -1,0 +1,313 @@
+"""A program that copyscope did not write: segments are windows in time, nothing is paused or altered.
+
+The counters of the instruments `watch` and `volume` stay attached from the first to the last moment, unless
+the program makes too many calls for that (spared.py); the others come and go. A mark is a reading of these
+counters. One stands on either side of each change, so that it is known how much moved meanwhile.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from copyscope.machine import fingerprint
+from copyscope.plan.run_plan import RunPlan
+from copyscope.plan.schedule import CALLS_LEAST_S, Bound, Lengths, Segment, rest_of_first
+from copyscope.record.program.segments import forget
+from copyscope.run.child import Child, Message
+from copyscope.run.counters import EVENTS, all_unsupported
+from copyscope.run.program import pace, path, processes
+from copyscope.run.program.command import HeldCommand, Output
+from copyscope.run.program.connections import Connection, Snapshots
+from copyscope.run.program.followed import Followed
+from copyscope.run.program.seen import Seen
+from copyscope.run.program.spared import Spared
+from copyscope.run.program.stop import Stop
+from copyscope.run.program.target import Target
+from copyscope.run.session import Mark, Subject
+
+# Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
+ASK_S = 60.0
+# Of a program that ends, at most so much of its CPU time is missed where perf cannot say it.
+LOOK_EVERY_S = 0.05
+
+
+class WatchedProgram(Subject):
+    """Its command may outlast the measurement: wait_for_command().
+
+    `begun` is called when the first segment has begun, with whether there is anybody yet.
+    """
+
+    raw: Seen
+
+    def __init__(
+        self,
+        target: Target,
+        duration_s: float | None,
+        *,
+        baseline: bool = True,
+        output: Output = "own",
+        begun: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        super().__init__(Seen())
+        self.command: HeldCommand | None = None
+        self._target = target
+        self._duration_s = duration_s
+        # Before and after, how fast a program that is there already goes without anything of ours.
+        self._baseline = baseline and not target.command
+        # Else a command may be among them.
+        self.owns_children = not target.command
+        self._output = output
+        self._begun: Callable[[bool], None] | None = begun
+        self._exit = ExitStack()
+        self._stop = Stop()
+        self._snapshots = Snapshots()
+        self._looks = pace.Seldom()
+        self._lengths = Lengths()
+        self._bound: Bound
+        self._began: Message
+        self._followed: Followed
+        self._spared: Spared
+
+    def wait_for_command(self) -> int | None:
+        """Its exit status; None without one, or of one that never began. Signals are still passed on."""
+        return None if self.command is None else self.command.wait(self._stop.sleep)
+
+    def stop(self, reason: str) -> None:
+        """Let the measurement end here, in order."""
+        self._stop.because(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.__exit__(kind, value, trace)
+
+    # -- set up ---------------------------------------------------------------------------------------
+
+    def arguments(self) -> list[str]:
+        return self._target.arguments()
+
+    def prepare(self) -> None:
+        target, until = self._target, self.session.until
+        until.callback(self._snapshots.close)
+        if target.command:
+            self.command = self._exit.enter_context(HeldCommand(target.command, self._output))
+            target.started.append(self.command.pid)
+        listening = until if self.command is None else self._exit
+        listening.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
+
+    def start(self, plan: RunPlan, collector: Child) -> None:
+        self._bound = Bound(self._duration_s, plan.probes)
+        collector.ask("symbols", "symbols", ASK_S)
+        perfs = self.perfs if plan.counters and self._target.follow else None
+        self._followed = Followed(self._target, self.raw, collector, self.session.until, perfs)
+        self.raw.before = self._unwatched()
+        collector.ask(f"open {','.join(plan.always)}", "opened", ASK_S)
+        self._spared = Spared(
+            plan,
+            self.raw,
+            collector,
+            self._followed,
+            self._look,
+            snapshots=self._snapshots,
+            began=bool(self._target.command),
+        )
+        self._followed.find(self._volume())
+        self._followed.cpu.read(self._followed.pids, fresh=False)
+        if any("sampler" in probes for probes in plan.probes.values()):
+            # Children inherit the timers that are there when they are made: so they must be, from the start.
+            collector.ask("open sampler", "opened", ASK_S)
+            collector.ask("close", "closed", ASK_S)
+        self.raw.machine = fingerprint.describe(self._namespace())
+        processes.put_memlock(self.raw.machine, self._followed.pids)
+        self._describe()
+        self._look_at_connections()
+
+    def _unwatched(self) -> list[pace.Reading]:
+        """How fast the program goes with nothing attached; a command of ours has no such time."""
+        if not self._baseline or not self._followed.alive():
+            return []
+        return pace.read(self._look, self._stop.sleep)
+
+    def _namespace(self) -> path.Namespace:
+        pid = min(self._followed.pids, default=None)
+        if self._target.netns is not None:
+            return path.Namespace(self._target.netns, pid)
+        return path.Namespace(Path(f"/proc/{'self' if pid is None else pid}/ns/net"), pid)
+
+    # -- measure --------------------------------------------------------------------------------------
+
+    def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
+        block = 0
+        for segment in planned:
+            if segment.block != block:
+                self._look_at_connections(due=False)
+                block = segment.block
+            if self._spared.skips(segment.arm):
+                self._lengths.skip(segment)
+                continue
+            began_s = time.monotonic()
+            yield segment
+            self._learn(segment, began_s)
+            if self._stop.reason is not None or self.has_ended():
+                break
+        self._look_at_connections()
+
+    def _learn(self, segment: Segment, began_s: float) -> None:
+        """What the segment that was measured last says about the next ones."""
+        _, begin, end, _ = (mark["target"] for mark in self.raw.segments[-1]["marks"])
+        measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
+        self._lengths.add(pace.calls(begin, end), measured_s)
+        self._spared.consider(begin, end)
+        forget(self.raw.segments, self.raw.sums)
+        self._bound.add(segment.arm, measured_s, time.monotonic() - began_s)
+        if (late := self._bound.over()) is not None:
+            self._stop.because(late)
+
+    def probes(self, arm: str) -> tuple[str, ...]:
+        return self._spared.probes(arm)
+
+    def before(self) -> Mark:
+        self._began = self._spared.read_before()
+        if self._followed.find(self._began):
+            self._began = self._spared.read()
+        return {"target": self._began}
+
+    def begin(self, probes: tuple[str, ...]) -> Mark:
+        if probes:
+            counting = "volume" in probes
+            self._began = self._spared.read_between(since=False) if counting else self._spared.read()
+        mark = self._timed(self._began)
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            if self.command is not None:
+                self._release(self.command)
+            begun(bool(self._followed.pids))
+        return mark
+
+    def _timed(self, reading: Message) -> Mark:
+        cpu_ns, switches = self._followed.cpu.read(self._followed.pids, fresh=True)
+        return {"target": {**reading, "process_cpu_ns": cpu_ns, "voluntary_switches": switches}}
+
+    def _release(self, command: HeldCommand) -> None:
+        """The command begins when the first segment has: however short it is, all of it is seen."""
+        if self._stop.reason is not None:
+            raise KeyboardInterrupt
+        command.release()
+        # It has its own name by now.
+        self._followed.find(self._volume())
+
+    def run(self, segment: Segment) -> None:
+        length_s = max(self._lengths.of(segment), self._bound.least_s(segment.arm))
+        if not self.raw.segments:
+            self._wait(min(length_s, CALLS_LEAST_S))
+            calls = pace.calls(self._began, self._volume())
+            length_s = rest_of_first(length_s, calls, only=self.session.plan.whole)
+        self._wait(length_s)
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        awaited = self._awaited()
+        while self._stop.reason is None and (left := until - time.monotonic()) > 0:
+            ended = self._stop.sleep(min(left, LOOK_EVERY_S), awaited)
+            self._followed.cpu.glance(self._followed.pids, fresh=True, switches=ended)
+            if ended:
+                if self.has_ended():
+                    return
+                awaited = self._awaited()
+
+    def end(self, probes: tuple[str, ...]) -> Mark:
+        mark = self._timed({})
+        reading = self._spared.read_between(since=True) if "volume" in probes else self._spared.read()
+        threads = processes.count_threads(self._followed.pids)
+        return {"target": {**reading, **mark["target"], "threads": threads}}
+
+    def after(self) -> Mark:
+        return {"target": self._spared.read()}
+
+    def _awaited(self) -> int | None:
+        """A process whose end may be that of the program."""
+        if self.command is not None and self.command.status is None:
+            return self.command.pid
+        return self._followed.awaited()
+
+    def has_ended(self) -> bool:
+        """Whether the program is gone; one that was never there yet (--comm, --cgroup) may still come."""
+        if self.command is not None:
+            if self.command.poll() is None:
+                return False
+            # It may have left its work to children, as daemons do.
+            self._followed.find(self._volume(), search=True)
+            if self._followed.pids and self._target.follow:
+                return False
+            self._stop.because("the command ended")
+            return True
+        if self._target.how in ("comm", "cgroup") or self._followed.alive():
+            return False
+        self._followed.find(self._volume(), search=True)
+        if self._followed.pids:
+            return False
+        self._stop.because("the program ended")
+        return True
+
+    def pids(self) -> Iterable[int]:
+        return self._followed.pids
+
+    def _volume(self) -> Message:
+        return self._spared.ask()
+
+    def _look(self) -> dict[int, Connection] | None:
+        return self._snapshots.take(self._namespace().path)
+
+    def _look_at_connections(self, *, due: bool = True) -> None:
+        """What TCP says of each connection, our own counts in between. Unless `due`: if it is time for it."""
+        if not due and not self._looks.are_cheap():
+            return
+        with self._looks:
+            earlier = self._spared.look()
+            told = self.session.collector.ask("sockets", "sockets", ASK_S)
+            ours, later = self._spared.sockets() or told["sockets"], self._spared.look()
+        if earlier is not None and later is not None:
+            self.raw.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
+        used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
+        self._describe(used, told["peers"])
+
+    def _describe(self, used: Sequence[Connection] = (), peers: Sequence[Message] = ()) -> None:
+        """The path of the connections that were used so far; once, as soon as there is one to look at.
+
+        `peers`: those that the hooks noted while the sockets were there; a short program has none any more.
+        """
+        topology = self.raw.topology
+        if topology is not None and topology["devices"]:
+            return
+        namespace = path.namespace_of(self._namespace(), peers)
+        if topology is None or used or peers:
+            self.raw.topology = path.describe(namespace, used, path.devices_of(namespace, peers))
+
+    # -- end ------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        raw, plan = self.raw, self.session.plan
+        if self.session.failed:
+            self._stop.because("the collector failed")
+        raw.ended = self._stop.reason or raw.ended
+        misses = self._followed.perf_misses
+        if plan.counters and not self._target.follow:
+            misses = "--no-follow: perf follows children and threads, or neither"
+        if misses is not None:
+            counts: dict[str, Any] = {
+                name: c.as_record() for name, c in all_unsupported(misses, EVENTS).items()
+            }
+            raw.counters["target"] = counts
+        if raw.before:
+            # With it goes all that was attached.
+            self.session.collector.end()
+            raw.after = self._unwatched()
+        self._stop.measured = True
+        if self.command is not None:
+            raw.status = self.command.poll()

@@ -1,0 +1,285 @@
+"""One run, whoever is measured. For each segment: mark, attach, mark, let time pass, mark, detach, mark.
+
+A run that fails half-way keeps what it measured: the raw record then has the errors in run.errors, and the
+sections that nobody could report any more are null. No arithmetic on results.
+"""
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from copyscope.errors import AbandonedError, RunError, UsageError
+from copyscope.machine import fingerprint
+from copyscope.plan.run_plan import RunPlan
+from copyscope.plan.schedule import Segment
+from copyscope.plan.tier import Tier
+from copyscope.record.segments import WARM_UP
+from copyscope.run.child import Child, Message
+from copyscope.run.perf_stat import PerfStat
+from copyscope.run.program import pace
+from copyscope.topology import TopologyError
+
+# Trying every function hook takes seconds on an old kernel under emulation, and so does attaching or
+# detaching forty kprobes: each waits for a grace period.
+LOAD_S = SWITCH_S = 60.0
+# What a program that is asked to stop may take before its report is given up.
+STOP_S = 10.0
+
+# What each side has moved and used so far, at one moment.
+Mark = Mapping[str, Message]
+
+
+class Steps(Protocol):
+    """Who is told how far the run is."""
+
+    def begin(self, step: str) -> None: ...
+
+    def done(self) -> None: ...
+
+    def expect(self, total: int) -> None: ...
+
+
+class Silent:
+    """For whoever does not want to be told."""
+
+    def begin(self, step: str) -> None:
+        pass
+
+    def done(self) -> None:
+        pass
+
+    def expect(self, total: int) -> None:
+        pass
+
+
+@dataclass
+class Raw:
+    """What a run leaves behind, however it ends."""
+
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    # index, block and arm, and as `marks` the four of a segment.
+    segments: list[Any] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    tier: Tier | None = None
+    # In which segments the kernel counts bytes.
+    bytes_arm: str | None = None
+    topology: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
+    # What a topology that was to be kept is called.
+    kept: Any = None
+    # Of the sides that are programs of ours.
+    reports: dict[str, Message | None] = field(default_factory=dict)
+    collector: Message | None = None
+    counters: dict[str, Any] = field(default_factory=dict)
+    # What the machine had done when the first measured segment began, and when the last was over.
+    loads: list[dict[str, Any]] = field(default_factory=list)
+    wall_s: float = 0.0
+
+
+class Subject(ABC):
+    """Who is measured: traffic of our own (own_traffic.py), or a program (program/watched.py)."""
+
+    # Whether the CPU time of every process that we have started and that has ended is our own.
+    owns_children = True
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+        self.session: Session
+        # Programs of ours that are asked for a report.
+        self.children: list[Child] = []
+        # What counts each side's events.
+        self.perfs: dict[str, PerfStat] = {}
+
+    def arguments(self) -> list[str]:
+        """The collector's options."""
+        return []
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Whatever can be done while the collector loads its programs."""
+
+    @abstractmethod
+    def start(self, plan: RunPlan, collector: Child) -> None:
+        """Whatever is to be done before the first segment."""
+
+    def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
+        """Those that are to be measured; each has been when the next one is asked for."""
+        return iter(planned)
+
+    @abstractmethod
+    def probes(self, arm: str) -> tuple[str, ...]:
+        """What is attached in a segment of this arm."""
+
+    @abstractmethod
+    def before(self) -> Mark:
+        """Before anything is attached for a segment."""
+
+    @abstractmethod
+    def begin(self, probes: tuple[str, ...]) -> Mark:
+        """The segment begins."""
+
+    @abstractmethod
+    def run(self, segment: Segment) -> None:
+        """Let its time pass."""
+
+    @abstractmethod
+    def end(self, probes: tuple[str, ...]) -> Mark:
+        """The segment ends."""
+
+    @abstractmethod
+    def after(self) -> Mark:
+        """When all that was attached for it is gone again."""
+
+    def has_ended(self) -> bool:
+        """Whether nobody is there any more who could be measured."""
+        return False
+
+    @abstractmethod
+    def pids(self) -> Iterable[int]:
+        """Its processes."""
+
+    def finish(self) -> None:  # noqa: B027 (most have nothing to do)
+        """All has been reported."""
+
+
+class Session:
+    """Holds the collector, and with its subject all else that a run starts; perform() is the fixed order."""
+
+    def __init__(self, plan: RunPlan, subject: Subject, steps: Steps) -> None:
+        self.plan = plan
+        self.subject = subject
+        self.steps = steps
+        self.raw = subject.raw
+        subject.session = self
+        self.collector: Child
+        self.until = ExitStack()
+        self.failed = False
+        self._cpus: frozenset[int] = frozenset()
+
+    def perform(self) -> Raw:
+        """Run to the end, or as far as it goes. Raises only when nothing at all could be measured."""
+        began_s, times = time.monotonic(), fingerprint.cpu_times()
+        with self.until:
+            try:
+                self._set_up()
+                self._run_segments()
+            except AbandonedError:
+                raise
+            except KeyboardInterrupt:
+                if not self._has_measured():
+                    raise
+                self.raw.interrupted = True
+                self.raw.errors.append("interrupted: the run was stopped before its end")
+            except (RunError, TopologyError) as error:
+                if not self._has_measured():
+                    raise
+                self.failed = True
+                self.raw.errors.append(str(error))
+            try:
+                self._collect_reports()
+            except AbandonedError:
+                raise
+            except KeyboardInterrupt:
+                pass
+        if self.raw.machine is not None:
+            self.raw.machine["steal_percent"] = fingerprint.steal_percent(times, fingerprint.cpu_times())
+        self.raw.wall_s = time.monotonic() - began_s
+        return self.raw
+
+    def _has_measured(self) -> bool:
+        return any(segment["arm"] != WARM_UP for segment in self.raw.segments)
+
+    def spawn(self, name: str, argv: Sequence[str]) -> Child:
+        """A program of ours, which ends with the run."""
+        child = Child(name, argv)
+        self.until.callback(child.end)
+        return child
+
+    def _set_up(self) -> None:
+        self.collector = self.spawn("collector", [*self.plan.collector(), *self.subject.arguments()])
+        self.subject.prepare()
+        hooks = self.collector.expect("ready", LOAD_S)["hooks"]
+        self.plan, self.raw.tier = self.plan.on_this_kernel(hooks)
+        if self.plan.gate is not None:
+            self.raw.tier = self.raw.tier.gated(self.plan.gate)
+        self.raw.bytes_arm = next((arm for arm, names in self.plan.probes.items() if "bytes" in names), None)
+        self.subject.start(self.plan, self.collector)
+
+    def _run_segments(self) -> None:
+        self.raw.loads.append(self.read_load())
+        try:
+            for segment in self.subject.segments(self.plan.segments):
+                self.steps.begin(f"{segment.arm} segment")
+                self.measure(segment)
+                self.steps.done()
+        finally:
+            self.raw.loads.append(self.read_load())
+
+    def read_load(self) -> dict[str, Any]:
+        """What the CPUs that the subject may use have done so far, and copyscope.
+
+        Of many CPUs, what others do on those that it may not use is no matter.
+        """
+        own = [self.collector.pid, *(perf.pid for perf in self.subject.perfs.values() if perf.pid)]
+        self._cpus = self._cpus or fingerprint.usable_cpus(self.subject.pids())
+        return fingerprint.read_load(pace.own_cpu_ns(own, ended=self.subject.owns_children), self._cpus)
+
+    def measure(self, segment: Segment) -> None:
+        """One segment, of whatever the subject has attached for its arm."""
+        subject, probes = self.subject, self.subject.probes(segment.arm)
+        before = subject.before()
+        with self.attached(segment.arm, probes) as counted:
+            before = counted.get("opened", before)
+            begin = subject.begin(probes)
+            subject.run(segment)
+            end = subject.end(probes)
+        after = counted["closed"] if "closed" in counted else subject.after() if probes else end
+        named = {"index": segment.index, "block": segment.block, "arm": segment.arm}
+        self.raw.segments.append({**named, "marks": (before, begin, end, after)})
+
+    @contextlib.contextmanager
+    def attached(self, arm: str, probes: tuple[str, ...]) -> Iterator[dict[str, Mark]]:
+        """Yields what was counted at the moments at which function hooks began and ceased to count.
+
+        They do so at one moment, not while one after the other is attached.
+        """
+        counting = list(self.subject.perfs.values()) if "ledger" in arm else []
+        counted: dict[str, Mark] = {}
+
+        def switch(command: str, event: str) -> None:
+            answer = self.collector.ask(command, event, SWITCH_S) if probes else {}
+            if probes == ("functions",) and "volume" in answer:
+                counted[event] = {"target": answer["volume"]}
+
+        switch(f"open {','.join(probes)}", "opened")
+        for perf in counting:
+            perf.enable()
+        try:
+            yield counted
+        finally:
+            # perf ends by itself when the last process has: its counts are whole then.
+            for perf in [] if self.subject.has_ended() else counting:
+                perf.disable()
+            switch("close", "closed")
+
+    def _collect_reports(self) -> None:
+        """Whoever is still there says what it knows; who is not, is named."""
+        for side, perf in self.subject.perfs.items():
+            self.raw.counters[side] = {name: count.as_record() for name, count in perf.finish().items()}
+        for child in self.subject.children:
+            self.raw.reports[child.name] = self._report(child, "stop")
+        self.raw.collector = self._report(self.collector, "report")
+        self.subject.finish()
+
+    def _report(self, child: Child, command: str) -> Message | None:
+        try:
+            return child.ask(command, "report", STOP_S)
+        except (RunError, UsageError) as error:
+            self.raw.errors += [str(error)] * (str(error) not in self.raw.errors)
+            return None
