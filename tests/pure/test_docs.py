@@ -113,6 +113,10 @@ def full_records() -> list[dict[str, Any]]:
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     watched = derive(watched_record(zerocopy=True, copied=100, receives=4096, maps=True))
     spared = derive(watched_record(receives=4096, spared=True))
+    unsampled = watched_record() | {"samples": []}
+    unsampled["workload"] = unsampled["workload"] | {"command": ["nginx", "-t"]}
+    burst = {"period_ns": 1, "armed_ns": 1, "cpu_ns": None, "count": 1, "samples": 1, "samples_squared": 1}
+    unsampled["sampler"]["bursts"] = {"target": burst, "other": burst}
     crossover = {
         "pair": ["one_copy", "zero_copy"],
         "threads": 1,
@@ -141,6 +145,7 @@ def full_records() -> list[dict[str, Any]]:
         watched,
         copying,
         spared,
+        derive(unsampled),
         simulated_record(),
         simulated_record(seeds=(1,)),
         command_record(),
