@@ -111,6 +111,8 @@ FAR, NEAR = (
         ({"peers": [FAR, NEAR]} | NO_TAP, "local_delivery", "to 1 of its 2 peers", "packet socket"),
         ({"peers": [FAR, NEAR]}, "local_delivery", "and a packet socket on eth0", "stop it"),
         (NO_TAP, "unknown", "cause not known", "stop it"),
+        # As of a UDP socket that is not connected: nothing was looked at, so nothing was ruled out.
+        ({"devices": [], "peers": []} | NO_TAP, "unknown", "its device was not seen", "no XDP"),
     ],
 )
 def test_who_made_it_a_copy_is_named(topology: Record, code: str, words: str, not_said: str) -> None:

@@ -20,7 +20,7 @@ def find_cause(path: TopologyBase, copied: int, silent_bytes: int) -> Cause | No
     if silent_bytes > 0:
         return _silent(path)
     if copied > 0:
-        return _no_gather(path) or _local(path) or _tap(path) or _unknown()
+        return _no_gather(path) or _local(path) or _tap(path) or _unknown(path)
     return None
 
 
@@ -100,7 +100,13 @@ def _listener(path: TopologyBase) -> str | None:
     return f"a packet socket on {tap.device or 'every device'} ({owner})"
 
 
-def _unknown() -> Cause:
+def _unknown(path: TopologyBase) -> Cause:
+    if not path.devices:
+        return Cause(
+            "unknown",
+            "cause not known: its device was not seen; a UDP socket that is not connected names its "
+            "receiver in each message only: connect(2) it, or see what `ip route get RECEIVER` says",
+        )
     return Cause(
         "unknown",
         "cause not known: no XDP, packet socket, local delivery or device without scatter-gather was found "
