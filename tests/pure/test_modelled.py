@@ -185,6 +185,9 @@ def test_verdict_in_the_model(check: str, verdict: str, words: str, make: Callab
     assert all("setting" in row and row["method"] == "modelled" for row in found.rows)
     json.dumps(found.rows, allow_nan=False)
     assert in_model.judge(check, []) is None
+    # One boot tells nothing of chance.
+    single = in_model.judge(check, points_of(one for one in make() if one["run"]["seed"] == 1))
+    assert single is not None and (single.verdict == UNDETERMINED or "nothing drops" in single.evidence)
 
 
 def test_answers_of_a_model_stand_behind_those_of_the_machine(points: list[ModelPoint]) -> None:

@@ -126,10 +126,10 @@ def change(before: Sequence[float], after: Sequence[float]) -> Estimate:
 
 
 def clear(found: Estimate, least: float) -> bool:
-    """Whether a change is one: at least so many lines, and no chance of the boots."""
-    if abs(found.value) < least:
+    """Whether a change is one: at least so many lines, and no chance. One boot tells nothing of chance."""
+    if abs(found.value) < least or found.low is None or found.high is None:
         return False
-    return found.low is None or found.high is None or found.low > 0 or found.high < 0
+    return found.low > 0 or found.high < 0
 
 
 def settings_of(points: Iterable[ModelPoint]) -> list[Setting]:

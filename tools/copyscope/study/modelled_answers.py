@@ -51,11 +51,9 @@ def _cache_level(points: Sequence[ModelPoint]) -> Answer | None:
         shown = ", ".join(f"{TITLES[level]} {gain.value:+.1f}" for level, gain in gains.items())
         said = f"most in {TITLES[most]}" if most else "in no level clearly"
         bullets.append(f"{format_whole_size(two.size)}: {shown} lines per KiB: {said}.")
-    text = f"{_named(found[0][0])}; misses of one_copy less those of two_copy, all sides). The copy that is"
-    text += (
-        " saved reads 16 lines per KiB and writes 16: L1D is spared them at every size, L2 where a message"
-    )
-    text += " and its copy do not fit into it, the last level not at all while the messages lie in it."
+    text = f"{_named(found[0][0])}; misses of one_copy less those of two_copy, all sides). The copy that"
+    text += " is saved reads 16 lines per KiB and writes 16: L1D is spared most of them, L2 where"
+    text += " a message and its copy do not fit into it, the last level not at all while messages lie in it."
     return Answer(CACHE_LEVEL, text, (), tuple(bullets))
 
 
