@@ -1,14 +1,10 @@
 """Who watches: our instruments and what people would use instead, each switched on and off."""
 
 import contextlib
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from signal import SIGINT
 
-from copyscope.crosscheck.peer import IN_TRACEFS
+from copyscope.crosscheck.peer import Peer, Quantities, Watched, attached
 from copyscope.errors import RunError
 from copyscope.run.child import Child
 from copyscope.run.counters import EVENTS, SENDER_EVENTS
@@ -17,10 +13,7 @@ from copyscope.run.perf_stat import PerfStat
 # The default of tools/profile.py, and of profile.bt.
 FREQUENCY = "199"
 HERE = Path(__file__).resolve().parent
-# perf says nothing when it has attached; it takes a quarter of this.
-PERF_START_S = 0.5
 READY_S = 20.0
-END_S = 10.0
 Observer = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -32,7 +25,7 @@ def ours(collector: Child, instruments: str, counting: tuple[PerfStat, ...] = ()
     """Instruments of the collector, and the perf counters that tools/profile.py reads beside them."""
 
     @contextlib.contextmanager
-    def attached() -> Iterator[None]:
+    def running() -> Iterator[None]:
         try:
             if instruments:
                 collector.ask(f"open {instruments}", "opened", READY_S)
@@ -48,7 +41,7 @@ def ours(collector: Child, instruments: str, counting: tuple[PerfStat, ...] = ()
         except RunError as error:
             raise ObserverError(str(error)) from error
 
-    return attached
+    return running
 
 
 def perf_stat(sender: Child, receiver: Child, exit_: contextlib.ExitStack) -> tuple[PerfStat, ...]:
@@ -63,52 +56,34 @@ def perf_stat(sender: Child, receiver: Child, exit_: contextlib.ExitStack) -> tu
 
 
 def bpftrace(script: str) -> Observer:
-    # BEGIN runs when the first probe is attached; the others follow within a millisecond or two.
-    return program(f"bpftrace {script}", [*IN_TRACEFS, "bpftrace", str(HERE / script)], "attached")
+    return program(f"bpftrace {script}", ["bpftrace", str(HERE / script)])
 
 
-def program(name: str, argv: list[str], ready: str | None = None) -> Observer:
-    """A tool of others; `ready`: what it prints when it is attached. What ignores SIGINT is killed."""
+class Tool(Peer):
+    """A tool of others of which only the cost is wanted."""
+
+    def __init__(self, name: str, argv: list[str]) -> None:
+        self.name, self.program, self._argv = name, argv[0], argv
+
+    def argv(self, _watched: Watched) -> list[str]:
+        return self._argv
+
+    def read(self, _watched: Watched, _output: str) -> Quantities:
+        return {}
+
+
+def program(name: str, argv: list[str]) -> Observer:
+    """As crosscheck starts and ends it."""
 
     @contextlib.contextmanager
-    def attached() -> Iterator[None]:
-        with tempfile.TemporaryDirectory() as scratch:
-            # A file: whoever prints a lot must not wait for a reader.
-            said = Path(scratch) / "said"
-            with said.open("wb", 0) as out:
-                tool = subprocess.Popen(argv, cwd=scratch, stdout=out, stderr=out, process_group=0)
-            try:
-                _wait_attached(tool, said, ready)
+    def running() -> Iterator[None]:
+        tool = Tool(name, argv)
+        if (why := tool.missing()) is not None:
+            raise ObserverError(why)
+        try:
+            with attached(tool, {}):
                 yield
-                _end(tool)
-            except ObserverError as error:
-                last = said.read_text(errors="replace").strip().splitlines()[-1:]
-                raise ObserverError(": ".join([name, str(error), *last])) from None
-            finally:
-                if tool.poll() is None:
-                    tool.kill()
-                    tool.wait()
+        except RunError as error:
+            raise ObserverError(str(error)) from error
 
-    return attached
-
-
-def _wait_attached(tool: subprocess.Popen[bytes], said: Path, ready: str | None) -> None:
-    until = time.monotonic() + (READY_S if ready else PERF_START_S)
-    while not (ready and ready in said.read_text(errors="replace")):
-        if tool.poll() is not None:
-            raise ObserverError(f"ended before it was attached, status {tool.returncode}")
-        if time.monotonic() > until:
-            if ready is None:
-                return
-            raise ObserverError(f"not attached after {READY_S:.0f} s")
-        time.sleep(0.01)
-
-
-def _end(tool: subprocess.Popen[bytes]) -> None:
-    if tool.poll() is not None:
-        raise ObserverError(f"ended while it should observe, status {tool.returncode}")
-    tool.send_signal(SIGINT)
-    try:
-        tool.wait(END_S)
-    except subprocess.TimeoutExpired:
-        raise ObserverError(f"does not end within {END_S:.0f} s after SIGINT") from None
+    return running

@@ -95,8 +95,9 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
         with _running(peer, watched, output) as tool:
             _wait_attached(peer, tool, output)
             yield made
-            if tool.poll() is None:
-                tool.send_signal(signal.SIGINT)
+            if tool.poll() is not None:
+                raise RunError(f"{peer.name}: ended while it was to look, status {tool.returncode}")
+            tool.send_signal(signal.SIGINT)
             try:
                 tool.wait(END_S)
             except subprocess.TimeoutExpired:
