@@ -23,14 +23,6 @@ from copyscope.record.segments import (
     zerocopy_total,
 )
 
-# metric without its side, unit, label, perf's name, per so many bytes
-EVENTS = (
-    ("cycles_per_byte", "cycles/B", "cycles", "cycles", 1),
-    ("instructions_per_byte", "1/B", "instructions", "instructions", 1),
-    ("l1d_misses_per_kib", "1/KiB", "L1D misses", "L1-dcache-load-misses", 1024),
-    ("llc_misses_per_kib", "1/KiB", "LLC misses", "LLC-load-misses", 1024),
-)
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -42,13 +34,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric; `more_is_better` None: neither end is good in itself."""
+    """One metric; where `more_is_better` is False, less is."""
 
     name: str
     unit: str
     label: str
     function: Callable[[Record], Reading]
-    more_is_better: bool | None = False
+    more_is_better: bool = False
 
 
 def read(record: Record, name: str) -> Reading:
@@ -173,58 +165,50 @@ def overhead_effect(record: Record) -> Reading:
     return _unknown(str(arm["reason"])) if arm["effect"] is None else _known(float(arm["effect"]))
 
 
-def _rows() -> list[Metric]:
-    rows = [
-        Metric("goodput_gbps", "Gb/s", "goodput", partial(goodput, arm="unprobed"), True),
-        Metric(
-            "goodput_probed_gbps", "Gb/s", "goodput with instruments", partial(goodput, arm="probed"), True
-        ),
+def _of_side(side: Side) -> list[Metric]:
+    of = f"of the {side}"
+
+    def event(name: str, unit: str, what: str, counter: str, per_bytes: int) -> Metric:
+        read_it = partial(event_per_byte, side=side, event=counter, per_bytes=per_bytes)
+        return Metric(f"{name}_{side}", unit, f"{what} {of}", read_it)
+
+    switches = partial(switches_per_message, side=side)
+    return [
+        event("cycles_per_byte", "cycles/B", "cycles", "cycles", 1),
+        event("instructions_per_byte", "1/B", "instructions", "instructions", 1),
+        event("l1d_misses_per_kib", "1/KiB", "L1D misses", "L1-dcache-load-misses", 1024),
+        event("llc_misses_per_kib", "1/KiB", "LLC misses", "LLC-load-misses", 1024),
+        Metric(f"context_switches_per_message_{side}", "1", f"context switches {of} per message", switches),
+    ]
+
+
+def _cpu(who: str, label: str, *sides: str) -> Metric:
+    return Metric(
+        f"{who}_cpu_ns_per_kib", "ns/KiB", f"CPU time of {label}", partial(cpu_per_kib, sides=sides)
+    )
+
+
+_P50, _P99 = (partial(round_trip, quantile=quantile) for quantile in ("p50", "p99"))
+_PLAIN, _PROBED = (partial(goodput, arm=arm) for arm in ("unprobed", "probed"))
+
+# Their order is that of exported columns.
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("goodput_gbps", "Gb/s", "goodput", _PLAIN, more_is_better=True),
+        Metric("goodput_probed_gbps", "Gb/s", "goodput with instruments", _PROBED, more_is_better=True),
         Metric("time_per_message_us", "us", "time per message and connection", time_per_message),
         Metric("inverse_throughput_us", "us", "wall time over messages", inverse_throughput),
-        Metric("rtt_p50_us", "us", "median round trip", partial(round_trip, quantile="p50")),
-        Metric("rtt_p99_us", "us", "99th percentile of the round trip", partial(round_trip, quantile="p99")),
-        Metric(
-            "sender_cpu_ns_per_kib",
-            "ns/KiB",
-            "CPU time of the sender",
-            partial(cpu_per_kib, sides=("sender",)),
-        ),
-        Metric(
-            "receiver_cpu_ns_per_kib",
-            "ns/KiB",
-            "CPU time of the receiver",
-            partial(cpu_per_kib, sides=("receiver",)),
-        ),
-        Metric(
-            "system_cpu_ns_per_kib",
-            "ns/KiB",
-            "CPU time of both sides and of softirq beside them",
-            partial(cpu_per_kib, sides=("sender", "receiver", "other")),
-        ),
-    ]
-    sides: tuple[Side, Side] = ("sender", "receiver")
-    for side in sides:
-        of = f"of the {side}"
-        counted = partial(event_per_byte, side=side)
-        rows += [
-            Metric(f"{name}_{side}", unit, f"{what} {of}", partial(counted, event=event, per_bytes=per_bytes))
-            for name, unit, what, event, per_bytes in EVENTS
-        ]
-        rows.append(
-            Metric(
-                f"context_switches_per_message_{side}",
-                "1",
-                f"context switches {of} per message",
-                partial(switches_per_message, side=side),
-            )
-        )
-    return [
-        *rows,
+        Metric("rtt_p50_us", "us", "median round trip", _P50),
+        Metric("rtt_p99_us", "us", "99th percentile of the round trip", _P99),
+        _cpu("sender", "the sender", "sender"),
+        _cpu("receiver", "the receiver", "receiver"),
+        _cpu("system", "both sides and of softirq beside them", "sender", "receiver", "other"),
+        *_of_side("sender"),
+        *_of_side("receiver"),
         Metric("copied_share", "0..1", "zero-copy payload that was copied after all", copied_share),
         Metric("steal_percent", "%", "CPU time taken by the hypervisor", steal),
         Metric("others_percent", "%", "CPU time taken by other programs", others),
         Metric("overhead_effect", "0..1", "goodput lost to the instruments", overhead_effect),
-    ]
-
-
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _rows()}
+    )
+}

@@ -17,6 +17,7 @@ from typing import Literal
 
 from copyscope.compare import estimates
 from copyscope.compare.estimates import LESS, MORE, Estimate, Missing, Point
+from copyscope.compare.metrics import METRICS
 from copyscope.compare.settings import Scalar, factors
 from copyscope.crossover import sign_change
 from copyscope.crossover.cost_model import PARTS
@@ -195,7 +196,7 @@ def _measured(first: Point, second: Point, size: int, quantity: str) -> Measured
     verdict = ratio.against(1.0)
     if verdict not in (MORE, LESS):
         return Measured(size, ratio, None)
-    second_wins = (verdict == MORE) == (quantity == "goodput_gbps")
+    second_wins = (verdict == MORE) == METRICS[quantity].more_is_better
     return Measured(size, ratio, names[1] if second_wins else names[0])
 
 
