@@ -118,6 +118,7 @@ enum byte_hook {
 	BYTES_SEND,
 	BYTES_RECEIVE,
 	BYTES_COPY_OUT,
+	BYTES_URING,
 	BYTES_CNT,
 };
 

@@ -5,7 +5,7 @@
  * Cheap on purpose (a compare and four additions), and still the dearest of what counts: it runs in segments of its own
  * where the traffic tells its bytes itself, else in those of the sampler, as a part of the effect that the ledger states.
  */
-#include "target.bpf.h"
+#include "uring.bpf.h"
 
 #define MSG_ERRQUEUE 0x2000
 #define MSG_ZEROCOPY 0x4000000
@@ -140,5 +140,30 @@ int BPF_PROG(on_copy_out_bytes, const struct sk_buff *skb, int len)
 	if (side == SIDE_OTHER)
 		return 0;
 	count_bytes(BYTES_COPY_OUT, side, len, BY_COPY);
+	return 0;
+}
+
+/*
+ * A request to send has ended; the socket may have taken it in parts, each of which passed on_send_bytes() as a copy: only
+ * here stands whether it was one. A notification is no request, and a request that was refused moved nothing.
+ */
+SEC("?tp_btf")
+int BPF_PROG(on_uring_bytes, void *ring, void *ended)
+{
+	const struct io_kiocb___found *request = ended;
+	__u32 side = current_side();
+	__u8 opcode;
+	int sent;
+
+	if (!bpf_core_field_exists(request->cqe) || !request || side == SIDE_OTHER)
+		return 0;
+	opcode = BPF_CORE_READ(request, opcode);
+	sent = BPF_CORE_READ(request, cqe.res);
+	if (sent <= 0 || BPF_CORE_READ(request, cqe.flags) & IORING_CQE_F_NOTIF)
+		return 0;
+	if (is_zerocopy_send(opcode))
+		count_bytes(BYTES_URING, side, sent, BY_ZEROCOPY);
+	else if (opcode == IORING_OP_SEND || opcode == IORING_OP_SENDMSG)
+		count_bytes(BYTES_URING, side, sent, BY_COPY);
 	return 0;
 }

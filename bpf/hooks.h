@@ -29,6 +29,7 @@
 	HOOK(receive_bytes, bytes, sock_recv_length, OPTIONAL) \
 	HOOK(receive_bytes_at_exit, bytes, sys_exit, FALLBACK) \
 	HOOK(copy_out_bytes, bytes, skb_copy_datagram_iovec, REQUIRED) \
+	HOOK(uring_bytes, bytes, io_uring_complete, OPTIONAL) \
 	HOOK(syscall_enter, calls, sys_enter, TIMED) \
 	HOOK(syscall_exit, calls, sys_exit, TIMED) \
 	HOOK(task_switch, calls, sched_switch, TIMED) \

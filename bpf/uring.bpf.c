@@ -1,24 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* uring.bpf.c - a program that we did not write: what its io_uring sends without a copy. */
+#include "uring.bpf.h"
 #include "watch.bpf.h"
-
-/* include/uapi/linux/io_uring.h */
-#define IORING_OP_SEND_ZC 47
-#define IORING_OP_SENDMSG_ZC 48
-#define IORING_CQE_F_NOTIF (1U << 3)
-#define IORING_NOTIF_USAGE_ZC_COPIED (1U << 31)
-
-/* Read from BTF: none of it is in every kernel that has the tracepoint; where it is not, there is no SEND_ZC either. */
-struct io_cqe___found {
-	int res;
-	unsigned int flags;
-} __attribute__((preserve_access_index));
-
-struct io_kiocb___found {
-	struct file *file;
-	__u8 opcode;
-	struct io_cqe___found cqe;
-} __attribute__((preserve_access_index));
 
 struct io_notif_data___found {
 	bool zc_report;
@@ -62,7 +45,7 @@ int BPF_PROG(on_uring_complete, void *ring, void *ended)
 	}
 	opcode = BPF_CORE_READ(request, opcode);
 	sent = BPF_CORE_READ(request, cqe.res);
-	if ((opcode != IORING_OP_SEND_ZC && opcode != IORING_OP_SENDMSG_ZC) || sent <= 0)
+	if (!is_zerocopy_send(opcode) || sent <= 0)
 		return 0;
 	sk = socket_of_file(BPF_CORE_READ(request, file));
 	protocol = sk ? protocol_of(sk) : PROTOCOL_CNT;

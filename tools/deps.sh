@@ -18,6 +18,7 @@ run     | finding libraries                 | pkg-config           | pkg-config 
 run     | BPF loader                        | <bpf/libbpf.h>       | libbpf-dev       | libbpf-devel
 run     | ELF files                         | <libelf.h>           | libelf-dev       | elfutils-libelf-devel
 run     | compression                       | <zlib.h>             | zlib1g-dev       | zlib-devel
+run     | sending through io_uring (optional) | <liburing.h>    | liburing-dev     | liburing-devel
 run     | JSON in C                         | <jansson.h>          | libjansson-dev   | jansson-devel
 run     | BPF skeletons, vmlinux.h          | !bpftool version     | bpftool@         | bpftool
 run     | performance counters              | !have_perf           | perf@            | perf

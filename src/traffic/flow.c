@@ -6,6 +6,11 @@
 
 #include "flow.h"
 
+const char *const issue_names[] = {
+	[ISSUE_INLINE] = "inline", [ISSUE_ASYNC] = "async", [ISSUE_SQPOLL] = "sqpoll",
+};
+_Static_assert(sizeof(issue_names) / sizeof(*issue_names) == ISSUE_CNT, "a name each");
+
 int flow__send_failed(struct flow *flow, const char *call)
 {
 	struct pollfd writable = { .fd = flow->fd, .events = POLLOUT };

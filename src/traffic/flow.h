@@ -19,6 +19,8 @@ struct send_counts {
 	uint64_t sendmsg_calls;
 	uint64_t sendfile_calls;
 	uint64_t spliced_bytes;		/* of them, given as pages of a file */
+	uint64_t ring_requests;		/* to send, that an io_uring has ended, also those that failed */
+	uint64_t ring_enters;		/* io_uring_enter() */
 	uint64_t short_sends;
 	uint64_t eagain;
 	uint64_t gather_timed_messages;
@@ -28,8 +30,13 @@ struct send_counts {
 
 static inline uint64_t send_counts__calls(const struct send_counts *counts)
 {
-	return counts->sendto_calls + counts->sendmsg_calls + counts->sendfile_calls;
+	return counts->sendto_calls + counts->sendmsg_calls + counts->sendfile_calls + counts->ring_requests;
 }
+
+/* Who does the work of a request to an io_uring: the thread that asks, a worker, or one that polls for requests. */
+enum issue { ISSUE_INLINE, ISSUE_ASYNC, ISSUE_SQPOLL, ISSUE_CNT };
+
+extern const char *const issue_names[ISSUE_CNT];
 
 /* One connection, and all that a strategy may use. */
 struct flow {
@@ -38,6 +45,9 @@ struct flow {
 	bool expects_reply;		/* the receiver answers each message */
 	bool rewrites;			/* each message is rewritten before it is sent */
 	int file;			/* that the messages lie in, if the strategy wants one */
+	enum issue issue;
+	void *arena;			/* that all messages lie in, if the shape says so */
+	size_t arena_bytes;
 	struct message_shape shape;
 	struct send_counts counts;
 	struct zerocopy zerocopy;	/* of asynchronous strategies */

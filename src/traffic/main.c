@@ -68,10 +68,10 @@ static int run_list(int argc, char **argv)
 
 		for (const char *const *alias = (*strategy)->aliases; alias && *alias; alias++)
 			json_array_append_new(aliases, json_string(*alias));
-		json_array_append_new(list, json_pack("{s:s, s:o, s:{s:i, s:i}, s:b, s:s}",
+		json_array_append_new(list, json_pack("{s:s, s:o, s:{s:i, s:i}, s:b, s:b, s:s}",
 			"name", (*strategy)->name, "aliases", aliases, "claim",
 			"user_copies", claim->user_copies, "kernel_copies", claim->kernel_copies,
-			"async", (*strategy)->reap != NULL, "what", claim->what));
+			"async", (*strategy)->reap != NULL, "in_ring", (*strategy)->in_ring, "what", claim->what));
 	}
 	control__emit(list);
 	return 0;

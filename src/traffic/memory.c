@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <errno.h>
 #include <inttypes.h>
 #include <linux/capability.h>
 #include <stdio.h>
@@ -79,6 +80,13 @@ int64_t memory__huge_bytes_in_use(void)
 	return sum;
 }
 
+void *memory__map(size_t bytes)
+{
+	void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return start == MAP_FAILED ? NULL : start;
+}
+
 void *memory__map_huge(size_t bytes, bool reserved)
 {
 	size_t huge = memory__huge_page_bytes();
@@ -142,4 +150,17 @@ uint64_t memlock__send_bytes(size_t size_bytes)
 	long page = sysconf(_SC_PAGESIZE);
 
 	return (size_bytes / page + 2) * page;
+}
+
+int memlock__check(size_t size_bytes, struct failure *failure)
+{
+	uint64_t needed = memlock__send_bytes(size_bytes);
+
+	if (!memlock__enforced() || needed <= memlock__limit_bytes())
+		return 0;
+	return failure__set(failure, -ENOBUFS,
+		"memlock: one zero-copy send of %zu bytes: needs %zu + 2 pages = %llu KiB, the "
+		"limit is %llu KiB: raise it (ulimit -l) or lower --size",
+		size_bytes, size_bytes / sysconf(_SC_PAGESIZE), (unsigned long long)needed >> 10,
+		(unsigned long long)memlock__limit_bytes() >> 10);
 }

@@ -128,14 +128,15 @@ static int allocate_fields(struct ring *ring)
 	return 0;
 }
 
-/* Fields on huge pages: laid out one after the other, there is no heap of huge pages to ask. */
+/* Laid out one after the other: there is no heap of huge pages to ask, and what is registered is one piece. */
 static int place_fields(struct ring *ring)
 {
 	const struct message_shape *shape = &ring->shape;
 	char *place;
 
 	ring->arena_bytes = message_shape__bytes(shape);
-	ring->arena = memory__map_huge(ring->arena_bytes, shape->pages == PAGES_HUGETLB);
+	ring->arena = shape->pages == PAGES_4K ? memory__map(ring->arena_bytes)
+					       : memory__map_huge(ring->arena_bytes, shape->pages == PAGES_HUGETLB);
 	if (!ring->arena)
 		return -ENOMEM;
 	place = ring->arena;
@@ -181,7 +182,7 @@ static int find_room(struct ring *ring)
 {
 	if (ring->shape.in_file)
 		return place_in_file(ring);
-	return ring->shape.pages == PAGES_4K ? allocate_fields(ring) : place_fields(ring);
+	return ring->shape.pages == PAGES_4K && !ring->shape.in_arena ? allocate_fields(ring) : place_fields(ring);
 }
 
 int ring__open(struct ring *ring, const struct message_shape *shape, struct failure *failure)

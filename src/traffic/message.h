@@ -36,6 +36,7 @@ struct message_shape {
 	unsigned int slots;	/* messages in the ring: the working set */
 	enum alignment align;
 	enum page_kind pages;
+	bool in_arena;		/* one after the other in one piece of memory, whatever the pages */
 	bool in_file;		/* in a file, each message in one piece: fields without gaps */
 	const char *directory;	/* of that file; NULL: it is in memory */
 };
@@ -45,7 +46,7 @@ struct ring {
 	struct message_shape shape;
 	struct message *messages;
 	struct iovec *fields;	/* of all messages, one after the other */
-	void *arena;		/* huge pages or a file: the fields lie in here; otherwise each is on the heap */
+	void *arena;		/* one piece of memory or a file: the fields lie in here; otherwise each is on the heap */
 	size_t arena_bytes;
 	int file;		/* that the arena maps; -1: none */
 	unsigned int next;

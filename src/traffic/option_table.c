@@ -47,6 +47,10 @@ static const struct {
 	{ RECV, { "verify", OPT_VERIFY, NULL, 0, "check every byte; a wrong one fails the run", 3 } },
 	{ SEND, { "sender", OPT_SENDING, "threads|loop", 0,
 		  "a thread for each connection (default), or one that sends on all of them in turn", 3 } },
+	{ SEND, { "issue", OPT_ISSUE, "inline|async|sqpoll", 0,
+		  "of a strategy that sends through io_uring: in the calling thread (default), in a worker, or by a "
+		  "thread that polls", 3 } },
+	{ SEND, { "registered", OPT_REGISTERED, NULL, 0, "with uring_zc: the messages' memory is registered", 3 } },
 	{ RECV, { "receiver", OPT_READING, "read|recvmsg|trunc|poll", 0,
 		  "recv() (default), recvmsg() into fields, drop without a copy, or one thread that waits in "
 		  "poll() for all connections", 3 } },

@@ -37,6 +37,9 @@ static int parse_impl(struct options *options, const char *name, struct failure 
 	options->strategy = strategy__find(name);
 	if (options->strategy)
 		return 0;
+	if (strategy__is_absent(name))
+		return failure__set(failure, -EINVAL, "impl: %s: not in this build: it needs liburing 2.3 or newer: "
+				    "run tools/deps.sh (it installs liburing-dev), then make", name);
 	nearest = strategy__suggest(name);
 	strategy__list_names(names, sizeof(names));
 	return failure__set(failure, -EINVAL, "impl: '%s': unknown strategy: %s%s%suse one of: %s", name,
@@ -140,6 +143,13 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__choice("receiver", arg, reading_names, READING_CNT, &index, failure);
 		o->reading = index;
 		return err;
+	case OPT_ISSUE:
+		err = quantity__choice("issue", arg, issue_names, ISSUE_CNT, &index, failure);
+		o->issue = index;
+		return err;
+	case OPT_REGISTERED:
+		o->shape.in_arena = true;
+		return 0;
 	case OPT_COALESCE:
 		return quantity__count("coalesce", arg, 0, COALESCE_MAX_US, &o->coalesce_us, failure);
 	case OPT_BUFFER:
@@ -180,6 +190,13 @@ static int check_together(const struct options *o, struct failure *failure)
 		if (shape->directory && !o->strategy->in_file)
 			return failure__set(failure, -EINVAL, "file: %s: %s does not send from a file: leave --file "
 					    "out", shape->directory, o->strategy->name);
+		if (o->issue != ISSUE_INLINE && !o->strategy->in_ring)
+			return failure__set(failure, -EINVAL, "issue: %s: %s does not send through io_uring: leave --issue "
+					    "out", issue_names[o->issue], o->strategy->name);
+		if (shape->in_arena && !o->strategy->registers)
+			return failure__set(failure, -EINVAL, "registered: %s: the kernel takes registered buffers of "
+					    "SEND_ZC only: leave --registered out, or use --impl uring_zc",
+					    o->strategy->name);
 		if (o->sending == SENDING_LOOP && o->mode == MODE_RR)
 			return failure__set(failure, -EINVAL, "mode: rr: with --sender loop one connection at a "
 					    "time would wait for its answer, and the others for it: use --sender "

@@ -37,6 +37,7 @@ struct options {
 	enum mode mode;
 	enum sending sending;
 	enum reading reading;
+	enum issue issue;
 	uint64_t coalesce_us;		/* how long a polling receiver sleeps; 0: until it is woken */
 	uint64_t buffer_bytes;
 	bool touch;

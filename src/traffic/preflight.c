@@ -58,6 +58,7 @@ static int try_strategy(const struct options *options, int fd, struct failure *f
 	flow->shape = options->shape;
 	flow->expects_reply = options->mode == MODE_RR;
 	flow->rewrites = options->touch;
+	flow->issue = options->issue;
 	err = strategy->open(flow);
 	if (err)
 		failure__set(failure, err, "%s", flow->failure.text);

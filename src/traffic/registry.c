@@ -4,7 +4,8 @@
 
 #include "strategy.h"
 
-/* strategies.inc is generated from the file names: one STRATEGY(name) per line, sorted. */
+/* strategies.inc is generated from the file names: one STRATEGY(name) or ABSENT(name) per line, sorted. */
+#define ABSENT(name)
 #define STRATEGY(name) extern const struct strategy strategy_##name;
 #include "strategies.inc"
 #undef STRATEGY
@@ -15,6 +16,24 @@ const struct strategy *const strategies[] = {
 #undef STRATEGY
 	NULL
 };
+#undef ABSENT
+
+static const char *const absent[] = {
+#define STRATEGY(name)
+#define ABSENT(name) #name,
+#include "strategies.inc"
+#undef ABSENT
+#undef STRATEGY
+	NULL
+};
+
+bool strategy__is_absent(const char *name)
+{
+	for (const char *const *missing = absent; *missing; missing++)
+		if (!strcmp(*missing, name))
+			return true;
+	return false;
+}
 
 #define NAME_BYTES_MAX 31
 /* More wrong letters than this are another word, not a slip. */

@@ -54,13 +54,15 @@ static json_t *spliced_json(const struct send_counts *counts)
 }
 
 void report__add_sent(json_t *totals, const struct send_counts *counts,
-		      const struct zerocopy_counts *zerocopy, bool from_file)
+		      const struct zerocopy_counts *zerocopy, bool from_file, bool in_ring)
 {
 	json_t *calls = json_object();
 
 	report__set(calls, "sendto", counts->sendto_calls);
 	report__set(calls, "sendmsg", counts->sendmsg_calls);
 	report__set(calls, "sendfile", counts->sendfile_calls);
+	if (in_ring)
+		report__set(calls, "io_uring", counts->ring_enters);
 	report__set(totals, "bytes", counts->bytes);
 	report__set(totals, "messages", counts->messages);
 	report__set(totals, "calls", send_counts__calls(counts));

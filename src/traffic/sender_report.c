@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <stdlib.h>
 
+#include "clock.h"
 #include "report.h"
 #include "sender.h"
 
@@ -12,6 +13,8 @@ static void add_counts(struct send_counts *sum, const struct send_counts *counts
 	sum->sendmsg_calls += counts->sendmsg_calls;
 	sum->sendfile_calls += counts->sendfile_calls;
 	sum->spliced_bytes += counts->spliced_bytes;
+	sum->ring_requests += counts->ring_requests;
+	sum->ring_enters += counts->ring_enters;
 	sum->short_sends += counts->short_sends;
 	sum->eagain += counts->eagain;
 	sum->gather_timed_messages += counts->gather_timed_messages;
@@ -35,6 +38,19 @@ static void add_zerocopy(struct zerocopy_counts *sum, const struct zerocopy_coun
 		sum->max_in_flight = counts->max_in_flight;
 }
 
+/* CPU time of the threads that nobody here has started: those of io_uring are the process's. */
+static json_t *io_uring_json(const struct sender *sender, uint64_t requests)
+{
+	int64_t others_ns = clock__read_ns(CLOCK_PROCESS_CPUTIME_ID) - clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
+	json_t *object = json_object();
+
+	for (unsigned int i = 0; i < sender->started; i++)
+		others_ns -= sender_thread__cpu_ns(&sender->threads[i]);
+	report__set(object, "requests", requests);
+	report__set(object, "worker_cpu_ns", others_ns < 0 ? 0 : others_ns);
+	return object;
+}
+
 void sender__add_totals(const struct sender *sender, json_t *totals)
 {
 	struct zerocopy_counts zerocopy = { 0 };
@@ -46,7 +62,9 @@ void sender__add_totals(const struct sender *sender, json_t *totals)
 	}
 	report__add_usage(totals);
 	report__add_sent(totals, &counts, sender->options.strategy->reap ? &zerocopy : NULL,
-			 sender->options.strategy->in_file);
+			 sender->options.strategy->in_file, sender->options.strategy->in_ring);
+	json_object_set_new(totals, "io_uring", sender->options.strategy->in_ring
+							? io_uring_json(sender, counts.ring_requests) : json_null());
 }
 
 static json_t *claim_json(const struct strategy_claim *claim)

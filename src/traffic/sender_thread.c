@@ -159,6 +159,8 @@ static int prepare(struct sender_thread *thread, unsigned int place)
 	if (err)
 		return err;
 	flow->file = thread->ring.file;
+	flow->arena = thread->ring.arena;
+	flow->arena_bytes = thread->ring.arena_bytes;
 	for (unsigned int i = 0; i < options->shape.slots; i++)
 		if (options->verify)
 			message__write_pattern(&thread->ring.messages[i], options->shape.fields, i);
@@ -308,6 +310,7 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 		.fd = fd,
 		.expects_reply = options->mode == MODE_RR,
 		.rewrites = options->touch,
+		.issue = options->issue,
 		.shape = options->shape,
 		.completion_time = &thread->completion_time,
 	};
@@ -321,10 +324,23 @@ int sender_thread__start(struct sender_thread *thread)
 	return -err;
 }
 
+int64_t sender_thread__cpu_ns(const struct sender_thread *thread)
+{
+	clockid_t clock;
+
+	if (!thread->has_thread)
+		return 0;
+	/* At the end of its thread a summary is made; before, its clock goes on. */
+	if (thread->joined)
+		return thread->summary.cpu_ns;
+	return pthread_getcpuclockid(thread->thread, &clock) ? 0 : (int64_t)clock__read_ns(clock);
+}
+
 void sender_thread__join(struct sender_thread *thread)
 {
 	if (thread->has_thread)
 		pthread_join(thread->thread, NULL);
+	thread->joined = true;
 	if (thread->finished)
 		return;
 	sender_thread__finish(thread);

@@ -29,6 +29,7 @@ struct sender_thread {
 	bool prepared;			/* its messages are there, its strategy is open */
 	bool finished;
 	bool has_thread;
+	bool joined;
 	int err;			/* 0 while all is well */
 	atomic_bool failed;		/* the reason in flow.failure is final */
 	bool announced;			/* its failure, by the one who controls */
@@ -58,6 +59,9 @@ void sender_thread__send_next(struct sender_thread *thread);
 /* Nothing unsent, nothing in flight, all accounts up to date. */
 void sender_thread__rest(struct sender_thread *thread);
 void sender_thread__finish(struct sender_thread *thread);
+
+/* Of the thread that sends; 0 of a connection that another's thread sends on. While it is parked, or has ended. */
+int64_t sender_thread__cpu_ns(const struct sender_thread *thread);
 
 static inline bool sender_thread__has_more(const struct sender_thread *thread)
 {

@@ -29,6 +29,8 @@ struct strategy {
 	const char *const *aliases;	/* NULL-terminated; NULL: none */
 	struct strategy_claim claim;
 	bool in_file;	/* its messages lie in a file, each in one piece: message->file_offset */
+	bool in_ring;	/* it sends through io_uring: takes --issue */
+	bool registers;	/* and can have registered its messages' memory: takes --registered */
 	int (*open)(struct flow *flow);
 	void (*close)(struct flow *flow);
 	int (*send)(struct flow *flow, struct message *message);
@@ -38,6 +40,8 @@ struct strategy {
 /* All strategies in the order of their names, NULL-terminated. */
 extern const struct strategy *const strategies[];
 
+/* This build was made without the library that it needs. */
+bool strategy__is_absent(const char *name);
 /* By name or alias; NULL: unknown. */
 const struct strategy *strategy__find(const char *name);
 /* The name or alias nearest to a misspelt one; NULL: none is near. */

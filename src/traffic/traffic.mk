@@ -13,8 +13,18 @@ TRAFFIC_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -pthread -Isrc/traffic -Isrc/collector
 	$(shell pkg-config --cflags jansson)
 TRAFFIC_LIBS := $(shell pkg-config --libs jansson) -lm -pthread
 
+# Optional: without it the strategies that send through io_uring are absent, and say why. URING= builds without it.
+URING ?= $(shell pkg-config --exists 'liburing >= 2.3' && echo yes)
 TRAFFIC_CORE := $(sort $(wildcard src/traffic/*.c))
 TRAFFIC_STRATEGIES := $(sort $(wildcard src/traffic/strategies/*.c))
+ABSENT_STRATEGIES :=
+ifeq ($(URING),yes)
+TRAFFIC_LIBS += -luring
+else
+ABSENT_STRATEGIES := $(sort $(wildcard src/traffic/strategies/uring_*.c))
+TRAFFIC_CORE := $(filter-out src/traffic/uring.c,$(TRAFFIC_CORE))
+TRAFFIC_STRATEGIES := $(filter-out $(ABSENT_STRATEGIES),$(TRAFFIC_STRATEGIES))
+endif
 # The drill breaks the rules on purpose: it is a strategy of the test binary only.
 DRILL_STRATEGIES := $(sort $(TRAFFIC_STRATEGIES) $(wildcard tests/traffic/strategies/*.c))
 UNIT_TESTS := $(sort $(wildcard tests/c/*.c))
@@ -41,11 +51,12 @@ THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))
 traffic: $(OUTPUT)/traffic
 traffic-tests: $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads
 
-# One STRATEGY(name) line per file; written anew only when the list of files has changed.
+# One STRATEGY(name) line per file, and one ABSENT(name) for each that is not built; written anew only when the list of files has changed.
 define strategy_list
 $(1)/strategies.inc: FORCE
 	@mkdir -p $$(@D)
 	@printf 'STRATEGY(%s)\n' $(basename $(notdir $(2))) > $$@.new
+	@for name in $(basename $(notdir $(ABSENT_STRATEGIES))); do echo "ABSENT($$$$name)"; done >> $$@.new
 	@cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
 endef
 $(eval $(call strategy_list,$(TRAFFIC_DIR),$(TRAFFIC_STRATEGIES)))

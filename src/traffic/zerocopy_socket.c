@@ -63,17 +63,11 @@ static uint64_t budget__wait(void)
 
 int zerocopy_socket__open(struct flow *flow)
 {
-	uint64_t needed = memlock__send_bytes(flow->shape.size_bytes);
 	int on = 1;
-	int err;
+	int err = memlock__check(flow->shape.size_bytes, &flow->failure);
 
-	if (memlock__enforced() && needed > memlock__limit_bytes())
-		return failure__set(&flow->failure, -ENOBUFS,
-			"memlock: one zero-copy send of %zu bytes: needs %zu + 2 pages = %llu KiB, the "
-			"limit is %llu KiB: raise it (ulimit -l) or lower --size",
-			flow->shape.size_bytes, flow->shape.size_bytes / sysconf(_SC_PAGESIZE),
-			(unsigned long long)needed >> 10,
-			(unsigned long long)memlock__limit_bytes() >> 10);
+	if (err)
+		return err;
 	if (setsockopt(flow->fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)))
 		return failure__set(&flow->failure, -errno,
 			"SO_ZEROCOPY: TCP socket: %s: this kernel cannot send without a copy "

@@ -92,7 +92,8 @@ static void short_sends_are_continued(void)
 		CHECK_EQUAL(check.checked_bytes, flow.counts.bytes);
 		if (strcmp(strategy->name, "null")) {
 			CHECK_EQUAL(flow.counts.bytes, MESSAGES * SIZE_BYTES);
-			CHECK(flow.counts.short_sends && flow.counts.eagain);
+			/* io_uring itself waits for room. */
+			CHECK(strategy->in_ring || (flow.counts.short_sends && flow.counts.eagain));
 		}
 		CHECK_EQUAL(flow.zerocopy.counts.in_flight, 0);
 		CHECK_EQUAL(flow.zerocopy.counts.sends, flow.zerocopy.counts.completions);

@@ -12,6 +12,7 @@ Record = dict[str, Any]
 SIZE = 40_000
 MESSAGES = 23
 CALLS = {"per_field": 8, "two_copy": 1, "one_copy": 1, "zero_copy": 1, "sendfile": 1}
+IN_RING = ["uring_send", "uring_zc"]
 
 
 def hook(record: Record, name: str) -> Record:
@@ -39,6 +40,36 @@ def test_send_23_count_23(impl: str) -> None:
     assert sum(row["calls"] for row in timed) == MESSAGES * CALLS[impl]
     assert sum(row["bytes"] for row in timed) == MESSAGES * SIZE
     assert record["overhead"]["ratio"] is None and record["overhead"]["reason"]
+
+
+@pytest.mark.parametrize("impl", IN_RING)
+def test_send_23_requests_count_23(impl: str) -> None:
+    """The socket may take a request in parts; its end is counted once, and says whether it was zero-copy."""
+    record = record_of("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE), check=None)
+    assert broken_identities(record) == []
+    ended = next(r for r in record["bytes"] if (r["hook"], r["side"]) == ("uring_bytes", "sender"))
+    assert (ended["calls"], ended["bytes"]) == (MESSAGES, MESSAGES * SIZE)
+    assert ended["zerocopy_bytes"] == (MESSAGES * SIZE if impl == "uring_zc" else 0)
+    assert hook(record, "receive_bytes")["bytes"] == MESSAGES * SIZE
+    entered = next(row for row in record["calls"] if row["syscall"] == "io_uring")
+    assert entered["calls"] == record["traffic"]["sender"]["send_syscalls"]["io_uring"] >= MESSAGES
+
+
+@pytest.mark.parametrize(
+    ("impl", "kind", "issue"), [("uring_zc", "loopback", "inline"), ("uring_zc", "veth", "async")]
+)
+def test_send_zc_over_a_local_path_is_copied_after_all(impl: str, kind: str, issue: str) -> None:
+    asked = ("--topology", kind, "--issue", issue, "--duration", enough_for_samples(1))
+    record = record_of("--impl", impl, *asked)
+    assert broken_identities(record) == []
+    zerocopy = record["zerocopy"]
+    assert zerocopy["copied"] == zerocopy["sends"] == zerocopy["completions"] > 100
+    assert bytes_of(record, "deferred") == bytes_of(record, "pin") > 0
+    assert bytes_of(record, "copy_in") == bytes_of(record, "silent") == 0
+    # The work of a worker is the process's, and is not in the thread that asked for it.
+    worked_ns = sum(s["sender"]["io_uring"]["worker_cpu_ns"] for s in record["run"]["segments"])
+    spent_ns = sum(s["sender"]["process_cpu_ns"] for s in record["run"]["segments"])
+    assert worked_ns < spent_ns / 50 if issue == "inline" else spent_ns / 2 < worked_ns < spent_ns
 
 
 @pytest.mark.parametrize(("impl", "more"), [("zero_copy", ()), ("sendfile", ("--file", "/tmp"))])

@@ -104,11 +104,13 @@ def full_records() -> list[dict[str, Any]]:
             raw_record("zero_copy", arms=("unprobed", "ledger", "functions")), gate=16, counted={"cycles": 3}
         ),
         raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
+        raw_record("uring_zc"),
         raw_record("sendfile"),
     ]
     for raw in raws:
         add_what_programs_say(raw)
     raws[-1]["workload"] |= {"sender": "loop", "receiver": "poll", "coalesce_us": 20, "file": "/tmp"}
+    raws[-1]["workload"] |= {"issue": "inline", "registered": False}
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     watched = derive(watched_record(zerocopy=True, copied=100, receives=4096, maps=True))

@@ -75,6 +75,19 @@ bool tracepoints__only_watch(const char *instrument)
 	return false;
 }
 
+/* Which request a completion of io_uring is of stands in the request, and its result: not before 5.19 (commit cef216fc32d7). */
+static bool requests_tell(const struct btf *btf)
+{
+	int id = btf__find_by_name_kind(btf, "io_kiocb", BTF_KIND_STRUCT);
+	const struct btf_type *type = id > 0 ? btf__type_by_id(btf, id) : NULL;
+	const struct btf_member *member = type ? btf_members(type) : NULL;
+
+	for (int i = 0; type && i < btf_vlen(type); i++)
+		if (!strcmp(btf__name_by_offset(btf, member[i].name_off), "cqe"))
+			return true;
+	return false;
+}
+
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched)
 {
 	for (int i = 0; i < HOOK_CNT; i++) {
@@ -97,6 +110,9 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 		if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) <= 0) {
 			hook->state = STATE_MISSING;
 			snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
+		} else if (!strcmp(row->tracepoint, "io_uring_complete") && !requests_tell(btf)) {
+			hook->state = STATE_MISSING;
+			snprintf(hook->reason, sizeof(hook->reason), "requests of this kernel do not tell their results");
 		} else if (row->need == FALLBACK && hooks[i - 1].state == STATE_READY) {
 			hook->state = STATE_UNUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "%s is better and present",

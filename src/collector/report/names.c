@@ -66,6 +66,7 @@ const char *const byte_hook_names[BYTES_CNT] = {
 	[BYTES_SEND] = "send_bytes",
 	[BYTES_RECEIVE] = "receive_bytes",
 	[BYTES_COPY_OUT] = "copy_out_bytes",
+	[BYTES_URING] = "uring_bytes",
 };
 
 const char *const loss_names[LOSS_CNT] = {
@@ -152,7 +153,7 @@ const int call_numbers[CALL_CNT] = {
 
 void names__fill_calls(volatile __u8 *call_of_nr, bool watching)
 {
-	for (int call = 1; call < (watching ? CALL_CNT : CALL_READ); call++)
-		if (call_numbers[call] >= 0 && call_numbers[call] < SYSCALLS_MAX)
+	for (int call = 1; call < CALL_CNT; call++)
+		if ((watching || call < CALL_READ || call == CALL_IO_URING) && call_numbers[call] >= 0 && call_numbers[call] < SYSCALLS_MAX)
 			call_of_nr[call_numbers[call]] = call;
 }

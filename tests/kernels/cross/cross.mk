@@ -35,7 +35,7 @@ tree: programs $(OUTPUT)/thread_counter
 
 programs: $(OUTPUT)/vmlinux.btf $(BRIDGE)
 	@$(MAKE) --no-print-directory OUTPUT=$(OUTPUT) BPF_ARCH=$(BPF_ARCH) VMLINUX_BTF=$(OUTPUT)/vmlinux.btf \
-		CC=$(CC) CFLAGS="$(CROSS_CFLAGS)" LDFLAGS="$(LDFLAGS)" \
+		CC=$(CC) URING=no CFLAGS="$(CROSS_CFLAGS)" LDFLAGS="$(LDFLAGS)" \
 		COLLECTOR_LIBS="$(COLLECTOR_LIBS)" $(PROGRAMS)
 
 $(OUTPUT)/vmlinux.btf: $(KERNEL)/vmlinuz $(HERE)/btf.py

@@ -53,11 +53,18 @@ RATES: dict[str, tuple[int, int, int, int, int]] = {
     "zero_copy": (8_000, 292_000_000, 150_000_000, 0, 1),
     "per_field": (7_000, 295_000_000, 210_000_000, 0, 8),
     "sendfile": (9_500, 280_000_000, 180_000_000, 0, 1),
+    "uring_zc": (8_100, 290_000_000, 150_000_000, 0, 1),
     "null": (5_000_000, 298_000_000, 1_000_000, 0, 0),
 }
 GATHER_NS_PER_MESSAGE = 6_100
-BY_REFERENCE = ("zero_copy", "sendfile")
-SYSCALL = {"one_copy": "sendmsg", "zero_copy": "sendmsg", "sendfile": "sendfile"}
+WITH_COMPLETIONS = ("zero_copy", "uring_zc")
+BY_REFERENCE = (*WITH_COMPLETIONS, "sendfile")
+SYSCALL = {
+    "one_copy": "sendmsg",
+    "zero_copy": "sendmsg",
+    "sendfile": "sendfile",
+    "uring_zc": "io_uring",
+}
 
 
 def raw_record(
@@ -197,12 +204,12 @@ def _collected(
     timed = [s for s in segments if "calls" in s["arm"]]
     samples = sampled(impl, kind, cpu_ns, events, PERIOD_NS) if probed else []
     losses = ("samples_stack_map_full", "samples_stack_unreadable", "calls_task_map_full")
-    working = [row["id"] for row in hooks() if row["state"] == "attached"]
+    working = [row["id"] for row in hooks(impl) if row["state"] == "attached"]
     return {
         "bytes": kernel_bytes(impl, receiver, counted),
         "calls": kernel_calls(timed, gate),
         "functions": None,
-        "hooks": hooks(),
+        "hooks": hooks(impl),
         "sampler": sampler(events, sum(s["end_ns"] - s["begin_ns"] for s in probed), samples, PERIOD_NS)
         if probed
         else NO_SAMPLER,
@@ -265,8 +272,10 @@ def _segments(
             "gather_timed_ns": timed * GATHER_NS_PER_MESSAGE,
             "gather_broken_messages": 0,
             "send_syscalls": {SYSCALL.get(impl, "send"): calls},
-            "zerocopy": zero_copy_totals(kind, calls, size) if impl == "zero_copy" else None,
+            "zerocopy": zero_copy_totals(kind, calls, size) if impl in WITH_COMPLETIONS else None,
         }
+        if impl == "uring_zc":  # likewise
+            sender["io_uring"] = {"requests": calls, "worker_cpu_ns": 0}
         if impl == "sendfile":  # records that are older than this strategy do not have the key
             sender["spliced"] = {"calls": calls, "bytes": sent_bytes}
         reader = _totals(

@@ -26,7 +26,7 @@ def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> li
         return []
     sent = summed([s["sender"] for s in segments])
     received = summed([s["receiver"] for s in segments])
-    zero_copy = impl == "zero_copy"
+    zero_copy, in_ring = impl == "zero_copy", impl == "uring_zc"
     copied_out = 0 if receiver == "trunc" else received["bytes"]
 
     # a pipe holds 16 pages
@@ -48,9 +48,11 @@ def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> li
         return cell
 
     return [
-        row("sender", "send_bytes", pieces or sent["calls"], sent["bytes"], zero_copy),
+        row("sender", "send_bytes", pieces or sent["calls"] + in_ring, sent["bytes"], zero_copy),
         row("receiver", "receive_bytes", received["calls"], received["bytes"], False),
         row("receiver", "copy_out_bytes", copied_out // 32_768, copied_out, False),
+        # A request that passes the socket in two parts: the hook there sees two sends, and no zero-copy.
+        *([row("sender", "uring_bytes", sent["calls"], sent["bytes"], True)] if in_ring else []),
     ]
 
 
@@ -76,7 +78,9 @@ def kernel_calls(segments: list[dict[str, Any]], gate: int) -> list[dict[str, An
                 "blocked_ns": blocked,
                 "timed_calls": timed,
                 # sendfile(2) passes the socket in pieces, and where all are timed sys_exit is there anyway
-                "counted_at": "return" if gate == 1 or totals.get("spliced") else "socket",
+                "counted_at": "return"
+                if gate == 1 or totals.get("spliced") or totals.get("io_uring")
+                else "socket",
                 "arm": segments[0]["arm"],
                 "histogram": _histogram(on_cpu / totals["calls"], timed),
                 "softirq_histogram": _histogram(softirq / totals["calls"], timed),
@@ -114,10 +118,18 @@ HOOKS = (
 )
 
 
-def hooks() -> list[dict[str, Any]]:
-    """The `hooks` section of a kernel that has all of them: fallbacks are not used."""
+RING_HOOK = ("uring_bytes", "bytes", "io_uring_complete", False)
+
+
+def hooks(impl: str = "one_copy") -> list[dict[str, Any]]:
+    """The `hooks` section of a kernel that has all of them: fallbacks are not used.
+
+    The one that counts requests of io_uring only where there are any: older records do not have it.
+    """
     rows = []
-    for index, (name, instrument, symbol, required) in enumerate(HOOKS):
+    for index, (name, instrument, symbol, required) in enumerate(
+        (*HOOKS, RING_HOOK) if impl == "uring_zc" else HOOKS
+    ):
         unused = name.endswith("_at_exit")
         rows.append(
             {

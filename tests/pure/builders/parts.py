@@ -45,6 +45,12 @@ SENDER: dict[str, list[Share]] = {
         ("process", "stage", "syscall", "splice_to_socket", 90),
         ("user", "stage", "user", "[user]", 20),
     ],
+    "uring_zc": [
+        ("process", "account", "pin", "zerocopy_fill_skb_from_iter", 76),
+        ("softirq", "account", "deferred", "skb_copy_ubufs", 290),
+        ("process", "account", "completion", "io_notif_tw_complete", 50),
+        ("user", "stage", "user", "[user]", 40),
+    ],
     "null": [],
 }
 RECEIVER: list[Share] = [

@@ -28,6 +28,8 @@ LATER: dict[str, tuple[str, Scalar]] = {
     "sender": ("sender", "threads"),
     "coalesce": ("coalesce_us", 0),
     "file": ("file", None),
+    "issue": ("issue", None),
+    "registered": ("registered", False),
 }
 # every name that `settings` returns
 SETTINGS = (*WORKLOAD, *LATER, "topology", "mtu", "tso", "gso", "gro")

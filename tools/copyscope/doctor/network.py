@@ -2,12 +2,15 @@
 
 import ctypes
 import errno
+import json
 import os
 import socket
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from copyscope import paths
 from copyscope.doctor.findings import Finding
 from copyscope.machine.files import ROOT, read_text
 from copyscope.topology.inspection import PacketSocket, find_socket_owners, parse_packet_sockets
@@ -79,17 +82,33 @@ def optmem_finding(optmem_max: str | None) -> Finding:
 
 
 def _io_uring() -> Finding:
-    """Only a fact: no strategy sends through io_uring."""
+    """What uring_send and uring_zc need: the kernel's part, and a build with liburing."""
     parameters = ctypes.create_string_buffer(120)  # struct io_uring_params
     libc = ctypes.CDLL(None, use_errno=True)
     ring = libc.syscall(SYS_IO_URING_SETUP, 1, parameters)
     if ring >= 0:
         os.close(ring)
-        return Finding("zero-copy", "io_uring", "ok", "available (no strategy uses it)")
+        return _uring_strategies(paths.TRAFFIC)
     why = os.strerror(ctypes.get_errno())
     if ctypes.get_errno() == errno.EPERM:
         why = "switched off (kernel.io_uring_disabled, or seccomp)"
-    return Finding("zero-copy", "io_uring", "limited", why, "none needed: no strategy uses it")
+    advice = "--impl uring_send and uring_zc cannot run here; allow io_uring, or use one_copy and zero_copy"
+    return Finding("zero-copy", "io_uring", "limited", why, advice)
+
+
+def _uring_strategies(traffic: Path) -> Finding:
+    """Which of the strategies that this build has send through io_uring."""
+    try:
+        said = subprocess.run([traffic, "list"], capture_output=True, check=True, timeout=10).stdout
+        names = [row["name"] for row in json.loads(said) if row.get("in_ring")]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Finding("zero-copy", "io_uring", "limited", f"traffic list: {error}", "build it with make")
+    if not names:
+        advice = "tools/deps.sh installs liburing-dev; then make"
+        return Finding(
+            "zero-copy", "io_uring", "limited", "this build has no liburing (2.3 or newer)", advice
+        )
+    return Finding("zero-copy", "io_uring", "ok", f"available: --impl {', '.join(names)}")
 
 
 def check_disturbances(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Finding]:

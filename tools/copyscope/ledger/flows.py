@@ -9,13 +9,14 @@ bytes from one source only, so that the identities compare sources and not a num
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.hooks import WORKS, why_absent
 from copyscope.record.raw import RawRun, Run, Segment, Topology
 from copyscope.record.segments import (
     byte_segments,
+    ring_total,
     select,
     spliced_total,
     total,
@@ -27,6 +28,7 @@ from copyscope.record.segments import (
 SEND_HOOK = "send_bytes"
 RECEIVE_HOOK = "receive_bytes"
 COPY_OUT_HOOK = "copy_out_bytes"
+RING_HOOK = "uring_bytes"
 # No core copies faster than this (first-level cache bandwidth of current CPUs, bytes per ns). Samples of a
 # silent copy that would need more speed belong to headers and strays, not to the payload.
 FASTEST_COPY_BYTES_PER_NS = 100.0
@@ -70,7 +72,33 @@ def counted(raw: RawRun, side: str, hook: str) -> Counted | None:
 
     A working hook without a row saw nothing: that is a true zero. It is of `byte_segments()`.
     """
-    if not byte_segments(raw.run) or not any(h.id.startswith(hook) and h.state in WORKS for h in raw.hooks):
+    if hook == SEND_HOOK and uses_ring(raw):
+        return _counted_by_request(raw, side)
+    return _counted_at(raw, side, hook)
+
+
+def uses_ring(raw: RawRun) -> bool:
+    """Whether the sender sends through an io_uring."""
+    return ring_total(byte_segments(raw.run), "requests") is not None
+
+
+def _counted_by_request(raw: RawRun, side: str) -> Counted | None:
+    """A request may pass the socket in parts, and there is no telling whether it copies: its end says both.
+
+    Its bytes are those that the socket took, where the kernel has a hook for them.
+    """
+    requests = _counted_at(raw, side, RING_HOOK)
+    socket = _counted_at(raw, side, SEND_HOOK) if _works(raw, SEND_HOOK, exactly=True) else None
+    return requests if requests is None or socket is None else replace(requests, bytes=socket.bytes)
+
+
+def _works(raw: RawRun, hook: str, *, exactly: bool = False) -> bool:
+    rows = [h for h in raw.hooks if (h.id == hook if exactly else h.id.startswith(hook))]
+    return any(h.state in WORKS for h in rows)
+
+
+def _counted_at(raw: RawRun, side: str, hook: str) -> Counted | None:
+    if not byte_segments(raw.run) or not _works(raw, hook):
         return None
     rows = [r for r in raw.bytes if r.side == side and r.hook == hook]
     blind = any(r.zerocopy_bytes is None for r in rows)
@@ -86,6 +114,8 @@ def counted(raw: RawRun, side: str, hook: str) -> Counted | None:
 
 def why_uncounted(raw: RawRun, hook: str) -> str:
     """Why the kernel counted nothing there, in the collector's words where it has any."""
+    if hook == SEND_HOOK and uses_ring(raw):
+        hook = RING_HOOK
     rows = [row for row in raw.hooks if row.id.startswith(hook)]
     if rows and not any(row.state in WORKS for row in rows):
         return f"{rows[0].symbol}: {why_absent(rows[0])}"

@@ -47,7 +47,8 @@ def parser() -> argparse.ArgumentParser:
         "--impl",
         default="zero_copy",
         metavar="NAME",
-        help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile (and aliases); "
+        help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile, "
+        "uring_send, uring_zc (and aliases); "
         "default zero_copy",
     )
     work.add_argument(
@@ -91,6 +92,14 @@ def parser() -> argparse.ArgumentParser:
     )
     work.add_argument(
         "--file", metavar="DIR", help="where a strategy that sends from a file has it; default in memory"
+    )
+    work.add_argument(
+        "--issue",
+        help="of uring_send and uring_zc, who does the work: inline (default, the thread that asks), async (a"
+        " worker of io_uring) or sqpoll (its thread that polls)",
+    )
+    work.add_argument(
+        "--registered", action="store_true", help="with uring_zc: the messages' memory is registered"
     )
     work.add_argument("--align", default="heap", help="heap (default) or page")
     work.add_argument("--pages", default="4k", help="4k (default), thp or hugetlb")

@@ -19,7 +19,8 @@ TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
 FROM_TRAFFIC = (
     *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
-    *("sender", "file", "verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
+    *("sender", "file", "issue", "registered"),
+    *("verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
 )
 FROM_RECEIVER = ("receiver", "coalesce_us", "rcvbuf_bytes")
 AVAILABLE_CONGESTION = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -101,7 +102,8 @@ def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic
         receiver_cpus = parse_cpus(args.receiver_cpus, "--receiver-cpus")
     asked = _ends_agree(args.size, args.fields, args.threads, args.working_set, args)
     own = ["--impl", args.impl, "--align", args.align, "--pages", args.pages]
-    own += ["--sender", args.sender, *_given("--file", args.file)]
+    own += ["--sender", args.sender, *_given("--file", args.file), *_given("--issue", args.issue)]
+    own += ["--registered"] * args.registered
     own += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
     if args.messages is not None:
         own += ["--messages", str(args.messages)]

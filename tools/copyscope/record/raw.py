@@ -54,6 +54,13 @@ class Spliced(Section):
     bytes: int
 
 
+class Requests(Section):
+    """What was sent by requests to an io_uring."""
+
+    requests: int
+    worker_cpu_ns: int
+
+
 class SenderTotals(Totals):
     messages: int
     short_sends: int
@@ -64,6 +71,7 @@ class SenderTotals(Totals):
     send_syscalls: dict[str, int]
     zerocopy: ZerocopyTotals | None
     spliced: Spliced | UnsetType | None = UNSET
+    io_uring: Requests | UnsetType | None = UNSET
 
 
 class Verified(Section):
@@ -156,6 +164,8 @@ class Workload(WorkloadBase, kw_only=True):
     sender: str | UnsetType = UNSET
     coalesce_us: int | UnsetType = UNSET
     file: str | UnsetType | None = UNSET
+    issue: str | UnsetType | None = UNSET
+    registered: bool | UnsetType = UNSET
 
 
 class Device(Section):
@@ -282,6 +292,7 @@ class SenderReport(Report, kw_only=True):
     send_syscalls: dict[str, int]
     zerocopy: ZerocopyTotals | None
     spliced: Spliced | UnsetType | None = UNSET
+    io_uring: Requests | UnsetType | None = UNSET
     ring: Ring | UnsetType = UNSET
 
 

@@ -156,6 +156,11 @@ def spliced_total(segments: Sequence[Segment], key: str) -> int | None:
     return _sum([s.sender.spliced for s in segments], key)
 
 
+def ring_total(segments: Sequence[Segment], key: str) -> int | None:
+    """Sum of what the sender asked an io_uring for: `requests` or `worker_cpu_ns`; None when it has none."""
+    return _sum([s.sender.io_uring for s in segments], key)
+
+
 def _sum(parts: Sequence[Any], key: str) -> int | None:
     return sum(getattr(part, key) for part in parts) if parts and all(parts) else None
 

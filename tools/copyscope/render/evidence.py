@@ -33,6 +33,20 @@ def limit_lines(record: Record, width: int) -> list[Text]:
     return labelled("bottleneck", f"{found}: {limit['evidence']}", width)
 
 
+def worker_lines(record: Record, width: int) -> list[Text]:
+    """What io_uring's own threads had of the sender's CPU time, of which they are a part."""
+    senders = [s["sender"] for s in record["run"]["segments"] if "ledger" in s["arm"]]
+    worked_ns = sum((sender.get("io_uring") or {"worker_cpu_ns": 0})["worker_cpu_ns"] for sender in senders)
+    if not worked_ns:
+        return []
+    share = worked_ns / max(1, sum(sender["process_cpu_ns"] for sender in senders))
+    text = (
+        f"threads of io_uring had {units.format_seconds(worked_ns / 1e9)} of the sender's CPU time "
+        f"({units.format_percent(share)}), and are in its rows"
+    )
+    return labelled("workers", text, width)
+
+
 def call_lines(record: Record, width: int) -> list[Text]:
     """One row per side and system call: what one call costs, and what else ran inside it."""
     calls = record["calls"]

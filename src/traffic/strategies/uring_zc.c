@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "strategy.h"
+#include "uring.h"
+
+static int uring_zc_send(struct flow *flow, struct message *message)
+{
+	return uring__send_zc(flow, message->fields, &message->pending);
+}
+
+const struct strategy strategy_uring_zc = {
+	.name = "uring_zc",
+	.aliases = (const char *const[]){ "send_zc", NULL },
+	.claim = { 0, 0, "one SENDMSG_ZC of io_uring over a prebuilt iovec (SEND_ZC where there is one field), buffers held "
+		   "until the notification" },
+	.in_ring = true,
+	.registers = true,
+	.open = uring__open_zc,
+	.close = uring__close_zc,
+	.send = uring_zc_send,
+	.reap = uring__reap,
+};

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "memory.h"
+#include "uring.h"
+
+/* Newer than the headers of liburing 2.3: linux/io_uring.h, since 6.2. */
+#ifndef IORING_SEND_ZC_REPORT_USAGE
+#define IORING_SEND_ZC_REPORT_USAGE (1U << 3)
+#endif
+#ifndef IORING_NOTIF_USAGE_ZC_COPIED
+#define IORING_NOTIF_USAGE_ZC_COPIED (1U << 31)
+#endif
+
+#define REQUESTS 4u
+/* The kernel keeps more notifications than fit, and hands them out with the next wait. */
+#define COMPLETIONS_MAX 4096u
+/* A thread that polls goes on so long after the last request: a pause is longer. */
+#define POLLER_IDLE_MS 2
+#define WAIT_SLICE_NS (100 * NSEC_PER_MSEC)
+/* No notification for so long on a connection that is gone: it will not come. */
+#define LOST_NOTIFICATION_NS (1 * NSEC_PER_SEC)
+/* No memory for so long while nothing of this thread completes: others hold it. */
+#define STARVED_NS (2 * NSEC_PER_SEC)
+/* No memory for a ring for so long: it is not what an earlier one still holds. */
+#define FREED_NS (NSEC_PER_SEC / 2)
+/* io_uring registers no larger piece (io_buffer_validate(), io_uring/rsrc.c). */
+#define REGISTERED_MAX (1ull << 30)
+
+static int explain_ring(struct flow *flow, int err)
+{
+	if (err == -ENOSYS)
+		return failure__set(&flow->failure, err, "io_uring: this kernel has none: use --impl one_copy or zero_copy");
+	if (err == -EPERM)
+		return failure__set(&flow->failure, err, "io_uring: it is switched off here: allow it (sysctl "
+				    "kernel.io_uring_disabled=0, or the seccomp profile of the container), or use --impl "
+				    "one_copy or zero_copy");
+	if (err == -ENOMEM)
+		return failure__set(&flow->failure, err, "io_uring: no memory for its ring: the limit of locked memory is "
+				    "%llu KiB for all of this user's: raise it (ulimit -l) or lower --threads",
+				    (unsigned long long)memlock__limit_bytes() >> 10);
+	return failure__set(&flow->failure, err, "io_uring: --issue %s: no ring: %s: use another --issue",
+			    issue_names[flow->issue], strerror(-err));
+}
+
+static unsigned int completions_of(const struct flow *flow)
+{
+	unsigned int wanted = 2 * flow->shape.slots;
+
+	return wanted < 2 * REQUESTS ? 2 * REQUESTS : wanted > COMPLETIONS_MAX ? COMPLETIONS_MAX : wanted;
+}
+
+/* One thread asks, and takes completions when it looks for them: the cheapest there is, from 6.1 on. */
+static int open_ring(struct flow *flow, struct uring *uring)
+{
+	const unsigned int own = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+	const unsigned int base = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
+	struct io_uring_params params = { .flags = base, .cq_entries = completions_of(flow) };
+	struct io_uring_params plain;
+	int err;
+
+	if (flow->issue == ISSUE_SQPOLL) {
+		params.flags |= IORING_SETUP_SQPOLL;
+		params.sq_thread_idle = POLLER_IDLE_MS;
+		return io_uring_queue_init_params(REQUESTS, &uring->ring, &params);
+	}
+	plain = params;
+	params.flags |= own;
+	err = io_uring_queue_init_params(REQUESTS, &uring->ring, &params);
+	return err == -EINVAL ? io_uring_queue_init_params(REQUESTS, &uring->ring, &plain) : err;
+}
+
+int uring__open(struct flow *flow)
+{
+	struct uring *uring = calloc(1, sizeof(*uring));
+	const struct timespec moment = { .tv_nsec = NSEC_PER_MSEC };
+	uint64_t until_ns = clock__now_ns() + FREED_NS;
+	int err;
+
+	if (!uring)
+		return failure__set(&flow->failure, -ENOMEM, "io_uring: %s", strerror(ENOMEM));
+	/* The kernel gives the memory of a ring back some time after its process has ended (io_ring_exit_work()). */
+	while ((err = open_ring(flow, uring)) == -ENOMEM && clock__now_ns() < until_ns)
+		nanosleep(&moment, NULL);
+	if (err) {
+		free(uring);
+		return explain_ring(flow, err);
+	}
+	flow->state = uring;
+	return 0;
+}
+
+void uring__close(struct flow *flow)
+{
+	struct uring *uring = flow->state;
+
+	io_uring_queue_exit(&uring->ring);
+	free(uring);
+	flow->state = NULL;
+}
+
+/* In waiting for what one request becomes. */
+struct outcome {
+	uint64_t request;
+	bool ended;
+	int result;
+};
+
+static int take_notification(struct flow *flow, const struct io_uring_cqe *cqe)
+{
+	struct uring *uring = flow->state;
+	uint32_t number = cqe->user_data;
+	int err;
+
+	/* Nothing was sent, so nothing is complete. It says "copied" all the same. */
+	if (uring->refused && number == flow->zerocopy.next) {
+		uring->refused = false;
+		return 0;
+	}
+	err = zerocopy__completed(&flow->zerocopy, number, number, (uint32_t)cqe->res & IORING_NOTIF_USAGE_ZC_COPIED,
+				  clock__now_ns(), flow->completion_time);
+	if (err)
+		return failure__set(&flow->failure, err, "notifications: request %u: reported twice or never made: the "
+				    "account of who owns the buffers is lost", number);
+	return 0;
+}
+
+/* All that is there. `outcome` may be NULL. */
+static int take_completions(struct flow *flow, struct outcome *outcome)
+{
+	struct uring *uring = flow->state;
+	struct io_uring_cqe *cqe;
+	unsigned int head, taken = 0;
+	int err = 0;
+
+	io_uring_for_each_cqe(&uring->ring, head, cqe) {
+		taken++;
+		if (cqe->flags & IORING_CQE_F_NOTIF) {
+			err = take_notification(flow, cqe) ?: err;
+		} else if (outcome && cqe->user_data == outcome->request) {
+			outcome->ended = true;
+			outcome->result = cqe->res;
+			uring->refused = cqe->res < 0 && cqe->flags & IORING_CQE_F_MORE;
+		}
+	}
+	io_uring_cq_advance(&uring->ring, taken);
+	return err;
+}
+
+/* What was prepared, and what it becomes. One call of io_uring_enter() for each turn, so that they can be counted. */
+static int submit(struct flow *flow, struct io_uring_sqe *sqe, struct outcome *outcome)
+{
+	struct uring *uring = flow->state;
+	int err = 0;
+
+	sqe->user_data = outcome->request;
+	if (flow->issue == ISSUE_ASYNC)
+		sqe->flags |= IOSQE_ASYNC;
+	while (!err && !outcome->ended) {
+		int entered = io_uring_submit_and_wait(&uring->ring, 1);
+
+		flow->counts.ring_enters++;
+		/* EBUSY: completions must be taken first. EAGAIN: no memory for the request at this moment. */
+		if (entered < 0 && entered != -EINTR && entered != -EBUSY && entered != -EAGAIN)
+			return failure__set(&flow->failure, entered, "io_uring_enter: %s", strerror(-entered));
+		err = take_completions(flow, outcome);
+	}
+	flow->counts.ring_requests++;
+	return err;
+}
+
+/* After a request that was refused: 0 when it may be repeated. */
+static int refused(struct flow *flow, const struct outcome *outcome)
+{
+	errno = -outcome->result;
+	return flow__send_failed(flow, "io_uring send");
+}
+
+static void prepare(struct io_uring_sqe *sqe, struct flow *flow, const struct iovec *fields, unsigned int count,
+		    struct msghdr *header)
+{
+	/* Else it ends with what there was room for, and poll() is the next call. */
+	const int flags = MSG_NOSIGNAL | MSG_WAITALL;
+
+	if (count == 1) {
+		io_uring_prep_send(sqe, flow->fd, fields->iov_base, fields->iov_len, flags);
+		return;
+	}
+	*header = (struct msghdr){ .msg_iov = (struct iovec *)fields, .msg_iovlen = count };
+	io_uring_prep_sendmsg(sqe, flow->fd, header, flags);
+}
+
+/* The SEND of what was prepared without a copy: the same request with another number, its flags where others have a priority. */
+static void make_zerocopy(struct io_uring_sqe *sqe, const struct uring *uring)
+{
+	sqe->opcode = sqe->opcode == IORING_OP_SEND ? IORING_OP_SEND_ZC : IORING_OP_SENDMSG_ZC;
+	sqe->ioprio = IORING_SEND_ZC_REPORT_USAGE;
+	if (uring->registered) {
+		sqe->ioprio |= IORING_RECVSEND_FIXED_BUF;
+		sqe->buf_index = 0;
+	}
+}
+
+/* What is left of a message after a request that took a part of it. */
+struct remainder {
+	const struct iovec *fields;
+	unsigned int count;
+	size_t done;
+};
+
+static bool advance(struct flow *flow, const struct iovec *whole, struct remainder *left, size_t sent)
+{
+	flow->counts.bytes += sent;
+	left->done += sent;
+	if (left->done == flow->shape.size_bytes)
+		return false;
+	flow->counts.short_sends++;
+	left->count = flow__remainder(whole, flow->shape.fields, left->done, flow->rest);
+	left->fields = flow->rest;
+	return true;
+}
+
+int uring__send(struct flow *flow, const struct iovec *fields)
+{
+	struct remainder left = { .fields = fields, .count = flow->shape.fields };
+	struct uring *uring = flow->state;
+
+	for (;;) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+		struct outcome outcome = { .request = flow->counts.ring_requests };
+		struct msghdr header;
+		int err;
+
+		prepare(sqe, flow, left.fields, left.count, &header);
+		err = submit(flow, sqe, &outcome);
+		if (!err && outcome.result < 0)
+			err = refused(flow, &outcome);
+		if (err)
+			return err;
+		if (outcome.result >= 0 && !advance(flow, fields, &left, outcome.result))
+			return 0;
+	}
+}
+
+/* Until `wait_ns` are over or something has come. */
+static int wait_a_while(struct flow *flow, uint64_t wait_ns)
+{
+	struct uring *uring = flow->state;
+	struct __kernel_timespec slice = { .tv_sec = wait_ns / NSEC_PER_SEC, .tv_nsec = wait_ns % NSEC_PER_SEC };
+	struct io_uring_getevents_arg limit = { .ts = (uintptr_t)&slice };
+	int entered = io_uring_enter2(uring->ring.ring_fd, 0, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
+				      (void *)&limit, sizeof(limit));
+
+	flow->counts.ring_enters++;
+	if (entered < 0 && entered != -EINTR && entered != -ETIME && entered != -EBUSY && entered != -EAGAIN)
+		return failure__set(&flow->failure, entered, "io_uring_enter: %s", strerror(-entered));
+	return take_completions(flow, NULL);
+}
+
+/* Until at least one send of this connection is complete. */
+static int wait_notification(struct flow *flow)
+{
+	uint64_t lost_at_ns = clock__now_ns() + LOST_NOTIFICATION_NS;
+	uint64_t before = flow->zerocopy.counts.completions;
+	struct pollfd errors = { .fd = flow->fd, .events = 0 };
+
+	for (;;) {
+		int err = wait_a_while(flow, WAIT_SLICE_NS);
+
+		if (err || flow->zerocopy.counts.completions != before)
+			return err;
+		if (poll(&errors, 1, 0) < 0 || !(errors.revents & POLLHUP))
+			lost_at_ns = clock__now_ns() + LOST_NOTIFICATION_NS;
+		else if (clock__now_ns() > lost_at_ns)
+			return failure__set(&flow->failure, -ECONNRESET, "notifications: connection: it closed with %u "
+					    "zero-copy sends in flight", flow->zerocopy.counts.in_flight);
+	}
+}
+
+/*
+ * ENOMEM: pinned pages are charged to the user's locked memory; ENOBUFS: the socket's. Wait for what holds it; of other
+ * connections of the same thread, too, which nobody else reaps.
+ */
+static int wait_memory(struct flow *flow, int result)
+{
+	struct uring *uring = flow->state;
+	const struct timespec moment = { .tv_nsec = NSEC_PER_MSEC };
+
+	flow->zerocopy.counts.enobufs++;
+	if (flow->zerocopy.counts.in_flight)
+		return wait_notification(flow);
+	for (struct flow *other = flow->sibling; other && other != flow; other = other->sibling) {
+		if (!other->zerocopy.counts.in_flight || failure__happened(&other->failure))
+			continue;
+		/* What goes wrong there is that connection's failure, and found at its next turn. */
+		wait_notification(other);
+		return 0;
+	}
+	if (!uring->starved_ns)
+		uring->starved_ns = clock__now_ns();
+	else if (clock__now_ns() - uring->starved_ns > STARVED_NS)
+		return failure__set(&flow->failure, result, "io_uring: SEND_ZC: %s for %llu s with nothing in flight: the "
+				    "limit of locked memory is %llu KiB for all of this user's: raise it (ulimit -l) or "
+				    "lower --size", strerror(-result), STARVED_NS / NSEC_PER_SEC,
+				    (unsigned long long)memlock__limit_bytes() >> 10);
+	nanosleep(&moment, NULL);
+	return 0;
+}
+
+/*
+ * Nothing was sent, and the next request has this one's number: its notification, if it has one, comes at once and is
+ * taken before.
+ */
+static int refused_zc(struct flow *flow, const struct outcome *outcome)
+{
+	struct uring *uring = flow->state;
+	int err = 0;
+
+	while (!err && uring->refused)
+		err = wait_a_while(flow, WAIT_SLICE_NS);
+	if (err)
+		return err;
+	if (outcome->result == -ENOMEM || outcome->result == -ENOBUFS)
+		return wait_memory(flow, outcome->result);
+	return refused(flow, outcome);
+}
+
+int uring__send_zc(struct flow *flow, const struct iovec *fields, uint32_t *pending)
+{
+	struct remainder left = { .fields = fields, .count = flow->shape.fields };
+	struct uring *uring = flow->state;
+
+	for (;;) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+		struct outcome outcome = { .request = flow->zerocopy.next };
+		struct msghdr header;
+		int err;
+
+		prepare(sqe, flow, left.fields, left.count, &header);
+		make_zerocopy(sqe, uring);
+		err = submit(flow, sqe, &outcome);
+		if (!err && outcome.result < 0)
+			err = refused_zc(flow, &outcome);
+		if (err)
+			return err;
+		if (outcome.result < 0)
+			continue;
+		uring->starved_ns = 0;
+		err = zerocopy__sent(&flow->zerocopy, pending, outcome.result, flow->timed ? clock__now_ns() : 0);
+		if (err)
+			return failure__set(&flow->failure, err, "zero-copy accounts: %u in flight: %s",
+					    flow->zerocopy.counts.in_flight, strerror(-err));
+		if (!advance(flow, fields, &left, outcome.result))
+			return 0;
+	}
+}
+
+int uring__reap(struct flow *flow, bool drain)
+{
+	int err = 0;
+
+	if (!drain)
+		return wait_notification(flow);
+	while (!err && flow->zerocopy.counts.in_flight)
+		err = wait_notification(flow);
+	return err;
+}
+
+/* On a socket that is not connected (before the run) a request that the kernel knows is refused because of that. */
+static int try_zc(struct flow *flow)
+{
+	struct uring *uring = flow->state;
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+	struct outcome outcome = { .request = 0 };
+	char byte = 0;
+	struct iovec fields[2] = { { &byte, 1 }, { &byte, 1 } };
+	struct iovec memory = { &byte, 1 };
+	struct msghdr header;
+	int err;
+
+	if (flow->shape.in_arena) {
+		err = io_uring_register_buffers(&uring->ring, &memory, 1);
+		if (err)
+			return failure__set(&flow->failure, err, "registered: %s: raise the limit of locked memory (ulimit "
+					    "-l), or leave --registered out", strerror(-err));
+		uring->registered = true;
+	}
+	prepare(sqe, flow, fields, flow->shape.fields > 1 ? 2 : 1, &header);
+	make_zerocopy(sqe, uring);
+	err = submit(flow, sqe, &outcome);
+	if (err || (outcome.result != -EINVAL && outcome.result != -EOPNOTSUPP))
+		return err;
+	if (flow->shape.in_arena && flow->shape.fields > 1)
+		return failure__set(&flow->failure, -EOPNOTSUPP, "registered: %u fields: this kernel's SENDMSG_ZC takes no "
+				    "registered buffers (Linux 6.15 does): use --fields 1, or leave --registered out",
+				    flow->shape.fields);
+	return failure__set(&flow->failure, -EOPNOTSUPP, "io_uring: %s: this kernel has none that tells whether it copied "
+			    "(Linux 6.2 has): use --impl zero_copy or uring_send",
+			    flow->shape.fields > 1 ? "SENDMSG_ZC" : "SEND_ZC");
+}
+
+static int register_messages(struct flow *flow)
+{
+	struct uring *uring = flow->state;
+	const struct iovec memory = { flow->arena, flow->arena_bytes };
+	int err;
+
+	if (flow->arena_bytes > REGISTERED_MAX)
+		return failure__set(&flow->failure, -EINVAL, "registered: %zu MiB of messages: io_uring registers pieces of "
+				    "1 GiB at most: lower --working-set or --size", flow->arena_bytes >> 20);
+	err = io_uring_register_buffers(&uring->ring, &memory, 1);
+	if (err)
+		return failure__set(&flow->failure, err, "registered: %zu KiB of messages: %s: the limit of locked memory is "
+				    "%llu KiB for all of this user's: raise it (ulimit -l) or lower --working-set",
+				    flow->arena_bytes >> 10, strerror(-err),
+				    (unsigned long long)memlock__limit_bytes() >> 10);
+	uring->registered = true;
+	return 0;
+}
+
+int uring__open_zc(struct flow *flow)
+{
+	int err = flow->shape.in_arena ? 0 : memlock__check(flow->shape.size_bytes, &flow->failure);
+
+	if (!err)
+		err = uring__open(flow);
+	if (err)
+		return err;
+	/* Before the run there are no messages. */
+	if (!flow->rest)
+		err = try_zc(flow);
+	else if (flow->shape.in_arena)
+		err = register_messages(flow);
+	if (!err)
+		err = zerocopy__open(&flow->zerocopy, flow->shape.slots);
+	if (err) {
+		uring__close(flow);
+		return failure__set(&flow->failure, err, "zero-copy accounts: %u calls: %s", flow->shape.slots,
+				    strerror(-err));
+	}
+	return 0;
+}
+
+void uring__close_zc(struct flow *flow)
+{
+	zerocopy__close(&flow->zerocopy);
+	uring__close(flow);
+}
