@@ -29,9 +29,9 @@ EXTENT ?= all
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
-# Under sudo, what is built belongs to the invoking user; only what needs root runs as root.
+# Under sudo, what is built belongs to the invoking user; only what needs root runs as root. Who is no longer root has no user to become.
 SUDO_HOME = $(shell getent passwd $(SUDO_UID) | cut -d: -f6)
-AS_USER := $(if $(SUDO_UID),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --init-groups env HOME=$(SUDO_HOME) USER=$(SUDO_USER) LOGNAME=$(SUDO_USER))
+AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --init-groups env HOME=$(SUDO_HOME) USER=$(SUDO_USER) LOGNAME=$(SUDO_USER))
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
