@@ -134,7 +134,7 @@ lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests
