@@ -255,6 +255,14 @@ def test_an_error_names_the_key_the_value_and_what_was_expected(path: str, value
     assert store.validate(broken) == [said]
 
 
+def test_what_cannot_be_derived_names_the_key_the_value_and_what_was_expected() -> None:
+    raw = builders.raw_record("one_copy")
+    raw["run"]["segments"][3]["sender"]["bytes"] = "many"
+    with pytest.raises(store.RecordError) as failed:
+        derive(raw)
+    assert str(failed.value).startswith('record: run.segments[3].sender.bytes: "many": expected int: ')
+
+
 def test_a_key_of_any_name_is_named_in_one_harmless_line() -> None:
     calls = {"sendmsg": 1, "\x1b[2J\n" + "k" * 300: "x"}
     segment = FULL["run"]["segments"][0]
