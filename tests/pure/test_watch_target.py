@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from copyscope.commands.watch import late
 from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.schedule import watched_segments
@@ -154,3 +155,8 @@ def test_segments_without_an_end_begin_short_and_hold_every_arm() -> None:
     assert lengths == pytest.approx([0.5, 0.5, 1.0, 2.0, 2.0])
     assert [s.index for s in found] == list(range(15))
     assert found == list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7), 15))
+
+
+def test_a_start_that_took_long_is_named() -> None:
+    assert late(1.9) == ""
+    assert late(28.3).startswith("; getting ready took 28 s: a hook waits")

@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,11 @@ def main(argv: list[str]) -> int:
 
     def begun(there: bool) -> None:
         if not args.quiet and not args.live:
-            print(beginning(target, section["name"], args.duration, there=there), file=sys.stderr)
+            print(
+                beginning(target, section["name"], args.duration, there=there)
+                + late(time.monotonic() - session.began_s),
+                file=sys.stderr,
+            )
 
     made: Record | None = None
     kept, failed = False, 0
@@ -124,6 +129,16 @@ class Screen(Silent):
 def add_advice(made: Record) -> None:
     here = made["machine"]
     made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
+
+
+# On an idle machine it takes two, most of which is the look at the program before anything is attached.
+READY_S = 5.0
+
+
+def late(ready_s: float) -> str:
+    """What is said of a measurement that began so long after copyscope did."""
+    text = f"; getting ready took {ready_s:.0f} s: a hook waits for every CPU, and they are busy or slow"
+    return text if ready_s > READY_S else ""
 
 
 def beginning(target: Target, name: str, duration_s: float | None, *, there: bool) -> str:

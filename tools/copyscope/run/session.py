@@ -160,11 +160,12 @@ class Session:
         self.collector: Child
         self.until = ExitStack()
         self.failed = False
+        self.began_s = 0.0
         self._cpus: frozenset[int] = frozenset()
 
     def perform(self) -> Raw:
         """Run to the end, or as far as it goes. Raises only when nothing at all could be measured."""
-        began_s, times = time.monotonic(), fingerprint.cpu_times()
+        self.began_s, times = time.monotonic(), fingerprint.cpu_times()
         with self.until:
             try:
                 self._set_up()
@@ -189,7 +190,7 @@ class Session:
                 pass
         if self.raw.machine is not None:
             self.raw.machine["steal_percent"] = fingerprint.steal_percent(times, fingerprint.cpu_times())
-        self.raw.wall_s = time.monotonic() - began_s
+        self.raw.wall_s = time.monotonic() - self.began_s
         return self.raw
 
     def _has_measured(self) -> bool:
