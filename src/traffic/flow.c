@@ -9,6 +9,8 @@
 const char *const issue_names[] = {
 	[ISSUE_INLINE] = "inline", [ISSUE_ASYNC] = "async", [ISSUE_SQPOLL] = "sqpoll",
 };
+const char *const push_names[] = { [PUSH_NONE] = "none", [PUSH_MORE] = "more", [PUSH_CORK] = "cork" };
+_Static_assert(sizeof(push_names) / sizeof(*push_names) == PUSH_CNT, "a name each");
 _Static_assert(sizeof(issue_names) / sizeof(*issue_names) == ISSUE_CNT, "a name each");
 
 int flow__send_failed(struct flow *flow, const char *call)
@@ -31,10 +33,15 @@ int flow__send_failed(struct flow *flow, const char *call)
 
 int flow__send(struct flow *flow, const void *from, size_t length)
 {
+	return flow__send_with(flow, from, length, 0);
+}
+
+int flow__send_with(struct flow *flow, const void *from, size_t length, int flags)
+{
 	const char *bytes = from;
 
 	for (;;) {
-		ssize_t sent = send(flow->fd, bytes, length, MSG_NOSIGNAL);
+		ssize_t sent = send(flow->fd, bytes, length, MSG_NOSIGNAL | flags);
 		int err;
 
 		flow->counts.sendto_calls++;

@@ -38,6 +38,11 @@ enum issue { ISSUE_INLINE, ISSUE_ASYNC, ISSUE_SQPOLL, ISSUE_CNT };
 
 extern const char *const issue_names[ISSUE_CNT];
 
+/* How fields that are sent one by one are held back until the last: not, by MSG_MORE, by TCP_CORK. */
+enum push { PUSH_NONE, PUSH_MORE, PUSH_CORK, PUSH_CNT };
+
+extern const char *const push_names[PUSH_CNT];
+
 /* One connection, and all that a strategy may use. */
 struct flow {
 	int fd;
@@ -46,6 +51,7 @@ struct flow {
 	bool rewrites;			/* each message is rewritten before it is sent */
 	int file;			/* that the messages lie in, if the strategy wants one */
 	enum issue issue;
+	enum push push;
 	void *arena;			/* that all messages lie in, if the shape says so */
 	size_t arena_bytes;
 	struct message_shape shape;
@@ -62,6 +68,8 @@ struct flow {
 
 /* Send all of it; short sends are continued. 0 or -errno with the reason in flow->failure. */
 int flow__send(struct flow *flow, const void *from, size_t length);
+/* The same with flags of send(2). */
+int flow__send_with(struct flow *flow, const void *from, size_t length, int flags);
 /* All fields in one call: sendmsg(), or send() where there is one field only; it is the cheaper call. */
 int flow__sendmsg(struct flow *flow, const struct iovec *fields);
 /* The message that begins there in flow->file, by reference to the file's pages. */

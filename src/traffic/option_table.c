@@ -50,6 +50,8 @@ static const struct {
 	{ SEND, { "issue", OPT_ISSUE, "inline|async|sqpoll", 0,
 		  "of a strategy that sends through io_uring: in the calling thread (default), in a worker, or by a "
 		  "thread that polls", 3 } },
+	{ SEND, { "push", OPT_PUSH, "none|more|cork", 0,
+		  "with per_field: hold fields back until the last, by MSG_MORE or TCP_CORK (none)", 3 } },
 	{ SEND, { "registered", OPT_REGISTERED, NULL, 0, "with uring_zc: the messages' memory is registered", 3 } },
 	{ RECV, { "receiver", OPT_READING, "read|recvmsg|trunc|poll", 0,
 		  "recv() (default), recvmsg() into fields, drop without a copy, or one thread that waits in "

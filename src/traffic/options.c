@@ -147,6 +147,10 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__choice("issue", arg, issue_names, ISSUE_CNT, &index, failure);
 		o->issue = index;
 		return err;
+	case OPT_PUSH:
+		err = quantity__choice("push", arg, push_names, PUSH_CNT, &index, failure);
+		o->push = index;
+		return err;
 	case OPT_REGISTERED:
 		o->shape.in_arena = true;
 		return 0;
@@ -193,6 +197,9 @@ static int check_together(const struct options *o, struct failure *failure)
 		if (o->issue != ISSUE_INLINE && !o->strategy->in_ring)
 			return failure__set(failure, -EINVAL, "issue: %s: %s does not send through io_uring: leave --issue "
 					    "out", issue_names[o->issue], o->strategy->name);
+		if (o->push != PUSH_NONE && !o->strategy->by_field)
+			return failure__set(failure, -EINVAL, "push: %s: %s sends a message in one piece: leave --push out, "
+					    "or use --impl per_field", push_names[o->push], o->strategy->name);
 		if (shape->in_arena && !o->strategy->registers)
 			return failure__set(failure, -EINVAL, "registered: %s: the kernel takes registered buffers of "
 					    "SEND_ZC only: leave --registered out, or use --impl uring_zc",

@@ -38,6 +38,7 @@ struct options {
 	enum sending sending;
 	enum reading reading;
 	enum issue issue;
+	enum push push;
 	uint64_t coalesce_us;		/* how long a polling receiver sleeps; 0: until it is woken */
 	uint64_t buffer_bytes;
 	bool touch;

@@ -30,6 +30,7 @@ static void add_send_options(json_t *object, const struct options *o)
 	json_object_set_new(object, "sender", json_string(sending_names[o->sending]));
 	json_object_set_new(object, "in_ring", json_boolean(o->strategy->in_ring));
 	json_object_set_new(object, "issue", o->strategy->in_ring ? json_string(issue_names[o->issue]) : json_null());
+	json_object_set_new(object, "push", json_string(push_names[o->push]));
 	json_object_set_new(object, "registered", json_boolean(o->shape.in_arena));
 	report__set(object, "time_every", o->time_every);
 	report__set(object, "seed", o->seed);

@@ -311,6 +311,7 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 		.expects_reply = options->mode == MODE_RR,
 		.rewrites = options->touch,
 		.issue = options->issue,
+		.push = options->push,
 		.shape = options->shape,
 		.completion_time = &thread->completion_time,
 	};

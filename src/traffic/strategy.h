@@ -30,6 +30,7 @@ struct strategy {
 	struct strategy_claim claim;
 	bool in_file;	/* its messages lie in a file, each in one piece: message->file_offset */
 	bool in_ring;	/* it sends through io_uring: takes --issue */
+	bool by_field;	/* a send for each field: takes --push */
 	bool registers;	/* and can have registered its messages' memory: takes --registered */
 	int (*open)(struct flow *flow);
 	void (*close)(struct flow *flow);

@@ -175,6 +175,22 @@ def test_whoever_does_the_work_of_a_request_the_bytes_are_right(impl: str, more:
         assert account["in_flight"] == account["enobufs"] == 0
 
 
+@pytest.mark.parametrize("push", ["none", "more", "cork"])
+def test_fields_that_are_held_back_leave_in_one_segment(push: str) -> None:
+    """A message of 8 x 64 B: one segment where it is held back; else each send is one, as Nagle is off."""
+    options = ["--impl", "per_field", "--push", push, "--size", "512", "--messages", "2000", "--verify"]
+    sent, received = run_pair([*options, "--mode", "rr"], ["--size", "512", "--verify", "--mode", "rr"])
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert sent.report["calls"] == sent.report["send_syscalls"]["sendto"] == 8 * 2000
+    assert received.report["verify"]["checked_bytes"] == 2000 * 512
+    assert received.report["verify"]["wrong_bytes"] == 0
+    (thread,) = sent.report["threads"]
+    segments = thread["tcp_info"]["data_segs_out"]
+    assert segments <= 2100 if push != "none" else segments > 10_000
+    # A cork that is never drawn holds a message for 200 ms.
+    assert sent.report["histograms"]["round_trip_ns"]["p50"] < 50_000_000
+
+
 def test_only_asynchronous_strategies_have_a_completion_account() -> None:
     sent, _ = run_pair(["--impl", "one_copy", "--messages", "3"], [])
     assert sent.report["zerocopy"] is None
@@ -646,6 +662,8 @@ WRONG = [
         ["send", "--impl", "splice"],
         "one of: null, one_copy, per_field, sendfile, two_copy, uring_send, uring_zc,",
     ),
+    ([*SEND, "--push", "more"], "one_copy sends a message in one piece"),
+    (["send", "--impl", "per_field", "--push", "late"], "none, more, cork"),
     ([*SEND, "--issue", "async"], "one_copy does not send through io_uring"),
     (["send", "--impl", "uring_send", "--issue", "later"], "inline, async, sqpoll"),
     (["send", "--impl", "uring_send", "--registered"], "use --impl uring_zc"),

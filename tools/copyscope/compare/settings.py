@@ -30,6 +30,7 @@ LATER: dict[str, tuple[str, Scalar]] = {
     "file": ("file", None),
     "issue": ("issue", None),
     "registered": ("registered", False),
+    "push": ("push", "none"),
 }
 # every name that `settings` returns
 SETTINGS = (*WORKLOAD, *LATER, "topology", "mtu", "tso", "gso", "gro")

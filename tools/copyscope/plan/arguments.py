@@ -99,6 +99,12 @@ def parser() -> argparse.ArgumentParser:
         " worker of io_uring) or sqpoll (its thread that polls)",
     )
     work.add_argument(
+        "--push",
+        default="none",
+        help="of per_field, what holds fields back until the last: none (default), more (MSG_MORE) or cork"
+        " (TCP_CORK)",
+    )
+    work.add_argument(
         "--registered", action="store_true", help="with uring_zc: the messages' memory is registered"
     )
     work.add_argument("--align", default="heap", help="heap (default) or page")

@@ -19,7 +19,7 @@ TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
 FROM_TRAFFIC = (
     *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
-    *("sender", "file", "issue", "registered"),
+    *("sender", "file", "issue", "registered", "push"),
     *("verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
 )
 FROM_RECEIVER = ("receiver", "coalesce_us", "rcvbuf_bytes")
@@ -103,6 +103,7 @@ def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic
     asked = _ends_agree(args.size, args.fields, args.threads, args.working_set, args)
     own = ["--impl", args.impl, "--align", args.align, "--pages", args.pages]
     own += ["--sender", args.sender, *_given("--file", args.file), *_given("--issue", args.issue)]
+    own += ["--push", args.push]
     own += ["--registered"] * args.registered
     own += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
     if args.messages is not None:

@@ -166,6 +166,7 @@ class Workload(WorkloadBase, kw_only=True):
     file: str | UnsetType | None = UNSET
     issue: str | UnsetType | None = UNSET
     registered: bool | UnsetType = UNSET
+    push: str | UnsetType = UNSET
 
 
 class Device(Section):
