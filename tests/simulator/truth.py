@@ -16,7 +16,6 @@ from collections.abc import Iterable
 import calls
 import shares
 from beside import Case, Seen, boot_beside
-from copyscope.ledger.compare_tiers import COMPARED
 from copyscope.simulate import kernels
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -27,8 +26,8 @@ SHARES = (
     Case("one_copy", "--frequency 4000", "sampler", 0, 0.5),
     Case("zero_copy", f"{HOOKED} --frequency 4000", "functions,sampler-beside", 0, 0.4),
 )
-# A copy that has so much of its side's instructions must be sampled as often, give or take.
-LARGE, TOLERANCE = 0.05, 0.2
+# A row that is no handful of samples.
+LARGE = 0.05
 
 
 def check_calls(seen: Seen) -> int:
@@ -46,8 +45,8 @@ def check_calls(seen: Seen) -> int:
     return differ if exact else 1
 
 
-def check_shares(seen: Seen, taxonomy: Taxonomy) -> int:
-    """Prints a line for each row, and returns how many copies were sampled too often, or not often enough."""
+def show_shares(seen: Seen, taxonomy: Taxonomy) -> None:
+    """A line for each row. Not judged: why some lie outside is not always known (docs/method/sampling.md)."""
     stacks, names = seen.modelled.stacks, seen.names
     hits = shares.sampled(seen.after["samples"], taxonomy)
     visible = shares.modelled(stacks, names, taxonomy, lambda path: not shares.is_switch(path))
@@ -61,16 +60,12 @@ def check_shares(seen: Seen, taxonomy: Taxonomy) -> int:
                 side, *parts
             )
         )
-    rows, wrong = shares.compare(hits, visible), 0
+    rows = shares.compare(hits, visible)
     for row in rows:
-        ratio = row.sampled / row.modelled if row.modelled else 0
-        if row.key[2] in COMPARED and row.modelled >= LARGE and abs(ratio - 1) > TOLERANCE:
-            wrong += not row.inside
         print(line(row))
     large = [row for row in rows if row.modelled >= LARGE]
     for of in (rows, large):
         print(f"  {sum(row.inside for row in of)} of {len(of)} in the interval of 95 %")
-    return wrong
 
 
 def show_tiers(seen: Seen, taxonomy: Taxonomy) -> None:
@@ -98,7 +93,7 @@ def line(row: shares.Share) -> str:
 
 
 def main(names: Iterable[str], *, brief: bool) -> int:
-    """Exit status: 1 when a call was counted by one of them only, or a large copy sampled far too often."""
+    """Exit status: 1 when a call was counted by one of them only."""
     taxonomy, differ = Taxonomy.load(), 0
     for name in names or (kernels.DEFAULT,):
         for seen in boot_beside(name, CALLS, exact=False, vcpus=2, say=print):
@@ -106,7 +101,7 @@ def main(names: Iterable[str], *, brief: bool) -> int:
             differ += check_calls(seen)
         for seen in () if brief else boot_beside(name, SHARES, exact=True, vcpus=1, say=print):
             print(f"Linux {name}, {seen.case.impl}, {seen.case.instruments}: share counted, and sampled")
-            differ += check_shares(seen, taxonomy)
+            show_shares(seen, taxonomy)
             if "functions" in seen.case.instruments:
                 show_tiers(seen, taxonomy)
     return 1 if differ else 0
