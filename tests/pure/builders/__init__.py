@@ -234,7 +234,7 @@ def _last_words(side: str, segments: list[Record]) -> Record:
     """What is left of a side that died: the totals of its last mark, warm-up included."""
     totals = summed([s[side] for s in segments])
     mark = {**totals, "event": "mark", "role": side, "pid": 4711, "t_ns": segments[-1]["end_ns"]}
-    return side_report(None, [{"after": {side: mark}}], side)
+    return side_report(None, [{"marks": ({}, {}, {side: mark}, {})}], side)
 
 
 def hook_of(record: Record, name: str) -> Record:
