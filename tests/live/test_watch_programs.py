@@ -62,7 +62,7 @@ def with_sendfile(tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 def test_nginx_copies_less_with_sendfile(with_sendfile: Record, tmp_path: Path) -> None:
     with nginx(tmp_path, "off") as (pid, port), fetching(port):
-        copies = watch("--pid", str(pid), "--duration", SECONDS)
+        copies = watch("--pid", str(pid), "--duration", SECONDS, "--frequency", "997")
     pages = with_sendfile
     for record in (pages, copies):
         assert {"connection_sent_bytes", "call_sent_bytes"} <= held(record)
