@@ -133,3 +133,14 @@ int flow__sendfile(struct flow *flow, off_t from)
 			return err;
 	}
 }
+
+int flow__reap(struct flow *flow, bool drain, int (*wait)(struct flow *flow))
+{
+	int err = 0;
+
+	if (!drain)
+		return wait(flow);
+	while (!err && flow->zerocopy.counts.in_flight)
+		err = wait(flow);
+	return err;
+}

@@ -82,4 +82,7 @@ unsigned int flow__remainder(const struct iovec *fields, unsigned int count, siz
 /* After a failed send call: 0 when it may be repeated, else -errno with the reason. */
 int flow__send_failed(struct flow *flow, const char *call);
 
+/* The `reap` of a strategy (strategy.h) whose wait() returns when at least one completion has come. */
+int flow__reap(struct flow *flow, bool drain, int (*wait)(struct flow *flow));
+
 #endif

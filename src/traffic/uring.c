@@ -362,13 +362,7 @@ int uring__send_zc(struct flow *flow, const struct iovec *fields, uint32_t *pend
 
 int uring__reap(struct flow *flow, bool drain)
 {
-	int err = 0;
-
-	if (!drain)
-		return wait_notification(flow);
-	while (!err && flow->zerocopy.counts.in_flight)
-		err = wait_notification(flow);
-	return err;
+	return flow__reap(flow, drain, wait_notification);
 }
 
 /* On a socket that is not connected (before the run) a request that the kernel knows is refused because of that. */

@@ -238,11 +238,5 @@ int zerocopy_socket__send(struct flow *flow, const struct iovec *fields, uint32_
 
 int zerocopy_socket__reap(struct flow *flow, bool drain)
 {
-	int err = 0;
-
-	if (!drain)
-		return wait_notification(flow);
-	while (!err && flow->zerocopy.counts.in_flight)
-		err = wait_notification(flow);
-	return err;
+	return flow__reap(flow, drain, wait_notification);
 }
