@@ -46,7 +46,7 @@ def check_calls(seen: Seen) -> int:
 
 
 def show_shares(seen: Seen, taxonomy: Taxonomy) -> None:
-    """A line for each row. Not judged: why some lie outside is not always known (docs/method/sampling.md)."""
+    """A line for each row. Not judged: why some lie outside is not always known (docs/dev/notes.md)."""
     stacks, names = seen.modelled.stacks, seen.names
     hits = shares.sampled(seen.after["samples"], taxonomy)
     visible = shares.modelled(stacks, names, taxonomy, lambda path: not shares.is_switch(path))
