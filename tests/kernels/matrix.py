@@ -8,8 +8,9 @@
     make check-kernels MATRIX=--page              the pages of what is kept; runs nothing
 
 Each kernel is fetched (fetch.sh) and booted (boot.sh); one script runs in it (inside). What the guests said
-is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels, and docs/*/kernels.md are made from
-that. A kernel that cannot be downloaded, does not boot or fails one test fails the whole run.
+is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels, and docs/*/kernels.md and
+docs/reference/ways.md are made from that. A kernel that cannot be downloaded, does not boot, fails one test
+or has a way to send that is not what it was fails the whole run.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from pathlib import Path
 from document import log, overview, problems_of, summary
 from outcome import AGAIN, Outcome, read_boot
 from selection import KPROBE_ONLY, LEFT_OUT, Boot, boots_of
+from ways import kept_ways, ways_page
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -93,8 +95,8 @@ class Matrix:
         self.extent = extent
         # What uses a processor: as many at a time as there are jobs, whichever kernel they are of.
         self.turns = threading.Semaphore(jobs)
-        # What doctor said in the surveys of this run, by kernel.
-        self.doctors: dict[str, Path] = {}
+        # What doctor said in the surveys of this run, and what the drill found, by where it is kept.
+        self.found: dict[Path, Path] = {}
         self.slow = SLOW * -(-jobs // (os.cpu_count() or 1))
 
     def run_kernel(self, kernel: Kernel) -> Outcome:
@@ -183,8 +185,8 @@ class Matrix:
             judge_outside(ended.kept)
         tested = bool(boot.tests) or kernel.arch != "amd64"
         read_boot(ended.kept, outcome, surveyed=boot.surveys, tested=tested)
-        if (ended.kept / "doctor.txt").exists():
-            self.doctors[kernel.name] = ended.kept / "doctor.txt"
+        kept = {RESULTS / f"{kernel.name}.doctor.txt": "doctor.txt", kept_ways(kernel.name): "drill.json"}
+        self.found |= {path: ended.kept / name for path, name in kept.items() if (ended.kept / name).exists()}
         outcome.require(test for test in boot.tests if "::" in test)
 
 
@@ -253,23 +255,24 @@ def judge_outside(kept: Path) -> None:
         subprocess.run(argv, cwd=ROOT, check=False, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 
-def keep(outcomes: Iterable[Outcome], doctors: Mapping[str, Path]) -> None:
-    """results/kernels of these, and the page from those of all."""
+def keep(outcomes: Iterable[Outcome], found: Mapping[Path, Path]) -> None:
+    """results/kernels of these, and the pages from those of all."""
     for one in outcomes:
         one.write(RESULTS)
-        if one.name in doctors:
-            shutil.copyfile(doctors[one.name], RESULTS / f"{one.name}.doctor.txt")
+    for path, left in found.items():
+        shutil.copyfile(left, path)
     for path, text in pages().items():
         path.write_text(text)
 
 
 def pages() -> dict[Path, str]:
-    """What works where, and the log: both of what is kept."""
+    """What works where, the log, and which ways are by reference: all of what is kept."""
     kept = [RESULTS / f"{kernel.name}.json" for kernel in KERNELS]
     outcomes = [Outcome.read(path) for path in kept if path.exists()]
     return {
         DOCS / "reference" / "kernels.md": overview(outcomes),
         DOCS / "dev" / "kernels.md": log(outcomes, LEFT_OUT),
+        DOCS / "reference" / "ways.md": ways_page(),
     }
 
 
@@ -311,7 +314,7 @@ def main(arguments: Sequence[str]) -> int:
     problems = problems_of(outcomes)
     print("\n".join(problems))
     if options.keep or options.only or options.extent == "all":
-        keep(outcomes, matrix.doctors)
+        keep(outcomes, matrix.found)
     return 1 if problems else 0
 
 

@@ -8,7 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from copyscope.commands.drill import read_expected
+from copyscope.drill.trials import Row, changes
 from figures import figures_of, tiers_of
+from ways import kept_ways
 
 # Hooks of these states are not attached, and that is fine: something better is, or nobody asked.
 IDLE = ("unused", "available")
@@ -99,7 +102,7 @@ def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> 
     survey: tuple[tuple[str, Callable[[str, Outcome], None]], ...] = (
         ("release", read_release),
         ("probe.json", read_probe),
-        *((("doctor.json", read_doctor),) if outcome.arch == "amd64" else ()),
+        *((("doctor.json", read_doctor), ("drill.json", read_drill)) if outcome.arch == "amd64" else ()),
     )
     always = (
         *((("release", read_release),) if outcome.again else ()),
@@ -140,6 +143,14 @@ def read_doctor(text: str, outcome: Outcome) -> None:
     outcome.doctor = json.loads(text)
     if not outcome.doctor["works"]:
         outcome.problems.append(f"doctor: {outcome.doctor['sentence']}")
+
+
+def read_drill(text: str, outcome: Outcome) -> None:
+    """What copies now and did not when the table of this kernel was kept, or the other way round."""
+    kept = kept_ways(outcome.name)
+    if kept.exists():
+        rows = [Row(**row) for row in json.loads(text)["ways"]]
+        outcome.problems += [f"drill: {line}" for line in changes(rows, read_expected(kept))]
 
 
 def read_tests(text: str, outcome: Outcome) -> None:

@@ -3,15 +3,16 @@
 import json
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from copyscope.commands import drill as command
+from copyscope.drill.connections import open_path
 from copyscope.drill.kernel_calls import Ring
-from copyscope.drill.trials import PAIRS, TRIALS, Row, changes, judge, run_all, try_way
+from copyscope.drill.trials import TRIALS, Row, changes, judge, run_all, try_way
 from copyscope.drill.ways import BUFFER_BYTES, MsgZerocopy, SendZc, Vmsplice, Way, Write
 from copyscope.render.drill import say
 
@@ -34,8 +35,8 @@ class Half(Late):
 
 
 def over(path: str, way: type[Way]) -> Row:
-    with PAIRS[path]() as connect:
-        return try_way(way, path, connect)
+    with open_path(path) as (name, connect):
+        return try_way(way, name, connect)
 
 
 @pytest.mark.parametrize("path", ["lo", "unix"])
@@ -53,12 +54,22 @@ def test_what_is_sent_later_is_by_reference() -> None:
     assert say(row) == "in part by reference: 8,192 of 16,384 bytes changed"
 
 
-def test_local_delivery_copies_what_was_sent_without_a_copy_and_says_so() -> None:
+def test_local_delivery_copies_what_was_sent_without_a_copy_when_it_delivers_and_says_so() -> None:
+    """The receiver has no room at first: until it has, the kernel only refers to the buffer."""
+    late = ("copied later", BUFFER_BYTES, 0, "copied")
     row = over("lo", MsgZerocopy)
-    assert (row.changed_bytes, row.notified) == (0, "copied")
+    assert (row.result, row.changed_at_once_bytes, row.changed_bytes, row.notified) == late
     with suppress(OSError), Ring():
         row = over("lo", SendZc)
-        assert row.reason is not None or (row.changed_bytes, row.notified) == (0, "copied")
+        found = (row.result, row.changed_at_once_bytes, row.changed_bytes, row.notified)
+        assert row.reason is not None or found == late
+
+
+def test_the_cipher_copies_before_the_call_returns_or_there_is_none(tmp_path: Path) -> None:
+    rows = {row.way: row for row in run_all(tmp_path, ["tls"])}
+    for way in ("write", "sendfile, memfd", "vmsplice"):
+        assert rows[way].result == "copied before return" or "modprobe tls" in (rows[way].reason or "")
+    assert rows["MSG_ZEROCOPY"].reason
 
 
 @pytest.mark.parametrize("way", [MsgZerocopy, SendZc])
@@ -94,13 +105,13 @@ def test_judgement(at_once: int, arrived: int, result: str) -> None:
 def test_the_command_and_what_it_expects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def quick(directory: Path) -> list[Row]:
-        assert directory == tmp_path
+    def quick(directory: Path, over_paths: Sequence[str]) -> list[Row]:
+        assert directory == tmp_path and over_paths[-1] == "nics:a,b"
         return [over("unix", way) for way in (Write, Vmsplice, MsgZerocopy)]
 
     monkeypatch.setattr(command, "run_all", quick)
     kept = tmp_path / "kept.json"
-    options = ["--file", str(tmp_path)]
+    options = ["--file", str(tmp_path), "--nics", "a,b"]
     assert command.main([*options, "--json", str(kept)]) == 0
     assert f"Linux {platform.release()}" in capsys.readouterr().out
     table: dict[str, Any] = json.loads(kept.read_text())

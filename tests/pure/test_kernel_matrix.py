@@ -53,6 +53,7 @@ def leave(kept: Path, **changed: str) -> Path:
         "release": "6.12.1-amd64\n",
         "probe.json": json.dumps({"hooks": HOOKS, "sampler": {"events": []}}),
         "doctor.json": json.dumps(DOCTOR),
+        "drill.json": (paths.ROOT / "results" / "kernels" / "ways" / "6.12.json").read_text(),
         "tests.jsonl": "".join(json.dumps(row) + "\n" for row in TESTS),
         "dmesg.txt": LOG,
         "log.txt": LOG,
@@ -124,7 +125,18 @@ def test_every_way_to_fail_is_a_problem(tmp_path: Path) -> None:
         assert any(said in problem for problem in problems), (name, problems)
     empty = tmp_path / "hung"
     empty.mkdir()
-    assert len(outcome_of(empty).problems) == 6
+    assert len(outcome_of(empty).problems) == 7
+
+
+def test_a_way_that_is_not_what_it_was_on_this_kernel_is_a_problem(tmp_path: Path) -> None:
+    kept = leave(tmp_path)
+    table = json.loads((kept / "drill.json").read_text())
+    row = next(row for row in table["ways"] if (row["way"], row["path"]) == ("vmsplice", "veth"))
+    row["result"] = "copied before return"
+    (kept / "drill.json").write_text(json.dumps(table))
+    assert outcome_of(kept).problems == [
+        "drill: vmsplice over veth: was by reference, is copied before return"
+    ]
 
 
 def test_tests_that_are_run_again_replace_themselves_and_nothing_else(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry
-from copyscope.drill.trials import changes, document, run_all
+from copyscope.drill.trials import PATHS, changes, document, run_all
 from copyscope.errors import UsageError
 from copyscope.files import regular_file, saving
 from copyscope.render.drill import drill_lines
@@ -16,7 +16,7 @@ from copyscope.render.terminal import make_console, print_lines, report_width
 
 EXAMPLES = """\
 examples:
-  sudo tools/drill.py                              all ways, over lo, veth and AF_UNIX
+  sudo tools/drill.py                              all ways, over lo, veth, AF_UNIX and kTLS
   tools/drill.py                                   the same without veth
   tools/drill.py --json before.json                keep the table of this kernel
   tools/drill.py --expect before.json              on another one: status 1 if a way has changed
@@ -28,13 +28,14 @@ def parser() -> argparse.ArgumentParser:
         prog="drill.py",
         description="Sends a buffer in each way that this kernel has (write, sendmsg, MSG_ZEROCOPY, SEND_ZC,"
         " sendfile, splice, vmsplice), rewrites it after the call has returned, lets the receiver"
-        " read, and says what arrived. Over lo, over AF_UNIX, and as root over veth. Takes seconds. Exit"
+        " read, and says what arrived. Over lo, kTLS, AF_UNIX, and as root over veth. Takes seconds. Exit"
         " status: 0 tried, 1 failed or not as expected, 2 usage.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--json", metavar="FILE", help="write the table as JSON to FILE (- for stdout)")
     made.add_argument("--expect", metavar="FILE", help="a table of --json: which ways have changed since?")
+    made.add_argument("--nics", metavar="IFA,IFB", help="also over two network cards with a cable (root)")
     made.add_argument(
         "--file", metavar="DIR", default="/var/tmp", help="where the file is that is sent; default /var/tmp"
     )
@@ -49,7 +50,8 @@ def main(argv: list[str]) -> int:
 def _drill(arguments: argparse.Namespace) -> int:
     expected = {} if arguments.expect is None else read_expected(Path(arguments.expect))
     kernel = platform.release()
-    rows = run_all(Path(arguments.file))
+    cards = () if arguments.nics is None else (f"nics:{arguments.nics}",)
+    rows = run_all(Path(arguments.file), (*PATHS, *cards))
     text = json.dumps(document(rows, kernel), indent=1) + "\n"
     if arguments.json == "-":
         sys.stdout.write(text)

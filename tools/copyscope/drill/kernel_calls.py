@@ -89,7 +89,7 @@ class Ring:
         except OSError as error:
             if error.errno != errno.EINVAL or not self._asked:
                 raise
-        self._asked = 0  # 6.0 and 6.1 cannot tell whether they copied
+        self._asked = 0  # 6.0 cannot tell whether they copied
         return self._send_zc(fd, memory)
 
     def _send_zc(self, fd: int, memory: mmap.mmap) -> int:

@@ -17,8 +17,8 @@ def drill_lines(rows: list[Row], kernel: str, width: int) -> list[Text]:
     for row in rows:
         table.add(row.path, row.way, say(row))
     note = (
-        "By reference: what is rewritten before the receiver reads is what it gets. Copied before return: on "
-        "this path the buffer is free at once; over a network card that may be otherwise."
+        "By reference: what is rewritten before the receiver reads is what it gets. At once: while it waits "
+        "in the sender's socket behind what the receiver has no room for."
     )
     return [Text(f"Linux {kernel}", style="bold"), Text(), *table.lines(width), Text(), *wrap(note, width)]
 
