@@ -34,7 +34,7 @@ enum side {
 
 /*
  * The syscalls that carry payload. The collector gives each its number and name (names.c). Our own traffic makes the
- * first seven; those from CALL_READ on are followed only when another program is watched, and only on the sockets of enum protocol.
+ * first ten; those from CALL_READ on are followed only when another program is watched, and only on the sockets of enum protocol.
  */
 enum call {
 	CALL_NONE,
@@ -45,11 +45,13 @@ enum call {
 	CALL_SENDMSG,
 	CALL_SENDMMSG,
 	CALL_SENDFILE,
+	CALL_WRITEV,
+	CALL_SPLICE,
+	/* Into a pipe, of our own traffic only: no socket takes part in it. */
+	CALL_VMSPLICE,
 	CALL_READ,
 	CALL_READV,
 	CALL_WRITE,
-	CALL_WRITEV,
-	CALL_SPLICE,
 	/* splice(2) out of a socket: the same number, told apart by its file descriptors. */
 	CALL_SPLICE_READ,
 	/* splice(2) into a socket of pages that are the program's own memory: of bytes, not of calls (pipe.bpf.h). */

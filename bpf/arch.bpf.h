@@ -42,6 +42,9 @@
 #define NR_SENDMSG 46
 #define NR_RECVMSG 47
 #define NR_SENDFILE 40
+#define NR_WRITEV 20
+#define NR_SPLICE 275
+#define NR_SENDMMSG 307
 #else
 /* include/uapi/asm-generic/unistd.h */
 #define NR_SENDTO 206
@@ -49,6 +52,9 @@
 #define NR_SENDMSG 211
 #define NR_RECVMSG 212
 #define NR_SENDFILE 71
+#define NR_WRITEV 66
+#define NR_SPLICE 76
+#define NR_SENDMMSG 269
 #endif
 
 #endif

@@ -5,10 +5,17 @@
  * Cheap on purpose (a compare and four additions), and still the dearest of what counts: it runs in segments of its own
  * where the traffic tells its bytes itself, else in those of the sampler, as a part of the effect that the ledger states.
  */
+#include "socket.bpf.h"
 #include "uring.bpf.h"
 
-#define MSG_ERRQUEUE 0x2000
+/* Our own traffic sends in ways that pass the socket more than once a call, or as pages of a pipe. */
+const volatile bool sends_in_pieces;
+
 #define MSG_ZEROCOPY 0x4000000
+/* So many messages our own traffic sends in one call, at most (src/traffic/options.c); struct mmsghdr with pointers of 64 bits. */
+#define BATCH_MAX 64
+#define MMSGHDR_BYTES 64
+#define MSG_LEN_AT 56
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -59,8 +66,8 @@ static __always_inline int takes_zerocopy(const struct sock *sk)
 
 /*
  * The tracepoint's own flags argument is always 0 for sends (__sock_sendmsg(), net/socket.c): what kind of send it is,
- * the syscall says. Without SO_ZEROCOPY the flag MSG_ZEROCOPY is ignored and the bytes are copied. sendfile(2) comes
- * by here from 6.5 on, once for each pipe full of pages (splice_to_socket()).
+ * the syscall says. Without SO_ZEROCOPY the flag MSG_ZEROCOPY is ignored and the bytes are copied. sendfile(2) and splice(2)
+ * come by here from 6.5 on, once for each pipe full of pages (splice_to_socket()).
  */
 SEC("?tp_btf")
 int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
@@ -76,17 +83,28 @@ int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
 	 * A copy, for sure: without looking at the registers, which costs a third of all this. sendfile(2) makes the task a
 	 * pipe of its own, which it keeps (splice_direct_to_actor(), fs/splice.c).
 	 */
-	if (!task->splice_pipe && !takes_zerocopy(sk)) {
+	if (!sends_in_pieces && !task->splice_pipe && !takes_zerocopy(sk)) {
 		count_bytes(BYTES_SEND, side, ret, BY_COPY);
 		return 0;
 	}
 	call = socket_call((struct pt_regs *)bpf_task_pt_regs(task));
-	if (call.nr == NR_SENDFILE)
+	if (call.nr == NR_SENDFILE || call.nr == NR_SPLICE)
 		by = BY_SPLICE;
 	else if (call.flags & MSG_ZEROCOPY && takes_zerocopy(sk))
 		by = BY_ZEROCOPY;
 	count_bytes(BYTES_SEND, side, ret, by);
 	return 0;
+}
+
+/* sendmmsg(2) returns how many it has sent, and writes the length of each beside it. */
+static __always_inline void count_several(struct pt_regs *regs, __u32 side, long sent)
+{
+	const char *headers = (const char *)regs->REG_SECOND;
+	__u32 length;
+
+	for (int i = 0; i < BATCH_MAX && i < sent; i++)
+		if (!bpf_probe_read_user(&length, sizeof(length), headers + i * MMSGHDR_BYTES + MSG_LEN_AT))
+			count_bytes(BYTES_SEND, side, length, BY_COPY);
 }
 
 /* Before 6.3 there is no sock_send_length: the return value of the syscall is what the socket layer took. */
@@ -99,8 +117,12 @@ int BPF_PROG(on_send_bytes_at_exit, struct pt_regs *regs, long ret)
 	if (side == SIDE_OTHER || ret < 0)
 		return 0;
 	call = socket_call(regs);
-	if (call.nr == NR_SENDFILE)
+	if (call.nr == NR_SENDFILE || (call.nr == NR_SPLICE && socket_of_fd(SYSCALL_THIRD(regs))))
 		count_bytes(BYTES_SEND, side, ret, BY_SPLICE);
+	else if (call.nr == NR_SENDMMSG)
+		count_several(regs, side, ret);
+	else if (call.nr == NR_WRITEV)
+		count_bytes(BYTES_SEND, side, ret, BY_COPY);
 	else if (call.nr == NR_SENDTO || call.nr == NR_SENDMSG)
 		count_bytes(BYTES_SEND, side, ret, call.flags & MSG_ZEROCOPY ? BY_ZEROCOPY : BY_COPY);
 	return 0;

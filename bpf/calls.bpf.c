@@ -55,8 +55,11 @@ static __always_inline struct call_cell *call_cell(__u32 side, __u32 call)
 static __always_inline void count_call(struct call_cell *cell, __u32 call, long ret)
 {
 	cell->calls++;
-	/* io_uring_enter() returns requests, and the calls for several messages return messages. */
-	if (ret > 0 && call != CALL_IO_URING && call != CALL_SENDMMSG && call != CALL_RECVMMSG)
+	/*
+	 * io_uring_enter() returns requests, and the calls for several messages return messages. What vmsplice() gives to a pipe
+	 * moves with the splice() that comes after.
+	 */
+	if (ret > 0 && call != CALL_IO_URING && call != CALL_SENDMMSG && call != CALL_RECVMMSG && call != CALL_VMSPLICE)
 		cell->bytes += ret;
 	if (ret > 0 && (__u64)ret > cell->largest_bytes)
 		cell->largest_bytes = ret;

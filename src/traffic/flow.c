@@ -10,7 +10,11 @@ const char *const issue_names[] = {
 	[ISSUE_INLINE] = "inline", [ISSUE_ASYNC] = "async", [ISSUE_SQPOLL] = "sqpoll",
 };
 const char *const push_names[] = { [PUSH_NONE] = "none", [PUSH_MORE] = "more", [PUSH_CORK] = "cork" };
+const char *const vectored_names[] = { [VECTORED_SENDMSG] = "sendmsg", [VECTORED_WRITEV] = "writev" };
+const char *const via_names[] = { [VIA_SENDFILE] = "sendfile", [VIA_SPLICE] = "splice" };
 _Static_assert(sizeof(push_names) / sizeof(*push_names) == PUSH_CNT, "a name each");
+_Static_assert(sizeof(vectored_names) / sizeof(*vectored_names) == VECTORED_CNT, "a name each");
+_Static_assert(sizeof(via_names) / sizeof(*via_names) == VIA_CNT, "a name each");
 _Static_assert(sizeof(issue_names) / sizeof(*issue_names) == ISSUE_CNT, "a name each");
 
 int flow__send_failed(struct flow *flow, const char *call)
@@ -75,6 +79,17 @@ unsigned int flow__remainder(const struct iovec *fields, unsigned int count, siz
 	return count - skipped;
 }
 
+static ssize_t send_fields(struct flow *flow, const struct msghdr *header)
+{
+	if (flow->call == VECTORED_WRITEV) {
+		/* SIGPIPE is ignored: writev(2) has no MSG_NOSIGNAL. */
+		flow->counts.writev_calls++;
+		return writev(flow->fd, header->msg_iov, header->msg_iovlen);
+	}
+	flow->counts.sendmsg_calls++;
+	return sendmsg(flow->fd, header, MSG_NOSIGNAL);
+}
+
 int flow__sendmsg(struct flow *flow, const struct iovec *fields)
 {
 	struct msghdr header = {
@@ -82,13 +97,12 @@ int flow__sendmsg(struct flow *flow, const struct iovec *fields)
 	};
 	size_t done = 0;
 
-	if (flow->shape.fields == 1)
+	if (flow->shape.fields == 1 && flow->call == VECTORED_SENDMSG)
 		return flow__send(flow, fields->iov_base, fields->iov_len);
 	for (;;) {
-		ssize_t sent = sendmsg(flow->fd, &header, MSG_NOSIGNAL);
+		ssize_t sent = send_fields(flow, &header);
 		int err;
 
-		flow->counts.sendmsg_calls++;
 		if (sent >= 0) {
 			flow->counts.bytes += sent;
 			done += sent;
@@ -100,7 +114,7 @@ int flow__sendmsg(struct flow *flow, const struct iovec *fields)
 							    flow->rest);
 			continue;
 		}
-		err = flow__send_failed(flow, "sendmsg");
+		err = flow__send_failed(flow, vectored_names[flow->call]);
 		if (err)
 			return err;
 	}
@@ -116,6 +130,7 @@ int flow__sendfile(struct flow *flow, off_t from)
 		int err;
 
 		flow->counts.sendfile_calls++;
+		flow->counts.spliced_calls++;
 		if (sent > 0) {
 			flow->counts.bytes += sent;
 			flow->counts.spliced_bytes += sent;

@@ -17,8 +17,14 @@ struct send_counts {
 	uint64_t bytes;			/* accepted by the socket */
 	uint64_t sendto_calls;		/* all that were made, also those that failed */
 	uint64_t sendmsg_calls;
+	uint64_t sendmmsg_calls;
+	uint64_t sendmmsg_sends;	/* each of them is several */
+	uint64_t writev_calls;
 	uint64_t sendfile_calls;
-	uint64_t spliced_bytes;		/* of them, given as pages of a file */
+	uint64_t splice_calls;		/* into a pipe and out of it */
+	uint64_t vmsplice_calls;
+	uint64_t spliced_calls;		/* that gave pages to the socket: sendfile(), or splice() out of a pipe */
+	uint64_t spliced_bytes;
 	uint64_t ring_requests;		/* to send, that an io_uring has ended, also those that failed */
 	uint64_t ring_enters;		/* io_uring_enter() */
 	uint64_t short_sends;
@@ -30,7 +36,8 @@ struct send_counts {
 
 static inline uint64_t send_counts__calls(const struct send_counts *counts)
 {
-	return counts->sendto_calls + counts->sendmsg_calls + counts->sendfile_calls + counts->ring_requests;
+	return counts->sendto_calls + counts->sendmsg_calls + counts->sendmmsg_sends + counts->writev_calls +
+	       counts->spliced_calls + counts->ring_requests;
 }
 
 /* Who does the work of a request to an io_uring: the thread that asks, a worker, or one that polls for requests. */
@@ -43,6 +50,16 @@ enum push { PUSH_NONE, PUSH_MORE, PUSH_CORK, PUSH_CNT };
 
 extern const char *const push_names[PUSH_CNT];
 
+/* The system call that takes all fields of a message at once. */
+enum vectored { VECTORED_SENDMSG, VECTORED_WRITEV, VECTORED_CNT };
+
+extern const char *const vectored_names[VECTORED_CNT];
+
+/* How pages of a file come into a socket: by the pipe that sendfile(2) makes, or by one of the program's own. */
+enum via { VIA_SENDFILE, VIA_SPLICE, VIA_CNT };
+
+extern const char *const via_names[VIA_CNT];
+
 /* One connection, and all that a strategy may use. */
 struct flow {
 	int fd;
@@ -52,6 +69,9 @@ struct flow {
 	int file;			/* that the messages lie in, if the strategy wants one */
 	enum issue issue;
 	enum push push;
+	enum vectored call;
+	enum via via;
+	unsigned int batch;		/* fields in one call, of those that are sent one by one */
 	void *arena;			/* that all messages lie in, if the shape says so */
 	size_t arena_bytes;
 	struct message_shape shape;
@@ -70,7 +90,7 @@ struct flow {
 int flow__send(struct flow *flow, const void *from, size_t length);
 /* The same with flags of send(2). */
 int flow__send_with(struct flow *flow, const void *from, size_t length, int flags);
-/* All fields in one call: sendmsg(), or send() where there is one field only; it is the cheaper call. */
+/* All fields in one call: writev() if flow->call says so, else sendmsg(), or send(), the cheaper call, where there is one field. */
 int flow__sendmsg(struct flow *flow, const struct iovec *fields);
 /* The message that begins there in flow->file, by reference to the file's pages. */
 int flow__sendfile(struct flow *flow, off_t from);

@@ -52,6 +52,10 @@ static const struct {
 		  "thread that polls", 3 } },
 	{ SEND, { "push", OPT_PUSH, "none|more|cork", 0,
 		  "with per_field: hold fields back until the last, by MSG_MORE or TCP_CORK (none)", 3 } },
+	{ SEND, { "batch", OPT_BATCH, "N", 0, "with per_field: so many fields in one sendmmsg() (1: a send() each), up to 64", 3 } },
+	{ SEND, { "call", OPT_CALL, "sendmsg|writev", 0, "with one_copy: the call that takes all fields (sendmsg)", 3 } },
+	{ SEND, { "via", OPT_VIA, "sendfile|splice", 0,
+		  "with sendfile: by sendfile() (default), or by splice() through a pipe of its own", 3 } },
 	{ SEND, { "registered", OPT_REGISTERED, NULL, 0, "with uring_zc: the messages' memory is registered", 3 } },
 	{ RECV, { "receiver", OPT_READING, "read|recvmsg|trunc|poll", 0,
 		  "recv() (default), recvmsg() into fields, drop without a copy, or one thread that waits in "

@@ -16,6 +16,8 @@
 #define DEFAULT_WORKING_SET_BYTES (1u << 20)
 #define DURATION_MAX_S 86400
 #define COALESCE_MAX_US 100000
+/* on_send_bytes_at_exit() looks at so many (bpf/bytes.bpf.c). */
+#define BATCH_MAX 64
 
 const char *const role_names[] = { [ROLE_SEND] = "send", [ROLE_RECV] = "recv" };
 const char *const mode_names[] = { [MODE_STREAM] = "stream", [MODE_RR] = "rr" };
@@ -151,6 +153,18 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__choice("push", arg, push_names, PUSH_CNT, &index, failure);
 		o->push = index;
 		return err;
+	case OPT_CALL:
+		err = quantity__choice("call", arg, vectored_names, VECTORED_CNT, &index, failure);
+		o->call = index;
+		return err;
+	case OPT_VIA:
+		err = quantity__choice("via", arg, via_names, VIA_CNT, &index, failure);
+		o->via = index;
+		return err;
+	case OPT_BATCH:
+		err = quantity__count("batch", arg, 1, BATCH_MAX, &number, failure);
+		o->batch = number;
+		return err;
 	case OPT_REGISTERED:
 		o->shape.in_arena = true;
 		return 0;
@@ -200,6 +214,15 @@ static int check_together(const struct options *o, struct failure *failure)
 		if (o->push != PUSH_NONE && !o->strategy->by_field)
 			return failure__set(failure, -EINVAL, "push: %s: %s sends a message in one piece: leave --push out, "
 					    "or use --impl per_field", push_names[o->push], o->strategy->name);
+		if (o->batch > 1 && !o->strategy->by_field)
+			return failure__set(failure, -EINVAL, "batch: %u: %s sends a message in one piece: leave --batch "
+					    "out, or use --impl per_field", o->batch, o->strategy->name);
+		if (o->call != VECTORED_SENDMSG && !o->strategy->vectored)
+			return failure__set(failure, -EINVAL, "call: %s: %s does not send by it: leave --call out, or use "
+					    "--impl one_copy", vectored_names[o->call], o->strategy->name);
+		if (o->via != VIA_SENDFILE && !o->strategy->in_file)
+			return failure__set(failure, -EINVAL, "via: %s: %s does not send from a file: leave --via out, or "
+					    "use --impl sendfile", via_names[o->via], o->strategy->name);
 		if (shape->in_arena && !o->strategy->registers)
 			return failure__set(failure, -EINVAL, "registered: %s: the kernel takes registered buffers of "
 					    "SEND_ZC only: leave --registered out, or use --impl uring_zc",
@@ -246,6 +269,9 @@ static unsigned int default_working_set(size_t size_bytes)
 static void resolve_defaults(struct options *o)
 {
 	o->shape.in_file = o->strategy && o->strategy->in_file;
+	/* Freed memory of the heap is written to, while a receiver may still be reading from it. */
+	if (o->strategy && o->strategy->gives_memory)
+		o->shape.in_arena = true;
 	if (o->role == ROLE_SEND && !o->shape.size_bytes)
 		o->shape.size_bytes = DEFAULT_SIZE_BYTES;
 	if (!o->shape.slots)
@@ -294,6 +320,7 @@ void options__parse(struct options *options, enum role role, int argc, char **ar
 	memset(options, 0, sizeof(*options));
 	options->role = role;
 	options->threads = 1;
+	options->batch = 1;
 	options->shape.fields = DEFAULT_FIELDS;
 	options->buffer_bytes = DEFAULT_BUFFER_BYTES;
 	options->socket.address = "127.0.0.1";

@@ -39,6 +39,9 @@ struct options {
 	enum reading reading;
 	enum issue issue;
 	enum push push;
+	enum vectored call;
+	enum via via;
+	unsigned int batch;
 	uint64_t coalesce_us;		/* how long a polling receiver sleeps; 0: until it is woken */
 	uint64_t buffer_bytes;
 	bool touch;

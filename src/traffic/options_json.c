@@ -19,7 +19,6 @@ static json_t *cpus_json(const struct placement *placement)
 static void add_send_options(json_t *object, const struct options *o)
 {
 	json_object_set_new(object, "impl", json_string(o->strategy->name));
-	json_object_set_new(object, "in_file", json_boolean(o->strategy->in_file));
 	json_object_set_new(object, "duration_s", o->duration_s ? json_real(o->duration_s) : json_null());
 	json_object_set_new(object, "messages", count_or_null(o->messages));
 	json_object_set_new(object, "align", json_string(alignment_names[o->shape.align]));
@@ -28,10 +27,16 @@ static void add_send_options(json_t *object, const struct options *o)
 							       : json_null());
 	json_object_set_new(object, "sndbuf_bytes", count_or_null(o->socket.sndbuf_bytes));
 	json_object_set_new(object, "sender", json_string(sending_names[o->sending]));
-	json_object_set_new(object, "in_ring", json_boolean(o->strategy->in_ring));
 	json_object_set_new(object, "issue", o->strategy->in_ring ? json_string(issue_names[o->issue]) : json_null());
 	json_object_set_new(object, "push", json_string(push_names[o->push]));
-	json_object_set_new(object, "registered", json_boolean(o->shape.in_arena));
+	json_object_set_new(object, "call", json_string(vectored_names[o->call]));
+	json_object_set_new(object, "via", json_string(via_names[o->via]));
+	report__set(object, "batch_sends", o->batch);
+	json_object_set_new(object, "registered", json_boolean(o->shape.in_arena && o->strategy->registers));
+	/* A call may pass the socket several times, or in another than the four calls that a hook there knows (bpf/calls.bpf.c). */
+	json_object_set_new(object, "in_pieces",
+			    json_boolean(strategy__gives_pages(o->strategy) || o->strategy->in_ring ||
+					 o->call != VECTORED_SENDMSG || o->batch > 1));
 	report__set(object, "time_every", o->time_every);
 	report__set(object, "seed", o->seed);
 }

@@ -59,6 +59,8 @@ static int try_strategy(const struct options *options, int fd, struct failure *f
 	flow->expects_reply = options->mode == MODE_RR;
 	flow->rewrites = options->touch;
 	flow->issue = options->issue;
+	flow->via = options->via;
+	flow->batch = options->batch;
 	err = strategy->open(flow);
 	if (err)
 		failure__set(failure, err, "%s", flow->failure.text);

@@ -48,19 +48,23 @@ static json_t *spliced_json(const struct send_counts *counts)
 {
 	json_t *object = json_object();
 
-	report__set(object, "calls", counts->sendfile_calls);
+	report__set(object, "calls", counts->spliced_calls);
 	report__set(object, "bytes", counts->spliced_bytes);
 	return object;
 }
 
 void report__add_sent(json_t *totals, const struct send_counts *counts,
-		      const struct zerocopy_counts *zerocopy, bool from_file, bool in_ring)
+		      const struct zerocopy_counts *zerocopy, bool gives_pages, bool in_ring)
 {
 	json_t *calls = json_object();
 
 	report__set(calls, "sendto", counts->sendto_calls);
 	report__set(calls, "sendmsg", counts->sendmsg_calls);
+	report__set(calls, "sendmmsg", counts->sendmmsg_calls);
+	report__set(calls, "writev", counts->writev_calls);
 	report__set(calls, "sendfile", counts->sendfile_calls);
+	report__set(calls, "splice", counts->splice_calls);
+	report__set(calls, "vmsplice", counts->vmsplice_calls);
 	if (in_ring)
 		report__set(calls, "io_uring", counts->ring_enters);
 	report__set(totals, "bytes", counts->bytes);
@@ -73,7 +77,7 @@ void report__add_sent(json_t *totals, const struct send_counts *counts,
 	report__set(totals, "gather_timed_ns", counts->gather_timed_ns);
 	report__set(totals, "gather_broken_messages", counts->gather_broken_messages);
 	json_object_set_new(totals, "zerocopy", zerocopy ? zerocopy_json(zerocopy) : json_null());
-	json_object_set_new(totals, "spliced", from_file ? spliced_json(counts) : json_null());
+	json_object_set_new(totals, "spliced", gives_pages ? spliced_json(counts) : json_null());
 }
 
 static json_t *limits_json(void)

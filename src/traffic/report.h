@@ -17,7 +17,7 @@
 void report__add_usage(json_t *totals);
 /* What the sending threads did; `zerocopy` is NULL for strategies that are not asynchronous. */
 void report__add_sent(json_t *totals, const struct send_counts *counts,
-		      const struct zerocopy_counts *zerocopy, bool from_file, bool in_ring);
+		      const struct zerocopy_counts *zerocopy, bool gives_pages, bool in_ring);
 
 /* Why a run says nothing about the network: it fits into the buffers, or is over too soon. */
 struct run_length {

@@ -11,7 +11,13 @@ static void add_counts(struct send_counts *sum, const struct send_counts *counts
 	sum->bytes += counts->bytes;
 	sum->sendto_calls += counts->sendto_calls;
 	sum->sendmsg_calls += counts->sendmsg_calls;
+	sum->sendmmsg_calls += counts->sendmmsg_calls;
+	sum->sendmmsg_sends += counts->sendmmsg_sends;
+	sum->writev_calls += counts->writev_calls;
 	sum->sendfile_calls += counts->sendfile_calls;
+	sum->splice_calls += counts->splice_calls;
+	sum->vmsplice_calls += counts->vmsplice_calls;
+	sum->spliced_calls += counts->spliced_calls;
 	sum->spliced_bytes += counts->spliced_bytes;
 	sum->ring_requests += counts->ring_requests;
 	sum->ring_enters += counts->ring_enters;
@@ -62,7 +68,7 @@ void sender__add_totals(const struct sender *sender, json_t *totals)
 	}
 	report__add_usage(totals);
 	report__add_sent(totals, &counts, sender->options.strategy->reap ? &zerocopy : NULL,
-			 sender->options.strategy->in_file, sender->options.strategy->in_ring);
+			 strategy__gives_pages(sender->options.strategy), sender->options.strategy->in_ring);
 	json_object_set_new(totals, "io_uring", sender->options.strategy->in_ring
 							? io_uring_json(sender, counts.ring_requests) : json_null());
 }

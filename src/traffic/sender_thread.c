@@ -312,6 +312,9 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 		.rewrites = options->touch,
 		.issue = options->issue,
 		.push = options->push,
+		.call = options->call,
+		.via = options->via,
+		.batch = options->batch,
 		.shape = options->shape,
 		.completion_time = &thread->completion_time,
 	};

@@ -28,15 +28,23 @@ struct strategy {
 	const char *name;
 	const char *const *aliases;	/* NULL-terminated; NULL: none */
 	struct strategy_claim claim;
-	bool in_file;	/* its messages lie in a file, each in one piece: message->file_offset */
+	bool in_file;	/* its messages lie in a file, each in one piece: message->file_offset; takes --via */
 	bool in_ring;	/* it sends through io_uring: takes --issue */
-	bool by_field;	/* a send for each field: takes --push */
+	bool by_field;	/* a send for each field: takes --push and --batch */
+	bool vectored;	/* all fields in one call: takes --call */
+	bool gives_memory;	/* its messages' own pages, for good: they lie in memory that nothing else is ever put into */
 	bool registers;	/* and can have registered its messages' memory: takes --registered */
 	int (*open)(struct flow *flow);
 	void (*close)(struct flow *flow);
 	int (*send)(struct flow *flow, struct message *message);
 	int (*reap)(struct flow *flow, bool drain);
 };
+
+/* Whether what it sends is pages by reference, of which no completion tells. */
+static inline bool strategy__gives_pages(const struct strategy *strategy)
+{
+	return strategy->in_file || strategy->gives_memory;
+}
 
 /* All strategies in the order of their names, NULL-terminated. */
 extern const struct strategy *const strategies[];

@@ -13,6 +13,7 @@ SIZE = 40_000
 MESSAGES = 23
 CALLS = {"per_field": 8, "two_copy": 1, "one_copy": 1, "zero_copy": 1, "sendfile": 1}
 IN_RING = ["uring_send", "uring_zc"]
+COPIES = {"gather", "copy_in", "pin", "deferred", "silent", "completion"}
 
 
 def hook(record: Record, name: str) -> Record:
@@ -43,16 +44,50 @@ def test_send_23_count_23(impl: str) -> None:
 
 
 @pytest.mark.parametrize("impl", IN_RING)
-def test_send_23_requests_count_23(impl: str) -> None:
+@pytest.mark.parametrize("kind", ["veth", "loopback"])
+def test_send_23_requests_count_23(impl: str, kind: str) -> None:
     """The socket may take a request in parts; its end is counted once, and says whether it was zero-copy."""
-    record = record_of("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE), check=None)
+    run = ("--impl", impl, "--topology", kind, "--messages", str(MESSAGES), "--size", str(SIZE))
+    record = record_of(*run, check=None)
     assert broken_identities(record) == []
+    accounts = {"pin", "deferred"} if impl == "uring_zc" else {"copy_in"}
+    assert {name: bytes_of(record, name) for name in COPIES if bytes_of(record, name)} == dict.fromkeys(
+        accounts, MESSAGES * SIZE
+    )
     ended = next(r for r in record["bytes"] if (r["hook"], r["side"]) == ("uring_bytes", "sender"))
     assert (ended["calls"], ended["bytes"]) == (MESSAGES, MESSAGES * SIZE)
     assert ended["zerocopy_bytes"] == (MESSAGES * SIZE if impl == "uring_zc" else 0)
     assert hook(record, "receive_bytes")["bytes"] == MESSAGES * SIZE
     entered = next(row for row in record["calls"] if row["syscall"] == "io_uring")
     assert entered["calls"] == record["traffic"]["sender"]["send_syscalls"]["io_uring"] >= MESSAGES
+
+
+# What gives pages, or sends by another call: its account, and the system calls for each message.
+WAYS = [
+    ("vmsplice", "pin", {"splice": 1, "vmsplice": 1}),
+    ("sendfile --via splice", "pin", {"splice": 2}),
+    ("one_copy --call writev", "copy_in", {"writev": 1}),
+    ("per_field --batch 3", "copy_in", {"sendmmsg": 3}),
+]
+
+
+@pytest.mark.parametrize(("words", "account", "calls"), WAYS, ids=[way[0] for way in WAYS])
+@pytest.mark.parametrize("kind", ["veth", "loopback"])
+def test_23_messages_of_each_way_are_in_its_account_to_the_byte(
+    words: str, account: str, calls: dict[str, int], kind: str
+) -> None:
+    run = ("--impl", *words.split(), "--topology", kind, "--messages", str(MESSAGES), "--size", str(SIZE))
+    record = record_of(*run, check=None)
+    assert broken_identities(record) == []
+    sent = hook(record, "send_bytes")
+    assert sent["bytes"] == MESSAGES * SIZE
+    assert sent["spliced_bytes"] == (MESSAGES * SIZE if account == "pin" else 0)
+    assert hook(record, "receive_bytes")["bytes"] == MESSAGES * SIZE
+    assert bytes_of(record, account) == bytes_of(record, "copy_out") == MESSAGES * SIZE
+    assert sum(bytes_of(record, other) for other in COPIES - {account}) == 0
+    assert record["zerocopy"] is None
+    timed = {row["syscall"]: row["calls"] for row in record["calls"] if row["side"] == "sender"}
+    assert timed == {name: MESSAGES * each for name, each in calls.items()}
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,14 @@ def full_records() -> list[dict[str, Any]]:
     for raw in raws:
         add_what_programs_say(raw)
     raws[-1]["workload"] |= {"sender": "loop", "receiver": "poll", "coalesce_us": 20, "file": "/tmp"}
-    raws[-1]["workload"] |= {"issue": "inline", "registered": False, "push": "none"}
+    raws[-1]["workload"] |= {
+        "issue": "inline",
+        "registered": False,
+        "push": "none",
+        "call": "sendmsg",
+        "via": "splice",
+        "batch_sends": 1,
+    }
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     watched = derive(watched_record(zerocopy=True, copied=100, receives=4096, maps=True))

@@ -112,7 +112,13 @@ def test_published_is_every_strategy_size_and_number_of_threads() -> None:
         (impl, size, threads)
         for impl in strategies()
         if impl
-        not in ("null", "sendfile", "uring_send", "uring_zc")  # of which nobody has published a figure
+        not in (
+            "null",
+            "sendfile",
+            "uring_send",
+            "uring_zc",
+            "vmsplice",
+        )  # of which nobody has published a figure
         for size in sizes
         for threads in (1, 2, 4, 8)
     }

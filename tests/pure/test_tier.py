@@ -95,13 +95,11 @@ def test_the_way_of_the_copy_is_in_the_plan() -> None:
     assert made(args).copy_in == "call-site"
 
 
-@pytest.mark.parametrize(("in_file", "in_ring"), [(False, False), (True, False), (False, True)])
-def test_calls_that_pass_the_socket_in_pieces_are_counted_where_they_return(
-    in_file: bool, in_ring: bool
-) -> None:
-    traffic = Traffic((), (), {"in_file": in_file, "in_ring": in_ring})
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_calls_that_pass_the_socket_in_pieces_are_counted_where_they_return(in_pieces: bool) -> None:
+    traffic = Traffic((), (), {"in_pieces": in_pieces})
     plan = traffic_plan(parser().parse_args([]), SAMPLED, 1, in_pieces=traffic.in_pieces)
-    assert plan.count_returns is (in_file or in_ring)
+    assert plan.count_returns is in_pieces
 
 
 def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:

@@ -20,8 +20,9 @@ OUTPUT = Path(os.environ.get("COPYSCOPE_OUTPUT", Path(__file__).resolve().parent
 TRAFFIC = OUTPUT / "traffic"
 DRILL = OUTPUT / "tests" / "traffic-drill"
 
-STRATEGIES = ["null", "per_field", "two_copy", "one_copy", "zero_copy", "sendfile", "uring_send", "uring_zc"]
-IN_RING = STRATEGIES[6:]
+IN_RING = ["uring_send", "uring_zc"]
+BY_PAGES = ["sendfile", "vmsplice"]
+STRATEGIES = ["null", "per_field", "two_copy", "one_copy", "zero_copy", *BY_PAGES, *IN_RING]
 SENDING = STRATEGIES[1:]
 SECONDS_MAX = 30.0
 
@@ -94,8 +95,8 @@ def run_pair(send: list[str], recv: list[str], binary: Path = TRAFFIC) -> tuple[
 @pytest.mark.parametrize("impl", STRATEGIES)
 @pytest.mark.parametrize("size", [8, 1001, 65536])
 def test_23_messages_are_counted_23(impl: str, size: int) -> None:
-    # pages of a file must not be rewritten while they are on their way
-    touch = [] if impl == "sendfile" else ["--touch"]
+    # pages must not be rewritten while they are on their way
+    touch = [] if impl in BY_PAGES else ["--touch"]
     sent, received = run_pair(
         ["--impl", impl, "--messages", "23", "--size", str(size), "--verify", *touch],
         ["--size", str(size), "--verify", *touch],
@@ -109,7 +110,9 @@ def test_23_messages_are_counted_23(impl: str, size: int) -> None:
     if impl in IN_RING:  # a call may wait for notifications of earlier requests
         assert sent.report["io_uring"]["requests"] == 23 <= sent.report["send_syscalls"]["io_uring"]
     else:
-        assert calls == sum(sent.report["send_syscalls"].values())
+        # Of a pair of calls one goes to the pipe.
+        pairs = 2 if impl == "vmsplice" else 1
+        assert calls * pairs == sum(sent.report["send_syscalls"].values())
         assert sent.report["io_uring"] is None
     assert received.report["verify"] == {"checked_bytes": total, "wrong_bytes": 0, "first_wrong_offset": None}
     assert sent.report["too_short"] is True
@@ -173,6 +176,71 @@ def test_whoever_does_the_work_of_a_request_the_bytes_are_right(impl: str, more:
         )
         assert account["bytes_sent"] == account["bytes_copied"] == 1000 * 16384
         assert account["in_flight"] == account["enobufs"] == 0
+
+
+# 23 messages of 8 fields by another call than the usual one -> calls that are counted, and system calls.
+OTHERWISE = {
+    "one_copy --call writev": (23, {"writev": 23}),
+    "sendfile --via splice": (23, {"splice": 46}),
+    "per_field --batch 3": (23 * 8, {"sendmmsg": 23 * 3}),
+    "per_field --batch 64 --push cork": (23 * 8, {"sendmmsg": 23}),
+    "per_field --batch 64 --push more": (23 * 8, {"sendmmsg": 23 * 2}),
+}
+
+
+@pytest.mark.parametrize("words", OTHERWISE)
+@pytest.mark.parametrize("size", ["8", "1001", "300000"])
+def test_the_same_bytes_by_another_call(words: str, size: str) -> None:
+    calls, made = OTHERWISE[words]
+    sent, received = run_pair(
+        ["--impl", *words.split(), "--messages", "23", "--size", size, "--verify"],
+        ["--size", size, "--verify"],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert received.report["verify"] == {
+        "checked_bytes": 23 * int(size),
+        "wrong_bytes": 0,
+        "first_wrong_offset": None,
+    }
+    assert sent.report["calls"] == calls
+    assert {name: count for name, count in sent.report["send_syscalls"].items() if count} == made
+    spliced = {"calls": 23, "bytes": 23 * int(size)} if "splice" in words else None
+    assert sent.report["spliced"] == spliced
+
+
+@pytest.mark.parametrize("words", [*STRATEGIES, *OTHERWISE])
+def test_it_says_whether_a_call_passes_the_socket_once(words: str) -> None:
+    command = [str(TRAFFIC), "send", "--impl", *words.split(), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    once = words in ("null", "per_field", "two_copy", "one_copy", "zero_copy")
+    assert json.loads(done.stdout)["in_pieces"] is not once
+
+
+@pytest.mark.parametrize("words", ["vmsplice", "sendfile --via splice"])
+def test_a_message_larger_than_a_pipe_goes_in_parts(words: str) -> None:
+    """A pipe holds 1 MiB at most without privileges, and less where its user has many."""
+    shape = ["--size", "5M", "--verify"]
+    sent, received = run_pair(["--impl", *words.split(), "--messages", "20", "--fields", "7", *shape], shape)
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert received.report["verify"] == {
+        "checked_bytes": 100 << 20,
+        "wrong_bytes": 0,
+        "first_wrong_offset": None,
+    }
+    assert sent.report["spliced"]["bytes"] == sent.report["bytes"] == 100 << 20
+    assert sent.report["calls"] == sent.report["spliced"]["calls"] >= 5 * 20
+
+
+def test_memory_that_was_given_away_stays_as_it_was_sent() -> None:
+    """The sender frees its messages and ends before they are read: nothing is put where they lay."""
+    options = ["--impl", "vmsplice", "--messages", "4", "--size", "16K", "--working-set", "4"]
+    with (
+        running("send", *options) as sender,
+        socket.create_connection(("127.0.0.1", int(listening_port(sender)))) as receiver,
+    ):
+        assert end(sender).report["bytes"] == 4 * 16384
+        got = b"".join(iter(lambda: receiver.recv(1 << 20), b""))
+    assert got == b"".join(bytes([ord("A") + i]) * 2048 for i in range(8)) * 4
 
 
 @pytest.mark.parametrize("push", ["none", "more", "cork"])
@@ -660,7 +728,7 @@ WRONG = [
     (["send", "--impl", "zerocpy"], "did you mean zerocopy"),
     (
         ["send", "--impl", "splice"],
-        "one of: null, one_copy, per_field, sendfile, two_copy, uring_send, uring_zc,",
+        "one of: null, one_copy, per_field, sendfile, two_copy, uring_send, uring_zc, vmsplice,",
     ),
     ([*SEND, "--push", "more"], "one_copy sends a message in one piece"),
     (["send", "--impl", "per_field", "--push", "late"], "none, more, cork"),
@@ -668,6 +736,12 @@ WRONG = [
     (["send", "--impl", "uring_send", "--issue", "later"], "inline, async, sqpoll"),
     (["send", "--impl", "uring_send", "--registered"], "use --impl uring_zc"),
     (["send", "--impl", "sendfile", "--touch"], "still on their way would change"),
+    (["send", "--impl", "vmsplice", "--touch"], "nothing tells when it is free"),
+    ([*SEND, "--batch", "8"], "one_copy sends a message in one piece"),
+    (["send", "--impl", "per_field", "--batch", "65"], "out of range"),
+    (["send", "--impl", "per_field", "--call", "writev"], "per_field does not send by it"),
+    ([*SEND, "--call", "write"], "sendmsg, writev"),
+    ([*SEND, "--via", "splice"], "one_copy does not send from a file"),
     (["send", "--impl", "sendfile", "--pages", "thp"], "--pages 4k"),
     ([*SEND, "--size", "0"], "out of range"),
     ([*SEND, "--size", "7"], "smaller than 8 fields"),

@@ -71,6 +71,7 @@ static int load(struct probes *probes, int only, int only_function)
 	if (probes->calls.time_one_in > SHAPES_PER_TIMED)
 		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
 	skel->rodata->count_timed_only = probes->timed_only;
+	skel->rodata->sends_in_pieces = probes->calls.count_returns;
 	skel->rodata->count_at_socket = call_counting__at_socket(probes->hooks);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);

@@ -123,6 +123,7 @@ const char *const call_names[CALL_CNT] = {
 	CALL(WRITEV, "writev"),
 	CALL(SENDFILE, "sendfile"),
 	CALL(SPLICE, "splice"),
+	CALL(VMSPLICE, "vmsplice"),
 	CALL(SPLICE_READ, "splice from a socket"),
 	CALL(SPLICE_MEMORY, "splice after vmsplice"),
 	CALL(MAP, "receive by mapping"),
@@ -144,6 +145,7 @@ const int call_numbers[CALL_CNT] = {
 	[CALL_WRITEV] = __NR_writev,
 	[CALL_SENDFILE] = __NR_sendfile,
 	[CALL_SPLICE] = __NR_splice,
+	[CALL_VMSPLICE] = __NR_vmsplice,
 	[CALL_SPLICE_READ] = -1,
 	[CALL_SPLICE_MEMORY] = -1,
 	[CALL_MAP] = __NR_getsockopt,
@@ -154,6 +156,7 @@ const int call_numbers[CALL_CNT] = {
 void names__fill_calls(volatile __u8 *call_of_nr, bool watching)
 {
 	for (int call = 1; call < CALL_CNT; call++)
-		if ((watching || call < CALL_READ || call == CALL_IO_URING) && call_numbers[call] >= 0 && call_numbers[call] < SYSCALLS_MAX)
+		if ((watching ? call != CALL_VMSPLICE : call < CALL_READ || call == CALL_IO_URING) && call_numbers[call] >= 0 &&
+		    call_numbers[call] < SYSCALLS_MAX)
 			call_of_nr[call_numbers[call]] = call;
 }

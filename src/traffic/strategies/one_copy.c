@@ -10,5 +10,6 @@ const struct strategy strategy_one_copy = {
 	.name = "one_copy",
 	.aliases = (const char *const[]){ "onecopy", "a2", NULL },
 	.claim = { 0, 1, "one sendmsg() over a prebuilt iovec; send() where there is one field" },
+	.vectored = true,
 	.send = one_copy_send,
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <errno.h>
+#include <unistd.h>
 
+#include "splice.h"
 #include "strategy.h"
 
 /* What waits in a socket is the file's own pages: nobody tells when the last reader is done with them. */
@@ -12,12 +14,20 @@ static int sendfile_open(struct flow *flow)
 	if (flow->shape.pages != PAGES_4K)
 		return failure__set(&flow->failure, -EINVAL, "pages: %s: sendfile sends pages of a file: use "
 				    "--pages 4k", page_kind_names[flow->shape.pages]);
-	return 0;
+	/* A message may begin and end inside of a page. */
+	return flow->via == VIA_SPLICE ? splice__open(flow, flow->shape.size_bytes / sysconf(_SC_PAGESIZE) + 2) : 0;
+}
+
+static void sendfile_close(struct flow *flow)
+{
+	if (flow->via == VIA_SPLICE)
+		splice__close(flow);
 }
 
 static int sendfile_send(struct flow *flow, struct message *message)
 {
-	return flow__sendfile(flow, message->file_offset);
+	return flow->via == VIA_SPLICE ? splice__send_file(flow, message->file_offset)
+				       : flow__sendfile(flow, message->file_offset);
 }
 
 const struct strategy strategy_sendfile = {
@@ -25,5 +35,6 @@ const struct strategy strategy_sendfile = {
 	.claim = { 0, 0, "one sendfile() of a message that lies in a file in memory, in one piece" },
 	.in_file = true,
 	.open = sendfile_open,
+	.close = sendfile_close,
 	.send = sendfile_send,
 };

@@ -31,6 +31,9 @@ LATER: dict[str, tuple[str, Scalar]] = {
     "issue": ("issue", None),
     "registered": ("registered", False),
     "push": ("push", "none"),
+    "call": ("call", "sendmsg"),
+    "via": ("via", "sendfile"),
+    "batch": ("batch_sends", 1),
 }
 # every name that `settings` returns
 SETTINGS = (*WORKLOAD, *LATER, "topology", "mtu", "tso", "gso", "gro")

@@ -56,7 +56,7 @@ class Flow:
 class Counted:
     """What the kernel counted at one place; zero-copy is None where the hook cannot see the flag.
 
-    Spliced are pages of a file; the socket counts a call for each pipe full of them.
+    Spliced are pages of a file or of a pipe; the socket counts a call for each pipe full of them.
     """
 
     calls: int
@@ -138,7 +138,7 @@ def gathers(raw: RawRun) -> bool | None:
 
 
 def by_reference(segments: Sequence[Segment]) -> int:
-    """Bytes that the program sent with zero-copy or from a file."""
+    """Bytes that the program sent with zero-copy or as pages."""
     return (zerocopy_total(segments, "bytes_sent") or 0) + (spliced_total(segments, "bytes") or 0)
 
 
@@ -194,7 +194,7 @@ def kernel_copied_in(raw: RawRun, kernel: Counted) -> int | None:
 
 
 def accepted_sends(segments: Sequence[Segment]) -> int:
-    """Send calls that took something, without those of sendfile(2), which pass the socket in pieces."""
+    """Send calls that took something, without those that give pages, which pass the socket in pieces."""
     refused = total(segments, "sender", "eagain") + (zerocopy_total(segments, "enobufs") or 0)
     return total(segments, "sender", "calls") - refused - (spliced_total(segments, "calls") or 0)
 

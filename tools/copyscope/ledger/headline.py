@@ -77,16 +77,18 @@ def _spliced(story: Story) -> tuple[str, float | None]:
         device = device_without_gather(story.raw.topology)
         text = f"the copy was made anyway, at the send call: {device} has no scatter-gather"
         return text, account_share(story, "copy_in")
+    memory = any(s.sender.send_syscalls.get("vmsplice") for s in story.raw.run.segments)
+    pages = "pages of the program's memory" if memory else "pages of a file"
     if cell(story.ledger, "silent"):
         share = account_share(story, "silent")
         return (
-            f"pages of a file went into the socket by reference, yet were copied on the way"
+            f"{pages} went into the socket by reference, yet were copied on the way"
             f"{doer(story.raw.samples, 'silent')}, {percent(share)} of all CPU time"
         ), share
     share = account_share(story, "pin")
     out = account_share(story, "copy_out")
     return (
-        f"no copy into the kernel: pages of a file by reference, {percent(share)} of all CPU time; the copy "
+        f"no copy into the kernel: {pages} by reference, {percent(share)} of all CPU time; the copy "
         f"out to the receiver takes {percent(out)}"
     ), share
 

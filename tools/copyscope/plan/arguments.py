@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         default="zero_copy",
         metavar="NAME",
         help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile, "
-        "uring_send, uring_zc (and aliases); "
+        "uring_send, uring_zc, vmsplice (and aliases); "
         "default zero_copy",
     )
     work.add_argument(
@@ -103,6 +103,22 @@ def parser() -> argparse.ArgumentParser:
         default="none",
         help="of per_field, what holds fields back until the last: none (default), more (MSG_MORE) or cork"
         " (TCP_CORK)",
+    )
+    work.add_argument(
+        "--batch",
+        default="1",
+        metavar="N",
+        help="of per_field, so many fields in one sendmmsg(); default 1, a send() each",
+    )
+    work.add_argument(
+        "--call",
+        default="sendmsg",
+        help="of one_copy, the call that takes all fields: sendmsg (default) or writev",
+    )
+    work.add_argument(
+        "--via",
+        default="sendfile",
+        help="of sendfile: by sendfile() (default), or by splice through a pipe of its own",
     )
     work.add_argument(
         "--registered", action="store_true", help="with uring_zc: the messages' memory is registered"

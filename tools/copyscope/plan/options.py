@@ -19,7 +19,7 @@ TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
 FROM_TRAFFIC = (
     *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
-    *("sender", "file", "issue", "registered", "push"),
+    *("sender", "file", "issue", "registered", "push", "call", "via", "batch_sends"),
     *("verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
 )
 FROM_RECEIVER = ("receiver", "coalesce_us", "rcvbuf_bytes")
@@ -37,7 +37,7 @@ class Traffic:
     @property
     def in_pieces(self) -> bool:
         """Whether a call of the sender may pass the socket several times."""
-        return bool(self.resolved["in_file"] or self.resolved.get("in_ring"))
+        return bool(self.resolved["in_pieces"])
 
 
 def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic
     asked = _ends_agree(args.size, args.fields, args.threads, args.working_set, args)
     own = ["--impl", args.impl, "--align", args.align, "--pages", args.pages]
     own += ["--sender", args.sender, *_given("--file", args.file), *_given("--issue", args.issue)]
-    own += ["--push", args.push]
+    own += ["--push", args.push, "--batch", args.batch, "--call", args.call, "--via", args.via]
     own += ["--registered"] * args.registered
     own += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
     if args.messages is not None:

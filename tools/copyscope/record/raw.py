@@ -48,7 +48,7 @@ class ZerocopyTotals(Section):
 
 
 class Spliced(Section):
-    """What went into the socket as pages of a file."""
+    """What went into the socket as pages, of a file or of the program's memory; no completion tells of it."""
 
     calls: int
     bytes: int
@@ -167,6 +167,9 @@ class Workload(WorkloadBase, kw_only=True):
     issue: str | UnsetType | None = UNSET
     registered: bool | UnsetType = UNSET
     push: str | UnsetType = UNSET
+    call: str | UnsetType = UNSET
+    via: str | UnsetType = UNSET
+    batch_sends: int | UnsetType = UNSET
 
 
 class Device(Section):

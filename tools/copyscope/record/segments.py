@@ -152,7 +152,7 @@ def zerocopy_total(segments: Sequence[Segment], key: str) -> int | None:
 
 
 def spliced_total(segments: Sequence[Segment], key: str) -> int | None:
-    """Sum of what the sender gave as pages of a file: `calls` or `bytes`; None when its strategy does not."""
+    """Sum of what the sender gave as pages, of a file or by vmsplice: `calls` or `bytes`; None: none."""
     return _sum([s.sender.spliced for s in segments], key)
 
 

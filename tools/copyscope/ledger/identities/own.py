@@ -105,7 +105,7 @@ def truncated(segments: Sequence[Segment]) -> int:
 
 
 def gives_references(segments: Sequence[Segment]) -> bool:
-    """Whether the strategy sends with MSG_ZEROCOPY, or pages of a file."""
+    """Whether the strategy sends with MSG_ZEROCOPY, or gives pages."""
     return zerocopy_total(segments, "sends") is not None or spliced_total(segments, "calls") is not None
 
 
@@ -123,7 +123,7 @@ def referenced_seen(b: Books) -> int:
 
 
 def referenced_ended(b: Books) -> int:
-    """Pages of a file have no completions: what the program gave as such."""
+    """Pages of a file or a pipe have no completions: what the program gave as such."""
     path = b.raw.topology
     return flows.deferred_bytes(path, b.counting) + flows.uncopied_bytes(path, b.counting)
 
@@ -161,7 +161,7 @@ def copied_in_messages(b: Books) -> int:
 
 
 def sends_at_socket(b: Books) -> bool:
-    """Of sendfile(2) the socket sees a call for each pipe full of pages: both sides are without its calls."""
+    """Of sendfile and splice the socket sees one for each pipe full of pages: both sides are without them."""
     spliced = spliced_total(b.counting, "calls") or 0
     return not spliced or spliced != total(b.counting, "sender", "calls")
 
