@@ -31,8 +31,8 @@ from samples import BLOCKS, Comparison, compare
 
 PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
-# Blocks of segments last 0.5, 0.5, 1 and then 2 s.
-LOAD_S = 2.0
+# Blocks of segments last 1, 1 and then 2 s.
+LOAD_S = 4.0
 END_S = 20.0
 SENDS_BYTES = (64, 8192, 65536)
 FILE_BYTES = 8192

@@ -147,14 +147,20 @@ def test_wrong_usage_is_one_line(options: list[str], command: list[str], said: s
         check_usage(parser().parse_args(options), command)
 
 
-def test_segments_without_an_end_begin_short_and_hold_every_arm() -> None:
-    found = list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7), 15))
+@pytest.mark.parametrize(
+    ("running", "lengths_s"), [(False, [0.5, 0.5, 1.0, 2.0, 2.0]), (True, [1.0, 1.0, 2.0, 2.0, 2.0])]
+)
+def test_segments_without_an_end_begin_short_and_hold_every_arm(
+    running: bool, lengths_s: list[float]
+) -> None:
+    found = list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7, running=running), 15))
     for block in range(5):
         assert {s.arm for s in found if s.block == block} == {"unprobed", "ledger", "calls"}
     lengths = [sum(s.length_s for s in found if s.block == block) for block in range(5)]
-    assert lengths == pytest.approx([0.5, 0.5, 1.0, 2.0, 2.0])
+    assert lengths == pytest.approx(lengths_s)
     assert [s.index for s in found] == list(range(15))
-    assert found == list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7), 15))
+    again = watched_segments(None, ("unprobed", "ledger", "calls"), 7, running=running)
+    assert found == list(islice(again, 15))
 
 
 def test_a_start_that_took_long_is_named() -> None:
