@@ -110,8 +110,12 @@ check-pure-%:
 fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lines, records and experiments: FUZZ=N (no root)
 	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) -q tests/pure/test_fuzz.py
 
+# Other programs of the machine disturb a live test now and then. What has failed runs once more by itself: what fails twice
+# has failed, and both outputs are there.
 check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on this kernel (root)
-	$(Q)$(PYTEST) -q tests/live
+	$(Q)failed=$$(mktemp -d); trap 'rm -rf "$$failed"' EXIT; \
+	set -- $(subst -p no:cacheprovider,,$(PYTEST)) -o cache_dir="$$failed" -q tests/live; \
+	"$$@" || { [ $$? = 1 ] && echo "== what failed, once more by itself" && "$$@" --last-failed --last-failed-no-failures=none; }
 
 # The guests see this tree read-only, so everything must be built before.
 check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
