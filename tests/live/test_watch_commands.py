@@ -11,10 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from copyscope.run.program.processes import with_descendants
 from profiling import LAUNCH, SLOW, is_root, left_after_a_second, traces
 from programs import SAMPLED, watch
 
@@ -22,6 +23,8 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
+
+Launch = Callable[..., "subprocess.Popen[str]"]
 
 # Writes each signal that it gets into a file, and takes its time over the one that ends it: until another
 # file is there.
@@ -39,9 +42,21 @@ sys.exit(5)
 """
 
 
-def launch(*options: str) -> subprocess.Popen[str]:
-    argv = [*LAUNCH, *SAMPLED, *options]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture(name="launch")
+def _launch() -> Iterator[Launch]:
+    """Begins a run; what a test that failed leaves behind is ended with its command."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def launch(*options: str) -> subprocess.Popen[str]:
+        argv = [*LAUNCH, *SAMPLED, *options]
+        begun.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return begun[-1]
+
+    yield launch
+    for pid in with_descendants(run.pid for run in begun if run.poll() is None):
+        os.kill(pid, signal.SIGKILL)
+    for run in begun:
+        run.communicate()
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -57,7 +72,7 @@ def says(file: Path) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
-    number: signal.Signals, tmp_path: Path
+    number: signal.Signals, tmp_path: Path, launch: Launch
 ) -> None:
     """SIGHUP is passed on and no end; the report is there while the command still takes its time."""
     before = traces()
@@ -85,7 +100,7 @@ def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
 
 @pytest.mark.parametrize(("ignored", "ended_by"), [("INT", signal.SIGTERM), ("INT TERM", signal.SIGKILL)])
 def test_who_asks_again_ends_a_command_that_ignores_it(
-    ignored: str, ended_by: signal.Signals, tmp_path: Path
+    ignored: str, ended_by: signal.Signals, tmp_path: Path, launch: Launch
 ) -> None:
     before = traces()
     ready, kept = tmp_path / "ready", tmp_path / "record.json"
@@ -105,7 +120,7 @@ def test_who_asks_again_ends_a_command_that_ignores_it(
     assert left_after_a_second(before) == []
 
 
-def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path) -> None:
+def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path, launch: Launch) -> None:
     kept, over = tmp_path / "record.json", tmp_path / "over"
     waits = f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.1; done; exit 3"
     run = launch("--duration", "1", "--json", str(kept), "--", "sh", "-c", waits)
