@@ -209,6 +209,57 @@ def unpaired_ratio(a: Sequence[float], b: Sequence[float]) -> Median:
     return Median(_exp(centre), Interval(_exp(centre - half), _exp(centre + half)), fewest)
 
 
+def student(level: float, degrees: int) -> float:
+    """Two-sided quantile of Student's t, by bisection of its distribution function.
+
+    For whole degrees of freedom that is a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+    """
+
+    def inside(t: float) -> float:
+        angle = math.atan2(t, math.sqrt(degrees))
+        odd = degrees % 2
+        term = math.cos(angle) if odd else 1.0
+        added = 0.0
+        for power in range(2 + odd, degrees + 1, 2):
+            added += term
+            term *= math.cos(angle) ** 2 * (power - 1) / power
+        if not odd:
+            return math.sin(angle) * added
+        return 2 / math.pi * (angle + math.sin(angle) * added)
+
+    low, high = 0.0, 1.0
+    while inside(high) < level:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < level else (low, middle)
+    return high
+
+
+def mean_difference(
+    before: Sequence[float], after: Sequence[float], *, paired: bool, level: float = LEVEL
+) -> tuple[float, Interval | None]:
+    """Mean of `after` less mean of `before`, with Student's interval; none for a group of one value.
+
+    `paired`: value N of both was measured side by side. Else for groups of unequal spread, with the degrees
+    of freedom of the smaller one: never narrower than it should be. Raises ValueError for no values.
+    """
+    if not before or not after:
+        raise ValueError("difference: no values: nothing to compare: measure both")
+    if paired:
+        groups = [[b - a for a, b in zip(before, after, strict=True)]]
+        centre = fmean(groups[0])
+    else:
+        groups = [list(before), list(after)]
+        centre = fmean(after) - fmean(before)
+    fewest = min(map(len, groups))
+    if fewest < 2:
+        return centre, None
+    error = math.sqrt(sum(deviation(group) ** 2 / len(group) for group in groups))
+    half = student(level, fewest - 1) * error
+    return centre, Interval(centre - half, centre + half, level)
+
+
 def chance_of(hits: int, trials: int, probability: float) -> float:
     """The probability of `hits` or more in so many independent trials (binomial)."""
     return sum(

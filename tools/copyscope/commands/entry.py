@@ -15,8 +15,10 @@ USAGE = 2
 INTERRUPTED = 130
 
 
-def run(command: str, job: Callable[[], int], interrupted: str = "interrupted") -> int:
-    """The status of a job, or of what stopped it: 2 wrong usage, 130 Ctrl-C, else 1 or the error's own."""
+def run(
+    command: str, job: Callable[[], int], interrupted: str = "interrupted", *, failed: int = FAILED
+) -> int:
+    """The status of a job, or of what stopped it: 2 wrong usage, 130 Ctrl-C, else `failed` or its own."""
     end_in_order()
     try:
         return job()
@@ -38,7 +40,7 @@ def run(command: str, job: Callable[[], int], interrupted: str = "interrupted") 
     except KeyboardInterrupt:
         say(command, interrupted)
         return INTERRUPTED
-    return FAILED
+    return failed
 
 
 def end_in_order() -> None:

@@ -103,6 +103,16 @@ def compressed(record: Record) -> bytes:
 
 def read(path: Path) -> Record:
     """The record in a file, upgraded to this schema. Raises RecordError, one line that names the file."""
+    return upgrade(_document(path), str(path))
+
+
+def read_runs(path: Path) -> list[Record]:
+    """Likewise of a file that may hold several runs (`--repeat N --json FILE`)."""
+    found = _document(path)
+    return [upgrade(one, str(path)) for one in (found if isinstance(found, list) else [found])]
+
+
+def _document(path: Path) -> Any:
     try:
         data = regular_file.read(path)
         text = (regular_file.gunzip(data) if path.suffix == ".gz" else data).decode()
@@ -121,9 +131,7 @@ def read(path: Path) -> Record:
             f"record: {path}: not UTF-8 at byte {error.start}: not a record, or damaged"
         ) from error
     try:
-        record = json.loads(
-            text, parse_constant=_refuse_constant, parse_int=_whole_number, parse_float=_number
-        )
+        return json.loads(text, parse_constant=_refuse_constant, parse_int=_whole_number, parse_float=_number)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
         cause = "truncated" if cut else "invalid JSON"
@@ -134,7 +142,6 @@ def read(path: Path) -> Record:
         raise RecordError(f"record: {path}: {error}: run it again") from error
     except RecursionError as error:
         raise RecordError(f"record: {path}: nested too deeply: not a record") from error
-    return upgrade(record, str(path))
 
 
 def _whole_number(text: str) -> int:

@@ -1,0 +1,219 @@
+"""tools/diff.py: what is a regression, what is not, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.sweep import one
+from builders.watched import watched_record
+from copyscope import stats
+from copyscope.commands import diff
+from copyscope.compare import noise
+from copyscope.compare.comparison import document
+from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+
+Record = dict[str, Any]
+STEADY = (100.0, 101.0, 99.0, 100.5, 99.5)
+POINT = {"impl": "one_copy", "size": 65_536, "threads": 1}
+CASES = [
+    # a change of the interval's ends, the threshold, and what it is
+    (0.03, 0.05, 0.02, WORSE),
+    (0.01, 0.05, 0.02, UNSURE),
+    (-0.01, 0.01, 0.02, SAME),
+    (-0.05, -0.03, 0.02, BETTER),
+    (-0.05, 0.05, 0.02, UNSURE),
+    (0.03, 0.05, 0.04, UNSURE),
+]
+
+
+@pytest.fixture(scope="module")
+def base() -> dict[str, Record]:
+    return {impl: one({**POINT, "impl": impl}, 0, 0, "demo") for impl in ("one_copy", "zero_copy")}
+
+
+def runs(record: Record, goodputs: Sequence[float], cpu: float = 1.0) -> list[Record]:
+    """Equal runs but for their goodput, and with more or less CPU time."""
+    made = []
+    for repeat, goodput in enumerate(goodputs):
+        run = deepcopy(record)
+        run["run"] |= {"repeat": repeat, "id": f"demo-{repeat}"}
+        run["throughput_gbps"]["unprobed"] = goodput
+        for side in ("sender", "receiver", "other"):
+            # as much faster, as much less CPU time a byte, but for what was asked
+            run["sides"][side]["cpu_ns"] = run["sides"][side]["cpu_ns"] * cpu * STEADY[repeat % 5] / 100
+        made.append(run)
+    return made
+
+
+def keep(records: list[Record], path: Path) -> str:
+    path.write_text(json.dumps(records if len(records) > 1 else records[0]))
+    return str(path)
+
+
+@pytest.mark.parametrize(("low", "high", "threshold", "verdict"), CASES)
+def test_an_interval_is_judged_as_a_whole(low: float, high: float, threshold: float, verdict: str) -> None:
+    assert judge(low, high, threshold) == verdict
+
+
+def test_quantiles_of_student_are_those_of_its_tables() -> None:
+    """Abramowitz and Stegun, table 26.10."""
+    table = [(0.95, 1, 12.706), (0.95, 4, 2.776), (0.99, 4, 4.604), (0.998, 9, 4.297), (0.95, 120, 1.980)]
+    assert [round(stats.student(level, degrees), 3) for level, degrees, _ in table] == [t for *_, t in table]
+
+
+def test_a_mean_difference_has_welchs_and_the_paired_interval() -> None:
+    centre, interval = stats.mean_difference([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], paired=True)
+    assert interval is not None and (centre, interval.low, interval.high) == (1.0, 1.0, 1.0)
+    centre, interval = stats.mean_difference([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], paired=False)
+    half = 4.3027 * math.sqrt(2 / 3)  # t of two degrees of freedom; both variances are 1
+    assert interval is not None and interval.low == pytest.approx(1 - half, abs=1e-3)
+    assert stats.mean_difference([1.0], [2.0], paired=False) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("goodput", "cpu", "verdict"),
+    [(1.0, 1.0, SAME), (0.95, 1.0, WORSE), (1.06, 1.0, BETTER), (1.0, 1.10, WORSE), (1.0, 0.9, BETTER)],
+)
+def test_repeated_runs_are_a_regression_beyond_two_per_cent(
+    base: dict[str, Record], goodput: float, cpu: float, verdict: str
+) -> None:
+    before = runs(base["one_copy"], STEADY)
+    after = runs(base["one_copy"], [one * goodput for one in STEADY[::-1]], cpu)
+    assert document(before, after, How())["verdict"] == verdict
+
+
+def test_less_than_the_noise_of_this_host_is_no_regression(base: dict[str, Record]) -> None:
+    before = runs(base["one_copy"], STEADY)
+    after = runs(base["one_copy"], [one * 0.95 for one in STEADY])
+    loud = How(noise={"goodput_gbps": 0.20, "cpu_ns_per_kib": 0.20})
+    assert document(before, after, loud)["verdict"] != WORSE
+    far = runs(base["one_copy"], [one * 0.7 for one in STEADY])
+    assert document(before, far, loud)["verdict"] == WORSE
+
+
+def test_one_run_each_says_nothing_of_times(base: dict[str, Record]) -> None:
+    made = document(runs(base["one_copy"], [100]), runs(base["one_copy"], [80]), How())
+    assert made["verdict"] == UNSURE
+    assert "two equal runs" in made["points"][0]["rows"][0]["reason"]
+    known = How(noise={"goodput_gbps": 0.03, "cpu_ns_per_kib": 0.03})
+    assert document(runs(base["one_copy"], [100]), runs(base["one_copy"], [80]), known)["verdict"] == WORSE
+
+
+def test_a_copy_that_appeared_is_a_regression_whatever_the_times_say(base: dict[str, Record]) -> None:
+    """Zero-copy whose sends went by reference before, and are all copied late afterwards."""
+    after = runs(base["zero_copy"], STEADY)
+    before = deepcopy(after)
+    for record in before:
+        record["zerocopy"] |= {"copied": 0, "bytes_copied": 0}
+        for row in record["ledger"]:
+            if row["account"] == "deferred" and row["bytes"]:
+                row |= {"bytes": 0, "calls": 0}
+    found = compare(before, after, How())
+    assert {(one.copy, one.before, one.after) for one in found.appeared} == {
+        ("deferred", 0.0, 1.0),
+        ("flagged", 0.0, 1.0),
+    }
+    assert found.verdict == WORSE
+    assert compare(after, before, How()).verdict == BETTER
+
+
+def test_settings_apart_are_matched_and_judged_together(base: dict[str, Record]) -> None:
+    small = one({**POINT, "size": 4096}, 0, 0, "demo")
+    before = runs(base["one_copy"], STEADY) + runs(small, STEADY)
+    after = runs(small, [one * 0.8 for one in STEADY]) + runs(base["one_copy"], STEADY)
+    made = document(before, after, How())
+    assert [(one["setting"]["size"], one["verdict"]) for one in made["points"]] == [
+        (65_536, SAME),
+        (4096, WORSE),
+    ]
+    assert made["sentence"] == "regression: of 2 settings 1 regression, 1 equivalent"
+    assert document(before, runs(small, STEADY), How())["only_in"][0][0]["size"] == 65_536
+
+
+def test_exit_status_is_that_of_diff(
+    base: dict[str, Record], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = keep(runs(base["one_copy"], STEADY), tmp_path / "before.json")
+    worse = keep(runs(base["one_copy"], [one * 0.9 for one in STEADY]), tmp_path / "worse.json")
+    single = keep(runs(base["one_copy"], [100]), tmp_path / "single.json")
+    assert diff.main([before, before]) == 0
+    assert diff.main([before, worse]) == 1
+    assert diff.main([single, single]) == 0
+    assert diff.main([single, single, "--strict"]) == 3
+    out = capsys.readouterr().out
+    assert "regression: goodput -10.0 %" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_what_cannot_be_compared_is_trouble(
+    base: dict[str, Record], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = base["one_copy"]
+    here = keep([record], tmp_path / "here.json")
+    other = deepcopy(record)
+    other["machine"]["kernel"] = "9.9.9"
+    there = keep([other], tmp_path / "there.json")
+    invalid = deepcopy(record)
+    invalid["verdict"] |= {"valid": False, "reasons": ["identity bytes: 1 is not 2"]}
+    bad = keep([invalid], tmp_path / "bad.json")
+    copied = keep([base["zero_copy"]], tmp_path / "copied.json")
+    for words, said in (
+        ([here, there], "machine.kernel: 6.18.0-test and 9.9.9: not comparable: --across kernel does it"),
+        ([here, copied], "impl: one_copy and zero_copy: not comparable: --across impl does it"),
+        ([here, bad], "no valid run in it: measure again"),
+        ([here, str(tmp_path / "none.json")], "none.json: cannot be read"),
+        ([here, here, "--across", "colour"], "--across: colour: not one of"),
+        ([here, here, "--noise", here], "not what `compare A A` writes"),
+    ):
+        assert diff.main(words) == 2
+        error = capsys.readouterr().err.splitlines()
+        assert said in error[-1], error
+    assert diff.main([here, there, "--across", "kernel"]) == 0
+    assert diff.main([here, copied, "--across", "impl"]) == 1
+
+
+def test_forms_for_programs_and_for_pull_requests(
+    base: dict[str, Record], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = keep(runs(base["one_copy"], STEADY), tmp_path / "before.json")
+    worse = keep(runs(base["one_copy"], [one * 0.9 for one in STEADY]), tmp_path / "worse.json")
+    assert diff.main([before, worse, "--json", "-", "--markdown", str(tmp_path / "x.md")]) == 1
+    made = json.loads(capsys.readouterr().out)
+    row = made["points"][0]["rows"][0]
+    assert (made["kind"], row["what"], row["verdict"]) == ("diff", "goodput", "regression")
+    assert row["change"] == pytest.approx(-0.1)
+    text = (tmp_path / "x.md").read_text()
+    assert text.startswith("**regression: goodput -10.0 %")
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {9}
+
+
+def test_a_program_that_is_watched_is_compared_too() -> None:
+    before, after = (derive(watched_record(zerocopy=True, copied=copied)) for copied in (0, 100))
+    made = document([before], [after], How())
+    assert [one["copy"] for one in made["points"][0]["appeared"]] == ["deferred", "flagged"]
+    assert made["verdict"] == WORSE
+    assert document([before], [before], How())["verdict"] == UNSURE
+
+
+def test_noise_is_what_equal_runs_differ_by(base: dict[str, Record]) -> None:
+    """One block in which they differ by a factor e^0.01: within t(1) times that, 19 times of 20."""
+    made = noise.noise(runs(base["one_copy"], [100.0]), runs(base["one_copy"], [100 * math.exp(0.01)]))
+    assert made["metrics"]["goodput_gbps"] == pytest.approx(math.expm1(0.127062), rel=1e-4)
+    assert noise.metrics_of(made, "x") == made["metrics"]
+
+
+def test_records_as_profile_writes_them_are_read(base: dict[str, Record], tmp_path: Path) -> None:
+    """A record, a list of records, a directory of records."""
+    record = base["one_copy"]
+    store.write(record, tmp_path / "a.json.gz")
+    assert len(diff.runs_of(tmp_path / "a.json.gz")) == 1
+    assert len(diff.runs_of(Path(keep(runs(record, STEADY), tmp_path / "b.json")))) == 5
+    assert len(diff.runs_of(tmp_path)) == 6

@@ -1,0 +1,146 @@
+"""tools/diff.py: what two runs, or two directories of runs, differ in, and whether it is a regression."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from copyscope import paths
+from copyscope.arguments import UsageParser
+from copyscope.commands import entry, reading
+from copyscope.compare import noise
+from copyscope.compare.comparison import ACROSS, document
+from copyscope.compare.difference import UNSURE, WORSE, How
+from copyscope.errors import UsageError
+from copyscope.files import regular_file, saving
+from copyscope.ledger.derive import whole
+from copyscope.record import store
+from copyscope.render.difference import markdown, render
+from copyscope.render.terminal import make_console
+from copyscope.sweep import results
+
+EXIT_REGRESSION, EXIT_TROUBLE, EXIT_INCONCLUSIVE = 1, 2, 3
+EXAMPLES = """\
+examples:
+  tools/diff.py before.json after.json
+  tools/diff.py results/HOST/quick /tmp/quick --strict
+  tools/diff.py old/ new/ --across kernel        the same program before and after an upgrade
+  tools/diff.py before.json after.json --markdown - >> "$GITHUB_STEP_SUMMARY"
+
+A record is what `tools/profile.py --json FILE` or `--out DIR` keeps; with --repeat 5 it says much more.
+make turns every failure of a command into its own status 2: ask for --json to tell a regression from trouble.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = UsageParser(
+        prog="diff.py",
+        description="What two records, or two directories of records, differ in. What is counted (bytes,"
+        " calls, copied sends) is compared exactly, times by intervals: a regression lies with its whole"
+        " interval beyond the threshold, 2 % or what equal runs differ by on this host. A copy that appeared"
+        " is a regression of its own kind. Exit status: 0 no regression, 1 a regression, 2 not comparable,"
+        " invalid or wrong usage, 3 inconclusive (with --strict only), 130 interrupted.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("before", metavar="BEFORE", help="RUN.json, RUN.json.gz or a directory of records")
+    made.add_argument("after", metavar="AFTER", help="likewise")
+    made.add_argument(
+        "--across",
+        metavar="NAME[,NAME]",
+        default="",
+        help="compare although they differ in this: kernel, hostname, impl, size, ...",
+    )
+    made.add_argument("--strict", action="store_true", help="exit with 3 when something is inconclusive")
+    made.add_argument(
+        "--noise",
+        metavar="FILE",
+        help="what equal runs differ by, from `compare A A`; default results/HOST-KERNEL/noise.json",
+    )
+    add_output(made)
+    return made
+
+
+def add_output(made: argparse.ArgumentParser) -> None:
+    """Forms of the answer, which `compare` has, too."""
+    made.add_argument("--json", metavar="FILE", help="the answer as JSON; - is stdout, without the table")
+    made.add_argument(
+        "--markdown", metavar="FILE", help="the answer for a pull request; - is stdout, without the table"
+    )
+    made.add_argument("-v", "--verbose", action="store_true", help="every row of every setting")
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 no regression, 1 a regression, 2 trouble, 3 inconclusive with --strict."""
+    return entry.run("diff", lambda: _diff(parser().parse_args(argv)), failed=EXIT_TROUBLE)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    across = frozenset(filter(None, arguments.across.split(",")))
+    for name in sorted(across - {*ACROSS}):
+        raise UsageError(f"--across: {name}: not one of {', '.join(ACROSS)}")
+    before, after = (runs_of(Path(name)) for name in (arguments.before, arguments.after))
+    known = noise_here(arguments.noise, before[0]["machine"])
+    made = document(before, after, How(noise=known), across)
+    answer(made, arguments)
+    if made["verdict"] == WORSE:
+        return EXIT_REGRESSION
+    return EXIT_INCONCLUSIVE if arguments.strict and made["verdict"] == UNSURE else 0
+
+
+def runs_of(path: Path) -> list[store.Record]:
+    """The valid runs in a file, in a directory, or of a sweep. Raises UsageError where there is none."""
+    if (path / "raw").is_dir():
+        found = list(reading.load([path], "diff")[0].records)
+    elif path.is_dir():
+        found = [record for file in results.record_paths(path) for record in store.read_runs(file)]
+    else:
+        found = store.read_runs(path)
+    valid = {}
+    for record in found:
+        problems = store.validate(record, raw="verdict" not in record)
+        if problems:
+            raise UsageError(f"{path}: not a whole record: {problems[0]}: measure again")
+        if "simulated" in record:
+            raise UsageError(f"{path}: modelled, not measured: diff needs measured runs")
+        complete = whole(record)
+        run, verdict = complete["run"], complete["verdict"]
+        if verdict["valid"]:
+            valid[run["id"], run["started"], run["seed"]] = complete
+        else:
+            entry.say("diff", f"invalid, in no number: {run['id']}: {verdict['reasons'][0]}")
+    if not valid:
+        raise UsageError(f"{path}: no valid run in it: measure again")
+    return list(valid.values())
+
+
+def noise_here(named: str | None, machine: dict[str, Any]) -> Any:
+    """What two equal runs differ by, by metric; None: it was never measured here."""
+    file = paths.host_results(machine["hostname"], machine["kernel"]) / noise.FILE
+    if named is None and not file.is_file():
+        return None
+    source = file if named is None else Path(named)
+    try:
+        return noise.metrics_of(json.loads(regular_file.read(source)), str(source))
+    except ValueError as error:
+        raise UsageError(f"{source}: not JSON: {error}") from error
+    except OSError as error:
+        raise UsageError(
+            f"{source}: {error.strerror}: `compare A A --noise-out {source}` writes it"
+        ) from error
+
+
+def answer(made: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """In the forms that were asked for; on stdout one of them."""
+    if arguments.json == "-" and arguments.markdown == "-":
+        raise UsageError("--markdown: -: stdout has the JSON already: name a file")
+    if arguments.json == "-":
+        reading.print_json(made)
+    elif arguments.json:
+        reading.write_json(made, Path(arguments.json))
+    if arguments.markdown == "-":
+        print(markdown(made), end="")
+    elif arguments.markdown:
+        saving.save(Path(arguments.markdown), markdown(made).encode())
+    if "-" not in (arguments.json, arguments.markdown):
+        render(made, verbose=arguments.verbose, console=make_console())

@@ -1,0 +1,165 @@
+"""Two sets of runs, setting by setting, as one document: what differs, and the verdict. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from copyscope import stats
+from copyscope.compare.difference import (
+    BETTER,
+    CALLS,
+    CPU,
+    GOODPUT,
+    SAME,
+    UNSURE,
+    WORSE,
+    Difference,
+    How,
+    Row,
+    compare,
+)
+from copyscope.compare.settings import SETTINGS, Scalar, settings
+from copyscope.errors import UsageError
+from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
+from copyscope.record.segments import Record
+
+KIND = "diff"
+# What two sets of runs may differ in, if asked to.
+ACROSS = (*SAME_MACHINE, *SETTINGS)
+Key = tuple[tuple[str, Scalar], ...]
+LABELS = {"goodput": GOODPUT, "CPU time": CPU}
+
+
+def document(
+    before: Sequence[Record], after: Sequence[Record], how: How, across: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """The differences of two sets of runs. Raises UsageError when they cannot be compared.
+
+    Settings that only one of the two has are listed and left out. Of several settings each is judged at a
+    level that leaves one false alarm in twenty for all of them together.
+    """
+    check_machine(before, after, across)
+    groups = [by_setting(runs, across) for runs in (before, after)]
+    shared = [key for key in groups[0] if key in groups[1]]
+    if not shared:
+        raise UsageError(why_apart(next(iter(groups[0])), next(iter(groups[1]))))
+    each = replace(how, level=1 - (1 - stats.LEVEL) / len(shared))
+    points = []
+    for key in shared:
+        old, new = groups[0][key], groups[1][key]
+        pairs = how.paired and len(old) == len(new)
+        found = compare(old, new, replace(each, paired=pairs))
+        points.append((key, found, (len(old), len(new))))
+    verdicts = {found.verdict for _, found, _ in points}
+    verdict = next((one for one in (WORSE, UNSURE, BETTER) if one in verdicts), SAME)
+    return {
+        "kind": KIND,
+        "across": sorted(across),
+        "machine": [
+            {name: runs[0]["machine"].get(name) for name in SAME_MACHINE} for runs in (before, after)
+        ],
+        "also_differs": also_differs(before[0]["machine"], after[0]["machine"]),
+        "noise": None if how.noise is None else dict(how.noise),
+        "verdict": verdict,
+        "sentence": sentence(verdict, points),
+        "points": [
+            {
+                "setting": dict(key),
+                "runs": list(runs),
+                "verdict": found.verdict,
+                "appeared": [asdict(one) for one in found.appeared],
+                "rows": [asdict(row) for row in found.rows],
+            }
+            for key, found, runs in points
+        ],
+        "only_in": [
+            [dict(key) for key in mine if key not in other] for mine, other in (groups, groups[::-1])
+        ],
+    }
+
+
+def check_machine(before: Sequence[Record], after: Sequence[Record], across: frozenset[str]) -> None:
+    """Raises UsageError for the first key in which two machines, or kinds of run, are not the same."""
+    first = before[0]
+    for other in (*before, *after):
+        if (other.get("target") is None) != (first.get("target") is None):
+            raise UsageError("traffic of our own and a watched program: the two have nothing to compare")
+        for name in SAME_MACHINE:
+            a, b = first["machine"].get(name), other["machine"].get(name)
+            if a != b and name not in across:
+                raise UsageError(
+                    f"machine.{name}: {shown(a)} and {shown(b)}: not comparable: --across {name} does it"
+                )
+
+
+def also_differs(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[list[Any]]:
+    """Settings of the machine that somebody has changed: named, and no reason not to compare."""
+    return [
+        [name, before.get(name), after.get(name)]
+        for name in SAME_SETTINGS
+        if before.get(name) != after.get(name)
+    ]
+
+
+def by_setting(runs: Iterable[Record], across: frozenset[str]) -> dict[Key, list[Record]]:
+    """The runs of each setting, in the order of their blocks; of a program that is watched there is one."""
+    found: dict[Key, list[Record]] = {}
+    for record in runs:
+        known = {} if record.get("target") is not None else settings(record)
+        key = tuple(sorted((name, value) for name, value in known.items() if name not in across))
+        found.setdefault(key, []).append(record)
+    return {
+        key: sorted(group, key=lambda record: (record["run"]["repeat"], record["run"]["started"]))
+        for key, group in found.items()
+    }
+
+
+def why_apart(before: Key, after: Key) -> str:
+    """The first setting in which they differ."""
+    name, a, b = next(
+        (name, value, dict(after).get(name)) for name, value in before if dict(after).get(name) != value
+    )
+    return f"{name}: {shown(a)} and {shown(b)}: not comparable: --across {name} does it"
+
+
+def shown(value: Any) -> str:
+    return "not known" if value is None else str(value)
+
+
+def sentence(verdict: str, points: Sequence[tuple[Key, Difference, tuple[int, int]]]) -> str:
+    """The verdict for people; of one setting with what it rests on."""
+    if len(points) > 1:
+        tally = [
+            (sum(found.verdict == one for _, found, _ in points), one)
+            for one in (WORSE, BETTER, SAME, UNSURE)
+        ]
+        counts = ", ".join(f"{count} {word}" for count, word in tally if count)
+        return f"{verdict}: of {len(points)} settings {counts}"
+    (_, found, _) = points[0]
+    parts = [
+        f"{one.copy} copies appeared: {percent(one.before)} before, {percent(one.after)} after"
+        for one in found.appeared
+    ]
+    telling = [row for row in found.rows if row.decides and row.verdict != SAME and row.unit != CALLS]
+    new = {one.copy for one in found.appeared}
+    parts += [
+        said(row) for row in telling if row.what in LABELS or (row.verdict != UNSURE and row.what not in new)
+    ]
+    return f"{verdict}: {'; '.join(parts)}" if parts else f"{verdict}: nothing that counts differs"
+
+
+def said(row: Row) -> str:
+    """One row in words."""
+    if row.change is None:
+        return f"{row.what} n/a ({row.reason})"
+    name = row.what if row.what in LABELS else f"{row.what} {row.unit}"
+    text = f"{name} {row.change:+.1%}".replace("%", " %")
+    if row.low is not None and row.high is not None and row.low != row.high:
+        text += f" ({row.low * 100:+.1f} to {row.high * 100:+.1f})"
+    return f"{text} of the payload" if row.base == "payload" else text
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -1,0 +1,302 @@
+"""One setting measured twice: what differs, whether it is worse, and copies that appeared. Pure.
+
+Times are judged by their interval: a regression lies with the whole of it beyond the threshold, which is the
+larger of THRESHOLD and what equal runs differ by on this host. What is counted is judged by its value.
+Twenty rows at 95 % each would cry wolf once a run: goodput, all CPU time and what is counted decide, and the
+rows of CPU time say where it went.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from typing import Any
+
+from copyscope import stats
+from copyscope.compare.estimates import RowKey, row_costs
+from copyscope.compare.metrics import METRICS, Reading, read
+from copyscope.record.check import typed
+from copyscope.record.segments import Record, delivered_bytes, goodput_gbps, select
+
+THRESHOLD = 0.02
+# Of the payload: of what is counted exactly, a larger share is a difference.
+EXACT = 0.01
+WORSE, BETTER, SAME, UNSURE = "regression", "improvement", "equivalent", "inconclusive"
+COPIES = ("gather", "copy_in", "deferred", "silent", "copy_out")
+# Copies that nobody asked for; `flagged` are zero-copy sends that the kernel reported as copied.
+HIDDEN = ("deferred", "silent", "flagged")
+GOODPUT, CPU = "goodput_gbps", "cpu_ns_per_kib"
+BYTES, CALLS, SENDS = "bytes/B", "calls/MiB", "of sends"
+ROUND_TRIPS = ("rtt_p50_us", "rtt_p99_us")
+ONE_RUN = "one run does not say how far two equal runs lie apart here: repeat, or measure the noise"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing before and after. `change`, `low` and `high` are shares of what `base` says, 0.05 is 5 %."""
+
+    what: str
+    side: str | None
+    context: str | None
+    unit: str
+    before: float | None = None
+    after: float | None = None
+    base: str = "itself"  # or cpu (all CPU time before), or payload
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    threshold: float = EXACT
+    verdict: str = UNSURE
+    decides: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Appeared:
+    """A copy that was not there before, as shares of the bytes or of the sends."""
+
+    copy: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class How:
+    """How two groups of runs are compared.
+
+    `paired`: run N of both ran in one block. `noise`: metric -> what two equal runs differ by on this host.
+    """
+
+    paired: bool = False
+    noise: Mapping[str, float] | None = None
+    level: float = stats.LEVEL
+
+    def threshold(self, metric: str, runs: tuple[int, int]) -> float:
+        """Of means of so many runs; noise.py says of which two runs the noise is."""
+        single = (self.noise or {}).get(metric, 0.0)
+        return max(THRESHOLD, single * math.sqrt((1 / runs[0] + 1 / runs[1]) / 2))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All rows of one setting."""
+
+    rows: tuple[Row, ...]
+    appeared: tuple[Appeared, ...]
+
+    @property
+    def verdict(self) -> str:
+        found = {row.verdict for row in self.rows if row.decides}
+        if self.appeared:
+            return WORSE
+        return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in found), SAME)
+
+
+def judge(low: float, high: float, threshold: float) -> str:
+    """Where an interval of a change lies, of which more is worse."""
+    if low > threshold:
+        return WORSE
+    if high < -threshold:
+        return BETTER
+    return SAME if -threshold < low and high < threshold else UNSURE
+
+
+def compare(before: Sequence[Record], after: Sequence[Record], how: How) -> Difference:
+    """Valid runs of one setting, before and after; one or more of each."""
+    rows = [row for name in (GOODPUT, CPU, *ROUND_TRIPS) if (row := metric_row(before, after, name, how))]
+    rows += exact_rows(before, after)
+    rows += cost_rows(before, after, how)
+    return Difference(tuple(rows), tuple(find_appeared(before, after)))
+
+
+def metric_row(before: Sequence[Record], after: Sequence[Record], name: str, how: How) -> Row | None:
+    """A metric over all runs; None where it has no meaning in either (round trips of a stream)."""
+    readings = [[read_metric(record, name) for record in runs] for runs in (before, after)]
+    values = [[one.value for one in group if one.value] for group in readings]
+    reason = next((one.reason for group in readings for one in group if one.reason), None)
+    if name in ROUND_TRIPS and not any(values):
+        return None
+    threshold = how.threshold(name, (len(before), len(after)))
+    label = {GOODPUT: "goodput", CPU: "CPU time"}.get(name, name.removesuffix("_us"))
+    unit = METRICS[name].unit if name in METRICS else "ns/KiB"
+    # The 99th percentile of a short run is a handful of requests.
+    decides = name != "rtt_p99_us"
+    empty = Row(label, None, None, unit, threshold=threshold, decides=decides, reason=reason)
+    if len(values[0]) < len(before) or len(values[1]) < len(after):
+        return replace(empty, reason=reason or "zero has no ratio")
+    known = replace(empty, before=median(values[0]), after=median(values[1]))
+    alone = len(before) == len(after) == 1
+    spread = [within_run(runs[0], name) for runs in (before, after)] if alone else values
+    if alone and min(map(len, spread)) < 2:
+        spread = values
+    logs = [[math.log(value) for value in group] for group in spread]
+    centre, interval = stats.mean_difference(
+        logs[0], logs[1], paired=how.paired and not alone, level=how.level
+    )
+    # Of single runs the segments say how wide, the whole run says where.
+    shift = math.log(values[1][0] / values[0][0]) - centre if alone else 0.0
+    change = math.expm1(centre + shift)
+    if interval is None:
+        return replace(known, change=change, reason=ONE_RUN)
+    low, high = math.expm1(interval.low + shift), math.expm1(interval.high + shift)
+    found = judge(-high, -low, threshold) if name == GOODPUT else judge(low, high, threshold)
+    made = replace(known, change=change, low=low, high=high, verdict=found)
+    if alone and how.noise is None and found != UNSURE:
+        return replace(made, verdict=UNSURE, reason=ONE_RUN)
+    return made
+
+
+def read_metric(record: Record, name: str) -> Reading:
+    """A metric of a run of either kind."""
+    if name == CPU:
+        return cpu_per_kib(record)
+    if record.get("target") is not None and name in ROUND_TRIPS:
+        return Reading(None, "a watched program says nothing of round trips")
+    return read(record, name)
+
+
+def cpu_per_kib(record: Record) -> Reading:
+    """CPU time of all sides, and of softirq beside them, over the payload, ns/KiB."""
+    spent = 0.0
+    for side, row in record["sides"].items():
+        if side == "elsewhere":
+            continue
+        if row["cpu_ns"] is None:
+            return Reading(None, f"{side}: {row['reasons'].get('cpu_ns', 'CPU time not known')}")
+        spent += row["cpu_ns"]
+    payload = payload_bytes(record)
+    return Reading(spent * 1024 / payload, None) if payload else Reading(None, "no payload was delivered")
+
+
+def payload_bytes(record: Record) -> int:
+    """Of the ledger segments."""
+    return delivered_bytes(select(typed(record).run.segments, "ledger"))
+
+
+def within_run(record: Record, name: str) -> list[float]:
+    """The same in each segment of a run, as far as a segment can tell."""
+    segments = typed(record).run.segments
+    if name == GOODPUT:
+        return [found for one in select(segments, "unprobed") if (found := goodput_gbps([one]))]
+    if name != CPU:
+        return []
+    sides = [side for side in record["sides"] if side not in ("other", "elsewhere")]
+    return [
+        sum(getattr(one, side).process_cpu_ns for side in sides) / moved
+        for one in select(segments, "ledger")
+        if (moved := delivered_bytes([one]))
+    ]
+
+
+def exact_rows(before: Sequence[Record], after: Sequence[Record]) -> list[Row]:
+    """Bytes that each copy moved for each byte of payload, calls for each MiB, and what was flagged."""
+    tables = [counted(runs) for runs in (before, after)]
+    rows = []
+    for what, side, unit in sorted(tables[0].keys() | tables[1].keys()):
+        old, new = (table.get((what, side, unit)) for table in tables)
+        # How many calls the receiving side needs depends on how much has come when it asks.
+        decides = side != "receiver" or unit != CALLS
+        base = "itself" if unit == CALLS else "payload"
+        empty = Row(what, side, None, unit, old, new, base)
+        if old is None or new is None:
+            rows.append(replace(empty, reason="counted in one of the two only"))
+        elif old or new:
+            change = new - old if base == "payload" else new / old - 1 if old else 1.0
+            verdict = judge(change, change, EXACT)
+            rows.append(
+                replace(empty, change=change, low=change, high=change, verdict=verdict, decides=decides)
+            )
+    return rows
+
+
+def counted(runs: Sequence[Record]) -> dict[tuple[str, str, str], float]:
+    """(account, side, unit) -> what was counted for the payload of all runs, where each of them knows it."""
+    payload = sum(map(payload_bytes, runs))
+    sums: dict[tuple[str, str, str], float] = {}
+    runs_with: dict[tuple[str, str, str], int] = {}
+    for row in (row for record in runs for row in record["ledger"] if row["account"] in COPIES):
+        for unit, value, method, each in (
+            (BYTES, row["bytes"], row["bytes_method"], 1),
+            (CALLS, row["calls"], row.get("calls_method") or "exact", 1 << 20),
+        ):
+            # On a row of another context the bytes are null: they stand on the row at home, once.
+            if value is not None and method != "scaled" and payload:
+                key = (row["account"], row["side"], unit)
+                sums[key] = sums.get(key, 0.0) + value * each / payload
+                runs_with[key] = runs_with.get(key, 0) + 1
+    made = {key: value for key, value in sums.items() if runs_with[key] == len(runs)}
+    sends = [record["zerocopy"] for record in runs if record["zerocopy"]]
+    completions = sum(one["completions"] or 0 for one in sends)
+    if completions:
+        side = "target" if "target" in runs[0]["sides"] else "sender"
+        made["flagged", side, SENDS] = sum(one["copied"] or 0 for one in sends) / completions
+    return made
+
+
+def find_appeared(before: Sequence[Record], after: Sequence[Record]) -> list[Appeared]:
+    """Copies that nobody asked for: none before, more than EXACT after."""
+    tables = [
+        {key[0]: value for key, value in counted(runs).items() if key[2] != CALLS} for runs in (before, after)
+    ]
+    return [
+        Appeared(name, 0.0, tables[1][name])
+        for name in HIDDEN
+        if not tables[0].get(name) and tables[1].get(name, 0.0) > EXACT
+    ]
+
+
+def cost_rows(before: Sequence[Record], after: Sequence[Record], how: How) -> list[Row]:
+    """CPU time of each row of the ledger, dearest first; a change is a share of all CPU time before."""
+    groups = (before, after)
+    whole = [value for record in before if (value := cpu_per_kib(record).value)]
+    tables = [[row_costs(record) for record in runs] for runs in groups]
+    keys = {key for group in tables for table in group for key in table}
+    if len(whole) < len(before):
+        return []
+    threshold = how.threshold(CPU, (len(before), len(after)))
+    rows = []
+    for key in keys:
+        # A row that a run does not have is 0 there: its side was sampled, and nothing of it was seen.
+        old, new = ([table.get(key, 0.0) for table in group] for group in tables)
+        if len(before) == len(after) == 1:
+            change, interval = old_to_new(groups, key, (old[0], new[0]))
+        else:
+            change, interval = stats.mean_difference(old, new, paired=how.paired, level=how.level)
+        all_time = fmean(whole)
+        row = Row(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change / all_time, threshold=threshold)
+        if interval is not None:
+            low, high = interval.low / all_time, interval.high / all_time
+            row = replace(row, low=low, high=high, verdict=judge(low, high, threshold))
+        rows.append(row)
+    return sorted(rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what, row.side or ""))
+
+
+def old_to_new(
+    groups: tuple[Sequence[Record], Sequence[Record]], key: RowKey, values: tuple[float, float]
+) -> tuple[float, stats.Interval | None]:
+    """The difference of one row of two runs, from the intervals that their samples give it.
+
+    Squares of the distances to the limits add up (the method of variance estimates recovery: Zou and
+    Donner, Statistics in Medicine 27, 2008).
+    """
+    ends = []
+    for (record,), value in zip(groups, values, strict=True):
+        row = next((row for row in (*record["ledger"], *record["stages"]) if row_key(row) == key), None)
+        if row is None:
+            ends.append((0.0, 0.0))
+        elif row["ci"] is None or not row["cpu_ns"]:
+            ends.append((value, value) if row["method"].startswith("exact") else (0.0, value))
+        else:
+            scale = value / row["cpu_ns"]
+            ends.append((row["ci"]["low_ns"] * scale, row["ci"]["high_ns"] * scale))
+    (old, new), ((old_low, old_high), (new_low, new_high)) = values, ends
+    below = math.hypot(new - new_low, old_high - old)
+    above = math.hypot(new_high - new, old - old_low)
+    return new - old, stats.Interval(new - old - below, new - old + above)
+
+
+def row_key(row: Mapping[str, Any]) -> RowKey:
+    """As row_costs has it."""
+    return (str(row.get("account") or row["stage"]), row["side"], row["context"])

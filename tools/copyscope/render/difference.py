@@ -1,0 +1,139 @@
+"""A comparison of two sets of runs on a terminal, and as Markdown: only forms of numbers are made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from copyscope.escaping import visible
+from copyscope.render.layout import Table, heading, labelled, wrap
+from copyscope.render.terminal import print_lines, report_width
+from copyscope.units import format_whole_size
+
+Made = Mapping[str, Any]
+
+TITLES = ("side", "where", "before", "after", "change", "interval", "verdict")
+# Of all CPU time: smaller rows are shown when they differ, and with -v.
+WORTH = 0.05
+LEGEND = (
+    "change: of goodput and CPU time their own, of copies a share of the payload, of each row of ns/KiB a"
+    " share of all CPU time before"
+)
+
+
+def render(made: Made, *, verbose: bool, console: Console) -> None:
+    """Print the verdict, and a table for each setting."""
+    width = report_width(console)
+    lines = labelled("verdict", made["sentence"], width, style="bold")
+    for text in notes(made):
+        lines += wrap(text, width, indent=2)
+    points = made["points"]
+    for point in points:
+        # Of many settings those that are equivalent are a number in the verdict.
+        if not verbose and len(points) > 3 and point["verdict"] == "equivalent":
+            continue
+        lines += heading(point["verdict"].upper(), setting_text(point, points), width)
+        table = Table.of(("what",), *TITLES, words=("side", "where", "verdict"))
+        for row in shown_rows(point, verbose=verbose):
+            table.add(*cells(row), strong=row["decides"] and row["verdict"] != "equivalent")
+        lines += table.lines(width)
+    lines += [Text(), *wrap(LEGEND, width, style="dim")]
+    print_lines(lines, console)
+
+
+def markdown(made: Made) -> str:
+    """For a pull request: the verdict, and a table for each setting that is not equivalent."""
+    lines = [f"**{cell(made['sentence'])}**", ""]
+    lines += [f"- {cell(text)}" for text in notes(made)]
+    for point in made["points"]:
+        if point["verdict"] == "equivalent" and len(made["points"]) > 1:
+            continue
+        lines += ["", f"#### {cell(setting_text(point, made['points']))}", ""]
+        lines += [f"| what | {' | '.join(TITLES)} |", f"|---|---|---|{'--:|' * 4}---|"]
+        for row in shown_rows(point, verbose=False):
+            lines.append(f"| {' | '.join(cell(one or '') for one in cells(row))} |")
+    return "\n".join([*lines, "", LEGEND, ""])
+
+
+def cell(text: str) -> str:
+    """Foreign text in a table of Markdown."""
+    return visible(text).replace("|", "\\|").replace("<", "&lt;")
+
+
+def notes(made: Made) -> Iterator[str]:
+    """What else is to be known before the numbers are believed."""
+    noise = made["noise"]
+    if noise:
+        told = ", ".join(f"{name} {100 * value:.1f} %" for name, value in sorted(noise.items()))
+        yield f"noise: two equal runs on this host differ by up to {told}"
+    for name, before, after in made["also_differs"]:
+        yield f"machine.{name}: {before} before, {after} after"
+    for where, keys in zip(("before", "after"), made["only_in"], strict=True):
+        if keys:
+            yield f"only {where}, in no number: {len(keys)} settings"
+    reasons = dict.fromkeys(
+        row["reason"] for point in made["points"] for row in point["rows"] if row["reason"] and row["decides"]
+    )
+    yield from reasons
+
+
+def setting_text(point: Made, points: Sequence[Made]) -> str:
+    """What was measured: strategy, size, and in what settings differ; and how often."""
+    known = point["setting"]
+    varied = [name for name in known if len({str(one["setting"].get(name)) for one in points}) > 1]
+    names = dict.fromkeys((*("impl", "size", "threads", "topology"), *varied))
+    texts = [f"{name} {_value(name, known[name])}" for name in names if name in known]
+    before, after = point["runs"]
+    runs = f"{before} run{'s' * (before > 1)} before, {after} after"
+    return ", ".join([*texts, runs])
+
+
+def _value(name: str, value: Any) -> str:
+    return format_whole_size(value) if name == "size" and isinstance(value, int) else str(value)
+
+
+def shown_rows(point: Made, *, verbose: bool) -> Iterator[Made]:
+    """Copies that appeared first; then what decides, and the rows of CPU time that are large or differ."""
+    for one in point["appeared"]:
+        yield {
+            **dict.fromkeys(("side", "context", "low", "high")),
+            **{"what": f"{one['copy']} APPEARED", "unit": "share", "base": "payload", "decides": True},
+            **{"before": one["before"], "after": one["after"], "change": one["after"] - one["before"]},
+            "verdict": "regression",
+        }
+    whole = next((row["before"] for row in point["rows"] if row["what"] == "CPU time"), None) or 0
+    for row in point["rows"]:
+        large = row["base"] == "cpu" and max(row["before"], row["after"]) >= WORTH * whole
+        if verbose or large or row["decides"] or row["verdict"] not in ("equivalent", "inconclusive"):
+            yield row
+
+
+def cells(row: Made) -> list[str | None]:
+    """One line of the table."""
+    low, high = row["low"], row["high"]
+    change = row["change"]
+    exact = low is not None and low == high
+    return [
+        row["what"],
+        row["side"] or "",
+        row["context"] or "",
+        *(_number(row[key], row["unit"]) for key in ("before", "after")),
+        None if change is None else f"{100 * change:+.1f} %",
+        "exact"
+        if exact or "APPEARED" in row["what"]
+        else None
+        if low is None
+        else f"{100 * low:+.1f}..{100 * high:+.1f}",
+        row["verdict"],
+    ]
+
+
+def _number(value: float | None, unit: str) -> str | None:
+    if value is None:
+        return None
+    if unit in ("share", "of sends"):
+        return f"{100 * value:.3g} %"
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
