@@ -77,6 +77,20 @@ uint64_t cache__remove(struct cache *cache, uint64_t key)
 	return removed;
 }
 
+void cache__drop(struct cache *cache, uint64_t mask, uint64_t bits)
+{
+	uint64_t *end = cache->entries + cache->sets * cache->ways;
+
+	for (uint64_t *set = cache->entries; set < end; set += cache->ways) {
+		unsigned int kept = 0;
+
+		for (unsigned int way = 0; way < cache->ways; way++)
+			if (set[way] && (set[way] & mask) != bits)
+				set[kept++] = set[way];
+		memset(set + kept, 0, (cache->ways - kept) * sizeof(*set));
+	}
+}
+
 static int open_level(struct cache *cache, const struct cache_shape *shape, unsigned int line_bytes)
 {
 	if (!shape->ways)

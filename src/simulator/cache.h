@@ -30,6 +30,8 @@ uint64_t *cache__find(const struct cache *cache, uint64_t key);
 uint64_t cache__insert(struct cache *cache, uint64_t key, unsigned int flags);
 /* Returns the entry as it was, or 0. */
 uint64_t cache__remove(struct cache *cache, uint64_t key);
+/* Of all entries those whose bits under the mask are these. */
+void cache__drop(struct cache *cache, uint64_t mask, uint64_t bits);
 
 static inline uint64_t cache__key(uint64_t entry)
 {

@@ -36,6 +36,37 @@ unsigned int insn__marker(const uint8_t *bytes)
 	return bytes[3] | bytes[4] << 8;
 }
 
+int insn__page_register(const uint8_t *bytes, size_t size)
+{
+	bool rex = (bytes[0] & 0xf0) == 0x40;
+	const uint8_t *modrm = bytes + rex + 2, *after = modrm + 1;
+	unsigned int base = *modrm & 7, last = base == 4 ? 0x24 : 0;
+
+	/* rsp and r12 need a byte that says so, rbp and r13 a displacement: of 0. */
+	if (*modrm >> 6 != (base == 5) || modrm - bytes + 1 + (base == 4 || base == 5) != (ptrdiff_t)size)
+		return -1;
+	if ((base == 4 || base == 5) && *after != last)
+		return -1;
+	return (int)(base | (rex ? (bytes[0] & 1) << 3 : 0));
+}
+
+static enum insn_kind kind_after_0f(const uint8_t *bytes, size_t size)
+{
+	unsigned int mod, reg;
+
+	if (size < 2)
+		return INSN_PLAIN;
+	mod = bytes[1] >> 6;
+	reg = bytes[1] >> 3 & 7;
+	if (bytes[0] == 0x01 && reg == 7 && mod != 3)
+		return INSN_FLUSH_PAGE;
+	if (bytes[0] == 0x22 && reg == 3)
+		return INSN_FLUSH_OWN;
+	if ((bytes[0] == 0x22 && reg == 4) || (bytes[0] == 0x38 && bytes[1] == 0x82))
+		return INSN_FLUSH_ALL;
+	return INSN_PLAIN;
+}
+
 enum insn_kind insn__kind(const uint8_t *bytes, size_t size)
 {
 	bool repeated = false;
@@ -57,6 +88,8 @@ enum insn_kind insn__kind(const uint8_t *bytes, size_t size)
 	if (opcode >= 0x50 && opcode <= 0x5f)
 		return INSN_PUSH_POP;
 	switch (opcode) {
+	case 0x0f:
+		return kind_after_0f(bytes + at + 1, size - at - 1);
 	case 0xe8:
 		return INSN_CALL;
 	case 0xc2:

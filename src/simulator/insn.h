@@ -14,10 +14,19 @@ enum insn_kind {
 	INSN_PUSH_POP,		/* of a register */
 	INSN_REPEATED,		/* a string instruction, which QEMU executes element by element */
 	INSN_MARKER,
+	/*
+	 * These drop translations: Intel SDM volume 3, "Operations that Invalidate TLBs and Paging-Structure Caches"
+	 * (4.10.4.1).
+	 */
+	INSN_FLUSH_PAGE,	/* invlpg: one page */
+	INSN_FLUSH_OWN,		/* mov to cr3: all but global pages */
+	INSN_FLUSH_ALL,		/* mov to cr4, which is how Linux drops global pages; invpcid */
 };
 
 enum insn_kind insn__kind(const uint8_t *bytes, size_t size);
 /* The number in a marker (src/traffic/marker.h). */
 unsigned int insn__marker(const uint8_t *bytes);
+/* Of an invlpg: the number of the register that holds the address, with nothing added to it; else -1. */
+int insn__page_register(const uint8_t *bytes, size_t size);
 
 #endif

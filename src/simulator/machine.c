@@ -60,7 +60,6 @@ void block__describe(struct block *block, const struct symbols *symbols, uint64_
 		.instructions = count,
 		.kind = kind_of(symbol, address),
 		.at_start = symbol && symbol->address == address,
-		.changes_pages = symbol && symbol->flags & SYMBOL_CHANGES_PAGES,
 		.device_done = symbol && symbol->address == address && symbol->flags & SYMBOL_DEVICE_DONE,
 		.sends = symbol && symbol->address == address && symbol->flags & SYMBOL_SENDS,
 	};
@@ -84,8 +83,6 @@ void machine__execute(struct machine *machine, unsigned int core, const struct b
 	here->repeating = block->last_repeated;
 	here->interrupt_returned = false;
 	here->user = block->kind == BLOCK_USER;
-	if (block->changes_pages)
-		pages__forget(&here->pages);
 	stacks__counts(&machine->stacks, core)->of[COUNT_instructions] += instructions;
 }
 
@@ -191,6 +188,19 @@ void machine__access(struct machine *machine, unsigned int core, const struct ac
 			count_line(machine, core, line, access->write);
 	}
 	follow(machine, core, access);
+}
+
+void machine__flush(struct machine *machine, unsigned int core, enum insn_kind kind, uint64_t address)
+{
+	struct machine_core *here = &machine->cores[core];
+
+	stacks__counts(&machine->stacks, core)->of[COUNT_tlb_flushes]++;
+	pages__forget(&here->pages);
+	here->last_virtual_page = NO_ADDRESS;
+	if (kind != INSN_FLUSH_PAGE)
+		tlb__flush(&here->tlb, kind == INSN_FLUSH_ALL);
+	else if (address != NO_ADDRESS)
+		tlb__flush_page(&here->tlb, address);
 }
 
 void machine__device_write(struct machine *machine, uint64_t physical, uint64_t bytes, bool ddio)

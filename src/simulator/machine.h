@@ -22,7 +22,6 @@ struct block {
 	unsigned int instructions;
 	enum block_kind kind;
 	bool at_start;			/* of its function */
-	bool changes_pages;
 	bool device_done;
 	bool sends;
 	uint64_t first_repeated;	/* the address of a repeated instruction that it begins, or ends, with; or 0 */
@@ -59,6 +58,9 @@ void machine__begin(struct machine *machine);
 void block__describe(struct block *block, const struct symbols *symbols, uint64_t address, unsigned int count,
 		     const enum insn_kind *kinds, const uint64_t *addresses);
 void machine__execute(struct machine *machine, unsigned int core, const struct block *block);
+
+/* An instruction drops translations: of one page, if its address is known, or as its kind says. */
+void machine__flush(struct machine *machine, unsigned int core, enum insn_kind kind, uint64_t address);
 
 /* A device has written there; with DDIO its lines are in the LLC. */
 void machine__device_write(struct machine *machine, uint64_t physical, uint64_t bytes, bool ddio);

@@ -9,7 +9,7 @@
 
 /*
  * Where virtual pages lie. Asking QEMU takes longer than all else that is done with an access; a core remembers what
- * it was told until the kernel may have changed it.
+ * it was told until it drops translations.
  */
 struct pages {
 	struct {

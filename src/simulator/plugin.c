@@ -94,7 +94,8 @@ enum { DMA_BIDIRECTIONAL, DMA_TO_DEVICE, DMA_FROM_DEVICE };
 
 static void look_at_device(void)
 {
-	uint64_t address = vcpu__argument(1), bytes = vcpu__argument(2), direction = vcpu__argument(3);
+	/* The second to the fourth argument (System V ABI). */
+	uint64_t address = vcpu__register(RSI), bytes = vcpu__register(RDX), direction = vcpu__register(RCX);
 
 	if ((uint32_t)direction == DMA_TO_DEVICE || bytes > DMA_BYTES_MAX)
 		return;
@@ -122,20 +123,40 @@ static void on_block(unsigned int vcpu, void *userdata)
 	machine__execute(&simulator.machine, simulator.core, block);
 }
 
-static enum insn_kind kind_of(const struct qemu_plugin_insn *insn, unsigned int *marker)
+/* An instruction that drops translations, in one word: its kind, and above it 1 + the register with the page, or 0. */
+#define FLUSH_PAGE_SHIFT 8
+
+static void on_flush(unsigned int vcpu, void *what)
+{
+	enum insn_kind kind = (uintptr_t)what & ((1u << FLUSH_PAGE_SHIFT) - 1);
+	unsigned int page = (uintptr_t)what >> FLUSH_PAGE_SHIFT;
+
+	(void)vcpu;
+	if (simulator.running)
+		machine__flush(&simulator.machine, simulator.core, kind,
+			       page ? vcpu__register(page - 1) : NO_ADDRESS);
+}
+
+static size_t read_bytes(const struct qemu_plugin_insn *insn, uint8_t bytes[INSN_BYTES_MAX])
 {
 	size_t size = qemu_plugin_insn_size(insn);
-	uint8_t bytes[INSN_BYTES_MAX] = { 0 };
-	enum insn_kind kind;
 
-	if (size > sizeof(bytes))
-		return INSN_PLAIN;
+	if (size > INSN_BYTES_MAX)
+		return 0;
 #if QEMU_API < 3
 	memcpy(bytes, qemu_plugin_insn_data(insn), size);
 #else
 	qemu_plugin_insn_data(insn, bytes, size);
 #endif
-	kind = insn__kind(bytes, size);
+	return size;
+}
+
+static enum insn_kind kind_of(const struct qemu_plugin_insn *insn, unsigned int *marker)
+{
+	uint8_t bytes[INSN_BYTES_MAX] = { 0 };
+	size_t size = read_bytes(insn, bytes);
+	enum insn_kind kind = insn__kind(bytes, size);
+
 	if (kind == INSN_MARKER)
 		*marker = insn__marker(bytes);
 	return kind;
@@ -146,6 +167,17 @@ static void on_marker(unsigned int vcpu, void *marker);
 static void watch_marker(struct qemu_plugin_insn *insn, unsigned int marker)
 {
 	qemu_plugin_register_vcpu_insn_exec_cb(insn, on_marker, VCPU_CB_FLAGS, (void *)(uintptr_t)marker);
+}
+
+static void watch_flush(struct qemu_plugin_insn *insn, enum insn_kind kind)
+{
+	uint8_t bytes[INSN_BYTES_MAX] = { 0 };
+	size_t size = read_bytes(insn, bytes);
+	uintptr_t what = kind;
+
+	if (kind == INSN_FLUSH_PAGE && VCPU_HAS_REGISTERS)
+		what |= (uintptr_t)(insn__page_register(bytes, size) + 1) << FLUSH_PAGE_SHIFT;
+	qemu_plugin_register_vcpu_insn_exec_cb(insn, on_flush, VCPU_CB_FLAGS, (void *)what);
 }
 
 /* Of user code. */
@@ -201,6 +233,8 @@ static void instrument(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		addresses[i] = qemu_plugin_insn_vaddr(insn);
 		if (kinds[i] == INSN_MARKER)
 			watch_marker(insn, marker);
+		if (kinds[i] >= INSN_FLUSH_PAGE)
+			watch_flush(insn, kinds[i]);
 		qemu_plugin_register_vcpu_mem_cb(insn, on_access, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW,
 						 (void *)(uintptr_t)kind_here(kinds[i], address, symbol));
 	}
@@ -316,7 +350,7 @@ QEMU_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int a
 		fprintf(stderr, "simulator: %s\n", error);
 		return -1;
 	}
-	if (simulator.model.ddio != DDIO_UNSEEN && !VCPU_HAS_ARGUMENTS) {
+	if (simulator.model.ddio != DDIO_UNSEEN && !VCPU_HAS_REGISTERS) {
 		fprintf(stderr, "simulator: ddio: this QEMU does not show registers: 9.0 and later do\n");
 		return -1;
 	}

@@ -20,9 +20,6 @@ static const char *const sending[] = {
 	"tcp_sendmsg", "tcp_sendpage", "udp_sendmsg", "udpv6_sendmsg", "unix_stream_sendmsg", "unix_dgram_sendmsg",
 };
 
-/* How the names of functions begin after which a virtual address may lie somewhere else. */
-static const char *const changing[] = { "flush_tlb", "__flush_tlb", "native_flush_tlb", "switch_mm" };
-
 static unsigned int flags_of(const char *name)
 {
 	unsigned int flags = 0;
@@ -41,9 +38,6 @@ static unsigned int flags_of(const char *name)
 	for (size_t i = 0; i < sizeof(sending) / sizeof(*sending); i++)
 		if (!strcmp(name, sending[i]))
 			flags |= SYMBOL_SENDS;
-	for (size_t i = 0; i < sizeof(changing) / sizeof(*changing); i++)
-		if (!strncmp(name, changing[i], strlen(changing[i])))
-			flags |= SYMBOL_CHANGES_PAGES;
 	return flags;
 }
 

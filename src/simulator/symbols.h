@@ -11,8 +11,7 @@ enum symbol_flag {
 	SYMBOL_INTERRUPT_STUB = 4,	/* anywhere in it */
 	SYMBOL_SWITCH = 8,
 	SYMBOL_DEVICE_DONE = 16,	/* (device, address, bytes, direction): what it has written may be read now */
-	SYMBOL_CHANGES_PAGES = 32,	/* what was known of the translation of addresses may be wrong from here on */
-	SYMBOL_SENDS = 64,		/* hands bytes to a socket */
+	SYMBOL_SENDS = 32,		/* hands bytes to a socket */
 };
 
 struct symbol {

@@ -7,9 +7,12 @@
 
 #define KERNEL_BIT 63
 
-/* The first are those of arguments, in their order (System V ABI). */
-enum { GS_BASE = 4, KERNEL_GS_BASE, REGISTER_CNT };
-static const char *const names[REGISTER_CNT] = { "rdi", "rsi", "rdx", "rcx", "gs_base", "k_gs_base" };
+/* The general ones by their numbers in instructions. */
+enum { GS_BASE = 16, KERNEL_GS_BASE, REGISTER_CNT };
+static const char *const names[REGISTER_CNT] = {
+	"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
+	"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "gs_base", "k_gs_base",
+};
 static struct qemu_plugin_register *handles[REGISTER_CNT];
 static GByteArray *value;
 static uint64_t bases[CORES_MAX];	/* in the order in which they came */
@@ -52,9 +55,9 @@ static uint64_t read_register(unsigned int index)
 	return found;
 }
 
-uint64_t vcpu__argument(unsigned int index)
+uint64_t vcpu__register(unsigned int number)
 {
-	return read_register(index);
+	return read_register(number);
 }
 
 unsigned int vcpu__now(unsigned int said)

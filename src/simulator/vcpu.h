@@ -10,7 +10,7 @@
  */
 #if QEMU_API < 2
 #define VCPU_CB_FLAGS QEMU_PLUGIN_CB_NO_REGS
-#define VCPU_HAS_ARGUMENTS 0
+#define VCPU_HAS_REGISTERS 0
 
 static inline void vcpu__watch(qemu_plugin_id_t id)
 {
@@ -22,19 +22,21 @@ static inline unsigned int vcpu__now(unsigned int said)
 	return said;
 }
 
-static inline uint64_t vcpu__argument(unsigned int index)
+static inline uint64_t vcpu__register(unsigned int number)
 {
-	(void)index;
+	(void)number;
 	return 0;
 }
 #else
 #define VCPU_CB_FLAGS QEMU_PLUGIN_CB_R_REGS
-#define VCPU_HAS_ARGUMENTS 1
+#define VCPU_HAS_REGISTERS 1
 
 void vcpu__watch(qemu_plugin_id_t id);
 unsigned int vcpu__now(unsigned int said);
-/* Of the function whose first instruction comes next: 0 to 3. */
-uint64_t vcpu__argument(unsigned int index);
+/* A general one, by its number in instructions. */
+uint64_t vcpu__register(unsigned int number);
 #endif
+
+enum { RCX = 1, RDX = 2, RSI = 6, RDI = 7 };
 
 #endif

@@ -339,6 +339,28 @@ static void test_a_page_is_known_by_both_addresses(void)
 	tlb__close(&tlb);
 }
 
+/* A huge page by any address in it; global ones stay, in whatever order they came into their set. */
+static void test_what_is_dropped_is_missed_again(void)
+{
+	const uint64_t user = 1ull << 45, kernel = 0xffff888000000000, huge = 3ull << 21;
+	struct tlb tlb;
+
+	CHECK_EQUAL(tlb__open(&tlb, &usual_tlb), 0);
+	/* 16 sets of 4 ways: all of one set. */
+	for (uint64_t i = 0; i < 4; i++)
+		tlb__access(&tlb, (i % 2 ? kernel : user) + (i << 16), 0x1000 + (i << 16));
+	tlb__access(&tlb, huge, 1ull << 21);
+	tlb__flush_page(&tlb, huge + 0x12345);
+	CHECK_EQUAL(tlb__access(&tlb, huge, 1ull << 21), TLB_L1_MISS | TLB_L2_MISS);
+	tlb__flush(&tlb, false);
+	for (uint64_t i = 0; i < 4; i++)
+		CHECK_EQUAL(tlb__access(&tlb, (i % 2 ? kernel : user) + (i << 16), 0x1000 + (i << 16)),
+			    i % 2 ? 0 : TLB_L1_MISS | TLB_L2_MISS);
+	tlb__flush(&tlb, true);
+	CHECK_EQUAL(tlb__access(&tlb, kernel + (1 << 16), 0x11000), TLB_L1_MISS | TLB_L2_MISS);
+	tlb__close(&tlb);
+}
+
 const struct test cache_tests[] = {
 	{ "caches: walks over memory miss what theory says", test_walks },
 	{ "caches: the number of sets need not be a power of 2", test_sets_need_not_be_a_power_of_2 },
@@ -349,5 +371,6 @@ const struct test cache_tests[] = {
 	{ "caches: random accesses of three cores are those of the slow model", test_random_accesses },
 	{ "TLB: pages fit as theory says", test_pages },
 	{ "TLB: a page is known by both of its addresses", test_a_page_is_known_by_both_addresses },
+	{ "TLB: what is dropped is missed again", test_what_is_dropped_is_missed_again },
 	{ NULL, NULL },
 };

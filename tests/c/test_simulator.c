@@ -41,11 +41,36 @@ static void test_instructions(void)
 		{ "\x0f\x1f\x80\x11\x00\x53\x43", 7, INSN_MARKER },
 		{ "\x0f\x1f\x80\x00\x00\x00\x00", 7, INSN_PLAIN },
 		{ "\x48", 1, INSN_PLAIN },
+		{ "\x0f\x01\x3f", 3, INSN_FLUSH_PAGE },		/* invlpg (%rdi) */
+		{ "\x41\x0f\x01\x3c\x24", 5, INSN_FLUSH_PAGE },	/* invlpg (%r12) */
+		{ "\x0f\x01\xf8", 3, INSN_PLAIN },			/* swapgs */
+		{ "\x0f\x01\x38", 3, INSN_FLUSH_PAGE },
+		{ "\x0f\x01\x30", 3, INSN_PLAIN },			/* lmsw (%rax) */
+		{ "\x0f\x22\xd8", 3, INSN_FLUSH_OWN },		/* mov %rax,%cr3 */
+		{ "\x41\x0f\x22\xdc", 4, INSN_FLUSH_OWN },		/* mov %r12,%cr3 */
+		{ "\x0f\x20\xd8", 3, INSN_PLAIN },			/* mov %cr3,%rax */
+		{ "\x0f\x22\xe7", 3, INSN_FLUSH_ALL },			/* mov %rdi,%cr4 */
+		{ "\x0f\x22\xc0", 3, INSN_PLAIN },			/* mov %rax,%cr0 */
+		{ "\x66\x0f\x38\x82\x06", 5, INSN_FLUSH_ALL },	/* invpcid (%rsi),%rax */
+	};
+	static const struct {
+		const char *bytes;
+		size_t size;
+		int number;
+	} pages[] = {
+		{ "\x0f\x01\x38", 3, 0 }, { "\x0f\x01\x3f", 3, 7 }, { "\x41\x0f\x01\x39", 4, 9 },
+		{ "\x0f\x01\x3c\x24", 4, 4 }, { "\x41\x0f\x01\x3c\x24", 5, 12 },
+		{ "\x0f\x01\x7d\x00", 4, 5 }, { "\x41\x0f\x01\x7d\x00", 5, 13 },
+		/* 8(%rbp), 8(%rax), (%rax,%rcx), x(%rip) */
+		{ "\x0f\x01\x7d\x08", 4, -1 }, { "\x0f\x01\x78\x08", 4, -1 }, { "\x0f\x01\x3c\x08", 4, -1 },
+		{ "\x0f\x01\x3d\x01\x02\x03\x04", 7, -1 },
 	};
 
 	for (size_t i = 0; i < sizeof(instructions) / sizeof(*instructions); i++)
 		CHECK_EQUAL(insn__kind((const uint8_t *)instructions[i].bytes, instructions[i].size),
 			    instructions[i].kind);
+	for (size_t i = 0; i < sizeof(pages) / sizeof(*pages); i++)
+		CHECK_EQUAL(insn__page_register((const uint8_t *)pages[i].bytes, pages[i].size), pages[i].number);
 	CHECK_EQUAL(insn__marker((const uint8_t *)"\x0f\x1f\x80\x11\x02\x53\x43"), 0x0211);
 }
 
@@ -77,7 +102,7 @@ static const char kallsyms[] =
 	"ffffffff81000800 D data\n"
 	"ffffffff81e01000 T asm_sysvec_apic_timer_interrupt\n"
 	"ffffffff81e02000 T asm_call_irq_on_stack\n"
-	"ffffffff81002000 T flush_tlb_mm_range\n"
+	"ffffffff81002000 T memcpy\n"
 	"ffffffff81000400 T alias_of_first\n"
 	"ffffffffc0000000 t veth_xmit\t[veth]\n"
 	"ffffffff81e03000 T irq_entries_start\n"
@@ -111,7 +136,6 @@ static void test_symbols(void)
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81000900)->address, 0xffffffff81000400);
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffffc0000123)->address, 0xffffffffc0000000);
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81001001)->flags, SYMBOL_SWITCH);
-	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81002001)->flags, SYMBOL_CHANGES_PAGES);
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81e00000)->flags, SYMBOL_SYSCALL_ENTRY);
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81e01000)->flags, SYMBOL_INTERRUPT_ENTRY);
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81e02000)->flags, 0);
@@ -291,6 +315,50 @@ static void test_odd_accesses(void)
 	machine__close(&machine);
 }
 
+/* Each is counted where it is executed, and what it drops is missed once more. */
+static void test_flushes(void)
+{
+	const struct block block = { .kind = BLOCK_KERNEL, .function = 0xffffffff81000400, .instructions = 1 };
+	struct access user = { .address = 0x400000, .physical = 0x1000, .bytes = 8 };
+	struct access other = { .address = 0x7000, .physical = 0x2000, .bytes = 8 };
+	struct access kernel = { .address = 0xffffc90000000000, .physical = 0x3000, .bytes = 8 };
+	static const struct {
+		enum insn_kind kind;
+		uint64_t page;
+		unsigned int missed;	/* of the three */
+	} flushes[] = {
+		{ INSN_FLUSH_PAGE, 0x400abc, 1 }, { INSN_FLUSH_PAGE, 0x500000, 0 }, { INSN_FLUSH_PAGE, NO_ADDRESS, 0 },
+		{ INSN_FLUSH_OWN, NO_ADDRESS, 2 }, { INSN_FLUSH_ALL, NO_ADDRESS, 3 },
+	};
+	const uint64_t *of;
+	uint64_t expected = 3;
+
+	CHECK_EQUAL(open_machine(), 0);
+	machine__execute(&machine, 0, &block);
+	of = stacks__counts(&machine.stacks, 0)->of;
+	for (size_t i = 0; i <= sizeof(flushes) / sizeof(*flushes); i++) {
+		machine__access(&machine, 0, &other);
+		machine__access(&machine, 0, &kernel);
+		machine__access(&machine, 0, &user);
+		/* The same page again: not even the first level is asked, unless it was dropped. */
+		machine__access(&machine, 0, &user);
+		CHECK_EQUAL(of[COUNT_tlb_l1_misses], expected);
+		CHECK_EQUAL(of[COUNT_tlb_l2_misses], expected);
+		CHECK_EQUAL(of[COUNT_tlb_flushes], i);
+		if (i == sizeof(flushes) / sizeof(*flushes))
+			break;
+		machine__flush(&machine, 0, flushes[i].kind, flushes[i].page);
+		expected += flushes[i].missed;
+	}
+	/* The other CPU has its own. */
+	machine__execute(&machine, 1, &block);
+	machine__access(&machine, 1, &user);
+	machine__flush(&machine, 0, INSN_FLUSH_ALL, NO_ADDRESS);
+	machine__access(&machine, 1, &user);
+	CHECK_EQUAL(stacks__counts(&machine.stacks, 1)->of[COUNT_tlb_l1_misses], 1 + expected);
+	machine__close(&machine);
+}
+
 static void test_blocks(void)
 {
 	static const enum insn_kind kinds[] = { INSN_REPEATED, INSN_PLAIN, INSN_REPEATED };
@@ -302,7 +370,7 @@ static void test_blocks(void)
 	CHECK_EQUAL(read_text(&symbols, kallsyms), 0);
 	CHECK_EQUAL(symbols__finish(&symbols, &missing), 0);
 	block__describe(&block, &symbols, addresses[0], 3, kinds, addresses);
-	CHECK(block.kind == BLOCK_KERNEL && block.at_start && block.changes_pages);
+	CHECK(block.kind == BLOCK_KERNEL && block.at_start);
 	CHECK_EQUAL(block.first_repeated, addresses[0]);
 	CHECK_EQUAL(block.last_repeated, addresses[2]);
 	block__describe(&block, &symbols, 0xffffffff81e00000, 2, kinds, addresses);
@@ -340,5 +408,6 @@ const struct test simulator_tests[] = {
 	{ "simulator: a repeated instruction is one", test_a_repeated_instruction_is_one },
 	{ "simulator: a loop over words misses what theory says", test_a_loop_over_words },
 	{ "simulator: accesses across lines, and of devices", test_odd_accesses },
+	{ "simulator: translations that are dropped", test_flushes },
 	{ NULL, NULL },
 };

@@ -82,9 +82,9 @@ static void test_the_base_of_gs_tells(void)
 		CHECK(now(0xffff888020000000 + (i << 20), 0) < CORES_MAX);
 	CHECK_EQUAL(now(second, 0), 1);
 	registers[3] = 1536;
-	CHECK_EQUAL(vcpu__argument(2), 1536);
+	CHECK_EQUAL(vcpu__register(RDX), 1536);
 	/* One that it has not. */
-	CHECK_EQUAL(vcpu__argument(0), 0);
+	CHECK_EQUAL(vcpu__register(RDI), 0);
 }
 
 const struct test vcpu_tests[] = {

@@ -89,6 +89,24 @@ static void touch_pages(size_t bytes)
 		*(volatile char *)(fresh + at) = 1;
 }
 
+/*
+ * Pages that are taken away each time: one by one up to 33 of them, else by dropping all translations
+ * (tlb_single_page_flush_ceiling in arch/x86/mm/tlb.c). And 16 others, which stay.
+ */
+static void drop_pages(size_t bytes)
+{
+	static char *mapped;
+
+	if (!mapped)
+		mapped = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	madvise(mapped, ROOM, MADV_NOHUGEPAGE);
+	for (size_t at = 0; at < bytes; at += PAGE)
+		mapped[at] = 1;
+	madvise(mapped, bytes, MADV_DONTNEED);
+	for (size_t at = ROOM - 16 * PAGE; at < ROOM; at += PAGE)
+		mapped[at] = 1;
+}
+
 static const struct {
 	void (*walk)(size_t bytes);
 	size_t bytes;
@@ -99,6 +117,7 @@ static const struct {
 	{ copy_sse, 8u << 10, 4 }, { copy_sse, 1u << 20, 4 },
 	{ copy_string, 8u << 10, 4 }, { copy_string, 1u << 20, 4 }, { copy_string, 4u << 20, 2 },
 	{ touch_pages, 4u << 20, 1 }, { read_small_pages, 4u << 20, 4 }, { read_huge_pages, 4u << 20, 4 },
+	{ drop_pages, 16 * PAGE, 10 }, { drop_pages, 64 * PAGE, 10 },
 };
 
 #define CASES (sizeof(cases) / sizeof(*cases))

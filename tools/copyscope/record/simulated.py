@@ -94,13 +94,15 @@ class PerKib(Section):
     dirty_lines_per_kib_half_width: float | None
     tlb_l1_misses_per_kib_half_width: float | None
     tlb_l2_misses_per_kib_half_width: float | None
+    tlb_flushes_per_kib: float | UnsetType = UNSET
+    tlb_flushes_per_kib_half_width: float | UnsetType | None = UNSET
 
 
-class SideSum(PerKib):
+class SideSum(PerKib, kw_only=True):
     side: str
 
 
-class Row(SideSum):
+class Row(SideSum, kw_only=True):
     """An account or a stage, on the time of one side."""
 
     kind: str

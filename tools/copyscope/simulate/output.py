@@ -12,7 +12,7 @@ COLUMNS = (
     *("calls", "instructions", "read_bytes", "written_bytes", "read_lines", "written_lines"),
     *("l1d_load_misses", "l1d_store_misses", "l2_load_misses", "l2_store_misses"),
     *("llc_load_misses", "llc_store_misses", "remote_lines", "dirty_lines"),
-    *("tlb_l1_misses", "tlb_l2_misses"),
+    *("tlb_l1_misses", "tlb_l2_misses", "tlb_flushes"),
 )
 Counts = dict[str, int]
 

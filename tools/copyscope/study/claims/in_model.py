@@ -6,19 +6,33 @@ must move, not how long that takes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from copyscope.compare.estimates import Estimate
 from copyscope.study.claims.caches import L1_DROP, LLC_DROP
+from copyscope.study.claims.mechanisms import per_send
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Verdict
-from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, change, clear, estimate, pairs, settings_of
+from copyscope.study.modelled import (
+    LEVELS,
+    TITLES,
+    Counted,
+    ModelPoint,
+    change,
+    clear,
+    estimate,
+    pairs,
+    settings_of,
+)
 from copyscope.units import format_whole_size
 
 KIB = 1024
 # Fewer lines per KiB than this are none: a copy moves 32.
 NOTHING = 1.0
 COPY_READS = 16.0
+FLUSHES = "tlb_flushes_per_kib"
+SWITCHING = "wakeup_sched"
 Judge = Callable[[Sequence[ModelPoint]], Finding]
 
 
@@ -61,32 +75,34 @@ def zero_fewest_llc(points: Sequence[ModelPoint]) -> Finding:
 
 
 def pinning_flushes(points: Sequence[ModelPoint]) -> Finding:
-    """C8: the model keeps translations over flushes, so that it says what mapping costs without them."""
-    rows, said = [], []
-    for one, zero in _on(points, "one_copy", "zero_copy", "veth"):
-        if zero.size < 64 * KIB:
-            continue
-        values = [
-            fmean(p.values(("tlb_l1_misses",), lambda row: row["side"] == "sender")) for p in (one, zero)
-        ]
-        walks = fmean(zero.values(("tlb_l2_misses",), lambda row: row["side"] == "sender"))
-        rows.append(
-            {"what": "sender: misses of the first dTLB per KiB", "size_bytes": zero.size,
-             "one_copy": values[0], "zero_copy": values[1], "zero_copy_walks": walks,
-             "setting": zero.setting.text, "method": "modelled"}
-        )  # fmt: skip
-        where = f"{zero.setting.cache}, ring of {format_whole_size(zero.working_set_bytes)}"
-        said.append(
-            f"{_size(zero)} ({where}) zero_copy {values[1]:.2f}, of them walks {walks:.2f},"
-            f" one_copy {values[0]:.2f}"
-        )
+    """C8: instructions of the sender that drop translations, per send, without those that switch tasks."""
+    rows: list[Row] = []
+    total: Counter[str] = Counter()
+    for pair in pairs(points, "one_copy", "zero_copy"):
+        for point in pair:
+            if any(FLUSHES not in row for boot in point.boots for row in boot["rows"]):
+                return Finding(UNDETERMINED, "these boots are from before flushes were counted", [])
+            flushes = sum(_flushes(boot) for boot in point.boots)
+            sends = sum(boot["messages"] for boot in point.boots)
+            total.update({point.impl: flushes, f"{point.impl} sends": sends})
+            rows.append(
+                {"what": "sender: flushes of the TLB, without task switches", "impl": point.impl,
+                 "size_bytes": point.size, "flushes": flushes, "sends": sends,
+                 "setting": point.setting.text, "method": "modelled"}
+            )  # fmt: skip
     if not rows:
         return _nothing()
-    text = (
-        "explained, not judged: the model keeps translations over flushes, and says what mapping and pinning"
-    )
-    text += f" miss without one. First dTLB of the sender, misses per KiB: {'; '.join(said[:3])}"
-    return Finding(UNDETERMINED, text, rows)
+    sends = {impl: total[f"{impl} sends"] for impl in ("zero_copy", "one_copy")}
+    counted = ", ".join(f"{impl} {total[impl]:,} in {n:,} sends" for impl, n in sends.items())
+    said = f"instructions of the sender that drop translations, without task switches: {counted}"
+    pinned, plain = (total[impl] / n for impl, n in sends.items())
+    return per_send(pinned, plain, sends["zero_copy"], said, rows)
+
+
+def _flushes(boot: Counted) -> int:
+    """Whole numbers were divided by the bytes, and rounded."""
+    mine = [row for row in boot["rows"] if row["side"] == "sender" and row["category"] != SWITCHING]
+    return round(sum(row[FLUSHES] for row in mine) * boot["delivered_bytes"] / KIB)
 
 
 def second_copy(points: Sequence[ModelPoint]) -> Finding:

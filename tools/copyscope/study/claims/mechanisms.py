@@ -52,11 +52,16 @@ def pinning_flushes(runs: Runs) -> Finding:
     plain, others = counts["one_copy"]
     if not sends or not others:
         return Finding(UNDETERMINED, f"no sends were counted: {text}", rows)
-    interval = stats.poisson(pinned)
     said = f"flushes of the sender's TLB (tlb:tlb_flush, without task switches): {text}"
+    return per_send(pinned / sends, plain / others, sends, said, rows)
+
+
+def per_send(pinned: float, plain: float, sends: int, said: str, rows: list[Row]) -> Finding:
+    """Whether so many flushes per send, with and without pinning, are one for each send, or next to none."""
+    interval = stats.poisson(pinned * sends)
     if interval.high / sends < PER_SEND_REFUTED:
         return Finding(REFUTED, said, rows)
-    if interval.low / sends >= PER_SEND_HOLDS and pinned / sends >= 2 * plain / others:
+    if interval.low / sends >= PER_SEND_HOLDS and pinned >= 2 * plain:
         return Finding(HOLDS, said, rows)
     return Finding(UNDETERMINED, f"neither one per send nor next to none: {said}", rows)
 
