@@ -102,7 +102,7 @@ def pinning_flushes(points: Sequence[ModelPoint]) -> Finding:
 def _flushes(boot: Counted) -> int:
     """Whole numbers were divided by the bytes, and rounded."""
     mine = [row for row in boot["rows"] if row["side"] == "sender" and row["category"] != SWITCHING]
-    return round(sum(row[FLUSHES] for row in mine) * boot["delivered_bytes"] / KIB)
+    return round(sum(float(row[FLUSHES]) for row in mine) * float(boot["delivered_bytes"]) / KIB)
 
 
 def second_copy(points: Sequence[ModelPoint]) -> Finding:
