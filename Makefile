@@ -135,7 +135,7 @@ check-distributions: .venv/.ready-test ## Both commands of the README in a root 
 	$(Q)PYTHONPATH=tests/kernels:tests/distributions:tools $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
 
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
-	$(Q)$(PYTHON) -P -m ruff check tools tests
+	$(Q)$(PYTHON) -P -m ruff check tools tests bin/copyscope
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
 	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh

@@ -82,6 +82,7 @@ WORDS = [
     *("fifo.toml", "zero.toml", "90s", "20m", "1.5h", "0s", "9" * 400 + "h", "cycles", "cycles,cycles"),
     *("fentry", "any"),
 ]  # fmt: skip
+HELP = {"-h", "--help", "--help-all", "--version"}
 words = st.one_of(st.sampled_from(WORDS), st.text(max_size=12), st.integers().map(str), st.floats().map(str))
 TOOLS: dict[str, Callable[[list[str]], int]] = {
     "profile": profile.main,
@@ -111,9 +112,7 @@ PARSERS = {
 def words_of(tool: str) -> st.SearchStrategy[tuple[str, list[str]]]:
     """Command lines of one tool, mostly of its own options, rarely of another's."""
     options = [word for action in PARSERS[tool]()._actions for word in action.option_strings]
-    option = st.sampled_from(
-        [word for word in options if word not in ("-h", "--help")] + ["--no-such", "--pid"]
-    )
+    option = st.sampled_from([word for word in options if word not in HELP] + ["--no-such", "--pid"])
     one = st.one_of(
         st.tuples(option, words).map(lambda pair: [f"{pair[0]}={pair[1]}"]),
         st.tuples(option, words).map(list),
@@ -197,7 +196,7 @@ def is_harmless(argv: list[str]) -> bool:
 @given(lines)
 def test_command_lines(line: tuple[str, list[str]]) -> None:
     tool, argv = line
-    if not is_harmless(argv) or {"-h", "--help"} & set(argv):
+    if not is_harmless(argv) or HELP & set(argv):
         return
     status, said = run(TOOLS[tool], argv)
     assert status in STATUSES

@@ -26,6 +26,9 @@ def run(command: str, argv: list[str]) -> int:
     streams = importlib.import_module("copyscope.start.streams")
     streams.open_standard()
     try:
+        if sys.prefix == sys.base_prefix and command != "copyscope":
+            # Outside of the project's environment nothing but help is asked for (start/launch.py).
+            importlib.import_module("copyscope.commands.verbs").help_of(command, argv)
         status = importlib.import_module(f"copyscope.commands.{command}").main(argv)
     except SystemExit as ended:  # --help
         status = ended.code

@@ -3,9 +3,11 @@
 import argparse
 import math
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from copyscope import VERSION, calling
 from copyscope.errors import UsageError
 
 # Beyond this nothing is counted here; Python refuses to print numbers of more than 4,300 digits.
@@ -16,13 +18,52 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class UsageParser(argparse.ArgumentParser):
-    """argparse, with one line for what is wrong and with numbers that have an end."""
+    """argparse, with one line for what is wrong and with numbers that have an end.
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    `common`: of many options those that --help shows, with `examples`; --help-all shows all of them, and the
+    epilog.
+    """
+
+    def __init__(
+        self, *, prog: str, common: Sequence[str] = (), examples: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(prog=calling.name(prog.removesuffix(".py")), **options)
         self.register("type", int, whole_number)
         self.register("type", float, number)
         self.register("type", text, text)
+        self._common, self._examples = frozenset(common) | {"--help"}, examples
+        self.add_argument(
+            "--help-all",
+            action=_HelpAll,
+            nargs=0,
+            default=argparse.SUPPRESS,
+            dest=argparse.SUPPRESS,
+            help="show every option" if common else argparse.SUPPRESS,
+        )
+        self.add_argument("--version", action="version", version=f"copyscope {VERSION}")
+
+    def format_help(self) -> str:
+        """What is used most, where there is more."""
+        if self._examples is None:
+            return self.format_all()
+        hidden = [
+            one for one in self._actions if one.option_strings and not self._common & {*one.option_strings}
+        ]
+        whole = [(one, one.help) for one in hidden]
+        epilog = self.epilog
+        try:
+            for one in hidden:
+                one.help = argparse.SUPPRESS
+            self.epilog = f"{self._examples}\n{self.prog} --help-all lists all options"
+            return calling.spelled(super().format_help())
+        finally:
+            self.epilog = epilog
+            for one, said in whole:
+                one.help = said
+
+    def format_all(self) -> str:
+        """Every option."""
+        return calling.spelled(super().format_help())
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Raises UsageError, too, for what argparse turns into something else than a value."""
@@ -38,6 +79,15 @@ class UsageParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help lists the options)")
+
+
+class _HelpAll(argparse.Action):
+    """`--help-all`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, UsageParser)
+        sys.stdout.write(parser.format_all())
+        parser.exit()
 
 
 def whole_number(word: str) -> int:

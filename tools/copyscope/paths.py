@@ -1,11 +1,13 @@
-"""Where things are in the tree. Nothing else: no file is opened here."""
+"""Where things are, in the tree or where it was installed. Nothing else: no file is opened here."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OUTPUT = ROOT / ".output"
-RESULTS = ROOT / "results"
+# An installed tree has nothing to build it with, and no results: its users' are where they are.
+INSTALLED = not (ROOT / "Makefile").exists()
+RESULTS = (Path() if INSTALLED else ROOT) / "results"
 TRAFFIC = OUTPUT / "traffic"
 COLLECTOR = OUTPUT / "collector"
 XDP_OBJECT = OUTPUT / "xdp_pass.bpf.o"

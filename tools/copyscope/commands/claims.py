@@ -24,9 +24,9 @@ Which runs a claim needs is in experiments/claims.toml.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
-        prog="claims.py",
+        prog="claims",
         description="Judges each claim of the published reports: holds, refuted, or undetermined here with"
         " the reason. Writes claims.json into the first DIR, where that is one's own. Needs no root."
         " Exit status: 0 judged (whatever the verdicts), 1 could not be written, 2 usage.",

@@ -4,6 +4,7 @@ import os
 import secrets
 from dataclasses import replace
 
+from copyscope.arguments import UsageParser
 from copyscope.commands import entry, keeping
 from copyscope.crosscheck.compare import Row, Seen, compare, ours
 from copyscope.crosscheck.run import PeerSession, describe, with_peers
@@ -11,7 +12,7 @@ from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import RunError, UsageError
 from copyscope.ledger.derive import derive
 from copyscope.machine.fingerprint import check_pid_namespace
-from copyscope.plan.arguments import parser
+from copyscope.plan import arguments
 from copyscope.plan.options import check_usage, choose_path, resolve_traffic, workload_section
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record.assemble import Identity, assemble
@@ -26,13 +27,12 @@ EXIT_INTERRUPTED = 130
 # The sampler gets as many samples as perf record, so that the shares' intervals are alike.
 FREQUENCY_HZ = "997"
 EACH_S = "3"
-HELP = """\
-usage: crosscheck [options of profile] [--json FILE]
-
-Runs one traffic and, in turns, our instruments and independent tools (bpftrace, libbpf-tools, perf, bcc);
-prints what each counted. The options are those of tools/profile.py; --duration is the time that each
+DESCRIPTION = """\
+Run one traffic and, in turns, our instruments and independent tools (bpftrace, libbpf-tools, perf, bcc);
+print what each counted. The options are those of tools/profile.py; --duration is the time that each
 instrument and each tool gets (3 s), in half seconds, taken in turns.
-
+"""
+EXAMPLES = """\
 examples:
   sudo tools/crosscheck.py --impl zerocopy
   sudo tools/crosscheck.py --impl one_copy --size 4K --json -
@@ -41,11 +41,12 @@ exit status: 0 all that could be compared agrees, 1 something disagrees or the r
 """
 
 
+def parser() -> UsageParser:
+    return arguments.parser("crosscheck", DESCRIPTION, EXAMPLES, EXAMPLES)
+
+
 def main(argv: list[str]) -> int:
-    """See HELP for the exit status."""
-    if "--help" in argv or "-h" in argv:
-        print(HELP, end="")
-        return 0
+    """See EXAMPLES for the exit status."""
     return entry.run("crosscheck", lambda: _crosscheck(argv))
 
 

@@ -21,9 +21,9 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
-        prog="crossover.py",
+        prog="crossover",
         description="At which message size does one send strategy overtake another, in goodput and in CPU"
         " time per byte, and what makes the difference? Without DIR the experiment `crossover` is run first"
         " (root). Writes DIR/crossover.json, where DIR is one's own. Exit status: 0 said, 1 a run failed,"

@@ -34,7 +34,7 @@ make turns every failure of a command into its own status 2: ask for --json to t
 
 def parser() -> argparse.ArgumentParser:
     made = UsageParser(
-        prog="diff.py",
+        prog="diff",
         description="What two records, or two directories of records, differ in. What is counted (bytes,"
         " calls, copied sends) is compared exactly, times by intervals: a regression lies with its whole"
         " interval beyond the threshold, 2 % or what equal runs differ by on this host. A copy that appeared"

@@ -22,9 +22,9 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
-        prog="doctor.py",
+        prog="doctor",
         description="Tries every instrument here and says what works, what does not, what to do about it,"
         " and what may disturb the numbers. Changes nothing. Exit status: 0 profiling works, 1 it does not.",
         epilog=EXAMPLES,

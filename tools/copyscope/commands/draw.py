@@ -26,9 +26,9 @@ A record is what `tools/profile.py --json run.json` or `--out DIR` keeps.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
-        prog="draw.py",
+        prog="draw",
         description="Draws the path of a byte from a record: each copy an arrow with its bytes, its CPU time"
         " and its share. The drawing is an SVG for light and dark pages; the same record gives the same"
         " bytes. Needs no root. Exit status: 0 drawn, 1 failed, 2 usage.",

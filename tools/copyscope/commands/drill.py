@@ -23,9 +23,9 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
-        prog="drill.py",
+        prog="drill",
         description="Sends a buffer in each way that this kernel has (write, sendmsg, MSG_ZEROCOPY, SEND_ZC,"
         " sendfile, splice, vmsplice), rewrites it after the call has returned, lets the receiver"
         " read, and says what arrived. Over lo, kTLS, AF_UNIX, and as root over veth. Takes seconds. Exit"

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from copyscope import calling
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
 from copyscope.record.store import RecordError
@@ -56,5 +57,5 @@ def _interrupt(_signum: int, _frame: object) -> NoReturn:
 
 
 def say(command: str, text: str) -> None:
-    """One line on stderr."""
-    print(one_line(f"{command}: {text}"), file=sys.stderr)
+    """One line on stderr, of a command as it was called."""
+    print(one_line(calling.spelled(f"{calling.name(command)}: {text}")), file=sys.stderr)

@@ -7,9 +7,10 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+from copyscope import calling
 from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import asks_to_watch, split
-from copyscope.errors import RunError
+from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.ledger.compare_tiers import why_not
 from copyscope.ledger.derive import derive
@@ -43,8 +44,13 @@ def _choose(argv: list[str]) -> int:
     if asks_to_watch(argv) and "--simulate" not in options:
         from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
 
-        return watch.main(argv)
-    args = parser().parse_args(options)
+        return watch.watch(argv)
+    args, rest = parser().parse_known_args(options)
+    if rest and not rest[0].startswith("-"):
+        watch_it = f"sudo {calling.FRONT} watch {rest[0]}"
+        raise UsageError(f"{rest[0]}: not an option: is it a program that is to be watched? {watch_it}")
+    if rest:
+        parser().parse_args(options)
     if args.simulate:
         from copyscope.commands import simulate  # noqa: PLC0415 (as above)
 

@@ -42,9 +42,9 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
-        prog="report.py",
+        prog="report",
         description="Makes report.html, report.md, plots and tables (CSV, Parquet) from the records in"
         " DIR/raw. The same records give the same bytes. Needs no root."
         " Exit status: 0 made, 1 failed, 2 usage.",

@@ -39,7 +39,7 @@ exit status: 0 every run is there and valid, 1 some failed or are invalid, 2 wro
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
         prog="sweep",
         description="Run an experiment: every combination of its factors, in blocks of seeded order.",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from copyscope.commands import entry, keeping
-from copyscope.commands.watch_arguments import check_usage, parser, split
+from copyscope.commands.watch_arguments import parse
 from copyscope.crossover import advice
 from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import visible
@@ -42,10 +42,13 @@ AFTER = "waiting for its end (Ctrl-C is passed on)"
 
 
 def main(argv: list[str]) -> int:
-    """Exit status: the command's own when it is not 0, else 0 valid, 1 invalid. Errors are raised."""
-    options, command = split(argv)
-    args = parser().parse_args(options)
-    check_usage(args, command)
+    """Exit status: the command's own when it is not 0, else 0 valid, 1 failed or invalid, 2 usage."""
+    return entry.run("profile", lambda: watch(argv), "interrupted before anything was measured")
+
+
+def watch(argv: list[str]) -> int:
+    """The same; errors are raised."""
+    args, command = parse(argv)
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
     build_if_stale()

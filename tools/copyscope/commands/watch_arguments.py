@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
+from copyscope import calling
 from copyscope.arguments import UsageParser, text
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import add_instruments, add_output
@@ -27,6 +28,16 @@ it gets SIGTERM and with the third SIGKILL, and its children with it.
 exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or invalid one, 2 wrong usage;
 127 a command that is not there, 126 one that cannot be executed
 """
+FIRST_EXAMPLES = """\
+examples:
+  sudo tools/profile.py --comm nginx --duration 10           every process of that name
+  sudo tools/profile.py --pid 4711 --live                    until Ctrl-C
+  sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
+"""
+COMMON = (
+    *("--pid", "--comm", "--cgroup", "--duration", "--live", "--advise", "--json", "--explain", "--verbose"),
+    "--help-all",
+)
 
 
 def asks_to_watch(argv: Sequence[str]) -> bool:
@@ -43,16 +54,27 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
-        prog="profile --pid 1",  # this is how its help is asked for
-        usage="profile [options] (--pid PID[,PID] | --comm NAME | --cgroup PATH | -- COMMAND [ARGUMENTS])",
+        prog="profile",
+        usage="%(prog)s [options] (NAME | PID | --cgroup PATH | -- COMMAND [ARGUMENTS])",
         description="Watch what a program sends and receives; print its copies and what they cost.",
+        common=COMMON,
+        examples=FIRST_EXAMPLES,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    if not calling.by_verb():
+        made.prog += " --pid 1"  # this is how its help is asked for
     whom = made.add_argument_group("whom")
+    whom.add_argument(
+        "program",
+        nargs="?",
+        type=text,
+        metavar="NAME|PID",
+        help="every process of this name, or this process",
+    )
     whom.add_argument("--pid", metavar="PID[,PID]", help="these processes")
     whom.add_argument(
         "--comm", type=text, metavar="NAME", help="every process of this name, also those started later"
@@ -94,14 +116,28 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """(options, the command after `--`); NAME|PID is --pid if it is numbers, else --comm."""
+    options, command = split(argv)
+    args = parser().parse_args(options)
+    check_usage(args, command)
+    if args.program is not None:
+        numbers = all(word.isascii() and word.isdecimal() for word in args.program.split(","))
+        setattr(args, "pid" if numbers else "comm", args.program)
+    return args, command
+
+
 def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     """What can be refused without looking at the machine."""
     named = [option for option, value in zip(WHOM, (args.pid, args.comm, args.cgroup), strict=True) if value]
     named += ["-- COMMAND"] * bool(command)
+    named[:0] = [args.program] * (args.program is not None)
     if not named:
-        raise UsageError("say whom to watch: --pid, --comm, --cgroup or -- COMMAND")
+        raise UsageError("say whom to watch: its name, --pid, --comm, --cgroup or -- COMMAND")
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)}: name one program: --pid, --comm, --cgroup or -- COMMAND")
+    if args.program == "":
+        raise UsageError("NAME: nothing: give the name of a program, or its pid")
     if command and not command[0]:
         raise UsageError("--: the command is an empty text: name a program")
     if args.duration is not None and not 0.5 <= args.duration <= 86_400:

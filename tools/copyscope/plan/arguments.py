@@ -29,16 +29,33 @@ exit status: 0 a valid run, 1 a failed or invalid one, or one that could not be 
 (a line says where it is kept), 2 wrong usage, 130 interrupted; who stops reading the output changes none
 """
 
+FIRST_EXAMPLES = """\
+examples:
+  sudo tools/profile.py --impl zero_copy                     one profile over a veth pair, one ledger
+  sudo tools/profile.py --impl one_copy --size 1M --threads 4 --json run.json
+"""
+COMMON = (
+    *("--impl", "--size", "--threads", "--duration", "--topology", "--repeat", "--json", "--explain"),
+    *("--verbose", "--help-all"),
+)
+
 # The options of a simulated machine, and what they are without being given.
 SIMULATED: dict[str, Any] = {"cache": "generic", "kernel": "6.12", "seeds": 3, "fast": False}
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(
+    prog: str = "profile",
+    description: str = "Run a TCP send strategy over a path of its own; print its copies and what they cost.",
+    examples: str = FIRST_EXAMPLES,
+    epilog: str = EXAMPLES,
+) -> UsageParser:
     """All options of tools/profile.py. Those of the traffic are checked by the traffic program itself."""
     made = UsageParser(
-        prog="profile",
-        description="Run a TCP send strategy over a path made for it; print its copies and what they cost.",
-        epilog=EXAMPLES,
+        prog=prog,
+        description=description,
+        common=COMMON,
+        examples=examples,
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

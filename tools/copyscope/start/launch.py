@@ -20,6 +20,7 @@ from copyscope.start.trust import find_danger
 PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 ROOT = os.path.dirname(os.path.dirname(PACKAGE))
 PYTHON = ".venv/bin/python3"
+HELP = {"-h", "--help", "--help-all", "--version"}
 
 
 def launch(command: str) -> None:
@@ -37,7 +38,11 @@ def launch(command: str) -> None:
     try:
         os.execve(python, [python, "-I", main, command, *sys.argv[1:]], environment)
     except FileNotFoundError:
+        if HELP & set(sys.argv) or (command == "copyscope" and not sys.argv[1:]):
+            # What only explains needs nothing that is built.
+            os.execve(sys.executable, [sys.executable, "-I", "-B", main, command, *sys.argv[1:]], environment)
         sys.exit(f"copyscope: {PYTHON}: missing: build first: sudo make deps && make")
     except OSError as error:  # as where the interpreter that root made it from is below /root
-        again = " ".join(["sudo", f"tools/{command}.py", *sys.argv[1:]])
+        typed = sys.argv[0] if command == "copyscope" else f"tools/{command}.py"
+        again = " ".join(["sudo", typed, *sys.argv[1:]])
         sys.exit(f"copyscope: {os.path.realpath(python)}: {error.strerror}: this user cannot run it: {again}")

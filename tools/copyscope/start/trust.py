@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping
 
 # All of ours that is run, compiled, imported or read to say what is run.
-OURS = (".output", "Makefile", "bpf", "experiments", "src", "tools")
+OURS = (".output", "Makefile", "bin", "bpf", "experiments", "src", "tools")
 # Of installed packages the directories: their files have the mode of the umask that these have, too.
 INSTALLED = ".venv"
 # Root may say so of a tree that is neither's, as in a container or a guest; sudo does not pass it on.

@@ -297,7 +297,7 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
         else:
             check_usage(parser().parse_args(as_options({key: made})))
     except UsageError as error:
-        reason = re.sub(r"^(argument )?--[\w-]+: | \(profile --help lists the options\)$", "", str(error))
+        reason = re.sub(r"^(argument )?--[\w-]+: | \([\w ]+ --help lists the options\)$", "", str(error))
         raise source.error(where, reason, value) from None
     return made
 

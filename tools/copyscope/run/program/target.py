@@ -88,7 +88,8 @@ def parse_pids(text: str) -> tuple[int, ...]:
     pids = []
     for word in text.split(","):
         if _PID.fullmatch(word.strip()) is None or int(word) == 0:
-            raise UsageError(f"--pid: {word or 'nothing'}: not a process id")
+            by_name = f": by its name it is watched with --comm {word}" if word[:1].isalpha() else ""
+            raise UsageError(f"--pid: {word or 'nothing'}: not a process id{by_name}")
         pids.append(int(word))
     for pid in pids:
         check_pid(pid)

@@ -1,0 +1,114 @@
+"""`copyscope VERB`: what each verb runs, what is said of a word that is none, help before any build."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from copyscope import VERSION, calling, paths
+from copyscope.commands.verbs import VERBS, Verb
+
+FRONT = paths.ROOT / "bin" / "copyscope"
+# What a system without our environment has: the standard library.
+BARE = "/usr/bin/python3"
+
+
+def call(*words: str, front: Path = FRONT, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+    """As people call it; the first line of the file names Python by PATH."""
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    return subprocess.run(
+        [python, "-E", "-s", str(front), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+
+
+def test_alone_it_answers_questions_with_verbs() -> None:
+    done = call()
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 10 <= len(lines) <= 13 and max(map(len, lines)) <= 110
+    assert "Is my nginx copying?" in done.stdout and "watch nginx" in done.stdout
+    # No verb is kept from those who look for one.
+    assert all(verb.name in done.stdout for verb in VERBS)
+    assert call("--help").stdout == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("swep", "quick"), "did you mean bin/copyscope sweep?"),
+        (("profile", "nginx"), "a program is watched: bin/copyscope watch nginx"),
+        (("profile",), "did you mean bin/copyscope run?"),
+        (("run", "nginx"), "is it a program that is to be watched? sudo bin/copyscope watch nginx"),
+        (("run", "--size=--"), "argument --size: --: not a value (copyscope run --help lists the options)"),
+        (("watch",), "say whom to watch: its name"),
+        (("watch", "nginx", "--pid", "1"), "nginx and --pid: name one program"),
+        (("watch", "--pid", "nginx"), "by its name it is watched with --comm nginx"),
+        (("sweep", "--no-such"), "copyscope sweep: the following arguments are required: EXPERIMENT"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_the_next_step(words: tuple[str, ...], said: str) -> None:
+    done = call(*words)
+    assert done.returncode == 2 and done.stdout == ""
+    assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_help_of_a_verb_is_short_and_names_no_other_command(
+    verb: Verb, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calling, "_called", {})
+    said = []
+    for word in ("--help", "--help-all", "--version"):
+        with pytest.raises(SystemExit) as ended:
+            verb.main([word])
+        assert ended.value.code in (0, None)
+        said.append(capsys.readouterr().out)
+    brief, whole, version = said
+    assert brief.startswith(f"usage: copyscope {verb.name} ")
+    options = {line.split()[0].rstrip(",") for line in brief.splitlines() if line.startswith("  -")}
+    assert len(options) <= 13
+    assert "tools/" not in brief + whole and "examples:" in brief
+    assert len(whole) >= len(brief)
+    assert version == f"copyscope {VERSION}\n"
+
+
+@pytest.mark.parametrize("tool", sorted((paths.ROOT / "tools").glob("*.py")), ids=lambda path: path.name)
+def test_the_files_in_tools_are_the_same_code(tool: Path) -> None:
+    assert any(tool.stem in (verb.name, verb.module) for verb in VERBS)
+
+
+@pytest.fixture(scope="module")
+def unbuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone in which nothing was built: no environment, no programs."""
+    root = tmp_path_factory.mktemp("clone")
+    for name in ("bin", "tools"):
+        shutil.copytree(paths.ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "Makefile").write_text("")
+    return root
+
+
+@pytest.mark.skipif(not Path(BARE).exists(), reason="no Python of the system's")
+def test_help_needs_nothing_that_is_built(unbuilt: Path) -> None:
+    front = unbuilt / "bin" / "copyscope"
+    assert call(front=front, python=BARE).stdout == call().stdout
+    for words, said in (
+        (("run", "--help"), "--impl"),
+        (("watch", "--help-all"), "--whole"),
+        (("--version",), VERSION),
+        (("sweep", "--help"), "sudo make deps && make"),
+    ):
+        done = call(*words, front=front, python=BARE)
+        assert (done.returncode, done.stderr) == (0, "") and said in done.stdout
+    assert "--impl" in call("--help", front=unbuilt / "tools" / "profile.py", python=BARE).stdout
+    done = call("doctor", front=front, python=BARE)
+    assert done.returncode == 1
+    assert done.stderr == "copyscope: .venv/bin/python3: missing: build first: sudo make deps && make\n"

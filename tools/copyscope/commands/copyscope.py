@@ -1,0 +1,53 @@
+"""copyscope VERB ...: every command under one name. Alone it says which verb answers which question."""
+
+import difflib
+from collections.abc import Sequence
+
+from copyscope import VERSION, calling
+from copyscope.commands import entry
+from copyscope.commands.verbs import VERBS, find
+from copyscope.errors import UsageError
+
+HELP = ("-h", "--help", "--help-all", "help")
+# What other tools call it.
+MEANT = {"profile": "run", "record": "run", "trace": "watch", "top": "watch", "plot": "report"}
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: the verb's; 2 if there is no such verb."""
+    return entry.run("copyscope", lambda: _verb(argv))
+
+
+def _verb(argv: list[str]) -> int:
+    if not argv or (argv[0] in HELP and len(argv) == 1):
+        print("\n".join(overview()))
+        return 0
+    if argv[0] == "--version":
+        print(f"copyscope {VERSION}")
+        return 0
+    name, *words = [argv[1], "--help"] if argv[0] in HELP else argv
+    verb = find(name)
+    if verb is None:
+        raise UsageError(unknown(name, words))
+    return verb.main(words)
+
+
+def overview() -> list[str]:
+    """Each question with the command that answers it."""
+    asked = [verb for verb in VERBS if verb.question]
+    width = max(len(verb.question) for verb in asked)
+    others = ", ".join(verb.name for verb in VERBS if not verb.question)
+    lines = [f"{verb.question:{width}}  {verb.example.replace('copyscope', calling.FRONT)}" for verb in asked]
+    return [*lines, f"Others: {others}. copyscope VERB --help says more, --version which copyscope this is."]
+
+
+def unknown(name: str, words: Sequence[str]) -> str:
+    """What is said of a verb that is none."""
+    program = next((word for word in words if not word.startswith("-")), None)
+    if name == "profile" and program is not None:
+        return f"profile: no such verb: a program is watched: {calling.FRONT} watch {program}"
+    close = difflib.get_close_matches(name[:32], [verb.name for verb in VERBS], n=1)
+    meant = MEANT.get(name) or (close[0] if close else None)
+    if meant is not None and find(meant) is not None:
+        return f"{name}: no such verb: did you mean {calling.FRONT} {meant}?"
+    return f"{name}: no such verb: {calling.FRONT} alone lists them; a program is watched by watch {name}"
