@@ -57,9 +57,11 @@ static const struct {
 	{ SEND, { "via", OPT_VIA, "sendfile|splice", 0,
 		  "with sendfile: by sendfile() (default), or by splice() through a pipe of its own", 3 } },
 	{ SEND, { "registered", OPT_REGISTERED, NULL, 0, "with uring_zc: the messages' memory is registered", 3 } },
-	{ RECV, { "receiver", OPT_READING, "read|recvmsg|trunc|poll", 0,
-		  "recv() (default), recvmsg() into fields, drop without a copy, or one thread that waits in "
-		  "poll() for all connections", 3 } },
+	{ RECV, { "receiver", OPT_READING, "NAME", 0,
+		  "read (recv(), default), recvmsg (into fields), trunc (dropped without a copy), poll (one thread that "
+		  "waits in poll() for all connections), map (TCP_ZEROCOPY_RECEIVE), multishot (io_uring) or splice "
+		  "(to a pipe)", 3 } },
+	{ RECV, { "touch-received", OPT_TOUCH_RECEIVED, NULL, 0, "look at a byte of every cache line that comes", 3 } },
 	{ RECV, { "coalesce", OPT_COALESCE, "US", 0,
 		  "with --receiver poll: look every so many us when nothing is there, instead of being woken (0)",
 		  3 } },

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "option_table.h"
 #include "options.h"
@@ -22,14 +23,9 @@
 const char *const role_names[] = { [ROLE_SEND] = "send", [ROLE_RECV] = "recv" };
 const char *const mode_names[] = { [MODE_STREAM] = "stream", [MODE_RR] = "rr" };
 const char *const sending_names[] = { [SENDING_THREADS] = "threads", [SENDING_LOOP] = "loop" };
-const char *const reading_names[] = {
-	[READING_READ] = "read", [READING_RECVMSG] = "recvmsg", [READING_TRUNC] = "trunc",
-	[READING_POLL] = "poll",
-};
 _Static_assert(sizeof(role_names) / sizeof(*role_names) == ROLE_CNT, "a name each");
 _Static_assert(sizeof(mode_names) / sizeof(*mode_names) == MODE_CNT, "a name each");
 _Static_assert(sizeof(sending_names) / sizeof(*sending_names) == SENDING_CNT, "a name each");
-_Static_assert(sizeof(reading_names) / sizeof(*reading_names) == READING_CNT, "a name each");
 
 static int parse_impl(struct options *options, const char *name, struct failure *failure)
 {
@@ -47,6 +43,19 @@ static int parse_impl(struct options *options, const char *name, struct failure 
 	return failure__set(failure, -EINVAL, "impl: '%s': unknown strategy: %s%s%suse one of: %s", name,
 			    nearest ? "did you mean " : "", nearest ? nearest : "",
 			    nearest ? "? " : "", names);
+}
+
+static int parse_reading(struct options *options, const char *name, struct failure *failure)
+{
+	const char *names[READINGS_MAX];
+	unsigned int index = 0;
+	int err = quantity__choice("receiver", name, names, reading__names(names), &index, failure);
+
+	options->reading = readings[index];
+	if (err || options->reading->receive || options->reading->start)
+		return err;
+	return failure__set(failure, -EINVAL, "receiver: %s: not in this build: it needs liburing 2.3 or newer: run "
+			    "tools/deps.sh (it installs liburing-dev), then make", name);
 }
 
 static int parse_congestion(struct options *options, const char *name, struct failure *failure)
@@ -142,9 +151,10 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		o->sending = index;
 		return err;
 	case OPT_READING:
-		err = quantity__choice("receiver", arg, reading_names, READING_CNT, &index, failure);
-		o->reading = index;
-		return err;
+		return parse_reading(o, arg, failure);
+	case OPT_TOUCH_RECEIVED:
+		o->touch_received = true;
+		return 0;
 	case OPT_ISSUE:
 		err = quantity__choice("issue", arg, issue_names, ISSUE_CNT, &index, failure);
 		o->issue = index;
@@ -243,16 +253,19 @@ static int check_together(const struct options *o, struct failure *failure)
 	if (!shape->size_bytes && (o->verify || o->mode == MODE_RR))
 		return failure__set(failure, -EINVAL, "size: missing: %s needs to know where a message ends",
 				    o->verify ? "--verify" : "--mode rr");
-	if (o->verify && o->reading == READING_TRUNC)
-		return failure__set(failure, -EINVAL, "verify: with --receiver trunc: there is nothing to "
-				    "look at: use read or recvmsg");
-	if (o->coalesce_us && o->reading != READING_POLL)
+	if ((o->verify || o->touch_received) && reading__is_blind(o->reading))
+		return failure__set(failure, -EINVAL, "%s: with --receiver %s: there is nothing to look at: use read or "
+				    "recvmsg", o->verify ? "verify" : "touch-received", o->reading->name);
+	if (o->coalesce_us && !o->reading->by_timer)
 		return failure__set(failure, -EINVAL, "coalesce: with --receiver %s: it sleeps in its read: use "
-				    "--receiver poll", reading_names[o->reading]);
+				    "--receiver poll", o->reading->name);
+	if (o->reading->whole_pages && o->buffer_bytes < (uint64_t)sysconf(_SC_PAGESIZE))
+		return failure__set(failure, -EINVAL, "buffer: %llu: smaller than a page of memory, and --receiver %s takes "
+				    "whole ones", (unsigned long long)o->buffer_bytes, o->reading->name);
 	if (o->coalesce_us && o->mode == MODE_RR)
 		return failure__set(failure, -EINVAL, "coalesce: with --mode rr: each round trip would wait for the "
 				    "timer: leave --coalesce out");
-	if (o->reading == READING_RECVMSG && o->buffer_bytes < shape->fields)
+	if (o->reading->into_fields && o->buffer_bytes < shape->fields)
 		return failure__set(failure, -EINVAL, "buffer: %llu: smaller than %u fields",
 				    (unsigned long long)o->buffer_bytes, shape->fields);
 	return 0;
@@ -321,6 +334,7 @@ void options__parse(struct options *options, enum role role, int argc, char **ar
 	options->role = role;
 	options->threads = 1;
 	options->batch = 1;
+	options->reading = &reading_read;
 	options->shape.fields = DEFAULT_FIELDS;
 	options->buffer_bytes = DEFAULT_BUFFER_BYTES;
 	options->socket.address = "127.0.0.1";

@@ -9,18 +9,17 @@
 #include "failure.h"
 #include "message.h"
 #include "placement.h"
+#include "reading.h"
 #include "socket.h"
 #include "strategy.h"
 
 enum role { ROLE_SEND, ROLE_RECV, ROLE_CNT };
 enum mode { MODE_STREAM, MODE_RR, MODE_CNT };
 enum sending { SENDING_THREADS, SENDING_LOOP, SENDING_CNT };
-enum reading { READING_READ, READING_RECVMSG, READING_TRUNC, READING_POLL, READING_CNT };
 
 extern const char *const role_names[ROLE_CNT];
 extern const char *const mode_names[MODE_CNT];
 extern const char *const sending_names[SENDING_CNT];
-extern const char *const reading_names[READING_CNT];
 
 #define THREADS_MAX 1024
 #define EXIT_USAGE 2
@@ -36,7 +35,7 @@ struct options {
 	uint64_t messages;		/* per thread; 0: by duration */
 	enum mode mode;
 	enum sending sending;
-	enum reading reading;
+	const struct reading *reading;
 	enum issue issue;
 	enum push push;
 	enum vectored call;
@@ -45,6 +44,7 @@ struct options {
 	uint64_t coalesce_us;		/* how long a polling receiver sleeps; 0: until it is woken */
 	uint64_t buffer_bytes;
 	bool touch;
+	bool touch_received;
 	bool verify;
 	bool control;
 	bool check;

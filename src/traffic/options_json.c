@@ -43,7 +43,8 @@ static void add_send_options(json_t *object, const struct options *o)
 
 static void add_recv_options(json_t *object, const struct options *o)
 {
-	json_object_set_new(object, "receiver", json_string(reading_names[o->reading]));
+	json_object_set_new(object, "receiver", json_string(o->reading->name));
+	json_object_set_new(object, "touch_received", json_boolean(o->touch_received));
 	report__set(object, "coalesce_us", o->coalesce_us);
 	report__set(object, "buffer_bytes", o->buffer_bytes);
 	json_object_set_new(object, "rcvbuf_bytes", count_or_null(o->socket.rcvbuf_bytes));

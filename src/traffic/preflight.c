@@ -7,6 +7,7 @@
 
 #include "memory.h"
 #include "preflight.h"
+#include "receiver_thread.h"
 
 /* stdin, stdout, stderr, the listener, the event and signal descriptors, files of /proc, spare. */
 #define OTHER_DESCRIPTORS 32
@@ -32,13 +33,14 @@ static int check_descriptors(unsigned int threads, struct failure *failure)
 /* One for each thread. */
 static int check_buffers(const struct options *options, struct failure *failure)
 {
-	uint64_t needed = (uint64_t)options->buffer_bytes * options->threads;
+	uint64_t each = options->buffer_bytes * (options->reading->buffers ?: 1);
+	uint64_t needed = each * options->threads;
 	uint64_t available = memory__meminfo_bytes("MemAvailable");
 
 	if (!available || needed <= available)
 		return 0;
 	return failure__set(failure, -ENOMEM, "buffer: %llu MiB in each of %u threads: %llu MiB needed, %llu "
-			    "available: lower --buffer", (unsigned long long)options->buffer_bytes >> 20,
+			    "available: lower --buffer", (unsigned long long)each >> 20,
 			    options->threads, (unsigned long long)needed >> 20,
 			    (unsigned long long)available >> 20);
 }
@@ -86,6 +88,8 @@ int preflight__check(const struct options *options, struct failure *failure)
 		err = message_shape__check(&options->shape, options->threads, failure);
 		if (!err)
 			err = try_strategy(options, fd, failure);
+	} else {
+		err = receiver_thread__try(options, fd, failure);
 	}
 	close(fd);
 	return err;

@@ -13,7 +13,6 @@
 #include "clock.h"
 #include "preflight.h"
 #include "receiver.h"
-#include "receiver_poll.h"
 
 #define SETTLE_LIMIT_NS (5 * NSEC_PER_SEC)
 #define SETTLE_POLL_NS 20000
@@ -154,7 +153,7 @@ static int connect_one(struct receiver *receiver, struct failure *failure)
 	if (!index)
 		socket__congestion(fd, receiver->options.socket.congestion_used);
 	receiver_thread__init(thread, options, index, fd, receiver->event_fd, &receiver->stopping);
-	if (options->reading != READING_POLL)
+	if (!options->reading->start)
 		err = receiver_thread__start(thread);
 	if (err) {
 		close(fd);
@@ -165,9 +164,9 @@ static int connect_one(struct receiver *receiver, struct failure *failure)
 }
 
 /* One thread for all that are connected, also when they are to be shut down at once. */
-static int start_polling(struct receiver *receiver, struct failure *failure)
+static int start_one(struct receiver *receiver, struct failure *failure)
 {
-	int err = receiver_poll__start(receiver->threads, receiver->started);
+	int err = receiver->options.reading->start(receiver->threads, receiver->started);
 
 	if (!err)
 		return 0;
@@ -183,7 +182,7 @@ static int connect_all(struct receiver *receiver, struct failure *failure)
 
 	while (!err && receiver->started < options->threads)
 		err = connect_one(receiver, failure);
-	if (options->reading == READING_POLL && receiver->started && start_polling(receiver, failure))
+	if (options->reading->start && receiver->started && start_one(receiver, failure))
 		return -1;
 	if (err)
 		return err;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <unistd.h>
+
 #include "report.h"
 #include "receiver.h"
 
@@ -26,6 +28,28 @@ static json_t *verify_json(const struct receiver *receiver)
 	return object;
 }
 
+/* What came without a receive call: null where the mode has no such way. */
+static void add_ways(const struct receiver *receiver, json_t *totals, uint64_t calls)
+{
+	uint64_t mapped_calls = 0, mapped = 0, beside = 0, spliced = 0;
+	enum way way = receiver->options.reading->way;
+
+	for (unsigned int i = 0; i < receiver->started; i++) {
+		const struct receive_counts *counts = &receiver->threads[i].counts;
+
+		mapped_calls += count__get(&counts->mapped_calls);
+		mapped += count__get(&counts->mapped_bytes);
+		beside += count__get(&counts->beside_bytes);
+		spliced += count__get(&counts->spliced_bytes);
+	}
+	json_object_set_new(totals, "mapped", way != WAY_MAPPED ? json_null() :
+			    json_pack("{s:I, s:I, s:I, s:I}", "calls", (json_int_t)mapped_calls, "bytes", (json_int_t)mapped,
+				      "pages", (json_int_t)(mapped / sysconf(_SC_PAGESIZE)),
+				      "copied_bytes", (json_int_t)beside));
+	json_object_set_new(totals, "spliced", way != WAY_SPLICED ? json_null() :
+			    json_pack("{s:I, s:I}", "calls", (json_int_t)calls, "bytes", (json_int_t)spliced));
+}
+
 void receiver__add_totals(const struct receiver *receiver, json_t *totals)
 {
 	uint64_t bytes = 0, calls = 0, messages = 0, truncated = 0, replies = 0;
@@ -47,6 +71,7 @@ void receiver__add_totals(const struct receiver *receiver, json_t *totals)
 	report__set(totals, "calls", calls);
 	report__set(totals, "replies", replies);
 	report__set(totals, "truncated_bytes", truncated);
+	add_ways(receiver, totals, calls);
 	json_object_set_new(totals, "verify", verify_json(receiver));
 }
 

@@ -11,6 +11,7 @@
 #include "receiver_thread.h"
 
 #define BUFFER_ALIGN_BYTES 4096
+#define CACHE_LINE_BYTES 64
 
 int destination__open(struct destination *to, const struct options *options, struct failure *failure)
 {
@@ -18,17 +19,18 @@ int destination__open(struct destination *to, const struct options *options, str
 	const struct message_shape shape = {
 		.size_bytes = options->buffer_bytes, .fields = options->shape.fields,
 	};
+	size_t bytes = options->buffer_bytes * (options->reading->buffers ?: 1);
 	char *place;
 
 	to->count = shape.fields;
 	to->pieces = calloc(to->count, sizeof(*to->pieces));
-	if (posix_memalign((void **)&to->buffer, BUFFER_ALIGN_BYTES, options->buffer_bytes))
+	if (posix_memalign((void **)&to->buffer, BUFFER_ALIGN_BYTES, bytes))
 		to->buffer = NULL;
 	if (!to->pieces || !to->buffer)
 		return failure__set(failure, -ENOMEM, "buffer: %llu bytes: %s: lower --buffer",
-				    (unsigned long long)options->buffer_bytes, strerror(ENOMEM));
+				    (unsigned long long)bytes, strerror(ENOMEM));
 	/* The first read shall not pay for the page faults. */
-	memset(to->buffer, 0, options->buffer_bytes);
+	memset(to->buffer, 0, bytes);
 	place = to->buffer;
 	for (unsigned int i = 0; i < to->count; i++) {
 		to->pieces[i].iov_base = place;
@@ -43,31 +45,6 @@ void destination__close(struct destination *to)
 	free(to->buffer);
 	free(to->pieces);
 }
-
-static ssize_t read_read(int fd, const struct destination *to, size_t size)
-{
-	return recv(fd, to->buffer, size, 0);
-}
-
-static ssize_t read_recvmsg(int fd, const struct destination *to, size_t size)
-{
-	struct msghdr header = { .msg_iov = to->pieces, .msg_iovlen = to->count };
-
-	(void)size;
-	return recvmsg(fd, &header, 0);
-}
-
-static ssize_t read_trunc(int fd, const struct destination *to, size_t size)
-{
-	(void)to;
-	return recv(fd, NULL, size, MSG_TRUNC);
-}
-
-static ssize_t (*const readers[])(int fd, const struct destination *to, size_t size) = {
-	[READING_READ] = read_read, [READING_RECVMSG] = read_recvmsg, [READING_TRUNC] = read_trunc,
-	[READING_POLL] = NULL,	/* receiver_poll.c */
-};
-_Static_assert(sizeof(readers) / sizeof(*readers) == READING_CNT, "a reader each");
 
 /* The sender waits for it: at most one message is under way. */
 static int answer(struct receiver_thread *thread, uint64_t total)
@@ -92,18 +69,46 @@ static int answer_at(struct receiver_thread *thread, uint64_t total)
 	return failure__set(&thread->failure, -errno, "send: answer: %s", strerror(errno));
 }
 
-int receiver_thread__account(struct receiver_thread *thread, const char *from, size_t got)
+/* A byte of every cache line, so that the program pays for what the kernel left in memory. */
+static void touch(const char *from, size_t bytes)
+{
+	const char *end = from + bytes;
+
+	while (from < end) {
+		(void)*(const volatile char *)from;
+		from = (const char *)(((uintptr_t)from | (CACHE_LINE_BYTES - 1)) + 1);
+	}
+}
+
+static void count_way(struct receive_counts *counts, const struct arrival *arrival)
+{
+	if (arrival->way == WAY_DROPPED)
+		count__add(&counts->truncated_bytes, arrival->bytes);
+	if (arrival->way == WAY_SPLICED)
+		count__add(&counts->spliced_bytes, arrival->bytes);
+	if (arrival->way == WAY_MAPPED) {
+		count__add(&counts->mapped_calls, 1);
+		count__add(&counts->mapped_bytes, arrival->mapped_bytes);
+		count__add(&counts->beside_bytes, arrival->bytes);
+	}
+}
+
+int receiver_thread__account(struct receiver_thread *thread, const struct arrival *arrival)
 {
 	const struct options *options = thread->options;
 	struct receive_counts *counts = &thread->counts;
-	uint64_t total = count__get(&counts->bytes) + got;
+	uint64_t total = count__get(&counts->bytes) + arrival->mapped_bytes + arrival->bytes;
 	int err = 0;
 
-	count__set(&counts->calls, count__get(&counts->calls) + 1);
-	if (options->reading == READING_TRUNC)
-		count__set(&counts->truncated_bytes, total);
+	count__add(&counts->calls, 1);
+	count_way(counts, arrival);
+	if (options->touch_received) {
+		touch(arrival->mapped, arrival->mapped_bytes);
+		touch(arrival->from, arrival->bytes);
+	}
 	if (options->verify) {
-		stream_check__feed(&thread->check, from, got);
+		stream_check__feed(&thread->check, arrival->mapped, arrival->mapped_bytes);
+		stream_check__feed(&thread->check, arrival->from, arrival->bytes);
 		count__set(&counts->checked_bytes, thread->check.checked_bytes);
 		count__set(&counts->wrong_bytes, thread->check.wrong_bytes);
 		count__set(&counts->first_wrong_offset, thread->check.first_wrong_offset);
@@ -123,30 +128,61 @@ int receiver_thread__account(struct receiver_thread *thread, const char *from, s
 	return options->mode == MODE_RR ? answer(thread, total) : answer_at(thread, total);
 }
 
-static int read_stream(struct receiver_thread *thread, const struct destination *to)
+static int read_stream(struct receiver_thread *thread)
 {
-	ssize_t (*reader)(int, const struct destination *, size_t) = readers[thread->options->reading];
-	size_t size = thread->options->buffer_bytes;
+	const struct reading *reading = thread->options->reading;
+	int err = reading->open ? reading->open(thread) : 0;
 
-	while (!atomic_load_explicit(thread->stopping, memory_order_relaxed)) {
-		ssize_t got;
-		int err;
+	if (err)
+		return failure__set(&thread->failure, err, "%s: connection %u: %s%s%s", reading->call, thread->index,
+				    strerror(-err), reading->needs ? ": it needs " : "", reading->needs ?: "");
+	while (!err && !receiver_thread__is_stopping(thread)) {
+		struct arrival arrival = { 0 };
+		int took;
 
 		marker__execute(MARKER_RECEIVER);
-		got = reader(thread->fd, to, size);
-		if (!got)
-			return 0;
-		if (got < 0) {
-			if (errno == EINTR)
-				continue;
-			return failure__set(&thread->failure, -errno, "recv: connection %u: %s",
-					    thread->index, strerror(errno));
-		}
-		err = receiver_thread__account(thread, to->buffer, got);
-		if (err)
-			return err;
+		took = reading->receive(thread, &arrival);
+		if (!took)
+			break;
+		if (took > 0)
+			err = receiver_thread__account(thread, &arrival);
+		else if (took != -EINTR && took != -EAGAIN && !receiver_thread__is_stopping(thread))
+			err = failure__set(&thread->failure, took, "%s: connection %u: %s", reading->call,
+					   thread->index, strerror(-took));
 	}
-	return 0;
+	if (reading->close)
+		reading->close(thread);
+	return err;
+}
+
+int receiver_thread__try(const struct options *options, int fd, struct failure *failure)
+{
+	const struct reading *reading = options->reading;
+	struct receiver_thread *thread;
+	struct arrival arrival = { 0 };
+	int err, took = -EAGAIN;
+
+	if (!reading->open)
+		return 0;
+	thread = aligned_alloc(_Alignof(struct receiver_thread), sizeof(*thread));
+	if (!thread)
+		return failure__set(failure, -ENOMEM, "receiver: %s", strerror(ENOMEM));
+	receiver_thread__init(thread, options, 0, fd, -1, NULL);
+	err = destination__open(&thread->to, options, failure);
+	if (!err)
+		err = reading->open(thread);
+	if (!err) {
+		while (took == -EAGAIN || took == -EINTR)
+			took = reading->receive(thread, &arrival);
+		reading->close(thread);
+		err = took == -ENOTCONN ? 0 : took;
+	}
+	destination__close(&thread->to);
+	free(thread);
+	if (!err)
+		return 0;
+	return failure__set(failure, err, "receiver: %s: %s: it needs %s; or use --receiver read", reading->name,
+			    strerror(-err), reading->needs);
 }
 
 /* The stream is over: was it whole, and was it right? */
@@ -164,7 +200,7 @@ static void judge(struct receiver_thread *thread)
 			     (unsigned long long)check->checked_bytes,
 			     (unsigned long long)check->first_wrong_offset);
 	if ((options->verify || options->mode == MODE_RR) && bytes % options->shape.size_bytes &&
-	    !atomic_load_explicit(thread->stopping, memory_order_relaxed))
+	    !receiver_thread__is_stopping(thread))
 		failure__set(&thread->failure, -EPIPE, "recv: connection %u: it ended %llu bytes into a "
 			     "message", thread->index,
 			     (unsigned long long)(bytes % options->shape.size_bytes));
@@ -215,16 +251,15 @@ void receiver_thread__finish(struct receiver_thread *thread, int err)
 static void *run_thread(void *argument)
 {
 	struct receiver_thread *thread = argument;
-	struct destination to = { 0 };
 	int err;
 
 	err = placement__pin_thread(&thread->options->placement, thread->index, &thread->failure);
 	if (!err)
-		err = destination__open(&to, thread->options, &thread->failure);
+		err = destination__open(&thread->to, thread->options, &thread->failure);
 	if (!err)
-		err = read_stream(thread, &to);
+		err = read_stream(thread);
 	receiver_thread__finish(thread, err);
-	destination__close(&to);
+	destination__close(&thread->to);
 	return NULL;
 }
 

@@ -13,18 +13,23 @@ TRAFFIC_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -pthread -Isrc/traffic -Isrc/collector
 	$(shell pkg-config --cflags jansson)
 TRAFFIC_LIBS := $(shell pkg-config --libs jansson) -lm -pthread
 
-# Optional: without it the strategies that send through io_uring are absent, and say why. URING= builds without it.
+# Optional: without it what sends or receives through io_uring is absent, and says why. URING= builds without it.
 URING ?= $(shell pkg-config --exists 'liburing >= 2.3' && echo yes)
 TRAFFIC_CORE := $(sort $(wildcard src/traffic/*.c))
 TRAFFIC_STRATEGIES := $(sort $(wildcard src/traffic/strategies/*.c))
+TRAFFIC_READINGS := $(sort $(wildcard src/traffic/readings/*.c))
 ABSENT_STRATEGIES :=
+ABSENT_READINGS :=
 ifeq ($(URING),yes)
 TRAFFIC_LIBS += -luring
 else
 ABSENT_STRATEGIES := $(sort $(wildcard src/traffic/strategies/uring_*.c))
+ABSENT_READINGS := src/traffic/readings/multishot.c
 TRAFFIC_CORE := $(filter-out src/traffic/uring.c,$(TRAFFIC_CORE))
+TRAFFIC_READINGS := $(filter-out $(ABSENT_READINGS),$(TRAFFIC_READINGS))
 TRAFFIC_STRATEGIES := $(filter-out $(ABSENT_STRATEGIES),$(TRAFFIC_STRATEGIES))
 endif
+TRAFFIC_CORE += $(TRAFFIC_READINGS)
 # The drill breaks the rules on purpose: it is a strategy of the test binary only.
 DRILL_STRATEGIES := $(sort $(TRAFFIC_STRATEGIES) $(wildcard tests/traffic/strategies/*.c))
 UNIT_TESTS := $(sort $(wildcard tests/c/*.c))
@@ -51,13 +56,18 @@ THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))
 traffic: $(OUTPUT)/traffic
 traffic-tests: $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads
 
-# One STRATEGY(name) line per file, and one ABSENT(name) for each that is not built; written anew only when the list of files has changed.
-define strategy_list
-$(1)/strategies.inc: FORCE
+# One line per file, STRATEGY(name) or READING(name), and one ABSENT(name) for each that is not built; written anew only when the list
+# of files has changed.
+define name_list
+$(1): FORCE
 	@mkdir -p $$(@D)
-	@printf 'STRATEGY(%s)\n' $(basename $(notdir $(2))) > $$@.new
-	@for name in $(basename $(notdir $(ABSENT_STRATEGIES))); do echo "ABSENT($$$$name)"; done >> $$@.new
+	@{ printf '$(2)(%s)\n' $(basename $(notdir $(3))); printf '$(if $(4),ABSENT(%s)\n)' $(basename $(notdir $(4))); } | \
+		LC_ALL=C sort -t '(' -k 2 > $$@.new
 	@cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
+endef
+define strategy_list
+$(call name_list,$(1)/strategies.inc,STRATEGY,$(2),$(ABSENT_STRATEGIES))
+$(call name_list,$(1)/readings.inc,READING,$(TRAFFIC_READINGS),$(ABSENT_READINGS))
 endef
 $(eval $(call strategy_list,$(TRAFFIC_DIR),$(TRAFFIC_STRATEGIES)))
 $(eval $(call strategy_list,$(DRILL_DIR),$(DRILL_STRATEGIES)))
@@ -65,11 +75,12 @@ $(eval $(call strategy_list,$(UNIT_DIR),$(TRAFFIC_STRATEGIES)))
 $(eval $(call strategy_list,$(THREADS_DIR),$(TRAFFIC_STRATEGIES)))
 
 define traffic_compile
-$(1)/%.o: %.c | $(1)/strategies.inc
+$(1)/%.o: %.c | $(1)/strategies.inc $(1)/readings.inc
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)
 	$$(Q)$(CC) $(TRAFFIC_CFLAGS) $(2) -I$(1) -MMD -MP -c -o $$@ $$<
 $(1)/src/traffic/registry.o: $(1)/strategies.inc
+$(1)/src/traffic/reading.o: $(1)/readings.inc
 endef
 $(eval $(call traffic_compile,$(TRAFFIC_DIR),$$(SANITIZE)))
 $(eval $(call traffic_compile,$(DRILL_DIR),$$(SANITIZE)))

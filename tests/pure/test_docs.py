@@ -105,6 +105,8 @@ def full_records() -> list[dict[str, Any]]:
         ),
         raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
         raw_record("uring_zc"),
+        raw_record("zero_copy", receiver="map"),
+        raw_record("one_copy", receiver="splice"),
         raw_record("sendfile"),
     ]
     for raw in raws:
@@ -117,6 +119,7 @@ def full_records() -> list[dict[str, Any]]:
         "call": "sendmsg",
         "via": "splice",
         "batch_sends": 1,
+        "touch_received": True,
     }
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}

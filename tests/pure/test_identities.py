@@ -19,6 +19,7 @@ Path = tuple[str | int, ...]
 
 IMPLS = ("one_copy", "two_copy", "zero_copy", "per_field", "sendfile", "uring_zc")
 RAW = {impl: builders.raw_record(impl) for impl in IMPLS}
+RAW |= {how: builders.raw_record("zero_copy", receiver=how) for how in ("map", "splice")}
 FULL = {impl: derive(raw) for impl, raw in RAW.items()}
 
 
@@ -120,6 +121,13 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("uring_zc", ("bytes", REQUESTS, "calls"), 1, {"sent_calls"}),
     ("uring_zc", ("bytes", SEND, "bytes"), 1, {"sent_bytes"}),
     ("uring_zc", segment("sender", "send_syscalls", "io_uring", index=CALLS), 1, {"timed_calls"}),
+    ("map", segment("receiver", "mapped", "bytes"), 4096, {"received_bytes", "received_split"}),
+    ("map", segment("receiver", "mapped", "copied_bytes"), -1, {"received_bytes"}),
+    ("map", segment("receiver", "mapped", "calls"), 1, {"received_calls"}),
+    ("map", ("traffic", "receiver", "threads", 0, "tcp_info", "bytes_received"), 1, {"received_of_tcp"}),
+    ("splice", segment("receiver", "spliced", "bytes"), -1, {"received_bytes", "received_split"}),
+    ("splice", segment("receiver", "spliced", "calls"), 1, {"received_calls"}),
+    ("splice", ("bytes", COPY_OUT, "bytes"), 1, {"received_split"}),
 ]
 
 

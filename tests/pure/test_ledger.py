@@ -163,6 +163,23 @@ def test_truncated_bytes_are_not_copied_out() -> None:
     assert full["verdict"]["valid"]
 
 
+def test_mapped_pages_are_an_account_and_not_copied_out() -> None:
+    full = derived("zero_copy", receiver="map")
+    bytes_ = full["rx_bytes"] if full["rx_bytes"] else 0
+    mapped, copied = home(full, "mapped"), home(full, "copy_out")
+    assert mapped["bytes"] == 15 * copied["bytes"] > 0
+    assert mapped["bytes_method"] == "exact" and mapped["calls"] == mapped["bytes"] // (15 * 4096)
+    assert mapped["bytes"] + copied["bytes"] <= bytes_
+    assert full["verdict"]["valid"]
+    assert not any(row["account"] == "mapped" for row in derived("zero_copy")["ledger"])
+
+
+def test_spliced_bytes_are_not_copied_out() -> None:
+    full = derived("one_copy", receiver="splice")
+    assert home(full, "copy_out")["bytes"] == 0
+    assert full["verdict"]["valid"]
+
+
 def test_time_is_the_share_of_samples_times_the_exact_clock() -> None:
     full = derived("one_copy")
     row = home(full, "copy_in")

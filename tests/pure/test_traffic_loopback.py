@@ -24,6 +24,8 @@ IN_RING = ["uring_send", "uring_zc"]
 BY_PAGES = ["sendfile", "vmsplice"]
 STRATEGIES = ["null", "per_field", "two_copy", "one_copy", "zero_copy", *BY_PAGES, *IN_RING]
 SENDING = STRATEGIES[1:]
+RECEIVERS = ["map", "multishot", "poll", "read", "recvmsg", "splice", "trunc"]
+BLIND = ["splice", "trunc"]
 SECONDS_MAX = 30.0
 
 Json = dict[str, Any]
@@ -389,7 +391,7 @@ def test_a_simulated_sender_rests_until_all_is_said_to_be_read() -> None:
         assert end(sender).report["messages"] == 8
 
 
-@pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc", "poll"])
+@pytest.mark.parametrize("receiver", RECEIVERS)
 def test_a_receiver_says_when_it_has_read_so_much(receiver: str) -> None:
     answers = ["--answer", str(5 * 4096), "--answer", str(8 * 4096)]
     sent, received = run_pair(ANSWERED, ["--receiver", receiver, "--size", "4K", *answers])
@@ -397,9 +399,9 @@ def test_a_receiver_says_when_it_has_read_so_much(receiver: str) -> None:
     assert received.report["bytes"] == sent.report["bytes"] == 8 * 4096
 
 
-@pytest.mark.parametrize("receiver", ["read", "recvmsg", "trunc", "poll"])
+@pytest.mark.parametrize("receiver", RECEIVERS)
 def test_every_receiver_gets_every_byte(receiver: str) -> None:
-    size = [] if receiver == "trunc" else ["--verify"]
+    size = [] if receiver in BLIND else ["--verify", "--touch-received"]
     sent, received = run_pair(
         ["--impl", "one_copy", "--messages", "200", "--size", "4K", "--verify"],
         ["--receiver", receiver, "--size", "4K", "--buffer", "10000", "--fields", "3", *size],
@@ -407,6 +409,63 @@ def test_every_receiver_gets_every_byte(receiver: str) -> None:
     assert (sent.status, received.status) == (0, 0), received.stderr
     assert received.report["bytes"] == 200 * 4096
     assert received.report["truncated_bytes"] == (200 * 4096 if receiver == "trunc" else 0)
+    assert received.report["options"]["touch_received"] is (receiver not in BLIND)
+    spliced = {"calls": received.report["calls"], "bytes": 200 * 4096} if receiver == "splice" else None
+    assert received.report["spliced"] == spliced
+    # A copying sender's packets are no whole pages of their own: they are copied, as from every other.
+    mapped = received.report["mapped"]
+    assert (mapped is None) is (receiver != "map")
+    assert mapped is None or (mapped["bytes"], mapped["pages"]) == (0, 0)
+
+
+def test_whole_pages_of_a_zero_copy_sender_are_mapped_and_right() -> None:
+    """The kernel copies them late into pages of their own: those can be mapped, and hold what was sent."""
+    sent, received = run_pair(
+        ["--impl", "zero_copy", "--messages", "100", "--size", "64K", "--verify", "--touch"],
+        ["--receiver", "map", "--size", "64K", "--verify", "--touch", "--touch-received"],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    mapped, total = received.report["mapped"], 100 * 65536
+    assert received.report["bytes"] == received.report["verify"]["checked_bytes"] == total
+    assert total / 2 < mapped["bytes"] == mapped["pages"] * 4096
+    assert mapped["bytes"] + mapped["copied_bytes"] <= total
+    assert 0 < mapped["calls"] <= received.report["calls"]
+
+
+@pytest.mark.parametrize("receiver", ["map", "multishot", "splice"])
+def test_every_receiver_answers(receiver: str) -> None:
+    sent, received = run_pair(
+        ["--impl", "one_copy", "--messages", "50", "--size", "10001", "--mode", "rr"],
+        ["--receiver", receiver, "--size", "10001", "--mode", "rr"],
+    )
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert received.report["replies"] == 50 and received.report["bytes"] == 50 * 10001
+
+
+@pytest.mark.parametrize("receiver", RECEIVERS)
+def test_an_interrupted_receiver_says_what_it_got(receiver: str) -> None:
+    with running("send", "--impl", "one_copy", "--size", "64K") as sender:
+        port = listening_port(sender)
+        with running("recv", "--port", port, "--receiver", receiver) as reading:
+            time.sleep(0.3)
+            reading.send_signal(signal.SIGINT)
+            received = end(reading)
+            assert (received.status, received.report["interrupted"]) == (0, True), received.stderr
+            assert received.report["bytes"] > 0
+            sender.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("receiver", RECEIVERS)
+def test_a_sender_that_is_gone_is_the_end_of_every_stream(receiver: str) -> None:
+    """Killed with data under way: a reset or an end, and never a wait for what will not come."""
+    with running("send", "--impl", "one_copy", "--size", "64K") as sender:
+        port = listening_port(sender)
+        with running("recv", "--port", port, "--receiver", receiver) as reading:
+            time.sleep(0.2)
+            sender.kill()
+            received = end(reading)
+            assert received.report["bytes"] > 0
+            assert received.status == (1 if received.report["errors"] else 0)
 
 
 @pytest.mark.parametrize("sender", ["threads", "loop"])
@@ -784,7 +843,9 @@ WRONG = [
     ([*SEND, "extra"], "'extra'"),
     (["recv"], "port"),
     (["recv", "--port", "0"], "out of range"),
-    ([*RECV, "--receiver", "mmap"], "read, recvmsg, trunc, poll"),
+    ([*RECV, "--receiver", "mmap"], ", ".join(RECEIVERS)),
+    ([*RECV, "--touch-received", "--receiver", "splice"], "touch-received: with --receiver splice: there is"),
+    ([*RECV, "--receiver", "map", "--buffer", "4095"], "smaller than a page of memory"),
     ([*RECV, "--verify"], "size: missing"),
     ([*RECV, "--mode", "rr"], "size: missing"),
     ([*RECV, "--verify", "--size", "1K", "--receiver", "trunc"], "nothing to look at"),
@@ -871,3 +932,25 @@ def test_nobody_listening_is_a_failed_run() -> None:
     assert done.returncode == 1
     assert "refused" in done.stderr
     assert "refused" in json.loads(done.stdout)["errors"][0]
+
+
+def test_a_pipe_that_is_larger_than_allowed_is_refused_before_the_run() -> None:
+    most = int(Path("/proc/sys/fs/pipe-max-size").read_text())
+    # Root may have larger ones, by this capability.
+    drop = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"] * (os.geteuid() == 0)
+    argv = [*drop, str(TRAFFIC), *RECV, "--receiver", "splice", "--buffer", str(2 * most), "--check"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert done.stderr.startswith("traffic recv: receiver: splice: Operation not permitted: it needs a pipe")
+
+
+def test_an_unlocked_limit_refuses_a_ring_or_none_before_the_run() -> None:
+    """Where the kernel charges a ring to the limit of locked memory, the refusal names it; else it works."""
+    argv = ["prlimit", "--memlock=0", str(TRAFFIC), *RECV, "--receiver", "multishot", "--check"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    if done.returncode == 0:
+        assert json.loads(done.stdout)["receiver"] == "multishot"
+    else:
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+        assert done.stderr.startswith("traffic recv: receiver: multishot: ")
+        assert "ulimit -l" in done.stderr and "use --receiver read" in done.stderr

@@ -278,10 +278,10 @@ def _segments(
             sender["io_uring"] = {"requests": calls, "worker_cpu_ns": 0}
         if impl == "sendfile":  # records that are older than this strategy do not have the key
             sender["spliced"] = {"calls": calls, "bytes": sent_bytes}
-        reader = _totals(
-            sent_bytes, messages if calls else 0, sent_bytes // 131_072 + 1 if calls else 0, receiver_ns
-        )
+        reads = sent_bytes // 131_072 + 1 + (sent_bytes // size if receiver == "map" else 0)
+        reader = _totals(sent_bytes, messages if calls else 0, reads if calls else 0, receiver_ns)
         reader |= {"verify": None, "truncated_bytes": sent_bytes if receiver == "trunc" else 0}
+        reader |= taken_without_a_call(receiver, sent_bytes)
         segments.append(
             {
                 "index": index,
@@ -295,6 +295,17 @@ def _segments(
         )
         now_ns += SEGMENT_NS + 5_000_000
     return segments
+
+
+def taken_without_a_call(receiver: str, bytes_: int) -> dict[str, Any]:
+    """Records that are older than these receivers do not have the keys."""
+    if receiver == "map":  # of each 64 KiB one page is copied, half of it by the call that maps
+        messages = bytes_ // 65536
+        mapped = {"calls": messages, "bytes": messages * 15 * 4096, "pages": messages * 15}
+        return {"mapped": {**mapped, "copied_bytes": messages * 2048}, "spliced": None}
+    if receiver == "splice":
+        return {"mapped": None, "spliced": {"calls": bytes_ // 131_072 + 1, "bytes": bytes_}}
+    return {}
 
 
 def _turned(arms: tuple[str, ...], by: int) -> tuple[str, ...]:
@@ -337,7 +348,7 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
                 "tid": 5000 + i,
                 "cpu_ns": totals.get("process_cpu_ns", 0) // threads,
                 **{key: totals.get(key, 0) // threads for key in ("bytes", "messages", "calls")},
-                "tcp_info": tcp_info(totals.get("bytes", 0) if side == "sender" and not i else 0),
+                "tcp_info": tcp_info(0 if i else totals.get("bytes", 0), side),
             }
             for i in range(threads)
         ],

@@ -27,7 +27,13 @@ def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> li
     sent = summed([s["sender"] for s in segments])
     received = summed([s["receiver"] for s in segments])
     zero_copy, in_ring = impl == "zero_copy", impl == "uring_zc"
-    copied_out = 0 if receiver == "trunc" else received["bytes"]
+    mapped = received.get("mapped") or {"calls": 0, "bytes": 0, "copied_bytes": 0}
+    taken = received.get("spliced") or {"calls": 0, "bytes": 0}
+    copied_out = 0 if receiver == "trunc" else received["bytes"] - mapped["bytes"] - taken["bytes"]
+    received = {
+        "calls": received["calls"] - mapped["calls"] - taken["calls"],
+        "bytes": received["bytes"] - mapped["bytes"] - mapped["copied_bytes"] - taken["bytes"],
+    }
 
     # a pipe holds 16 pages
     spliced = sent["bytes"] if impl == "sendfile" else 0

@@ -180,8 +180,11 @@ def zero_copy_totals(kind: str, calls: int, size: int) -> dict[str, int]:
     }
 
 
-def tcp_info(bytes_acked: int) -> dict[str, int]:
+def tcp_info(bytes_: int, side: str) -> dict[str, int]:
     """Connection statistics of one thread at the end, as the kernel reports them."""
+    # The sender has closed: the receiver is in CLOSE_WAIT, and the end of the stream was one more.
+    received = {"state": 8, "bytes_received": bytes_ + 1}
+    moved = {"bytes_acked": bytes_} if side == "sender" else {"bytes_acked": 0, **received}
     return {
         "busy_time_us": 2_600_000,
         "rwnd_limited_us": 400_000,
@@ -189,7 +192,7 @@ def tcp_info(bytes_acked: int) -> dict[str, int]:
         "retransmits": 0,
         "rtt_us": 90,
         "cwnd": 40,
-        "bytes_acked": bytes_acked,
+        **moved,
     }
 
 

@@ -34,6 +34,7 @@ LATER: dict[str, tuple[str, Scalar]] = {
     "call": ("call", "sendmsg"),
     "via": ("via", "sendfile"),
     "batch": ("batch_sends", 1),
+    "touch_received": ("touch_received", False),
 }
 # every name that `settings` returns
 SETTINGS = (*WORKLOAD, *LATER, "topology", "mtu", "tso", "gso", "gro")

@@ -16,10 +16,12 @@ from copyscope.record.hooks import WORKS, why_absent
 from copyscope.record.raw import RawRun, Run, Segment, Topology
 from copyscope.record.segments import (
     byte_segments,
+    mapped_total,
     ring_total,
     select,
     spliced_total,
     total,
+    uncopied_out,
     why_no_ledger,
     zerocopy_total,
 )
@@ -200,7 +202,7 @@ def accepted_sends(segments: Sequence[Segment]) -> int:
 
 
 def flows(raw: RawRun, silent_high_ns: float) -> dict[str, Flow]:
-    """Bytes and calls of the seven accounts in the ledger segments."""
+    """Bytes and calls of the accounts in the ledger segments: `mapped` only where the receiver maps."""
     segments, path = select(raw.run.segments, "ledger"), raw.topology
     absent = why_no_ledger(raw.run)
     if absent:
@@ -210,7 +212,9 @@ def flows(raw: RawRun, silent_high_ns: float) -> dict[str, Flow]:
         return {"gather": none} | dict.fromkeys(accounts, unknown)
     copied = 0 if device_without_gather(path) else zerocopy_total(segments, "copied") or 0
     referenced = (zerocopy_total(segments, "sends") or 0) + (spliced_total(segments, "calls") or 0)
-    return {
+    mapped = mapped_total(segments, "bytes")
+    pages = {} if mapped is None else {"mapped": Flow(mapped, "exact", mapped_total(segments, "calls"))}
+    return pages | {
         "gather": _gather(raw, segments),
         "copy_in": _copy_in(raw, segments),
         "pin": Flow(referenced_bytes(path, segments), "exact", referenced),
@@ -256,7 +260,7 @@ def _silent(path: Topology, segments: Sequence[Segment], silent_high_ns: float) 
 
 
 def _copy_out(raw: RawRun, segments: Sequence[Segment]) -> Flow:
-    copied = total(segments, "receiver", "bytes") - total(segments, "receiver", "truncated_bytes")
+    copied = total(segments, "receiver", "bytes") - uncopied_out(segments)
     kernel = counted(raw, "receiver", COPY_OUT_HOOK)
     if kernel is None:
         return Flow(copied, "derived", calls_reason=why_uncounted(raw, COPY_OUT_HOOK))

@@ -40,7 +40,7 @@ SAMPLED_CELLS = ("cpu_ns", "share", "ns_per_kib", "samples", "ci")
 def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str, Flow]) -> list[AccountRow]:
     """One row per account, side and context that was sampled, and the home row of every account.
 
-    `moved` has no `gather` of a watched program: its memory is its business. Our own receiver maps nothing.
+    `moved` has no `gather` of a watched program: its memory is its business; `mapped` where somebody maps.
     """
     program = isinstance(raw, RawProgramRun)
     kib = delivered_kib(raw)

@@ -93,7 +93,13 @@ def parser(
     work.add_argument(
         "--receiver",
         default="read",
-        help="read (default), recvmsg, trunc (MSG_TRUNC: no copy), or poll (one thread for all connections)",
+        help="read (default), recvmsg, trunc (MSG_TRUNC: no copy), poll (one thread for all connections), map"
+        " (TCP_ZEROCOPY_RECEIVE), multishot (io_uring) or splice (to a pipe)",
+    )
+    work.add_argument(
+        "--touch-received",
+        action="store_true",
+        help="the receiver looks at a byte of every cache line that it gets",
     )
     work.add_argument(
         "--coalesce",

@@ -22,7 +22,7 @@ FROM_TRAFFIC = (
     *("sender", "file", "issue", "registered", "push", "call", "via", "batch_sends"),
     *("verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
 )
-FROM_RECEIVER = ("receiver", "coalesce_us", "rcvbuf_bytes")
+FROM_RECEIVER = ("receiver", "coalesce_us", "touch_received", "rcvbuf_bytes")
 AVAILABLE_CONGESTION = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
@@ -119,6 +119,7 @@ def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic
     agreed = _ends_agree(*shape, args)
     receive = ["--receiver", args.receiver, "--coalesce", args.coalesce, "--buffer", args.buffer]
     receive += _given("--rcvbuf", args.rcvbuf) + _cpus(receiver_cpus)
+    receive += ["--touch-received"] * args.touch_received
     received = _ask_traffic(["recv", *receive, *agreed, "--port", "1", "--check"])
     resolved |= {key: received[key] for key in FROM_RECEIVER}
     return Traffic((*own, *agreed), (*receive, *agreed), resolved)

@@ -48,7 +48,7 @@ class ZerocopyTotals(Section):
 
 
 class Spliced(Section):
-    """What went into the socket as pages, of a file or of the program's memory; no completion tells of it."""
+    """What went into the socket as pages, of a file or of memory; of a receiver, out of it, into a pipe."""
 
     calls: int
     bytes: int
@@ -82,11 +82,22 @@ class Verified(Section):
     first_wrong_offset: int | None
 
 
+class Mapped(Section):
+    """What TCP_ZEROCOPY_RECEIVE took off the socket: pages, and bytes that it copied beside them."""
+
+    calls: int
+    bytes: int
+    pages: int
+    copied_bytes: int
+
+
 class ReceiverTotals(Totals):
     messages: int | None
     verify: Verified | None
     truncated_bytes: int
     replies: int | UnsetType = UNSET
+    mapped: Mapped | UnsetType | None = UNSET
+    spliced: Spliced | UnsetType | None = UNSET
 
 
 class SegmentBase(Section):
@@ -170,6 +181,7 @@ class Workload(WorkloadBase, kw_only=True):
     call: str | UnsetType = UNSET
     via: str | UnsetType = UNSET
     batch_sends: int | UnsetType = UNSET
+    touch_received: bool | UnsetType = UNSET
 
 
 class Device(Section):
@@ -307,6 +319,8 @@ class ReceiverReport(Report, kw_only=True):
     verify: Verified | None
     truncated_bytes: int
     replies: int | UnsetType = UNSET
+    mapped: Mapped | UnsetType | None = UNSET
+    spliced: Spliced | UnsetType | None = UNSET
 
 
 class Traffic(Section):

@@ -161,6 +161,22 @@ def ring_total(segments: Sequence[Segment], key: str) -> int | None:
     return _sum([s.sender.io_uring for s in segments], key)
 
 
+def mapped_total(segments: Sequence[Segment], key: str) -> int | None:
+    """Sum of what the receiver took by TCP_ZEROCOPY_RECEIVE; None when it takes nothing so."""
+    return _sum([s.receiver.mapped for s in segments], key)
+
+
+def spliced_out(segments: Sequence[Segment], key: str) -> int | None:
+    """Sum of what the receiver took by splice(2): `calls` or `bytes`; None when it takes nothing so."""
+    return _sum([s.receiver.spliced for s in segments], key)
+
+
+def uncopied_out(segments: Sequence[Segment]) -> int:
+    """Bytes that the receiver took and the kernel copied nowhere: thrown away, mapped or spliced."""
+    without = (mapped_total(segments, "bytes") or 0) + (spliced_out(segments, "bytes") or 0)
+    return total(segments, "receiver", "truncated_bytes") + without
+
+
 def _sum(parts: Sequence[Any], key: str) -> int | None:
     return sum(getattr(part, key) for part in parts) if parts and all(parts) else None
 

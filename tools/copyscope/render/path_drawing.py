@@ -228,6 +228,8 @@ def _receiving(record: Record, steps: Mapping[str, Step], user: float, kernel: f
         parts += _lines(middle - 16, user + BOX_HEIGHT + BORDER + 26, both.lines, "end")
         where = ("the program's memory", "what it receives") if watched else ("receiver's memory", "")
         parts += _box(RIGHT, user, *where)
+    elif not watched and record["workload"]["receiver"] == "splice":
+        parts += _box(RIGHT, user, "a pipe", "the same pages (splice)")
     elif not watched:
         parts += _box(RIGHT, user, "thrown away", "without a copy (MSG_TRUNC)")
     return parts

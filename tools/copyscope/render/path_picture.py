@@ -62,10 +62,12 @@ def _picture(record: Record) -> Iterable[str]:
         yield f"{MARGIN}      |  no copy by the CPU: {by}"
         yield f"{MARGIN}      v"
     yield from _place("receiver's socket")
-    if "copy_out" in present:
-        yield from _step(record, rows, "copy_out")
+    taken = [account for account in ("mapped", "copy_out") if account in present]
+    for account in taken:
+        yield from _step(record, rows, account)
     yield _boundary("receive call")
-    yield from _place("receiver's memory" if "copy_out" in present else "thrown away without a copy")
+    left = "a pipe: the same pages" if workload["receiver"] == "splice" else "thrown away without a copy"
+    yield from _place("receiver's memory" if taken else left)
     if "completion" in present:
         yield MARGIN + "and back to the sender, later:"
         yield from _box(record, rows, "completion")

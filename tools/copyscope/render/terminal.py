@@ -133,6 +133,8 @@ def _workload_text(record: Record) -> str:
         coalesced = workload.get("coalesce_us")
         every = f" every {coalesced} us" if coalesced else ""
         parts.insert(2, f"receiver {workload['receiver']}{every}")
+    if workload.get("touch_received"):
+        parts.insert(2, "what is received is touched")
     if workload.get("file"):
         parts.insert(2, f"file in {workload['file']}")
     return f"{workload['impl']}: {', '.join(parts)}"

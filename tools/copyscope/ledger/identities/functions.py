@@ -19,7 +19,7 @@ from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoo
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
 from copyscope.record.raw import RawRun
-from copyscope.record.segments import cut_short, select, spliced_total, total, zerocopy_total
+from copyscope.record.segments import cut_short, select, spliced_total, total, uncopied_out, zerocopy_total
 
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
 HOOKS_OF = {"copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check")}
@@ -45,7 +45,7 @@ def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
     spliced = spliced_total(segments, "bytes")
     referenced = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced or 0)
     copied_in = total(segments, "sender", "bytes") - referenced
-    copied_out = total(segments, "receiver", "bytes") - total(segments, "receiver", "truncated_bytes")
+    copied_out = total(segments, "receiver", "bytes") - uncopied_out(segments)
     late = zerocopy_total(segments, "bytes_copied") or 0
     # What is sent a second time (a tail loss probe, for instance) is copied a second time.
     again = retransmitted_bytes(raw)

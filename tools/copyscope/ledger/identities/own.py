@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from msgspec import UNSET
+
 from copyscope.ledger import flows
 from copyscope.ledger.identities.balance import Balance, Unknown
 from copyscope.ledger.losses import lost
@@ -14,17 +16,22 @@ from copyscope.record.derived import AccountRow
 from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
     byte_segments,
+    mapped_total,
     measured,
     reported,
     select,
+    spliced_out,
     spliced_total,
     total,
+    uncopied_out,
     why_no_calls,
     why_no_ledger,
     zerocopy_total,
 )
 
 BLIND = "the hook on the send path does not see which calls are zero-copy"
+# TCP states after the peer's FIN, include/net/tcp_states.h: CLOSE_WAIT, LAST_ACK, CLOSING, TIME_WAIT, CLOSE
+CLOSED_BY_PEER = frozenset((8, 9, 11, 6, 7))
 # Where all calls are counted (`calls[].counted_at`) -> the hook of the sends.
 COUNTING = {"socket": "call_sent", "return": "syscall_exit"}
 
@@ -100,8 +107,27 @@ def received_by(segments: Sequence[Segment]) -> int:
     return total(segments, "receiver", "bytes")
 
 
-def truncated(segments: Sequence[Segment]) -> int:
-    return total(segments, "receiver", "truncated_bytes")
+def without_a_call(segments: Sequence[Segment]) -> int:
+    """Bytes that passed no receive call, as the program counts them: mapped, copied beside that, spliced."""
+    mapped = (mapped_total(segments, "bytes") or 0) + (mapped_total(segments, "copied_bytes") or 0)
+    return mapped + (spliced_out(segments, "bytes") or 0)
+
+
+def receive_calls(segments: Sequence[Segment]) -> int:
+    """Those that pass the socket layer."""
+    others = (mapped_total(segments, "calls") or 0) + (spliced_out(segments, "calls") or 0)
+    return total(segments, "receiver", "calls") - others
+
+
+def received_of_tcp(b: Books) -> int:
+    """Every way out of the socket, without a hook. The end of a stream counts as one byte (RFC 9293)."""
+    receiver = b.raw.traffic.receiver
+    if not reported(receiver):
+        raise Unknown("the receiver gave no report")
+    connections = [thread.get("tcp_info") or {} for thread in receiver.threads]
+    if not connections or any(tcp.get("bytes_received") is None for tcp in connections):
+        raise Unknown("TCP_INFO of a connection does not say it")
+    return sum(int(tcp["bytes_received"]) - (tcp["state"] in CLOSED_BY_PEER) for tcp in connections)
 
 
 def gives_references(segments: Sequence[Segment]) -> bool:
@@ -258,13 +284,12 @@ BALANCES: tuple[Balance[Books], ...] = (
     Balance(
         *("received_bytes", "bytes received by the program = bytes out of the socket", "bytes"),
         lambda b: received_by(b.counting),
-        lambda b: b.received.bytes,
+        lambda b: b.received.bytes + without_a_call(b.counting),
     ),
-    # MSG_TRUNC throws away.
     Balance(
-        *("received_split", "bytes received by the program = copy_out + truncated", "bytes"),
+        *("received_split", "bytes received by the program = copy_out + not copied", "bytes"),
         lambda b: received_by(b.counting),
-        lambda b: b.kernel("receiver", flows.COPY_OUT_HOOK).bytes + truncated(b.counting),
+        lambda b: b.kernel("receiver", flows.COPY_OUT_HOOK).bytes + uncopied_out(b.counting),
     ),
     Balance(
         *("sent_rows", "ledger rows: bytes sent by the program = copy_in + pin", "bytes"),
@@ -278,15 +303,21 @@ BALANCES: tuple[Balance[Books], ...] = (
         applies=lambda b: gives_references(b.probed),
     ),
     Balance(
-        *("received_rows", "ledger rows: bytes received by the program = copy_out + truncated", "bytes"),
+        *("received_rows", "ledger rows: bytes received by the program = copy_out + not copied", "bytes"),
         lambda b: received_by(b.probed),
-        lambda b: sum(b.rows("copy_out")) + truncated(b.probed),
+        lambda b: sum(b.rows("copy_out")) + uncopied_out(b.probed),
     ),
     Balance(
         *("acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count", "bytes"),
         lambda b: b.raw.traffic.sender.bytes,
         acked,
         applies=lambda b: b.sends,
+    ),
+    Balance(
+        *("received_of_tcp", "bytes received in the whole run = bytes received, by TCP's own count", "bytes"),
+        lambda b: b.raw.traffic.receiver.bytes,
+        received_of_tcp,
+        applies=lambda b: b.sends and b.raw.traffic.receiver.mapped is not UNSET,
     ),
     Balance(
         *("delivered", "bytes sent = bytes received, all measured segments", "bytes"),
@@ -320,7 +351,7 @@ BALANCES: tuple[Balance[Books], ...] = (
     ),
     Balance(
         *("received_calls", "receive calls made = receive calls counted", "calls"),
-        lambda b: total(b.counting, "receiver", "calls"),
+        lambda b: receive_calls(b.counting),
         lambda b: b.received.calls,
     ),
     Balance(

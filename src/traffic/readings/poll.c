@@ -6,8 +6,13 @@
 
 #include "clock.h"
 #include "marker.h"
-#include "receiver_poll.h"
+#include "receiver_thread.h"
 
+/*
+ * One thread reads all connections, as servers with an event loop do: poll() says which have data, and each of
+ * these is read until a buffer is full or nothing is left. It sleeps only when none has data:
+ * until one has, or (--coalesce) for a time, as a device does that coalesces its interrupts.
+ */
 struct loop {
 	struct receiver_thread *connections;
 	unsigned int count;
@@ -34,18 +39,19 @@ static void read_ready(struct loop *loop, unsigned int index)
 	while (filled < size) {
 		char *place = loop->to.buffer + filled;
 		ssize_t got = recv(connection->fd, place, size - filled, MSG_DONTWAIT);
+		const struct arrival arrival = { .from = place, .bytes = got };
 		int err = 0;
 
 		if (got < 0 && errno == EAGAIN)
 			return;
 		if (got < 0 && errno == EINTR)
 			continue;
-		if (got < 0)
+		if (got < 0 && !receiver_thread__is_stopping(connection))
 			err = failure__set(&connection->failure, -errno, "recv: connection %u: %s", index,
 					   strerror(errno));
-		else if (got)
-			err = receiver_thread__account(connection, place, got);
-		if (!got || err) {
+		else if (got > 0)
+			err = receiver_thread__account(connection, &arrival);
+		if (got <= 0 || err) {
 			finish(loop, index, err);
 			return;
 		}
@@ -102,7 +108,7 @@ static void *run_loop(void *argument)
 	return NULL;
 }
 
-int receiver_poll__start(struct receiver_thread *connections, unsigned int count)
+static int start_polling(struct receiver_thread *connections, unsigned int count)
 {
 	struct loop *loop = calloc(1, sizeof(*loop) + count * sizeof(*loop->ready));
 	int err;
@@ -118,3 +124,5 @@ int receiver_poll__start(struct receiver_thread *connections, unsigned int count
 		free(loop);
 	return err;
 }
+
+const struct reading reading_poll = { .name = "poll", .call = "recv", .by_timer = true, .start = start_polling };
