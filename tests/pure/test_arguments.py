@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.arguments import UsageParser, number, whole_number
-from copyscope.commands import claims, crossover, doctor, draw, profile, report, sweep, watch_arguments
+from copyscope.commands import claims, crossover, doctor, draw, profile, report, show, sweep, watch_arguments
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.arms import parse_cpus, parse_time_s
@@ -26,6 +26,7 @@ PARSERS = {
     "claims": claims.parser,
     "crossover": crossover.parser,
     "doctor": doctor.parser,
+    "show": show.parser,
 }
 OPTIONS = [
     (name, option)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry
+from copyscope.commands import entry, reading
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
@@ -52,9 +52,7 @@ def main(argv: list[str]) -> int:
 
 def _draw(arguments: argparse.Namespace) -> int:
     found = store.read(Path(arguments.record))
-    problems = store.validate(found, raw="verdict" not in found)
-    if problems:
-        raise RunError(f"{arguments.record}: not a whole record: {problems[0]}: measure again")
+    reading.check_whole(found, arguments.record)
     drawn = _lines(arguments, found) if "simulated" in found else _path(arguments, whole(found))
     if arguments.out is None:
         sys.stdout.write(drawn)

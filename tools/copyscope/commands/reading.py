@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from copyscope.commands.entry import say
-from copyscope.errors import UsageError
+from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.paths import is_reference
+from copyscope.record import store
 from copyscope.record.same_machine import SAME_MACHINE
+from copyscope.record.store import Record
 from copyscope.start import streams
 from copyscope.sweep import results
 from copyscope.sweep.results import Results
@@ -69,6 +71,13 @@ def _each_once(found: Sequence[Results], command: str) -> list[Results]:
             )
         )
     return kept
+
+
+def check_whole(found: Record, name: str) -> None:
+    """Raises RunError for what cannot be shown."""
+    problems = store.validate(found, raw="verdict" not in found)
+    if problems:
+        raise RunError(f"{name}: not a whole record: {problems[0]}: measure again")
 
 
 def write_beside(what: dict[str, Any], name: str, directory: Path, out: str | None, command: str) -> None:

@@ -103,6 +103,13 @@ VERBS = (
         "copyscope diff BEFORE AFTER",
     ),
     Verb(
+        "show",
+        "show",
+        "print the screen of a run again, from its record",
+        "What did that run say?",
+        "copyscope show run.json --explain",
+    ),
+    Verb(
         "drill",
         "drill",
         "rewrite what was sent after the call returned, and say what arrived",

@@ -98,13 +98,27 @@ def quantile(histogram: Mapping[str, Any] | None, share: float) -> str | None:
     return None
 
 
+# A file has its keys by the alphabet; on the screen they stand as they are measured.
+ORDER = (
+    *("sender", "receiver", "ledger", "calls", "functions"),
+    *("cycles", "instructions", "L1-dcache-load-misses", "LLC-load-misses", "LLC-store-misses"),
+    *("cache-misses", "task-clock", "context-switches", "cpu-migrations", "page-faults", "tlb-flushes"),
+)
+
+
+def in_order(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The rows of a section, the same of a run and of its file."""
+    places = {name: place for place, name in enumerate(ORDER)}
+    return sorted(found.items(), key=lambda row: (places.get(row[0], len(ORDER)), row[0]))
+
+
 def counter_lines(record: Record, width: int) -> list[Text]:
     """The totals of each side's counters with their status; then the unknown ones, each reason once."""
     lines: list[Text] = []
     unknown: dict[tuple[str, str], list[str]] = defaultdict(list)  # event, reason -> sides
-    for side, events in record["counters"].items():
+    for side, events in in_order(record["counters"]):
         known = []
-        for name, event in events.items():
+        for name, event in in_order(events):
             if event["value"] is None:
                 unknown[name, plain_reason(event["reason"] or event["status"])].append(side)
             else:
@@ -135,7 +149,7 @@ def _counter_status(event: Mapping[str, Any]) -> str:
 def observer_lines(record: Record, width: int) -> list[Text]:
     """The observer effect: goodput with the instruments on, as a ratio of goodput with them off."""
     by_text: dict[str, list[str]] = defaultdict(list)
-    for name, arm in record["overhead"]["arms"].items():
+    for name, arm in in_order(record["overhead"]["arms"]):
         by_text[_arm_text(arm)].append(name)
     lines: list[Text] = []
     for text, names in by_text.items():

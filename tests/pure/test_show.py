@@ -1,0 +1,59 @@
+"""`copyscope show`: the screen from a saved record is that of the run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import raw_record
+from builders.simulated import simulated_record
+from builders.watched import watched_record
+from copyscope.commands import show
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+
+GOLDEN = Path(__file__).parent / "data" / "render"
+
+
+def shown(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> str:
+    assert show.main([str(path), *options]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["derived", "raw"])
+@pytest.mark.parametrize(
+    ("options", "golden"),
+    [((), "zero_copy"), (("--explain",), "zero_copy_explain")],
+)
+def test_the_screen_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], golden: str, whole: bool
+) -> None:
+    raw = raw_record("zero_copy")
+    store.write(derive(raw) if whole else raw, tmp_path / "run.json")
+    assert shown(capsys, tmp_path / "run.json", *options) == (GOLDEN / f"{golden}.txt").read_text()
+
+
+def test_a_watched_program_a_simulated_machine_and_several_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def written(what: Any) -> Path:
+        (tmp_path / "run.json").write_text(json.dumps(what))
+        return tmp_path / "run.json"
+
+    assert "processes" in shown(capsys, written(derive(watched_record())))
+    assert "SIMULATED" in shown(capsys, written(simulated_record()))
+    run = derive(raw_record("one_copy"))
+    assert shown(capsys, written([run, run])).count("verdict") >= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{}", "no schema number"), ("[1]", "not an object"), ('{"schema": 1', "truncated")],
+)
+def test_what_is_no_record_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    (tmp_path / "x.json").write_text(text)
+    assert show.main([str(tmp_path / "x.json")]) == 1
+    err = capsys.readouterr().err
+    assert said in err and err.startswith("show: record: ") and err.count("\n") == 1
