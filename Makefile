@@ -14,6 +14,8 @@ MULTIARCH_INCLUDE := $(addprefix -I,$(wildcard /usr/include/$(shell uname -m)-li
 PYTHON := .venv/bin/python3
 PYTEST := $(PYTHON) -P -B -m pytest -p no:cacheprovider
 
+PREFIX ?= /usr/local
+DESTDIR ?=
 IMPL ?= zerocopy
 RESULTS ?=
 PROFILE_ARGS ?=
@@ -36,7 +38,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-simulator check-compilers deps-compilers check-distributions lint format golden clean help
+.PHONY: all artifacts install uninstall deb deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-simulator check-compilers deps-compilers check-distributions lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -73,6 +75,23 @@ $(OUTPUT)/.bytecode: .venv/.ready $(shell find tools/copyscope -name '*.py')
 	$(Q)$(PYTHON) -P -m compileall -q tools/copyscope
 	$(Q)touch $@
 
+# What only `make install` needs: completion for shells.
+.venv/.ready-install: requirements-install.txt .venv/.ready-report
+	$(call say,VENV,install)
+	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-install.txt
+	$(Q)touch $@
+
+install: ## copyscope on PATH, with its programs, environment, man pages and completion: PREFIX=/usr/local DESTDIR= (root)
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts .venv/.ready-install
+	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)"
+
+uninstall: ## Remove what `make install` put there: PREFIX, DESTDIR (root)
+	$(Q)tools/install.sh uninstall "$(DESTDIR)" "$(PREFIX)"
+
+deb: ## A Debian package of what was built, in .output/
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts .venv/.ready-install
+	$(Q)tools/install.sh deb $(OUTPUT)
+
 deps: ## Install what is missing (apt or dnf; root), saying what first
 	$(Q)tools/deps.sh run
 
@@ -98,7 +117,7 @@ test: deps-test all ## Install, build, run all tests of this machine (root)
 # The thread sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
 NOT_RANDOM := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-check: artifacts .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
+check: artifacts .venv/.ready-test .venv/.ready-install $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
 	$(Q)$(OUTPUT)/tests/unit
 	$(Q)$(NOT_RANDOM) $(OUTPUT)/tests/unit-threads
 	$(Q)$(MAKE) --no-print-directory -j2 --output-sync=target check-pure-a-l check-pure-m-z
@@ -138,7 +157,7 @@ lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests bin/copyscope
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests

@@ -25,10 +25,14 @@ class Verb:
     # The module with its parser(), where that is another one.
     options: str | None = None
 
+    @property
+    def tool(self) -> str:
+        """Its file in tools/, as far as it has one: to watch is what tools/profile.py does, too."""
+        return "profile" if self.module == "watch" else self.module
+
     def main(self, argv: list[str]) -> int:
         """Run it: its exit status."""
-        # To watch is what tools/profile.py does, too.
-        calling.as_verb(self.name, "profile" if self.module == "watch" else self.module)
+        calling.as_verb(self.name, self.tool)
         if HELP & set(argv[: argv.index("--")] if "--" in argv else argv):
             self.help(argv)
         module = importlib.import_module(f"copyscope.commands.{self.module}")

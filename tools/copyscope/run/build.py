@@ -16,9 +16,9 @@ def build_if_stale(targets: Sequence[str] = ("artifacts",)) -> None:
 
     Raises RunError with the compiler's first complaint.
 
-    In a tree where this user may not write nothing is built: what is there is used.
+    In a tree where this user may not write, or that was installed, nothing is built: what is there is used.
     """
-    if not os.access(paths.ROOT, os.W_OK):
+    if paths.INSTALLED or not os.access(paths.ROOT, os.W_OK):
         return
     make = ["make", "--silent", "--no-print-directory", "-C", str(paths.ROOT), *targets]
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -246,6 +248,9 @@ def size_bytes(text: str) -> int | None:
 
 def strategies() -> list[str]:
     """The strategies under their full names, from the file names: as the build finds them."""
+    if paths.INSTALLED:
+        said = subprocess.run([paths.TRAFFIC, "list"], capture_output=True, check=True).stdout
+        return sorted(row["name"] for row in json.loads(said))
     return sorted(path.stem for path in (paths.ROOT / "src" / "traffic" / "strategies").glob("*.c"))
 
 

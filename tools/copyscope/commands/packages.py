@@ -1,0 +1,38 @@
+"""Copies the pinned Python packages of the environment of this tree to another one; for `make install`."""
+
+import re
+import shutil
+from importlib.metadata import Distribution, PackageNotFoundError
+from pathlib import Path
+
+from copyscope import paths
+from copyscope.commands import entry
+from copyscope.errors import RunError
+
+REQUIRED = ("requirements.txt", "requirements-report.txt")
+
+
+def main(argv: list[str]) -> int:
+    """`packages SITE_PACKAGES`. Exit status: 0 copied, 1 failed."""
+    return entry.run("packages", lambda: _copy(Path(argv[0])))
+
+
+def pinned() -> list[str]:
+    """The packages of `make` and of reports, without those of tests."""
+    texts = [(paths.ROOT / name).read_text(encoding="utf-8") for name in REQUIRED]
+    return sorted({name for text in texts for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)})
+
+
+def _copy(target: Path) -> int:
+    for name in pinned():
+        try:
+            found = Distribution.from_name(name)
+        except PackageNotFoundError:
+            raise RunError(f"{name}: not in .venv: make .venv/.ready-report") from None
+        for file in found.files or ():
+            # What is above is a script with the path of its interpreter in it.
+            if ".." not in file.parts:
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                # With their times: bytecode is valid for a source of that time.
+                shutil.copy2(str(file.locate()), target / file)
+    return 0

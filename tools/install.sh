@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Puts what was built where everybody finds it, takes it away again, or makes a package of it; called by make.
+#
+#   tools/install.sh install DESTDIR PREFIX      PREFIX/lib/copyscope, and one link in PREFIX/bin
+#   tools/install.sh uninstall DESTDIR PREFIX    exactly that, and nothing else
+#   tools/install.sh deb DIRECTORY               copyscope_VERSION_ARCHITECTURE.deb, which installs into /usr
+set -euo pipefail
+umask 022
+cd "$(dirname "$(readlink -f "$0")")/.."
+
+die() {
+	echo "install: $*" >&2
+	exit 1
+}
+
+# Where a shell looks for completions, and man for pages; all that lies outside of lib/copyscope.
+beside() {
+	echo "$1/bin/copyscope"
+	echo "$1/share/bash-completion/completions/copyscope"
+	echo "$1/share/zsh/site-functions/_copyscope"
+	echo "$1/share/fish/vendor_completions.d/copyscope.fish"
+	compgen -G "$1/share/man/man1/copyscope*.1" || true
+}
+
+# The interpreter below the environment: the system's, if it is of the same version, else that which made it.
+interpreter() {
+	local version
+	version=$(.venv/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	if /usr/bin/python3 -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
+		echo "$version /usr/bin/python3"
+	else
+		echo "$version $(readlink -f .venv/bin/python3)"
+	fi
+}
+
+install_into() {
+	local destdir=$1 prefix=$2 to=$1$2 lib=$1$2/lib/copyscope version python
+	[[ $prefix == /* ]] || die "PREFIX: $prefix: not an absolute path"
+	read -r version python < <(interpreter)
+	made=$(mktemp -d)
+	trap 'rm -rf "$made"' EXIT
+	uninstall_from "$destdir" "$prefix"
+	install -d "$lib/.output" "$to/bin" "$lib/.venv/bin" "$lib/.venv/lib/python$version/site-packages"
+	cp -r --no-preserve=mode,ownership bin tools experiments "$lib"
+	find "$lib" -name __pycache__ -prune -exec rm -rf {} +
+	rm "$lib/tools/install.sh"
+	install -t "$lib/.output" .output/traffic .output/collector
+	install -m 644 -t "$lib/.output" .output/xdp_pass.bpf.o
+	if [[ -x .output/guest/init ]]; then cp -r --no-preserve=ownership .output/guest "$lib/.output"; fi
+	chmod 755 "$lib"/bin/* "$lib"/tools/*.py "$lib"/tools/*.sh "$lib"/tools/bpftrace/*.bt
+	# An environment is an interpreter, a line that says so, and packages: those that are pinned, and no others.
+	ln -s "$python" "$lib/.venv/bin/python3"
+	printf 'home = %s\ninclude-system-site-packages = false\nversion = %s\n' "$(dirname "$python")" "$version" \
+		> "$lib/.venv/pyvenv.cfg"
+	.venv/bin/python3 -I tools/copyscope/__main__.py packages "$lib/.venv/lib/python$version/site-packages"
+	# Nobody but root may write bytecode there later.
+	.venv/bin/python3 -m compileall -q -s "$destdir" "$lib/tools"
+	ln -s ../lib/copyscope/bin/copyscope "$to/bin/copyscope"
+	.venv/bin/python3 -I tools/copyscope/__main__.py manual "$made"
+	install -D -m 644 -t "$to/share/man/man1" "$made"/*.1
+	install -D -m 644 "$made/copyscope.bash" "$to/share/bash-completion/completions/copyscope"
+	install -D -m 644 "$made/copyscope.zsh" "$to/share/zsh/site-functions/_copyscope"
+	install -D -m 644 "$made/copyscope.fish" "$to/share/fish/vendor_completions.d/copyscope.fish"
+	echo "install: copyscope is in $to/bin, its parts are in $lib"
+}
+
+uninstall_from() {
+	local file
+	rm -rf "$1$2/lib/copyscope"
+	while read -r file; do rm -f "$file"; done < <(beside "$1$2")
+}
+
+make_package() {
+	local root python version
+	read -r version python < <(interpreter)
+	[[ $python == /usr/bin/python3 ]] || die "python: $python: not the system's: a package needs that of Debian"
+	root=$(mktemp -d)
+	chmod 755 "$root"
+	(install_into "$root" /usr) > /dev/null
+	mkdir "$root/DEBIAN"
+	cat > "$root/DEBIAN/control" <<-END
+		Package: copyscope
+		Version: $(sed -n 's/^VERSION = "\(.*\)"/\1/p' tools/copyscope/__init__.py)
+		Architecture: $(dpkg --print-architecture)
+		Maintainer: copyscope maintainers <root@localhost>
+		Section: devel
+		Priority: optional
+		Depends: python3 (>= $version), python3 (<< ${version%.*}.$((${version#*.} + 1))), libbpf1, libjansson4, libelf1 | libelf1t64, iproute2, ethtool, util-linux
+		Recommends: linux-perf
+		Suggests: bpftrace, qemu-system-x86
+		Description: where the Linux kernel copies the bytes of a TCP connection, and at what price
+		 Profiles send strategies and any program: each copy with its bytes, its CPU time and an interval,
+		 as a ledger that balances.
+	END
+	if ldd .output/traffic | grep -q liburing; then sed -i 's/libjansson4/libjansson4, liburing2/' "$root/DEBIAN/control"; fi
+	dpkg-deb --root-owner-group --build "$root" "$1" | sed 's/^dpkg-deb: //'
+	rm -rf "$root"
+}
+
+case ${1:-} in
+install) install_into "$2" "$3" ;;
+uninstall) uninstall_from "$2" "$3" ;;
+deb) make_package "$2" ;;
+*) die "usage: tools/install.sh install|uninstall DESTDIR PREFIX, or deb DIRECTORY" ;;
+esac
