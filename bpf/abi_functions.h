@@ -52,7 +52,7 @@ enum hook_kind {
 	 * The system call around roots: what it spends outside of them is its own, and nobody's if it holds no send or receive
 	 * of TCP. The roots in it are counted and added up as if it were not there. By fentry only.
 	 */
-	KIND_AROUND,
+	KIND_SYSCALL_SPAN,
 };
 
 /* Where a hooked function's bytes are. */
@@ -80,17 +80,17 @@ struct reading {
 _Static_assert(sizeof(struct reading) == 8 + 8 * COUNTERS_MAX, "reading");
 
 /* Functions nested in each other at once; deeper ones are charged to the last that fits. */
-#define SHADOW_DEPTH 16
+#define CALL_STACK_DEPTH 16
 /* A power of two. */
-#define SHADOWS_MAX 4096
-/* Where the shadow of a task is, or would be if others were not there before it: Fibonacci hashing (Knuth 6.4), 12 bits. */
-#define SHADOW_PLACE(task, step) ((((__u32)(task) * 0x9e3779b9u >> 20) + (step)) & (SHADOWS_MAX - 1))
+#define CALL_STACKS_MAX 4096
+/* Where the stack of a task is, or would be if others were not there before it: Fibonacci hashing (Knuth 6.4), 12 bits. */
+#define CALL_STACK_PLACE(task, step) ((((__u32)(task) * 0x9e3779b9u >> 20) + (step)) & (CALL_STACKS_MAX - 1))
 #define CONTEXTS 2
 /* A power of two, for an index that the verifier can bound. */
 #define CATEGORY_SLOTS 16
 _Static_assert(CATEGORY_CNT <= CATEGORY_SLOTS, "category");
 
-struct shadow_frame {
+struct call_frame {
 	__u64 bytes;
 	__u32 category;
 	/* enum function_row */
@@ -101,7 +101,7 @@ struct shadow_frame {
  * The functions that one task is in, its clock and its counters. Both are the task's own: those of the CPU less off_cpu, modulo
  * 2^64, because what a counter was on the CPU that was left and on the one that came may be in any order.
  */
-struct shadow {
+struct call_stack {
 	/* task_key(), and how many have wanted this place: 0 where it is free. */
 	__u32 task;
 	__u32 claims;
@@ -133,17 +133,17 @@ struct shadow {
 	__u32 gate_left;
 	__u32 gate_pick;
 	/* 1 when the outermost frame is the call around the roots, and whether one of these is of TCP. */
-	__u32 around;
+	__u32 in_syscall;
 	__u32 has_root;
 	/* Of the task, since its outermost call began. */
 	__u32 side;
 	__u32 pad;
-	struct shadow_frame frames[SHADOW_DEPTH];
+	struct call_frame frames[CALL_STACK_DEPTH];
 	/* What was charged since the root began, by context and category: added to the cells when it ends. */
 	struct reading spent[CONTEXTS][CATEGORY_SLOTS];
 };
 _Static_assert(CONTEXTS * CATEGORY_SLOTS <= 32, "charged");
-_Static_assert(sizeof(struct shadow) == 272 + 16 * SHADOW_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "shadow");
+_Static_assert(sizeof(struct call_stack) == 272 + 16 * CALL_STACK_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "stack");
 
 /* The unit of squares: of nanoseconds they would not fit. */
 #define SQUARE_SHIFT 6

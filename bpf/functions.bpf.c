@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * functions.bpf.c - which function the CPU time of a send or receive goes to, exactly: a shadow stack per task.
+ * functions.bpf.c - which function the CPU time of a send or receive goes to, exactly: a call stack per task.
  *
  * Each entry and exit of a hooked function charges the time since the last event to the function that was innermost.
  * So self times add up to the time between entry and exit of the root, less the time off the CPU. The system call around
@@ -9,7 +9,7 @@
  */
 #include "hooked.bpf.h"
 #include "look_cost.bpf.h"
-#include "shadow.bpf.h"
+#include "call_stack.bpf.h"
 
 #define VEC_NET_TX 2
 #define VEC_NET_RX 3
@@ -22,77 +22,77 @@ const volatile __u32 page_bytes = 4096;
 /* The return of a function that is about to copy; what comes next is the end of the copy. */
 static __always_inline int announce(__u32 category, __s64 bytes)
 {
-	struct shadow *shadow = begin(WITHIN_ROOT);
+	struct call_stack *stack = begin(WITHIN_ROOT);
 	struct reading now = {};
 
-	if (!shadow)
+	if (!stack)
 		return 0;
-	read_if_timed(shadow, &now);
-	end_bracket(shadow, &now, 1);
-	charge(shadow, &now);
+	read_if_timed(stack, &now);
+	end_bracket(stack, &now, 1);
+	charge(stack, &now);
 	/* Not every check is followed by the copy of a payload; those in a send are. Where pages are sent, none is. */
-	if (bytes > 0 && innermost(shadow) == CATEGORY_SEND)
-		push(shadow, category, bytes, ROW_BRACKET, &now);
-	finish(shadow);
+	if (bytes > 0 && innermost(stack) == CATEGORY_SEND)
+		push(stack, category, bytes, ROW_BRACKET, &now);
+	finish(stack);
 	return 0;
 }
 
 static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 bytes)
 {
 	bool root = kind == KIND_ROOT || (kind == KIND_OWN_ROOT && watch_mode == WATCH_NOBODY);
-	struct shadow *shadow;
+	struct call_stack *stack;
 	struct reading now = {};
 
 	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
-	if ((root || kind == KIND_AROUND) && current_side() == SIDE_OTHER)
+	if ((root || kind == KIND_SYSCALL_SPAN) && current_side() == SIDE_OTHER)
 		return 0;
-	shadow = begin(root || kind == KIND_WORK || kind == KIND_AROUND ? WITHIN_NOTHING : WITHIN_ROOT);
-	if (!shadow)
+	stack = begin(root || kind == KIND_WORK || kind == KIND_SYSCALL_SPAN ? WITHIN_NOTHING : WITHIN_ROOT);
+	if (!stack)
 		return 0;
-	read_if_timed(shadow, &now);
-	if (kind == KIND_AROUND)
-		begin_around(shadow);
-	end_bracket(shadow, &now, kind != KIND_REFERENCE);
-	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)) {
-		charge(shadow, &now);
+	read_if_timed(stack, &now);
+	if (kind == KIND_SYSCALL_SPAN)
+		begin_syscall(stack);
+	end_bracket(stack, &now, kind != KIND_REFERENCE);
+	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(stack) == CATEGORY_DEFERRED)) {
+		charge(stack, &now);
 		/* No root contains itself: it ended and its exit did not fire. */
-		if (root && unwind(shadow, row)) {
-			shadow->depth--;
-			count_loss(LOSS_SHADOW_BROKEN);
+		if (root && unwind(stack, row)) {
+			stack->depth--;
+			count_loss(LOSS_CALL_STACK_BROKEN);
 		}
-		push(shadow, category, bytes, row, &now);
+		push(stack, category, bytes, row, &now);
 	}
 	if (root)
-		shadow->has_root = 1;
-	if (kind == KIND_AROUND)
-		shadow->around = 1;
-	finish(shadow);
+		stack->has_root = 1;
+	if (kind == KIND_SYSCALL_SPAN)
+		stack->in_syscall = 1;
+	finish(stack);
 	return 0;
 }
 
 static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 bytes_kind, __s64 returned)
 {
-	struct shadow *shadow;
-	struct shadow_frame *frame;
+	struct call_stack *stack;
+	struct call_frame *frame;
 	__s64 bytes;
 	struct reading now = {};
 
-	shadow = begin(WITHIN_ROOT);
-	if (!shadow)
+	stack = begin(WITHIN_ROOT);
+	if (!stack)
 		return 0;
-	read_if_timed(shadow, &now);
-	end_bracket(shadow, &now, 1);
-	charge(shadow, &now);
+	read_if_timed(stack, &now);
+	end_bracket(stack, &now, 1);
+	charge(stack, &now);
 	/* Inside the deferred copy it is a part of that, and has no frame. */
-	if (kind == KIND_PART && innermost(shadow) == CATEGORY_DEFERRED)
+	if (kind == KIND_PART && innermost(stack) == CATEGORY_DEFERRED)
 		goto out;
-	if (!unwind(shadow, row)) {
+	if (!unwind(stack, row)) {
 		/* It was entered before we were attached; or other ways lead to the instruction after a call, too. */
 		if (kind != KIND_CALL)
-			count_loss(LOSS_SHADOW_BROKEN);
+			count_loss(LOSS_CALL_STACK_BROKEN);
 		goto out;
 	}
-	frame = top_frame(shadow);
+	frame = top_frame(stack);
 	if (!frame)
 		goto out;
 	if (bytes_kind == BYTES_RETURNED)
@@ -103,24 +103,24 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 		bytes = (__u32)returned == (__u32)frame->bytes ? (__s64)frame->bytes : 0;
 	else
 		bytes = returned ? 0 : (__s64)frame->bytes;
-	count_call(shadow, category, bytes);
-	pop(shadow, row, &now);
+	count_call(stack, category, bytes);
+	pop(stack, row, &now);
 out:
-	finish(shadow);
+	finish(stack);
 	return 0;
 }
 
-static __always_inline int leave_around(__u32 row)
+static __always_inline int leave_syscall(__u32 row)
 {
-	struct shadow *shadow = begin(WITHIN_CALL);
+	struct call_stack *stack = begin(WITHIN_CALL);
 
-	if (!shadow)
+	if (!stack)
 		return 0;
-	if (unwind(shadow, row))
-		end_around(shadow);
+	if (unwind(stack, row))
+		end_syscall(stack);
 	else
-		count_loss(LOSS_SHADOW_BROKEN);
-	finish(shadow);
+		count_loss(LOSS_CALL_STACK_BROKEN);
+	finish(stack);
 	return 0;
 }
 
@@ -165,8 +165,8 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 		if (KIND_##kind == KIND_BRACKET) \
 			return announce(CATEGORY_##category, BYTES_##bytes == BYTES_CHECKED ? \
 					bytes_at_entry(ctx, ROW_##id, BYTES_##bytes) : returned); \
-		if (KIND_##kind == KIND_AROUND) \
-			return leave_around(ROW_##id); \
+		if (KIND_##kind == KIND_SYSCALL_SPAN) \
+			return leave_syscall(ROW_##id); \
 		return leave(ROW_##id, CATEGORY_##category, KIND_##kind, BYTES_##bytes, returned); \
 	}
 FUNCTIONS(FUNCTION)
@@ -177,34 +177,34 @@ FUNCTIONS(FUNCTION)
  * its first root is there or after it is gone: on kernels that preempt (PREEMPT_LAZY, the default of 7.x) programs on
  * functions only have migration disabled. Nothing is charged here: that is for the task's own programs.
  */
-static __always_inline struct shadow *followed(const struct task_struct *task)
+static __always_inline struct call_stack *followed(const struct task_struct *task)
 {
-	struct shadow *shadow;
+	struct call_stack *stack;
 
 	if (side_of(task->tgid) == SIDE_OTHER)
 		return NULL;
-	shadow = find_shadow(task_key(task->pid));
-	return shadow && shadow->timed && (shadow->depth || shadow->busy) ? shadow : NULL;
+	stack = find_stack(task_key(task->pid));
+	return stack && stack->timed && (stack->depth || stack->busy) ? stack : NULL;
 }
 
 SEC("?tp_btf")
 int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct reading now = {};
-	struct shadow *shadow;
+	struct call_stack *stack;
 
-	shadow = followed(prev);
-	if (shadow) {
+	stack = followed(prev);
+	if (stack) {
 		read_now(&now);
-		copy_reading(&shadow->off_cpu_since, &now);
+		copy_reading(&stack->off_cpu_since, &now);
 	}
-	shadow = followed(next);
-	if (shadow && shadow->off_cpu_since.ns) {
+	stack = followed(next);
+	if (stack && stack->off_cpu_since.ns) {
 		if (!now.ns)
 			read_now(&now);
-		add_between(&shadow->off_cpu, &shadow->off_cpu_since, &now);
-		shadow->off_cpu_since.ns = 0;
-		shadow->switches++;
+		add_between(&stack->off_cpu, &stack->off_cpu_since, &now);
+		stack->off_cpu_since.ns = 0;
+		stack->switches++;
 	}
 	return 0;
 }
@@ -212,38 +212,38 @@ int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct ta
 SEC("?tp_btf")
 int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 {
-	struct shadow *shadow;
+	struct call_stack *stack;
 	struct reading now = {};
 
 	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
 		return 0;
-	shadow = begin(WITHIN_NOTHING);
-	if (!shadow)
+	stack = begin(WITHIN_NOTHING);
+	if (!stack)
 		return 0;
-	read_if_timed(shadow, &now);
-	charge(shadow, &now);
-	push(shadow, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ, &now);
-	finish(shadow);
+	read_if_timed(stack, &now);
+	charge(stack, &now);
+	push(stack, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ, &now);
+	finish(stack);
 	return 0;
 }
 
 SEC("?tp_btf")
 int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 {
-	struct shadow *shadow;
+	struct call_stack *stack;
 	struct reading now = {};
 
 	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
 		return 0;
-	shadow = begin(WITHIN_ROOT);
-	if (!shadow)
+	stack = begin(WITHIN_ROOT);
+	if (!stack)
 		return 0;
-	if (shadow->softirqs && unwind(shadow, ROW_SOFTIRQ)) {
-		read_if_timed(shadow, &now);
-		charge(shadow, &now);
-		count_call(shadow, CATEGORY_SOFTIRQ, 0);
-		pop(shadow, ROW_SOFTIRQ, &now);
+	if (stack->softirqs && unwind(stack, ROW_SOFTIRQ)) {
+		read_if_timed(stack, &now);
+		charge(stack, &now);
+		count_call(stack, CATEGORY_SOFTIRQ, 0);
+		pop(stack, ROW_SOFTIRQ, &now);
 	}
-	finish(shadow);
+	finish(stack);
 	return 0;
 }

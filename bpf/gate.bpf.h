@@ -7,37 +7,37 @@
 
 /*
  * One root call in so many is timed, chosen at random in each round of so many; all are counted. Written while nothing is
- * attached: no shadow is in the middle of a round.
+ * attached: no stack is in the middle of a round.
  */
 __u32 gate_one_in = 1;
 const volatile __u64 gate_seed;
-__u64 shadows_made;
+__u64 stacks_made;
 
 /*
  * Is the root that begins now timed? One in each round of gate_one_in, at a place drawn anew for each round: a fixed
  * step could fall in with a rhythm of the traffic. xorshift64 (Marsaglia 2003), so that a seed gives the same places.
  */
-static __always_inline void choose(struct shadow *shadow)
+static __always_inline void choose(struct call_stack *stack)
 {
-	__u64 random = shadow->random;
+	__u64 random = stack->random;
 
-	shadow->timed = 1;
+	stack->timed = 1;
 	if (gate_one_in == 1)
 		return;
-	if (!shadow->gate_left) {
+	if (!stack->gate_left) {
 		if (!random) {
-			random = (gate_seed + shadows_made) * 0x9e3779b97f4a7c15ULL | 1;
-			add_atomic(&shadows_made, 1);
+			random = (gate_seed + stacks_made) * 0x9e3779b97f4a7c15ULL | 1;
+			add_atomic(&stacks_made, 1);
 		}
 		random ^= random << 13;
 		random ^= random >> 7;
 		random ^= random << 17;
-		shadow->random = random;
-		shadow->gate_left = gate_one_in;
-		shadow->gate_pick = (__u32)(random >> 32) % gate_one_in;
+		stack->random = random;
+		stack->gate_left = gate_one_in;
+		stack->gate_pick = (__u32)(random >> 32) % gate_one_in;
 	}
-	shadow->gate_left--;
-	shadow->timed = shadow->gate_left == shadow->gate_pick;
+	stack->gate_left--;
+	stack->timed = stack->gate_left == stack->gate_pick;
 }
 
 #endif

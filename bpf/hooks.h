@@ -66,7 +66,7 @@
  *
  * symbols   candidates in order, separated by |: the first that this kernel has is used
  * category  what its self time is charged to
- * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | WORK | OWN_ROOT | AROUND (abi.h); a ROOT has its socket
+ * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | WORK | OWN_ROOT | SYSCALL_SPAN (abi.h); a ROOT has its socket
  *           first
  * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
  *           CHECKED (second argument, where the third says that it goes to the kernel) |
@@ -125,20 +125,20 @@
 	FUNCTION(wait_memory, "sk_stream_wait_memory", NONE, MARK, NONE, OPTIONAL, "") \
 	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE, OPTIONAL, "") \
 	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(sendto, SYSCALL_ENTRY("sendto") "|__sys_sendto", SYSCALL, AROUND, NONE, OPTIONAL, "") \
-	FUNCTION(sendmsg, SYSCALL_ENTRY("sendmsg") "|__sys_sendmsg", SYSCALL, AROUND, NONE, OPTIONAL, "") \
-	FUNCTION(recvfrom, SYSCALL_ENTRY("recvfrom") "|__sys_recvfrom", SYSCALL, AROUND, NONE, OPTIONAL, "") \
-	FUNCTION(recvmsg, SYSCALL_ENTRY("recvmsg") "|__sys_recvmsg", SYSCALL, AROUND, NONE, OPTIONAL, "") \
-	FUNCTION(sendfile, SYSCALL_ENTRY("sendfile64") "|do_sendfile", SYSCALL, AROUND, NONE, OPTIONAL, "") \
-	FUNCTION(socket_write, "sock_write_iter", SYSCALL, AROUND, NONE, OPTIONAL, "") \
-	FUNCTION(socket_read, "sock_read_iter", SYSCALL, AROUND, NONE, OPTIONAL, "")
+	FUNCTION(sendto, SYSCALL_ENTRY("sendto") "|__sys_sendto", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(sendmsg, SYSCALL_ENTRY("sendmsg") "|__sys_sendmsg", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(recvfrom, SYSCALL_ENTRY("recvfrom") "|__sys_recvfrom", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(recvmsg, SYSCALL_ENTRY("recvmsg") "|__sys_recvmsg", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(sendfile, SYSCALL_ENTRY("sendfile64") "|do_sendfile", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(socket_write, "sock_write_iter", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(socket_read, "sock_read_iter", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "")
 
 #define SYSCALL_ENTRY(name) "__x64_sys_" name "|__arm64_sys_" name "|__riscv_sys_" name
 
 /* Where TCP calls what copies; the last two are parts of it where the compiler made functions of them. */
 #define COPY_CALLERS "tcp_sendmsg_locked|tcp_sendmsg_locked.cold|skb_copy_to_page_nocache|skb_do_copy_data_nocache"
 
-/* Which row a frame of a shadow stack belongs to; the last two have no function. */
+/* Which row a frame of a call stack belongs to; the last two have no function. */
 enum function_row {
 #define FUNCTION(id, symbols, category, kind, bytes, need, arguments) ROW_##id,
 	FUNCTIONS(FUNCTION)

@@ -3,7 +3,7 @@
 #ifndef COPYSCOPE_LOOK_COST_BPF_H
 #define COPYSCOPE_LOOK_COST_BPF_H
 
-#include "shadow.bpf.h"
+#include "call_stack.bpf.h"
 
 /* What READ_COST_READS looks at the clock cost, and as many at the clock and the counters. */
 __u64 clock_cost_ns;
@@ -14,7 +14,7 @@ __u64 read_cost_counts[COUNTERS_MAX];
 __u64 look_cost_ns;
 
 /* Of no task. */
-static struct shadow looking = { .timed = 1, .depth = 1, .frames[0].category = CATEGORY_SEND };
+static struct call_stack looking = { .timed = 1, .depth = 1, .frames[0].category = CATEGORY_SEND };
 
 /* Attached to nothing: the collector runs it to know the instrument's own cost. */
 SEC("?raw_tp")

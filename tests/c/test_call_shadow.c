@@ -1,4 +1,4 @@
-/* The simulator's shadow of the kernel's stacks, from traces as QEMU executes them. */
+/* The simulator's stack of the kernel's stacks, from traces as QEMU executes them. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -360,15 +360,15 @@ static void test_many(void) { run(many); }
 static void test_known_functions_of_user_mode(void) { run(known_functions_of_user_mode); }
 
 const struct test call_shadow_tests[] = {
-	{ "shadow stacks: calls and returns", test_calls_and_returns },
-	{ "shadow stacks: a function that jumps becomes the other", test_jumps },
-	{ "shadow stacks: a retpoline", test_retpoline },
-	{ "shadow stacks: calls that nothing returns from", test_stuffing },
-	{ "shadow stacks: interrupts, their stacks, and a return to itself", test_interrupts },
-	{ "shadow stacks: tasks, sides and cores", test_switches },
-	{ "shadow stacks: a task that leaves before it is known", test_switched_unknown },
-	{ "shadow stacks: too deep", test_too_deep },
-	{ "shadow stacks: many functions and tasks", test_many },
-	{ "shadow stacks: known functions of user mode", test_known_functions_of_user_mode },
+	{ "call stacks: calls and returns", test_calls_and_returns },
+	{ "call stacks: a function that jumps becomes the other", test_jumps },
+	{ "call stacks: a retpoline", test_retpoline },
+	{ "call stacks: calls that nothing returns from", test_stuffing },
+	{ "call stacks: interrupts, their stacks, and a return to itself", test_interrupts },
+	{ "call stacks: tasks, sides and cores", test_switches },
+	{ "call stacks: a task that leaves before it is known", test_switched_unknown },
+	{ "call stacks: too deep", test_too_deep },
+	{ "call stacks: many functions and tasks", test_many },
+	{ "call stacks: known functions of user mode", test_known_functions_of_user_mode },
 	{ NULL, NULL },
 };

@@ -212,8 +212,8 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
     print(f"\n{record['machine']['kernel']} {placement} {kind}: copied on the time of {dict(ran)}")
     assert ran.total() == cells(record, "deferred", "bytes")
     assert MESSAGES * SIZE <= ran.total() <= MESSAGES * SIZE + sent_again(record)
-    # the same copies by context and by whose time, from the shadow stacks
-    of_shadows = {
+    # the same copies by context and by whose time, from the call stacks
+    of_stacks = {
         (cell["side"], cell["context"]): cell["bytes"]
         for cell in functions["cells"]
         if cell["category"] == "deferred"
@@ -221,8 +221,8 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
     of_owners = {(row["current_side"], row["context"]): row["bytes"] for row in functions["owners"]}
     if None in {context for _, context in of_owners}:
         # 5.10 does not tell a program in which context it runs.
-        of_owners, of_shadows = sum_by_side(of_owners), sum_by_side(of_shadows)
-    assert of_owners == of_shadows
+        of_owners, of_stacks = sum_by_side(of_owners), sum_by_side(of_stacks)
+    assert of_owners == of_stacks
     assert functions["completions"] == [{"side": "sender", "copied": MESSAGES, "zerocopied": 0}]
     (latency,) = functions["completion_latency"]
     counted = sum(count for _, _, count in latency["histogram"]["buckets"])

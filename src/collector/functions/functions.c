@@ -124,7 +124,7 @@ static struct programs programs_of(struct copyscope *skel, int row)
 }
 
 /* Two kprobes cost as much as the system call that they would measure. */
-static void find_around(struct attach *function, const struct hooked_function *wanted,
+static void find_syscall(struct attach *function, const struct hooked_function *wanted,
 			const struct attach_sources *sources, enum attach_wish wish)
 {
 	attach__find(function, wanted->symbols, wanted->arguments, sources,
@@ -141,8 +141,8 @@ static void find(struct functions *functions, int row, const struct attach_sourc
 	const struct functions_options *options = &functions->options;
 	struct attach *function = &functions->all[row];
 
-	if (wanted->kind == KIND_AROUND && options->attach != ATTACH_NOTHING)
-		find_around(function, wanted, sources, options->attach);
+	if (wanted->kind == KIND_SYSCALL_SPAN && options->attach != ATTACH_NOTHING)
+		find_syscall(function, wanted, sources, options->attach);
 	else if (wanted->kind != KIND_CALL)
 		attach__find(function, wanted->symbols, wanted->arguments, sources, options->attach);
 	else if (options->attach != ATTACH_NOTHING && options->copy_in != COPY_IN_BRACKET)
@@ -332,7 +332,7 @@ int functions__try(struct functions *functions, struct copyscope *skel)
 int functions__attach(struct functions *functions, struct copyscope *skel)
 {
 	/* What was open when the hooks went is forgotten: its exit was not seen. */
-	int refused = maps__wipe(skel->maps.shadows);
+	int refused = maps__wipe(skel->maps.call_stacks);
 
 	if (refused)
 		return refused;

@@ -25,7 +25,7 @@ from copyscope.record.segments import cut_short, select, spliced_total, total, u
 HOOKS_OF = {"copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check")}
 # and those that count pages of a file in `pin`
 SPLICE_HOOKS = ("splice", "send_pages")
-# Calls whose charges do not add up are left out and counted (bpf/shadow.bpf.h): what differs is a fault.
+# Calls whose charges do not add up are left out and counted (bpf/call_stack.bpf.h): what differs is a fault.
 SELF_TOLERANCE = 0.01
 # Of rare events (page faults) one percent is less than one.
 COUNT_TOLERANCE = 2
