@@ -58,7 +58,7 @@ static int do_target(struct collector *collector, const char *arguments)
 		skel->bss->target_tgid[side] = collector->sampler_skel->bss->target_tgid[side] = pid;
 	else
 		watch__add(skel, pid);
-	if (roster__add(&collector->rosters[side], pid) && collector->sampler)
+	if (target_pids__add(&collector->targets[side], pid) && collector->sampler)
 		err = sampler__add(collector->sampler, collector->sampler_skel, pid);
 	if (err)
 		return refuse("target", strerror(-err));
@@ -162,7 +162,7 @@ static int open_one(struct collector *collector, const char *instrument)
 		return err;
 	if (!collector->sampler) {
 		err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz,
-				    collector->rosters, &probes__skeleton(collector->probes)->bss->packets_wanted);
+				    collector->targets, &probes__skeleton(collector->probes)->bss->packets_wanted);
 		if (err)
 			return err;
 	}
@@ -322,7 +322,7 @@ int commands__serve(struct collector *collector)
 
 int commands__probe(struct collector *collector)
 {
-	int err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, collector->rosters,
+	int err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, collector->targets,
 				&probes__skeleton(collector->probes)->bss->packets_wanted);
 	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
 

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "abi.h"
-#include "sampling/roster.h"
+#include "sampling/target_pids.h"
 #include "sampling/watch_target.h"
 
 struct sampling;
@@ -18,7 +18,7 @@ struct collector {
 	struct sampler *sampler;
 	struct stacks *stacks;
 	struct ksyms *ksyms;
-	struct roster rosters[SIDE_TARGETS];
+	struct target_pids targets[SIDE_TARGETS];
 	/* Its mode is WATCH_NOBODY in a run of our own traffic. */
 	struct watch watch;
 	unsigned int frequency_hz;

@@ -284,7 +284,7 @@ int main(int argc, char **argv)
 	if (env.watch.mode != WATCH_NOBODY && !env.watch.sockets_max)
 		env.watch.sockets_max = sockets_that_fit();
 	collector.watch = env.watch;
-	collector.rosters[SIDE_SENDER].restless = env.watch.mode != WATCH_NOBODY;
+	collector.targets[SIDE_SENDER].restless = env.watch.mode != WATCH_NOBODY;
 	if (env.watch.mode != WATCH_NOBODY)
 		names__watch();
 	else
@@ -305,7 +305,7 @@ int main(int argc, char **argv)
 	stacks__free(collector.stacks);
 	sampler__close(collector.sampler);
 	for (int side = 0; side < SIDE_TARGETS; side++)
-		roster__free(&collector.rosters[side]);
+		target_pids__free(&collector.targets[side]);
 	probes__close(collector.probes);
 	sampling__destroy(collector.sampler_skel);
 	ksyms__free(collector.ksyms);

@@ -65,7 +65,7 @@ static json_t *losses(const struct collector *collector)
 		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
 	json_object_set_new(loss, "cells_unread", json_integer(unread));
 	for (int side = 0; side < SIDE_TARGETS; side++)
-		lost += collector->rosters[side].lost;
+		lost += collector->targets[side].lost;
 	json_object_set_new(loss, "samples_threads_untimed", sampler__loss_json(collector->sampler, lost));
 	return loss;
 }

@@ -101,22 +101,22 @@ static int open_counters(struct sampler *sampler, struct sampling *skel, int eve
 }
 
 /* A side is as restless as its least restless process: that one does most of the work. */
-static unsigned int timer_hz(const struct roster *roster, unsigned int frequency_hz, unsigned int burst_hz)
+static unsigned int timer_hz(const struct target_pids *targets, unsigned int frequency_hz, unsigned int burst_hz)
 {
 	uint64_t longest_ns = 0;
 	bool sleeps;
 
-	for (int i = 0; roster && i < roster->count; i++) {
-		uint64_t mean_ns = slices__mean_ns(roster->pids[i]);
+	for (int i = 0; targets && i < targets->count; i++) {
+		uint64_t mean_ns = slices__mean_ns(targets->pids[i]);
 
 		longest_ns = mean_ns > longest_ns ? mean_ns : longest_ns;
 	}
-	sleeps = longest_ns < SHORT_SLICE_NS || (roster && roster->restless);
+	sleeps = longest_ns < SHORT_SLICE_NS || (targets && targets->restless);
 
 	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }
 
-static int open_timers(struct sampler *sampler, struct sampling *skel, const struct roster rosters[SIDE_TARGETS], double duties[SIDES])
+static int open_timers(struct sampler *sampler, struct sampling *skel, const struct target_pids targets[SIDE_TARGETS], double duties[SIDES])
 {
 	struct perf_event_attr attr = {
 		.type = event_rows[SAMPLE_CPU_CLOCK].type,
@@ -127,7 +127,7 @@ static int open_timers(struct sampler *sampler, struct sampling *skel, const str
 	int err = 0;
 
 	for (int side = 0; side < SIDES; side++) {
-		unsigned int hz = timer_hz(side < SIDE_TARGETS ? &rosters[side] : NULL,
+		unsigned int hz = timer_hz(side < SIDE_TARGETS ? &targets[side] : NULL,
 					   sampler->frequency_hz, burst_hz);
 
 		sampler->periods_ns[side] = 1000000000ULL / hz;
@@ -135,14 +135,14 @@ static int open_timers(struct sampler *sampler, struct sampling *skel, const str
 		if (side == SIDE_OTHER && duties[side] < 1)
 			duties[side] /= OTHER_SHARE;
 		/* Without a process there is nothing to arm. */
-		if (side < SIDE_TARGETS && !rosters[side].count)
+		if (side < SIDE_TARGETS && !targets[side].count)
 			duties[side] = 0;
 	}
 	for (int i = 0; i < SIDE_TARGETS && !err; i++) {
 		attr.sample_period = sampler->periods_ns[i];
-		for (int n = 0; n < rosters[i].count && !err; n++)
+		for (int n = 0; n < targets[i].count && !err; n++)
 			err = thread_timers__open(&sampler->threads, &sampler->timers[i], skel->progs.on_cpu_clock,
-						  attr, rosters[i].pids[n]);
+						  attr, targets[i].pids[n]);
 	}
 	attr.sample_period = sampler->periods_ns[SIDE_OTHER];
 	for (int cpu = 0; cpu < cpus && !err; cpu++) {
@@ -178,7 +178,7 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 }
 
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz,
-		  const struct roster rosters[SIDE_TARGETS], volatile __u32 *others_sampled)
+		  const struct target_pids targets[SIDE_TARGETS], volatile __u32 *others_sampled)
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
 	double duties[SIDES];
@@ -190,7 +190,7 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	sampler->others_sampled = others_sampled;
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
-		err = open_timers(sampler, skel, rosters, duties);
+		err = open_timers(sampler, skel, targets, duties);
 		if (!err)
 			err = bursts__new(&sampler->bursts, sampler->timers, duties,
 					  skel->bss->samples_of_side, others_sampled);

@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 #include "abi.h"
-#include "roster.h"
+#include "target_pids.h"
 
 struct sampling;
 struct sampler;
@@ -33,7 +33,7 @@ int sampler__load(struct sampling **skel, const struct watch *watch);
  * Returns 0, or -errno when no event at all can be opened.
  */
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz,
-		  const struct roster rosters[SIDE_TARGETS], volatile __u32 *others_sampled);
+		  const struct target_pids targets[SIDE_TARGETS], volatile __u32 *others_sampled);
 /* One more process of the first side; its timers start with the next sampler__enable(). Children need no call. */
 int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid);
 /* counted: whether the report's times and bursts are of this segment, too. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* roster.h - the processes of one side: one of our own traffic, any number of a watched program. */
-#ifndef COLLECTOR_ROSTER_H
-#define COLLECTOR_ROSTER_H
+/* target_pids.h - the processes of one side: one of our own traffic, any number of a watched program. */
+#ifndef COLLECTOR_TARGET_PIDS_H
+#define COLLECTOR_TARGET_PIDS_H
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -9,9 +9,9 @@
 #include "abi.h"
 
 /* As many as the map of watched processes holds; those that have ended keep their places. */
-#define ROSTER_MAX WATCHED_MAX
+#define TARGET_PIDS_MAX WATCHED_MAX
 
-struct roster {
+struct target_pids {
 	pid_t *pids;
 	int count;
 	int capacity;
@@ -22,7 +22,7 @@ struct roster {
 };
 
 /* False when it is there already, or when there is no room: then it is counted. */
-bool roster__add(struct roster *roster, pid_t pid);
-void roster__free(struct roster *roster);
+bool target_pids__add(struct target_pids *targets, pid_t pid);
+void target_pids__free(struct target_pids *targets);
 
 #endif

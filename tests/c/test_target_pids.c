@@ -1,0 +1,40 @@
+/* The processes of a watched program: many, each once, and those that do not fit are counted. */
+#include <stdlib.h>
+
+#include "../../src/collector/sampling/target_pids.h"
+#include "check.h"
+
+static void test_each_once(void)
+{
+	struct target_pids targets = {};
+
+	for (pid_t pid = 1; pid <= 3000; pid++)
+		CHECK(target_pids__add(&targets, pid));
+	for (pid_t pid = 3000; pid >= 1; pid--)
+		CHECK(!target_pids__add(&targets, pid));
+	CHECK_EQUAL(targets.count, 3000);
+	for (int i = 0; i < 3000; i++)
+		CHECK_EQUAL(targets.pids[i], i + 1);
+	CHECK_EQUAL(targets.lost, 0);
+	target_pids__free(&targets);
+	CHECK_EQUAL(targets.count, 0);
+}
+
+static void test_those_that_do_not_fit(void)
+{
+	struct target_pids targets = {};
+
+	for (pid_t pid = 1; pid <= 16384; pid++)
+		CHECK(target_pids__add(&targets, pid));
+	for (int i = 0; i < 7; i++)
+		CHECK(!target_pids__add(&targets, 20000 + i));
+	CHECK_EQUAL(targets.count, 16384);
+	CHECK_EQUAL(targets.lost, 7);
+	target_pids__free(&targets);
+}
+
+const struct test target_pids_tests[] = {
+	{ "target pids: each once", test_each_once },
+	{ "target pids: those that do not fit are counted", test_those_that_do_not_fit },
+	{ NULL, NULL },
+};
