@@ -2,7 +2,7 @@
 /*
  * calls.bpf.c - the kernel time of every send and receive syscall, split into on-CPU, softirq and blocked.
  *
- * Where one call in N is timed, the programs that time are attached for a part of the time (windows.h). What counts all
+ * Where one call in N is timed, the programs that time are attached for a part of the time (duty_cycle.h). What counts all
  * calls is then at the socket, where the kernel has a hook (6.3 and newer): it sees no other system call, and leaves the
  * machine's system calls on their fast path. Else it is the program of sys_exit, which then stays attached.
  * A clock per task: started at sys_enter, frozen by sched_switch, stopped at sys_exit. Softirq work that

@@ -10,7 +10,7 @@
  *             time, and so does volume, unless the program makes so many calls that this would slow it down
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
- *             TIMED     required, too; where only one call in N is timed, attached in windows only (windows.h), but for
+ *             TIMED     required, too; where only one call in N is timed, attached in duty cycles only (duty_cycle.h), but for
  *                       sys_exit where it counts as well. The row that begins a call comes first
  *             COUNTER   one of two that count all calls in place of sys_exit, where that costs less (probes.c)
  *             OPTIONAL  without it a column is missing, and says so

@@ -8,7 +8,7 @@ from copyscope import paths
 from copyscope.run.child import Child
 from profiling import SLOW, is_root
 from programs import splice_pipeline
-from test_call_windows import attached
+from test_duty_cycles import attached
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 

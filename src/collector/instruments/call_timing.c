@@ -5,11 +5,11 @@
 #include <copyscope.skel.h>
 
 #include "call_counting.h"
-#include "windows.h"
+#include "duty_cycle.h"
 
 unsigned int call_timing__share(unsigned int one_in, bool watching)
 {
-	return watching ? 1 : windows__share(one_in);
+	return watching ? 1 : duty_cycle__share(one_in);
 }
 
 bool call_timing__comes_and_goes(enum hook_id id, const struct hook hooks[HOOK_CNT], const struct copyscope *skel,
@@ -20,15 +20,15 @@ bool call_timing__comes_and_goes(enum hook_id id, const struct hook hooks[HOOK_C
 	return id != HOOK_syscall_exit || skel->rodata->count_timed_only || call_counting__at_socket(hooks);
 }
 
-int call_timing__start(struct windows **windows, struct hook hooks[HOOK_CNT], struct copyscope *skel, unsigned int share)
+int call_timing__start(struct duty_cycle **cycle, struct hook hooks[HOOK_CNT], struct copyscope *skel, unsigned int share)
 {
-	struct windows_hooks parts = { .open = &skel->bss->open_clocks, .begun = &skel->bss->clocks_begun };
+	struct duty_hooks parts = { .open = &skel->bss->open_clocks, .begun = &skel->bss->clocks_begun };
 
-	for (int i = 0; i < HOOK_CNT && parts.count < WINDOWS_HOOKS_MAX; i++) {
+	for (int i = 0; i < HOOK_CNT && parts.count < DUTY_HOOKS_MAX; i++) {
 		if (!call_timing__comes_and_goes(i, hooks, skel, share))
 			continue;
 		parts.programs[parts.count] = tracepoints__program(skel, i);
 		parts.links[parts.count++] = &hooks[i].link;
 	}
-	return parts.count ? windows__start(windows, &parts, share) : 0;
+	return parts.count ? duty_cycle__start(cycle, &parts, share) : 0;
 }

@@ -7,7 +7,7 @@
 
 #include "attach/tracepoints.h"
 
-struct windows;
+struct duty_cycle;
 
 /*
  * They are there for one part in so many of a segment, where one call in `one_in` is timed. Of a watched program for all of it: what
@@ -18,6 +18,6 @@ unsigned int call_timing__share(unsigned int one_in, bool watching);
 bool call_timing__comes_and_goes(enum hook_id id, const struct hook hooks[HOOK_CNT], const struct copyscope *skel,
 				 unsigned int share);
 /* Begins to attach those that do, if any; 0 or a negative errno. */
-int call_timing__start(struct windows **windows, struct hook hooks[HOOK_CNT], struct copyscope *skel, unsigned int share);
+int call_timing__start(struct duty_cycle **cycle, struct hook hooks[HOOK_CNT], struct copyscope *skel, unsigned int share);
 
 #endif

@@ -20,7 +20,7 @@
 #include "report/names.h"
 #include "shape.h"
 #include "watch.h"
-#include "windows.h"
+#include "duty_cycle.h"
 
 struct probes {
 	struct copyscope *skel;
@@ -30,7 +30,7 @@ struct probes {
 	/* The hooks that time calls are there for one part in so many of a segment; then the timed calls alone may be counted. */
 	unsigned int share;
 	bool timed_only;
-	struct windows *windows;
+	struct duty_cycle *cycle;
 	struct on_sight *on_sight;
 	const struct watch *watch;
 	const struct sampling *sampling;
@@ -38,7 +38,7 @@ struct probes {
 	bool btf;
 };
 
-/* Reading a call's arguments needs no window: a watched program that makes few calls shall still show how it sends. */
+/* Reading a call's arguments needs no duty cycle: a watched program that makes few calls shall still show how it sends. */
 #define SHAPES_PER_TIMED 8
 
 /* What to load: everything that is READY, or one hook, or one function. */
@@ -184,7 +184,7 @@ bool probes__counts_all_taken(const struct probes *probes)
 	return probes->hooks[HOOK_volume_spliced].link;
 }
 
-/* Where windows are to attach it, once is enough to know that it can be attached. */
+/* Where duty cycles are to attach it, once is enough to know that it can be attached. */
 static int attach_one(struct probes *probes, enum hook_id id)
 {
 	struct hook *hook = &probes->hooks[id];
@@ -230,14 +230,14 @@ int probes__attach(struct probes *probes, const char *instrument)
 	}
 	if (strcmp(instrument, "calls"))
 		return 0;
-	return call_timing__start(&probes->windows, probes->hooks, probes->skel, probes->share);
+	return call_timing__start(&probes->cycle, probes->hooks, probes->skel, probes->share);
 }
 
 int probes__detach(struct probes *probes)
 {
-	int err = windows__stop(probes->windows);
+	int err = duty_cycle__stop(probes->cycle);
 
-	probes->windows = NULL;
+	probes->cycle = NULL;
 	err = on_sight__stop(probes->on_sight) ?: err;
 	probes->on_sight = NULL;
 	if (err)
@@ -309,7 +309,7 @@ void probes__close(struct probes *probes)
 {
 	if (!probes)
 		return;
-	windows__stop(probes->windows);
+	duty_cycle__stop(probes->cycle);
 	on_sight__stop(probes->on_sight);
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_link__destroy(probes->hooks[i].link);

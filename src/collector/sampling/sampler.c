@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "sampler.h"
 
+#include <dirent.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <bpf/libbpf.h>
@@ -13,7 +15,6 @@
 #include "report/maps.h"
 #include "report/message.h"
 #include "report/names.h"
-#include "slices.h"
 #include "thread_timers.h"
 #include "timer_rate.h"
 #include "watch_target.h"
@@ -100,6 +101,36 @@ static int open_counters(struct sampler *sampler, struct sampling *skel, int eve
 	return 0;
 }
 
+/* How long a process runs before it leaves the CPU, over all its threads so far; 0 when that is unknown. */
+static uint64_t mean_timeslice_ns(pid_t pid)
+{
+	unsigned long long ran_ns, waited_ns, slices, total_ns = 0, total_slices = 0;
+	char path[64];
+	struct dirent *entry;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	while (tasks && (entry = readdir(tasks))) {
+		FILE *file;
+
+		/* The process itself has such a file, too: that of its first thread (`..`). */
+		if (*entry->d_name == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/schedstat", pid, entry->d_name);
+		file = fopen(path, "re");
+		if (file && fscanf(file, "%llu %llu %llu", &ran_ns, &waited_ns, &slices) == 3) {
+			total_ns += ran_ns;
+			total_slices += slices;
+		}
+		if (file)
+			fclose(file);
+	}
+	if (tasks)
+		closedir(tasks);
+	return total_slices ? total_ns / total_slices : 0;
+}
+
 /* A side is as restless as its least restless process: that one does most of the work. */
 static unsigned int timer_hz(const struct target_pids *targets, unsigned int frequency_hz, unsigned int burst_hz)
 {
@@ -107,7 +138,7 @@ static unsigned int timer_hz(const struct target_pids *targets, unsigned int fre
 	bool sleeps;
 
 	for (int i = 0; targets && i < targets->count; i++) {
-		uint64_t mean_ns = slices__mean_ns(targets->pids[i]);
+		uint64_t mean_ns = mean_timeslice_ns(targets->pids[i]);
 
 		longest_ns = mean_ns > longest_ns ? mean_ns : longest_ns;
 	}

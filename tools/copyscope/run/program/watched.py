@@ -1,4 +1,4 @@
-"""A program that copyscope did not write: segments are windows in time, nothing is paused or altered.
+"""A program that copyscope did not write: segments are stretches of time, nothing is paused or altered.
 
 The counters of the instruments `watch` and `volume` stay attached from the first to the last moment, unless
 the program makes too many calls for that (spared.py); the others come and go. A mark is a reading of these

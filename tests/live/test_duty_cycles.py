@@ -78,11 +78,11 @@ def test_no_system_call_is_hooked_for_most_of_the_time() -> None:
         pytest.skip("this kernel has no sock_send_length (6.3): calls are counted where they return")
     assert all(now >= SOCKET for now in seen)
     slow = sum(bool(now & SYSCALLS) for now in seen)
-    # A sixteenth of it, more where switching takes long; a look or two fall into each of its few windows.
+    # A sixteenth of it, more where switching takes long; a look or two fall into each of its few duty cycles.
     assert 0 < slow < LOOKS * 3 // 4
 
 
-def test_where_the_program_counts_nothing_is_hooked_between_the_windows() -> None:
+def test_where_the_program_counts_nothing_is_hooked_between_duty_cycles() -> None:
     seen, state = looks("--gate", "16", "--count-timed")
     assert state in ("unused", "missing")
     assert not any(now & SOCKET for now in seen)
