@@ -14,7 +14,7 @@ from copyscope.compare.estimates import Estimate
 from copyscope.compare.metrics import METRICS
 from copyscope.render import export
 from copyscope.render.export import Table
-from copyscope.study import table as sheet
+from copyscope.study import table as results_table
 from copyscope.study.published import COLUMNS
 from pyarrow import parquet
 
@@ -28,14 +28,14 @@ PUBLISHED = (
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[sheet.Row]:
+def rows() -> list[results_table.Row]:
     records = sweep(impls=("one_copy", "zero_copy"), sizes=(4096, 65_536), threads=(1, 2), repeats=3)
     records[0]["verdict"] = records[0]["verdict"] | {"valid": False, "reasons": ["too short"]}
-    return sheet.fill(records)
+    return results_table.fill(records)
 
 
 @pytest.fixture(scope="module", params=["results", "ledger"])
-def table(request: pytest.FixtureRequest, rows: list[sheet.Row]) -> Table:
+def table(request: pytest.FixtureRequest, rows: list[results_table.Row]) -> Table:
     return export.results_table(rows, "demo") if request.param == "results" else export.ledger_table(rows)
 
 
@@ -43,13 +43,13 @@ def parse(data: bytes) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(data.decode())))
 
 
-def test_the_published_columns_come_first(rows: list[sheet.Row]) -> None:
+def test_the_published_columns_come_first(rows: list[results_table.Row]) -> None:
     header = export.as_csv(export.results_table(rows, "demo")).decode().splitlines()[0]
     assert header.startswith(PUBLISHED + ",")
     assert ",".join(COLUMNS) == PUBLISHED
 
 
-def test_one_row_per_point_with_value_low_and_high(rows: list[sheet.Row]) -> None:
+def test_one_row_per_point_with_value_low_and_high(rows: list[results_table.Row]) -> None:
     lines = parse(export.as_csv(export.results_table(rows, "demo")))
     assert len(lines) == 8
     assert [line["invalid_runs"] for line in lines].count("1") == 1
@@ -69,7 +69,7 @@ def test_one_row_per_point_with_value_low_and_high(rows: list[sheet.Row]) -> Non
                 assert name in line["missing"]
 
 
-def test_a_counter_that_no_pmu_counts_is_empty_and_explained(rows: list[sheet.Row]) -> None:
+def test_a_counter_that_no_pmu_counts_is_empty_and_explained(rows: list[results_table.Row]) -> None:
     for line in parse(export.as_csv(export.results_table(rows, "demo"))):
         for column in ("cycles", "cycles_per_byte", "l1d_load_misses", "llc_load_misses"):
             assert line[column] == ""
@@ -78,7 +78,7 @@ def test_a_counter_that_no_pmu_counts_is_empty_and_explained(rows: list[sheet.Ro
 
 
 def test_with_a_pmu_the_totals_are_of_the_sender() -> None:
-    rows = sheet.fill(sweep(impls=("one_copy",), sizes=(4096,), threads=(1,), repeats=1, pmu=True))
+    rows = results_table.fill(sweep(impls=("one_copy",), sizes=(4096,), threads=(1,), repeats=1, pmu=True))
     (line,) = export.results_table(rows, "demo")
     counted = rows[0].point.records[0]["counters"]["sender"]["cycles"]["value"]
     assert line["cycles"] == pytest.approx(counted, rel=1e-5)
@@ -89,7 +89,7 @@ def test_what_other_programs_took_of_the_cpus_is_a_column() -> None:
     records = sweep(impls=("one_copy",), sizes=(4096, 65_536), threads=(1,), repeats=1)
     for record, share in zip(records, (0.48, None), strict=True):
         record["machine_state"] |= {"others_share": share, "reasons": {"others_share": "no /proc/stat"}}
-    known, unknown = export.results_table(sheet.fill(records), "demo")
+    known, unknown = export.results_table(results_table.fill(records), "demo")
     assert known["others_percent"] == pytest.approx(48)
     assert unknown["others_percent"] is None and "others_percent: no /proc/stat" in str(unknown["missing"])
 
@@ -116,7 +116,7 @@ def test_a_column_of_several_kinds_is_text(tmp_path: Path) -> None:
     ]
 
 
-def test_the_ledger_of_a_point_adds_up_to_its_accounts(rows: list[sheet.Row]) -> None:
+def test_the_ledger_of_a_point_adds_up_to_its_accounts(rows: list[results_table.Row]) -> None:
     lines = export.ledger_table(rows)
     assert len(lines) == sum(len(row.accounts) for row in rows)
     assert {line["kind"] for line in lines} == {"account", "stage"}

@@ -28,7 +28,7 @@ from copyscope.render.report.blocks import Block, Code, Heading, Paragraph, Tabl
 from copyscope.render.terminal import make_console
 from copyscope.render.watch import render
 from copyscope.run.program.target import Target
-from copyscope.study import table as sheet
+from copyscope.study import table as results_table
 from copyscope.study.claims import FILE as CLAIMS
 from copyscope.study.claims import as_json, judge_one
 from copyscope.study.claims import read as read_claims
@@ -235,7 +235,7 @@ def test_a_plot_of_foreign_records() -> None:
             "kernel": EVIL,
             "hypervisor": EVIL,
         }
-    rows = sheet.fill(made)
+    rows = results_table.fill(made)
     drawn = draw("goodput", Subject(rows, [], caption(made, rows)))
     assert drawn.svg.startswith(b"<?xml")
     shown = io.StringIO()

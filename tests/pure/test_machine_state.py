@@ -163,7 +163,7 @@ def test_a_sweep_marks_points_that_were_measured_beside_others() -> None:
     runs = [derive(busy_record(others)) for others in (0, 3_840_000_000, 3_840_000_000)]
     assert noise.find_unsteady(noise.sample(run) for run in runs[:1] * 3) == []
     (found,) = noise.find_unsteady(noise.sample(run) for run in runs)
-    assert "other programs took 48 % of the CPUs (gate 10 %)" in found.reason and found.wants_more
+    assert "other programs took 48 % of the CPUs (limit 10 %)" in found.reason and found.wants_more
 
 
 def test_of_several_runs_each_says_whether_the_machine_was_busy() -> None:

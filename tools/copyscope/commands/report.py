@@ -21,7 +21,7 @@ from copyscope.render.report import html, markdown, modelled
 from copyscope.render.report.blocks import Block
 from copyscope.render.report.sections import document
 from copyscope.study import claims
-from copyscope.study import table as sheet
+from copyscope.study import table as results_table
 from copyscope.study.claims.model import select
 from copyscope.study.cost_waterfall import simplest
 from copyscope.study.modelled import ModelPoint, points_of
@@ -57,7 +57,7 @@ def parser() -> UsageParser:
         "--derive",
         action="store_true",
         help="first work out anew, from the raw sections of each record in DIR/raw, all that is derived of"
-        " them (ledger, identities, verdict), and write the records that come out otherwise",
+        " them (ledger, consistency checks, verdict), and write the records that come out otherwise",
     )
     made.add_argument(
         "--strip",
@@ -114,7 +114,7 @@ def make(directory: Path, out: Path) -> None:
         if found.modelled:
             _make_modelled(found, out, at_work)
             return
-        rows = sheet.fill(found.records)
+        rows = results_table.fill(found.records)
         promised = at_work.draw(Subject(rows, simplest(rows), caption(found.records, rows)))
         study = _examine(found, rows)
         _write_tables(study, out)

@@ -21,7 +21,7 @@ from copyscope.compare.metrics import METRICS
 from copyscope.compare.settings import Scalar, factors
 from copyscope.crossover import sign_change
 from copyscope.crossover.cost_model import PARTS
-from copyscope.crossover.sign_change import Turn
+from copyscope.crossover.sign_change import Crossing
 from copyscope.crossover.strategy_costs import Costs, StrategyCosts, Table, fit_costs
 from copyscope.record.segments import Record
 from copyscope.units import format_size
@@ -152,20 +152,20 @@ def _answer(
         split = tuple(_split(first, second, quantity, size) for size in sizes)
 
     def made(
-        verdict: Verdict, evidence: str, turn: Turn = sign_change.NOWHERE, method: str | None = None
+        verdict: Verdict, evidence: str, crossing: Crossing = sign_change.NOWHERE, method: str | None = None
     ) -> Crossover:
         return Crossover(
             pair,
             threads,
             quantity,
-            turn.size,
-            turn.low,
-            turn.high,
+            crossing.size,
+            crossing.low,
+            crossing.high,
             verdict,
             evidence,
-            above=None if turn.rising is None else pair[1] if turn.rising else pair[0],
+            above=None if crossing.rising is None else pair[1] if crossing.rising else pair[0],
             method=method,
-            level=turn.level,
+            level=crossing.level,
             where=where,
             measured=measured,
             split=split,
@@ -174,18 +174,18 @@ def _answer(
     if len(sizes) < 2:
         have = f"only at {format_size(sizes[0])}" if sizes else "at no size"
         return made("undetermined", f"undetermined: both were measured {have}: at least two sizes are needed")
-    turn, method = sign_change.find(*_model_draws(first, second, quantity, sizes)), "model"
+    crossing, method = sign_change.find(*_model_draws(first, second, quantity, sizes)), "model"
     fits = residual_text(first, second, quantity)
-    contradiction = _contradiction(turn, measured, pair)
+    contradiction = _contradiction(crossing, measured, pair)
     if contradiction is not None:
-        turn, method = sign_change.find(*_direct_draws(first, second, quantity, sizes)), "interpolated"
-        again = _contradiction(turn, measured, pair)
+        crossing, method = sign_change.find(*_direct_draws(first, second, quantity, sizes)), "interpolated"
+        again = _contradiction(crossing, measured, pair)
         if again is not None:
             return made("undetermined", f"undetermined: no single size fits: {again}; {fits}")
-    verdict, remark = _judge(turn, measured, pair, sizes)
+    verdict, remark = _judge(crossing, measured, pair, sizes)
     if contradiction is not None:
         remark += f"; the cost model does not fit ({contradiction}): from the measured ratios instead"
-    return made(verdict, f"{remark}; {fits}", turn, method)
+    return made(verdict, f"{remark}; {fits}", crossing, method)
 
 
 def _measured(first: Point, second: Point, size: int, quantity: str) -> Measured:
@@ -200,14 +200,14 @@ def _measured(first: Point, second: Point, size: int, quantity: str) -> Measured
     return Measured(size, ratio, names[1] if second_wins else names[0])
 
 
-def _contradiction(turn: Turn, measured: Sequence[Measured], pair: tuple[str, str]) -> str | None:
-    """A size at which the strategies were measured to be the other way round than the turn says."""
+def _contradiction(crossing: Crossing, measured: Sequence[Measured], pair: tuple[str, str]) -> str | None:
+    """A size at which the strategies were measured to be the other way round than the crossing says."""
     for at in measured:
         if at.better is None:
             continue
-        expected = turn.second_better(at.size_bytes)
+        expected = crossing.second_better(at.size_bytes)
         # at the border itself both answers are right
-        if expected is None or (turn.low or 0) <= at.size_bytes <= (turn.high or math.inf):
+        if expected is None or (crossing.low or 0) <= at.size_bytes <= (crossing.high or math.inf):
             continue
         if expected != (at.better == pair[1]):
             assert isinstance(at.ratio, Estimate)
@@ -216,24 +216,24 @@ def _contradiction(turn: Turn, measured: Sequence[Measured], pair: tuple[str, st
 
 
 def _judge(
-    turn: Turn, measured: Sequence[Measured], pair: tuple[str, str], sizes: Sequence[int]
+    crossing: Crossing, measured: Sequence[Measured], pair: tuple[str, str], sizes: Sequence[int]
 ) -> tuple[Verdict, str]:
     first, second = pair
     span = f"from {format_size(sizes[0])} to {format_size(sizes[-1])}"
-    if turn.level == 0:
-        at = "" if turn.size is None else f": about {format_size(turn.size)}"
+    if crossing.level == 0:
+        at = "" if crossing.size is None else f": about {format_size(crossing.size)}"
         return "undetermined", f"undetermined: one repeat has no interval{at}: run more repeats"
-    if turn.kind == "never":
+    if crossing.kind == "never":
         return "never", f"{second} never overtakes {first} {span}"
-    if turn.kind == "always":
+    if crossing.kind == "always":
         return "always", f"{second} is better than {first} at every size {span}"
-    if turn.kind == "crosses":
-        who = second if turn.rising else first
-        interval = f"95 % interval {format_size(turn.low)} to {format_size(turn.high)}"
-        return "crosses", f"{who} is better above {format_size(turn.size)} ({interval})"
+    if crossing.kind == "crosses":
+        who = second if crossing.rising else first
+        interval = f"95 % interval {format_size(crossing.low)} to {format_size(crossing.high)}"
+        return "crosses", f"{who} is better above {format_size(crossing.size)} ({interval})"
     if not any(at.better for at in measured):
         return "undetermined", f"undetermined: no difference found between {first} and {second} {span}"
-    return "undetermined", f"undetermined: {_wins(measured)}{_ends(turn)}"
+    return "undetermined", f"undetermined: {_wins(measured)}{_ends(crossing)}"
 
 
 def _wins(measured: Sequence[Measured]) -> str:
@@ -245,10 +245,10 @@ def _wins(measured: Sequence[Measured]) -> str:
     return "; ".join(texts)
 
 
-def _ends(turn: Turn) -> str:
-    """What is known of a turn that may lie outside of the measured sizes."""
-    ends = [f"above {format_size(turn.low)}"] if turn.low is not None else []
-    ends += [f"below {format_size(turn.high)}"] if turn.high is not None else []
+def _ends(crossing: Crossing) -> str:
+    """What is known of a crossing that may lie outside of the measured sizes."""
+    ends = [f"above {format_size(crossing.low)}"] if crossing.low is not None else []
+    ends += [f"below {format_size(crossing.high)}"] if crossing.high is not None else []
     return f"; if they cross, then {' and '.join(ends)}" if ends else ""
 
 

@@ -18,13 +18,13 @@ Kind = Literal["crosses", "never", "always", "open"]
 
 STEPS = 12  # halvings of the logarithm between two measured sizes: finer than any interval
 TAIL = 0.025
-# draws that turn the other way round than the measurement; more of them, and nothing is known
+# draws that cross the other way round than the measurement; more of them, and nothing is known
 AMBIGUOUS = 0.05
 
 
 @dataclass(frozen=True)
-class Turn:
-    """`rising`: the second strategy wins above the size, else below it; None without a turn.
+class Crossing:
+    """`rising`: the second strategy wins above the size, else below it; None without a crossing.
 
     `low` and `high` None: that end of the interval lies outside of the measured sizes.
     `level` 0: nothing was repeated, so there is no interval.
@@ -38,7 +38,7 @@ class Turn:
     level: float
 
     def second_better(self, size_bytes: float) -> bool | None:
-        """Which side of the turn a size is on; None where nothing is said of it."""
+        """Which side of the crossing a size is on; None where nothing is said of it."""
         if self.kind == "never":
             return False
         if self.kind == "always":
@@ -48,56 +48,56 @@ class Turn:
         return (size_bytes > self.size) == self.rising
 
 
-NOWHERE = Turn("open", None, None, None, None, 0.0)
+NOWHERE = Crossing("open", None, None, None, None, 0.0)
 
 
-def find(sizes: Sequence[int], curves: Sequence[LogRatio], repeated: bool) -> Turn:
-    """The turn of the first curve (the measurement), with an interval from the others (its draws)."""
+def find(sizes: Sequence[int], curves: Sequence[LogRatio], repeated: bool) -> Crossing:
+    """The crossing of the first curve (the measurement), with an interval from the others (its draws)."""
     rising, size = _last_turn(sizes, curves[0])
     if not repeated:
-        return Turn("open", size, None, None, rising, 0.0)
-    # without a turn of the measurement its draws are read as those of a strategy that wins when it is large
+        return Crossing("open", size, None, None, rising, 0.0)
+    # without a crossing of the measurement its draws are read as those of a strategy that wins when large
     upwards = True if rising is None else rising
     places = [_place(sizes, curve, upwards) for curve in curves[1:]]
     known = sorted(place for place in places if place is not None)
     if len(known) < (1 - AMBIGUOUS) * len(places):
-        return Turn("open", None, None, None, None, 0.95)
+        return Crossing("open", None, None, None, None, 0.95)
     low = known[math.floor(TAIL * (len(known) - 1))]
     high = known[math.ceil((1 - TAIL) * (len(known) - 1))]
     if low == high and low in (0.0, math.inf):
-        return Turn("never" if (low == math.inf) == upwards else "always", None, None, None, None, 0.95)
+        return Crossing("never" if (low == math.inf) == upwards else "always", None, None, None, None, 0.95)
     ends = [end if 0 < end < math.inf else None for end in (low, high)]
     if size is None or ends == [None, None]:
-        return Turn("open", None, None, None, None, 0.95)
-    return Turn("open" if None in ends else "crosses", size, ends[0], ends[1], rising, 0.95)
+        return Crossing("open", None, None, None, None, 0.95)
+    return Crossing("open" if None in ends else "crosses", size, ends[0], ends[1], rising, 0.95)
 
 
-def _turns(sizes: Sequence[int], curve: LogRatio) -> tuple[list[float], list[tuple[bool, int]]]:
+def _crossings(sizes: Sequence[int], curve: LogRatio) -> tuple[list[float], list[tuple[bool, int]]]:
     """The curve at the sizes, and (rising, index of the size before) of each change of sign."""
     values = [curve(size) for size in sizes]
-    turns = [
+    crossings = [
         (before > 0, index)
         for index, (before, after) in enumerate(pairwise(values))
         if (before > 0) != (after > 0)
     ]
-    return values, turns
+    return values, crossings
 
 
 def _last_turn(sizes: Sequence[int], curve: LogRatio) -> tuple[bool | None, float | None]:
-    _, turns = _turns(sizes, curve)
-    if not turns:
+    _, crossings = _crossings(sizes, curve)
+    if not crossings:
         return None, None
-    rising, index = turns[-1]
+    rising, index = crossings[-1]
     return rising, _bisect(curve, sizes[index], sizes[index + 1])
 
 
 def _place(sizes: Sequence[int], curve: LogRatio, rising: bool) -> float | None:
-    """Where this draw turns in that direction: 0 below all sizes, infinity above all, None the other way."""
-    values, turns = _turns(sizes, curve)
-    for direction, index in reversed(turns):
+    """Where this draw crosses that way: 0 below all sizes, infinity above all, None the other way."""
+    values, crossings = _crossings(sizes, curve)
+    for direction, index in reversed(crossings):
         if direction == rising:
             return _bisect(curve, sizes[index], sizes[index + 1])
-    if turns:
+    if crossings:
         return None
     second_dearer = values[0] > 0
     return math.inf if second_dearer == rising else 0.0

@@ -281,7 +281,7 @@ def add_output(made: UsageParser) -> argparse._ArgumentGroup:
     )
     out.add_argument("--explain", action="store_true", help="say what each line means")
     out.add_argument(
-        "-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, unattributed symbols"
+        "-v", "--verbose", action="store_true", help="exact bytes, hooks, checks, unattributed symbols"
     )
     out.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return out

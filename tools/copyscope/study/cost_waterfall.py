@@ -67,7 +67,7 @@ def simplest(rows: Sequence[Row]) -> list[Waterfall | Missing]:
 
 
 def counterparts(rows: Sequence[Row], a: str, b: str) -> list[tuple[Row, Row]]:
-    """Pairs of rows that differ in the strategy only, in the order of the sheet."""
+    """Pairs of rows that differ in the strategy only, in the order of the table."""
     theirs = {_setting(row): row for row in rows if row.impl == b}
     return [(row, theirs[_setting(row)]) for row in rows if row.impl == a and _setting(row) in theirs]
 

@@ -1,6 +1,6 @@
 """The six questions that the published reports had to answer, answered from the measured ledger.
 
-Pure: the rows of the sheet and the crossovers in, sentences and the facts that they rest on out. A sentence
+Pure: the rows of the table and the crossovers in, sentences and the facts that they rest on out. A sentence
 claims a difference only where the interval of the facts excludes none; a question that this machine or this
 experiment cannot answer says what is missing.
 """

@@ -59,7 +59,7 @@ def examine(
     elsewhere: int,
     modelled: Sequence[ModelPoint] = (),
 ) -> Study:
-    """The study of some records, in the order in which they ran; `rows` is their sheet.
+    """The study of some records, in the order in which they ran; `rows` is their table.
 
     `modelled`: of simulated machines; they have a say in two answers, and in no number.
     """

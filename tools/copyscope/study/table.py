@@ -1,4 +1,4 @@
-"""The sheet of an experiment: one row per point with every estimate, made once for all readers."""
+"""The table of an experiment: one row per point with every estimate, made once for all readers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Is a point steady enough to be believed, and would more repeats help? Pure.
 
-The gate is the coefficient of variation (standard deviation / mean) of the goodput without instruments over
-the repeats: it says how noisy the machine is, whatever their number. More repeats do not lower it; they
+Judged is the coefficient of variation (standard deviation / mean) of the goodput without instruments over the
+repeats: it says how noisy the machine is, whatever their number. More repeats do not lower it; they
 narrow the interval of the median, so they are asked for only while that one is wide.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 from copyscope import stats
 from copyscope.ledger.machine_state import BUSY_SHARE
 
-VARIATION_GATE = 0.05
-STEAL_GATE_PERCENT = 2.0
+VARIATION_LIMIT = 0.05
+STEAL_LIMIT_PERCENT = 2.0
 # What other programs may take of all CPUs.
-OTHERS_GATE = BUSY_SHARE
+OTHERS_LIMIT = BUSY_SHARE
 # Half of the 95 % interval of the median goodput, relative to it.
-WIDTH_GATE = 0.05
+WIDTH_LIMIT = 0.05
 # A point that is not steady by then is not going to be.
 MOST_REPEATS = 15
 
@@ -39,7 +39,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Unsteady:
-    """A point that did not pass a gate."""
+    """A point that is over a limit."""
 
     factors: Mapping[str, Any]
     reason: str
@@ -64,7 +64,7 @@ def sample(record: Mapping[str, Any]) -> Sample:
 
 
 def find_unsteady(samples: Iterable[Sample]) -> list[Unsteady]:
-    """Points outside a gate, in the order in which they first come. Invalid runs say nothing about noise."""
+    """Points over a limit, in the order in which they first come. Invalid runs say nothing about noise."""
     judged = (_judge(of_point) for of_point in _by_point(samples))
     return [found for found in judged if found is not None]
 
@@ -88,24 +88,24 @@ def _judge(samples: list[Sample]) -> Unsteady | None:
     goodputs = [one.goodput_gbps for one in samples if one.goodput_gbps]
     if len(goodputs) > 1:
         variation = stdev(goodputs) / fmean(goodputs)
-        if variation > VARIATION_GATE:
+        if variation > VARIATION_LIMIT:
             low, high = stats.bootstrap(goodputs, seed=len(goodputs))
-            wide = (high - low) / 2 > WIDTH_GATE * median(goodputs)
+            wide = (high - low) / 2 > WIDTH_LIMIT * median(goodputs)
             reasons.append(
                 f"goodput varies by {100 * variation:.0f} % (coefficient of variation of {len(goodputs)} "
-                f"runs; gate {100 * VARIATION_GATE:.0f} %)"
+                f"runs; limit {100 * VARIATION_LIMIT:.0f} %)"
             )
     steals = [one.steal_percent for one in samples if one.steal_percent is not None]
-    stolen = bool(steals) and median(steals) > STEAL_GATE_PERCENT
+    stolen = bool(steals) and median(steals) > STEAL_LIMIT_PERCENT
     if stolen:
         reasons.append(
-            f"the hypervisor took {median(steals):.1f} % of the CPU time (gate {STEAL_GATE_PERCENT:.0f} %)"
+            f"the hypervisor took {median(steals):.1f} % of the CPU time (limit {STEAL_LIMIT_PERCENT:.0f} %)"
         )
     shares = [one.others_share for one in samples if one.others_share is not None]
-    busy = bool(shares) and median(shares) > OTHERS_GATE
+    busy = bool(shares) and median(shares) > OTHERS_LIMIT
     if busy:
         reasons.append(
-            f"other programs took {100 * median(shares):.0f} % of the CPUs (gate {100 * OTHERS_GATE:.0f} %)"
+            f"other programs took {100 * median(shares):.0f} % of the CPUs (limit {100 * OTHERS_LIMIT:.0f} %)"
         )
     if not reasons:
         return None

@@ -49,7 +49,7 @@ class Outcome:
     done: int  # records that are there, valid or not
     failed: list[str]  # planned runs without a record, each with its reason
     left: int  # planned runs that were not reached
-    noisy: list[str]  # points outside a gate, each with its reason
+    noisy: list[str]  # points over a limit, each with its reason
     judged: int  # points with enough valid runs to be called noisy or not
     invalid: list[str]  # records that must not be averaged, each with its first reason
     ran: int  # runs of this call
