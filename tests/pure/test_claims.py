@@ -356,11 +356,11 @@ GOOD = '[[claim]]\nid = "X"\ntext = "t"\nsources = ["s"]\ncheck = "llc_drop"\nne
         (GOOD.replace("llc_drop", "nosuch"), "X: check 'nosuch': no such check: one of one_zero"),
         (GOOD.replace("size", "sise"), "X: needs.sise: no such setting: one of impl"),
         (GOOD.replace("[1]", "[]"), "X: needs.size: expected a list of values"),
-        (GOOD.replace("text", "txet"), "X: unknown key 'txet'"),
-        (GOOD.replace('text = "t"\n', ""), "X: no text"),
-        (GOOD.replace('"t"', "3"), "X: text: expected a str"),
+        (GOOD.replace("text", "txet"), "X: Object contains unknown field `txet`"),
+        (GOOD.replace('text = "t"\n', ""), "X: Object missing required field `text`"),
+        (GOOD.replace('"t"', "3"), "X: Expected `str`, got `int` - at `$.text`"),
         (GOOD + GOOD, "X: comes twice"),
-        ("claim = [1]", "claim number 1: not a table"),
+        ("claim = [1]", "claim number 1: Expected `object`"),
     ],
 )
 def test_a_bad_list_of_claims_is_named(tmp_path: Path, text: str, words: str) -> None:

@@ -28,6 +28,7 @@ class UsageParser(argparse.ArgumentParser):
         self, *, prog: str, common: Sequence[str] = (), examples: str | None = None, **options: Any
     ) -> None:
         super().__init__(prog=calling.name(prog.removesuffix(".py")), **options)
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
         self.register("type", int, whole_number)
         self.register("type", float, number)
         self.register("type", text, text)

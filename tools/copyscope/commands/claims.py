@@ -31,7 +31,6 @@ def parser() -> UsageParser:
         " the reason. Writes claims.json into the first DIR, where that is one's own. Needs no root."
         " Exit status: 0 judged (whatever the verdicts), 1 could not be written, 2 usage.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("directory", nargs="*", metavar="DIR", help="results/HOST/EXPERIMENT of sweeps")
     made.add_argument("--claims", metavar="TOML", default=str(claims.FILE), help="another list of claims")

@@ -29,7 +29,6 @@ def parser() -> UsageParser:
         " (root). Writes DIR/crossover.json, where DIR is one's own. Exit status: 0 said, 1 a run failed,"
         " 2 usage, 130 interrupted.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("directory", nargs="?", metavar="DIR", help="results/HOST/EXPERIMENT of a sweep")
     made.add_argument(

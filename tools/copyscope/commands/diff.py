@@ -41,7 +41,6 @@ def parser() -> argparse.ArgumentParser:
         " is a regression of its own kind. Exit status: 0 no regression, 1 a regression, 2 not comparable,"
         " invalid or wrong usage, 3 inconclusive (with --strict only), 130 interrupted.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("before", metavar="BEFORE", help="RUN.json, RUN.json.gz or a directory of records")
     made.add_argument("after", metavar="AFTER", help="likewise")

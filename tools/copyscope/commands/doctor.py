@@ -28,7 +28,6 @@ def parser() -> UsageParser:
         description="Tries every instrument here and says what works, what does not, what to do about it,"
         " and what may disturb the numbers. Changes nothing. Exit status: 0 profiling works, 1 it does not.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--json", metavar="FILE", help="write the findings as JSON to FILE (- for stdout)")
     made.add_argument("-v", "--verbose", action="store_true", help="show what is fine, too")

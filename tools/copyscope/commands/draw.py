@@ -33,7 +33,6 @@ def parser() -> UsageParser:
         " and its share. The drawing is an SVG for light and dark pages; the same record gives the same"
         " bytes. Needs no root. Exit status: 0 drawn, 1 failed, 2 usage.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("record", metavar="RECORD", help="a record: RUN.json or RUN.json.gz")
     made.add_argument(

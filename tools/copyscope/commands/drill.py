@@ -31,7 +31,6 @@ def parser() -> UsageParser:
         " read, and says what arrived. Over lo, kTLS, AF_UNIX, and as root over veth. Takes seconds. Exit"
         " status: 0 tried, 1 failed or not as expected, 2 usage.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--json", metavar="FILE", help="write the table as JSON to FILE (- for stdout)")
     made.add_argument("--expect", metavar="FILE", help="a table of --json: which ways have changed since?")

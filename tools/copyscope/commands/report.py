@@ -49,7 +49,6 @@ def parser() -> UsageParser:
         " DIR/raw. The same records give the same bytes. Needs no root."
         " Exit status: 0 made, 1 failed, 2 usage.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("directory", nargs="*", metavar="DIR", help="results/HOST/EXPERIMENT of a sweep")
     made.add_argument("--out", metavar="OUT", help="write to this directory instead of DIR (one DIR only)")

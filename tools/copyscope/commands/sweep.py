@@ -44,7 +44,6 @@ def parser() -> UsageParser:
         prog="sweep",
         description="Run an experiment: every combination of its factors, in blocks of seeded order.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     made.add_argument("experiment", metavar="EXPERIMENT", help="a name from experiments/, or a TOML file")

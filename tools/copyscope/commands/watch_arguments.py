@@ -62,7 +62,6 @@ def parser() -> UsageParser:
         common=COMMON,
         examples=FIRST_EXAMPLES,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     if not calling.by_verb():

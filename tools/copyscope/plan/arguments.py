@@ -56,7 +56,6 @@ def parser(
         common=COMMON,
         examples=examples,
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     work = made.add_argument_group("workload")

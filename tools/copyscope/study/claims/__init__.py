@@ -13,6 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from copyscope import paths
 from copyscope.compare.settings import SETTINGS
 from copyscope.errors import UsageError
@@ -49,15 +51,6 @@ __all__ = [
 
 FILE = paths.ROOT / "experiments" / "claims.toml"
 SCHEMA = 1
-KEYS = {
-    "id": str,
-    "text": str,
-    "sources": list,
-    "check": str,
-    "needs": dict,
-    "experiments": list,
-    "note": str,
-}
 
 CHECKS: dict[str, Check] = {
     "one_zero_per_field": ordering.one_zero_per_field,
@@ -120,57 +113,39 @@ def _no_runs(claim: Claim) -> str:
 
 def read(path: Path = FILE) -> list[Claim]:
     """The claims in a file. Raises UsageError: one line with the file, the claim, the cause."""
+    where = f"claims: {path}"
     try:
         found = tomllib.loads(regular_file.read(path).decode())
     except OSError as error:
-        raise UsageError(f"claims: {path}: cannot be read: {error.strerror}") from error
+        raise UsageError(f"{where}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or numbers without an end
-        raise UsageError(f"claims: {path}: not TOML: {error}") from error
+        raise UsageError(f"{where}: not TOML: {error}") from error
     rows = found.get("claim")
     if set(found) != {"claim"} or not isinstance(rows, list) or not rows:
-        raise UsageError(f"claims: {path}: expected [[claim]] tables and nothing else")
-    claims = [_claim(row, f"claims: {path}: {_name(row, n)}") for n, row in enumerate(rows, start=1)]
-    seen: set[str] = set()
-    for claim in claims:
-        if claim.id in seen:
-            raise UsageError(f"claims: {path}: {claim.id}: comes twice")
-        seen.add(claim.id)
-    return claims
+        raise UsageError(f"{where}: expected [[claim]] tables and nothing else")
+    claims: dict[str, Claim] = {}
+    for number, row in enumerate(rows, start=1):
+        name = row["id"] if isinstance(row, dict) and "id" in row else f"claim number {number}"
+        try:
+            claim = convert(row, Claim)
+            _check(claim)
+        except ValueError as error:
+            raise UsageError(f"{where}: {name}: {error}") from error
+        if claim.id in claims:
+            raise UsageError(f"{where}: {name}: comes twice")
+        claims[claim.id] = claim
+    return list(claims.values())
 
 
-def _name(row: Any, number: int) -> str:
-    return str(row["id"]) if isinstance(row, dict) and "id" in row else f"claim number {number}"
-
-
-def _claim(row: Any, where: str) -> Claim:
-    if not isinstance(row, dict):
-        raise UsageError(f"{where}: not a table")
-    for key in row:
-        if key not in KEYS:
-            raise UsageError(f"{where}: unknown key {key!r}: one of {', '.join(KEYS)}")
-    for key, kind in KEYS.items():
-        if key not in row and key not in ("experiments", "note"):
-            raise UsageError(f"{where}: no {key}")
-        if key in row and not isinstance(row[key], kind):
-            raise UsageError(f"{where}: {key}: expected a {kind.__name__}")
-    if row["check"] not in CHECKS:
-        raise UsageError(f"{where}: check {row['check']!r}: no such check: one of {', '.join(CHECKS)}")
-    needs = {}
-    for name, values in row["needs"].items():
+def _check(claim: Claim) -> None:
+    """What its types do not say. Raises ValueError."""
+    if claim.check not in CHECKS:
+        raise ValueError(f"check {claim.check!r}: no such check: one of {', '.join(CHECKS)}")
+    for name, values in claim.needs.items():
         if name not in SETTINGS:
-            raise UsageError(f"{where}: needs.{name}: no such setting: one of {', '.join(SETTINGS)}")
-        if not isinstance(values, list) or not values:
-            raise UsageError(f"{where}: needs.{name}: expected a list of values")
-        needs[name] = tuple(values)
-    return Claim(
-        row["id"],
-        row["text"],
-        tuple(row["sources"]),
-        row["check"],
-        needs,
-        tuple(row.get("experiments", ())),
-        row.get("note", ""),
-    )
+            raise ValueError(f"needs.{name}: no such setting: one of {', '.join(SETTINGS)}")
+        if not values:
+            raise ValueError(f"needs.{name}: expected a list of values")
 
 
 def as_json(found: Sequence[Judgement], records: Sequence[Record]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from copyscope.compare.estimates import Estimate, Missing, Point
 from copyscope.compare.settings import Scalar, settings
 from copyscope.crossover.crossover import surroundings
@@ -20,8 +22,7 @@ Row = dict[str, Any]
 Key = tuple[str, int, int]  # strategy, threads, size in bytes
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(Struct, frozen=True, forbid_unknown_fields=True):
     """One row of claims.toml. `needs`: setting -> the values that its runs must have."""
 
     id: str
@@ -29,7 +30,7 @@ class Claim:
     sources: tuple[str, ...]
     check: str
     needs: Mapping[str, tuple[Scalar, ...]]
-    experiments: tuple[str, ...]
+    experiments: tuple[str, ...] = ()
     note: str = ""
 
 
