@@ -15,6 +15,7 @@ from copyscope.crossover import advice
 from copyscope.crossover import nearest as crossover_near
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.record.check import typed_watched
 
 Record = dict[str, Any]
 
@@ -123,7 +124,7 @@ def with_ratio(ratio: float, low: float | None, high: float | None) -> Record:
 )
 def test_what_it_would_save_or_cost(change: Record, words: str) -> None:
     full = derived()
-    assert crossover_near.sending_share(full) == pytest.approx(SENDING, rel=0.01)
+    assert crossover_near.sending_share(typed_watched(full)) == pytest.approx(SENDING, rel=0.01)
     assert words in said(full, CROSSOVER | change)
 
 
@@ -189,7 +190,11 @@ def test_the_path_counts_first_and_then_the_newest_file() -> None:
     rows = [newest, older | {"quantity": "goodput_gbps"}, older, oldest]
     near, far = derived(local=True), derived()
     assert advice.advise(near, rows)["crossover"] == older
-    assert [crossover_near.distance(row, near) for row in (older, newest, CROSSOVER)] == [0, 1, 2]
+    assert [crossover_near.distance(row, typed_watched(near)) for row in (older, newest, CROSSOVER)] == [
+        0,
+        1,
+        2,
+    ]
     assert advice.advise(far, [*rows, CROSSOVER])["crossover"] == CROSSOVER
 
 

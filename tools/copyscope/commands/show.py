@@ -30,7 +30,6 @@ def parser() -> UsageParser:
         description="Prints the screen of a run, of a watched program or of a simulated machine again, from"
         " its record. Needs no root. Exit status: 0 shown, 1 not a record, 2 usage.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("record", metavar="FILE", help="a record, or a list of them: RUN.json or RUN.json.gz")
     made.add_argument("--explain", action="store_true", help="say what each line means")

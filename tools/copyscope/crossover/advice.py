@@ -7,7 +7,7 @@ machine and on such a path (tools/crossover.py) says so (nearest.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -17,7 +17,7 @@ from copyscope.crossover.nearest import Question, Row, answer, nearest
 from copyscope.crossover.obstacles import MOSTLY
 from copyscope.ledger.headline import percent
 from copyscope.ledger.program.headline import file_read_share
-from copyscope.record.segments import Record, samples_of
+from copyscope.record.check import WatchedRun, typed_watched
 from copyscope.units import format_size
 
 WORTH_SAYING = 0.005
@@ -28,65 +28,67 @@ PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
 Share = dict[str, float]
 
 
-def advise(record: Record, crossovers: Sequence[Row] | None) -> dict[str, Any]:
+def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[str, Any]:
     """The advice section: the paragraph, and what it rests on.
 
     `crossovers`: newest file first; `elsewhere` names the machine of those that were measured on another.
     """
-    sent = record["portrait"]["send"]
+    run = typed_watched(record)
+    sent, zerocopy = run.derived.portrait.send, run.derived.zerocopy
     made: dict[str, Any] = {"most_to_save": None, "stoppers": [], "crossover": None, "sendfile": None}
     if sent is None:
         return made | {
             "text": "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is no send to make cheaper."
         }
     here = [row for row in crossovers or () if row["elsewhere"] is None]
-    size_bytes = byte_median(sent["sizes"])
+    size_bytes = byte_median(sent.sizes)
     accounts: tuple[str, ...] = ("copy_in",)
     way = "by a copy into the kernel"
-    share = 1 - sent["zerocopy_share"] - sent["page_share"] - sent["memory_share"]
-    if sent["zerocopy_share"] >= MOSTLY:
-        accounts, way, share = PRICE_OF_ZEROCOPY, "with zero-copy already", sent["zerocopy_share"]
-        made["stoppers"] = obstacles.of_zerocopy(record)
+    share = 1 - sent.zerocopy_share - sent.page_share - sent.memory_share
+    if sent.zerocopy_share >= MOSTLY:
+        accounts, way, share = PRICE_OF_ZEROCOPY, "with zero-copy already", sent.zerocopy_share
+        made["stoppers"] = obstacles.of_zerocopy(run)
         questions = [Question("zero_copy", size_bytes, True)]
-    elif sent["page_share"] >= MOSTLY:
-        way, share = "by reference to pages already (sendfile, splice)", sent["page_share"]
-        made["stoppers"] = obstacles.of_pages(record)
+    elif sent.page_share >= MOSTLY:
+        way, share = "by reference to pages already (sendfile, splice)", sent.page_share
+        made["stoppers"] = obstacles.of_pages(run)
         questions = [Question("sendfile", size_bytes, True)]
-    elif sent["memory_share"] >= MOSTLY:
-        way, share = "by reference to its own memory already (vmsplice)", sent["memory_share"]
-        made["stoppers"] = obstacles.of_pages(record)
+    elif sent.memory_share >= MOSTLY:
+        way, share = "by reference to its own memory already (vmsplice)", sent.memory_share
+        made["stoppers"] = obstacles.of_pages(run)
         questions = [Question("sendfile", size_bytes, True)]
     else:
-        made["stoppers"] = obstacles.of_zerocopy(record) + obstacles.in_the_program(record, size_bytes)
+        made["stoppers"] = obstacles.of_zerocopy(run) + obstacles.in_the_program(run, size_bytes)
         questions = [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
-    most = made["most_to_save"] = time_share(record, accounts)
+    most = made["most_to_save"] = time_share(run, accounts)
     calls = f"Half of its bytes go out in calls of {format_size(size_bytes)} or more"
     sentences = [f"{calls}, {percent(share)} of them {way}."]
     if accounts == PRICE_OF_ZEROCOPY:
-        sentences.append(_price_of_zerocopy(record, most))
+        sentences.append(_price_of_zerocopy(run, most))
     else:
-        sentences += [_left_to_save(most, rest=questions[0].used), *_files(record)]
+        sentences += [_left_to_save(most, rest=questions[0].used), *_files(run)]
     for asked in questions if here else ():
-        row = nearest(here, record, asked.strategy)
+        row = nearest(here, run, asked.strategy)
         made["sendfile" if asked.strategy == "sendfile" else "crossover"] = row
-        sentences.append(answer(row, asked, record) if row else _not_among(here, asked, record))
+        sentences.append(answer(row, asked, run) if row else _not_among(here, asked, run))
     if not here:
-        sentences.append(_no_crossover(record, crossovers))
+        sentences.append(_no_crossover(run, crossovers))
     # Where sends were copied, the cause has been said.
-    if made["stoppers"] and not (questions[0].used and (record["zerocopy"] or {}).get("cause")):
+    if made["stoppers"] and not (questions[0].used and zerocopy and zerocopy.cause):
         what = "What takes the gain away" if questions[0].used else "What would stop it"
         sentences.append(f"{what}: {'; '.join(made['stoppers'])}.")
     return made | {"text": " ".join(sentences)}
 
 
-def time_share(record: Record, accounts: Sequence[str]) -> Share | None:
+def time_share(run: WatchedRun, accounts: Sequence[str]) -> Share | None:
     """Some accounts' part of the program's CPU time, all contexts, with its interval; None: not sampled."""
-    rows = [r for r in record["ledger"] if r["account"] in accounts and r["side"] == "target"]
-    samples = record["sides"]["target"]["samples"]
-    if not rows or not samples or any(row["share"] is None for row in rows):
+    rows = [row for row in run.derived.ledger if row.account in accounts and row.side == "target"]
+    shares = [row.share for row in rows if row.share is not None]
+    samples = run.derived.sides.target.samples
+    if not rows or not samples or len(shares) < len(rows):
         return None
-    found = stats.wilson(sum(row["samples"] for row in rows), samples)
-    return {"share": sum(row["share"] for row in rows), "low": found.low, "high": found.high}
+    found = stats.wilson(sum(row.samples or 0 for row in rows), samples)
+    return {"share": sum(shares), "low": found.low, "high": found.high}
 
 
 def byte_median(sizes: Sequence[Sequence[int]]) -> int:
@@ -108,16 +110,16 @@ def _left_to_save(most: Share | None, *, rest: bool) -> str:
     return f"{text}." if rest else f"{text}, and taking and giving back the pages costs a part of it."
 
 
-def _price_of_zerocopy(record: Record, price: Share | None) -> str:
+def _price_of_zerocopy(run: WatchedRun, price: Share | None) -> str:
     """What a program pays for zero-copy; to turn it off saves that, and costs one copy into the kernel."""
-    zerocopy = record["zerocopy"]
+    zerocopy = run.derived.zerocopy
     text = "What became of these sends is not known"
     copied = 0.0
-    if zerocopy is not None and zerocopy["completions"]:
-        copied = zerocopy["copied"] / zerocopy["completions"]
+    if zerocopy is not None and zerocopy.completions:
+        copied = (zerocopy.copied or 0) / zerocopy.completions
         text = f"{percent(copied)} of these sends were copied after all"
-        if zerocopy["cause"] is not None:
-            text += f" ({zerocopy['cause']['sentence']})"
+        if zerocopy.cause is not None:
+            text += f" ({zerocopy.cause.sentence})"
     if price is None:
         return f"{text}; what taking pages, copying them after all and completions cost was not sampled."
     text += f"; taking pages, copying them after all and completions take {_of_its_time(price)}"
@@ -128,9 +130,9 @@ def _price_of_zerocopy(record: Record, price: Share | None) -> str:
     return f"{text}: that is the price of the copies that it spares."
 
 
-def _files(record: Record) -> list[str]:
+def _files(run: WatchedRun) -> list[str]:
     """Where it reads files to send them, sendfile saves a copy more, and needs no completion."""
-    share = file_read_share(samples_of(record))
+    share = file_read_share(run.raw.samples)
     if share is None or share < WORTH_SAYING:
         return []
     return [
@@ -139,29 +141,29 @@ def _files(record: Record) -> list[str]:
     ]
 
 
-def _no_crossover(record: Record, elsewhere: Sequence[Row] | None) -> str:
+def _no_crossover(run: WatchedRun, elsewhere: Sequence[Row] | None) -> str:
     """Why nothing of this machine is known, and how to get it."""
     cannot = "Cannot tell whether zero-copy or sendfile would pay, because"
     if not elsewhere:
         return f"{cannot} no crossover was measured on this host: run {MEASURE} (two minutes) and ask again."
-    row = nearest(elsewhere, record, "zero_copy") or elsewhere[0]
+    row = nearest(elsewhere, run, "zero_copy") or elsewhere[0]
     return (
         f"{cannot} the crossover of {row['file']} was measured on {row['elsewhere']}: run "
-        f"{MEASURE} --out {_place(row, record)} (two minutes) and ask again."
+        f"{MEASURE} --out {_place(row, run)} (two minutes) and ask again."
     )
 
 
-def _not_among(here: Sequence[Row], asked: Question, record: Record) -> str:
+def _not_among(here: Sequence[Row], asked: Question, run: WatchedRun) -> str:
     return (
         f"Cannot tell what {asked.name} {'saves' if asked.used else 'would save'}: it is not in the "
         f"crossover that was measured on this host ({here[0]['file']}): run {MEASURE} --out "
-        f"{_place(here[0], record)} (two minutes) and ask again."
+        f"{_place(here[0], run)} (two minutes) and ask again."
     )
 
 
-def _place(row: Row, record: Record) -> PurePath:
+def _place(row: Row, run: WatchedRun) -> PurePath:
     """Beside what is there, of another machine or of other strategies: one sweep does not go into another."""
-    return PurePath(row["file"]).parent.parent / f"crossover-{record['machine']['kernel']}"
+    return PurePath(row["file"]).parent.parent / f"crossover-{run.raw.machine.kernel}"
 
 
 def _of_its_time(share: Share) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from copyscope.record.check import typed
-from copyscope.record.segments import Record, select, total
+from copyscope.record.check import WatchedRun
+from copyscope.record.segments import select, total
 from copyscope.units import format_size
 
 Row = dict[str, Any]
@@ -45,19 +45,19 @@ class Question:
         return self.strategy.replace("_", "-")
 
 
-def nearest(rows: Sequence[Row], record: Record, strategy: Strategy) -> Row | None:
+def nearest(rows: Sequence[Row], run: WatchedRun, strategy: Strategy) -> Row | None:
     """The crossover of a strategy against a copying send that is nearest to this program.
 
     The path counts first, then the sender's CPU time, then the pair; of equal ones the newest file (they come
     in that order), and of one file the nearest number of threads.
     """
-    threads = max((s["target"]["threads"] for s in record["run"]["segments"]), default=1)
+    threads = max((s.target.threads for s in run.raw.run.segments), default=1)
     files = list(dict.fromkeys(row["file"] for row in rows))
     quantities = list(QUANTITIES)
     return min(
         (row for row in rows if row["pair"][1] == strategy),
         key=lambda row: (
-            distance(row, record),
+            distance(row, run),
             quantities.index(row["quantity"]) if row["quantity"] in quantities else len(quantities),
             "one_copy" not in row["pair"],
             files.index(row["file"]),
@@ -67,28 +67,28 @@ def nearest(rows: Sequence[Row], record: Record, strategy: Strategy) -> Row | No
     )
 
 
-def distance(row: Row, record: Record) -> int:
+def distance(row: Row, run: WatchedRun) -> int:
     """How far the path that was measured is from the program's: 0 the same, 1 alike, 2 of another kind."""
-    topology = record["topology"]
-    drivers = {LOCAL_PATHS.get(str(device["driver"])) for device in topology["devices"]}
-    if topology["local_delivery"] and row["path"] in drivers:
+    path = run.raw.topology
+    drivers = {LOCAL_PATHS.get(str(device.driver)) for device in path.devices}
+    if path.local_delivery and row["path"] in drivers:
         return 0
-    return SAME_KIND if bool(topology["local_delivery"]) == _is_local(row) else OTHER_KIND
+    return SAME_KIND if path.local_delivery == _is_local(row) else OTHER_KIND
 
 
 def _is_local(row: Row) -> bool:
     return any(str(row["path"]).startswith(name) for name in LOCAL_PATHS.values())
 
 
-def answer(row: Row, asked: Question, record: Record) -> str:
+def answer(row: Row, asked: Question, run: WatchedRun) -> str:
     """Whether it pays by this crossover, and what it saves or costs this program."""
-    if distance(row, record) == OTHER_KIND:
+    if distance(row, run) == OTHER_KIND:
         return (
             f"{_cannot_tell(asked)}, because it was measured on this host over {row['path']} only "
-            f"({row['file']}), and this program sends over {record['topology']['kind']}: run "
+            f"({row['file']}), and this program sends over {run.raw.topology.kind}: run "
             "tools/crossover.py with an experiment over that path."
         )
-    return " ".join([_verdict(row, asked), *_price(row, asked, record)])
+    return " ".join([_verdict(row, asked), *_price(row, asked, run)])
 
 
 def _cannot_tell(asked: Question) -> str:
@@ -129,7 +129,7 @@ def ratio_near(row: Row, size_bytes: int) -> dict[str, Any] | None:
     return min(known, key=lambda at: abs(math.log(at["size_bytes"] / max(1, size_bytes))), default=None)
 
 
-def _price(row: Row, asked: Question, record: Record) -> list[str]:
+def _price(row: Row, asked: Question, run: WatchedRun) -> list[str]:
     """The ratio at the nearest size, and what follows of it for this program's CPU time, with interval."""
     at = ratio_near(row, asked.size_bytes)
     if at is None:
@@ -143,7 +143,7 @@ def _price(row: Row, asked: Question, record: Record) -> list[str]:
         return [f"{text}."]
     ratios = [at[key] for key in ("low", "ratio", "high")]
     changes = sorted(1 / ratio - 1 if asked.used else ratio - 1 for ratio in ratios)
-    share = sending_share(record)
+    share = sending_share(run)
     whose = "the CPU time that its sends take"
     if share is not None:
         changes = [change * share for change in changes]
@@ -159,14 +159,18 @@ def _price(row: Row, asked: Question, record: Record) -> list[str]:
     return [f"{text}: {effect}."]
 
 
-def sending_share(record: Record) -> float | None:
+def sending_share(run: WatchedRun) -> float | None:
     """The part of the program's CPU time in its send calls, softirq work inside of them included; None when
     no call was timed. The clock of a process is read beside a segment, not at its ends: at most all of it.
     """
-    spent_ns = total(select(typed(record).run.segments, "calls"), "target", "process_cpu_ns")
-    sends = {row["syscall"] for row in record["portrait"]["send"]["by_call"]}
-    rows = [row for row in record["calls"] if row["syscall"] in sends and row["on_cpu_ns"] is not None]
-    if not spent_ns or not rows:
+    spent_ns = total(select(run.raw.run.segments, "calls"), "target", "process_cpu_ns")
+    sent = run.derived.portrait.send
+    sends = {row.syscall for row in sent.by_call} if sent else set()
+    took_ns = [
+        row.on_cpu_ns + (row.softirq_ns or 0)
+        for row in run.raw.calls
+        if row.syscall in sends and row.on_cpu_ns is not None
+    ]
+    if not spent_ns or not took_ns:
         return None
-    sending_ns = sum(int(row["on_cpu_ns"] + (row["softirq_ns"] or 0)) for row in rows)
-    return min(1.0, sending_ns / spent_ns)
+    return min(1.0, sum(took_ns) / spent_ns)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from copyscope.ledger.zerocopy_cause import device_without_gather, is_tap
-from copyscope.record.check import typed
-from copyscope.record.segments import Record
+from copyscope.record.check import WatchedRun
 from copyscope.units import format_size
 
 # The part of the bytes from which on something is said of the program.
@@ -21,34 +20,32 @@ OTHER_PROTOCOLS = (
 )
 
 
-def of_zerocopy(record: Record) -> list[str]:
+def of_zerocopy(run: WatchedRun) -> list[str]:
     """What on the path makes a zero-copy send a copy."""
     found = []
-    topology = record["topology"]
-    local = record["portrait"]["local_share"]
+    path, local = run.raw.topology, run.derived.portrait.local_share
     if local is not None and local > MOSTLY:
         found.append(
-            f"its peers are on this machine ({topology['kind']}): a zero-copy send is copied there after all "
+            f"its peers are on this machine ({path.kind}): a zero-copy send is copied there after all "
             "(sendfile is not)"
         )
-    path = typed(record).topology
     for tap in (socket for socket in path.packet_sockets if is_tap(socket, path)):
         owner = f"{tap.comm}[{tap.pid}]" if tap.pid is not None else "another program"
         found.append(f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it")
-    return found + of_pages(record)
+    return found + of_pages(run)
 
 
-def of_pages(record: Record) -> list[str]:
+def of_pages(run: WatchedRun) -> list[str]:
     """What makes pages that go by reference a copy, those of files as well."""
     found = []
-    device = device_without_gather(typed(record).topology)
+    device = device_without_gather(run.raw.topology)
     if device is not None:
         found.append(f"{device} has no scatter-gather: the kernel copies at the call")
-    xdp = record["topology"]["xdp"]
+    xdp = run.raw.topology.xdp
     return found + ([f"XDP ({xdp}) on its device"] if xdp else [])
 
 
-def in_the_program(record: Record, typical_bytes: int) -> list[str]:
+def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
     """What in the way it sends now would have to change for zero-copy."""
     found = []
     if typical_bytes < SMALL_BYTES:
@@ -56,8 +53,8 @@ def in_the_program(record: Record, typical_bytes: int) -> list[str]:
             f"its writes are small: half of its bytes go out in calls of {format_size(2 * typical_bytes)} or "
             "less, and the kernel's documentation has zero-copy pay above 10 KB"
         )
-    found += _in_its_buffers(record)
-    memlock_bytes = record["machine"]["limits"]["memlock_bytes"]
+    found += _in_its_buffers(run)
+    memlock_bytes = run.raw.machine.limits["memlock_bytes"]
     pages = (typical_bytes >> PAGE_SHIFT) + 2
     if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
         found.append(
@@ -65,28 +62,28 @@ def in_the_program(record: Record, typical_bytes: int) -> list[str]:
             f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
         )
     for protocols, what in OTHER_PROTOCOLS:
-        rows = [
-            row for row in record["volume"] if row["direction"] == "send" and row["protocol"] in protocols
-        ]
-        if sum(row["bytes"] for row in rows) > MOSTLY * record["tx_bytes"]:
+        rows = [row for row in run.raw.volume if row.direction == "send" and row.protocol in protocols]
+        if sum(row.bytes for row in rows) > MOSTLY * run.derived.tx_bytes:
             found.append(f"most of it is {what}")
     return found
 
 
-def _in_its_buffers(record: Record) -> list[str]:
+def _in_its_buffers(run: WatchedRun) -> list[str]:
     """Each kind of call counts by the bytes that it sends: headers are many, and nobody would pin them."""
-    shapes = {(row["protocol"], row["syscall"]): row for row in record["shapes"] or [] if row["messages"] > 0}
-    whole = record["portrait"]["send"]["bytes"]
+    shapes = {(row.protocol, row.syscall): row for row in run.raw.shapes or [] if row.messages > 0}
+    sent = run.derived.portrait.send
+    if sent is None:
+        return []
     repeated = small = 0.0
     like = (0.0, 0.0, 0.0)
-    for call in record["portrait"]["send"]["by_call"]:
-        shape = shapes.get((call["protocol"], call["syscall"]))
+    for call in sent.by_call:
+        shape = shapes.get((call.protocol, call.syscall))
         if shape is None:
             continue
-        share = call["bytes"] / whole
-        repeated += share * shape["repeated"] / shape["messages"]
-        buffers = shape["buffers"] / shape["messages"]
-        one_bytes = call["bytes"] / call["calls"] / max(1.0, buffers)
+        share = call.bytes / sent.bytes
+        repeated += share * shape.repeated / shape.messages
+        buffers = shape.buffers / shape.messages
+        one_bytes = call.bytes / call.calls / max(1.0, buffers)
         if buffers >= 2 and one_bytes < 1 << PAGE_SHIFT:
             small += share
             like = max(like, (share, buffers, one_bytes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import ValidationError, convert
 from msgspec.structs import FieldInfo, fields
@@ -34,6 +34,24 @@ def typed(record: Mapping[str, Any]) -> RawRun | RawProgramRun:
         return convert(record, kind)
     except (ValidationError, UnicodeEncodeError) as error:
         raise RecordError(f"record: {find_problems(record, raw=True)[0]}: measure again") from error
+
+
+class WatchedRun(NamedTuple):
+    """A whole record of a watched program: what was measured, and what follows from it."""
+
+    raw: RawProgramRun
+    derived: DerivedProgram
+
+
+def typed_watched(record: Mapping[str, Any]) -> WatchedRun:
+    """Both halves of a whole record as Structs. Raises RecordError, as typed() does."""
+    raw = typed(record)
+    if not isinstance(raw, RawProgramRun):
+        raise RecordError("record: of traffic of our own: expected one of a watched program")
+    try:
+        return WatchedRun(raw, convert(record, DerivedProgram))
+    except ValidationError as error:
+        raise RecordError(f"record: {find_problems(record, raw=False)[0]}: measure again") from error
 
 
 def find_problems(record: Mapping[str, Any], *, raw: bool) -> list[str]:
