@@ -59,7 +59,7 @@ enum call {
 	/* getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps what has arrived; with any other option it is none of these. */
 	CALL_MAP,
 	CALL_IO_URING,
-	/* Payload that moved in none of these: in-kernel senders, system calls that nobody thought of. */
+	/* Payload that moved in none of these: in-kernel senders, system calls without a hook. */
 	CALL_OTHER,
 	CALL_CNT,
 };

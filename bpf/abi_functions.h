@@ -49,7 +49,7 @@ enum hook_kind {
 	 */
 	KIND_OWN_ROOT,
 	/*
-	 * The system call around roots: what it spends outside of them is its own, and nobody's if it holds no send or receive
+	 * The system call around roots: what it spends outside of them is its own, and is not counted if it holds no send or receive
 	 * of TCP. The roots in it are counted and added up as if it were not there. By fentry only.
 	 */
 	KIND_SYSCALL_SPAN,

@@ -43,8 +43,8 @@ static __noinline struct call_stack *find_stack(__u32 task)
 }
 
 /*
- * Who claims a free place alone has it; of two at once both may go on to the next. (The old value from the addition itself
- * would need BPF_FETCH, which came with 5.12.)
+ * A place is owned if claims is 1 after our increment; of two tasks at once both may go on to the next. (The old value
+ * from the addition itself would need BPF_FETCH, which came with 5.12.)
  */
 static __noinline struct call_stack *make_stack(__u32 task)
 {

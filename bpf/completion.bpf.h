@@ -9,7 +9,7 @@
 #define SO_EE_ORIGIN_ZEROCOPY 5
 #define SO_EE_CODE_ZEROCOPY_COPIED 1
 
-/* Read from BTF: without the tracepoint (before 5.14) nobody sees the others, and one alone would say something else. */
+/* Read from BTF: without the tracepoint (before 5.14) the others are not seen, and one alone would say something else. */
 struct trace_event_raw_inet_sk_error_report___found {
 	int unused;
 };

@@ -2,7 +2,7 @@
 /*
  * counters.bpf.h - the clock and the perf counters of this CPU, read together.
  *
- * The events count on each CPU, whoever runs. A task reads them only between two switches, so on one CPU, and what a
+ * The events count on each CPU, for all tasks. A task reads them only between two switches, so on one CPU, and what a
  * counter did meanwhile is the task's (and what interrupted it). That needs no event per thread, and follows threads that
  * are started later.
  */

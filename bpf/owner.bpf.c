@@ -2,8 +2,8 @@
 /*
  * owner.bpf.c - whose packet is a CPU working on? For softirq work on the time of a task that is no target.
  *
- * Of our own traffic: the packet came out of a device of one of its namespaces, which nobody else is in. Of a watched program:
- * its headers are those of one of its connections. The sampler reads the answer where it interrupts somebody (sampler.bpf.c).
+ * Of our own traffic: the packet came out of a device of one of its namespaces, which no other program is in. Of a watched program:
+ * its headers are those of one of its connections. The sampler reads the answer where it interrupts a task (sampler.bpf.c).
  * This runs for each packet of the machine: so little before the first test, and nothing but while the sampler looks.
  */
 #include "flow.bpf.h"

@@ -118,7 +118,7 @@ int on_cpu_clock(struct bpf_perf_event_data *ctx)
 	return sample(ctx, SAMPLE_CPU_CLOCK);
 }
 
-/* On one event per CPU: everybody else. */
+/* On one event per CPU: all other tasks. */
 SEC("perf_event")
 int on_cpu_clock_elsewhere(struct bpf_perf_event_data *ctx)
 {

@@ -73,7 +73,7 @@ static __always_inline void count_first(struct shape_cell *cell, __u64 address)
 }
 
 /*
- * The functions that loops call are global: the verifier looks at each once, whoever calls it, and sees numbers only.
+ * The functions that loops call are global: the verifier looks at each once, and not at each call, and sees numbers only.
  *
  * Empty buffers are counted, and have no address.
  */

@@ -32,7 +32,7 @@
 /* nr -> enum call, filled by the collector for its own architecture. */
 extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
 
-/* Somebody who is watched has taken bytes out of a socket with splice(2). */
+/* A watched program has taken bytes out of a socket with splice(2). */
 extern __u32 splices_seen;
 
 static __always_inline __u32 call_of(long nr)

@@ -72,7 +72,7 @@ static __always_inline bool in_watched_netns(const struct sock *sk)
 }
 
 /*
- * An addition whose old value nobody asks for. Of __sync_fetch_and_add() newer compilers make an instruction that fetches it all the
+ * An addition whose old value is not used. Of __sync_fetch_and_add() newer compilers make an instruction that fetches it all the
  * same (BPF_FETCH, which came with 5.12: commit 5ca419f2864a), for its order in memory; of a relaxed one all make what 5.10 knows.
  */
 #define add_atomic(sum, part) ((void)__atomic_fetch_add(sum, part, __ATOMIC_RELAXED))

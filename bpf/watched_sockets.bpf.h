@@ -76,7 +76,7 @@ static __always_inline void count_socket(const struct sock *sk, enum direction d
 	if (!cell || packets_wanted)
 		remember_flow(sk, PROTOCOL_TCP);
 	if (!cell) {
-		/* Nobody would take it away again. */
+		/* Nothing would remove it again. */
 		if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_CLOSE)
 			return;
 		fresh.inode = inode_of(sk);

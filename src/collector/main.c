@@ -248,7 +248,7 @@ static unsigned int sockets_that_fit(void)
 }
 
 /*
- * It works for some milliseconds at a time, and whoever is measured waits for nothing meanwhile but for its hooks to come and go.
+ * It works for some milliseconds at a time, and what is measured waits meanwhile only for its hooks to be attached and detached.
  * As a task like others it waited for a CPU for tens of seconds where many tasks woke each other all the time.
  */
 static void go_first(void)

@@ -173,7 +173,7 @@ int main(void)
 	FILE *orders;
 	int err = channel__open();
 
-	/* Without the channel nobody would hear why. */
+	/* Without the channel the reason could not be told. */
 	if (err) {
 		fprintf(stderr, "init: ioperm: %s\n", strerror(-err));
 		channel__end();

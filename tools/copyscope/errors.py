@@ -22,7 +22,7 @@ class RunError(Exception):
 
 
 class AbandonedError(KeyboardInterrupt):
-    """Somebody asked so often for the end that no report is wanted."""
+    """The user asked so often for the end that no report is wanted."""
 
 
 class NotStartedError(RunError):

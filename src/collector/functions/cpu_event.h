@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* cpu_event.h - one perf event on every CPU: it counts kernel mode, whoever runs. */
+/* cpu_event.h - one perf event on every CPU: it counts kernel mode, of all tasks. */
 #ifndef COLLECTOR_CPU_EVENT_H
 #define COLLECTOR_CPU_EVENT_H
 

@@ -62,7 +62,7 @@ static bool close_hooks(struct duty_cycle *cycle)
 	return !cycle->err;
 }
 
-/* The first comes last: whoever begins must be followed from the beginning. */
+/* The first program is attached last: a call that it sees begin must be followed from its beginning. */
 static bool open_hooks(struct duty_cycle *cycle)
 {
 	cycle->begun = *cycle->hooks.begun;

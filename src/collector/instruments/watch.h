@@ -16,12 +16,12 @@ struct ksyms;
 
 /* Whether a hook stays attached between two segments. */
 bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook);
-/* Before the programs are loaded; NULL: nobody is watched. */
+/* Before the programs are loaded; NULL: no program is watched. */
 void watch__configure(const struct watch *watch, struct copyscope *skel);
 /* What only the symbols tell: how memory that a program gave to a pipe is known from a page of a file. */
 void watch__learn(struct copyscope *skel, const struct ksyms *ksyms);
 void watch__add(struct copyscope *skel, pid_t tgid);
-/* Copyscope itself and what it starts are nobody's processes, though they run in the cgroup. 0 or a negative errno. */
+/* Copyscope itself and what it starts are not processes of the program, though they run in the cgroup. 0 or a negative errno. */
 int watch__never(const struct bpf_map *watched);
 /*
  * {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}], "packets": {...}, "shapes": [...], "totals": {...},

@@ -74,7 +74,7 @@ int privileges__drop(bool symbols_read)
 	err = set(permitted, kept);
 	if (!err && !can_count())
 		kept |= permitted & BIT(CAP_SYS_ADMIN);
-	/* With hidepid (proc(5)) others cannot be seen, and whoever cannot be seen would be taken for one that has ended. */
+	/* With hidepid (proc(5)) processes of others cannot be seen, and would be taken for ended ones. */
 	if (!err && access("/proc/1/task", R_OK | X_OK))
 		kept |= permitted & BIT(CAP_SYS_PTRACE);
 	return err ?: set(kept, kept);

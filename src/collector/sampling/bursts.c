@@ -128,7 +128,7 @@ static void take_turns(void *argument)
 	struct sched_param priority = { .sched_priority = 1 };
 	struct bursts *bursts = argument;
 
-	/* Half-armed is worse than not armed: nobody may come between two switches. Without the right, it may be. */
+	/* SCHED_FIFO: a preemption between two ioctls would leave half of the timers armed. Without the right to it, one may. */
 	sched_setscheduler(0, SCHED_FIFO, &priority);
 	/* The default slack of 50 us would be 2 % of a burst. */
 	prctl(PR_SET_TIMERSLACK, 1);

@@ -24,7 +24,7 @@
 
 /*
  * A process that runs for long is sampled all the time. One that sleeps all the time pays for the armed timer at each
- * sleep, so its timers are armed in bursts, few and dense. Whoever is no target does little of the work.
+ * sleep, so its timers are armed in bursts, few and dense. Tasks that are no target do little of the work.
  */
 #define BURST_HZ 10000
 #define OTHER_SHARE 2

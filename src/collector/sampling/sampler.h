@@ -6,7 +6,7 @@
  *
  * Elsewhere cpu-clock does, a timer. Two things about timers shape this file (docs/dev/notes.md has the figures):
  * - One per CPU misses a process that runs in short bursts: its interrupt comes after the burst. So each thread of a
- *   target has its own event, which keeps the rest of its period across switches, and one per CPU covers everybody else.
+ *   target has its own event, which keeps the rest of its period across switches, and one per CPU covers all other tasks.
  * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So the timers of a process that sleeps
  *   often are armed in bursts (bursts.h): 10 kHz for 5 ms, then a random rest such that the average is the frequency that
  *   was asked for.

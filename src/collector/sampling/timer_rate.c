@@ -11,7 +11,7 @@
 #define TRIAL_NS 10000000L
 #define SAFE_HZ 1250
 
-/* Whoever was interrupted: a watched program may have this CPU. */
+/* Counted whichever task was interrupted: a watched program may have this CPU. */
 static __u64 samples_so_far(const struct sampling *skel)
 {
 	__u64 samples = 0;

@@ -72,7 +72,7 @@ def _lines(arguments: argparse.Namespace, found: store.Record) -> str:
     sizes = {one["size_bytes"] for one in found["simulated"]["measurements"]} - {None}
     if not sizes:
         raise RunError(
-            f"{arguments.record}: of a command: nobody says how its bytes go: there is nothing to draw"
+            f"{arguments.record}: of a command: how its bytes go is not known: there is nothing to draw"
         )
     wanted = USUAL_SIZE if USUAL_SIZE in sizes else max(sizes)
     if arguments.size is not None:

@@ -47,7 +47,7 @@ def run(
 def end_in_order() -> None:
     """SIGTERM, and SIGHUP of a terminal that goes, end it as Ctrl-C does: what was measured is kept."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # nohup(1) has SIGHUP ignored: whoever did that wants to go on.
+        # nohup(1) has SIGHUP ignored: its user wants the run to go on.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
 

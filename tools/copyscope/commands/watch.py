@@ -1,4 +1,4 @@
-"""tools/profile.py --pid, --comm, --cgroup, -- COMMAND: one run beside a program of somebody else's."""
+"""tools/profile.py --pid, --comm, --cgroup, -- COMMAND: one run beside a program."""
 
 import argparse
 import json
@@ -109,7 +109,7 @@ def watch(argv: list[str]) -> int:
 
 
 class Screen(Silent):
-    """One more picture after each segment, with --live; when nobody looks any more the measurement ends."""
+    """One more picture after each segment, with --live; without a reader the measurement ends."""
 
     def __init__(self, view: LiveView, program: WatchedProgram, window: Window) -> None:
         self.session: Session

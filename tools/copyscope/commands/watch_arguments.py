@@ -10,7 +10,7 @@ from copyscope.plan.arguments import add_instruments, add_output
 from copyscope.plan.options import check_instruments
 
 WHOM = ("--pid", "--comm", "--cgroup")
-# Traffic of our own has no such options: whoever gives one of them means a program.
+# Traffic of our own has no such options: one of them means that a program is watched.
 FOR_PROGRAMS = ("--netns", "--no-follow", "--whole", "--live", "--advise", "--no-baseline")
 EXAMPLES = """\
 examples:
@@ -41,7 +41,7 @@ COMMON = (
 
 
 def asks_to_watch(argv: Sequence[str]) -> bool:
-    """Whether these arguments name a program of somebody else's."""
+    """Whether these arguments name a program to be watched."""
     return "--" in argv or any(word.partition("=")[0] in (*WHOM, *FOR_PROGRAMS) for word in argv)
 
 

@@ -17,7 +17,7 @@ from typing import IO
 from copyscope.errors import RunError
 from copyscope.run.child import dies_with_us
 
-# What runs a tool of others that needs tracefs where nobody has mounted it: in a mount namespace of its own,
+# What runs a tool of others that needs tracefs where it is not mounted: in a mount namespace of its own,
 # because it is not ours to mount. Old tools look for it in debugfs.
 IN_TRACEFS = (
     *("unshare", "--mount", "sh", "-c"),

@@ -78,7 +78,7 @@ Fitted = tuple[Mapping[str, Scalar], Table, Mapping[tuple[str, int], StrategyCos
 
 def surroundings(found: Mapping[str, Scalar], record: Record) -> dict[str, Scalar]:
     """The settings that two strategies must share. The number of messages in turn follows from the size where
-    nobody set it, so it is one of them only as a factor.
+    it was not set, so it is one of them only as a factor.
     """
     given = record["run"].get("factors") or {}
     return {

@@ -69,7 +69,7 @@ def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
 
 
 def _in_its_buffers(run: WatchedRun) -> list[str]:
-    """Each kind of call counts by the bytes that it sends: headers are many, and nobody would pin them."""
+    """Each kind of call counts by the bytes that it sends: headers are many, and too small to be pinned."""
     shapes = {(row.protocol, row.syscall): row for row in run.raw.shapes or [] if row.messages > 0}
     sent = run.derived.portrait.send
     if sent is None:

@@ -3,7 +3,7 @@
 A regular file is replaced in one step (rename(2)). What is none (a device, a FIFO, our own standard output)
 is written through: to replace it would take it from everybody else. As root no link is followed that stands
 in a directory where others can make one (as fs.protected_symlinks of proc(5) does for /tmp), and only what is
-made here is given to whoever called sudo, by its descriptor.
+made here is given to the user who called sudo, by its descriptor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def invoking_ids(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
-    """(uid, gid) of whoever called sudo; None without sudo."""
+    """(uid, gid) of the user who called sudo; None without sudo."""
     environment = os.environ if environment is None else environment
     uid, gid = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
     return (int(uid), int(gid)) if uid.isdecimal() and gid.isdecimal() else None

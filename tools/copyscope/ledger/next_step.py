@@ -27,7 +27,7 @@ def next_step(reasons: Sequence[str], busy: str | None, duration_s: float | None
     """
     if not reasons:
         return ""
-    # Whoever stops a run, or watches somebody who sends nothing, has no use for a quiet machine.
+    # A run that the user stopped, or of a program that sends nothing, does not get better on a quiet machine.
     if busy and reasons[0].startswith(("identity ", "loss: ", "too short")):
         return f"{busy.split(':')[0]}: {remedy(duration_s, busy=True)}"
     return next((step for start, step in STEPS if reasons[0].startswith(start)), OTHERWISE)

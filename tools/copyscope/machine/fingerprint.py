@@ -78,7 +78,7 @@ class NamespaceSysctls(Protocol):
 
 
 def check_pid_namespace() -> None:
-    """BPF sees the pids of the whole machine; in a container ours are others, and nobody would be found."""
+    """BPF sees the pids of the whole machine; in a container ours are others: it would find nothing."""
     if Path("/proc/self/ns/pid").stat().st_ino != INITIAL_PID_NAMESPACE:
         raise RunError(
             "pid namespace: copyscope runs inside a container, where pids are not the kernel's: run it on "
@@ -221,7 +221,7 @@ def _parse_times(line: str) -> CpuTimes:
 
 
 def usable_cpus(pids: Iterable[int]) -> frozenset[int]:
-    """The CPUs that one of these processes may run on; none where nobody knows, or nobody is left."""
+    """The CPUs that one of these processes may run on; none where that is not known, or all have ended."""
     found: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):

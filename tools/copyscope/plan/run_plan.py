@@ -1,5 +1,5 @@
-"""The plan of one run, whoever is measured: which hooks in which segments, and what becomes of it on a kernel
-that does not have all of them."""
+"""The plan of one run, of our own traffic or of a program: which hooks in which segments, and what becomes of
+it on a kernel that does not have all of them."""
 
 from __future__ import annotations
 

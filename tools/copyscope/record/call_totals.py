@@ -58,7 +58,7 @@ def _by_name(side: str, same_side: Sequence[Row], segments: Sequence[Row]) -> di
         for name, calls in total["send_syscalls"].items():
             kernel_name = {"send": "sendto"}.get(name, name)
             made[kernel_name] = made.get(kernel_name, 0) + int(calls)
-    # Who sends in two ways does not say how many bytes went which.
+    # A program that sends in two ways does not say how many bytes went which way.
     seen = sum(row["bytes"] for row in same_side if row["syscall"] in made)
     shares = {row["syscall"]: row["bytes"] / seen if seen else 0.0 for row in same_side}
     known = {name: (calls, round(moved * shares.get(name, 0.0))) for name, calls in made.items()}

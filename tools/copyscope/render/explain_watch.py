@@ -13,8 +13,7 @@ Record = Mapping[str, Any]
 
 TARGET_MEANING = (
     "The program that was watched, with its threads and children; `other` is softirq work on packets of its "
-    "connections, on the time of others. Nobody cooperates: its traffic is never paused, and bytes are those "
-    "of its socket calls."
+    "connections, on the time of others. Its traffic is never paused; bytes are those of its socket calls."
 )
 SEND_MEANING = (
     "One call is one pass through the socket layer: a message of sendmmsg, a piece of sendfile. A "

@@ -22,7 +22,7 @@ Message = dict[str, Any]
 ANSWER_S = 10.0
 # A report on 262,144 sockets and as many stacks as there is room for has a tenth of that.
 ANSWER_MAX_BYTES = 256 << 20
-# A program that somebody has stopped answers nobody: that is seen sooner than the time for an answer is over.
+# A stopped program does not answer: that is seen sooner than the time for an answer is over.
 LOOK_S = 1.0
 STOPPED_LOOKS = 2
 
@@ -34,7 +34,7 @@ class Child:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end())
         self._pending = bytearray()
-        # Events that were asked for and not read yet: whoever is interrupted leaves one in the pipe.
+        # Events that were asked for and not read yet: an interrupt leaves one in the pipe.
         self._unread: list[str] = []
         self._gave_up = False
         try:

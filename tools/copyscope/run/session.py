@@ -1,7 +1,7 @@
-"""One run, whoever is measured. For each segment: mark, attach, mark, let time pass, mark, detach, mark.
+"""One run, of our traffic or of a program. A segment: mark, attach, mark, wait, mark, detach, mark.
 
 A run that fails half-way keeps what it measured: the raw record then has the errors in run.errors, and the
-sections that nobody could report any more are null. No arithmetic on results.
+sections that could not be reported any more are null. No arithmetic on results.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class Steps(Protocol):
 
 
 class Silent:
-    """For whoever does not want to be told."""
+    """For a caller that does not want to be told."""
 
     def begin(self, step: str) -> None:
         pass
@@ -137,7 +137,7 @@ class Subject(ABC):
         """When all that was attached for it is gone again."""
 
     def has_ended(self) -> bool:
-        """Whether nobody is there any more who could be measured."""
+        """Whether all that could be measured has ended."""
         return False
 
     @abstractmethod
@@ -270,7 +270,7 @@ class Session:
             switch("close", "closed")
 
     def _collect_reports(self) -> None:
-        """Whoever is still there says what it knows; who is not, is named."""
+        """Each child that still runs says what it knows; one that has ended is named."""
         for side, perf in self.subject.perfs.items():
             self.raw.counters[side] = {name: count.as_record() for name, count in perf.finish().items()}
         for child in self.subject.children:

@@ -45,7 +45,7 @@ def add_up(
 
 
 def of_command(stacks: Iterable[Stack], known: dict[str, str], taxonomy: Taxonomy) -> dict[Key, Counts]:
-    """The same where no marker says a side: whoever makes system calls is the command.
+    """The same where no marker says a side: the process that makes system calls is the command.
 
     What idles, and threads of the kernel, began before anybody looked. In user mode a function that copies is
     the account gather, whichever way it copies.

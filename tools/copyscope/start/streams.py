@@ -56,7 +56,7 @@ def failure(stream: TextIO) -> OSError | None:
 
 
 def reader_has_gone(stream: TextIO) -> bool:
-    """Nobody reads it any more: what goes on for its sake alone may end."""
+    """It is not read any more: what goes on for its sake alone may end."""
     return isinstance(failure(stream), BrokenPipeError)
 
 

@@ -72,9 +72,9 @@ def by_own_timer(found: Classification) -> str:
 def tie_of(sample: Sample) -> str | None:
     """How a sample is known to be of this run: a word of attribution.TIES, None where it is not.
 
-    `process`: on the time of one of its processes. `packet`: on somebody else's, while a packet of this run
-    was handled. `batch`: in network work around packets, and the last packet that the CPU handled, no longer
-    ago than the tick before, was of this run.
+    `process`: on the time of one of its processes. `packet`: on that of another task, while a packet of
+    this run was handled. `batch`: in network work around packets, and the last packet that the CPU handled,
+    no longer ago than the tick before, was of this run.
     """
     if sample["side"] != "other":
         return "process"

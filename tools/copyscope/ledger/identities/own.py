@@ -161,7 +161,7 @@ def references_in_rows(b: Books) -> int:
 
 
 def acked(b: Books) -> int:
-    """No hook counts that: it covers the segments in which nobody but the program counts bytes, too."""
+    """No hook counts that: it covers the segments in which only the program counts bytes, too."""
     sender = b.raw.traffic.sender
     if not reported(sender):
         raise Unknown("the sender gave no report")

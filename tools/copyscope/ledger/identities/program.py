@@ -1,4 +1,4 @@
-"""Balances of a watched program: nobody cooperates, so the kernel's own books are compared with each other.
+"""Balances of a watched program, which does not cooperate: the kernel's own books against each other.
 
 Its traffic is never paused. What moved while hooks came and went is known (the `edge_` totals of each
 segment), and so is what may be under way at an edge: each thread inside one call, which counts at one place

@@ -24,7 +24,7 @@ ROUNDING_TOLERANCE = 0.001
 VALIDITY_LEVEL = 0.999
 MOST_UNATTRIBUTED = 0.05
 Spent = derived.SideTime | OtherSide | Elsewhere
-# A context switch runs with interrupts off; a timer that expires in it is charged to whoever comes next.
+# A context switch runs with interrupts off; a timer that expires in it is charged to the next task.
 SWITCH_NS = 2_000
 # The CPU clock begins when a wake-up is queued (cpu_time.py): so much too early in some virtual machines.
 LATE_WAKE_NS = 10_000

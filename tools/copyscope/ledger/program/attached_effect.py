@@ -21,7 +21,7 @@ COVERED = 0.95
 
 
 def without_empty(rows: Sequence[PaceSlice]) -> list[PaceSlice]:
-    """Whoever got no CPU for the length of a slice moved nothing in it: that time belongs to a neighbour."""
+    """In an interval without CPU time a program moved nothing: that time belongs to a neighbour."""
     made: list[PaceSlice] = []
     for row in rows:
         if made and min(row.bytes, made[-1].bytes) <= 0:

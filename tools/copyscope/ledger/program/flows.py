@@ -76,7 +76,7 @@ def _silent(zerocopy: dict[str, int], silent_high_ns: float) -> Flow:
 
 
 def why_no_completions(hooks: Iterable[Hook]) -> str | None:
-    """Why nobody looked at the error queues of its sockets; None where somebody did."""
+    """Why the error queues of its sockets were not looked at; None where they were."""
     hook = find(hooks, "completion")
     if hook is None:
         return "no such hook"

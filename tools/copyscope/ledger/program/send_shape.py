@@ -42,7 +42,7 @@ def buffers(raw: RawProgramRun) -> BufferTotal | str:
 
 
 def rounds(raw: RawProgramRun) -> RoundTotal | str:
-    """How often TCP went round its loop for one send, or why nobody knows."""
+    """How often TCP went round its loop for one send, or why that is not known."""
     rows = [row for row in raw.shapes or [] if row.sends]
     if not rows:
         return absent(raw, "round") or "no send over TCP in the calls segments"

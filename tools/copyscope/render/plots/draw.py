@@ -91,7 +91,7 @@ class Studio:
 
 @contextmanager
 def studio() -> Iterator[Studio]:
-    """Starts it; it waits with matplotlib at hand. Raises RunError when somebody has killed it."""
+    """Starts it; it waits with matplotlib at hand. Raises RunError when it was killed."""
     try:
         # The new Python does not know this package yet: of what is sent to it, nothing may be of ours.
         with ProcessPoolExecutor(1, SPAWN, runpy.run_path, (MAIN, None, PAINTERS)) as pool:
@@ -135,7 +135,7 @@ def begin() -> None:
 
 
 def _end_with_parent() -> None:
-    """Whoever waits for a drawing must not wait for ever, and nobody draws for one who has gone.
+    """The report does not wait for ever for a drawing; a painter does not draw for a report that has gone.
 
     A painter that outlived the process which it draws for would hold the pipe by whose end the report sees
     the death of that one.

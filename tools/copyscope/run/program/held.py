@@ -21,7 +21,7 @@ def become(argv: list[str], word: int, answer: int) -> NoReturn:
     """Wait, drop privileges, exec. Never returns."""
     try:
         for number in RESET:
-            # What whoever started us has it ignore (nohup(1)) it ignores without us, too.
+            # A signal that was ignored when we were started (nohup(1)) is ignored by the command, too.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         for number in IGNORED_BY_PYTHON:

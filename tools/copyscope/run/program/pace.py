@@ -23,7 +23,7 @@ LOOKS_SHARE = 0.01
 
 
 class Seldom:
-    """Something that takes CPU time from whoever is watched, so seldom that it is LOOKS_SHARE of one CPU."""
+    """Something that takes CPU time from the watched program, so seldom that it is LOOKS_SHARE of one CPU."""
 
     def __init__(self) -> None:
         self._next_s = self._began_s = self._began_cpu_s = 0.0

@@ -67,7 +67,7 @@ def all_processes() -> list[Process]:
 def with_descendants(roots: Iterable[int]) -> set[int]:
     """The processes and everything that they, or their children, have started and that still lives.
 
-    But never this one, nor through it its helpers: whoever watches is not watched.
+    But never this one, nor through it its helpers: copyscope does not watch itself.
     """
     children: dict[int, list[int]] = defaultdict(list)
     for process in all_processes():

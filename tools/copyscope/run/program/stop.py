@@ -1,7 +1,7 @@
 """Why a run beside a program ends: Ctrl-C, a signal, its own end. Signals that mean the command reach it.
 
 The first Ctrl-C or SIGTERM ends the measurement, and the command gets it once: how long that then takes to
-end is its own business. Who sends a second one wants it to end, and with a third that it does.
+end is its own business. A second signal asks it to end, a third one ends it.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from copyscope.run.program.command import HeldCommand
 ENDING = (signal.SIGINT, signal.SIGTERM)
 # To many programs SIGHUP is no end: they read their configuration again.
 PASSED_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-# Whoever asks that often does not want a report.
+# A user who asks that often does not want a report.
 PATIENCE = 3
 
 
@@ -39,7 +39,7 @@ class Stop:
     def sleep(self, seconds: float, pid: int | None = None) -> bool:
         """Until the time is over, a signal arrives or the process ends. Returns whether that one may have.
 
-        Nothing is looked at meanwhile: /proc takes CPU time from whoever is watched (pidfd_open(2)).
+        Nothing is looked at meanwhile: /proc takes CPU time from the watched program (pidfd_open(2)).
         """
         try:
             life = None if pid is None else os.pidfd_open(pid)
@@ -61,7 +61,7 @@ class Stop:
         """From now on signals end the measurement in order. Returns what undoes this."""
         ending = ENDING if command is not None else (*ENDING, signal.SIGHUP)
         both = (*ENDING, *PASSED_ON) if command is not None else ending
-        # nohup(1) has it ignored: whoever did that wants to go on.
+        # nohup(1) has it ignored: its user wants the run to go on.
         taken = [n for n in both if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
         before = {number: signal.getsignal(number) for number in taken}
         in_foreground = is_in_foreground()

@@ -36,9 +36,9 @@ class Target:
             self._is_still(pid)
 
     def find_processes(self, known: set[int], followed: Collection[int] = ()) -> set[int]:
-        """Everybody who belongs to it now; `known` are those who did so far.
+        """All processes that belong to it now; `known` are those that did so far.
 
-        `followed`: those who do as the kernel has seen it, whoever had their numbers before.
+        `followed`: those that do as the kernel has seen it, whichever processes had their numbers before.
         """
         if self.how == "cgroup":
             assert self.cgroup is not None

@@ -1,6 +1,6 @@
 """Asking the kernel for its TCP connections, as ss(8) does: sock_diag(7), in a network namespace of choice.
 
-Without another program: to start one takes more CPU time from whoever is watched than the answer does.
+Without another program: to start one takes more CPU time from the watched program than the answer does.
 """
 
 import ctypes
@@ -55,7 +55,7 @@ class Asked:
     def ones(self, places: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
         """An answer for each connection by (family, struct inet_diag_sockid): the table is not walked.
 
-        Walking it takes the CPU's cache from whoever is watched: 2 MB where the machine has 24 GB.
+        Walking it takes the CPU's cache from the watched program: 2 MB where the machine has 24 GB.
         """
         for begin in range(0, len(places), ONES_AT_ONCE):
             some = places[begin : begin + ONES_AT_ONCE]
