@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from builders import raw_record
-from copyscope import units
+from copyscope import paths, units
 from copyscope.ledger.derive import derive
 from copyscope.render import evidence, terminal
 from copyscope.render.layout import Column, Table, wrap
@@ -385,3 +385,13 @@ def test_progress_on_a_terminal_is_drawn_there(monkeypatch: pytest.MonkeyPatch) 
         steps.done()
     assert "ledger" in stream.getvalue()
     assert "1/2" in stream.getvalue()
+
+
+def test_the_tutorial_names_lines_as_the_screen_does() -> None:
+    tutorial = (paths.ROOT / "docs" / "1-tutorial.md").read_text()
+    last_lines = next(line for line in tutorial.splitlines() if "The last lines say" in line)
+    named = re.findall(r"`(\w+)`", last_lines)
+    shown = {line.partition(" ")[0] for line in (GOLDEN / "zero_copy.txt").read_text().splitlines()}
+    assert len(named) == 4 and set(named) <= shown
+    sample = tutorial.partition(last_lines)[2].split("\n\n")[1]
+    assert [line.split()[0] for line in sample.splitlines()] == named
