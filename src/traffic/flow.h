@@ -67,6 +67,7 @@ struct flow {
 	bool expects_reply;		/* the receiver answers each message */
 	bool rewrites;			/* each message is rewritten before it is sent */
 	int file;			/* that the messages lie in, if the strategy wants one */
+	bool encrypts;			/* what is sent is encrypted by the kernel */
 	enum issue issue;
 	enum push push;
 	enum vectored call;

@@ -30,6 +30,8 @@ static const struct {
 	{ BOTH, { "nodelay", OPT_NODELAY, "on|off", 0, "TCP_NODELAY (on)", 2 } },
 	{ BOTH, { "congestion", OPT_CONGESTION, "NAME", 0,
 		  "congestion control (cubic where it may be used, else the host's)", 2 } },
+	{ BOTH, { "tls", OPT_TLS, "off|1.2|1.3", 0,
+		  "the kernel encrypts (kTLS, AES-GCM-128) with keys that both ends know, no handshake (off)", 2 } },
 	{ SEND, { "sndbuf", OPT_SNDBUF, "BYTES", 0, "SO_SNDBUF (kernel's autotuning)", 2 } },
 	{ RECV, { "rcvbuf", OPT_RCVBUF, "BYTES", 0, "SO_RCVBUF (kernel's autotuning)", 2 } },
 

@@ -175,6 +175,10 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__count("batch", arg, 1, BATCH_MAX, &number, failure);
 		o->batch = number;
 		return err;
+	case OPT_TLS:
+		err = quantity__choice("tls", arg, tls_names, TLS_CNT, &index, failure);
+		o->tls = index;
+		return err;
 	case OPT_REGISTERED:
 		o->shape.in_arena = true;
 		return 0;
@@ -237,6 +241,10 @@ static int check_together(const struct options *o, struct failure *failure)
 			return failure__set(failure, -EINVAL, "registered: %s: the kernel takes registered buffers of "
 					    "SEND_ZC only: leave --registered out, or use --impl uring_zc",
 					    o->strategy->name);
+		if (o->tls && o->strategy->reap)
+			return failure__set(failure, -EINVAL, "tls: %s: a kTLS socket refuses MSG_ZEROCOPY and SEND_ZC "
+					    "(EOPNOTSUPP): leave --tls out, or use --impl one_copy or sendfile",
+					    o->strategy->name);
 		if (o->sending == SENDING_LOOP && o->mode == MODE_RR)
 			return failure__set(failure, -EINVAL, "mode: rr: with --sender loop one connection at a "
 					    "time would wait for its answer, and the others for it: use --sender "
@@ -256,6 +264,9 @@ static int check_together(const struct options *o, struct failure *failure)
 	if ((o->verify || o->touch_received) && reading__is_blind(o->reading))
 		return failure__set(failure, -EINVAL, "%s: with --receiver %s: there is nothing to look at: use read or "
 				    "recvmsg", o->verify ? "verify" : "touch-received", o->reading->name);
+	if (o->tls && (o->reading->way == WAY_DROPPED || o->reading->way == WAY_MAPPED))
+		return failure__set(failure, -EINVAL, "tls: with --receiver %s: it takes what was not decrypted: use read or "
+				    "recvmsg", o->reading->name);
 	if (o->coalesce_us && !o->reading->by_timer)
 		return failure__set(failure, -EINVAL, "coalesce: with --receiver %s: it sleeps in its read: use "
 				    "--receiver poll", o->reading->name);

@@ -12,6 +12,7 @@
 #include "reading.h"
 #include "socket.h"
 #include "strategy.h"
+#include "tls.h"
 
 enum role { ROLE_SEND, ROLE_RECV, ROLE_CNT };
 enum mode { MODE_STREAM, MODE_RR, MODE_CNT };
@@ -38,6 +39,7 @@ struct options {
 	const struct reading *reading;
 	enum issue issue;
 	enum push push;
+	enum tls tls;
 	enum vectored call;
 	enum via via;
 	unsigned int batch;

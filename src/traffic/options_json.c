@@ -66,6 +66,7 @@ json_t *options__json(const struct options *o)
 	json_object_set_new(object, "congestion_control",
 			    *used ? json_string(used) : json_null());
 	report__set(object, "working_set_messages", o->shape.slots);
+	json_object_set_new(object, "tls", json_string(tls_names[o->tls]));
 	json_object_set_new(object, "touch", json_boolean(o->touch));
 	json_object_set_new(object, "verify", json_boolean(o->verify));
 	json_object_set_new(object, "cpus", cpus_json(&o->placement));

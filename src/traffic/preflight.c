@@ -60,6 +60,7 @@ static int try_strategy(const struct options *options, int fd, struct failure *f
 	flow->shape = options->shape;
 	flow->expects_reply = options->mode == MODE_RR;
 	flow->rewrites = options->touch;
+	flow->encrypts = options->tls;
 	flow->issue = options->issue;
 	flow->via = options->via;
 	flow->batch = options->batch;
@@ -84,11 +85,13 @@ int preflight__check(const struct options *options, struct failure *failure)
 	fd = socket__probe(&options->socket, failure);
 	if (fd < 0)
 		return fd;
-	if (options->role == ROLE_SEND) {
+	if (options->tls)
+		err = tls__check(fd, failure);
+	if (!err && options->role == ROLE_SEND) {
 		err = message_shape__check(&options->shape, options->threads, failure);
 		if (!err)
 			err = try_strategy(options, fd, failure);
-	} else {
+	} else if (!err) {
 		err = receiver_thread__try(options, fd, failure);
 	}
 	close(fd);

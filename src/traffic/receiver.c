@@ -150,6 +150,11 @@ static int connect_one(struct receiver *receiver, struct failure *failure)
 
 	if (fd < 0)
 		return fd;
+	err = options->tls ? tls__start(fd, options->tls, false, failure) : 0;
+	if (err) {
+		close(fd);
+		return err;
+	}
 	if (!index)
 		socket__congestion(fd, receiver->options.socket.congestion_used);
 	receiver_thread__init(thread, options, index, fd, receiver->event_fd, &receiver->stopping);
@@ -214,6 +219,7 @@ int receiver__run(const struct options *options)
 	}
 	/* The waits of `settle` shall not be rounded up to 50 us. */
 	prctl(PR_SET_TIMERSLACK, 1);
+	receiver.tls_before = tls__begun(false);
 	placement__confine_process(&options->placement);
 	receiver.errors = json_array();
 	err = control__open(&receiver.control, options->control);

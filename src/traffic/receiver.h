@@ -14,6 +14,7 @@ struct receiver {
 	atomic_bool stopping;
 	bool asked_to_stop;
 	bool interrupted;
+	struct tls_begun tls_before;
 	json_t *errors;
 };
 

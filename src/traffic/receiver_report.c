@@ -110,6 +110,7 @@ json_t *receiver__report(struct receiver *receiver)
 	receiver__add_totals(receiver, report);
 	json_object_set_new(report, "impl", json_null());
 	json_object_set_new(report, "claim", json_null());
+	json_object_set_new(report, "tls", tls__json(receiver->options.tls, false, &receiver->tls_before));
 	json_object_set_new(report, "threads", threads);
 	json_object_set_new(report, "slices", err ? json_null() : report__slices(&slices));
 	json_object_set_new(report, "histograms", no_histograms());

@@ -35,6 +35,11 @@ static int accept_one(struct sender *sender, struct failure *failure)
 
 	if (fd < 0)
 		return fd;
+	err = sender->options.tls ? tls__start(fd, sender->options.tls, true, failure) : 0;
+	if (err) {
+		close(fd);
+		return err;
+	}
 	if (!sender->started)
 		socket__congestion(fd, sender->options.socket.congestion_used);
 	sender_thread__init(thread, &sender->options, &sender->gate, sender->started, fd);
@@ -236,6 +241,7 @@ int sender__run(const struct options *options)
 		fprintf(stderr, "traffic send: %s\n", failure.text);
 		return EXIT_USAGE;
 	}
+	sender.tls_before = tls__begun(true);
 	placement__confine_process(&options->placement);
 	sender.errors = json_array();
 	err = control__open(&sender.control, options->control);

@@ -31,6 +31,7 @@ struct sender {
 	uint64_t deadline_ns;		/* of this phase; 0: none */
 	uint64_t went_ns;		/* since when it is sending; 0: it is not */
 	uint64_t sending_ns;		/* in earlier segments, until all had come to rest */
+	struct tls_begun tls_before;
 	int64_t huge_bytes;		/* of messages on huge pages; -1: unknown */
 	json_t *errors;
 };

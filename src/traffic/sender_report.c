@@ -57,6 +57,16 @@ static json_t *io_uring_json(const struct sender *sender, uint64_t requests)
 	return object;
 }
 
+/* Where a send was short, the kernel may have closed a record that another one goes on with. */
+static json_t *tls_records_json(const struct options *o, const struct send_counts *counts)
+{
+	bool by_field = o->strategy->by_field && o->push != PUSH_MORE;
+
+	if (!o->tls || counts->short_sends)
+		return json_null();
+	return json_integer((json_int_t)(counts->messages * tls__records(&o->shape, by_field)));
+}
+
 void sender__add_totals(const struct sender *sender, json_t *totals)
 {
 	struct zerocopy_counts zerocopy = { 0 };
@@ -71,6 +81,7 @@ void sender__add_totals(const struct sender *sender, json_t *totals)
 			 strategy__gives_pages(sender->options.strategy), sender->options.strategy->in_ring);
 	json_object_set_new(totals, "io_uring", sender->options.strategy->in_ring
 							? io_uring_json(sender, counts.ring_requests) : json_null());
+	json_object_set_new(totals, "tls_records", tls_records_json(&sender->options, &counts));
 }
 
 static json_t *claim_json(const struct strategy_claim *claim)
@@ -154,6 +165,7 @@ json_t *sender__report(struct sender *sender)
 	json_object_set_new(report, "impl", json_string(sender->options.strategy->name));
 	json_object_set_new(report, "claim", claim_json(&sender->options.strategy->claim));
 	json_object_set_new(report, "ring", ring_json(sender));
+	json_object_set_new(report, "tls", tls__json(sender->options.tls, true, &sender->tls_before));
 	json_object_set_new(report, "threads", threads);
 	json_object_set_new(report, "slices", err ? json_null() : report__slices(&slices));
 	add_histograms(sender, report);

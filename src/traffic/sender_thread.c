@@ -310,6 +310,7 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 		.fd = fd,
 		.expects_reply = options->mode == MODE_RR,
 		.rewrites = options->touch,
+		.encrypts = options->tls,
 		.issue = options->issue,
 		.push = options->push,
 		.call = options->call,

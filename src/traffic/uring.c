@@ -184,8 +184,8 @@ static int refused(struct flow *flow, const struct outcome *outcome)
 static void prepare(struct io_uring_sqe *sqe, struct flow *flow, const struct iovec *fields, unsigned int count,
 		    struct msghdr *header)
 {
-	/* Else it ends with what there was room for, and poll() is the next call. */
-	const int flags = MSG_NOSIGNAL | MSG_WAITALL;
+	/* Else it ends with what there was room for, and poll() is the next call; kTLS refuses the flag. */
+	const int flags = MSG_NOSIGNAL | (flow->encrypts ? 0 : MSG_WAITALL);
 
 	if (count == 1) {
 		io_uring_prep_send(sqe, flow->fd, fields->iov_base, fields->iov_len, flags);

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.encrypted import with_tls
 from builders.exact import with_functions
 from builders.simulated import command_record, simulated_record
 from builders.watched import watched_record
@@ -104,6 +105,7 @@ def full_records() -> list[dict[str, Any]]:
             raw_record("zero_copy", arms=("unprobed", "ledger", "functions")), gate=16, counted={"cycles": 3}
         ),
         raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
+        with_tls(raw_record("one_copy")),
         raw_record("uring_zc"),
         raw_record("zero_copy", receiver="map"),
         raw_record("one_copy", receiver="splice"),
@@ -120,6 +122,7 @@ def full_records() -> list[dict[str, Any]]:
         "via": "splice",
         "batch_sends": 1,
         "touch_received": True,
+        "tls": "off",
     }
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}

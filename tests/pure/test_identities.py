@@ -8,6 +8,7 @@ from typing import Any
 
 import builders
 import pytest
+from builders.encrypted import with_tls
 from copyscope.ledger.derive import derive
 from copyscope.ledger.identities.own import COUNTING
 from copyscope.record.store import RecordError
@@ -20,6 +21,7 @@ Path = tuple[str | int, ...]
 IMPLS = ("one_copy", "two_copy", "zero_copy", "per_field", "sendfile", "uring_zc")
 RAW = {impl: builders.raw_record(impl) for impl in IMPLS}
 RAW |= {how: builders.raw_record("zero_copy", receiver=how) for how in ("map", "splice")}
+RAW["tls"] = with_tls(RAW["one_copy"])
 FULL = {impl: derive(raw) for impl, raw in RAW.items()}
 
 
@@ -128,6 +130,14 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("splice", segment("receiver", "spliced", "bytes"), -1, {"received_bytes", "received_split"}),
     ("splice", segment("receiver", "spliced", "calls"), 1, {"received_calls"}),
     ("splice", ("bytes", COPY_OUT, "bytes"), 1, {"received_split"}),
+    ("tls", ("traffic", "sender", "tls_records"), 1, {"acked_bytes", "received_of_tcp"}),
+    (
+        "tls",
+        ("traffic", "receiver", "threads", 0, "tcp_info", "bytes_received"),
+        -1,
+        {"received_of_tcp"},
+    ),
+    ("tls", segment("receiver", "bytes", index=LEDGER), -1, {"delivered", "encrypted_rows"}),
 ]
 
 
@@ -294,3 +304,26 @@ def test_no_changed_cell_of_the_ledger_gets_past(path: Path, factor: float) -> N
     by = max(round(owner[key] * factor), 20_000_000)
     owner[key] += by
     assert any(i.holds is False for i in builders.checked_again(full))
+
+
+def test_with_tls_the_cipher_has_all_bytes_and_no_count_tells_which_were_pinned() -> None:
+    rows = {row["account"]: row for row in FULL["tls"]["ledger"]}
+    ledger = [s for s in RAW["tls"]["run"]["segments"] if s["arm"] == "ledger"]
+    sent = sum(s["sender"]["bytes"] for s in ledger)
+    records = sum(s["sender"]["messages"] for s in ledger) * 4
+    for account in ("encrypt", "decrypt"):
+        assert (rows[account]["bytes"], rows[account]["calls"]) == (sent, records)
+    for account in ("copy_in", "pin"):
+        assert rows[account]["bytes"] is None and "kTLS" in rows[account]["reasons"]["bytes"]
+    assert rows["copy_out"]["bytes"] == 0
+    assert broken(RAW["tls"]) == set()
+    assert "kTLS 1.3: the cipher takes" in FULL["tls"]["verdict"]["sentence"]
+
+
+def test_where_a_send_was_short_records_are_not_known() -> None:
+    raw = copy.deepcopy(RAW["tls"])
+    for segment_ in raw["run"]["segments"]:
+        segment_["sender"]["tls_records"] = None
+    raw["traffic"]["sender"]["tls_records"] = None
+    found = {i["name"]: i for i in derive(raw)["identities"]}
+    assert found["acked_bytes"]["holds"] is None and "short" in found["acked_bytes"]["reason"]

@@ -800,6 +800,9 @@ WRONG = [
     (["send", "--impl", "per_field", "--batch", "65"], "out of range"),
     (["send", "--impl", "per_field", "--call", "writev"], "per_field does not send by it"),
     ([*SEND, "--call", "write"], "sendmsg, writev"),
+    (["send", "--impl", "zero_copy", "--tls", "1.3"], "zero_copy: a kTLS socket refuses MSG_ZEROCOPY"),
+    ([*SEND, "--tls", "1.1"], "off, 1.2, 1.3"),
+    (["recv", "--port", "1", "--tls", "1.2", "--receiver", "trunc"], "was not decrypted"),
     ([*SEND, "--via", "splice"], "one_copy does not send from a file"),
     (["send", "--impl", "sendfile", "--pages", "thp"], "--pages 4k"),
     ([*SEND, "--size", "0"], "out of range"),
@@ -954,3 +957,21 @@ def test_an_unlocked_limit_refuses_a_ring_or_none_before_the_run() -> None:
         assert (done.returncode, done.stderr.count("\n")) == (3, 1)
         assert done.stderr.startswith("traffic recv: receiver: multishot: ")
         assert "ulimit -l" in done.stderr and "use --receiver read" in done.stderr
+
+
+def test_ktls_is_there_or_the_module_is_named() -> None:
+    """With it messages arrive whole, in as many records as they fill; else the next step is said at once."""
+    checked = subprocess.run(
+        [TRAFFIC, *SEND, "--tls", "1.3", "--check"], capture_output=True, text=True, check=False
+    )
+    if checked.returncode:
+        assert checked.returncode == 3 and "sudo modprobe tls" in checked.stderr
+        return
+    for version, overhead_bytes in (("1.2", 29), ("1.3", 22)):
+        options = ["--tls", version, "--size", "40000", "--verify"]
+        sent, received = run_pair(["--impl", "one_copy", "--messages", "23", *options], options)
+        assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+        assert received.report["verify"]["checked_bytes"] == 23 * 40_000
+        assert (sent.report["tls"]["version"], sent.report["tls_records"]) == (version, 23 * 3)
+        acked = sum(thread["tcp_info"]["bytes_acked"] for thread in sent.report["threads"])
+        assert acked == 23 * (40_000 + 3 * overhead_bytes)

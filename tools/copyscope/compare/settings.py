@@ -35,6 +35,7 @@ LATER: dict[str, tuple[str, Scalar]] = {
     "via": ("via", "sendfile"),
     "batch": ("batch_sends", 1),
     "touch_received": ("touch_received", False),
+    "tls": ("tls", "off"),
 }
 # every name that `settings` returns
 SETTINGS = (*WORKLOAD, *LATER, "topology", "mtu", "tso", "gso", "gro")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import UNSET
+
 from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.hooks import WORKS, why_absent
 from copyscope.record.raw import RawRun, Run, Segment, Topology
@@ -38,6 +40,8 @@ FASTEST_COPY_BYTES_PER_NS = 100.0
 PROGRAM = "program"
 KERNEL = "kernel"
 NO_SILENT_CALLS = "no hook counts these copies; their time is sampled"
+BY_RECORD = "kTLS pins the plaintext of whole records and copies parts of one: no count tells which bytes"
+NO_RECORDS = "a send was short: where its records end is not known"
 NO_CLAIM = "the sender gave no report: whether it gathers is not known"
 
 
@@ -212,6 +216,8 @@ def flows(raw: RawRun, silent_high_ns: float) -> dict[str, Flow]:
         return {"gather": none} | dict.fromkeys(accounts, unknown)
     copied = 0 if device_without_gather(path) else zerocopy_total(segments, "copied") or 0
     referenced = (zerocopy_total(segments, "sends") or 0) + (spliced_total(segments, "calls") or 0)
+    if encrypts(raw):
+        return _encrypted(raw, segments, silent_high_ns)
     mapped = mapped_total(segments, "bytes")
     pages = {} if mapped is None else {"mapped": Flow(mapped, "exact", mapped_total(segments, "calls"))}
     return pages | {
@@ -224,6 +230,58 @@ def flows(raw: RawRun, silent_high_ns: float) -> dict[str, Flow]:
         "completion": Flow(0, "exact", zerocopy_total(segments, "completions") or 0),
         "copy_out": _copy_out(raw, segments),
     }
+
+
+def encrypts(raw: RawRun) -> bool:
+    """Whether the kernel encrypts what this run sends."""
+    return raw.workload.tls not in (UNSET, "off")
+
+
+def tls_records(segments: Sequence[Segment]) -> int | None:
+    """How many records they sent; None when it is not known."""
+    found = [s.sender.tls_records for s in segments]
+    known = [records for records in found if isinstance(records, int)]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _encrypted(raw: RawRun, segments: Sequence[Segment], silent_high_ns: float) -> dict[str, Flow]:
+    """With kTLS: all that is sent passes the cipher, nothing is referred to when it has, nor completes."""
+    sent, received = total(segments, "sender", "bytes"), total(segments, "receiver", "bytes")
+    records = tls_records(segments)
+    why = None if records is not None else NO_RECORDS
+    by_record = Flow(bytes_reason=BY_RECORD, calls_reason=BY_RECORD)
+    return {
+        "gather": _gather(raw, segments),
+        "copy_in": by_record,
+        "pin": by_record,
+        "encrypt": Flow(sent, "exact", records, calls_reason=why),
+        "deferred": Flow(0, "exact", 0),
+        "silent": Flow(0, "derived", 0)
+        if silent_high_ns == 0
+        else Flow(bytes_reason=NO_SILENT_CALLS, calls_reason=NO_SILENT_CALLS),
+        "completion": Flow(0, "exact", 0),
+        "decrypt": Flow(received, "exact", records, calls_reason=why),
+        "copy_out": _opened_copied_out(raw, received),
+    }
+
+
+def _opened_copied_out(raw: RawRun, received: int) -> Flow:
+    """What was not decrypted into the receiver's memory: as much of all as where it was counted."""
+    copied, taken = (counted(raw, "receiver", hook) for hook in (COPY_OUT_HOOK, RECEIVE_HOOK))
+    if copied is None or taken is None or not taken.bytes:
+        hook = COPY_OUT_HOOK if copied is None else RECEIVE_HOOK
+        why = why_uncounted(raw, hook)
+        return Flow(bytes_reason=why, calls_reason=why)
+    if not counted_apart(raw.run):
+        return Flow(copied.bytes, "exact", copied.calls, bytes_by=KERNEL)
+    share = received / taken.bytes
+    return Flow(
+        round(copied.bytes * share),
+        "scaled",
+        round(copied.calls * share),
+        bytes_by=KERNEL,
+        calls_method="scaled",
+    )
 
 
 def _gather(raw: RawRun, segments: Sequence[Segment]) -> Flow:

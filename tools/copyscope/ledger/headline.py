@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from copyscope.ledger import overhead
 from copyscope.ledger.attribution import tied
 from copyscope.ledger.cpu_time import cpu_time
+from copyscope.ledger.flows import encrypts
 from copyscope.ledger.identities.own import Books, cell
 from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.derived import AccountRow, Overhead, Sides, Zerocopy
@@ -43,6 +44,8 @@ def find_sentence(story: Story, cost: Overhead) -> str:
 def _finding(story: Story) -> tuple[str, float | None]:
     """The finding and the share of CPU time that it rests on."""
     zerocopy = story.zerocopy
+    if encrypts(story.raw):
+        return _encrypted(story)
     if zerocopy is None or zerocopy.sends == 0:
         return _spliced(story) if spliced_total(_probed(story.raw), "bytes") else _plain(story)
     copied = zerocopy.copied / zerocopy.completions if zerocopy.completions else 0.0
@@ -70,6 +73,16 @@ def _finding(story: Story) -> tuple[str, float | None]:
         "no copy on the way; taking the pages by reference and completing the sends costs "
         f"{percent(both)} of all CPU time instead"
     ), both
+
+
+def _encrypted(story: Story) -> tuple[str, float | None]:
+    encrypt, decrypt = account_share(story, "encrypt"), account_share(story, "decrypt")
+    return (
+        f"kTLS {story.raw.workload.tls}: the cipher takes {percent(encrypt)} to encrypt and "
+        f"{percent(decrypt)} to decrypt, the copies into the kernel and out of it "
+        f"{percent(account_share(story, 'copy_in'))} and {percent(account_share(story, 'copy_out'))} "
+        "of all CPU time"
+    ), encrypt
 
 
 def _spliced(story: Story) -> tuple[str, float | None]:

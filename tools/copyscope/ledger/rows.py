@@ -26,9 +26,11 @@ HOME: dict[str, tuple[str, str]] = {
     "gather": ("sender", "user"),
     "copy_in": ("sender", "process"),
     "pin": ("sender", "process"),
+    "encrypt": ("sender", "process"),
     "deferred": ("sender", "softirq"),
     "silent": ("sender", "softirq"),
     "completion": ("sender", "process"),
+    "decrypt": ("receiver", "process"),
     "copy_out": ("receiver", "process"),
     "mapped": ("receiver", "process"),
 }

@@ -169,6 +169,15 @@ def parser(
         path.add_argument(f"--{name}", choices=SWITCH, help=what)
     path.add_argument("--nodelay", choices=SWITCH, default="on", help="TCP_NODELAY; default on")
     path.add_argument("--congestion", metavar="NAME", help="default cubic where available")
+    path.add_argument(
+        "--tls",
+        nargs="?",
+        const="1.3",
+        default="off",
+        metavar="VERSION",
+        help="the kernel encrypts (kTLS, AES-GCM-128, keys set by hand): 1.2 or 1.3 (without a value);"
+        " default off",
+    )
     path.add_argument("--sndbuf", metavar="BYTES", help="SO_SNDBUF; default autotuning")
     path.add_argument("--rcvbuf", metavar="BYTES", help="SO_RCVBUF; default autotuning")
     path.add_argument("--buffer", default="128K", metavar="BYTES", help="the receiver's buffer; default 128K")

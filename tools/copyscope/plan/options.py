@@ -20,7 +20,7 @@ TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 FROM_TRAFFIC = (
     *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
     *("sender", "file", "issue", "registered", "push", "call", "via", "batch_sends"),
-    *("verify", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
+    *("verify", "tls", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
 )
 FROM_RECEIVER = ("receiver", "coalesce_us", "touch_received", "rcvbuf_bytes")
 AVAILABLE_CONGESTION = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -134,7 +134,7 @@ def _ends_agree(
 ) -> list[str]:
     """The options that both ends must be given alike."""
     words = ["--size", str(size), "--fields", str(fields), "--threads", str(threads), "--mode", args.mode]
-    words += ["--nodelay", args.nodelay, *_given("--working-set", working_set)]
+    words += ["--nodelay", args.nodelay, "--tls", args.tls, *_given("--working-set", working_set)]
     return words + ["--verify"] * args.verify + ["--touch"] * args.touch
 
 

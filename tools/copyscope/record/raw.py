@@ -72,6 +72,7 @@ class SenderTotals(Totals):
     zerocopy: ZerocopyTotals | None
     spliced: Spliced | UnsetType | None = UNSET
     io_uring: Requests | UnsetType | None = UNSET
+    tls_records: int | UnsetType | None = UNSET
 
 
 class Verified(Section):
@@ -182,6 +183,7 @@ class Workload(WorkloadBase, kw_only=True):
     via: str | UnsetType = UNSET
     batch_sends: int | UnsetType = UNSET
     touch_received: bool | UnsetType = UNSET
+    tls: str | UnsetType = UNSET
 
 
 class Device(Section):
@@ -275,6 +277,16 @@ class Ring(Section):
     huge_bytes: int | None
 
 
+class Encryption(Section):
+    """What kTLS did on one side: where its connections were set up, null where the kernel does not say."""
+
+    version: str
+    cipher: str
+    record_overhead_bytes: int
+    software_connections: int | None
+    device_connections: int | None
+
+
 class Report(Totals, kw_only=True):
     """What a program said at the end: its totals of the whole run, and more."""
 
@@ -294,6 +306,7 @@ class Report(Totals, kw_only=True):
     too_short: bool | UnsetType = UNSET
     too_short_reason: str | UnsetType | None = UNSET
     interrupted: bool | UnsetType = UNSET
+    tls: Encryption | UnsetType | None = UNSET
 
 
 class SenderReport(Report, kw_only=True):
@@ -309,6 +322,7 @@ class SenderReport(Report, kw_only=True):
     zerocopy: ZerocopyTotals | None
     spliced: Spliced | UnsetType | None = UNSET
     io_uring: Requests | UnsetType | None = UNSET
+    tls_records: int | UnsetType | None = UNSET
     ring: Ring | UnsetType = UNSET
 
 

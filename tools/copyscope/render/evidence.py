@@ -47,6 +47,20 @@ def worker_lines(record: Record, width: int) -> list[Text]:
     return labelled("workers", text, width)
 
 
+def tls_lines(record: Record, width: int) -> list[Text]:
+    """Who encrypted: the kernel itself, or the network card."""
+    ends = [record["traffic"][side].get("tls") for side in ("sender", "receiver")]
+    if not all(ends):
+        return []
+    said = []
+    for verb, end in zip(("encrypted", "decrypted"), ends, strict=True):
+        if end["device_connections"] is None:
+            said.append(f"{verb} where /proc/net/tls_stat does not say")
+        else:
+            said.append(f"{verb} " + ("by the network card" if end["device_connections"] else "in software"))
+    return labelled("kTLS", f"TLS {ends[0]['version']}, {ends[0]['cipher']}; {', '.join(said)}", width)
+
+
 def call_lines(record: Record, width: int) -> list[Text]:
     """One row per side and system call: what one call costs, and what else ran inside it."""
     calls = record["calls"]

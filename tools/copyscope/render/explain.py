@@ -26,12 +26,18 @@ ACCOUNT_MEANING = {
     "the send call. After it the program may reuse its buffer at once.",
     "pin": "No copy: the kernel takes references on the program's pages and puts them into the packet. "
     "It must find and hold every page and keep account of them, and that is what this row costs.",
+    "encrypt": "kTLS: the cipher reads plaintext and writes ciphertext into pages of the kernel. It is the "
+    "copy of such a connection: whole records are read where the program has them (pin), parts of one "
+    "are copied first (copy_in). With an offload a network card does it, and this row is empty.",
     "deferred": "The copy that zero-copy avoided, made after all: the packet is about to reach a receiver "
     "on the same machine, which could hold it for ever, so the kernel copies it into pages of its own.",
     "silent": "A copy that the completion flag does not tell: the kernel needed the packet in another "
     "form (for XDP, or in one piece) and copied it without saying so to the program.",
     "completion": "The price of knowing when a buffer is free again: the kernel drops its references and "
     "queues a notification, the program reads it from the socket's error queue.",
+    "decrypt": "kTLS: the cipher opens what arrived, into the receiver's memory where it can, else into "
+    "pages of the kernel that are copied out then (copy_out): with TLS 1.3 always, because only the opened "
+    "record says where it ends.",
     "copy_out": "The kernel copies the bytes from the socket buffer into the receiver's memory, inside "
     "the receive call. No send strategy can avoid it.",
     "mapped": "No copy: TCP_ZEROCOPY_RECEIVE maps pages of packets into the receiver's memory, and takes "

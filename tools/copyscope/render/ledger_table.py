@@ -26,9 +26,11 @@ ACCOUNT_WORDS = {
     "gather": "the program's own memcpy",
     "copy_in": "copy into the kernel",
     "pin": "pages pinned, no copy",
+    "encrypt": "the cipher: a copy that computes",
     "deferred": "late copy, after the send",
     "silent": "hidden copy, not reported",
     "completion": "telling that pages are free",
+    "decrypt": "the cipher, on the way back",
     "copy_out": "copy to the receiver",
     "mapped": "pages mapped, no copy",
 }

@@ -29,14 +29,19 @@ TITLES = {
     "gather": "gather: user memcpy",
     "copy_in": "copy_in: copied into the kernel",
     "pin": "pin: no copy, the packet refers to the pages",
+    "encrypt": "encrypt: the cipher's copy",
     "deferred": "deferred: late copy",
     "silent": "silent: hidden copy",
     "completion": "completion: buffer is free again",
+    "decrypt": "decrypt: the cipher's copy",
     "copy_out": "copy_out: copied to the program",
     "mapped": "mapped: no copy, pages are mapped",
 }
 # How an arrow is drawn; what is not a copy is thin and dashed.
-KINDS = {"gather": "copy", "copy_in": "copy", "copy_out": "copy", "deferred": "late", "silent": "late"}
+KINDS = {
+    **dict.fromkeys(("gather", "copy_in", "encrypt", "decrypt", "copy_out"), "copy"),
+    **dict.fromkeys(("deferred", "silent"), "late"),
+}
 OWNERS = {"sender": "the sender's", "receiver": "the receiver's", "target": "the program's"}
 # Causes of a late copy that the kernel makes before the packet reaches the device.
 BEFORE_DEVICE = ("no_scatter_gather", "packet_socket")
@@ -177,7 +182,7 @@ def _sending(record: Record, steps: Mapping[str, Step], top: float, user: float,
         parts += _box(LEFT, user, program, "one buffer")
     else:
         parts += _box(LEFT, user, program, what)
-    entering = [steps[name] for name in ("copy_in", "pin") if name in steps]
+    entering = [steps[name] for name in ("copy_in", "pin", "encrypt") if name in steps]
     if entering:
         parts += _down(user, kernel, _together(entering))
     parts += _box(LEFT, kernel, "socket buffer (skb)", "kernel, sending side")
@@ -220,7 +225,7 @@ def _device(record: Record) -> tuple[str, str]:
 def _receiving(record: Record, steps: Mapping[str, Step], user: float, kernel: float) -> list[str]:
     watched = "target" in record
     parts = _box(RIGHT, kernel, "socket buffer (skb)", "kernel, receiving side")
-    taken = [steps[name] for name in ("copy_out", "mapped") if name in steps]
+    taken = [steps[name] for name in ("decrypt", "copy_out", "mapped") if name in steps]
     if taken:
         both, middle = _together(taken), RIGHT + BOX_WIDTH / 2
         parts.append(f'<path class="{both.kind}" d="M{middle:g} {kernel:g}V{user + BOX_HEIGHT + 12:g}"/>')

@@ -23,8 +23,10 @@ CAPTIONS = {
     "gather": "COPY  gather: fields -> one buffer",
     "copy_in": "COPY  copy_in: user -> socket buffer",
     "pin": "no copy  pin: the packet refers to user pages",
+    "encrypt": "COPY  encrypt: the cipher writes into kernel pages",
     "deferred": "COPY  deferred: user pages -> kernel pages",
     "silent": "COPY  silent: packet -> another packet",
+    "decrypt": "COPY  decrypt: the cipher writes what it has opened",
     "copy_out": "COPY  copy_out: socket buffer -> user",
     "mapped": "no copy  mapped: pages of packets in the receiver's memory",
     "completion": "no copy  completion: the buffer is free again",
@@ -50,7 +52,7 @@ def _picture(record: Record) -> Iterable[str]:
         yield from _step(record, rows, "gather")
         yield from _place("sender's memory: one buffer")
     yield _boundary("send call")
-    for account in ("copy_in", "pin"):
+    for account in ("copy_in", "pin", "encrypt"):
         if account in present:
             yield from _step(record, rows, account)
     yield from _place(f"sender's socket, then {topology['kind']}")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.escaping import visible
-from copyscope.render.evidence import call_lines, evidence_lines, worker_lines
+from copyscope.render.evidence import call_lines, evidence_lines, tls_lines, worker_lines
 from copyscope.render.exact_table import exact_lines
 from copyscope.render.explain import explain_lines
 from copyscope.render.layout import labelled, wrap
@@ -61,7 +61,8 @@ def render(record: Record, *, verbose: bool, explain: bool, console: Console) ->
     lines.append(Text())
     lines += message_time_lines(record, width)
     lines += zerocopy_lines(record, width, verbose=verbose)
-    lines += worker_lines(record, width) + evidence_lines(record, width, verbose=verbose)
+    lines += worker_lines(record, width) + tls_lines(record, width)
+    lines += evidence_lines(record, width, verbose=verbose)
     if explain:
         lines += path_lines(record, width)
         lines += explain_lines(record, width)

@@ -21,7 +21,10 @@ RuleKind = Literal["inclusive", "interrupt", "softirq", "leaf", "owner", "transp
 
 FILE = Path(__file__).with_name("taxonomy.tsv")
 # in the order in which they are printed
-ACCOUNTS = ("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out", "mapped")
+ACCOUNTS = (
+    *("gather", "copy_in", "pin", "encrypt", "deferred", "silent", "completion"),
+    *("decrypt", "copy_out", "mapped"),
+)
 STAGES = (
     "syscall",
     "skb_alloc",

@@ -13,7 +13,7 @@ from copyscope.ledger.identities.balance import Balance, Unknown
 from copyscope.ledger.losses import lost
 from copyscope.record.call_totals import PROGRAM
 from copyscope.record.derived import AccountRow
-from copyscope.record.raw import RawRun, Segment
+from copyscope.record.raw import Encryption, RawRun, Segment
 from copyscope.record.segments import (
     byte_segments,
     mapped_total,
@@ -171,6 +171,16 @@ def acked(b: Books) -> int:
     return sum(int(tcp["bytes_acked"]) for tcp in connections)
 
 
+def overhead(b: Books) -> int:
+    """What kTLS added to the plaintext of the whole run: the same for each record."""
+    sender = b.raw.traffic.sender
+    if not flows.encrypts(b.raw):
+        return 0
+    if not isinstance(sender.tls_records, int) or not isinstance(sender.tls, Encryption):
+        raise Unknown(flows.NO_RECORDS)
+    return sender.tls_records * sender.tls.record_overhead_bytes
+
+
 def messages_received(b: Books) -> int:
     """The receiver counts messages by their size, the sender by its calls."""
     if any(s.receiver.messages is None for s in b.whole):
@@ -274,12 +284,13 @@ BALANCES: tuple[Balance[Books], ...] = (
         *("sent_split", "bytes sent by the program = copy_in + referenced (pin)", "bytes"),
         lambda b: sent_by(b.counting),
         sent_split,
+        applies=lambda b: not flows.encrypts(b.raw),
     ),
     Balance(
         *("referenced_split", "bytes sent by reference = deferred + silent + zero-copy", "bytes"),
         referenced_seen,
         referenced_ended,
-        applies=lambda b: gives_references(b.whole),
+        applies=lambda b: gives_references(b.whole) and not flows.encrypts(b.raw),
     ),
     Balance(
         *("received_bytes", "bytes received by the program = bytes out of the socket", "bytes"),
@@ -290,34 +301,43 @@ BALANCES: tuple[Balance[Books], ...] = (
         *("received_split", "bytes received by the program = copy_out + not copied", "bytes"),
         lambda b: received_by(b.counting),
         lambda b: b.kernel("receiver", flows.COPY_OUT_HOOK).bytes + uncopied_out(b.counting),
+        applies=lambda b: not flows.encrypts(b.raw),
     ),
     Balance(
         *("sent_rows", "ledger rows: bytes sent by the program = copy_in + pin", "bytes"),
         lambda b: sent_by(b.probed),
         lambda b: sum(b.rows("copy_in", "pin")),
+        applies=lambda b: not flows.encrypts(b.raw),
     ),
     Balance(
         *("referenced_rows", "ledger rows: pin = deferred + silent + zero-copy", "bytes"),
         lambda b: b.rows("pin", "deferred", "silent")[0],
         references_in_rows,
-        applies=lambda b: gives_references(b.probed),
+        applies=lambda b: gives_references(b.probed) and not flows.encrypts(b.raw),
     ),
     Balance(
         *("received_rows", "ledger rows: bytes received by the program = copy_out + not copied", "bytes"),
         lambda b: received_by(b.probed),
         lambda b: sum(b.rows("copy_out")) + uncopied_out(b.probed),
+        applies=lambda b: not flows.encrypts(b.raw),
     ),
     Balance(
         *("acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count", "bytes"),
-        lambda b: b.raw.traffic.sender.bytes,
+        lambda b: b.raw.traffic.sender.bytes + overhead(b),
         acked,
         applies=lambda b: b.sends,
     ),
     Balance(
         *("received_of_tcp", "bytes received in the whole run = bytes received, by TCP's own count", "bytes"),
-        lambda b: b.raw.traffic.receiver.bytes,
+        lambda b: b.raw.traffic.receiver.bytes + overhead(b),
         received_of_tcp,
         applies=lambda b: b.sends and b.raw.traffic.receiver.mapped is not UNSET,
+    ),
+    Balance(
+        *("encrypted_rows", "ledger rows: bytes encrypted = bytes decrypted", "bytes"),
+        lambda b: b.rows("encrypt")[0],
+        lambda b: b.rows("decrypt")[0],
+        applies=lambda b: flows.encrypts(b.raw),
     ),
     Balance(
         *("delivered", "bytes sent = bytes received, all measured segments", "bytes"),

@@ -17,9 +17,11 @@ WORTH_A_WARNING = 0.05
 WORDS = {
     "copy_in": "the copy into the kernel",
     "pin": "taking pages by reference",
+    "encrypt": "encrypting (kTLS)",
     "deferred": "the deferred copy",
     "silent": "copies on the way",
     "completion": "completions",
+    "decrypt": "decrypting (kTLS)",
     "copy_out": "the copy out to the program",
     "mapped": "mapping what it received",
 }
