@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /* arrival.bpf.c - a program that we did not write: what becomes of what it sends. */
 #include "completion.bpf.h"
+#include "map.bpf.h"
 
 /* Where the TCP header has its own length, in words of four bytes, in the upper half of the byte. */
 #define TCP_OFFSET_AT 12
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct packet_cell);
-} packet_cells SEC(".maps");
+MAP(PERCPU_ARRAY, packet_cells, __u32, struct packet_cell, 1);
 
 /* A completion has been queued on the error queue of a socket (__msg_zerocopy_callback() calls sk_error_report()). */
 SEC("?tp_btf")

@@ -5,6 +5,7 @@
  * Cheap on purpose (a compare and four additions), and still the dearest of what counts: it runs in segments of its own
  * where the traffic tells its bytes itself, else in those of the sampler, as a part of the effect that the ledger states.
  */
+#include "map.bpf.h"
 #include "socket.bpf.h"
 #include "uring.bpf.h"
 
@@ -17,12 +18,7 @@ const volatile bool sends_in_pieces;
 #define MMSGHDR_BYTES 64
 #define MSG_LEN_AT 56
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, BYTES_CNT * SIDE_TARGETS);
-	__type(key, __u32);
-	__type(value, struct byte_cell);
-} byte_cells SEC(".maps");
+MAP(PERCPU_ARRAY, byte_cells, __u32, struct byte_cell, BYTES_CNT * SIDE_TARGETS);
 
 /* How a send gives its bytes to the kernel. */
 enum by { BY_COPY, BY_ZEROCOPY, BY_SPLICE };

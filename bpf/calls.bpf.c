@@ -10,6 +10,7 @@
  * blocked includes the wait for a CPU after the wake-up.
  */
 #include "histogram.bpf.h"
+#include "map.bpf.h"
 #include "socket.bpf.h"
 
 /* Declared in socket.bpf.h. */
@@ -25,19 +26,8 @@ __u32 clocks_begun;
 /* The timed calls alone are counted: the program knows how many there are. */
 const volatile bool count_timed_only;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TASKS_MAX);
-	__type(key, __u32);
-	__type(value, struct task_clock);
-} clocks SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, CALL_CNT * SIDE_TARGETS);
-	__type(key, __u32);
-	__type(value, struct call_cell);
-} call_cells SEC(".maps");
+MAP(HASH, clocks, __u32, struct task_clock, TASKS_MAX);
+MAP(PERCPU_ARRAY, call_cells, __u32, struct call_cell, CALL_CNT * SIDE_TARGETS);
 
 static __always_inline void charge(struct call_cell *cell, __u32 what, __u64 ns)
 {

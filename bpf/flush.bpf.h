@@ -5,20 +5,10 @@
 
 #include "counters.bpf.h"
 #include "call_stacks.bpf.h"
+#include "map.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, FUNCTION_CELLS);
-	__type(key, __u32);
-	__type(value, struct function_cell);
-} function_cells SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SIDE_OTHER + 1);
-	__type(key, __u32);
-	__type(value, struct root_cell);
-} root_cells SEC(".maps");
+MAP(PERCPU_ARRAY, function_cells, __u32, struct function_cell, FUNCTION_CELLS);
+MAP(PERCPU_ARRAY, root_cells, __u32, struct root_cell, SIDE_OTHER + 1);
 
 #define CHARGED(context, category) (1u << ((context) * CATEGORY_SLOTS + (category)))
 

@@ -12,13 +12,9 @@
 #include "target.bpf.h"
 
 #include "bounded.bpf.h"
+#include "map.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, STACKS_MAX);
-	__type(key, __u64);
-	__type(value, struct stack_cell);
-} stacks SEC(".maps");
+MAP(HASH, stacks, __u64, struct stack_cell, STACKS_MAX);
 
 /* Samples taken so far, so that the collector knows how many fell into one burst. */
 __u64 samples_of_side[SIDE_OTHER + 1];
@@ -27,12 +23,7 @@ __u64 samples_of_side[SIDE_OTHER + 1];
 __u32 samples_beside;
 
 /* A stack does not fit on the BPF stack (512 bytes). */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SAMPLE_CNT);
-	__type(key, __u32);
-	__type(value, struct stack_cell);
-} scratch SEC(".maps");
+MAP(PERCPU_ARRAY, scratch, __u32, struct stack_cell, SAMPLE_CNT);
 
 /* 64 bits: two of ten thousand stacks collide once in 10^11 runs, so equal hash means equal stack. */
 static __always_inline __u64 hash_stack(const struct stack_cell *cell)

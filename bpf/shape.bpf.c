@@ -6,6 +6,7 @@
  * left out, and what the kernel has just read is in memory. io_uring has no such arguments, sendfile and splice have no
  * buffers.
  */
+#include "map.bpf.h"
 #include "watch.bpf.h"
 
 /* As in functions.bpf.c: set by the collector. */
@@ -13,20 +14,10 @@ extern const volatile __u32 page_bytes;
 /* The arguments of one call in so many are read, chosen at random. */
 const volatile __u32 shape_one_in = 1;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SHAPE_CELLS);
-	__type(key, __u32);
-	__type(value, struct shape_cell);
-} shape_cells SEC(".maps");
+MAP(PERCPU_ARRAY, shape_cells, __u32, struct shape_cell, SHAPE_CELLS);
 
 /* By thread; one that is gone leaves its place to the next. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, TASKS_MAX);
-	__type(key, __u32);
-	__type(value, struct sending_task);
-} sending_tasks SEC(".maps");
+MAP(LRU_HASH, sending_tasks, __u32, struct sending_task, TASKS_MAX);
 
 static __always_inline struct sending_task *sending_task(void)
 {

@@ -10,43 +10,16 @@
 #include "histogram.bpf.h"
 #include "hooked.bpf.h"
 #include "hooks.h"
+#include "map.bpf.h"
 #include "target.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, ZEROCOPY_USES_MAX);
-	__type(key, __u64);
-	__type(value, struct zerocopy_use);
-} zerocopy_uses SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TASKS_MAX);
-	__type(key, __u32);
-	__type(value, struct zerocopy_send);
-} zerocopy_sends SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, OWNER_CELLS);
-	__type(key, __u32);
-	__type(value, struct owner_cell);
-} owner_cells SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SIDE_OTHER + 1);
-	__type(key, __u32);
-	__type(value, struct completion_cell);
-} completion_cells SEC(".maps");
+MAP(HASH, zerocopy_uses, __u64, struct zerocopy_use, ZEROCOPY_USES_MAX);
+MAP(HASH, zerocopy_sends, __u32, struct zerocopy_send, TASKS_MAX);
+MAP(PERCPU_ARRAY, owner_cells, __u32, struct owner_cell, OWNER_CELLS);
+MAP(PERCPU_ARRAY, completion_cells, __u32, struct completion_cell, SIDE_OTHER + 1);
 
 /* Arguments that the exit of a function needs and a kretprobe does not see; by task, context and function. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TASKS_MAX);
-	__type(key, __u64);
-	__type(value, __u64);
-} kept_arguments SEC(".maps");
+MAP(HASH, kept_arguments, __u64, __u64, TASKS_MAX);
 
 /* How each function is hooked, set before loading (hooked.bpf.h). */
 const volatile __u8 life_arguments[LIFE_CNT];

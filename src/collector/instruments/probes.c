@@ -13,6 +13,7 @@
 #include "attach/tracepoints.h"
 #include "call_counting.h"
 #include "call_timing.h"
+#include "duty_cycle.h"
 #include "functions/functions.h"
 #include "on_sight.h"
 #include "report/maps.h"
@@ -20,7 +21,6 @@
 #include "report/names.h"
 #include "shape.h"
 #include "watch.h"
-#include "duty_cycle.h"
 
 struct probes {
 	struct copyscope *skel;
