@@ -85,30 +85,22 @@ def format_gbps(value: float | None) -> str:
     return NOT_AVAILABLE if value is None else f"{_three_digits(value)} Gb/s"
 
 
-def format_tenths(value: float | None) -> str | None:
+def format_tenths(value: float | None, digits: int = 1) -> str | None:
     """One digit after the point, so that a column lines up; None stays None (the table decides)."""
     if value is None:
         return None
-    if 0 < value < 0.05:
-        return "<0.1"
-    return f"{value:,.1f}"
+    least = 10.0**-digits
+    return f"<{least:.{digits}f}" if 0 < value < least / 2 else f"{value:,.{digits}f}"
 
 
 def format_hundredths(value: float | None) -> str | None:
     """Two digits after the point, for cycles per byte and misses per KiB."""
-    if value is None:
-        return None
-    if 0 < value < 0.005:
-        return "<0.01"
-    return f"{value:,.2f}"
+    return format_tenths(value, 2)
 
 
 def format_percent(share: float | None) -> str | None:
     """A share (0..1) as a percentage with one digit after the point."""
-    if share is None:
-        return None
-    tenths = format_tenths(share * 100)
-    return f"{tenths} %"
+    return None if share is None else f"{format_tenths(share * 100)} %"
 
 
 def format_interval(low: float | None, high: float | None) -> str | None:

@@ -17,6 +17,7 @@ from copyscope.crossover.nearest import Question, Row, answer, nearest
 from copyscope.crossover.obstacles import MOSTLY
 from copyscope.ledger.headline import percent
 from copyscope.ledger.program.headline import file_read_share
+from copyscope.ledger.program.traffic_profile import median_slot
 from copyscope.record.check import WatchedRun, typed_watched
 from copyscope.units import format_size
 
@@ -93,13 +94,7 @@ def time_share(run: WatchedRun, accounts: Sequence[str]) -> Share | None:
 
 def byte_median(sizes: Sequence[Sequence[int]]) -> int:
     """The size of call that half of the bytes go through: the lower end of its power of two."""
-    weights = [(low, low * count) for low, count in sizes]
-    half, seen = sum(weight for _, weight in weights) / 2, 0
-    for low, weight in weights:
-        seen += weight
-        if seen >= half:
-            return low
-    return 0
+    return median_slot([[low, low * count] for low, count in sizes])
 
 
 def _left_to_save(most: Share | None, *, rest: bool) -> str:

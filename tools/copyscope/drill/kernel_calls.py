@@ -6,7 +6,6 @@ import mmap
 import os
 import struct
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 SYS_IO_URING_SETUP, SYS_IO_URING_ENTER = 425, 426  # the same numbers on every architecture
@@ -75,9 +74,7 @@ class Ring:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ring.close()
         self._requests.close()
         os.close(self._fd)

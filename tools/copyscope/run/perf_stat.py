@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from copyscope.run.counters import EVENTS, Counter, Event, all_unsupported, combine, parse, unsupported
@@ -165,9 +164,7 @@ class PerfStat:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _spawn(self) -> None:

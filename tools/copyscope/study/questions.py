@@ -67,18 +67,12 @@ def why_not_zero_copy(rows: Sequence[Row]) -> Answer:
     found = waterfall(before, after)
     if isinstance(found, Missing):
         return Answer(question, f"Not answered: {found.reason}.")
-    facts = [
-        Fact(_setting(row), "CPU time, all sides", "ns/KiB", row.values["system_cpu_ns_per_kib"])
-        for row in (before, after)
-    ]
+    facts = _costs(before, after)
     facts += [Fact(_setting(after), f"{s.name}: change", "ns/KiB", s.change) for s in found.steps]
     sentences = [_whole(found), _balance(found), _fate(after)]
     if len(pairs) > 1:
         sentences.append(_small_message(*pairs[0]))
-        facts += [
-            Fact(_setting(row), "CPU time, all sides", "ns/KiB", row.values["system_cpu_ns_per_kib"])
-            for row in pairs[0]
-        ]
+        facts += _costs(*pairs[0])
     return Answer(question, " ".join(s for s in sentences if s), tuple(facts))
 
 
@@ -266,10 +260,7 @@ def unexpected(rows: Sequence[Row]) -> Answer:
         return Answer(question, text, ())
     ratio, a, b = worst
     found = waterfall(b, a)
-    facts = [
-        Fact(_setting(row), "CPU time, all sides", "ns/KiB", row.values["system_cpu_ns_per_kib"])
-        for row in (b, a)
-    ]
+    facts = _costs(b, a)
     opening = (
         f"{a.impl} makes fewer copies on its way into the socket than {b.impl}, and yet at {_place(a)} it "
         f"costs {number(ratio.value)} times the CPU time per KiB ({interval(ratio)})."
@@ -289,6 +280,12 @@ def unexpected(rows: Sequence[Row]) -> Answer:
 
 def _fact(row: Row, metric: str) -> Fact:
     return Fact(_setting(row), METRICS[metric].label, METRICS[metric].unit, row.values[metric])
+
+
+def _costs(*rows: Row) -> list[Fact]:
+    """What a KiB costs in all, at each of these points."""
+    quantity, unit = SHORT["system_cpu_ns_per_kib"], "ns/KiB"
+    return [Fact(_setting(row), quantity, unit, row.values["system_cpu_ns_per_kib"]) for row in rows]
 
 
 def _setting(row: Row) -> str:

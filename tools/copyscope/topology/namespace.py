@@ -8,7 +8,6 @@ with its links. Nothing is written under /run. The pipe is close-on-exec, so chi
 
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from copyscope.topology.shell import TopologyError, describe_missing
@@ -76,9 +75,7 @@ class Namespace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
-from copyscope.render.plots.grid import Grid, say_not_available
-from copyscope.render.plots.saved_copy import DEARER, SAVED, WHOLE, draw_steps
-from copyscope.render.plots.style import INK, look
+from copyscope.render.plots.grid import Grid
+from copyscope.render.plots.saved_copy import nothing, waterfalls
 from copyscope.study.modelled import ModelPoint, line_waterfall, pairs
 from copyscope.units import format_whole_size
 
@@ -30,21 +28,10 @@ def plot(points: Sequence[ModelPoint], caption: str) -> Figure:
         and one.size in SIZES
     ]
     if not found:
-        grid = Grid(TITLE, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
-        with look():
-            say_not_available(grid.axes[0], "one_copy and zero_copy were not both counted at 4 KiB and more")
-        return grid.figure
+        return nothing(TITLE, caption, "one_copy and zero_copy were not both counted at 4 KiB and more")
     note = (
         f"L1D misses per KiB, all sides, model {cache}, {ring} messages in the ring; steps of paired boots."
     )
     grid = Grid(TITLE, f"{note} {caption}", len(found), panel_in=2.3, below_in=1.1, down_in=1.45)
-    with look():
-        for index, (axes, one) in enumerate(zip(grid.axes, found, strict=True)):
-            axes.set_title(f"{one.after.setting.path}, {format_whole_size(one.after.size)}", loc="left")
-            draw_steps(axes, (one.before.impl, one.after.impl), (one.start, one.end), one.steps)
-            if index % grid.columns == 0:
-                axes.set_ylabel("lines per KiB")
-        named = [("whole", WHOLE, ""), ("more", DEARER, "\\\\"), ("fewer", SAVED, "//")]
-        handles = [Patch(facecolor=c, hatch=h, edgecolor=INK, linewidth=0.5) for _, c, h in named]
-        grid.legend(handles, [name for name, _, _ in named])
-    return grid.figure
+    titles = [f"{one.after.setting.path}, {format_whole_size(one.after.size)}" for one in found]
+    return waterfalls(grid, found, titles, "lines per KiB", ("whole", "more", "fewer"))

@@ -15,6 +15,7 @@ from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_no
 from copyscope.render.plots.style import BLUE, FAINT, INK, VERMILLION, look
 from copyscope.study.cost_waterfall import Step, Waterfall
 from copyscope.study.facets import describe, varied
+from copyscope.study.modelled import LineWaterfall
 
 TITLE = "Where the saved copy went: from one_copy to zero_copy"
 WHOLE, DEARER, SAVED = "#BBBBBB", VERMILLION, BLUE
@@ -25,24 +26,40 @@ def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure:
     drawn = [one for one in found if isinstance(one, Waterfall)]
     if not drawn:
         why = next((one.reason for one in found if isinstance(one, Missing)), None)
-        grid = Grid(TITLE, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
-        with look():
-            say_not_available(grid.axes[0], why or "one_copy and zero_copy were not both measured")
-        return grid.figure
+        return nothing(TITLE, caption, why or "one_copy and zero_copy were not both measured")
     fewest = drawn[0].after.threads
     swept = varied([one.after for one in drawn], without=("impl", "threads"))
     count = f"{fewest} thread{'s' if fewest != 1 else ''}"
     note = f"All sides together, {count}; steps of paired repeats; an interval may leave its panel."
+    titles = [describe({n: one.after.factors[n] for n in swept}) or "all" for one in drawn]
     grid = Grid(TITLE, f"{note} {caption}", len(drawn), panel_in=2.5, below_in=1.1, down_in=1.45)
+    return waterfalls(grid, drawn, titles, "CPU time (ns/KiB)", ("whole cost", "dearer", "saved"))
+
+
+def nothing(title: str, caption: str, why: str) -> Figure:
+    """A figure that says why there is nothing to draw."""
+    grid = Grid(title, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
     with look():
-        for index, (axes, one) in enumerate(zip(grid.axes, drawn, strict=True)):
-            axes.set_title(describe({n: one.after.factors[n] for n in swept}) or "all", loc="left")
+        say_not_available(grid.axes[0], why)
+    return grid.figure
+
+
+def waterfalls(
+    grid: Grid,
+    drawn: Sequence[Waterfall | LineWaterfall],
+    titles: Sequence[str],
+    unit: str,
+    named: tuple[str, str, str],
+) -> Figure:
+    """One panel for each; `named`: what the whole, what is more and what is less are called."""
+    with look():
+        for index, (axes, one, title) in enumerate(zip(grid.axes, drawn, titles, strict=True)):
+            axes.set_title(title, loc="left")
             draw_steps(axes, (one.before.impl, one.after.impl), (one.start, one.end), one.steps)
             if index % grid.columns == 0:
-                axes.set_ylabel("CPU time (ns/KiB)")
-        named = [("whole cost", WHOLE, ""), ("dearer", DEARER, "\\\\"), ("saved", SAVED, "//")]
-        handles = [Patch(facecolor=c, hatch=h, edgecolor=INK, linewidth=0.5) for _, c, h in named]
-        grid.legend(handles, [name for name, _, _ in named])
+                axes.set_ylabel(unit)
+        faces = ((WHOLE, ""), (DEARER, "\\\\"), (SAVED, "//"))
+        grid.legend([Patch(facecolor=c, hatch=h, edgecolor=INK, linewidth=0.5) for c, h in faces], named)
     return grid.figure
 
 

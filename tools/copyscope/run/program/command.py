@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from copyscope.errors import NotStartedError
@@ -135,9 +134,7 @@ class HeldCommand:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """One that was never released ends here; any other lives as long as it likes."""
         if not self.released:
             self._close_gate()
