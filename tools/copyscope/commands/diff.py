@@ -51,22 +51,22 @@ def parser() -> argparse.ArgumentParser:
         help="compare although they differ in this: kernel, hostname, impl, size, ...",
     )
     made.add_argument("--strict", action="store_true", help="exit with 3 when something is inconclusive")
+    made.add_argument("--json", metavar="FILE", help="the answer as JSON; - is stdout, without the table")
+    made.add_argument("-v", "--verbose", action="store_true", help="every row of every setting")
+    add_form(made)
+    return made
+
+
+def add_form(made: argparse.ArgumentParser) -> None:
+    """What `compare` has, too."""
+    made.add_argument(
+        "--markdown", metavar="FILE", help="the answer for a pull request; - is stdout, without the table"
+    )
     made.add_argument(
         "--noise",
         metavar="FILE",
         help="what equal runs differ by, from `compare A A`; default results/HOST-KERNEL/noise.json",
     )
-    add_output(made)
-    return made
-
-
-def add_output(made: argparse.ArgumentParser) -> None:
-    """Forms of the answer, which `compare` has, too."""
-    made.add_argument("--json", metavar="FILE", help="the answer as JSON; - is stdout, without the table")
-    made.add_argument(
-        "--markdown", metavar="FILE", help="the answer for a pull request; - is stdout, without the table"
-    )
-    made.add_argument("-v", "--verbose", action="store_true", help="every row of every setting")
 
 
 def main(argv: list[str]) -> int:

@@ -100,6 +100,13 @@ VERBS = (
         "make plots, tables and a page from the records of a sweep",
     ),
     Verb(
+        "compare",
+        "compare",
+        "run two strategies in turns, and say what the second does otherwise",
+        "A or B, at this size?",
+        "sudo copyscope compare one_copy zero_copy --size 256K",
+    ),
+    Verb(
         "diff",
         "diff",
         "say what two records, or two directories of records, differ in, and whether it is a regression",

@@ -29,6 +29,7 @@ COPIES = ("gather", "copy_in", "deferred", "silent", "copy_out")
 HIDDEN = ("deferred", "silent", "flagged")
 GOODPUT, CPU = "goodput_gbps", "cpu_ns_per_kib"
 BYTES, CALLS, SENDS = "bytes/B", "calls/MiB", "of sends"
+ALL = "all copies"
 ROUND_TRIPS = ("rtt_p50_us", "rtt_p99_us")
 ONE_RUN = "one run does not say how far two equal runs lie apart here: repeat, or measure the noise"
 
@@ -196,8 +197,8 @@ def exact_rows(before: Sequence[Record], after: Sequence[Record]) -> list[Row]:
     rows = []
     for what, side, unit in sorted(tables[0].keys() | tables[1].keys()):
         old, new = (table.get((what, side, unit)) for table in tables)
-        # How many calls the receiving side needs depends on how much has come when it asks.
-        decides = side != "receiver" or unit != CALLS
+        # A copy that is made elsewhere now is not one more: all of them together decide.
+        decides = what in (ALL, "flagged")
         base = "itself" if unit == CALLS else "payload"
         empty = Row(what, side, None, unit, old, new, base)
         if old is None or new is None:
@@ -226,6 +227,12 @@ def counted(runs: Sequence[Record]) -> dict[tuple[str, str, str], float]:
                 key = (row["account"], row["side"], unit)
                 sums[key] = sums.get(key, 0.0) + value * each / payload
                 runs_with[key] = runs_with.get(key, 0) + 1
+    for unit in (BYTES, CALLS):
+        # How many calls the receiving side needs depends on how much has come when it asks.
+        parts = [key for key in sums if key[2] == unit and (unit == BYTES or key[1] != "receiver")]
+        if parts:
+            sums[ALL, "", unit] = sum(sums[key] for key in parts)
+            runs_with[ALL, "", unit] = min(runs_with[key] for key in parts)
     made = {key: value for key, value in sums.items() if runs_with[key] == len(runs)}
     sends = [record["zerocopy"] for record in runs if record["zerocopy"]]
     completions = sum(one["completions"] or 0 for one in sends)

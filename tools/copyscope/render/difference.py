@@ -15,7 +15,8 @@ from copyscope.units import format_whole_size
 
 Made = Mapping[str, Any]
 
-TITLES = ("side", "where", "before", "after", "change", "interval", "verdict")
+COLUMNS = ("change", "interval", "verdict")
+BEFORE_AFTER = ("before", "after")
 # Of all CPU time: smaller rows are shown when they differ, and with -v.
 WORTH = 0.05
 LEGEND = (
@@ -36,7 +37,7 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
         if not verbose and len(points) > 3 and point["verdict"] == "equivalent":
             continue
         lines += heading(point["verdict"].upper(), setting_text(point, points), width)
-        table = Table.of(("what",), *TITLES, words=("side", "where", "verdict"))
+        table = Table.of(("what",), *titles(made), words=("side", "where", "verdict"))
         for row in shown_rows(point, verbose=verbose):
             table.add(*cells(row), strong=row["decides"] and row["verdict"] != "equivalent")
         lines += table.lines(width)
@@ -52,10 +53,15 @@ def markdown(made: Made) -> str:
         if point["verdict"] == "equivalent" and len(made["points"]) > 1:
             continue
         lines += ["", f"#### {cell(setting_text(point, made['points']))}", ""]
-        lines += [f"| what | {' | '.join(TITLES)} |", f"|---|---|---|{'--:|' * 4}---|"]
+        lines += [f"| what | {' | '.join(map(cell, titles(made)))} |", f"|---|---|---|{'--:|' * 4}---|"]
         for row in shown_rows(point, verbose=False):
             lines.append(f"| {' | '.join(cell(one or '') for one in cells(row))} |")
     return "\n".join([*lines, "", LEGEND, ""])
+
+
+def titles(made: Made) -> tuple[str, ...]:
+    """Of the columns; two that took turns have names."""
+    return ("side", "where", *made.get("names", BEFORE_AFTER), *COLUMNS)
 
 
 def cell(text: str) -> str:

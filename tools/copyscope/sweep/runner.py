@@ -28,8 +28,8 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class _Prepared:
-    """What all runs of a point share."""
+class Prepared:
+    """What all runs of one setting share."""
 
     args: argparse.Namespace
     instruments: tuple[str, ...]
@@ -39,13 +39,29 @@ class _Prepared:
     def plan(self, seed: int) -> RunPlan:
         return traffic_plan(self.args, self.instruments, seed, in_pieces=self.traffic.in_pieces)
 
+    def run(self, identity: Identity) -> Record:
+        """The record of one run. Raises KeyboardInterrupt for one that was stopped: half a run is no run."""
+        subject = OwnTraffic(self.path, self.traffic)
+        raw = Session(self.plan(identity.seed), subject, Silent()).perform()
+        if raw.interrupted:
+            raise KeyboardInterrupt
+        workload = workload_section(self.args, self.traffic.resolved)
+        return derive(assemble(raw, workload, identity, self.args.frequency))
+
+
+def prepare(args: argparse.Namespace) -> Prepared:
+    """Raises MachineError for what this machine cannot do, UsageError for what makes no sense anywhere."""
+    prepared = Prepared(args, check_usage(args), resolve_traffic(args), choose_path(args))
+    prepared.plan(seed=0)
+    return prepared
+
 
 class Runner:
     """Runs the points of an experiment on this machine."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
-        self._prepared: dict[tuple[tuple[str, Any], ...], _Prepared | MachineError] = {}
+        self._prepared: dict[tuple[tuple[str, Any], ...], Prepared | MachineError] = {}
         self._git, self._dirty = git_revision()
 
     def prepare(self, points: Iterable[Factors]) -> list[str]:
@@ -61,37 +77,27 @@ class Runner:
             if isinstance(found, MachineError)
         ]
 
-    def _prepare(self, factors: Factors) -> _Prepared | MachineError:
-        args = arguments(self._experiment, factors)
+    def _prepare(self, factors: Factors) -> Prepared | MachineError:
         try:
-            prepared = _Prepared(args, check_usage(args), resolve_traffic(args), choose_path(args))
-            prepared.plan(seed=0)
+            return prepare(arguments(self._experiment, factors))
         except MachineError as error:
             return error
         except UsageError as error:
             raise UsageError(f"{self._experiment.path}: {describe(factors)}: {error}") from error
-        return prepared
 
     def __call__(self, point: Point) -> Record:
-        """The record of a run. Raises KeyboardInterrupt for one that was stopped: half a run is no run."""
+        """The record of a run."""
         prepared = self._prepared[identify(point.factors)]
         if isinstance(prepared, MachineError):
             raise prepared
-        args = prepared.args
-        seed = self._experiment.seed + point.order
-        subject = OwnTraffic(prepared.path, prepared.traffic)
-        raw = Session(prepared.plan(seed), subject, Silent()).perform()
-        if raw.interrupted:
-            raise KeyboardInterrupt
         identity = Identity(
             id=point.run_id,
             experiment=self._experiment.name,
             repeat=point.repeat,
             order=point.order,
-            seed=seed,
+            seed=self._experiment.seed + point.order,
             git=self._git,
             dirty=self._dirty,
             factors=point.factors,
         )
-        workload = workload_section(args, prepared.traffic.resolved)
-        return derive(assemble(raw, workload, identity, args.frequency))
+        return prepared.run(identity)

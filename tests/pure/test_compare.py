@@ -1,0 +1,128 @@
+"""tools/compare.py: the order of the runs, what counts, and what is left behind; the runs are invented."""
+
+from __future__ import annotations
+
+import json
+import os
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from builders.sweep import one
+from copyscope import paths
+from copyscope.commands import compare
+from copyscope.record.assemble import Identity
+from copyscope.sweep.runner import Prepared
+
+Record = dict[str, Any]
+RUNS = {
+    impl: one({"impl": impl, "size": 262_144, "threads": 1}, 0, 0, "demo")
+    for impl in ("one_copy", "zero_copy")
+}
+
+
+class Machine:
+    """Runs what is asked, with the goodput that a strategy has here, and remembers the order."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.goodput = {"one_copy": 100.0, "zero_copy": 80.0}
+        self.invalid: set[int] = set()
+
+    def prepare(self, args: Any) -> Prepared:
+        def run(identity: Identity) -> Record:
+            made = deepcopy(RUNS[args.impl])
+            made["run"] |= {"id": identity.id, "repeat": identity.repeat, "order": identity.order}
+            made["throughput_gbps"]["unprobed"] = self.goodput[args.impl] * (1 + identity.repeat / 1000)
+            if identity.order in self.invalid:
+                made["verdict"] |= {"valid": False, "reasons": ["identity bytes: 1 is not 2"]}
+            self.order.append(args.impl)
+            return made
+
+        traffic = SimpleNamespace(resolved={"impl": args.impl, "size": args.size})
+        return SimpleNamespace(run=run, traffic=traffic)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(compare, "build_if_stale", lambda: None)
+    monkeypatch.setattr(compare, "check_pid_namespace", lambda: None)
+    monkeypatch.setattr(compare, "git_revision", lambda: (None, None))
+    monkeypatch.setattr(compare, "prepare", made.prepare)
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    return made
+
+
+def test_two_strategies_take_turns_in_blocks_of_random_order(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["one_copy", "zero_copy", "--size", "256K", "--repeat", "8", "--seed", "1", "--json", "-"]
+    assert compare.main([*words, "--out", str(tmp_path / "out")]) == 0
+    blocks = [tuple(machine.order[at : at + 2]) for at in range(0, 16, 2)]
+    assert set(blocks) == {("one_copy", "zero_copy"), ("zero_copy", "one_copy")}
+    made = json.loads(capsys.readouterr().out)
+    row = made["points"][0]["rows"][0]
+    assert (made["kind"], made["names"], made["verdict"]) == (
+        "compare",
+        ["one_copy", "zero_copy"],
+        "regression",
+    )
+    # block by block it is the same ratio, however both drift
+    assert (row["what"], round(row["low"], 6), round(row["high"], 6)) == ("goodput", -0.2, -0.2)
+    assert made["points"][0]["setting"]["size"] == 262_144
+    assert {path.name: len(list(path.iterdir())) for path in (tmp_path / "out").iterdir()} == {
+        "1-one_copy": 8,
+        "2-zero_copy": 8,
+    }
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_table_has_the_names_of_the_two(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.main(["zero_copy", "one_copy", "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert "one_copy instead of zero_copy: improvement: goodput +25.0 % (+25.0 to +25.0)" in " ".join(
+        out.split()
+    )
+    assert any("zero_copy one_copy change" in " ".join(line.split()) for line in out.splitlines())
+
+
+def test_an_invalid_run_takes_its_block_with_it(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.invalid = {3}
+    assert compare.main(["one_copy", "zero_copy", "--quiet", "--json", "-"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["points"][0]["runs"] == [8, 8]
+    assert "invalid, its block is in no number: identity bytes: 1 is not 2" in said.err
+
+
+@pytest.mark.usefixtures("machine")
+def test_equal_ones_say_what_equal_runs_differ_by_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare.main(["one_copy", "one_copy", "--quiet"]) == 0
+    (kept,) = (tmp_path / "results").glob("*/noise.json")
+    assert json.loads(kept.read_text())["metrics"]["goodput_gbps"] == 0
+    kept.write_text(json.dumps({"kind": "noise", "metrics": {"goodput_gbps": 0.75, "cpu_ns_per_kib": 0.75}}))
+    capsys.readouterr()
+    assert compare.main(["one_copy", "zero_copy", "--quiet", "--json", "-"]) == 0
+    row = json.loads(capsys.readouterr().out)["points"][0]["rows"][0]
+    # of means of nine runs: 0.75 / 3
+    assert (round(row["threshold"], 4), row["verdict"]) == (0.25, "equivalent")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["one_copy"], "the following arguments are required: B"),
+        (["one_copy", "zero_copy", "--repeat", "1"], "--repeat: 1: one run says nothing"),
+        (["one_copy", ""], "A: nothing: give a strategy"),
+        (["one_copy", "zero_copy", "--keep", "x"], "of single runs: use tools/profile.py"),
+    ],
+)
+@pytest.mark.usefixtures("machine")
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert compare.main(words) == 2
+    assert said in capsys.readouterr().err
