@@ -94,7 +94,7 @@ def test_an_invalid_run_takes_its_block_with_it(machine: Machine, capsys: pytest
     machine.invalid = {3}
     assert compare.main(["one_copy", "zero_copy", "--quiet", "--json", "-"]) == 1
     said = capsys.readouterr()
-    assert json.loads(said.out)["points"][0]["runs"] == [8, 8]
+    assert json.loads(said.out)["points"][0]["runs"] == [20, 20]
     assert "invalid, its block is in no number: identity bytes: 1 is not 2" in said.err
 
 
@@ -105,12 +105,12 @@ def test_equal_ones_say_what_equal_runs_differ_by_here(
     assert compare.main(["one_copy", "one_copy", "--quiet"]) == 0
     (kept,) = (tmp_path / "results").glob("*/noise.json")
     assert json.loads(kept.read_text())["metrics"]["goodput_gbps"] == 0
-    kept.write_text(json.dumps({"kind": "noise", "metrics": {"goodput_gbps": 0.75, "cpu_ns_per_kib": 0.75}}))
+    kept.write_text(json.dumps({"kind": "noise", "metrics": {"goodput_gbps": 1.2, "cpu_ns_per_kib": 1.2}}))
     capsys.readouterr()
     assert compare.main(["one_copy", "zero_copy", "--quiet", "--json", "-"]) == 0
     row = json.loads(capsys.readouterr().out)["points"][0]["rows"][0]
-    # of means of nine runs: 0.75 / 3
-    assert (round(row["threshold"], 4), row["verdict"]) == (0.25, "equivalent")
+    # of means of 21 runs: 1.2 / sqrt(21)
+    assert (round(row["threshold"], 4), row["verdict"]) == (0.2619, "equivalent")
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from copyscope.render.progress import Steps
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.sweep.runner import Prepared, prepare
 
-# Of a strategy that was slowed by 5 % nine blocks of short runs find 98 in 100, five find 60 (docs/method).
-REPEATS, DURATION_S = 9, 1.0
+# Runs differ more than their segments do: many short ones tell more than few long ones (docs/method).
+REPEATS, DURATION_S, WARMUP_S = 21, 0.5, 0.1
 EXIT_INVALID = 1
 DESCRIPTION = (
     "Runs two strategies in turns, in blocks of random order, and prints each difference with its 95 %"
@@ -38,11 +38,11 @@ DESCRIPTION = (
 EXAMPLES = """\
 examples:
   sudo tools/compare.py one_copy zero_copy --size 256K
-  sudo tools/compare.py "one_copy --fields 1" "one_copy --fields 64" --repeat 15
+  sudo tools/compare.py "one_copy --fields 1" "one_copy --fields 64" --repeat 31
   sudo tools/compare.py one_copy zero_copy --json - | jq .verdict
   sudo tools/compare.py one_copy one_copy        what equal runs differ by here; compare and diff know it then
 
-All other options are those of tools/profile.py, for both; a run takes 1 s here, and --repeat is 9 blocks.
+All other options are those of tools/profile.py, for both; 21 blocks of 0.5 s runs by default.
 """
 
 Groups = tuple[list[store.Record], list[store.Record]]
@@ -59,7 +59,7 @@ def parser() -> UsageParser:
         metavar="FILE",
         help=f"of two equal ones: where what they differ by goes; default results/HOST-KERNEL/{noise.FILE}",
     )
-    made.set_defaults(repeat=REPEATS, duration=DURATION_S, impl=None)
+    made.set_defaults(repeat=REPEATS, duration=DURATION_S, warmup=WARMUP_S, impl=None)
     return made
 
 
@@ -75,8 +75,10 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         )
     if args.impl is not None:
         raise UsageError(f"--impl: {args.impl}: the strategies are A and B, without an option")
-    if args.simulate or args.keep or args.compare_tiers:
-        raise UsageError("--simulate, --keep, --compare-tiers: of single runs: use tools/profile.py")
+    if args.simulate or args.keep or args.compare_tiers or args.stacks:
+        raise UsageError(
+            "--simulate, --keep, --compare-tiers, --stacks: of single runs: use tools/profile.py"
+        )
     build_if_stale()
     names = [args.first, args.second]
     sides = [_side(args, words) for words in names]

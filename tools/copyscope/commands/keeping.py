@@ -16,7 +16,9 @@ from copyscope.render.terminal import make_console, print_lines, report_width
 from copyscope.render.tiers import tier_lines
 from copyscope.run.session import Raw
 from copyscope.start import streams
-from copyscope.taxonomy.samples import folded_stacks, of_ledger
+from copyscope.taxonomy.samples import folded_stacks, of_ledger, to_stacks
+from copyscope.taxonomy.taxonomy import Taxonomy
+from copyscope.units import format_bytes
 
 Record = dict[str, Any]
 
@@ -46,6 +48,17 @@ def check_json(name: str | None) -> None:
         raise RunError(f"--json: {name}: is a directory: choose a file in it") from None
     except OSError as error:
         raise RunError(f"--json: {name}: {error.strerror}: choose another file") from error
+
+
+def stacks(raw: Raw, args: argparse.Namespace) -> Record:
+    """The section with every stack, where it was asked for."""
+    if not args.stacks:
+        return {}
+    samples = of_ledger((raw.collector or {}).get("samples", []))
+    kept = to_stacks(samples, Taxonomy.load())
+    size = len(store.serialise({"stacks": kept}))
+    say("profile", f"--stacks: {len(kept)} stacks, {format_bytes(size)} of the record")
+    return {"stacks": kept}
 
 
 def report(

@@ -90,7 +90,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         ):
             raw = Session(plan, OwnTraffic(path, traffic), steps).perform()
         identity = Identity(run_id, None, repeat, repeat, seed + repeat, git, dirty)
-        made = derive(assemble(raw, workload, identity, args.frequency))
+        made = derive(assemble(raw, workload, identity, args.frequency) | keeping.stacks(raw, args))
         records.append(made)
         kept &= keeping.report(made, raw, args, out, render)
         if args.json != "-":

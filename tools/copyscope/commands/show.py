@@ -1,12 +1,15 @@
 """copyscope show: the screen of a run again, from its record. Needs no root."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, reading
+from copyscope.errors import UsageError
+from copyscope.files import saving
 from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.record.store import Record
@@ -14,11 +17,16 @@ from copyscope.render import terminal, watch
 from copyscope.render.simulated import simulated_lines
 from copyscope.render.summary import render_summary
 
+STACKS = ("folded", "flamegraph", "speedscope", "pprof")
+BINARY = ("pprof", "parquet")
+FORMATS = (*STACKS, "chrome", "openmetrics", "parquet", "csv")
 EXAMPLES = """\
 examples:
   copyscope show run.json
   copyscope show results/HOST/quick/raw/RUN.json.gz --explain
   copyscope show simulated.json
+  copyscope show run.json --export pprof > run.pb.gz && go tool pprof -http : run.pb.gz
+  copyscope show run.json --export flamegraph --out run.svg
 
 A record is what `--json run.json` or `--out DIR` of run, watch, advise and simulate keeps.
 """
@@ -32,6 +40,14 @@ def parser() -> UsageParser:
         epilog=EXAMPLES,
     )
     made.add_argument("record", metavar="FILE", help="a record, or a list of them: RUN.json or RUN.json.gz")
+    made.add_argument(
+        "--export",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help="for other tools: stacks (folded, flamegraph, which is an SVG, speedscope, pprof), a time line"
+        " (chrome), or the rows (openmetrics, parquet, csv)",
+    )
+    made.add_argument("--out", metavar="FILE", help="write the export to FILE instead of stdout")
     made.add_argument("--explain", action="store_true", help="say what each line means")
     made.add_argument(
         "-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, unattributed symbols"
@@ -48,12 +64,35 @@ def _show(arguments: argparse.Namespace) -> int:
     found = store.read_runs(Path(arguments.record))
     for one in found:
         reading.check_whole(one, arguments.record)
+    if arguments.out is not None and arguments.export is None:
+        raise UsageError("--out: is of --export: the screen goes to stdout")
+    if arguments.export is not None:
+        return _export(found, arguments)
     console = terminal.make_console()
     made = [one if "simulated" in one else whole(one) for one in found]
     for one in made:
         _render(one, arguments, console)
     if len(made) > 1 and not any("simulated" in one or "target" in one for one in made):
         render_summary(made, console)
+    return 0
+
+
+def _export(found: list[Record], arguments: argparse.Namespace) -> int:
+    if len(found) != 1 or "simulated" in found[0]:
+        what = "modelled" if len(found) == 1 else f"{len(found)} runs"
+        raise UsageError(f"{arguments.record}: {what}: an export is of one measured run")
+    # pyarrow takes 150 ms
+    from copyscope.render.exports import export  # noqa: PLC0415
+
+    made = export(whole(found[0]), arguments.export)
+    if arguments.export in STACKS and not found[0].get("stacks"):
+        entry.say("show", "no stacks in this record, one frame each: measure with --stacks")
+    if arguments.out is not None:
+        saving.save(Path(arguments.out), made)
+    elif sys.stdout.isatty() and arguments.export in BINARY:
+        raise UsageError(f"--export {arguments.export}: not for a terminal: --out FILE, or > FILE")
+    else:
+        sys.stdout.buffer.write(made)
     return 0
 
 

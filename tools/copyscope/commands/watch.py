@@ -85,7 +85,8 @@ def watch(argv: list[str]) -> int:
                 seen = session.perform()
             if program.command is not None:
                 program.command.show()
-            made = derive(assemble(seen, workload, identity, args.frequency, section))
+            raw = assemble(seen, workload, identity, args.frequency, section)
+            made = derive(raw | keeping.stacks(seen, args))
             if args.advise:
                 add_advice(made)
             kept = keeping.report(made, seen, args, out, render)

@@ -287,6 +287,12 @@ def add_output(made: UsageParser) -> argparse._ArgumentGroup:
         action="store_true",
         help="exact and sampled shares of this run side by side (hooks functions, too)",
     )
+    out.add_argument(
+        "--stacks",
+        action="store_true",
+        help="keep every sampled stack in the record, for `copyscope show FILE --export FORMAT`; says how"
+        " large that is",
+    )
     out.add_argument("--explain", action="store_true", help="say what each line means")
     out.add_argument(
         "-v", "--verbose", action="store_true", help="exact bytes, hooks, checks, unattributed symbols"

@@ -186,15 +186,26 @@ class Sampler(Section):
     bursts: dict[str, Burst] | None
 
 
-class Sample(Section):
-    """Stacks that a rule of the taxonomy gave to the same account or stage."""
+class Sampled(Section):
+    """What a rule of the taxonomy gave to an account or stage."""
 
     side: str
     context: str
     event: str
     kind: str
     category: str
-    symbol: str
     samples: int
     weight: float
     tie: str | UnsetType | None = UNSET
+
+
+class Sample(Sampled, kw_only=True):
+    """Stacks with the same deciding symbol."""
+
+    symbol: str
+
+
+class Stack(Sampled, kw_only=True):
+    """One stack, `root;...;leaf`."""
+
+    frames: str

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
-from copyscope.record.instruments import Call, Counter, Functions, Hook, HookBytes, Sample, Sampler
+from copyscope.record.instruments import Call, Counter, Functions, Hook, HookBytes, Sample, Sampler, Stack
 from copyscope.record.sections import MachineLoad, Reasons, Rows, Section
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -370,6 +370,7 @@ class Measured(Section):
     loss: dict[str, Any]
     machine_state: MachineLoad | UnsetType = UNSET
     samples_beside: list[Sample] | UnsetType = UNSET
+    stacks: list[Stack] | UnsetType = UNSET
 
 
 class RawRun(Measured, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from copyscope.taxonomy.events import ARMED_IN, TIME_EVENTS
@@ -41,6 +41,22 @@ def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, A
     whoever has traffic. Its `tie` says how it is known to be of this run. Anything else that ran on the
     machine is not part of this run (`count_foreign` says how many).
     """
+    return _added(samples, taxonomy, lambda _, found: found.symbol, "symbol")
+
+
+def to_stacks(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, Any]]:
+    """The record's `stacks`, where they are to be kept: the same samples with all frames, the root first.
+
+    Without work that nothing shows to be of this run.
+    """
+    own = (sample for sample in samples if tie_of(sample) is not None)
+    return _added(own, taxonomy, lambda sample, _: _folded(sample), "frames")
+
+
+def _added(
+    samples: Iterable[Sample], taxonomy: Taxonomy, last: Callable[[Sample, Classification], str], name: str
+) -> list[dict[str, Any]]:
+    """Samples and weights of what is alike in all keys, of which the last is given."""
     sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
     for sample in samples:
         found = taxonomy.classify(sample["frames"])
@@ -48,15 +64,20 @@ def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, A
             continue
         own = sample["side"] != "other" and sample["event"] == "cpu-clock"
         category = by_own_timer(found) if own else found.category
-        decided = (found.kind, category, found.symbol)
+        decided = (found.kind, category, last(sample, found))
         key = (sample["side"], found.context, sample["event"], *decided, tie_of(sample) or "")
         sums[key][0] += int(sample["samples"])
         sums[key][1] += int(sample["weight"])
-    names = ("side", "context", "event", "kind", "category", "symbol")
+    names = ("side", "context", "event", "kind", "category", name)
     return [
         dict(zip(names, key[:-1], strict=True)) | {"tie": key[-1] or None, "samples": count, "weight": weight}
         for key, (count, weight) in sorted(sums.items())
     ]
+
+
+def _folded(sample: Sample) -> str:
+    """`root;...;leaf`."""
+    return ";".join(reversed(list(sample["frames"]) or [USER_SYMBOL]))
 
 
 def by_own_timer(found: Classification) -> str:
@@ -107,6 +128,5 @@ def folded_stacks(samples: Sequence[Sample], event: str | None = None) -> str:
     lines: dict[str, int] = defaultdict(int)
     for sample in samples:
         if sample["event"] == event:
-            frames = list(sample["frames"]) or [USER_SYMBOL]
-            lines[";".join([sample["side"], *reversed(frames)])] += int(sample["weight"])
+            lines[f"{sample['side']};{_folded(sample)}"] += int(sample["weight"])
     return "".join(f"{stack} {weight}\n" for stack, weight in sorted(lines.items()))

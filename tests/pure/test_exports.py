@@ -1,0 +1,271 @@
+"""Exports of a saved record: each format read as its consumer reads it; its sums are those of the ledger."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import raw_record
+from builders.watched import watched_record
+from copyscope.commands import show
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.render.exports import FORMATS, export
+from copyscope.render.exports.costs import costs
+from copyscope.taxonomy.samples import to_record, to_stacks
+from copyscope.taxonomy.taxonomy import Taxonomy
+
+Record = dict[str, Any]
+# `go tool pprof` compiles itself for a minute, so it is not asked.
+PPROF = os.environ.get("PPROF") or shutil.which("pprof")
+# leaf first, as the collector says it
+STACKS = [
+    ("sender", ["_copy_from_iter", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64"], 30),
+    ("sender", ["_copy_from_iter", "skb_do_copy_data_nocache", "tcp_sendmsg_locked", "do_syscall_64"], 10),
+    ("sender", ["tcp_write_xmit", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64"], 20),
+    ("sender", [], 5),
+    ("receiver", ["_copy_to_iter", "skb_copy_datagram_iter", "tcp_recvmsg", "do_syscall_64"], 25),
+    # of somebody else, with nothing of ours: in no export
+    ("other", ["default_idle", "do_idle"], 400),
+]
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    samples = [
+        {"side": side, "event": "cpu-clock", "frames": frames, "samples": count, "weight": count * 250_000}
+        for side, frames, count in STACKS
+    ]
+    raw = raw_record("one_copy")
+    taxonomy = Taxonomy.load()
+    raw |= {"samples": to_record(samples, taxonomy), "stacks": to_stacks(samples, taxonomy)}
+    return derive(raw)
+
+
+def ledger_ns(record: Record) -> dict[tuple[str, str, str], int]:
+    found: dict[tuple[str, str, str], int] = defaultdict(int)
+    for name in ("ledger", "stages"):
+        for row in record[name]:
+            if row["cpu_ns"]:
+                found[row["side"], row["context"], row.get("account") or row["stage"]] += row["cpu_ns"]
+    return dict(found)
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """A protocol buffer message: https://protobuf.dev/programming-guides/encoding/"""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(data):
+        tag = varint()
+        if tag & 7 == 2:
+            size = varint()
+            yield tag >> 3, data[at : at + size]
+            at += size
+        else:
+            assert tag & 7 == 0
+            yield tag >> 3, varint()
+
+
+def numbers(data: bytes) -> list[int]:
+    """Packed varints: those of a message whose tags are gone."""
+    found, value, shift = [], 0, 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            found.append(value)
+            value = shift = 0
+    return found
+
+
+def test_stacks_add_up_to_the_samples_and_the_idle_loop_is_in_none(record: Record) -> None:
+    assert sum(one["samples"] for one in record["stacks"]) == 90
+    assert "default_idle" not in json.dumps(record["stacks"])
+    roots = {one["frames"].split(";")[0] for one in record["stacks"]}
+    assert roots == {"do_syscall_64", "[user]"}
+
+
+def test_costs_are_the_rows_of_the_ledger(record: Record) -> None:
+    found: dict[tuple[str, str, str], int] = defaultdict(int)
+    for cost in costs(record):
+        found[cost.side, cost.where, cost.account] += cost.ns
+    expected = ledger_ns(record)
+    assert {key for key, ns in found.items() if ns} == set(expected)
+    assert all(abs(found[key] - ns) <= len(STACKS) for key, ns in expected.items())
+    moved = {row["account"]: row["bytes"] for row in record["ledger"] if row["bytes"]}
+    assert {cost.account: cost.bytes for cost in costs(record) if cost.bytes} == moved
+    assert all(cost.frames == (f"[{cost.account}]",) for cost in costs(record) if cost.bytes)
+
+
+def test_folded_is_stacks_and_nanoseconds(record: Record) -> None:
+    lines = dict(line.rsplit(" ", 1) for line in export(record, "folded").decode().splitlines())
+    stack = "sender;do_syscall_64;tcp_sendmsg;tcp_sendmsg_locked;_copy_from_iter"
+    copy_in = next(row for row in record["ledger"] if row["account"] == "copy_in")
+    assert int(lines[stack]) == round(copy_in["cpu_ns"] * 30 / 40)
+
+
+def test_pprof_has_two_values_and_labels(record: Record) -> None:
+    found = list(fields(gzip.decompress(export(record, "pprof"))))
+    strings = [value.decode() for field, value in found if field == 6]
+    assert strings[0] == ""
+    kinds = [{key: strings[at] for key, at in fields(value)} for field, value in found if field == 1]
+    assert kinds == [{1: "cpu", 2: "nanoseconds"}, {1: "payload", 2: "bytes"}]
+    names = {dict(fields(value))[1]: strings[dict(fields(value))[2]] for field, value in found if field == 5}
+    lines = {dict(fields(v))[1]: dict(fields(dict(fields(v))[4]))[1] for field, v in found if field == 4}
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    stacks = set()
+    for field, value in found:
+        if field != 2:
+            continue
+        places, values, labels = [], [], {}
+        for key, part in fields(value):
+            if key == 1:
+                places = numbers(part)
+            elif key == 2:
+                values = numbers(part)
+            else:
+                label = dict(fields(part))
+                labels[strings[label[1]]] = strings[label[2]]
+        assert set(labels) == {"account", "side", "where"}
+        stacks.add(tuple(names[lines[place]] for place in places))
+        sums[labels["account"]] = [a + b for a, b in zip(sums[labels["account"]], values, strict=True)]
+    assert ("_copy_from_iter", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64", "sender") in stacks
+    row = next(row for row in record["ledger"] if row["account"] == "copy_in")
+    assert abs(sums["copy_in"][0] - row["cpu_ns"]) <= 2 and sums["copy_in"][1] == row["bytes"]
+
+
+@pytest.mark.skipif(PPROF is None, reason="no pprof here: go build -o pprof cmd/pprof, and name it in PPROF")
+def test_pprof_reads_it(record: Record, tmp_path: Path) -> None:
+    file = tmp_path / "run.pb.gz"
+    file.write_bytes(export(record, "pprof"))
+    argv = [str(PPROF), "-top", "-sample_index=cpu", str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=20)
+    assert re.search(r"_copy_from_iter$", done.stdout, re.MULTILINE)
+
+
+def test_speedscope_has_a_profile_for_each_side(record: Record) -> None:
+    made = json.loads(export(record, "speedscope"))
+    assert made["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    names = [one["name"] for one in made["shared"]["frames"]]
+    for profile in made["profiles"]:
+        assert (profile["type"], profile["unit"], profile["startValue"]) == ("sampled", "nanoseconds", 0)
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert profile["endValue"] == sum(profile["weights"])
+        assert all(0 <= place < len(names) for stack in profile["samples"] for place in stack)
+    sender = next(one for one in made["profiles"] if one["name"] == "sender")
+    leaves = {names[stack[-1]] for stack in sender["samples"]}
+    assert {"_copy_from_iter", "tcp_write_xmit"} <= leaves and "_copy_to_iter" not in leaves
+
+
+def test_openmetrics_is_its_grammar(record: Record) -> None:
+    """OpenMetrics 1.0: the ABNF of a line; families in one piece."""
+    text = export(record, "openmetrics").decode()
+    assert text.endswith("# EOF\n") and text.count("# EOF") == 1
+    sample = re.compile(r'([a-z_]+)\{([a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\} [0-9.e+-]+')
+    seen: list[str] = []
+    family = ""
+    for line in text.splitlines()[:-1]:
+        if line.startswith("# TYPE "):
+            _, _, family, kind = line.split()
+            assert kind in ("gauge", "info") and family not in seen
+            seen.append(family)
+        elif line.startswith("#"):
+            assert re.match(rf"# (UNIT|HELP) {family} ", line)
+        else:
+            assert sample.fullmatch(line), line
+            assert line.startswith((f"{family}{{", f"{family}_info{{"))
+        if line.startswith("# UNIT"):
+            assert family.endswith("_" + line.split()[3])
+    row = next(row for row in record["ledger"] if row["account"] == "copy_in")
+    assert re.search(rf'row_bytes{{.*account="copy_in".*}} {row["bytes"]}$', text, re.MULTILINE)
+
+
+def test_a_timeline_has_every_segment(record: Record) -> None:
+    events = json.loads(export(record, "chrome"))["traceEvents"]
+    spans = [one for one in events if one["ph"] == "X" and one["tid"] == 1]
+    segments = record["run"]["segments"]
+    assert [one["name"] for one in spans] == [one["arm"] for one in segments]
+    zero = segments[0]["begin_ns"]
+    assert [round(one["ts"] * 1000) for one in spans] == [one["begin_ns"] - zero for one in segments]
+    zerocopy = json.loads(export(derive(raw_record("zero_copy")), "chrome"))["traceEvents"]
+    done = [one["args"]["completions"] for one in zerocopy if one["name"] == "completions"]
+    assert len(done) == len(segments) and all(done)
+
+
+def test_tables_have_every_row(record: Record) -> None:
+    lines = list(csv.DictReader(io.StringIO(export(record, "csv").decode())))
+    assert len(lines) == len(record["ledger"]) + len(record["stages"])
+    row = next(one for one in record["ledger"] if one["account"] == "copy_in")
+    line = next(one for one in lines if one["name"] == "copy_in")
+    assert (int(line["bytes"]), int(line["cpu_ns"]), line["cycles"]) == (row["bytes"], row["cpu_ns"], "")
+
+
+def test_parquet_has_the_same_cells(record: Record) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    table = parquet.read_table(pyarrow.BufferReader(export(record, "parquet"))).to_pylist()
+    lines = list(csv.DictReader(io.StringIO(export(record, "csv").decode())))
+    assert [str(one["cpu_ns"]) for one in table] == [one["cpu_ns"] or "None" for one in lines]
+
+
+def test_a_flame_graph_is_as_wide_as_its_time(record: Record) -> None:
+    root = ET.fromstring(export(record, "flamegraph"))
+    name = "{http://www.w3.org/2000/svg}"
+    widths: dict[str, float] = defaultdict(float)
+    for box in root.iter(f"{name}g"):
+        widths[box.attrib["data-n"]] += float(box.attrib["data-w"])
+    expected = ledger_ns(record)
+    whole = sum(expected.values())
+    share = sum(ns for (side, _, _), ns in expected.items() if side == "receiver") / whole
+    assert widths["receiver"] == pytest.approx(1200 * share, abs=1)
+    assert widths["all"] == pytest.approx(1200)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("kind", ["without stacks", "watched", "nothing sampled"])
+def test_every_record_can_be_exported(name: str, kind: str) -> None:
+    raw = watched_record() if kind == "watched" else raw_record("zero_copy")
+    if kind == "nothing sampled":
+        raw["samples"] = []
+    made = export(derive(raw), name)
+    assert made or (kind, name) == ("nothing sampled", "folded")
+
+
+def test_show_writes_an_export(
+    record: Record, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = tmp_path / "run.json"
+    store.write(record, file)
+    assert show.main([str(file), "--export", "csv"]) == 0
+    assert capsysbinary.readouterr().out == export(record, "csv")
+    assert show.main([str(file), "--export", "pprof", "--out", str(tmp_path / "x.pb.gz")]) == 0
+    assert (tmp_path / "x.pb.gz").read_bytes() == export(record, "pprof")
+    store.write({key: value for key, value in record.items() if key != "stacks"}, file)
+    assert show.main([str(file), "--export", "folded"]) == 0
+    assert b"no stacks in this record" in capsysbinary.readouterr().err
+    assert show.main([str(file), "--out", "x"]) == 2
+    file.write_text(json.dumps([record, record]))
+    assert show.main([str(file), "--export", "csv"]) == 2
