@@ -461,8 +461,8 @@ def test_a_modelled_record_is_in_no_measured_number(
             "guest: Kernel panic - not sync.*: its console: ",
         ),
         (
-            "echo 'TCG plugin requires version 4 of the API' >&2; exit 1",
-            "QEMU: ended with status 1: TCG plugin req",
+            "echo 'plugin requires API version 5, but this QEMU supports only up to version 4' >&2; exit 1",
+            "QEMU: ended with status 1: plugin requires API version 5, .* version 4: use another QEMU: 7.2",
         ),
         (
             "echo 'simulator: ddio: no registers' >&2; echo 'Could not load plugin' >&2; exit 1",

@@ -99,8 +99,11 @@ def test_what_is_counted_together_shares_a_boot_and_a_repeat_is_another_seed(
 def test_a_sweep_goes_on_where_it_stopped(
     file: Path, how: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = sweep(file, Booted(2, how), monkeypatch)
+    booted = Booted(2, how)
+    first = sweep(file, booted, monkeypatch)
     assert first.interrupted == isinstance(how, KeyboardInterrupt)
+    # The same seed would fail in the same way.
+    assert first.interrupted or booted.asked[-1].seeds == (booted.asked[2].seeds[0] + 1000,)
     raw = file.parent / "out" / "raw"
     before = {path.name: path.read_bytes() for path in raw.iterdir()}
     # A failed boot is tried once more at the end; Ctrl-C ends everything.

@@ -27,6 +27,8 @@ BOOT_S = 120.0
 # A megabyte takes a tenth of a second; several at 1 MiB between two lines still are far from this.
 SILENT_S = 180.0
 PANIC = re.compile(r"(?:Kernel panic|BUG:|Oops|Unable to mount).*")
+# Where QEMU does not take the number of the plugin interface that its version says (qemu.API_NUMBERS).
+OTHER_QEMU = "use another QEMU: 7.2 (Debian 12) and 10.0 (Debian 13) take it"
 Say = Callable[[str], None]
 
 
@@ -166,7 +168,8 @@ class Guest:
         said = [line for line in said if line.startswith("simulator: ")] or said
         if status != 0:
             how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
-            raise RunError(f"QEMU: {how}" + (f": {said[-1]}" if said else ""))
+            step = f": {OTHER_QEMU}" if said and "plugin requires" in said[-1] else ""
+            raise RunError(f"QEMU: {how}" + (f": {said[-1]}" if said else "") + step)
         if self.said[-1:] != ["end"]:
             panic = PANIC.search(self.console.text())
             raise RunError(f"guest: {panic[0].strip() if panic else 'ended before its work was done'}")

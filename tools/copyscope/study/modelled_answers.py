@@ -86,7 +86,7 @@ def _fit(rings: Sequence[ModelPoint], llc: int) -> str:
     largest = inside[-1].working_set_bytes
     return (
         f"its {format_bytes(llc)} hold {llc // largest} rings of {format_bytes(largest)}, and with more"
-        " threads misses begin. More than one thread was not simulated."
+        " threads misses begin. More than one thread was not simulated here."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ Record = dict[str, Any]
 # Pages that nobody has touched since the boot miss every level. So that they do not all count for the first
 # strategy, the largest messages come first, and so many times as many of them warm up.
 FIRST_WARMS = 6
+# Added to a seed that has failed; no experiment has so many repeats.
+NEXT_TRY = 1000
 
 
 class Silent:
@@ -30,6 +33,7 @@ class BootRunner:
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
         self._requests: dict[tuple[tuple[str, Any], ...], request.Request] = {}
+        self._tries: Counter[str] = Counter()
 
     def prepare(self, boots: Iterable[Factors]) -> list[str]:
         """Check every boot before the first. None is beyond a machine. Raises UsageError."""
@@ -53,9 +57,13 @@ class BootRunner:
         return replace(asked, measured=(replace(largest, warm=FIRST_WARMS * largest.warm), *others))
 
     def __call__(self, point: Point) -> Record:
-        """The record of a boot; each repeat is one with another seed. Raises RunError."""
-        asked = self._requests[identify(point.factors)]
-        seed = self._experiment.seed + point.repeat
+        """The record of a boot; each repeat is one with another seed. Raises RunError.
+
+        A seed that has failed would fail in the same way again: the next try has one of its own.
+        """
+        asked, tries = self._requests[identify(point.factors)], self._tries[point.run_id]
+        seed = self._experiment.seed + point.repeat + tries * NEXT_TRY
+        self._tries[point.run_id] += 1
         made = simulation.simulate(replace(asked, seeds=(seed,)), Silent())
         run: dict[str, Any] = {
             "id": point.run_id,
