@@ -38,6 +38,7 @@ struct reading {
 	const char *needs;	/* what to look at when the kernel refuses; NULL: nothing */
 	enum way way;		/* WAY_MAPPED: and by calls what cannot be mapped */
 	bool into_fields;	/* as many pieces as --fields says */
+	bool in_ring;		/* by requests to an io_uring */
 	bool by_timer;		/* takes --coalesce */
 	unsigned int buffers;	/* of --buffer bytes, for each connection; 0: one */
 	bool whole_pages;	/* --buffer is at least one */

@@ -28,10 +28,10 @@ static json_t *verify_json(const struct receiver *receiver)
 	return object;
 }
 
-/* What came without a receive call: null where the mode has no such way. */
+/* What came without a receive call, or by requests: null where the mode has no such way. */
 static void add_ways(const struct receiver *receiver, json_t *totals, uint64_t calls)
 {
-	uint64_t mapped_calls = 0, mapped = 0, beside = 0, spliced = 0;
+	uint64_t mapped_calls = 0, mapped = 0, beside = 0, spliced = 0, requests = 0, enters = 0;
 	enum way way = receiver->options.reading->way;
 
 	for (unsigned int i = 0; i < receiver->started; i++) {
@@ -41,6 +41,8 @@ static void add_ways(const struct receiver *receiver, json_t *totals, uint64_t c
 		mapped += count__get(&counts->mapped_bytes);
 		beside += count__get(&counts->beside_bytes);
 		spliced += count__get(&counts->spliced_bytes);
+		requests += count__get(&counts->ring_requests);
+		enters += count__get(&counts->ring_enters);
 	}
 	json_object_set_new(totals, "mapped", way != WAY_MAPPED ? json_null() :
 			    json_pack("{s:I, s:I, s:I, s:I}", "calls", (json_int_t)mapped_calls, "bytes", (json_int_t)mapped,
@@ -48,6 +50,8 @@ static void add_ways(const struct receiver *receiver, json_t *totals, uint64_t c
 				      "copied_bytes", (json_int_t)beside));
 	json_object_set_new(totals, "spliced", way != WAY_SPLICED ? json_null() :
 			    json_pack("{s:I, s:I}", "calls", (json_int_t)calls, "bytes", (json_int_t)spliced));
+	json_object_set_new(totals, "io_uring", !receiver->options.reading->in_ring ? json_null() :
+			    json_pack("{s:I, s:I}", "requests", (json_int_t)requests, "enters", (json_int_t)enters));
 }
 
 void receiver__add_totals(const struct receiver *receiver, json_t *totals)

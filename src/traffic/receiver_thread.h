@@ -24,6 +24,8 @@ struct receive_counts {
 	atomic_uint_fast64_t mapped_bytes;
 	atomic_uint_fast64_t beside_bytes;	/* copied by these calls */
 	atomic_uint_fast64_t spliced_bytes;	/* into a pipe: by all calls, or by none */
+	atomic_uint_fast64_t ring_requests;
+	atomic_uint_fast64_t ring_enters;
 	atomic_uint_fast64_t replies;
 	atomic_uint_fast64_t checked_bytes;
 	atomic_uint_fast64_t wrong_bytes;

@@ -107,6 +107,36 @@ def test_send_zc_over_a_local_path_is_copied_after_all(impl: str, kind: str, iss
     assert worked_ns < spent_ns / 50 if issue == "inline" else spent_ns / 2 < worked_ns < spent_ns
 
 
+@pytest.mark.parametrize(
+    ("receiver", "kind"),
+    [("recvmsg", "veth"), ("trunc", "loopback"), ("splice", "loopback"), ("multishot", "veth")],
+)
+def test_receivers_get_23_messages_and_what_they_copy_is_counted(receiver: str, kind: str) -> None:
+    asked = ("--messages", str(MESSAGES), "--size", "64K", "--topology", kind)
+    record = record_of("--impl", "one_copy", "--receiver", receiver, *asked, check=None)
+    assert broken_identities(record) == []
+    sent, report = MESSAGES * 65536, record["traffic"]["receiver"]
+    assert report["bytes"] == sent
+    # splice(2) passes no hook of a receive call
+    assert hook(record, "receive_bytes")["bytes"] == (0 if receiver == "splice" else sent)
+    assert hook(record, "copy_out_bytes")["bytes"] == (0 if receiver in ("trunc", "splice") else sent)
+    assert report["truncated_bytes"] == (sent if receiver == "trunc" else 0)
+    assert (report["spliced"] or {}).get("bytes", 0) == (sent if receiver == "splice" else 0)
+
+
+def test_pages_of_a_zero_copy_sender_are_mapped() -> None:
+    """4148 less 52 bytes of headers is a page. A full window cuts packets anywhere: it is made larger."""
+    how = ("--mtu", "4148", "--fields", "1", "--rcvbuf", "2M", "--duration", enough_for_samples(0.6))
+    record = record_of("--impl", "zero_copy", "--receiver", "map", *how, "--touch-received")
+    assert broken_identities(record) == []
+    report = record["traffic"]["receiver"]
+    assert report["mapped"]["bytes"] == report["mapped"]["pages"] * 4096 > 0.99 * report["bytes"]
+    assert bytes_of(record, "mapped") > 0.99 * (bytes_of(record, "mapped") + bytes_of(record, "copy_out"))
+    # The kernel's own hook sees the rest, and nothing else.
+    assert hook(record, "copy_out_bytes")["bytes"] < 0.01 * report["bytes"]
+    assert any(row["samples"] for row in rows(record, "mapped"))
+
+
 @pytest.mark.parametrize(("impl", "more"), [("zero_copy", ()), ("sendfile", ("--file", "/tmp"))])
 def test_one_thread_on_each_side_is_counted_to_the_byte_of_each_connection(
     impl: str, more: tuple[str, ...]

@@ -44,6 +44,15 @@ def test_counts_are_the_programs_and_times_are_in_proportion() -> None:
     assert {made["counted_at"] for made in (sends, reads, receives)} == {"program"}
 
 
+def test_what_passes_no_receive_call_is_not_one() -> None:
+    mapped, asked = segment("calls", {}, 300, None), segment("calls", {}, 300, None)
+    mapped["receiver"] |= {"bytes": 64_000, "mapped": {"calls": 290, "bytes": 61_440, "copied_bytes": 560}}
+    asked["receiver"] |= {"bytes": 64_000, "io_uring": {"requests": 2, "enters": 40}}
+    for told, calls, bytes_ in ((mapped, 10, 2000), (asked, 40, 64_000)):
+        (receives,) = told_by_programs([row("receiver", "any", 5, 320)], [told])
+        assert (receives["calls"], receives["bytes"]) == (calls, bytes_)
+
+
 def test_the_name_of_the_library_is_not_that_of_the_system_call() -> None:
     segments = [segment("calls", {"send": 40, "sendfile": 10}, 10, None)]
     rows = [row("sender", "sendto", 4, 400), row("sender", "sendfile", 5, 1200)]

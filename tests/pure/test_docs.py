@@ -109,6 +109,7 @@ def full_records() -> list[dict[str, Any]]:
         raw_record("uring_zc"),
         raw_record("zero_copy", receiver="map"),
         raw_record("one_copy", receiver="splice"),
+        raw_record("one_copy", receiver="multishot"),
         raw_record("sendfile"),
     ]
     for raw in raws:

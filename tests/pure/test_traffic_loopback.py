@@ -412,6 +412,9 @@ def test_every_receiver_gets_every_byte(receiver: str) -> None:
     assert received.report["options"]["touch_received"] is (receiver not in BLIND)
     spliced = {"calls": received.report["calls"], "bytes": 200 * 4096} if receiver == "splice" else None
     assert received.report["spliced"] == spliced
+    asked = received.report["io_uring"]
+    assert (asked is None) is (receiver != "multishot")
+    assert asked is None or (asked["requests"] >= 1 and asked["enters"] >= 1)
     # A copying sender's packets are no whole pages of their own: they are copied, as from every other.
     mapped = received.report["mapped"]
     assert (mapped is None) is (receiver != "map")

@@ -96,6 +96,7 @@ static void arm(struct receiver_thread *thread)
 	sqe->flags |= IOSQE_BUFFER_SELECT;
 	sqe->buf_group = GROUP;
 	multishot->armed = true;
+	count__add(&thread->counts.ring_requests, 1);
 }
 
 static int receive_multishot(struct receiver_thread *thread, struct arrival *arrival)
@@ -112,6 +113,7 @@ static int receive_multishot(struct receiver_thread *thread, struct arrival *arr
 		arm(thread);
 	if (io_uring_peek_cqe(&multishot->ring, &cqe)) {
 		got = io_uring_submit_and_wait(&multishot->ring, 1);
+		count__add(&thread->counts.ring_enters, 1);
 		/* EBUSY: completions must be taken first. */
 		return got < 0 && got != -EBUSY ? got : -EAGAIN;
 	}
@@ -135,7 +137,7 @@ static int receive_multishot(struct receiver_thread *thread, struct arrival *arr
 }
 
 const struct reading reading_multishot = {
-	.name = "multishot", .call = "io_uring receive", .buffers = BUFFERS,
+	.name = "multishot", .call = "io_uring receive", .in_ring = true, .buffers = BUFFERS,
 	.needs = "io_uring of Linux 6.0 or newer, allowed here (sysctl kernel.io_uring_disabled, seccomp), and locked memory for "
 		 "its ring (ulimit -l)",
 	.open = open_multishot, .receive = receive_multishot, .close = close_multishot,

@@ -305,6 +305,8 @@ def taken_without_a_call(receiver: str, bytes_: int) -> dict[str, Any]:
         return {"mapped": {**mapped, "copied_bytes": messages * 2048}, "spliced": None}
     if receiver == "splice":
         return {"mapped": None, "spliced": {"calls": bytes_ // 131_072 + 1, "bytes": bytes_}}
+    if receiver == "multishot":
+        return {"mapped": None, "spliced": None, "io_uring": {"requests": 1, "enters": 7}}
     return {}
 
 

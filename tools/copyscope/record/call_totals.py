@@ -49,10 +49,10 @@ def _made(row: Row, same_side: Sequence[Row], segments: Sequence[Row]) -> tuple[
 
 def _by_name(side: str, same_side: Sequence[Row], segments: Sequence[Row]) -> dict[str, tuple[int, int]]:
     totals = [segment[side] for segment in segments]
-    moved = sum(int(total["bytes"]) for total in totals)
     if side == "receiver":
         (only,) = (row["syscall"] for row in same_side) if len(same_side) == 1 else (None,)
-        return {} if only is None else {only: (sum(int(total["calls"]) for total in totals), moved)}
+        return {} if only is None else {only: _received(totals)}
+    moved = sum(int(total["bytes"]) for total in totals)
     made: dict[str, int] = {}
     for total in totals:
         for name, calls in total["send_syscalls"].items():
@@ -64,3 +64,15 @@ def _by_name(side: str, same_side: Sequence[Row], segments: Sequence[Row]) -> di
     known = {name: (calls, round(moved * shares.get(name, 0.0))) for name, calls in made.items()}
     reads = sum(int((total["zerocopy"] or {}).get("errqueue_reads", 0)) for total in totals)
     return known | ({"recvmsg": (reads, 0)} if reads else {})
+
+
+def _received(totals: Sequence[Row]) -> tuple[int, int]:
+    """(calls, bytes) of the receiver's calls that are timed: getsockopt(2), which maps, is none of them."""
+    calls, moved = (sum(int(total[key]) for total in totals) for key in ("calls", "bytes"))
+    for total in totals:
+        if mapped := total.get("mapped"):
+            calls -= mapped["calls"]
+            moved -= mapped["bytes"] + mapped["copied_bytes"]
+        if ring := total.get("io_uring"):
+            calls += ring["enters"] - total["calls"]
+    return calls, moved

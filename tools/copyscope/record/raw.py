@@ -92,6 +92,13 @@ class Mapped(Section):
     copied_bytes: int
 
 
+class Multishot(Section):
+    """Requests to an io_uring that receive again and again."""
+
+    requests: int
+    enters: int
+
+
 class ReceiverTotals(Totals):
     messages: int | None
     verify: Verified | None
@@ -99,6 +106,7 @@ class ReceiverTotals(Totals):
     replies: int | UnsetType = UNSET
     mapped: Mapped | UnsetType | None = UNSET
     spliced: Spliced | UnsetType | None = UNSET
+    io_uring: Multishot | UnsetType | None = UNSET
 
 
 class SegmentBase(Section):
@@ -335,6 +343,7 @@ class ReceiverReport(Report, kw_only=True):
     replies: int | UnsetType = UNSET
     mapped: Mapped | UnsetType | None = UNSET
     spliced: Spliced | UnsetType | None = UNSET
+    io_uring: Multishot | UnsetType | None = UNSET
 
 
 class Traffic(Section):
