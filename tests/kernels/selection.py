@@ -64,6 +64,7 @@ BESIDES = {
         *(
             "test_bpftrace.py",
             "test_second_opinion.py",
+            "test_tls.py",
             "test_watch_programs.py::test_iperf3_as_a_command[write]",
             f"{GATE}[one_copy-64]",
             f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[kprobe]",

@@ -1,0 +1,63 @@
+"""kTLS in own traffic: every byte passes the cipher, and only parts of records are copied first."""
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+from copyscope import paths
+from profiling import SLOW, broken_identities, is_root, profile
+
+# 16 KiB of plaintext at most, and 22 bytes besides, in each record of TLS 1.3 (RFC 8446, 5).
+RECORD_BYTES, OVERHEAD_BYTES = 16_384, 22
+# What an emulated guest cannot do in time: the bursts of its sampler.
+TOO_SLOW_FOR = ("sender_time", "receiver_time")
+
+
+def missing() -> str | None:
+    """Why not: the module is not loaded, and a user cannot load it."""
+    argv = [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--tls", "1.3", "--check"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.stderr.strip() if done.returncode else None
+
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),
+    pytest.mark.skipif(missing() is not None, reason=missing() or ""),
+]
+
+
+def record_of(*options: str) -> dict[str, Any]:
+    done = profile(
+        "--json", "-", "--tls", "--duration", "2", "--instruments", "sampler", *options, check=None
+    )
+    assert done.stdout, done.stderr
+    record: dict[str, Any] = json.loads(done.stdout)
+    broken = [line for line in broken_identities(record) if not (SLOW > 1 and line.startswith(TOO_SLOW_FOR))]
+    assert broken == [] and record["run"]["errors"] == []
+    return record
+
+
+def samples_of(record: dict[str, Any], account: str) -> int:
+    return sum(row["samples"] or 0 for row in record["ledger"] if row["account"] == account)
+
+
+@pytest.mark.parametrize("impl", ["one_copy", "sendfile"])
+def test_whole_records_are_read_in_place(impl: str) -> None:
+    record = record_of("--impl", impl, "--size", "64K")
+    rows = {row["account"]: row for row in record["ledger"] if row["bytes"] is not None}
+    sent = sum(s["sender"]["bytes"] for s in record["run"]["segments"] if s["arm"] == "ledger")
+    assert (rows["encrypt"]["bytes"], rows["decrypt"]["bytes"]) == (sent, sent)
+    assert rows["encrypt"]["calls"] == sent / RECORD_BYTES
+    assert samples_of(record, "encrypt") > 0 and samples_of(record, "decrypt") > 0
+    assert samples_of(record, "copy_in") == 0
+    sender = record["traffic"]["sender"]
+    acked = sum(thread["tcp_info"]["bytes_acked"] for thread in sender["threads"])
+    assert acked == sender["bytes"] + sender["messages"] * 4 * OVERHEAD_BYTES
+    assert (sender["tls"]["software_connections"], sender["tls"]["device_connections"]) == (1, 0)
+
+
+def test_parts_of_a_record_are_copied_first() -> None:
+    record = record_of("--impl", "per_field", "--push", "more", "--size", "8K")
+    assert samples_of(record, "copy_in") > 0
