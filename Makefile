@@ -169,8 +169,9 @@ golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden fil
 cookbook: all .venv/.ready-test ## docs/4-cookbook.md anew, from real runs of every script (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
 
-$(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests
-	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
+$(OUTPUT)/tests/bare_uring: BENCH_LIBS := -luring
+$(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< $(BENCH_LIBS)
 
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
@@ -178,7 +179,7 @@ $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves: $(OUTPUT)/tes
 $(OUTPUT)/tests/refusing.so: tests/live/refusing.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -ldl
 
-bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
+bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong $(if $(filter yes,$(URING)),$(OUTPUT)/tests/bare_uring) ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
 	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
 
 clean: ## Remove what was built (not results/)

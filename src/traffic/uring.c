@@ -123,7 +123,7 @@ static int take_notification(struct flow *flow, const struct io_uring_cqe *cqe)
 		return 0;
 	}
 	err = zerocopy__completed(&flow->zerocopy, number, number, (uint32_t)cqe->res & IORING_NOTIF_USAGE_ZC_COPIED,
-				  clock__now_ns(), flow->completion_time);
+				  zerocopy__is_timed(&flow->zerocopy, number) ? clock__now_ns() : 0, flow->completion_time);
 	if (err)
 		return failure__set(&flow->failure, err, "notifications: request %u: reported twice or never made: the "
 				    "account of who owns the buffers is lost", number);

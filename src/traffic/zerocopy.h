@@ -54,6 +54,12 @@ void zerocopy__close(struct zerocopy *zerocopy);
 
 /* A call accepted `bytes`. 0 or -ENOMEM. */
 int zerocopy__sent(struct zerocopy *zerocopy, uint32_t *pending, uint32_t bytes, uint64_t sent_ns);
+/* Whether the time of its completion is wanted: a call of the clock for each of them is a part of what small sends cost. */
+static inline bool zerocopy__is_timed(const struct zerocopy *zerocopy, uint32_t number)
+{
+	return zerocopy->calls[number & (zerocopy->capacity - 1)].sent_ns;
+}
+
 /*
  * A notification for the calls low..high. -EPROTO when it names a call twice or one that cannot
  * exist: the account of who owns which memory would be wrong from there on.

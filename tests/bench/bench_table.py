@@ -37,6 +37,11 @@ CONTESTS = {
         "same directory. CPU time and sleeps are those of a program's whole life less those of a "
         "transfer of one message a connection (median of three): what it takes to start and to end.\n"
     ),
+    "uring": (
+        "As `traffic`, with one connection and one request to an io_uring at a time. `bare_uring_send` and "
+        "`bare_uring_zc` are tests/bench/bare_uring.c, a loop of liburing and nothing else; both senders "
+        "without a copy have 16 buffers, and wait for the notification of one before they send it again.\n"
+    ),
     "observer": (
         "Switched on against switched off, in segments of the same traffic. `ours`, `ours_calls` and "
         "`ours_bytes` are what a default run of tools/profile.py has attached in its three kinds of "

@@ -7,7 +7,7 @@ from copyscope.plan import gate
 
 Reached = Literal["met", "missed", "open"]
 # Ours over the peer's goodput: the least that is asked for; of any other peer, as much as it has.
-TRAFFIC_GOALS = {"bare": 0.98}
+TRAFFIC_GOALS = {"bare": 0.98, "bare_uring_send": 0.98, "bare_uring_zc": 0.98}
 # The least share of the goodput without instruments that is asked for, by message size.
 OBSERVER_GOALS = {size_bytes: 1 - share for size_bytes, share in gate.GOALS}
 # What tools/profile.py has attached by default, each in segments of its own.
@@ -40,7 +40,7 @@ class Conclusion:
 def comparison(name: str, made: dict[str, Any]) -> Conclusion:
     """One of the raw comparisons, with the goal that it has in the benchmark `name`."""
     goal, quantity, size_bytes = None, made["quantity"], made["factors"]["size_bytes"]
-    if quantity == "gbps" and name == "traffic" and made["ours"] != "bare":
+    if quantity == "gbps" and name in ("traffic", "uring") and made["ours"] != "bare":
         goal = TRAFFIC_GOALS.get(made["peer"], 1.0)
     if quantity == "gbps" and name == "observer" and made["ours"] in OURS_WATCHING:
         goal = OBSERVER_GOALS.get(size_bytes)

@@ -61,6 +61,8 @@ COALESCED = Form("loop", "poll", 20)
 class Contest:
     """All programs over one path, with one size and number of connections."""
 
+    PAIRS: tuple[tuple[str, str], ...] = PAIRS
+
     def __init__(self, topology: Topology, size_bytes: int, connections: int, cpus: list[str]) -> None:
         self.topology = topology
         self.factors = {"size_bytes": size_bytes, "connections": connections}
@@ -91,7 +93,7 @@ class Contest:
     def result(self) -> tuple[list[Comparison], dict[str, Any]]:
         made = [
             compare(self.samples, ours, peer, quantity, self.factors)
-            for ours, peer in PAIRS
+            for ours, peer in self.PAIRS
             for quantity in QUANTITIES
         ]
         start_up = {
@@ -113,13 +115,13 @@ class Contest:
             "iperf3_sendfile": lambda: self.iperf3(["-Z"]),
         }
 
-    def ours(self, impl: str, form: Form = THREADS) -> "Transfer":
+    def ours(self, impl: str, form: Form = THREADS, working_set: str = "1") -> "Transfer":
         messages = max(1, self.bytes // int(self.size) // int(self.connections))
         common = ["--size", self.size, "--threads", self.connections]
         address = self.topology.addresses["sender"]
         send = ["send", "--impl", impl, "--listen", address, "--messages", str(messages), "--fields", "1"]
         # The peers send the same memory again and again, from one buffer, and read no clock.
-        send += ["--time-every", "1024", "--working-set", "1", "--sender", form.sender]
+        send += ["--time-every", "1024", "--working-set", working_set, "--sender", form.sender]
         send += ["--file", tempfile.gettempdir()] if impl == "sendfile" else []
         sender = self._start("sender", [str(paths.TRAFFIC), *send, *common])
         port = sender.ready(r"listening on \S+:(\d+)")[1]
@@ -130,12 +132,12 @@ class Contest:
         report = json.loads(received.output)
         return Transfer(report["bytes"], report["sending_ns"], sent, received)
 
-    def bare(self) -> "Transfer":
+    def bare(self, program: str = str(BARE), how: str = "send") -> "Transfer":
         receiver = self._start("receiver", [str(BARE), "recv", PORT, self.size, self.connections])
         receiver.ready("listening")
         address = self.topology.addresses["receiver"]
-        send = ["send", address, PORT, self.size, str(self.bytes), self.connections]
-        sender = self._start("sender", [str(BARE), *send])
+        send = [how, address, PORT, self.size, str(self.bytes), self.connections]
+        sender = self._start("sender", [program, *send])
         sent, received = sender.end(), receiver.end()
         report = json.loads(received.output)
         return Transfer(report["bytes"], report["receiving_ns"], sent, received)

@@ -1,0 +1,44 @@
+"""How fast is the traffic through io_uring, against a bare loop of liburing, over the same path?"""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from copyscope import paths
+from copyscope.plan.options import choose_congestion
+from copyscope.topology import LinkSettings, open_topology
+from samples import BLOCKS, Comparison
+from traffic_bench import Contest, Transfer
+
+SIZES_BYTES = (1024, 16384, 65536)
+BARE_URING = paths.OUTPUT / "tests" / "bare_uring"
+# As many buffers as the bare loop sends without a copy from.
+BUFFERS = "16"
+
+
+class RingContest(Contest):
+    """Both ways through a ring, one connection."""
+
+    PAIRS = (("uring_send", "bare_uring_send"), ("uring_zc", "bare_uring_zc"))
+
+    def contestants(self) -> dict[str, Callable[[], Transfer]]:
+        return {
+            "uring_send": lambda: self.ours("uring_send"),
+            "uring_zc": lambda: self.ours("uring_zc", working_set=BUFFERS),
+            "bare_uring_send": lambda: self.bare(str(BARE_URING), "send"),
+            "bare_uring_zc": lambda: self.bare(str(BARE_URING), "zc"),
+        }
+
+
+def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
+    """One result for each size: comparisons, and every sample. A block goes through all sizes."""
+    shuffler = random.Random(seed)
+    link = LinkSettings(congestion=choose_congestion(None))
+    with open_topology("veth", link, paths.XDP_OBJECT) as topology:
+        contests = [RingContest(topology, size_bytes, 1, cpus) for size_bytes in SIZES_BYTES]
+        for contest in contests:
+            contest.calibrate()
+        for _ in range(BLOCKS):
+            for contest in shuffler.sample(contests, len(contests)):
+                contest.run_block(shuffler)
+    yield from (contest.result() for contest in contests)
