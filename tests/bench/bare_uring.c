@@ -4,7 +4,7 @@
  *
  * bare_uring send|zc ADDRESS PORT SIZE BYTES CONNECTIONS    one thread and one ring a connection, one request at a time
  *
- * `zc` sends with SEND_ZC from so many buffers in turn, and waits for the notification of the one that is next.
+ * `zc` sends with SEND_ZC from 16 buffers in turn, each on pages of its own, and waits for the notification of the one that is next.
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -61,7 +61,8 @@ static int take(struct connection *c)
 static void *send_all(void *arg)
 {
 	struct connection *c = arg;
-	char *messages = aligned_alloc(4096, BUFFERS * ((c->size + 4095) & ~4095ul));
+	const size_t apart = (c->size + 4095) & ~4095ul;
+	char *messages = aligned_alloc(4096, BUFFERS * apart);
 	struct io_uring_params params = {
 		.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQSIZE, .cq_entries = 4 * BUFFERS,
 	};
@@ -70,9 +71,9 @@ static void *send_all(void *arg)
 
 	if (err)
 		errx(1, "io_uring: %s", strerror(-err));
-	memset(messages, 'A', BUFFERS * c->size);
+	memset(messages, 'A', BUFFERS * apart);
 	for (long long left = c->bytes; left > 0; left -= sent) {
-		char *message = messages + (c->zerocopy ? next++ % BUFFERS : 0) * c->size;
+		char *message = messages + (c->zerocopy ? next++ % BUFFERS : 0) * apart;
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&c->ring);
 
 		io_uring_prep_send(sqe, c->fd, message, c->size, MSG_NOSIGNAL | MSG_WAITALL);

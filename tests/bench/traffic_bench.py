@@ -42,6 +42,7 @@ PAIRS = (
 )
 QUANTITIES = ("gbps", "sender_cpu_ns_per_kib", "receiver_cpu_ns_per_kib")
 Sample = dict[str, float]
+ONE_BUFFER = ("--working-set", "1")
 
 
 @dataclass(frozen=True)
@@ -115,13 +116,13 @@ class Contest:
             "iperf3_sendfile": lambda: self.iperf3(["-Z"]),
         }
 
-    def ours(self, impl: str, form: Form = THREADS, working_set: str = "1") -> "Transfer":
+    def ours(self, impl: str, form: Form = THREADS, memory: Sequence[str] = ONE_BUFFER) -> "Transfer":
         messages = max(1, self.bytes // int(self.size) // int(self.connections))
         common = ["--size", self.size, "--threads", self.connections]
         address = self.topology.addresses["sender"]
         send = ["send", "--impl", impl, "--listen", address, "--messages", str(messages), "--fields", "1"]
         # The peers send the same memory again and again, from one buffer, and read no clock.
-        send += ["--time-every", "1024", "--working-set", working_set, "--sender", form.sender]
+        send += ["--time-every", "1024", *memory, "--sender", form.sender]
         send += ["--file", tempfile.gettempdir()] if impl == "sendfile" else []
         sender = self._start("sender", [str(paths.TRAFFIC), *send, *common])
         port = sender.ready(r"listening on \S+:(\d+)")[1]
