@@ -12,9 +12,21 @@
 /* stdin, stdout, stderr, the listener, the event and signal descriptors, files of /proc, spare. */
 #define OTHER_DESCRIPTORS 32
 
-static int check_descriptors(unsigned int threads, struct failure *failure)
+/* Of one connection: its socket, and a file, a ring, the two ends of a pipe. */
+static unsigned int descriptors_each(const struct options *options)
 {
-	rlim_t needed = threads + OTHER_DESCRIPTORS;
+	const struct strategy *strategy = options->strategy;
+
+	if (options->role != ROLE_SEND)
+		return 1;
+	return 1 + strategy->in_file + strategy->in_ring +
+	       (strategy->gives_memory || options->via == VIA_SPLICE ? 2 : 0);
+}
+
+static int check_descriptors(const struct options *options, struct failure *failure)
+{
+	unsigned int threads = options->threads;
+	rlim_t needed = threads * descriptors_each(options) + OTHER_DESCRIPTORS;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= needed)
@@ -75,7 +87,7 @@ static int try_strategy(const struct options *options, int fd, struct failure *f
 
 int preflight__check(const struct options *options, struct failure *failure)
 {
-	int err = check_descriptors(options->threads, failure);
+	int err = check_descriptors(options, failure);
 	int fd;
 
 	if (!err && options->role == ROLE_RECV)

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from test_traffic_loopback import BY_PAGES, end, listening_port, start
@@ -21,6 +22,17 @@ WAYS = (
 )
 
 
+def wait_until_connected(port: str, connections: int) -> None:
+    """A sender waits for ever for receivers that were killed before they connected."""
+    deadline = time.monotonic() + ENDS_S
+    while time.monotonic() < deadline:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        accepted = [row for row in rows if row[1].endswith(f":{int(port):04X}") and row[3] == "01"]
+        if len(accepted) == connections:
+            return
+    raise AssertionError("the receiver does not connect")
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("victim", ["sender", "receiver"])
 def test_a_side_that_is_killed_takes_nothing_with_it(way: str, victim: str) -> None:
@@ -33,6 +45,7 @@ def test_a_side_that_is_killed_takes_nothing_with_it(way: str, victim: str) -> N
             with start("recv", "--port", port, *both) as receiver:
                 killed, left = (sender, receiver) if victim == "sender" else (receiver, sender)
                 try:
+                    wait_until_connected(port, 2)
                     time.sleep(chosen.uniform(0, 0.15))
                     killed.send_signal(signal.SIGKILL)
                     killed.communicate(timeout=ENDS_S)

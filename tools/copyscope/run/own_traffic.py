@@ -69,6 +69,10 @@ class OwnTraffic(Subject):
                 perf.start()
         # veth and friends are loaded by now, so that their functions have names.
         collector.send("symbols", "symbols")
+        if self._traffic.resolved["issue"] is not None:
+            # A worker that begins between perf's look at the threads and its opening of counters is in none.
+            for perf in self.perfs.values():
+                perf.wait_ready()
         self.pause()
         if plan.whole:
             self._describe()

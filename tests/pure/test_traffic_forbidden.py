@@ -1,0 +1,108 @@
+"""What a machine forbids, or has no room for: one line that names it, or the bytes are right."""
+
+import ctypes
+import os
+import subprocess
+
+import pytest
+from test_traffic_loopback import IN_RING, SECONDS_MAX, TRAFFIC, end, listening_port, running, unprivileged
+
+# linux/prctl.h, linux/seccomp.h, linux/filter.h; io_uring_setup(2) has this number on every architecture.
+PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 22, 38
+SECCOMP_MODE_FILTER, RETURN_ERRNO, RETURN_ALLOW = 2, 0x00050000, 0x7FFF0000
+LOAD_NUMBER, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
+IO_URING_SETUP, EPERM = 425, 1
+
+
+class Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_ushort),
+        ("yes", ctypes.c_ubyte),
+        ("no", ctypes.c_ubyte),
+        ("k", ctypes.c_uint),
+    )
+
+
+class Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(Instruction)))
+
+
+def forbid_io_uring() -> None:
+    """In the child, as a container's profile does it; kernel.io_uring_disabled answers EPERM, too."""
+    instructions = (Instruction * 4)(
+        Instruction(LOAD_NUMBER, 0, 0, 0),
+        Instruction(IF_EQUAL, 0, 1, IO_URING_SETUP),
+        Instruction(RETURN, 0, 0, RETURN_ERRNO | EPERM),
+        Instruction(RETURN, 0, 0, RETURN_ALLOW),
+    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    program = Program(len(instructions), instructions)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
+        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program)
+    ):
+        os._exit(99)
+
+
+@pytest.mark.parametrize("impl", IN_RING)
+@pytest.mark.parametrize(("more", "status"), [([], 2), (["--check"], 3)])
+def test_where_io_uring_is_forbidden_the_line_says_what_to_do(
+    impl: str, more: list[str], status: int
+) -> None:
+    done = subprocess.run(
+        [TRAFFIC, "send", "--impl", impl, *more],
+        preexec_fn=forbid_io_uring,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith("traffic send: io_uring: it is switched off here: allow it (sysctl ")
+    assert done.stderr.endswith("use --impl one_copy or zero_copy\n") and done.stderr.count("\n") == 1
+
+
+def test_without_locked_memory_a_ring_is_refused_or_costs_none() -> None:
+    """Linux 6.18 charges a ring to the limit of locked memory; where it does not, the ring is there."""
+    command = [*unprivileged(0), "send", "--impl", "uring_send", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    if done.returncode == 0:
+        pytest.skip("this kernel charges no ring to the limit of locked memory")
+    assert done.returncode == 3
+    assert done.stderr == (
+        "traffic send: io_uring: no memory for its ring: the limit of locked memory is 0 KiB for all of this "
+        "user's: raise it (ulimit -l) or lower --threads\n"
+    )
+
+
+@pytest.mark.parametrize("words", ["vmsplice", "sendfile --via splice"])
+def test_pages_need_no_locked_memory(words: str) -> None:
+    size = ["--size", "300000", "--verify"]
+    command = [*unprivileged(0), "send", "--impl", *words.split(), "--messages", "50", *size]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sender:
+        try:
+            with running("recv", "--port", listening_port(sender), *size) as receiver:
+                received = end(receiver)
+            sent = end(sender)
+        finally:
+            sender.kill()
+    assert (sent.status, received.status) == (0, 0), sent.stderr + received.stderr
+    assert received.report["verify"] == {
+        "checked_bytes": 50 * 300_000,
+        "wrong_bytes": 0,
+        "first_wrong_offset": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [("one_copy", 48), ("sendfile", 64), ("uring_send", 64), ("vmsplice", 80), ("sendfile --via splice", 96)],
+)
+def test_descriptors_of_pipes_rings_and_files_are_counted_before_the_run(words: str, needed: int) -> None:
+    """16 connections, a socket each, and 32 more."""
+    send = ["send", "--impl", *words.split(), "--threads", "16", "--check"]
+    for limit, status in ((needed - 1, 3), (needed, 0)):
+        command = ["sh", "-c", f'ulimit -n {limit} && exec "$0" "$@"', str(TRAFFIC), *send]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        assert done.returncode == status, done.stderr
+        refused = f"needs {needed} descriptors, the hard limit is {limit}: raise ulimit -n\n"
+        assert done.stderr.endswith(refused) if status else not done.stderr
