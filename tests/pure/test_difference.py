@@ -134,8 +134,27 @@ def test_settings_apart_are_matched_and_judged_together(base: dict[str, Record])
         (65_536, SAME),
         (4096, WORSE),
     ]
-    assert made["sentence"] == "regression: of 2 settings 1 regression, 1 equivalent"
+    assert made["sentence"].startswith(
+        "regression: of 2 settings 1 regression, 1 equivalent; goodput -10.6 % ("
+    )
     assert document(before, runs(small, STEADY), How())["only_in"][0][0]["size"] == 65_536
+
+
+def test_what_no_setting_shows_alone_all_of_them_show_together(base: dict[str, Record]) -> None:
+    """Twelve settings, each with runs that lie far apart, and each 5 % slower but for a little."""
+    before: list[Record] = []
+    after: list[Record] = []
+    for at in range(12):
+        for runs_of_side, factor in ((before, 1.0), (after, 0.95 + (at - 5.5) / 1000)):
+            for run in runs(base["one_copy"], [100 * factor, 140 * factor, 70 * factor]):
+                run["workload"]["size_bytes"] = 1024 << at
+                runs_of_side.append(run)
+    made = document(before, after, How())
+    assert {one["verdict"] for one in made["points"]} == {UNSURE}
+    assert made["verdict"] == WORSE
+    row = made["overall"][0]
+    assert (row["what"], round(row["change"], 3), row["verdict"]) == ("goodput", -0.05, WORSE)
+    assert document(before, before, How())["verdict"] == SAME
 
 
 def test_exit_status_is_that_of_diff(

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from collections.abc import Iterator
@@ -252,6 +253,15 @@ def test_every_record_can_be_exported(name: str, kind: str) -> None:
         raw["samples"] = []
     made = export(derive(raw), name)
     assert made or (kind, name) == ("nothing sampled", "folded")
+
+
+def test_without_pyarrow_the_next_step_is_said(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.write(record, tmp_path / "run.json")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert show.main([str(tmp_path / "run.json"), "--export", "parquet"]) == 1
+    assert "pyarrow is missing: make .venv/.ready-report, or --export csv" in capsys.readouterr().err
 
 
 def test_show_writes_an_export(

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, reading
-from copyscope.errors import UsageError
+from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
 from copyscope.record import store
@@ -84,7 +84,12 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
     # pyarrow takes 150 ms
     from copyscope.render.exports import export  # noqa: PLC0415
 
-    made = export(whole(found[0]), arguments.export)
+    try:
+        made = export(whole(found[0]), arguments.export)
+    except ModuleNotFoundError as error:
+        raise RunError(
+            f"--export {arguments.export}: {error.name} is missing: make .venv/.ready-report, or --export csv"
+        ) from error
     if arguments.export in STACKS and not found[0].get("stacks"):
         entry.say("show", "no stacks in this record, one frame each: measure with --stacks")
     if arguments.out is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -19,6 +20,7 @@ from copyscope.compare.difference import (
     How,
     Row,
     compare,
+    judge,
 )
 from copyscope.compare.settings import SETTINGS, Scalar, settings
 from copyscope.errors import UsageError
@@ -52,8 +54,8 @@ def document(
         pairs = how.paired and len(old) == len(new)
         found = compare(old, new, replace(each, paired=pairs))
         points.append((key, found, (len(old), len(new))))
-    verdicts = {found.verdict for _, found, _ in points}
-    verdict = next((one for one in (WORSE, UNSURE, BETTER) if one in verdicts), SAME)
+    overall = over_all([found for _, found, _ in points]) if len(points) > 1 else []
+    verdict = find_verdict([found for _, found, _ in points], overall)
     return {
         "kind": KIND,
         "across": sorted(across),
@@ -63,7 +65,8 @@ def document(
         "also_differs": also_differs(before[0]["machine"], after[0]["machine"]),
         "noise": None if how.noise is None else dict(how.noise),
         "verdict": verdict,
-        "sentence": sentence(verdict, points),
+        "sentence": sentence(verdict, points, overall),
+        "overall": [asdict(row) for row in overall],
         "points": [
             {
                 "setting": dict(key),
@@ -78,6 +81,32 @@ def document(
             [dict(key) for key in mine if key not in other] for mine, other in (groups, groups[::-1])
         ],
     }
+
+
+def over_all(points: Sequence[Difference]) -> list[Row]:
+    """Goodput and CPU time over all settings: the mean of their changes, each setting once."""
+    made = []
+    for what in LABELS:
+        rows = [row for point in points for row in point.rows if row.what == what]
+        logs = [math.log1p(row.change) for row in rows if row.change is not None]
+        if len(logs) < 2:
+            continue
+        centre, interval = stats.mean_difference([0.0] * len(logs), logs, paired=True)
+        assert interval is not None
+        low, high, threshold = math.expm1(interval.low), math.expm1(interval.high), rows[0].threshold
+        found = judge(-high, -low, threshold) if what == "goodput" else judge(low, high, threshold)
+        row = Row(what, None, None, rows[0].unit, change=math.expm1(centre), low=low, high=high)
+        made.append(replace(row, threshold=threshold, verdict=found, decides=True))
+    return made
+
+
+def find_verdict(points: Sequence[Difference], overall: Sequence[Row]) -> str:
+    """One regression is enough; else what holds over all settings, where there are several."""
+    each = {point.verdict for point in points}
+    together = {row.verdict for row in overall}
+    if WORSE in each | together:
+        return WORSE
+    return next((one for one in (UNSURE, BETTER) if one in (together or each)), SAME)
 
 
 def check_machine(before: Sequence[Record], after: Sequence[Record], across: frozenset[str]) -> None:
@@ -128,7 +157,9 @@ def shown(value: Any) -> str:
     return "not known" if value is None else str(value)
 
 
-def sentence(verdict: str, points: Sequence[tuple[Key, Difference, tuple[int, int]]]) -> str:
+def sentence(
+    verdict: str, points: Sequence[tuple[Key, Difference, tuple[int, int]]], overall: Sequence[Row]
+) -> str:
     """The verdict for people; of one setting with what it rests on."""
     if len(points) > 1:
         tally = [
@@ -136,7 +167,8 @@ def sentence(verdict: str, points: Sequence[tuple[Key, Difference, tuple[int, in
             for one in (WORSE, BETTER, SAME, UNSURE)
         ]
         counts = ", ".join(f"{count} {word}" for count, word in tally if count)
-        return f"{verdict}: of {len(points)} settings {counts}"
+        means = "".join(f"; {said(row)}" for row in overall)
+        return f"{verdict}: of {len(points)} settings {counts}{means} over all"
     (_, found, _) = points[0]
     parts = [
         f"{one.copy} copies appeared: {percent(one.before)} before, {percent(one.after)} after"

@@ -204,7 +204,8 @@ def exact_rows(before: Sequence[Record], after: Sequence[Record]) -> list[Row]:
         if old is None or new is None:
             rows.append(replace(empty, reason="counted in one of the two only"))
         elif old or new:
-            change = new - old if base == "payload" else new / old - 1 if old else 1.0
+            # Sums of shares are equal to the last digits only.
+            change = round(new - old if base == "payload" else new / old - 1 if old else 1.0, 9)
             verdict = judge(change, change, EXACT)
             rows.append(
                 replace(empty, change=change, low=change, high=change, verdict=verdict, decides=decides)

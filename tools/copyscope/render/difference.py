@@ -32,9 +32,15 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
     for text in notes(made):
         lines += wrap(text, width, indent=2)
     points = made["points"]
+    if made["overall"]:
+        lines += heading("ALL SETTINGS", "mean change, each setting once", width)
+        table = Table.of(("what",), *COLUMNS, words=("verdict",))
+        for row in made["overall"]:
+            what, *_, change, interval, verdict = cells(row)
+            table.add(what, change, interval, verdict, strong=row["verdict"] != "equivalent")
+        lines += table.lines(width)
     for point in points:
-        # Of many settings those that are equivalent are a number in the verdict.
-        if not verbose and len(points) > 3 and point["verdict"] == "equivalent":
+        if not verbose and left_out(point, points):
             continue
         lines += heading(point["verdict"].upper(), setting_text(point, points), width)
         table = Table.of(("what",), *titles(made), words=("side", "where", "verdict"))
@@ -50,13 +56,18 @@ def markdown(made: Made) -> str:
     lines = [f"**{cell(made['sentence'])}**", ""]
     lines += [f"- {cell(text)}" for text in notes(made)]
     for point in made["points"]:
-        if point["verdict"] == "equivalent" and len(made["points"]) > 1:
+        if left_out(point, made["points"]):
             continue
         lines += ["", f"#### {cell(setting_text(point, made['points']))}", ""]
         lines += [f"| what | {' | '.join(map(cell, titles(made)))} |", f"|---|---|---|{'--:|' * 4}---|"]
         for row in shown_rows(point, verbose=False):
             lines.append(f"| {' | '.join(cell(one or '') for one in cells(row))} |")
     return "\n".join([*lines, "", LEGEND, ""])
+
+
+def left_out(point: Made, points: Sequence[Made]) -> bool:
+    """Of many settings those that are no finding are a number in the verdict."""
+    return len(points) > 3 and point["verdict"] in ("equivalent", "inconclusive")
 
 
 def titles(made: Made) -> tuple[str, ...]:
