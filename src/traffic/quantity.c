@@ -13,8 +13,11 @@ static const struct {
 	const char *name;
 	unsigned int shift;
 } suffixes[] = {
-	{ "", 0 }, { "K", 10 }, { "KiB", 10 }, { "M", 20 }, { "MiB", 20 }, { "G", 30 }, { "GiB", 30 },
+	{ "", 0 }, { "B", 0 }, { "K", 10 }, { "KB", 10 }, { "KiB", 10 }, { "M", 20 }, { "MB", 20 }, { "MiB", 20 },
+	{ "G", 30 }, { "GB", 30 }, { "GiB", 30 },
 };
+/* 10^9 of a part, times 2^30, fits 64 bits. */
+#define FRACTION_DIGITS_MAX 9
 
 /* Digits only: strtoull() would take signs and spaces. */
 static int parse_digits(const char *text, uint64_t *value, const char **end)
@@ -38,22 +41,46 @@ static int check_range(const char *option, const char *text, uint64_t value, uin
 			    (unsigned long long)min, (unsigned long long)max);
 }
 
+/* `.5` as 5 of 10; a point without digits, or with more of them than a size needs, stays in the suffix. */
+static uint64_t parse_fraction(const char **text, uint64_t *whole)
+{
+	const char *digit = *text + 1;
+	uint64_t part = 0;
+
+	*whole = 1;
+	if (**text != '.')
+		return 0;
+	for (; isdigit((unsigned char)*digit) && digit - *text <= FRACTION_DIGITS_MAX; digit++) {
+		part = part * 10 + (*digit - '0');
+		*whole *= 10;
+	}
+	if (*whole > 1 && !isdigit((unsigned char)*digit))
+		*text = digit;
+	else
+		part = 0;
+	return part;
+}
+
 int quantity__size(const char *option, const char *text, uint64_t min, uint64_t max,
 		   uint64_t *bytes, struct failure *failure)
 {
 	const char *suffix = text;
-	uint64_t value;
+	uint64_t value, part, whole;
 	int err = parse_digits(text, &value, &suffix);
 
 	if (err == -EINVAL)
 		return failure__set(failure, -EINVAL, "%s: '%s': not a size: write 1500, 64K or 2M",
 				    option, text);
+	part = parse_fraction(&suffix, &whole);
 	for (size_t i = 0; !err && i < sizeof(suffixes) / sizeof(*suffixes); i++) {
 		if (strcasecmp(suffix, suffixes[i].name))
 			continue;
 		if (value > UINT64_MAX >> suffixes[i].shift)
 			break;
-		*bytes = value << suffixes[i].shift;
+		if ((part << suffixes[i].shift) % whole)
+			return failure__set(failure, -EINVAL, "%s: '%s': not a whole number of bytes: write 1500, 64K "
+					    "or 0.5M", option, text);
+		*bytes = (value << suffixes[i].shift) + (part << suffixes[i].shift) / whole;
 		return check_range(option, text, *bytes, min, max, failure);
 	}
 	if (err || strlen(suffix) == 0)

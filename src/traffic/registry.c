@@ -81,7 +81,7 @@ static unsigned int distance(const char *a, const char *b)
 
 const char *strategy__suggest(const char *name)
 {
-	unsigned int best = SUGGEST_DISTANCE_MAX + 1;
+	unsigned int best = 2 * (SUGGEST_DISTANCE_MAX + 1);
 	const char *nearest = NULL;
 
 	for (const struct strategy *const *strategy = strategies; *strategy; strategy++) {
@@ -90,11 +90,13 @@ const char *strategy__suggest(const char *name)
 
 		while (candidate) {
 			unsigned int found = distance(name, candidate);
+			/* Of two that are equally near, the one that begins alike: zcopy is zerocopy, not onecopy. */
+			unsigned int rank = 2 * found + (*name != *candidate);
 
 			/* a1 and a2 are one letter from anything short */
-			if (found < best && found < strlen(candidate)) {
-				best = found;
-				nearest = candidate;
+			if (rank < best && found < strlen(candidate)) {
+				best = rank;
+				nearest = (*strategy)->name;
 			}
 			candidate = alias && *alias ? *alias++ : NULL;
 		}

@@ -29,7 +29,14 @@ static void sizes_are_read(void)
 	CHECK(size_is("64K", 65536));
 	CHECK(size_is("64k", 65536));
 	CHECK(size_is("64KiB", 65536));
+	CHECK(size_is("64KB", 65536));
+	CHECK(size_is("64kb", 65536));
+	CHECK(size_is("512B", 512));
 	CHECK(size_is("2M", 2 << 20));
+	CHECK(size_is("10m", 10 << 20));
+	CHECK(size_is("0.5M", 512 << 10));
+	CHECK(size_is("1.5MiB", 1536 << 10));
+	CHECK(size_is("0.001953125M", 2048));
 	CHECK(size_is("1G", 1 << 30));
 }
 
@@ -40,8 +47,12 @@ static void wrong_sizes_are_refused(void)
 	CHECK(size_is_refused("18446744073709551615", "out of range"));
 	CHECK(size_is_refused("99999999999999999999999", "out of range"));
 	CHECK(size_is_refused("64KX", "unknown suffix"));
-	CHECK(size_is_refused("64KB", "unknown suffix"));
-	CHECK(size_is_refused("1.5M", "unknown suffix"));
+	CHECK(size_is_refused("1.5", "not a whole number of bytes"));
+	CHECK(size_is_refused("0.3K", "not a whole number of bytes"));
+	CHECK(size_is_refused("1.M", "unknown suffix"));
+	CHECK(size_is_refused("1..5M", "unknown suffix"));
+	CHECK(size_is_refused("0.0K", "out of range"));
+	CHECK(size_is_refused("1.0000000000001K", "unknown suffix"));
 	CHECK(size_is_refused("", "not a size"));
 	CHECK(size_is_refused("K", "not a size"));
 	CHECK(size_is_refused("-1", "not a size"));

@@ -21,7 +21,8 @@ static void every_strategy_is_whole_and_unique(void)
 static void names_and_slips(void)
 {
 	static const struct { const char *typed, *meant; } slips[] = {
-		{ "zerocpy", "zerocopy" }, { "one-copy", "one_copy" }, { "perfeild", "perfield" },
+		{ "zerocpy", "zero_copy" }, { "one-copy", "one_copy" }, { "perfeild", "per_field" },
+		{ "zcopy", "zero_copy" },
 		{ "nul", "null" }, { "two_coppy", "two_copy" },
 	};
 

@@ -166,7 +166,7 @@ def test_packet_sockets_name_their_owner(tmp_path: Path) -> None:
 
 def test_live_socket_checks_answer() -> None:
     rows = by_name(network.check_zero_copy(MACHINE))
-    assert set(rows) == {"MSG_ZEROCOPY", "locked memory", "option memory", "io_uring"}
+    assert set(rows) == {"MSG_ZEROCOPY", "locked memory", "option memory", "io_uring", "tls"}
 
 
 def test_kernel_rows(tmp_path: Path) -> None:
@@ -175,6 +175,7 @@ def test_kernel_rows(tmp_path: Path) -> None:
         sys__kernel__btf__vmlinux="x",
         proc__kallsyms="0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n",
         proc__self__status=f"CapEff:\t{1 << 21 | 1 << 12:016x}\n",
+        proc__mounts="none /sys/fs/cgroup cgroup2 rw\nnone /sys/kernel/tracing tracefs rw",
     )
     rows = by_name(kernel.check_kernel(MACHINE, tmp_path))
     assert {row.status for name, row in rows.items() if name != "CAP_SYS_RESOURCE"} == {"ok"}
@@ -286,3 +287,24 @@ def test_command_writes_json_and_says_whether_it_works(
     assert "No such file" in capsys.readouterr().err
     monkeypatch.setattr(command, "diagnose", lambda: Diagnosis(tuple(check_user(root=False))))
     assert command.main([]) == 1
+
+
+def test_what_bpftrace_containers_and_tls_need(tmp_path: Path) -> None:
+    without = kernel.mount_finding(tmp_path, "tracefs", "tracefs", "scripts need it", kernel.TRACEFS)
+    assert without.status == "limited" and without.fact == "tracefs is not mounted: scripts need it"
+    mounts = "none /sys/fs/cgroup/unified cgroup2 rw 0 0\nnodev /sys/kernel/tracing tracefs rw 0 0"
+    plant(tmp_path, proc__mounts=mounts)
+    found = kernel.mount_finding(tmp_path, "tracefs", "tracefs", "", "")
+    assert (found.status, found.fact) == ("ok", "tracefs at /sys/kernel/tracing")
+    found = kernel.mount_finding(tmp_path, "containers", "cgroup2", "", "")
+    assert (found.status, found.fact) == ("ok", "cgroup2 at /sys/fs/cgroup/unified")
+    assert network.tls_finding("espintcp mptcp tls").status == "ok"
+    assert network.tls_finding(None).status == network.tls_finding("mptcp").status == "limited"
+
+
+def test_nothing_to_do_is_said_in_these_words() -> None:
+    fine = Finding("kernel", "BTF", "ok", "there")
+    no_pmu = Finding("kernel", "PMU", "limited", "none", "none needed; use bare metal")
+    assert Diagnosis((fine, no_pmu)).sentence.endswith("; nothing to do")
+    todo = Finding("kernel", "tracefs", "limited", "not mounted", "mount it")
+    assert "nothing to do" not in Diagnosis((fine, todo)).sentence

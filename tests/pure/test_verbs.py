@@ -49,6 +49,7 @@ def test_alone_it_answers_questions_with_verbs() -> None:
         (("profile",), "did you mean bin/copyscope run?"),
         (("run", "nginx"), "is it a program that is to be watched? sudo bin/copyscope watch nginx"),
         (("run", "--size=--"), "argument --size: --: not a value (copyscope run --help lists the options)"),
+        (("run", "--impl", "zcopy"), "did you mean zero_copy?"),
         (("watch",), "say whom to watch: its name"),
         (("watch", "nginx", "--pid", "1"), "nginx and --pid: name one program"),
         (("watch", "--pid", "nginx"), "by its name it is watched with --comm nginx"),

@@ -15,7 +15,7 @@ from copyscope.commands.watch import late
 from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.schedule import watched_segments
-from copyscope.run.program import connections, processes, target
+from copyscope.run.program import connections, containers, processes, target
 from copyscope.run.program.followed import Followed
 from copyscope.run.program.seen import Seen
 
@@ -166,3 +166,56 @@ def test_segments_without_an_end_begin_short_and_hold_every_arm(
 def test_a_start_that_took_long_is_named() -> None:
     assert late(1.9) == ""
     assert late(28.3).startswith("; getting ready took 28 s: a hook waits")
+
+
+DOCKER_ID, PODMAN_ID, OLD_ID = "ab12" + "0" * 60, "cd34" + "1" * 60, "ef56" + "2" * 60
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with systemd, docker, podman and nspawn; one container in version 1 only."""
+    cgroups = {
+        10: "0::/system.slice/nginx.service\n",
+        11: "0::/system.slice/nginx.service/worker\n",
+        20: f"4:memory:/x\n0::/system.slice/docker-{DOCKER_ID}.scope\n",
+        30: f"0::/machine.slice/libpod-{PODMAN_ID}.scope/container\n",
+        40: f"3:cpu:/docker/{OLD_ID}\n0::/\n",
+        50: "0::/machine.slice/machine-my\\x2dbox.scope/payload\n",
+        60: "0::/kubepods.slice/a/redis.service\n",
+        61: "0::/kubepods.slice/b/redis.service\n",
+    }
+    for pid, text in cgroups.items():
+        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+        (tmp_path / "proc" / str(pid) / "stat").write_text(stat(pid, "x"))
+        (tmp_path / "proc" / str(pid) / "cgroup").write_text(text)
+    monkeypatch.setattr(processes, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(containers, "DOCKER", tmp_path / "docker")
+    monkeypatch.setattr(containers, "PODMAN", tmp_path / "containers.json")
+    (tmp_path / "docker" / DOCKER_ID).mkdir(parents=True)
+    (tmp_path / "docker" / DOCKER_ID / "config.v2.json").write_text('{"Name": "/web"}')
+    (tmp_path / "containers.json").write_text(f'[{{"id": "{PODMAN_ID}", "names": ["db"]}}]')
+
+
+@pytest.mark.usefixtures("host")
+def test_the_cgroup_of_a_unit_and_of_a_container() -> None:
+    assert containers.unit_path("nginx") == containers.unit_path("nginx.service")
+    assert containers.unit_path("nginx") == "system.slice/nginx.service"
+    docker = f"system.slice/docker-{DOCKER_ID}.scope"
+    assert {containers.container_path(name) for name in ("web", "ab12", DOCKER_ID)} == {docker}
+    assert containers.container_path("db") == f"machine.slice/libpod-{PODMAN_ID}.scope"
+    assert containers.container_path("my-box") == "machine.slice/machine-my\\x2dbox.scope"
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize(
+    ("find", "name", "said"),
+    [
+        (containers.unit_path, "redis", "is in several: kubepods.slice/a/redis.service, kubepods"),
+        (containers.unit_path, "none", "no process runs in one of that name"),
+        (containers.container_path, "ef56", "in no cgroup of version 2: use --pid 40"),
+        (containers.container_path, "ab", "no process runs in one of that name"),
+    ],
+)
+def test_a_cgroup_that_is_not_found_says_what_to_do(find: Any, name: str, said: str) -> None:
+    with pytest.raises(RunError, match=re.escape(said)):
+        find(name)

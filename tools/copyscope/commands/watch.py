@@ -29,6 +29,7 @@ from copyscope.record.same_machine import where_else
 from copyscope.render.live import LiveView, has_screen
 from copyscope.render.watch import render
 from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.program import containers
 from copyscope.run.program.command import Output
 from copyscope.run.program.target import Target, find_cgroup, find_netns, parse_pids
 from copyscope.run.program.watched import WatchedProgram
@@ -171,11 +172,20 @@ def find_target(args: argparse.Namespace, command: list[str]) -> Target:
         how=how,
         pids=parse_pids(args.pid) if args.pid else (),
         comm=args.comm,
-        cgroup=find_cgroup(args.cgroup) if args.cgroup else None,
+        cgroup=_find_group(args),
         command=tuple(command),
         follow=not args.no_follow,
         netns=find_netns(args.netns) if args.netns else None,
     )
+
+
+def _find_group(args: argparse.Namespace) -> Path | None:
+    """The cgroup of --cgroup, --unit or --container."""
+    if args.unit:
+        return find_cgroup(containers.unit_path(args.unit))
+    if args.container:
+        return find_cgroup(containers.container_path(args.container))
+    return find_cgroup(args.cgroup) if args.cgroup else None
 
 
 def target_section(target: Target, name: str) -> Record:

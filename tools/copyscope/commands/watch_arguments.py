@@ -9,7 +9,7 @@ from copyscope.errors import UsageError
 from copyscope.plan.arguments import add_instruments, add_output
 from copyscope.plan.options import check_instruments
 
-WHOM = ("--pid", "--comm", "--cgroup")
+WHOM = ("--pid", "--comm", "--cgroup", "--unit", "--container")
 # Traffic of our own has no such options: one of them means that a program is watched.
 FOR_PROGRAMS = ("--netns", "--no-follow", "--whole", "--live", "--advise", "--no-baseline")
 EXAMPLES = """\
@@ -35,7 +35,18 @@ examples:
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 """
 COMMON = (
-    *("--pid", "--comm", "--cgroup", "--duration", "--live", "--advise", "--json", "--explain", "--verbose"),
+    *(
+        "--pid",
+        "--comm",
+        "--unit",
+        "--container",
+        "--duration",
+        "--live",
+        "--advise",
+        "--json",
+        "--explain",
+        "--verbose",
+    ),
     "--help-all",
 )
 
@@ -57,7 +68,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def parser() -> UsageParser:
     made = UsageParser(
         prog="profile",
-        usage="%(prog)s [options] (NAME | PID | --cgroup PATH | -- COMMAND [ARGUMENTS])",
+        usage="%(prog)s [options] (NAME | PID | --unit UNIT | --container ID | -- COMMAND [ARGUMENTS])",
         description="Watch what a program sends and receives; print its copies and what they cost.",
         common=COMMON,
         examples=FIRST_EXAMPLES,
@@ -79,6 +90,13 @@ def parser() -> UsageParser:
         "--comm", type=text, metavar="NAME", help="every process of this name, also those started later"
     )
     whom.add_argument("--cgroup", metavar="PATH", help="a cgroup (v2): a container, a systemd unit")
+    whom.add_argument("--unit", type=text, metavar="UNIT", help="a unit of systemd, such as nginx.service")
+    whom.add_argument(
+        "--container",
+        type=text,
+        metavar="ID|NAME",
+        help="of docker, podman, containerd, CRI-O, LXC or nspawn",
+    )
     whom.add_argument("--netns", metavar="PID|FILE", help="only traffic of this network namespace")
     whom.add_argument("--no-follow", action="store_true", help="not the children of these processes")
     gate = "default 1 of syscalls, in segments as short as it is busy, and 16 of the others; 1 with --whole"
@@ -128,7 +146,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     """What can be refused without looking at the machine."""
-    named = [option for option, value in zip(WHOM, (args.pid, args.comm, args.cgroup), strict=True) if value]
+    given = (args.pid, args.comm, args.cgroup, args.unit, args.container)
+    named = [option for option, value in zip(WHOM, given, strict=True) if value]
     named += ["-- COMMAND"] * bool(command)
     named[:0] = [args.program] * (args.program is not None)
     if not named:

@@ -39,7 +39,17 @@ class Diagnosis:
         limited = dict.fromkeys(row.area for row in self.findings if row.status in ("limited", "missing"))
         disturbing = sum(row.status == "confounder" for row in self.findings)
         limits = f"limits in {', '.join(limited)}" if limited else "no limits"
-        return f"profiling works here: {limits}; things that may disturb the numbers: {disturbing}"
+        said = f"profiling works here: {limits}; things that may disturb the numbers: {disturbing}"
+        return said if self.to_do else f"{said}; nothing to do"
+
+    @property
+    def to_do(self) -> tuple[Finding, ...]:
+        """Those that somebody should act upon."""
+        return tuple(
+            row
+            for row in self.findings
+            if row.status != "ok" and row.advice and not row.advice.startswith("none needed")
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -56,6 +56,12 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
     yield _lockdown(machine)
     yield from _capabilities(root)
     yield _paranoia(machine)
+    yield mount_finding(
+        root, "tracefs", "tracefs", "bpftrace scripts and tracepoints of perf need it", TRACEFS
+    )
+    yield mount_finding(
+        root, "containers", "cgroup2", "--cgroup, --unit and --container find nothing", CGROUP2
+    )
     if machine["pmu"]:
         yield Finding("kernel", "PMU", "ok", ", ".join(machine["pmu"]))
     else:
@@ -64,6 +70,19 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
             " tools/profile.py --simulate models the misses of each copy"
         )
         yield Finding("kernel", "PMU", "limited", "none: no cycles, no cache misses", advice)
+
+
+TRACEFS = "mount -t tracefs nodev /sys/kernel/tracing"
+CGROUP2 = "--pid and --comm work; boot with systemd.unified_cgroup_hierarchy=1 for the rest"
+
+
+def mount_finding(root: Path, name: str, kind: str, without: str, advice: str) -> Finding:
+    """A file system of the kernel's that has to be mounted somewhere; nothing is mounted here."""
+    rows = [line.split() for line in (read_text(root, "proc/mounts") or "").splitlines()]
+    places = [row[1] for row in rows if len(row) > 2 and row[2] == kind]
+    if places:
+        return Finding("kernel", name, "ok", f"{kind} at {places[0]}")
+    return Finding("kernel", name, "limited", f"{kind} is not mounted: {without}", advice)
 
 
 def _btf(root: Path) -> Finding:

@@ -34,11 +34,12 @@ def sends_in_flight(memlock_bytes: int, size_bytes: int) -> int:
     return (memlock_bytes // PAGE_BYTES) // ((size_bytes >> 12) + 2)
 
 
-def check_zero_copy(machine: Mapping[str, Any]) -> Iterable[Finding]:
+def check_zero_copy(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Finding]:
     yield _msg_zerocopy()
     yield memlock_finding(machine["limits"]["memlock_bytes"])
     yield optmem_finding(machine["sysctls"].get("net.core.optmem_max"))
     yield _io_uring()
+    yield tls_finding(read_text(root, "proc/sys/net/ipv4/tcp_available_ulp"))
 
 
 def _msg_zerocopy() -> Finding:
@@ -79,6 +80,14 @@ def optmem_finding(optmem_max: str | None) -> Finding:
     if sends < ENOUGH_IN_FLIGHT:
         return Finding("zero-copy", "option memory", "limited", fact, "sysctl net.core.optmem_max=131072")
     return Finding("zero-copy", "option memory", "ok", fact)
+
+
+def tls_finding(protocols: str | None) -> Finding:
+    """Whether programs can give TLS to the kernel; asked of a list, for a socket's question would load it."""
+    if "tls" in (protocols or "").split():
+        return Finding("zero-copy", "tls", "ok", "the kernel's TLS is there (tcp_available_ulp)")
+    advice = "none needed, but for programs that use kTLS: modprobe tls"
+    return Finding("zero-copy", "tls", "limited", "the kernel's TLS is not loaded, or not built", advice)
 
 
 def _io_uring() -> Finding:

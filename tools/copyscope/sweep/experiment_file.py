@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ COUNTS = (
     *("fields", "threads", "working_set", "time_every", "mtu", "messages", "frequency", "gate", "coalesce"),
 )
 SECONDS = ("warmup",)
-_SIZE = re.compile(r"(\d+)([KMG]?)")
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([KMG]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
@@ -241,9 +242,10 @@ def as_options(settings: Mapping[str, Scalar]) -> list[str]:
 
 
 def size_bytes(text: str) -> int | None:
-    """`64K` -> 65536, None for what is no size."""
+    """`64K`, `64KB` -> 65536, `0.5M` -> 524288; None for what is no size."""
     found = _SIZE.fullmatch(text)
-    return int(found[1]) * _UNITS[found[2]] if found else None
+    size = Fraction(found[1]) * _UNITS[found[2].upper()] if found else None
+    return int(size) if size is not None and size.denominator == 1 else None
 
 
 def strategies() -> list[str]:

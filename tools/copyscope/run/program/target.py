@@ -114,11 +114,13 @@ def check_pid(pid: int, option: str = "--pid") -> None:
 
 
 def find_cgroup(text: str) -> Path:
-    """The directory of a cgroup v2; a relative path is meant below /sys/fs/cgroup."""
+    """The directory of a cgroup v2; a relative path is meant below where it is mounted."""
     path = Path(text)
     try:
         if not path.is_absolute() or not path.exists():
-            path = CGROUP_ROOT / text.lstrip("/")
+            # Beside hierarchies of version 1 it is mounted elsewhere, such as at /sys/fs/cgroup/unified.
+            places = [place / text.lstrip("/") for place in (*_mounts(), CGROUP_ROOT)]
+            path = next((place for place in places if place.exists()), places[-1])
         path = path.resolve()
         if not path.is_dir():
             raise RunError(f"--cgroup: {text}: no such directory: systemd-cgls lists the cgroups")
@@ -177,11 +179,14 @@ def cgroup_level(path: Path) -> int:
 
 def _mount_of(path: Path) -> Path | None:
     """Where the cgroup2 file system that holds a directory is mounted."""
+    return next((point for point in _mounts() if path.is_relative_to(point)), None)
+
+
+def _mounts() -> list[Path]:
     mounts = [
         line.split() for line in Path("/proc/self/mounts").read_text(errors="surrogateescape").splitlines()
     ]
-    points = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
-    return next((point for point in points if path.is_relative_to(point)), None)
+    return [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
 
 
 def _comm(pid: int) -> str:
