@@ -93,7 +93,7 @@ make_package() {
 		 as a ledger that balances.
 	END
 	if ldd .output/traffic | grep -q liburing; then sed -i 's/libjansson4/libjansson4, liburing2/' "$root/DEBIAN/control"; fi
-	dpkg-deb --root-owner-group --build "$root" "$1" | sed 's/^dpkg-deb: //'
+	dpkg-deb --root-owner-group -Zgzip -z3 --build "$root" "$1" | sed 's/^dpkg-deb: //'
 	rm -rf "$root"
 }
 

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from copyscope import calling
 from copyscope.commands.entry import say
 from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
 from copyscope.record import store
+from copyscope.render import first_screen
 from copyscope.render.terminal import make_console, print_lines, report_width
 from copyscope.render.tiers import tier_lines
 from copyscope.run.session import Raw
@@ -75,10 +79,19 @@ def report(
         kept = write_json(made, args.json) and kept
     if args.json != "-":
         console = make_console()
-        render(made, verbose=args.verbose, explain=args.explain, console=console)
+        show(made, args, render, console)
         if args.compare_tiers:
             print_lines(tier_lines(made, report_width(console)), console)
     return kept
+
+
+def show(made: Record, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
+    """The report. A verb says first what fits one screen: -v is all that tools/ says without, -vv with -v."""
+    level = args.verbose - calling.by_verb()
+    if level < 0 and not args.explain:
+        first_screen.render(made, console)
+    else:
+        render(made, verbose=level > 0, explain=args.explain, console=console)
 
 
 def keep(made: Record, samples: list[Record], directory: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, reading
+from copyscope.commands import entry, keeping, reading
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
@@ -22,7 +22,7 @@ BINARY = ("pprof", "parquet")
 FORMATS = (*STACKS, "chrome", "openmetrics", "parquet", "csv")
 EXAMPLES = """\
 examples:
-  copyscope show run.json
+  copyscope show run.json                       one screen; -v is everything
   copyscope show results/HOST/quick/raw/RUN.json.gz --explain
   copyscope show simulated.json
   copyscope show run.json --export pprof > run.pb.gz && go tool pprof -http : run.pb.gz
@@ -49,9 +49,8 @@ def parser() -> UsageParser:
     )
     made.add_argument("--out", metavar="FILE", help="write the export to FILE instead of stdout")
     made.add_argument("--explain", action="store_true", help="say what each line means")
-    made.add_argument(
-        "-v", "--verbose", action="store_true", help="exact bytes, hooks, identities, unattributed symbols"
-    )
+    more = "all tables and findings; twice: exact bytes, hooks, checks, unattributed symbols"
+    made.add_argument("-v", "--verbose", action="count", default=0, help=more)
     return made
 
 
@@ -106,4 +105,4 @@ def _render(record: Record, arguments: argparse.Namespace, console: Console) -> 
         terminal.print_lines(simulated_lines(record, terminal.report_width(console)), console)
         return
     render = watch.render if "target" in record else terminal.render
-    render(record, verbose=arguments.verbose, explain=arguments.explain, console=console)
+    keeping.show(record, arguments, render, console)

@@ -48,7 +48,7 @@ class Diagnosis:
         return tuple(
             row
             for row in self.findings
-            if row.status != "ok" and row.advice and not row.advice.startswith("none needed")
+            if row.status != "ok" and row.advice and not row.advice.startswith(("none", "only for"))
         )
 
     def as_json(self) -> dict[str, Any]:

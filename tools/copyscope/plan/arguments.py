@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from copyscope import calling
 from copyscope.arguments import UsageParser
 from copyscope.plan.arms import PLACEMENTS
 from copyscope.topology import WRITTEN
@@ -295,7 +296,13 @@ def add_output(made: UsageParser) -> argparse._ArgumentGroup:
     )
     out.add_argument("--explain", action="store_true", help="say what each line means")
     out.add_argument(
-        "-v", "--verbose", action="store_true", help="exact bytes, hooks, checks, unattributed symbols"
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="all tables and findings; twice: exact bytes, hooks, checks, unattributed symbols"
+        if calling.by_verb()
+        else "exact bytes, hooks, checks, unattributed symbols",
     )
     out.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return out

@@ -1,0 +1,91 @@
+"""What a verb says first: one screen of 80 columns and 24 lines, in which all shares are of one whole.
+
+COPYSCOPE_GOLDEN=1 writes the golden screens anew; read the difference before it is kept.
+"""
+
+import fcntl
+import io
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builders import raw_record
+from builders.watched import watched_record
+from copyscope import paths
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.render import first_screen
+from rich.console import Console
+from test_render import RECORDS, Record
+
+GOLDEN = Path(__file__).parent / "data" / "first_screen"
+ALL: dict[str, Callable[[], Record]] = {**RECORDS, "watched": lambda: derive(watched_record())}
+
+
+def screen(record: Record, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    first_screen.render(record, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_one_screen_and_the_golden_one(name: str) -> None:
+    said = screen(ALL[name]())
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("COPYSCOPE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(said)
+    lines = said.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert said == path.read_text()
+    # A wider terminal gets the same; a narrower one no line that is wider than it.
+    assert screen(ALL[name](), 160) == said
+    assert max(map(len, screen(ALL[name](), 60).splitlines())) <= 60
+
+
+@pytest.mark.parametrize("name", ["one_copy", "two_copy", "zero_copy", "watched"])
+def test_what_it_shows_adds_up_to_all_of_it(name: str) -> None:
+    shares = [
+        float(found) for found in re.findall(r" ([0-9.]+) % ", screen(ALL[name]()).partition("PATH")[2])
+    ]
+    *rows, whole = shares[: shares.index(100.0) + 1]
+    assert 3 <= len(rows) <= 8 and whole == 100.0
+    assert sum(rows) == pytest.approx(100.0, abs=0.05 * len(rows))
+
+
+def test_a_core_is_a_second_of_cpu_time_in_a_second() -> None:
+    """10 Gb/s are 1,220,703 KiB a second: at 901.7 ns each 1.10 s of CPU time."""
+    (row,) = [line for line in screen(ALL["zero_copy"]()).splitlines() if line.startswith("all ")]
+    assert row.split() == ["all", "901.7", "100.0", "%", "1.10"]
+
+
+def test_a_terminal_of_24_lines_that_knows_nothing(tmp_path: Path) -> None:
+    """Through the command, as a verb: no escape sequence, and -v is all that was said before."""
+    store.write(derive(raw_record("zero_copy")), tmp_path / "run.json")
+    front: list[str | Path] = [sys.executable, "-E", "-s", paths.ROOT / "bin" / "copyscope", "show"]
+    front.append(tmp_path / "run.json")
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+    subprocess.run(front, stdout=theirs, stdin=theirs, env=environment, check=True, timeout=30)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            said += os.read(ours, 65536)
+        except OSError:  # EIO: nobody writes any more
+            break
+    os.close(ours)
+    assert b"\x1b" not in said
+    assert said.decode().replace("\r\n", "\n") == (GOLDEN / "zero_copy.txt").read_text()
+    whole = subprocess.run(
+        [*front, "-v"], capture_output=True, text=True, env=environment, check=True, timeout=30
+    )
+    assert whole.stdout == (GOLDEN.parent / "render" / "zero_copy.txt").read_text()
