@@ -92,6 +92,9 @@ make_package() {
 		 Profiles send strategies and any program: each copy with its bytes, its CPU time and an interval,
 		 as a ledger that balances.
 	END
+	# What an installed copyscope has kept beside its programs is no file of the package.
+	printf '#!/bin/sh\nset -e\nrm -rf /usr/lib/copyscope\n' > "$root/DEBIAN/postrm"
+	chmod 755 "$root/DEBIAN/postrm"
 	if ldd .output/traffic | grep -q liburing; then sed -i 's/libjansson4/libjansson4, liburing2/' "$root/DEBIAN/control"; fi
 	dpkg-deb --root-owner-group -Zgzip -z3 --build "$root" "$1" | sed 's/^dpkg-deb: //'
 	rm -rf "$root"

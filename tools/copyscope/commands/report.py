@@ -20,6 +20,7 @@ from copyscope.render.plots.draw import Drawing, Studio, Subject, studio
 from copyscope.render.report import html, markdown, modelled
 from copyscope.render.report.blocks import Block
 from copyscope.render.report.sections import document
+from copyscope.simulate import kernels
 from copyscope.study import claims
 from copyscope.study import table as results_table
 from copyscope.study.claims.model import select
@@ -76,8 +77,9 @@ def main(argv: list[str]) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    # matplotlib's cache stays in the tree, and no configuration of the user's changes a plot
-    os.environ["MPLCONFIGDIR"] = str(paths.OUTPUT / "matplotlib")
+    # matplotlib's cache stays in the tree, unless that was installed and is not the user's to write in; no
+    # configuration of the user's changes a plot
+    os.environ["MPLCONFIGDIR"] = str((kernels.cache() if paths.INSTALLED else paths.OUTPUT) / "matplotlib")
     # numpy starts no threads: it multiplies nothing here
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     named = [Path(name) for name in arguments.directory]

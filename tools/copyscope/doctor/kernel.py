@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from copyscope import paths
 from copyscope.doctor.findings import Finding
 from copyscope.machine.files import ROOT, read_integer, read_text
 
@@ -37,6 +38,8 @@ BUSY_LOAD_PER_CPU = 0.25
 def check_tools(versions: Mapping[str, str | None], search_path: str | None = None) -> Iterable[Finding]:
     folders = (os.environ.get("PATH", "") if search_path is None else search_path).split(os.pathsep)
     for tool, (purpose, package, essential) in TOOLS.items():
+        if tool == "clang" and paths.INSTALLED:  # nothing is built there
+            continue
         if not any(os.access(Path(folder) / tool, os.X_OK) for folder in folders if folder):
             advice = f"install {package}, or run tools/deps.sh run"
             status: Any = "missing" if essential else "limited"
