@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from copyscope.commands.watch import late
+from copyscope.commands.watch import check_met, late
 from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.schedule import watched_segments
@@ -219,3 +219,12 @@ def test_the_cgroup_of_a_unit_and_of_a_container() -> None:
 def test_a_cgroup_that_is_not_found_says_what_to_do(find: Any, name: str, said: str) -> None:
     with pytest.raises(RunError, match=re.escape(said)):
         find(name)
+
+
+def test_a_name_that_no_process_has_is_one_line() -> None:
+    made = {"target": {"pids": []}, "run": {"measured_s": 1.0}}
+    args = SimpleNamespace(comm="nosuch", json=None, out=None)
+    with pytest.raises(RunError, match=r"^--comm: nosuch: no process of this name ran in 1.0 s: ps -eo comm"):
+        check_met(made, args)  # type: ignore[arg-type]
+    check_met(made, SimpleNamespace(comm="nosuch", json="x", out=None))  # type: ignore[arg-type]
+    check_met({**made, "target": {"pids": [1]}}, args)  # type: ignore[arg-type]

@@ -88,6 +88,7 @@ def watch(argv: list[str]) -> int:
                 program.command.show()
             raw = assemble(seen, workload, identity, args.frequency, section)
             made = derive(raw | keeping.stacks(seen, args))
+            check_met(made, args)
             if args.advise:
                 add_advice(made)
             kept = keeping.report(made, seen, args, out, render)
@@ -129,6 +130,15 @@ class Screen(Silent):
         sys.stdout.flush()
         if streams.reader_has_gone(sys.stdout):
             self._program.stop("the reader of its output has ended")
+
+
+def check_met(made: Record, args: argparse.Namespace) -> None:
+    """Raises RunError where no process of that name ran: a report of nothing says less. A file is written."""
+    if args.comm and not made["target"]["pids"] and not (args.json or args.out):
+        for_s = f"{made['run']['measured_s']:.1f} s"
+        raise RunError(
+            f"--comm: {args.comm}: no process of this name ran in {for_s}: ps -eo comm lists names"
+        )
 
 
 def add_advice(made: Record) -> None:

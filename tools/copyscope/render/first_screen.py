@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from copyscope import calling, units
+from copyscope.escaping import one_line
 from copyscope.render import terminal
 from copyscope.render.evidence import in_order
 from copyscope.render.layout import Column, Table, heading, wrap
@@ -26,6 +27,7 @@ WIDTH = 80
 LINES = 24
 ROWS_MAX, ROWS_MIN = 8, 4
 BAR_WIDTH = 16
+NAME_MAX = 48  # of a command with its arguments
 # KiB that 10 Gb/s deliver in a second, each for so many ns of CPU time; in seconds, which is in CPUs.
 CORES_AT_10_GBPS = 10e9 / 8 / 1024 / 1e9
 COPIES = {
@@ -88,7 +90,9 @@ def _title(record: Record) -> str:
     measured = units.format_seconds(record["run"]["measured_s"])
     if record.get("target"):
         command = record["workload"]["command"]
-        name = " ".join(command) if command else record["target"]["name"]
+        name = (
+            one_line(" ".join(" ".join(command).split()), NAME_MAX) if command else record["target"]["name"]
+        )
         sent, received = units.format_bytes(record["tx_bytes"]), units.format_bytes(record["rx_bytes"])
         return f"{name}: {speed}, {sent} sent, {received} received in {measured}"
     work = record["workload"]
@@ -137,10 +141,14 @@ def _copies(record: Record) -> list[tuple[str, str, float]]:
         contexts.setdefault(key, set()).add(row["context"])
     ordered = sorted(times, key=lambda key: position(ACCOUNTS, key[0]))
     return [
-        (COPIES[account], _where(record, side, contexts[account, side]), times[account, side])
+        (_copy(record, account), _where(record, side, contexts[account, side]), times[account, side])
         for account, side in ordered
         if times[account, side]
     ]
+
+
+def _copy(record: Record, account: str) -> str:
+    return "copy to the program" if account == "copy_out" and record.get("target") else COPIES[account]
 
 
 def _where(record: Record, side: str, contexts: set[str]) -> str:
