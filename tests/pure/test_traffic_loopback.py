@@ -787,7 +787,7 @@ WRONG = [
     (["sent"], "subcommand"),
     (["list", "all"], "takes no argument"),
     (["send"], "impl"),
-    (["send", "--impl", "zerocpy"], "did you mean zerocopy"),
+    (["send", "--impl", "zerocpy"], "did you mean zero_copy"),
     (
         ["send", "--impl", "splice"],
         "one of: null, one_copy, per_field, sendfile, two_copy, uring_send, uring_zc, vmsplice,",
