@@ -132,6 +132,7 @@ fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lin
 # Other programs of the machine disturb a live test now and then. What has failed runs once more by itself: what fails twice
 # has failed, and both outputs are there.
 check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on this kernel (root)
+	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
 	$(Q)failed=$$(mktemp -d); trap 'rm -rf "$$failed"' EXIT; \
 	set -- $(subst -p no:cacheprovider,,$(PYTEST)) -o cache_dir="$$failed" -q tests/live; \
 	"$$@" || { [ $$? = 1 ] && echo "== what failed, once more by itself" && "$$@" --last-failed --last-failed-no-failures=none; }
@@ -168,6 +169,10 @@ golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden fil
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
 cookbook: all .venv/.ready-test ## docs/4-cookbook.md anew, from real runs of every script (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
+
+# An sshd for the tests of the fleet, unpacked and not installed: the package would make it listen. Without it they are skipped.
+$(OUTPUT)/tests/openssh: | $(OUTPUT)/tests
+	$(Q)rm -rf $@.new && mkdir $@.new && cd $@.new && apt-get -qq download openssh-server libwrap0 && for deb in *.deb; do dpkg-deb -x "$$deb" .; done && mv $(abspath $@.new) $(abspath $@)
 
 $(OUTPUT)/tests/bare_uring: BENCH_LIBS := -luring
 $(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests

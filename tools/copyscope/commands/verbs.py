@@ -128,6 +128,13 @@ VERBS = (
         "sudo copyscope drill",
     ),
     Verb(
+        "fleet",
+        "fleet",
+        "run a verb on many hosts by ssh, and print one table",
+        "The same, on many hosts?",
+        "copyscope fleet hosts -- doctor",
+    ),
+    Verb(
         "doctor",
         "doctor",
         "try every instrument, and say what works on this machine",

@@ -130,6 +130,15 @@ def _document(path: Path) -> Any:
         raise RecordError(
             f"record: {path}: not UTF-8 at byte {error.start}: not a record, or damaged"
         ) from error
+    return _parsed(text, str(path))
+
+
+def parse(text: str, path: str) -> Record:
+    """The record that stands in a text, upgraded to this schema. Raises RecordError that names `path`."""
+    return upgrade(_parsed(text, path), path)
+
+
+def _parsed(text: str, path: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_int=_whole_number, parse_float=_number)
     except json.JSONDecodeError as error:

@@ -1,0 +1,172 @@
+"""What came of one host, from what it said: a row of the table, and in what it can differ from others. Pure.
+
+All of it is another machine's word: a document that is not what was asked for is refused, and text is shown
+only with what is harmful in it made visible.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from msgspec import Struct, ValidationError, convert
+
+from copyscope.escaping import one_line
+from copyscope.fleet.asking import Answer
+from copyscope.record import store
+from copyscope.record.store import RecordError
+
+State = Literal["ok", "invalid", "failed", "timed out", "unreachable", "interrupted"]
+# ssh(1): its own status when it could not connect, or the connection was cut.
+SSH_FAILED = 255
+CAUSE_MAX = 160
+
+
+class Facts(Struct):
+    """The first line of every answer (guard.py)."""
+
+    kernel: str
+    arch: str
+    nics: list[str]
+
+
+class Way(Struct):
+    """A row of the drill's table, as far as it is needed here."""
+
+    way: str
+    path: str
+    result: str
+
+
+class Drilled(Struct):
+    kernel: str
+    ways: list[Way]
+
+
+class Found(Struct):
+    """A row of the doctor's."""
+
+    area: str
+    name: str
+    status: str
+
+
+class Examined(Struct):
+    works: bool
+    sentence: str
+    findings: list[Found]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One host. `traits`: in what it can be like or unlike the others, each in a few words."""
+
+    host: str
+    state: State
+    facts: Facts | None = None
+    valid: bool | None = None
+    copied: float | None = None
+    cause: str | None = None
+    traits: Mapping[str, str] = field(default_factory=dict)
+    document: dict[str, Any] | None = None
+    seconds: float | None = None
+
+
+class Refused(Exception):
+    """An answer that is not what was asked for."""
+
+
+def judge(host: str, command: str, answer: Answer) -> Row:
+    """The row of a host."""
+    first, _, rest = answer.output.partition(b"\n")
+    row = Row(host, "failed", seconds=answer.seconds)
+    try:
+        row = replace(row, facts=convert(json.loads(first), Facts) if first else None)
+    except (ValueError, RecursionError, ValidationError):
+        return _with(row, "failed", "the first line is not ours: its login shell must print nothing")
+    if answer.status is None:
+        return _with(row, "timed out", f"no end within {answer.seconds:.0f} s: --timeout waits longer")
+    if answer.status == SSH_FAILED:
+        broke = f"the connection broke after {answer.seconds:.0f} s: ask it again"
+        unopened = f"{_last(answer)}: make `ssh {host} true` work without a question"
+        return _with(row, "unreachable", unopened if row.facts is None else broke)
+    if row.facts is None:
+        return _with(row, "failed", f"{_last(answer)}{_step(answer)}")
+    try:
+        return _read(row, command, rest)
+    except Refused as error:
+        return _with(row, "failed", _last(answer) if answer.status else str(error))
+
+
+def _with(row: Row, state: State, cause: str) -> Row:
+    return replace(row, state=state, cause=one_line(cause, CAUSE_MAX))
+
+
+def _last(answer: Answer) -> str:
+    """The last line of what it said on standard error."""
+    lines = answer.errors.decode(errors="replace").strip().splitlines()
+    return (
+        one_line(lines[-1].rstrip("."), CAUSE_MAX)
+        if lines
+        else f"ended with status {answer.status} without a word"
+    )
+
+
+def _step(answer: Answer) -> str:
+    """What to do where not even the guard has run."""
+    said = answer.errors.lower()
+    if b"sudo" in said:
+        return ": allow it without a password, or log in as root"
+    return ": install Python 3 there" if b"python3" in said else ""
+
+
+def _read(row: Row, command: str, output: bytes) -> Row:
+    """What the command's document says. Raises Refused."""
+    try:
+        text = output.decode()
+        if command not in ("doctor", "drill"):
+            return _of_record(row, store.parse(text, "its answer"))
+        document = json.loads(text)
+        if command == "drill":
+            ways = {f"{way.way} over {way.path}": way.result for way in convert(document, Drilled).ways}
+            return replace(row, state="ok", traits=ways, document=document)
+        seen = convert(document, Examined)
+    except (ValueError, RecursionError, ValidationError) as error:
+        raise Refused(f"not what {command} says: {error}: is it the same version there?") from error
+    except RecordError as error:
+        raise Refused(str(error)) from error
+    row = row if seen.works else _with(row, "failed", seen.sentence)
+    return replace(
+        row,
+        state="ok" if seen.works else "failed",
+        traits={f"{found.area}: {found.name}": found.status for found in seen.findings},
+        document=document,
+    )
+
+
+def _of_record(row: Row, record: dict[str, Any]) -> Row:
+    problems = store.validate(record)
+    if problems:
+        raise Refused(f"not a whole record: {problems[0]}")
+    verdict, zerocopy = record["verdict"], record.get("zerocopy") or {}
+    row = replace(row, state="ok", valid=verdict["valid"], document=record)
+    if not verdict["valid"]:
+        row = _with(row, "invalid", verdict["reasons"][0])
+    copied = copied_share(zerocopy)
+    if copied is None:
+        return row
+    cause = (zerocopy.get("cause") or {}).get("sentence", "cause not known")
+    said = f"copied after all: {cause}" if copied > 0 else "not copied"
+    return replace(row, copied=copied, traits={"zero-copy sends": said})
+
+
+def copied_share(zerocopy: Mapping[str, Any]) -> float | None:
+    """The part of the zero-copy sends that was copied after all; None: there are none, or it is not known.
+
+    By the flag of the completions, of all of the run; or without the flag by bytes of the ledger's segments.
+    """
+    if not zerocopy.get("completions") or zerocopy["copied"] is None:
+        return None
+    silent, whole = zerocopy["bytes_silent"] or 0, zerocopy["bytes_zero_copy"] or 0
+    told = float(zerocopy["copied"] / zerocopy["completions"])
+    return max(told, silent / (silent + whole) if silent else 0.0)

@@ -1,0 +1,162 @@
+"""One command on many hosts, so many at a time: what each said, and how it ended.
+
+Each host is one connection and one process here. It is asked for its end by closing its input, which ends the
+command over there, too (guard.py); after that it is killed.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from copyscope.places import Place
+from copyscope.start.environment import of_caller
+
+GUARD = Path(__file__).with_name("guard.py")
+BEAT_S = 1.0
+# Without a beat for so long the far side gives up.
+SILENCE_S = 3.0
+# The guard has that long to end what it runs and to say so.
+END_S = 5.0
+# A record is a hundredth of that. Who says more is not listened to.
+OUTPUT_MAX_BYTES = 64 << 20
+ERRORS_MAX_BYTES = 16 << 10
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every host is asked to run, and as whom; `bundle`: what it is brought before."""
+
+    argv: tuple[str, ...]
+    become: bool
+    timeout_s: float
+    bundle: bytes = b""
+
+    def opening(self) -> bytes:
+        """What its guard reads first."""
+        said = {
+            "argv": self.argv,
+            "silence_s": SILENCE_S,
+            "bundle_bytes": len(self.bundle),
+            "sha256": hashlib.sha256(self.bundle).hexdigest(),
+        }
+        return json.dumps(said).encode() + b"\n" + self.bundle
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How it ended (None: its time was over), and what was said, which is another machine's word."""
+
+    status: int | None
+    output: bytes
+    errors: bytes
+    seconds: float
+
+
+class TooMuchError(Exception):
+    """More was said than any record has."""
+
+
+async def ask_all(
+    hosts: Mapping[str, Place],
+    job: Job,
+    forks: int,
+    began: Callable[[str], None],
+    ended: Callable[[str, Answer], None],
+) -> None:
+    """Every host is asked once, `forks` at a time."""
+    turns = asyncio.Semaphore(forks)
+
+    async def in_turn(name: str, place: Place) -> None:
+        async with turns:
+            began(name)
+            ended(name, await ask(place, job))
+
+    async with asyncio.TaskGroup() as group:
+        for name, place in hosts.items():
+            group.create_task(in_turn(name, place))
+
+
+async def ask(place: Place, job: Job) -> Answer:
+    """What one host answered. Whatever happens, its process here has ended."""
+    started = time.monotonic()
+    guard = ("python3", "-I", "-c", GUARD.read_text(encoding="utf-8"))
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *place.argv(guard, become=job.become),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C is for us, and we then end them in order.
+            start_new_session=True,
+            env=_environment(),
+        )
+    except OSError as error:
+        return Answer(127, b"", f"{error.filename}: {error.strerror}".encode(), 0.0)
+    assert process.stdin and process.stdout and process.stderr
+    output, errors = bytearray(), bytearray()
+    said = [
+        asyncio.create_task(_keep(process.stdout, output, OUTPUT_MAX_BYTES)),
+        asyncio.create_task(_keep_last(process.stderr, errors)),
+    ]
+    beat = asyncio.create_task(_beat(process.stdin, job.opening()))
+    status: int | None = None
+    try:
+        async with asyncio.timeout(job.timeout_s):
+            await asyncio.gather(*said)
+            status = await process.wait()
+    except TimeoutError:
+        pass
+    except TooMuchError:
+        status, errors = 1, bytearray(f"more than {OUTPUT_MAX_BYTES >> 20} MiB were said".encode())
+    finally:
+        beat.cancel()
+        for task in said:
+            task.cancel()
+        await _end(process)
+    return Answer(status, bytes(output), bytes(errors), time.monotonic() - started)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and the agent that keeps the caller's keys, of which root's other programs know nothing."""
+    agent = of_caller(os.environ).get("SSH_AUTH_SOCK")
+    return {**os.environ, **({} if agent is None else {"SSH_AUTH_SOCK": agent})}
+
+
+async def _beat(stdin: asyncio.StreamWriter, opening: bytes) -> None:
+    with contextlib.suppress(OSError):
+        stdin.write(opening)
+        while True:
+            await stdin.drain()
+            await asyncio.sleep(BEAT_S)
+            stdin.write(b"\n")
+
+
+async def _keep(stream: asyncio.StreamReader, into: bytearray, most: int) -> None:
+    while chunk := await stream.read(1 << 16):
+        into += chunk
+        if len(into) > most:
+            raise TooMuchError
+
+
+async def _keep_last(stream: asyncio.StreamReader, into: bytearray) -> None:
+    while chunk := await stream.read(1 << 12):
+        into += chunk
+        del into[:-ERRORS_MAX_BYTES]
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    assert process.stdin
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,136 @@
+"""Runs one command on another host, and ends it, with all that was brought there, when nobody listens.
+
+This text is sent as it is and runs in the Python of that host (`python3 -I -c`): the standard library only,
+as of Python 3.6, and nothing of ours. On its standard input: one line, the job as JSON; the bytes of the
+bundle, if there is one; then a line now and then. The end of that, or silence, is the end of the job: a
+connection that is cut, or an ssh that was killed, sends no signal. On standard output: one line of facts,
+then what the command says. Exit status: the command's own; 124 nobody was there any more, 125 the bundle
+arrived damaged or has no room, 127 the command is not there.
+"""
+# ruff: noqa: PTH119, PTH207
+
+import glob
+import hashlib
+import io
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+END_S = 1.0
+OPENING_S = 30.0
+HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+ABANDONED, NO_BUNDLE, NOT_THERE = 124, 125, 127
+
+
+class Gone(Exception):
+    """Nobody is there any more, or wants it to go on."""
+
+
+def look(seconds: float, wakeup: int) -> bytes:
+    """What was said, or nothing when a child has ended. Raises Gone."""
+    ready = select.select([0, wakeup], [], [], seconds)[0]
+    if 0 in ready:
+        said = os.read(0, 1 << 16)
+        if said:
+            return said
+        raise Gone("the connection ended")
+    if not ready:
+        raise Gone(f"nothing came through the connection for {seconds:.1f} s")
+    os.read(wakeup, 1 << 10)
+    return b""
+
+
+def facts() -> str:
+    """What a table of hosts says of each."""
+    drivers = glob.glob("/sys/class/net/*/device/driver")
+    nics = sorted({os.path.basename(os.path.realpath(driver)) for driver in drivers})
+    return json.dumps({"kernel": os.uname().release, "arch": os.uname().machine, "nics": nics})
+
+
+def unpack(data: bytes, digest: str, directory: str) -> None:
+    """The files of the bundle. What arrived otherwise than it was sent is not run."""
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ValueError("its SHA-256 is not that of what was sent")
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        archive.extractall(directory)
+
+
+def watch(argv: "list[str]", silence_s: float, wakeup: int) -> int:
+    """Runs it to its end, as long as somebody is there. Raises Gone."""
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+    heard = time.monotonic()
+    try:
+        while child.poll() is None:
+            if look(max(0.0, heard + silence_s - time.monotonic()), wakeup):
+                heard = time.monotonic()
+        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+    finally:
+        finish(child)
+
+
+def finish(child: "subprocess.Popen[bytes]") -> None:
+    """End it in order, as Ctrl-C does, and all of its group; who does not go is killed."""
+    for number in HANDLED:  # a second one leaves nothing behind
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, number)
+            child.wait(END_S)
+            return
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def leave(number: int, _frame: object) -> None:
+    raise Gone(f"signal {number} came")
+
+
+def main() -> int:
+    wakeup, ring = os.pipe()
+    os.set_blocking(ring, False)
+    signal.set_wakeup_fd(ring)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    for number in HANDLED:
+        signal.signal(number, leave)
+    pending, directory = b"", None
+    try:
+        while b"\n" not in pending:
+            pending += look(OPENING_S, wakeup)
+        line, _, pending = pending.partition(b"\n")
+        job = json.loads(line.decode())
+        sys.stdout.write(facts() + "\n")
+        sys.stdout.flush()
+        argv, size = job["argv"], job["bundle_bytes"]
+        if size:
+            parts, left = [pending], size - len(pending)
+            while left > 0:
+                parts.append(look(job["silence_s"], wakeup))
+                left -= len(parts[-1])
+            directory = tempfile.mkdtemp(prefix="copyscope-")  # 0700
+            try:
+                unpack(b"".join(parts)[:size], job["sha256"], directory)
+            except (OSError, ValueError, tarfile.TarError) as error:
+                sys.stderr.write(f"bundle: {error}\n")
+                return NO_BUNDLE
+            argv = [word.replace("@BUNDLE@", directory) for word in argv]
+        return watch(argv, job["silence_s"], wakeup)
+    except Gone as why:
+        sys.stderr.write(f"ended there: {why}: ask it again\n")
+        return ABANDONED
+    except OSError as error:
+        sys.stderr.write(f"{error.filename}: {error.strerror}\n")
+        return NOT_THERE
+    finally:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Where a command runs: on this machine, in a network namespace of it, or on a host by OpenSSH. Pure.
+
+How a host is reached (name, user, port, keys, jumps) is the business of the user's own ssh_config(5). Nothing
+is asked: neither a password nor whether a host's key is the right one. One command is one connection.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+CONNECT_S = 10
+# A connection over which nothing comes for so long is cut: three questions without an answer.
+ALIVE_S = 5
+OPTIONS = {
+    "BatchMode": "yes",
+    "ConnectTimeout": str(CONNECT_S),
+    "ServerAliveInterval": str(ALIVE_S),
+    "ServerAliveCountMax": "3",
+    # A master connection that the user has open is used; none is made, which would stay when we are gone.
+    "ControlMaster": "no",
+    # What ssh_config may ask for an interactive shell, and what would fail when many connect at once.
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+    "RemoteCommand": "none",
+    "RequestTTY": "no",
+    "LogLevel": "ERROR",
+}
+
+
+class Place(Protocol):
+    """Where a command runs."""
+
+    def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
+        """What is started here so that the command runs there; `become`: as root, by sudo without a word."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """This machine."""
+
+    def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
+        return [*_sudo(become), *command]
+
+
+@dataclass(frozen=True)
+class InNamespace:
+    """A network namespace of this machine that has a name (ip-netns(8)). Only root enters it."""
+
+    name: str
+
+    def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
+        return [*_sudo(become), "nsenter", f"--net=/run/netns/{self.name}", "--", *command]
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """A host as ssh(1) names it: an address, a name, an alias of ssh_config, with or without USER@."""
+
+    destination: str
+
+    def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
+        options = [word for name, value in OPTIONS.items() for word in ("-o", f"{name}={value}")]
+        # ssh joins what follows with blanks, and a shell over there takes it apart again.
+        return ["ssh", *options, "--", self.destination, shlex.join([*_sudo(become), *command])]
+
+
+def _sudo(become: bool) -> list[str]:
+    return ["sudo", "-n", "--"] if become else []
