@@ -38,7 +38,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts install uninstall deb deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-simulator check-compilers deps-compilers check-distributions lint format golden clean help
+.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-simulator check-compilers deps-compilers check-distributions lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -92,6 +92,10 @@ deb: ## A Debian package of what was built, in .output/
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts .venv/.ready-install
 	$(Q)tools/install.sh deb $(OUTPUT)
 
+bundle: ## What `copyscope fleet --bundle` brings to hosts of this architecture that have no copyscope, and its SHA-256
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts $(OUTPUT)/bundle/collector $(OUTPUT)/guest/traffic
+	$(Q)$(AS_USER) tools/bundle.sh $(OUTPUT)/bundle
+
 deps: ## Install what is missing (apt or dnf; root), saying what first
 	$(Q)tools/deps.sh run
 
@@ -132,6 +136,7 @@ fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lin
 # Other programs of the machine disturb a live test now and then. What has failed runs once more by itself: what fails twice
 # has failed, and both outputs are there.
 check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on this kernel (root)
+	$(Q)$(MAKE) --no-print-directory bundle || echo "no bundle: its tests are skipped"
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
 	$(Q)failed=$$(mktemp -d); trap 'rm -rf "$$failed"' EXIT; \
 	set -- $(subst -p no:cacheprovider,,$(PYTEST)) -o cache_dir="$$failed" -q tests/live; \
@@ -158,7 +163,7 @@ lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests bin/copyscope
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck tools/bundle.sh tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from profiling import SLOW, is_root
 
 # Unpacked for the tests alone (Makefile): an installed package begins to listen on all addresses.
 UNPACKED = paths.OUTPUT / "tests" / "openssh"
+BUNDLE = paths.OUTPUT / "bundle" / f"copyscope-{os.uname().machine}.tar.gz"
 SSHD = next((path for path in (Path("/usr/sbin/sshd"), UNPACKED / "usr/sbin/sshd") if path.exists()), None)
 pytestmark = [
     pytest.mark.live,
@@ -109,6 +111,28 @@ def test_hosts_that_answer_and_one_that_refuses_the_key_are_rows_of_one_table(pl
     kept = sorted((place / "out").rglob("*.json"))
     assert [path.parts[-3] for path in kept] == ["host=web1", "host=web2"]
     assert all(json.loads(path.read_text())["findings"] for path in kept)
+
+
+@pytest.mark.skipif(not BUNDLE.exists(), reason="no bundle: make bundle")
+def test_a_host_without_copyscope_is_brought_one_of_which_nothing_stays(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No --tree is there: what answers is what was brought, of static programs."""
+    far = place / "far"
+    far.mkdir()
+    monkeypatch.setenv("TMPDIR", str(far))
+    running = fleet(place, "here\n", "--tree", "/nowhere", "--bundle", str(BUNDLE), "--", "drill")
+    table, errors = running.communicate(timeout=60 * SLOW)
+    assert (running.returncode, list(far.iterdir())) == (0, []), table + errors
+    (kept,) = (place / "out").rglob("*.json")
+    assert {row["path"] for row in json.loads(kept.read_text())["ways"]} >= {"lo", "veth"}
+    # A byte more than its hash was made of: nothing is sent.
+    changed = place / BUNDLE.name
+    changed.write_bytes(BUNDLE.read_bytes() + b"x")
+    shutil.copy(f"{BUNDLE}.sha256", place)
+    running = fleet(place, "here\n", "--bundle", str(changed), "--", "drill")
+    _, errors = running.communicate(timeout=60 * SLOW)
+    assert running.returncode == 2 and "its SHA-256 is not that in" in errors
 
 
 def of_runs() -> set[str]:

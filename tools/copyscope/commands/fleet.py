@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import hashlib
 import json
 import os
 from datetime import UTC, datetime
@@ -55,6 +56,9 @@ def parser() -> UsageParser:
     made.add_argument(
         "--tree", default=str(paths.ROOT), metavar="DIR", help="copyscope's directory there; default: as here"
     )
+    made.add_argument(
+        "--bundle", metavar="FILE", help="bring copyscope along and take it away: what `make bundle` made"
+    )
     made.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return made
 
@@ -83,7 +87,9 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
     out = Path(arguments.out)
     saving.make_directory(out)
     command, *rest = words
-    far = (f"{arguments.tree}/bin/copyscope", command, "--json", "-", *rest)
+    bundle = b"" if arguments.bundle is None else read_bundle(Path(arguments.bundle))
+    tree = "@BUNDLE@/copyscope" if bundle else arguments.tree
+    far = (f"{tree}/bin/copyscope", command, "--json", "-", *rest)
     rows: dict[str, Row] = {}
     with Steps(f"{command} on {len(hosts)} hosts", len(hosts), quiet=arguments.quiet) as steps:
 
@@ -96,7 +102,7 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
 
         interrupted = False
         try:
-            job = Job(far, arguments.sudo, arguments.timeout)
+            job = Job(far, arguments.sudo, arguments.timeout, bundle)
             asyncio.run(ask_all(hosts, job, arguments.forks, steps.begin, ended))
         except KeyboardInterrupt:
             interrupted = True
@@ -107,6 +113,15 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
     if interrupted:
         return entry.INTERRUPTED
     return 0 if all(row.state == "ok" for row in shown) else entry.FAILED
+
+
+def read_bundle(path: Path) -> bytes:
+    """What is brought to every host. Raises UsageError if it is not what was made."""
+    data = regular_file.read(path)
+    beside = path.with_name(f"{path.name}.sha256")
+    if regular_file.read(beside).split()[:1] != [hashlib.sha256(data).hexdigest().encode()]:
+        raise UsageError(f"--bundle: {path}: its SHA-256 is not that in {beside.name}: make bundle again")
+    return data
 
 
 def keep(row: Row, out: Path) -> None:

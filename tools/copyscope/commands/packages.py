@@ -1,7 +1,8 @@
-"""Copies the pinned Python packages of the environment of this tree to another one; for `make install`."""
+"""Copies the pinned Python packages of the environment of this tree to another one, for make."""
 
 import re
 import shutil
+from collections.abc import Sequence
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 
@@ -13,18 +14,18 @@ REQUIRED = ("requirements.txt", "requirements-report.txt")
 
 
 def main(argv: list[str]) -> int:
-    """`packages SITE_PACKAGES`. Exit status: 0 copied, 1 failed."""
-    return entry.run("packages", lambda: _copy(Path(argv[0])))
+    """`packages SITE_PACKAGES [REQUIREMENTS ...]`. Exit status: 0 copied, 1 failed."""
+    return entry.run("packages", lambda: _copy(Path(argv[0]), argv[1:] or REQUIRED))
 
 
-def pinned() -> list[str]:
+def pinned(files: Sequence[str] = REQUIRED) -> list[str]:
     """The packages of `make` and of reports, without those of tests."""
-    texts = [(paths.ROOT / name).read_text(encoding="utf-8") for name in REQUIRED]
+    texts = [(paths.ROOT / name).read_text(encoding="utf-8") for name in files]
     return sorted({name for text in texts for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)})
 
 
-def _copy(target: Path) -> int:
-    for name in pinned():
+def _copy(target: Path, files: Sequence[str]) -> int:
+    for name in pinned(files):
         try:
             found = Distribution.from_name(name)
         except PackageNotFoundError:

@@ -20,7 +20,7 @@ from copyscope.start.environment import of_caller
 GUARD = Path(__file__).with_name("guard.py")
 BEAT_S = 1.0
 # Without a beat for so long the far side gives up.
-SILENCE_S = 3.0
+SILENCE_S = 3
 # The guard has that long to end what it runs and to say so.
 END_S = 5.0
 # A record is a hundredth of that. Who says more is not listened to.
