@@ -32,6 +32,7 @@ run     | Python environments               | !have_venv           | python3-ven
 test    | checking shell scripts            | shellcheck           | shellcheck       | ShellCheck
 test    | a program to watch                | iperf3               | iperf3           | iperf3
 test    | its client                        | curl                 | curl             | curl
+test    | other hosts                       | ssh                  | openssh-client   | openssh-clients
 test    | formatting C                      | clang-format         | clang-format     | clang-tools-extra
 test    | the bpftrace cookbook             | bpftrace             | bpftrace         | bpftrace
 test    | second opinion                    | !have_syscount       | libbpf-tools     | libbpf-tools
