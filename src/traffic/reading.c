@@ -5,7 +5,7 @@
 
 /* readings.inc is generated from the file names: one READING(name) or ABSENT(name) per line, sorted. */
 #define READING(name) extern const struct reading reading_##name;
-#define ABSENT(name) static const struct reading reading_##name = { .name = #name };
+#define ABSENT(file) static const struct reading reading_##file = { .name = #file };
 #include "readings.inc"
 #undef READING
 #undef ABSENT
