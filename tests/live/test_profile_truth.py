@@ -134,7 +134,18 @@ def test_receivers_get_23_messages_and_what_they_copy_is_counted(receiver: str, 
 
 def test_pages_of_a_zero_copy_sender_are_mapped() -> None:
     """4148 less 52 bytes of headers is a page. A full window cuts packets anywhere: less is under way."""
-    how = ("--mtu", "4148", "--fields", "1", "--sndbuf", "64K", "--duration", enough_for_samples(0.6))
+    how = (
+        "--mtu",
+        "4148",
+        "--fields",
+        "1",
+        "--sndbuf",
+        "64K",
+        "--duration",
+        enough_for_samples(0.6),
+        "--frequency",
+        "1999",
+    )
     record = record_of("--impl", "zero_copy", "--receiver", "map", *how, "--touch-received")
     assert broken_identities(record) == []
     report = record["traffic"]["receiver"]
