@@ -240,6 +240,35 @@ def test_nothing_remains_five_seconds_after_the_connection(
     assert not is_alive(pid) and list((place / "far").iterdir()) == []
 
 
+def test_a_signal_that_comes_while_the_command_begins_leaves_nothing(tmp_path: Path) -> None:
+    """The guard is held in Popen for a while after its command has begun."""
+    slow = GUARD.read_text().replace(
+        "def main() -> int:",
+        "class Slow(subprocess.Popen):\n"
+        "    def __init__(self, *words, **more):\n"
+        "        super().__init__(*words, **more)\n"
+        "        __import__('time').sleep(0.5)\n"
+        "subprocess.Popen = Slow\n"
+        "def main() -> int:",
+    )
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-c", slow], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    try:
+        assert guard.stdin
+        guard.stdin.write(
+            Job(("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"), False, 60.0).opening()
+        )
+        guard.stdin.flush()
+        pid = int(wait_for(tmp_path / "pid"))
+        guard.terminate()
+        assert guard.wait(5.0) == 124
+        assert not is_alive(pid)
+    finally:
+        guard.kill()
+        guard.communicate()
+
+
 def test_a_bundle_runs_only_as_it_was_sent() -> None:
     found = asked("@BUNDLE@/tools/hello.sh", "you", bundle=bundle())
     assert (found.status, found.output.split(b"\n", 1)[1]) == (0, b"hello you\n")

@@ -34,20 +34,23 @@ class Gone(Exception):
 
 
 def look(seconds: int, wakeup: int) -> bytes:
-    """What was said, or nothing when a child has ended. Raises Gone after so many seconds without either.
+    """What was said, or nothing when a child has ended. Raises Gone after so many seconds without either, and
+    for a signal that came: here and nowhere else, so that what was just begun is held by then.
 
     Second by second: a machine that stood still for long has not been silent for long.
     """
     for _ in range(seconds):
         ready = select.select([0, wakeup], [], [], 1.0)[0]
-        if 0 in ready:
+        if wakeup in ready:
+            for number in os.read(wakeup, 1 << 10):  # signal.set_wakeup_fd()
+                if number in HANDLED:
+                    raise Gone(f"signal {number} came")
+            return b""
+        if ready:
             said = os.read(0, 1 << 16)
             if said:
                 return said
             raise Gone("the connection ended")
-        if ready:
-            os.read(wakeup, 1 << 10)
-            return b""
     raise Gone(f"nothing came through the connection for {seconds} s")
 
 
@@ -102,17 +105,12 @@ def finish(child: "subprocess.Popen[bytes]") -> None:
             continue
 
 
-def leave(number: int, _frame: object) -> None:
-    raise Gone(f"signal {number} came")
-
-
 def main() -> int:
     wakeup, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    for number in HANDLED:
-        signal.signal(number, leave)
+    for number in (signal.SIGCHLD, *HANDLED):
+        signal.signal(number, lambda _number, _frame: None)  # look() is told of it
     pending, directory = b"", None
     try:
         while b"\n" not in pending:
