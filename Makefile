@@ -133,9 +133,12 @@ check-pure-%:
 fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lines, records and experiments: FUZZ=N (no root)
 	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) -q tests/pure/test_fuzz.py
 
+# What live tests start, here and in guests.
+LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves refusing.so)
+
 # Other programs of the machine disturb a live test now and then. What has failed runs once more by itself: what fails twice
 # has failed, and both outputs are there.
-check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on this kernel (root)
+check-live: artifacts .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on this kernel (root)
 	$(Q)$(MAKE) --no-print-directory bundle || echo "no bundle: its tests are skipped"
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
 	$(Q)failed=$$(mktemp -d); trap 'rm -rf "$$failed"' EXIT; \
@@ -143,7 +146,7 @@ check-live: artifacts .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/
 	"$$@" || { [ $$? = 1 ] && echo "== what failed, once more by itself" && "$$@" --last-failed --last-failed-no-failures=none; }
 
 # The guests see this tree read-only, so everything must be built before.
-check-kernels: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/refusing.so ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
+check-kernels: deps-kernels all .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
 check-simulator: deps-kernels all .venv/.ready-test ## Function hooks and samples against every instruction of a simulated guest: KERNELS="6.1 6.12 7.x" EXTENT=brief (network)

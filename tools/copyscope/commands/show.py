@@ -13,13 +13,12 @@ from copyscope.files import saving
 from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.record.store import Record
-from copyscope.render import terminal, watch
+from copyscope.render import exports, terminal, watch
 from copyscope.render.simulated import simulated_lines
 from copyscope.render.summary import render_summary
 
 STACKS = ("folded", "flamegraph", "speedscope", "pprof")
 BINARY = ("pprof", "parquet")
-FORMATS = (*STACKS, "chrome", "openmetrics", "parquet", "csv")
 EXAMPLES = """\
 examples:
   copyscope show run.json                       one screen; -v is everything
@@ -42,7 +41,7 @@ def parser() -> UsageParser:
     made.add_argument("record", metavar="FILE", help="a record, or a list of them: RUN.json or RUN.json.gz")
     made.add_argument(
         "--export",
-        choices=FORMATS,
+        choices=tuple(exports.FORMATS),
         metavar="FORMAT",
         help="for other tools: stacks (folded, flamegraph, which is an SVG, speedscope, pprof), a time line"
         " (chrome), or the rows (openmetrics, parquet, csv)",
@@ -80,11 +79,8 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
     if len(found) != 1 or "simulated" in found[0]:
         what = "modelled" if len(found) == 1 else f"{len(found)} runs"
         raise UsageError(f"{arguments.record}: {what}: an export is of one measured run")
-    # pyarrow takes 150 ms
-    from copyscope.render.exports import export  # noqa: PLC0415
-
     try:
-        made = export(whole(found[0]), arguments.export)
+        made = exports.export(whole(found[0]), arguments.export)
     except ModuleNotFoundError as error:
         raise RunError(
             f"--export {arguments.export}: {error.name} is missing: make .venv/.ready-report, or --export csv"

@@ -21,6 +21,7 @@ from copyscope.compare.difference import (
     Row,
     compare,
     judge,
+    worsening,
 )
 from copyscope.compare.settings import SETTINGS, Scalar, settings
 from copyscope.errors import UsageError
@@ -86,7 +87,7 @@ def document(
 def over_all(points: Sequence[Difference]) -> list[Row]:
     """Goodput and CPU time over all settings: the mean of their changes, each setting once."""
     made = []
-    for what in LABELS:
+    for what, metric in LABELS.items():
         rows = [row for point in points for row in point.rows if row.what == what]
         logs = [math.log1p(row.change) for row in rows if row.change is not None]
         if len(logs) < 2:
@@ -94,7 +95,7 @@ def over_all(points: Sequence[Difference]) -> list[Row]:
         centre, interval = stats.mean_difference([0.0] * len(logs), logs, paired=True)
         assert interval is not None
         low, high, threshold = math.expm1(interval.low), math.expm1(interval.high), rows[0].threshold
-        found = judge(-high, -low, threshold) if what == "goodput" else judge(low, high, threshold)
+        found = judge(*worsening(metric, low, high), threshold)
         row = Row(what, None, None, rows[0].unit, change=math.expm1(centre), low=low, high=high)
         made.append(replace(row, threshold=threshold, verdict=found, decides=True))
     return made

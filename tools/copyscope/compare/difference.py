@@ -12,10 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any
 
 from copyscope import stats
-from copyscope.compare.estimates import RowKey, row_costs
+from copyscope.compare.estimates import RowKey, keyed_rows, row_costs
 from copyscope.compare.metrics import METRICS, Reading, read
 from copyscope.record.check import typed
 from copyscope.record.segments import Record, delivered_bytes, goodput_gbps, select
@@ -30,6 +29,7 @@ HIDDEN = ("deferred", "silent", "flagged")
 GOODPUT, CPU = "goodput_gbps", "cpu_ns_per_kib"
 BYTES, CALLS, SENDS = "bytes/B", "calls/MiB", "of sends"
 ALL = "all copies"
+Counted = dict[tuple[str, str, str], float]  # (account, side, unit) -> what was counted for the payload
 ROUND_TRIPS = ("rtt_p50_us", "rtt_p99_us")
 ONE_RUN = "one run does not say how far two equal runs lie apart here: repeat, or measure the noise"
 
@@ -95,6 +95,11 @@ class Difference:
         return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in found), SAME)
 
 
+def worsening(metric: str, low: float, high: float) -> tuple[float, float]:
+    """The interval of a change, for judge(): less goodput is worse, more of all else is."""
+    return (-high, -low) if metric == GOODPUT else (low, high)
+
+
 def judge(low: float, high: float, threshold: float) -> str:
     """Where an interval of a change lies, of which more is worse."""
     if low > threshold:
@@ -107,9 +112,10 @@ def judge(low: float, high: float, threshold: float) -> str:
 def compare(before: Sequence[Record], after: Sequence[Record], how: How) -> Difference:
     """Valid runs of one setting, before and after; one or more of each."""
     rows = [row for name in (GOODPUT, CPU, *ROUND_TRIPS) if (row := metric_row(before, after, name, how))]
-    rows += exact_rows(before, after)
+    tables = counted(before), counted(after)
+    rows += exact_rows(*tables)
     rows += cost_rows(before, after, how)
-    return Difference(tuple(rows), tuple(find_appeared(before, after)))
+    return Difference(tuple(rows), tuple(find_appeared(*tables)))
 
 
 def metric_row(before: Sequence[Record], after: Sequence[Record], name: str, how: How) -> Row | None:
@@ -142,7 +148,7 @@ def metric_row(before: Sequence[Record], after: Sequence[Record], name: str, how
     if interval is None:
         return replace(known, change=change, reason=ONE_RUN)
     low, high = math.expm1(interval.low + shift), math.expm1(interval.high + shift)
-    found = judge(-high, -low, threshold) if name == GOODPUT else judge(low, high, threshold)
+    found = judge(*worsening(name, low, high), threshold)
     made = replace(known, change=change, low=low, high=high, verdict=found)
     if alone and how.noise is None and found != UNSURE:
         return replace(made, verdict=UNSURE, reason=ONE_RUN)
@@ -191,12 +197,12 @@ def within_run(record: Record, name: str) -> list[float]:
     ]
 
 
-def exact_rows(before: Sequence[Record], after: Sequence[Record]) -> list[Row]:
+def exact_rows(before: Counted, after: Counted) -> list[Row]:
     """Bytes that each copy moved for each byte of payload, calls for each MiB, and what was flagged."""
-    tables = [counted(runs) for runs in (before, after)]
     rows = []
-    for what, side, unit in sorted(tables[0].keys() | tables[1].keys()):
-        old, new = (table.get((what, side, unit)) for table in tables)
+    for key in sorted(before.keys() | after.keys()):
+        what, side, unit = key
+        old, new = before.get(key), after.get(key)
         # A copy that is made elsewhere now is not one more: all of them together decide.
         decides = what in (ALL, "flagged")
         base = "itself" if unit == CALLS else "payload"
@@ -213,10 +219,10 @@ def exact_rows(before: Sequence[Record], after: Sequence[Record]) -> list[Row]:
     return rows
 
 
-def counted(runs: Sequence[Record]) -> dict[tuple[str, str, str], float]:
-    """(account, side, unit) -> what was counted for the payload of all runs, where each of them knows it."""
+def counted(runs: Sequence[Record]) -> Counted:
+    """What was counted for the payload of all runs, where each of them knows it."""
     payload = sum(map(payload_bytes, runs))
-    sums: dict[tuple[str, str, str], float] = {}
+    sums: Counted = {}
     runs_with: dict[tuple[str, str, str], int] = {}
     for row in (row for record in runs for row in record["ledger"] if row["account"] in COPIES):
         for unit, value, method, each in (
@@ -243,10 +249,11 @@ def counted(runs: Sequence[Record]) -> dict[tuple[str, str, str], float]:
     return made
 
 
-def find_appeared(before: Sequence[Record], after: Sequence[Record]) -> list[Appeared]:
+def find_appeared(before: Counted, after: Counted) -> list[Appeared]:
     """Copies that nobody asked for: none before, more than EXACT after."""
     tables = [
-        {key[0]: value for key, value in counted(runs).items() if key[2] != CALLS} for runs in (before, after)
+        {what: value for (what, _, unit), value in table.items() if unit != CALLS}
+        for table in (before, after)
     ]
     return [
         Appeared(name, 0.0, tables[1][name])
@@ -291,7 +298,7 @@ def old_to_new(
     """
     ends = []
     for (record,), value in zip(groups, values, strict=True):
-        row = next((row for row in (*record["ledger"], *record["stages"]) if row_key(row) == key), None)
+        row = next((row for other, row in keyed_rows(record) if other == key), None)
         if row is None:
             ends.append((0.0, 0.0))
         elif row["ci"] is None or not row["cpu_ns"]:
@@ -303,8 +310,3 @@ def old_to_new(
     below = math.hypot(new - new_low, old_high - old)
     above = math.hypot(new_high - new, old - old_low)
     return new - old, stats.Interval(new - old - below, new - old + above)
-
-
-def row_key(row: Mapping[str, Any]) -> RowKey:
-    """As row_costs has it."""
-    return (str(row.get("account") or row["stage"]), row["side"], row["context"])

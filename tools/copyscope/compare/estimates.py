@@ -6,8 +6,9 @@ repeat: repeat N of both ran in the same block, so that a drift of the machine i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from copyscope import stats
 from copyscope.compare.metrics import Reading, read
@@ -141,10 +142,11 @@ def account_estimates(point: Point) -> dict[RowKey, Estimate]:
 
 def row_costs(record: Record) -> dict[RowKey, float]:
     """(account or stage, side, context) -> ns per KiB, of the rows of a record that have a time."""
-    rows = [(str(row["account"]), row) for row in record["ledger"]]
-    rows += [(str(row["stage"]), row) for row in record["stages"]]
-    return {
-        (name, row["side"], row["context"]): float(row["ns_per_kib"])
-        for name, row in rows
-        if row["ns_per_kib"] is not None
-    }
+    return {key: float(row["ns_per_kib"]) for key, row in keyed_rows(record) if row["ns_per_kib"] is not None}
+
+
+def keyed_rows(record: Record) -> Iterator[tuple[RowKey, Mapping[str, Any]]]:
+    """Each row of the ledger and of the stages by (account or stage, side, context)."""
+    for section, name in (("ledger", "account"), ("stages", "stage")):
+        for row in record[section]:
+            yield (str(row[name]), row["side"], row["context"]), row

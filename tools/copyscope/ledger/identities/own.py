@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 from msgspec import UNSET
 
@@ -13,7 +14,7 @@ from copyscope.ledger.identities.balance import Balance, Unknown
 from copyscope.ledger.losses import lost
 from copyscope.record.call_totals import PROGRAM
 from copyscope.record.derived import AccountRow
-from copyscope.record.raw import Encryption, RawRun, Segment
+from copyscope.record.raw import Encryption, RawRun, Report, Segment
 from copyscope.record.segments import (
     byte_segments,
     mapped_total,
@@ -121,13 +122,18 @@ def receive_calls(segments: Sequence[Segment]) -> int:
 
 def received_of_tcp(b: Books) -> int:
     """Every way out of the socket, without a hook. The end of a stream counts as one byte (RFC 9293)."""
-    receiver = b.raw.traffic.receiver
-    if not reported(receiver):
-        raise Unknown("the receiver gave no report")
-    connections = [thread.get("tcp_info") or {} for thread in receiver.threads]
-    if not connections or any(tcp.get("bytes_received") is None for tcp in connections):
-        raise Unknown("TCP_INFO of a connection does not say it")
+    connections = tcp_infos("receiver", b.raw.traffic.receiver, "bytes_received")
     return sum(int(tcp["bytes_received"]) - (tcp["state"] in CLOSED_BY_PEER) for tcp in connections)
+
+
+def tcp_infos(side: str, report: Report, key: str) -> list[Mapping[str, Any]]:
+    """TCP_INFO of each connection of one end. Raises Unknown where one of them does not say this."""
+    if not reported(report):
+        raise Unknown(f"the {side} gave no report")
+    connections = [thread.get("tcp_info") or {} for thread in report.threads]
+    if not connections or any(tcp.get(key) is None for tcp in connections):
+        raise Unknown("TCP_INFO of a connection does not say it")
+    return connections
 
 
 def gives_references(segments: Sequence[Segment]) -> bool:
@@ -162,13 +168,7 @@ def references_in_rows(b: Books) -> int:
 
 def acked(b: Books) -> int:
     """No hook counts that: it covers the segments in which only the program counts bytes, too."""
-    sender = b.raw.traffic.sender
-    if not reported(sender):
-        raise Unknown("the sender gave no report")
-    connections = [thread.get("tcp_info") or {} for thread in sender.threads]
-    if not connections or any(tcp.get("bytes_acked") is None for tcp in connections):
-        raise Unknown("TCP_INFO of a connection does not say it")
-    return sum(int(tcp["bytes_acked"]) for tcp in connections)
+    return sum(int(tcp["bytes_acked"]) for tcp in tcp_infos("sender", b.raw.traffic.sender, "bytes_acked"))
 
 
 def overhead(b: Books) -> int:
