@@ -79,7 +79,7 @@ def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
     theirs = Counter(by_own_timer(taxonomy.classify(stack)) for stack in perf_stacks(data))
     mine = ours(record)
     # Beside other programs a sender has a part of its CPU.
-    assert sum(theirs.values()) > 500 and sum(mine.values()) > 500
+    assert sum(theirs.values()) > 300 and sum(mine.values()) > 300
     left, right = shares(mine), shares(theirs)
     for category in set(left) | set(right):
         a, b = left.get(category, 0.0), right.get(category, 0.0)

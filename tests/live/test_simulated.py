@@ -18,7 +18,7 @@ from copyscope.simulate.request import read
 from copyscope.simulate.symbols import frames
 from copyscope.taxonomy.taxonomy import Taxonomy
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 NEEDS_QEMU = pytest.mark.skipif(
     shutil.which("qemu-system-x86_64") is None, reason="qemu-system-x86_64 is not installed"
 )
@@ -26,7 +26,7 @@ NEEDS_QEMU = pytest.mark.skipif(
 
 def simulate(*words: str) -> dict[str, Any]:
     argv = [str(paths.ROOT / "tools" / "profile.py"), "--simulate", "--quiet", "--json", "-", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=290, check=False)
     # Kept kernels need no network; without either there is nothing to boot.
     if "is there a network?" in done.stderr:
         pytest.skip(done.stderr.strip())

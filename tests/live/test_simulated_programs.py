@@ -14,7 +14,7 @@ from copyscope.simulate import boot, kernels, qemu
 from copyscope.simulate.guest import Guest
 
 pytestmark = [
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(
         shutil.which("qemu-system-x86_64") is None, reason="qemu-system-x86_64 is not installed"
     ),
@@ -35,7 +35,7 @@ def simulate(*words: str | Path) -> subprocess.CompletedProcess[str]:
     # Bytes are exact without counting instructions, too, which takes half as long.
     options = ["--simulate", "--quiet", "--fast", "--seeds", "1", "--json", "-"]
     argv: list[str | Path] = [paths.ROOT / "tools" / "profile.py", *options]
-    done = subprocess.run([*argv, "--", *words], capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run([*argv, "--", *words], capture_output=True, text=True, timeout=290, check=False)
     if "is there a network?" in done.stderr:
         pytest.skip(done.stderr.strip())
     return done

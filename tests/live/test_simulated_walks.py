@@ -12,7 +12,7 @@ from copyscope.simulate import boot, initramfs, kernels, output, qemu
 from copyscope.simulate.guest import Guest
 
 pytestmark = [
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(shutil.which(qemu.PROGRAM) is None, reason=f"{qemu.PROGRAM} is not installed"),
 ]
 
@@ -144,7 +144,7 @@ def cachegrind(program: Path, case: int, rounds: int) -> tuple[int, int, int]:
         f"--D1={','.join(L1D)}",
     ]
     argv = ["valgrind", *words, str(program), str(case), str(rounds)]
-    said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stderr.replace(
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=True).stderr.replace(
         ",", ""
     )
     instructions = re.search(r"I +refs: +(\d+)", said)
