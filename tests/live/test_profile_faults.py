@@ -69,6 +69,23 @@ def test_a_side_that_dies_is_named_and_the_rest_is_kept(role: str, tmp_path: Pat
     assert left_after_a_second(before) == []
 
 
+def test_a_receiver_that_stops_reading_ends_the_run_and_the_rest_is_kept(tmp_path: Path) -> None:
+    before = traces()
+    run = start("--duration", "30", "--out", str(tmp_path))
+    wait_until_it_measures(run)
+    stopped = wait_for_child(run, "recv")
+    os.kill(stopped, signal.SIGSTOP)
+    began = time.monotonic()
+    shown, said = run.communicate(timeout=30 * SLOW)
+    assert time.monotonic() - began < 15 * SLOW
+    assert (run.returncode, "INVALID" in shown, "Traceback" in said) == (1, True, False)
+    (path,) = tmp_path.glob("*.json")
+    kept = records.read(path)
+    assert kept["run"]["segments"] and not kept["verdict"]["valid"]
+    assert kept["run"]["errors"][0] == f"receiver: no answer: process {stopped} is stopped (SIGSTOP)"
+    assert left_after_a_second(before) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_keeps_what_was_measured(number: signal.Signals, tmp_path: Path) -> None:
     before = traces()

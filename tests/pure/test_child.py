@@ -59,6 +59,22 @@ def test_a_stopped_program_is_seen_long_before_the_answer_is_overdue(child: Chil
     assert time.monotonic() - began < 0.5
 
 
+@pytest.mark.parametrize("waits", ["for an answer", "for the end"])
+def test_whom_it_needs_is_named_when_that_one_is_stopped(child: Child, waits: str) -> None:
+    """A sender cannot pause, nor finish, while its receiver reads nothing."""
+    mute = Child("receiver", [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    os.kill(mute.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(RunError, match=rf"^receiver: no answer: process {mute.pid} is stopped"):
+        if waits == "for an answer":
+            child.expect("mark", 60.0, needs=[mute])
+        else:
+            child_module.watch([child], None, needs=[mute])
+    mute.end()
+    assert time.monotonic() - began < 10
+    assert child.ask("report", "report")["event"] == "report"
+
+
 @pytest.mark.parametrize("said", ["no JSON", "[1]", '{"event": 1}', "{}", "[" * 100_000])
 def test_an_answer_that_cannot_be_read_is_named(said: str) -> None:
     made = Child("collector", [sys.executable, "-c", f"import sys; print({said!r})"])

@@ -1,17 +1,31 @@
 """What a machine forbids, or has no room for: one line that names it, or the bytes are right."""
 
+import contextlib
 import ctypes
+import json
 import os
+import signal
 import subprocess
+import time
 
 import pytest
-from test_traffic_loopback import IN_RING, SECONDS_MAX, TRAFFIC, end, listening_port, running, unprivileged
+from test_traffic_loopback import (
+    IN_RING,
+    SECONDS_MAX,
+    SENDING,
+    TRAFFIC,
+    end,
+    listening_port,
+    running,
+    unprivileged,
+)
 
 # linux/prctl.h, linux/seccomp.h, linux/filter.h; io_uring_setup(2) has this number on every architecture.
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 22, 38
 SECCOMP_MODE_FILTER, RETURN_ERRNO, RETURN_ALLOW = 2, 0x00050000, 0x7FFF0000
 LOAD_NUMBER, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 IO_URING_SETUP, EPERM = 425, 1
+STOPPED_READING = "stop: receiver: it does not read: the connections were cut off"
 
 
 class Instruction(ctypes.Structure):
@@ -59,6 +73,32 @@ def test_where_io_uring_is_forbidden_the_line_says_what_to_do(
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith("traffic send: io_uring: it is switched off here: allow it (sysctl ")
     assert done.stderr.endswith("use --impl one_copy or zero_copy\n") and done.stderr.count("\n") == 1
+
+
+def test_a_receiver_that_stops_reading_is_cut_off_and_what_was_sent_is_reported() -> None:
+    """By each way: within the five seconds that a sender waits when it is told to stop, all ways at once."""
+    listed = subprocess.run([TRAFFIC, "list"], capture_output=True, text=True, check=True).stdout
+    built = [row["name"] for row in json.loads(listed) if row["name"] in SENDING]
+    with contextlib.ExitStack() as until:
+        pairs = []
+        for impl in built:
+            sender = until.enter_context(running("send", "--impl", impl, "--duration", "60"))
+            receiver = until.enter_context(running("recv", "--port", listening_port(sender)))
+            pairs.append((impl, sender, receiver))
+        time.sleep(1.0)
+        for _, _, receiver in pairs:
+            receiver.send_signal(signal.SIGSTOP)
+        # Until nothing more fits into the receivers' buffers.
+        time.sleep(0.5)
+        began = time.monotonic()
+        for _, sender, _ in pairs:
+            sender.send_signal(signal.SIGTERM)
+        for impl, sender, _ in pairs:
+            sent = end(sender)
+            assert sent.status == 1 and sent.report["bytes"] > 0, impl
+            assert sent.report["errors"][0] == STOPPED_READING, impl
+            assert sent.stderr.splitlines()[0] == f"traffic: {STOPPED_READING}", impl
+        assert time.monotonic() - began < SECONDS_MAX / 2
 
 
 def test_without_locked_memory_a_ring_is_refused_or_costs_none() -> None:

@@ -5,6 +5,7 @@ It lives as long as we hold its stdin: when we die, by whatever signal, it reads
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -13,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from copyscope.errors import RunError, UsageError
 
@@ -74,19 +75,22 @@ class Child:
         except OSError:
             self._fail(time.monotonic() + 1.0)
 
-    def ask(self, line: str, event: str, timeout_s: float = ANSWER_S) -> Message:
+    def ask(
+        self, line: str, event: str, timeout_s: float = ANSWER_S, *, needs: Sequence["Child"] = ()
+    ) -> Message:
         """Send a command and wait for its answer."""
         self.send(line, event)
-        return self.expect(event, timeout_s)
+        return self.expect(event, timeout_s, needs=needs)
 
-    def expect(self, event: str, timeout_s: float = ANSWER_S) -> Message:
+    def expect(self, event: str, timeout_s: float = ANSWER_S, *, needs: Sequence["Child"] = ()) -> Message:
         """The next message, which must be this event; an error event raises RunError with its text.
 
-        Answers to questions whose asker was interrupted come first, and are passed over.
+        Answers to questions whose asker was interrupted come first, and are passed over. `needs`: without
+        whom it cannot answer either.
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            message = self._read(deadline)
+            message = self._read(deadline, (self, *needs))
             said = message["event"]
             late = said in self._unread
             if late:
@@ -103,19 +107,19 @@ class Child:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()
 
-    def _read(self, deadline: float) -> Message:
+    def _read(self, deadline: float, needed: Sequence["Child"]) -> Message:
         # Who has not answered for that long, stopped, is not waited for again.
-        looks = STOPPED_LOOKS - 1 if self._gave_up and self._is_stopped() else 0
+        looks = STOPPED_LOOKS - 1 if self._gave_up and self.is_stopped() else 0
         whole = self.has_message
         while not whole:
             left_s = deadline - time.monotonic()
             look_s = LOOK_S if looks < STOPPED_LOOKS - 1 or not self._gave_up else 0.0
             ready, _, _ = select.select([self._stdout], [], [], max(0.0, min(left_s, look_s)))
             if not ready:
-                looks = looks + 1 if self._is_stopped() else 0
+                stopped = [child for child in needed if child.is_stopped()]
+                looks = looks + 1 if stopped else 0
                 if looks >= STOPPED_LOOKS:
-                    self._gave_up = True
-                    raise RunError(f"{self.name}: no answer: process {self.pid} is stopped (SIGSTOP)")
+                    stopped[0].give_up()
                 if left_s <= 0:
                     raise RunError(
                         f"{self.name}: no answer in time: {self.errors() or 'it is still running'}"
@@ -137,7 +141,12 @@ class Child:
             raise RunError(f"{self.name}: an answer that cannot be read: {bytes(line[:60])!r}")
         return message
 
-    def _is_stopped(self) -> bool:
+    def give_up(self) -> NoReturn:
+        """It has been stopped for long enough."""
+        self._gave_up = True
+        raise RunError(f"{self.name}: no answer: process {self.pid} is stopped (SIGSTOP)")
+
+    def is_stopped(self) -> bool:
         try:
             # proc_pid_stat(5): the state follows the name, which may hold anything.
             return Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
@@ -161,7 +170,7 @@ class Child:
         with contextlib.suppress(OSError):
             self._stdin.close()
         try:
-            self.process.wait(0.0 if self._gave_up and self._is_stopped() else timeout_s)
+            self.process.wait(0.0 if self._gave_up and self.is_stopped() else timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -179,15 +188,24 @@ def dies_with_us() -> tuple[str, ...]:
     return ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", check, str(os.getpid()))
 
 
-def watch(children: Iterable[Child], seconds: float | None) -> None:
-    """Let time pass, or with None wait until each says `finished`; raise at once when one fails or dies."""
+def watch(children: Iterable[Child], seconds: float | None, *, needs: Sequence[Child] = ()) -> None:
+    """Let time pass, or with None wait until each says `finished`; raise when one fails, dies or is stopped.
+
+    `needs`: without whom they do not get on.
+    """
     deadline = None if seconds is None else time.monotonic() + seconds
     waiting = list(children)
+    looks = 0
     while waiting:
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        left = math.inf if deadline is None else deadline - time.monotonic()
+        if left <= 0:
             return
-        ready = [child for child in waiting if child.has_message] or select.select(waiting, [], [], left)[0]
+        ready = [child for child in waiting if child.has_message]
+        ready = ready or select.select(waiting, [], [], min(left, LOOK_S))[0]
+        stopped = [child for child in (*waiting, *needs) if child.is_stopped()] if left > LOOK_S else []
+        looks = looks + 1 if stopped and not ready else 0
+        if looks >= STOPPED_LOOKS:
+            stopped[0].give_up()
         for child in ready:
             child.expect("finished")
             waiting.remove(child)

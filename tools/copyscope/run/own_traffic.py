@@ -115,7 +115,7 @@ class OwnTraffic(Subject):
 
     def run(self, segment: Segment) -> None:
         if segment.length_s == math.inf:
-            watch(self.children[:1], None)
+            watch(self.children[:1], None, needs=self.children[1:])
             return
         until_s = time.monotonic() + segment.length_s
         if self.raw.machine is None:
@@ -132,7 +132,7 @@ class OwnTraffic(Subject):
     def pause(self) -> Mark:
         """Let every byte arrive, and note both sides' totals."""
         sender, receiver = self.children
-        sent = sender.ask("pause", "mark", DRAIN_S)
+        sent = sender.ask("pause", "mark", DRAIN_S, needs=(receiver,))
         self._paused = {"sender": sent, "receiver": receiver.ask(f"settle {sent['bytes']}", "mark", DRAIN_S)}
         return self._paused
 
