@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from typing import Any
 
 import pytest
 from builders.priced import Prices, priced
 from copyscope import units
-from copyscope.crossover import crossover, document, sign_change
+from copyscope.crossover import cost_model, crossover, document, pair, sign_change
 from copyscope.crossover.cost_model import Fit, pages
 from copyscope.crossover.crossover import Crossover
+from copyscope.errors import UsageError
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -232,6 +235,60 @@ def test_same_records_same_answer_and_plain_json() -> None:
     made = document.document(records, found, crossover.costs(records))
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["runs"] == made["valid_runs"] == len(records)
+
+
+def received(receiver: str, price: Prices, **others: Any) -> list[dict[str, Any]]:
+    """Runs of one_copy that are read in this way."""
+    made = []
+    for size in SIZES:
+        for repeat in range(3):
+            factors = {"impl": "one_copy", "size": size, "threads": 1, "receiver": receiver}
+            record = priced("one_copy", size, PRICES["one_copy"], price, repeat=repeat, factors=factors)
+            record["workload"] |= {"receiver": receiver, **others}
+            made.append(record)
+    return made
+
+
+def test_any_two_values_of_a_setting_are_a_pair() -> None:
+    """Mapping costs its calls and pages, reading a copy: equal where 900 + 30 s / 4096 + ... = 0.05 s."""
+    read: Prices = {"copies": {"byte": 0.05}, "rest": {"call": 300.0}}
+    maps: Prices = {"mapped": {"call": 900.0, "byte": 0.01}, "rest": {"call": 300.0}}
+    records = received("read", read) + received("map", maps)
+    for text in ("read,map", "receiver=read,map"):
+        by, found = pair.read(text, records)
+        assert (by, found) == ("receiver", ("read", "map"))
+    answers = crossover.crossovers_of(crossover.fitted(records, by), pairs=[found], by=by)
+    at = next(one for one in answers if one.quantity == "receiver_cpu_ns_per_kib")
+    assert at.verdict == "crosses" and at.above == "map" and at.where == {"impl": "one_copy"}
+    assert at.size_bytes == pytest.approx(900 / 0.04, rel=0.15)
+    split = next(row for row in at.split if row["size_bytes"] == 65_536)
+    assert split["mapped"] == pytest.approx((900 + 0.01 * 65_536) / 64, rel=0.02)
+    assert split["copies"] == pytest.approx(-0.05 * 1024, rel=0.02)
+    row = document.as_json(at)
+    assert (row["pair"], row["by"]) == (["read", "map"], "receiver")
+    # The usual pairs are of strategies, and there is only one here.
+    assert crossover.crossovers(records) == []
+
+
+def test_a_pair_that_is_none_is_named() -> None:
+    records = received("read", {}, tls="1.2") + received("map", {}, tls="1.3")
+    for text, says in (
+        ("map", "two different ways are compared: for example --pair one_copy,uring_zc"),
+        ("read,read", "two different ways are compared"),
+        ("one_copy,sendfile", "which differ in: receiver map, read; tls 1.2, 1.3"),
+        ("size=1024,4096", "size: no setting"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(says)):
+            pair.read(text, records)
+    for record in records:
+        record["topology"]["offloads"] = dict.fromkeys(("tso", "gro"), ("off", "on")[record is records[0]])
+    with pytest.raises(UsageError, match="values of tso and of gro: say --pair tso=on,off or gro=on,off"):
+        pair.read("on,off", records)
+
+
+def test_every_account_of_a_copy_is_in_a_group_of_its_own() -> None:
+    """What is in no group is `rest`, where nobody looks for a copy."""
+    assert [name for name in ACCOUNTS if cost_model.group_of(name) == "rest"] == []
 
 
 positive = st.floats(0.0, 1e6)

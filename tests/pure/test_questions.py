@@ -10,6 +10,7 @@ from builders.sweep import sweep
 from copyscope.compare import estimates, metrics
 from copyscope.compare.estimates import Missing
 from copyscope.crossover.crossover import crossovers
+from copyscope.render.report.tables import saved_tables
 from copyscope.study import composition, cost_waterfall, questions, table
 from copyscope.study.cost_waterfall import Waterfall
 from copyscope.study.questions import Answer
@@ -99,6 +100,29 @@ def test_the_steps_of_a_waterfall_lead_from_one_cost_to_the_other(without_pmu: l
         for step in one.steps:
             if step.change.low is not None and step.change.high is not None:
                 assert step.change.low <= step.change.value <= step.change.high
+
+
+def test_what_receiving_without_a_copy_saves_has_steps_too(without_pmu: list[Record]) -> None:
+    """From read to map: the copy out goes, what mapping costs comes."""
+    ours = [
+        r for r in without_pmu if r["run"]["factors"] == {"impl": "one_copy", "size": 65_536, "threads": 1}
+    ]
+    records = []
+    for receiver in ("read", "map"):
+        for run in copy.deepcopy(ours):
+            run["run"]["factors"]["receiver"] = run["workload"]["receiver"] = receiver
+            run["run"]["id"] += receiver
+            for row in run["ledger"]:
+                if row["account"] == "copy_out" and receiver == "map":
+                    row["account"] = "mapped"
+            records.append(run)
+    (found,) = cost_waterfall.waterfalls(table.fill(records))
+    assert isinstance(found, Waterfall)
+    assert found.names == ("read", "map") and found.start == pytest.approx(found.end)
+    change = {step.name: step.change.value for step in found.steps}
+    assert change["mapped"] == pytest.approx(-change["copy out"]) and change["mapped"] > 0
+    (shown,) = saved_tables([found])
+    assert (shown.columns[1], shown.columns[-1]) == ("read", "map")
 
 
 def test_a_side_that_was_not_sampled_still_costs_what_it_costs(without_pmu: list[Record]) -> None:

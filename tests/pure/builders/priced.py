@@ -24,16 +24,18 @@ ROWS = {
         "deferred": ("deferred", "softirq"),
         "pin": ("pin", "process"),
         "completion": ("completion", "process"),
+        "cipher": ("encrypt", "process"),
         "packets": ("tcp_ip", "process"),
         "rest": ("syscall", "process"),
     },
     "receiver": {
         "copies": ("copy_out", "process"),
+        "mapped": ("mapped", "process"),
         "packets": ("tcp_ip", "softirq"),
         "rest": ("wakeup_sched", "process"),
     },
 }
-ACCOUNTS = frozenset(("copy_in", "gather", "deferred", "pin", "completion", "copy_out"))
+ACCOUNTS = frozenset(("copy_in", "gather", "deferred", "pin", "completion", "copy_out", "mapped", "encrypt"))
 RECEIVER: Prices = {"copies": {"byte": 0.05}, "packets": {"call": 400.0}, "rest": {"call": 300.0}}
 
 

@@ -2,13 +2,16 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, reading, sweep
-from copyscope.crossover.crossover import costs_of, crossovers_of, fitted
+from copyscope.crossover import pair
+from copyscope.crossover.crossover import PAIRS, costs_of, crossovers_of, fitted
 from copyscope.crossover.document import document
 from copyscope.errors import RunError, UsageError
+from copyscope.record.store import Record
 from copyscope.render.crossovers import render
 from copyscope.render.terminal import make_console
 from copyscope.sweep.experiment import load as load_experiment
@@ -18,6 +21,7 @@ examples:
   sudo tools/crossover.py                      measure (two minutes) and say it
   tools/crossover.py results/HOST/published    from a sweep that was run already; no root
   tools/crossover.py DIR --json - | jq .sentence
+  tools/crossover.py results/HOST/receive --pair read,map    of any setting that differs between runs
 """
 
 
@@ -36,6 +40,12 @@ def parser() -> UsageParser:
         default="crossover",
         metavar="NAME",
         help="what to run without DIR: a name from experiments/ or a TOML file; default crossover",
+    )
+    made.add_argument(
+        "--pair",
+        metavar="[SETTING=]FIRST,SECOND",
+        help="compare these two: strategies, or two values of another setting (receiver, via, tls, ...); "
+        "crossover.json is then written with --out only",
     )
     made.add_argument(
         "--out",
@@ -68,10 +78,13 @@ def _crossover(arguments: argparse.Namespace) -> int:
         if status not in (0, sweep.EXIT_INCOMPLETE):
             return status
     (found,) = reading.load([directory], "crossover")
-    fits = fitted(found.records)
-    made = document(found.records, crossovers_of(fits), costs_of(fits))
+    by, pairs = ("impl", PAIRS) if arguments.pair is None else _asked(arguments.pair, found.records)
+    fits = fitted(found.records, by)
+    made = document(found.records, crossovers_of(fits, pairs=pairs, by=by), costs_of(fits))
     out = None if arguments.directory is None else arguments.out
-    reading.write_beside(made, "crossover.json", directory, out, "crossover")
+    # What advice and reports read there holds the usual pairs.
+    if arguments.pair is None or out is not None:
+        reading.write_beside(made, "crossover.json", directory, out, "crossover")
     if arguments.json == "-":
         reading.print_json(made)
         return status
@@ -79,6 +92,11 @@ def _crossover(arguments: argparse.Namespace) -> int:
         reading.write_json(made, Path(arguments.json))
     render(made, verbose=arguments.verbose, console=make_console())
     return status
+
+
+def _asked(text: str, records: Sequence[Record]) -> tuple[str, tuple[tuple[str, str]]]:
+    by, chosen = pair.read(text, records)
+    return by, (chosen,)
 
 
 def _run(arguments: argparse.Namespace) -> tuple[Path, int]:

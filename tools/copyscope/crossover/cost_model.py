@@ -26,6 +26,8 @@ GROUPS: dict[str, frozenset[str]] = {
     "copies": frozenset(("gather", "copy_in", "deferred", "silent", "copy_out")),
     "pin": frozenset(("pin",)),
     "completion": frozenset(("completion",)),
+    "mapped": frozenset(("mapped",)),
+    "cipher": frozenset(("encrypt", "decrypt")),
     "packets": frozenset(("skb_alloc", "tcp_ip", "device", "softirq")),
     "rest": frozenset(),
 }
@@ -33,6 +35,8 @@ DRIVERS: dict[str, tuple[str, str]] = {
     "copies": ("call", "byte"),
     "pin": ("call", "page"),
     "completion": ("call", "notification"),
+    "mapped": ("call", "page"),
+    "cipher": ("call", "byte"),
     "packets": ("call", "byte"),
     "rest": ("call", "byte"),
     "time": ("call", "byte"),

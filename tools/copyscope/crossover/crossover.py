@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from copyscope.compare import estimates
 from copyscope.compare.estimates import LESS, MORE, Estimate, Missing, Point
 from copyscope.compare.metrics import METRICS
-from copyscope.compare.settings import Scalar, factors
+from copyscope.compare.settings import Scalar, factors, settings
 from copyscope.crossover import sign_change
 from copyscope.crossover.cost_model import PARTS
 from copyscope.crossover.sign_change import Crossing
@@ -32,9 +32,13 @@ PAIRS = (
     ("two_copy", "zero_copy"),
     ("per_field", "one_copy"),
     ("one_copy", "sendfile"),
+    ("one_copy", "vmsplice"),
+    ("one_copy", "uring_send"),
+    ("one_copy", "uring_zc"),
+    ("zero_copy", "uring_zc"),
 )
-# what distinguishes the two strategies of a comparison and its axes; everything else must be equal
-AXES = frozenset(("impl", "size", "threads"))
+# The axes of a comparison; beside them, and what is compared, everything must be equal.
+AXES = frozenset(("size", "threads"))
 
 Verdict = Literal["crosses", "never", "always", "undetermined"]
 
@@ -52,9 +56,10 @@ class Measured:
 class Crossover:
     """The answer for one pair, one number of threads, one quantity.
 
-    `size_bytes` is where the second of the pair overtakes the first (`above` names who is better above it);
-    None without one. `low` and `high` are its 95 % interval; None where an end lies outside of the measured
-    sizes. `method`: `model`, or `interpolated` where the model contradicts what was measured.
+    The pair is two values of the setting `by`. `size_bytes` is where the second overtakes the first (`above`
+    names who is better above it); None without one. `low` and `high` are its 95 % interval; None where an
+    end lies outside of the measured sizes. `method`: `model`, or `interpolated` where the model contradicts
+    what was measured.
     """
 
     pair: tuple[str, str]
@@ -71,32 +76,39 @@ class Crossover:
     where: Mapping[str, Scalar] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
     split: tuple[Mapping[str, float], ...] = ()
+    by: str = "impl"
 
 
 Fitted = tuple[Mapping[str, Scalar], Table, Mapping[tuple[str, int], StrategyCosts]]
 
 
-def surroundings(found: Mapping[str, Scalar], record: Record) -> dict[str, Scalar]:
-    """The settings that two strategies must share. The number of messages in turn follows from the size where
-    it was not set, so it is one of them only as a factor.
+def surroundings(found: Mapping[str, Scalar], record: Record, by: str = "impl") -> dict[str, Scalar]:
+    """The settings that two values of `by` must share. The number of messages in turn follows from the size
+    where it was not set, so it is one of them only as a factor.
     """
     given = record["run"].get("factors") or {}
     return {
         name: value
         for name, value in found.items()
-        if name not in AXES and (name != "working_set" or name in given)
+        if name != by and name not in AXES and (name != "working_set" or name in given)
     }
 
 
-def arrange(records: Sequence[Record]) -> list[tuple[Mapping[str, Scalar], Table]]:
-    """(setting, its points by strategy, threads and size), of valid runs."""
+def arrange(records: Sequence[Record], by: str = "impl") -> list[tuple[Mapping[str, Scalar], Table]]:
+    """(setting, its points by the value of `by`, threads and size), of valid runs."""
     found: dict[str, tuple[Mapping[str, Scalar], dict[tuple[str, int, int], Point]]] = {}
     for point in estimates.group(records):
-        other = surroundings(factors(point.records[0]), point.records[0])
-        work = point.records[0]["workload"]
-        key = (str(work["impl"]), int(work["threads"]), int(work["size_bytes"]))
+        first = point.records[0]
+        other = surroundings(factors(first), first, by)
+        work = first["workload"]
+        key = (spelled(settings(first)[by]), int(work["threads"]), int(work["size_bytes"]))
         found.setdefault(repr(sorted(other.items())), (other, {}))[1][key] = point
     return list(found.values())
+
+
+def spelled(value: Scalar) -> str:
+    """A setting's value as the command line has it."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def crossovers(records: Sequence[Record]) -> list[Crossover]:
@@ -110,22 +122,27 @@ def crossovers_in(records: Sequence[Record], quantity: str) -> list[Crossover]:
     return crossovers_of(fits, (quantity,))
 
 
-def fitted(records: Sequence[Record]) -> list[Fitted]:
+def fitted(records: Sequence[Record], by: str = "impl") -> list[Fitted]:
     """(setting, its points, the models of each strategy and number of threads): what takes the time."""
-    return [(where, table, fit_costs(table)) for where, table in arrange(records)]
+    return [(where, table, fit_costs(table)) for where, table in arrange(records, by)]
 
 
-def crossovers_of(fits: Sequence[Fitted], quantities: Iterable[str] = tuple(PARTS)) -> list[Crossover]:
+def crossovers_of(
+    fits: Sequence[Fitted],
+    quantities: Iterable[str] = tuple(PARTS),
+    pairs: Iterable[tuple[str, str]] = PAIRS,
+    by: str = "impl",
+) -> list[Crossover]:
     """The same, of models that are already there."""
     answers = []
     for where, table, models in fits:
         for threads in sorted({threads for _, threads, _ in table}):
-            for pair in PAIRS:
-                first, second = (models.get((impl, threads)) for impl in pair)
+            for pair in pairs:
+                first, second = (models.get((name, threads)) for name in pair)
                 if first is None or second is None:
                     continue
                 answers += [_answer(first, second, table, quantity, where) for quantity in quantities]
-    return answers
+    return [replace(at, by=by) for at in answers]
 
 
 def costs(records: Sequence[Record]) -> list[Costs]:
@@ -144,7 +161,7 @@ def _answer(
     pair, threads = (first.impl, second.impl), first.threads
     sizes = sorted(set(first.sizes(quantity)) & set(second.sizes(quantity)))
     measured = tuple(
-        _measured(table[first.impl, threads, size], table[second.impl, threads, size], size, quantity)
+        _measured(table[first.impl, threads, size], table[second.impl, threads, size], size, quantity, pair)
         for size in sizes
     )
     split: tuple[Mapping[str, float], ...] = ()
@@ -172,7 +189,7 @@ def _answer(
         )
 
     if len(sizes) < 2:
-        have = f"only at {format_size(sizes[0])}" if sizes else "at no size"
+        have = f"only at {_ratio_text(measured[0], pair)}" if sizes else "at no size"
         return made("undetermined", f"undetermined: both were measured {have}: at least two sizes are needed")
     crossing, method = sign_change.find(*_model_draws(first, second, quantity, sizes)), "model"
     fits = residual_text(first, second, quantity)
@@ -188,16 +205,23 @@ def _answer(
     return made(verdict, f"{remark}; {fits}", crossing, method)
 
 
-def _measured(first: Point, second: Point, size: int, quantity: str) -> Measured:
+def _measured(first: Point, second: Point, size: int, quantity: str, names: tuple[str, str]) -> Measured:
     ratio = estimates.ratio(second, first, quantity)
     if isinstance(ratio, Missing):
         return Measured(size, ratio, None)
-    names = (first.records[0]["workload"]["impl"], second.records[0]["workload"]["impl"])
     verdict = ratio.against(1.0)
     if verdict not in (MORE, LESS):
         return Measured(size, ratio, None)
     second_wins = (verdict == MORE) == METRICS[quantity].more_is_better
     return Measured(size, ratio, names[1] if second_wins else names[0])
+
+
+def _ratio_text(at: Measured, pair: tuple[str, str]) -> str:
+    """What was measured at a size, as `64 KiB (map / read: 0.97, 0.96 to 0.99)`."""
+    if isinstance(at.ratio, Missing):
+        return format_size(at.size_bytes)
+    ends = "" if at.ratio.low is None else f", {at.ratio.low:.3g} to {at.ratio.high:.3g}"
+    return f"{format_size(at.size_bytes)} ({pair[1]} / {pair[0]}: {at.ratio.value:.3g}{ends})"
 
 
 def _contradiction(crossing: Crossing, measured: Sequence[Measured], pair: tuple[str, str]) -> str | None:

@@ -152,6 +152,7 @@ def as_json(found: Crossover) -> dict[str, Any]:
     """A crossover as it stands in crossover.json."""
     return {
         "pair": list(found.pair),
+        "by": found.by,
         "threads": found.threads,
         "quantity": found.quantity,
         "where": dict(found.where),

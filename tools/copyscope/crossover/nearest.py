@@ -55,7 +55,7 @@ def nearest(rows: Sequence[Row], run: WatchedRun, strategy: Strategy) -> Row | N
     files = list(dict.fromkeys(row["file"] for row in rows))
     quantities = list(QUANTITIES)
     return min(
-        (row for row in rows if row["pair"][1] == strategy),
+        (row for row in rows if row["pair"][1] == strategy and row.get("by", "impl") == "impl"),
         key=lambda row: (
             distance(row, run),
             quantities.index(row["quantity"]) if row["quantity"] in quantities else len(quantities),

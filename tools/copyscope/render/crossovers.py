@@ -15,7 +15,9 @@ from copyscope.units import format_size
 
 Row = Mapping[str, Any]
 
-SPLIT = ("copies", "pin", "completion", "packets", "rest", "sum")
+SPLIT = ("copies", "pin", "completion", "mapped", "cipher", "packets", "rest", "sum")
+# Shown where something has them.
+SELDOM = ("mapped", "cipher")
 
 
 def render(made: Row, *, verbose: bool, console: Console) -> None:
@@ -71,10 +73,12 @@ def split_lines(rows: Sequence[Row], width: int) -> list[Text]:
         "THE DIFFERENCE", "second less first, ns/KiB of all CPU time; negative: the second saves it", width
     )
     columns = [Column("pair", right=False, key=True), Column("threads", key=True), Column("size", key=True)]
-    table = Table([*columns, *(Column(name) for name in SPLIT)])
+    splits = [at for row in rows for at in row["split_ns_per_kib"]]
+    parts = [name for name in SPLIT if name not in SELDOM or any(at[name] for at in splits)]
+    table = Table([*columns, *(Column(name) for name in parts)])
     for row in rows:
         for at in row["split_ns_per_kib"]:
-            cells = [f"{at[name]:+.1f}" for name in SPLIT]
+            cells = [f"{at[name]:+.1f}" for name in parts]
             table.add(" -> ".join(row["pair"]), str(row["threads"]), format_size(at["size_bytes"]), *cells)
     return lines + table.lines(width) if table.rows else []
 

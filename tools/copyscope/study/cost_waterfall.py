@@ -1,10 +1,11 @@
 """Where the saved copy went: what each part of the work costs more or less with zero-copy than without.
 
-The difference between two strategies in ns per KiB of payload, split by what the ledger knows: the copy that
-was saved, what stands for it (pinning, the deferred or silent copy, completions), the work per packet (which
-grows when referenced pages make smaller packets: MAX_SKB_FRAGS of include/linux/skbuff.h is 17 by default),
-and the rest. Each whole is the median over the repeats that both have, each part
-its mean share of it, so that the steps add up (composition.py says why medians of parts would not).
+The difference between two strategies, or two ways of receiving, in ns per KiB of payload, split by what the
+ledger knows: the copy that was saved, what stands for it (pinning, the deferred or silent copy, completions,
+mapping), the work per packet (which grows when referenced pages make smaller packets: MAX_SKB_FRAGS of
+include/linux/skbuff.h is 17 by default), and the rest. Each whole is the median over the repeats that both
+have, each part its mean share of it, so that the steps add up (composition.py says why medians of parts would
+not).
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ PARTS: dict[str, tuple[str, ...]] = {
     "gather": ("gather",),
     "copy in": ("copy_in",),
     "pin": ("pin",),
+    "cipher": ("encrypt", "decrypt"),
     "deferred copy": ("deferred", "silent"),
     "completion": ("completion",),
     "work per packet": ("skb_alloc", "tcp_ip", "device", "softirq"),
     "copy out": ("copy_out",),
+    "mapped": ("mapped",),
     "wakeups": ("wakeup_sched",),
     "unattributed": ("unattributed",),
 }
 REST = "rest"
+# (setting, the value that copies, the one that does not)
+SAVING = (("impl", "one_copy", "zero_copy"), ("receiver", "read", "map"))
 
 
 @dataclass(frozen=True)
@@ -44,20 +49,28 @@ class Step:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """From what `before` costs to what `after` costs, all sides together, ns per KiB."""
+    """From what `before` costs to what `after` costs, all sides together, ns per KiB.
+
+    The two differ in the setting `by`.
+    """
 
     before: Row
     after: Row
     start: float
     end: float
     steps: tuple[Step, ...]
+    by: str = "impl"
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return str(self.before.factors[self.by]), str(self.after.factors[self.by])
 
 
-def waterfalls(
-    rows: Sequence[Row], before: str = "one_copy", after: str = "zero_copy"
-) -> list[Waterfall | Missing]:
-    """One per setting that both strategies were measured in."""
-    return [found for a, b in counterparts(rows, before, after) if (found := waterfall(a, b)) is not None]
+def waterfalls(rows: Sequence[Row]) -> list[Waterfall | Missing]:
+    """One for each setting in which both of a kind of SAVING were measured."""
+    return [
+        waterfall(a, b, by) for by, before, after in SAVING for a, b in counterparts(rows, before, after, by)
+    ]
 
 
 def simplest(rows: Sequence[Row]) -> list[Waterfall | Missing]:
@@ -66,17 +79,18 @@ def simplest(rows: Sequence[Row]) -> list[Waterfall | Missing]:
     return waterfalls([row for row in rows if row.threads == fewest])
 
 
-def counterparts(rows: Sequence[Row], a: str, b: str) -> list[tuple[Row, Row]]:
-    """Pairs of rows that differ in the strategy only, in the order of the table."""
-    theirs = {_setting(row): row for row in rows if row.impl == b}
-    return [(row, theirs[_setting(row)]) for row in rows if row.impl == a and _setting(row) in theirs]
+def counterparts(rows: Sequence[Row], a: str, b: str, by: str = "impl") -> list[tuple[Row, Row]]:
+    """Pairs of rows that differ in `by` only, in the order of the table."""
+    theirs = {_setting(row, by): row for row in rows if row.factors.get(by) == b}
+    ours = [(row, _setting(row, by)) for row in rows if row.factors.get(by) == a]
+    return [(row, theirs[setting]) for row, setting in ours if setting in theirs]
 
 
-def _setting(row: Row) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, repr(value)) for name, value in row.factors.items() if name != "impl"))
+def _setting(row: Row, by: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in row.factors.items() if name != by))
 
 
-def waterfall(before: Row, after: Row) -> Waterfall | Missing:
+def waterfall(before: Row, after: Row, by: str = "impl") -> Waterfall | Missing:
     """The steps from one point to the other, of the repeats that both have."""
     if not before.valid or not after.valid:
         return Missing("no repeat in which both were valid")
@@ -93,7 +107,7 @@ def waterfall(before: Row, after: Row) -> Waterfall | Missing:
         if any(changes):
             value = unusual.get(name, 0.0) - usual.get(name, 0.0)
             steps.append(Step(name, _centred(from_median(stats.median_of(changes)), fmean(changes), value)))
-    return Waterfall(before, after, start, end, tuple(steps))
+    return Waterfall(before, after, start, end, tuple(steps), by)
 
 
 def _shared(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[list[Parts], list[Parts]]:

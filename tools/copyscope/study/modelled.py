@@ -168,6 +168,10 @@ class LineWaterfall:
     end: float
     steps: tuple[Step, ...]
 
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.before.impl, self.after.impl
+
 
 def line_waterfall(before: ModelPoint, after: ModelPoint) -> LineWaterfall:
     """Step by step: each part of the work, as cost_waterfall has them, and the pages beside."""

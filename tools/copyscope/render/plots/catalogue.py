@@ -42,8 +42,8 @@ PLOTS = (
     Plot(
         "saved_copy",
         "Where the saved copy went",
-        "From the cost of one_copy to that of zero_copy, step by step: the copy that is saved, and what is "
-        "paid for it.",
+        "From the cost of one_copy to that of zero_copy, and from read to map, step by step: the copy that "
+        "is saved, and what is paid for it.",
         of="saved",
     ),
     Plot(

@@ -1,4 +1,4 @@
-"""Where the saved copy went: from what one_copy costs to what zero_copy costs, step by step."""
+"""Where the saved copy went: from what one_copy costs to zero_copy, or read to map, step by step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from copyscope.study.cost_waterfall import Step, Waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.modelled import LineWaterfall
 
-TITLE = "Where the saved copy went: from one_copy to zero_copy"
+TITLE = "Where the saved copy went"
 WHOLE, DEARER, SAVED = "#BBBBBB", VERMILLION, BLUE
 
 
@@ -28,10 +28,13 @@ def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure:
         why = next((one.reason for one in found if isinstance(one, Missing)), None)
         return nothing(TITLE, caption, why or "one_copy and zero_copy were not both measured")
     fewest = drawn[0].after.threads
-    swept = varied([one.after for one in drawn], without=("impl", "threads"))
+    swept = {
+        by: varied([one.after for one in drawn if one.by == by], without=(by, "threads"))
+        for by in {one.by for one in drawn}
+    }
     count = f"{fewest} thread{'s' if fewest != 1 else ''}"
     note = f"All sides together, {count}; steps of paired repeats; an interval may leave its panel."
-    titles = [describe({n: one.after.factors[n] for n in swept}) or "all" for one in drawn]
+    titles = [describe({n: one.after.factors[n] for n in swept[one.by]}) or "all" for one in drawn]
     grid = Grid(TITLE, f"{note} {caption}", len(drawn), panel_in=2.5, below_in=1.1, down_in=1.45)
     return waterfalls(grid, drawn, titles, "CPU time (ns/KiB)", ("whole cost", "dearer", "saved"))
 
@@ -55,7 +58,7 @@ def waterfalls(
     with look():
         for index, (axes, one, title) in enumerate(zip(grid.axes, drawn, titles, strict=True)):
             axes.set_title(title, loc="left")
-            draw_steps(axes, (one.before.impl, one.after.impl), (one.start, one.end), one.steps)
+            draw_steps(axes, one.names, (one.start, one.end), one.steps)
             if index % grid.columns == 0:
                 axes.set_ylabel(unit)
         faces = ((WHOLE, ""), (DEARER, "\\\\"), (SAVED, "//"))

@@ -14,7 +14,7 @@ from copyscope.render.report.tables import (
     crossovers_table,
     facts_table,
     results_table,
-    saved_table,
+    saved_tables,
     verdict_table,
 )
 from copyscope.study.study import Study, caption, duration, repeats
@@ -79,7 +79,7 @@ def _plots(study: Study) -> list[Block]:
 
 def _tables(study: Study) -> list[Block]:
     blocks: list[Block] = [Heading(2, "Tables", "tables"), results_table(study), copies_table(study)]
-    return [*blocks, saved_table(study.saved)] if study.saved else blocks
+    return [*blocks, *saved_tables(study.saved)]
 
 
 def _questions(study: Study) -> list[Block]:

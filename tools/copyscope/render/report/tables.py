@@ -74,23 +74,29 @@ def copies_table(study: Study) -> Table:
     )
 
 
-def saved_table(saved: Sequence[Waterfall | Missing]) -> Table:
-    """Each waterfall as a row: one_copy, every step, zero_copy; ns per KiB."""
+def saved_tables(saved: Sequence[Waterfall | Missing]) -> list[Table]:
+    """Of each kind: each waterfall as a row: from, every step, to; ns per KiB."""
     drawn = [one for one in saved if isinstance(one, Waterfall)]
+    notes = [
+        "Negative is saved, positive is dearer. All sides together; steps of paired repeats, which add up.",
+        *dict.fromkeys(f"left out: {one.reason}." for one in saved if isinstance(one, Missing)),
+    ]
+    kinds = dict.fromkeys((one.by, one.names) for one in drawn)
+    return [_saved_table([one for one in drawn if (one.by, one.names) == kind], notes) for kind in kinds]
+
+
+def _saved_table(drawn: Sequence[Waterfall], notes: Sequence[str]) -> Table:
+    (first, second), by = drawn[0].names, drawn[0].by
     parts = [name for name in (*PARTS, REST) if any(s.name == name for one in drawn for s in one.steps)]
-    swept = varied([one.after for one in drawn], without=("impl",)) or ["size"]
+    swept = varied([one.after for one in drawn], without=(by,)) or ["size"]
     rows = []
     for one in drawn:
         change = {step.name: step.change for step in one.steps}
         cells = [spell(change[name]) if name in change else "0" for name in parts]
         place = describe({name: one.after.factors.get(name) for name in swept})
         rows.append([place, f"{one.start:.4g}", *cells, f"{one.end:.4g}"])
-    columns = ["setting", "one_copy", *parts, "zero_copy"]
-    notes = [
-        "Negative is saved, positive is dearer. All sides together; steps of paired repeats, which add up.",
-        *dict.fromkeys(f"left out: {one.reason}." for one in saved if isinstance(one, Missing)),
-    ]
-    title = "Where the saved copy went: ns/KiB from one_copy to zero_copy"
+    columns = ["setting", first, *parts, second]
+    title = f"Where the saved copy went: ns/KiB from {first} to {second}"
     return Table(columns, rows, frozenset(range(1, len(columns))), notes, title)
 
 
