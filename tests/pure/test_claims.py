@@ -372,3 +372,47 @@ def test_a_bad_list_of_claims_is_named(tmp_path: Path, text: str, words: str) ->
     assert str(path) in str(caught.value)
     with pytest.raises(UsageError, match="cannot be read"):
         claims.read(tmp_path / "absent.toml")
+
+
+def through_ring(record: Record) -> None:
+    """As if it was sent by the strategy of io_uring that stands for its own."""
+    work = record["workload"]
+    ring = {"one_copy": "uring_send", "zero_copy": "uring_zc"}.get(work["impl"])
+    if ring is None:
+        return
+    for segment in record["run"]["segments"]:
+        sender = segment["sender"]
+        sender["send_syscalls"] = {"io_uring": sender["calls"] + sender["messages"] // 4}
+        sender["io_uring"] = {"requests": sender["calls"], "worker_cpu_ns": 0}
+        if sender["zerocopy"]:
+            sender["zerocopy"] |= {"errqueue_reads": 0}
+    record["run"]["id"] += ring
+    record["run"]["factors"] = record["run"]["factors"] | {"impl": ring}
+    work |= {"impl": ring, "issue": "inline"}
+
+
+def test_io_uring_is_judged_by_runs_of_its_own_beside_the_verdict() -> None:
+    """Here its order is the other way round: the claim holds without it, and is refuted with it."""
+    turned = {"one_copy": DEAR, "zero_copy": MIDDLE, "per_field": DEAR}
+    rings = runs(turned, SMALL, through_ring)
+    plain = runs(ORDER, SMALL)
+    alone, both = judge("C1", plain), judge("C1", plain + rings)
+    assert alone.verdict == both.verdict == HOLDS
+    assert both.evidence == alone.evidence and alone.io_uring is None
+    assert both.io_uring is not None and both.io_uring.verdict == REFUTED
+    assert "uring_send / uring_zc" in both.io_uring.evidence and "zero_copy" not in both.io_uring.evidence
+    ran = {run for row in both.io_uring.rows for run in row["runs"]}
+    assert ran and all(run.endswith(("uring_send", "uring_zc")) or "per_field" in run for run in ran)
+    # two_copy makes no request to a ring.
+    assert judge("C6", plain + rings).io_uring is None
+    row = claims.as_json([both], plain)["claims"][0]
+    assert (row["verdict"], row["io_uring"]["verdict"]) == (HOLDS, REFUTED)
+
+
+def test_waiting_calls_of_a_ring_are_what_completions_can_have_cost() -> None:
+    """A quarter of a call each message waits only, and a fifth of a switch is added."""
+    switches = switched(lambda r: 0.3 if r["workload"]["impl"] == "zero_copy" else 0.1)
+    found = judge("C9", runs({"zero_copy": MIDDLE, "two_copy": CHEAP}, (1024,), switches, through_ring))
+    assert found.verdict == UNDETERMINED and found.io_uring is not None
+    assert found.io_uring.verdict == HOLDS
+    assert "0.2500 calls of io_uring_enter(2) beyond one a request" in found.io_uring.evidence

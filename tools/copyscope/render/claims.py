@@ -13,6 +13,7 @@ from rich.text import Text
 from copyscope.escaping import visible
 
 STYLES = {"holds": "green", "refuted": "red", "undetermined here": "yellow"}
+BESIDE = {"io_uring": "through io_uring", "modelled": "in the model"}
 SHORT = 240  # characters of evidence without --verbose; claims.json has all of it
 
 
@@ -25,8 +26,9 @@ def render(made: Mapping[str, Any], *, verbose: bool, console: Console) -> None:
     table.add_column("evidence", ratio=3)
     for row in made["claims"]:
         said = [((row["id"], f"{row['claim']} ({row['source']})"), row)]
-        if row.get("modelled") is not None:
-            said.append((("", "in the model"), row["modelled"]))
+        for key, name in BESIDE.items():
+            if row.get(key) is not None:
+                said.append((("", name), row[key]))
         for names, one in said:
             evidence = one["evidence"]
             if not verbose and len(evidence) > SHORT:
@@ -40,5 +42,7 @@ def render(made: Mapping[str, Any], *, verbose: bool, console: Console) -> None:
     tally = ", ".join(f"{count} {verdict}" for verdict, count in made["tally"].items())
     if any(row.get("modelled") is not None for row in made["claims"]):
         console.print("in the model: misses counted in a simulated machine, beside the verdict of this one")
+    if any(row.get("io_uring") is not None for row in made["claims"]):
+        console.print("through io_uring: uring_send in the place of one_copy, uring_zc in that of zero_copy")
     host = made["machine"].get("hostname")
     console.print(visible(f"{tally}; {made['valid_runs']} valid runs" + (f" of {host}" if host else "")))

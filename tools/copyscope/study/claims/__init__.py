@@ -20,7 +20,7 @@ from copyscope.compare.settings import SETTINGS
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
 from copyscope.record.segments import Record
-from copyscope.study.claims import caches, copies, in_model, mechanisms, ordering
+from copyscope.study.claims import caches, copies, in_model, in_rings, mechanisms, ordering
 from copyscope.study.claims.model import (
     HOLDS,
     REFUTED,
@@ -82,17 +82,11 @@ def judge(records: Sequence[Record], claims_toml: Path = FILE) -> list[Judgement
 def judge_one(claim: Claim, records: Sequence[Record], points: Sequence[ModelPoint] = ()) -> Judgement:
     """One claim. Runs that are missing turn `holds` into `undetermined here`: they could have refuted it.
 
-    `points`: of simulated machines; what they say stands beside the verdict and is no part of it.
+    `points`: of simulated machines; what they say stands beside the verdict and is no part of it, as does
+    what runs through io_uring say.
     """
-    runs = select(records, claim)
-    lacking = missing(runs, claim)
-    if not runs:
-        finding = Finding(UNDETERMINED, _no_runs(claim))
-    else:
-        finding = together([(one.name, CHECKS[claim.check](one)) for one in runs])
-        if lacking and finding.verdict != REFUTED:
-            text = f"runs are missing ({'; '.join(lacking)}); {finding.evidence}"
-            finding = Finding(UNDETERMINED, text, finding.rows)
+    finding = _find(claim, records)
+    rings = in_rings.stand_ins(claim, records)
     return Judgement(
         claim.id,
         claim.text,
@@ -101,7 +95,20 @@ def judge_one(claim: Claim, records: Sequence[Record], points: Sequence[ModelPoi
         finding.evidence,
         finding.rows,
         in_model.judge(claim.check, points),
+        in_rings.said(_find(claim, rings)) if rings else None,
     )
+
+
+def _find(claim: Claim, records: Sequence[Record]) -> Finding:
+    runs = select(records, claim)
+    lacking = missing(runs, claim)
+    if not runs:
+        return Finding(UNDETERMINED, _no_runs(claim))
+    finding = together([(one.name, CHECKS[claim.check](one)) for one in runs])
+    if lacking and finding.verdict != REFUTED:
+        text = f"runs are missing ({'; '.join(lacking)}); {finding.evidence}"
+        return Finding(UNDETERMINED, text, finding.rows)
+    return finding
 
 
 def _no_runs(claim: Claim) -> str:
@@ -152,7 +159,10 @@ def as_json(found: Sequence[Judgement], records: Sequence[Record]) -> dict[str, 
     """claims.json (docs/reference/verdicts.md explains each key)."""
     rows = [
         {key: getattr(one, key) for key in ("id", "claim", "source", "verdict", "evidence", "rows")}
-        | {"modelled": None if one.modelled is None else asdict(one.modelled)}
+        | {
+            beside: None if finding is None else asdict(finding)
+            for beside, finding in (("modelled", one.modelled), ("io_uring", one.io_uring))
+        }
         for one in found
     ]
     verdicts = (HOLDS, REFUTED, UNDETERMINED)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from copyscope import stats
 from copyscope.compare.estimates import LESS, MORE, Estimate
 from copyscope.ledger.attribution import tied
+from copyscope.record.raw import Requests
 from copyscope.record.segments import Record, samples_of, segments_of, select, total, undisturbed
 from copyscope.study.claims.comparing import Comparison, always, compare, make, thread_text
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, interval_text
@@ -94,11 +95,16 @@ def completion_switches(runs: Runs) -> Finding:
 
 
 def _switches(records: Sequence[Record]) -> tuple[float, float]:
-    """Context switches of the sender and its reads of the error queue, per message."""
+    """Context switches of the sender and its reads of the error queue, per message.
+
+    Completions of io_uring come without one; there it is the calls that only waited.
+    """
     segments = [s for r in records for s in undisturbed(r)]
     messages = total(segments, "sender", "messages")
     switches = sum(total(segments, "sender", f"{kind}voluntary_switches") for kind in ("", "in"))
     reads = sum(s.sender.zerocopy.errqueue_reads for s in segments if s.sender.zerocopy)
+    rings = [(s.sender.send_syscalls, s.sender.io_uring) for s in segments]
+    reads += sum(c.get("io_uring", 0) - ring.requests for c, ring in rings if isinstance(ring, Requests))
     return switches / messages, reads / messages
 
 
