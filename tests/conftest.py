@@ -6,6 +6,7 @@ tools/ holds profile.py, which would shadow the standard library's `profile` (do
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -38,6 +39,29 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # How long a property takes says nothing on a busy or emulated machine.
 settings.register_profile("copyscope", deadline=None)
 settings.load_profile("copyscope")
+
+
+# What a build without liburing lacks (src/traffic/traffic.mk).
+THROUGH_RINGS = ("uring_send", "uring_zc", "multishot")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test of one of these is skipped where the build says that it lacks them, with what it says."""
+    chosen = [item for item in items if any(name in item.name for name in THROUGH_RINGS)]
+    why = _lacks_rings() if chosen else None
+    if why:
+        for item in chosen:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+def _lacks_rings() -> str | None:
+    output = Path(os.environ.get("COPYSCOPE_OUTPUT", ROOT / ".output"))
+    argv = [str(output / "traffic"), "send", "--impl", THROUGH_RINGS[0], "--check"]
+    try:
+        said = subprocess.run(argv, capture_output=True, text=True, check=False).stderr
+    except OSError:
+        return None
+    return said.strip() if "not in this build" in said else None
 
 
 @pytest.fixture(name="tmp_path")

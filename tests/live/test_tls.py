@@ -10,6 +10,7 @@ from profiling import SLOW, broken_identities, is_root, profile
 
 # 16 KiB of plaintext at most, and 22 bytes besides, in each record of TLS 1.3 (RFC 8446, 5).
 RECORD_BYTES, OVERHEAD_BYTES = 16_384, 22
+BY_WHOLE_RECORDS = ("one_copy", "sendfile", "sendfile --via splice", "vmsplice", "uring_send")
 # What an emulated guest cannot do in time: the bursts of its sampler.
 TOO_SLOW_FOR = ("sender_time", "receiver_time")
 
@@ -43,9 +44,9 @@ def samples_of(record: dict[str, Any], account: str) -> int:
     return sum(row["samples"] or 0 for row in record["ledger"] if row["account"] == account)
 
 
-@pytest.mark.parametrize("impl", ["one_copy", "sendfile"])
-def test_whole_records_are_read_in_place(impl: str) -> None:
-    record = record_of("--impl", impl, "--size", "64K")
+@pytest.mark.parametrize("words", BY_WHOLE_RECORDS)
+def test_whole_records_are_read_in_place(words: str) -> None:
+    record = record_of("--impl", *words.split(), "--size", "64K")
     rows = {row["account"]: row for row in record["ledger"] if row["bytes"] is not None}
     sent = sum(s["sender"]["bytes"] for s in record["run"]["segments"] if s["arm"] == "ledger")
     assert (rows["encrypt"]["bytes"], rows["decrypt"]["bytes"]) == (sent, sent)
@@ -61,3 +62,23 @@ def test_whole_records_are_read_in_place(impl: str) -> None:
 def test_parts_of_a_record_are_copied_first() -> None:
     record = record_of("--impl", "per_field", "--push", "more", "--size", "8K")
     assert samples_of(record, "copy_in") > 0
+
+
+@pytest.mark.parametrize("impl", ["zero_copy", "uring_zc"])
+def test_what_such_a_socket_refuses_is_refused_by_name(impl: str) -> None:
+    done = profile("--impl", impl, "--tls", "--duration", "1", check=2)
+    assert done.stdout == "" and done.stderr.count("\n") == 1
+    assert f"tls: {impl}: a kTLS socket refuses MSG_ZEROCOPY and SEND_ZC (EOPNOTSUPP)" in done.stderr
+
+
+def test_every_byte_arrives_as_it_was_sent() -> None:
+    """By each way, whole records and parts of them, in both versions."""
+    for words in ("per_field", *BY_WHOLE_RECORDS[1:], "uring_send --issue async"):
+        for version, size in (("1.2", 65_536), ("1.3", 40_001)):
+            options = ["--verify", "--tls", version, "--size", str(size), "--messages", "20"]
+            done = profile("--json", "-", "--impl", *words.split(), *options, check=None)
+            assert done.stdout, f"{words} {version}: {done.stderr}"
+            record = json.loads(done.stdout)
+            verified = record["traffic"]["receiver"]["verify"]
+            assert (verified["checked_bytes"], verified["wrong_bytes"]) == (20 * size, 0), words
+            assert broken_identities(record) == [] and record["run"]["errors"] == [], words

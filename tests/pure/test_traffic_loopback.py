@@ -804,6 +804,7 @@ WRONG = [
     (["send", "--impl", "per_field", "--call", "writev"], "per_field does not send by it"),
     ([*SEND, "--call", "write"], "sendmsg, writev"),
     (["send", "--impl", "zero_copy", "--tls", "1.3"], "zero_copy: a kTLS socket refuses MSG_ZEROCOPY"),
+    (["send", "--impl", "uring_zc", "--tls", "1.2"], "uring_zc: a kTLS socket refuses MSG_ZEROCOPY"),
     ([*SEND, "--tls", "1.1"], "off, 1.2, 1.3"),
     (["recv", "--port", "1", "--tls", "1.2", "--receiver", "trunc"], "was not decrypted"),
     ([*SEND, "--via", "splice"], "one_copy does not send from a file"),
