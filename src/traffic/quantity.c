@@ -76,7 +76,7 @@ int quantity__size(const char *option, const char *text, uint64_t min, uint64_t 
 		if (strcasecmp(suffix, suffixes[i].name))
 			continue;
 		if (value > UINT64_MAX >> suffixes[i].shift)
-			break;
+			return check_range(option, text, UINT64_MAX, min, max, failure);
 		if ((part << suffixes[i].shift) % whole)
 			return failure__set(failure, -EINVAL, "%s: '%s': not a whole number of bytes: write 1500, 64K "
 					    "or 0.5M", option, text);

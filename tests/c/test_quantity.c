@@ -46,6 +46,7 @@ static void wrong_sizes_are_refused(void)
 	CHECK(size_is_refused("2G", "out of range"));
 	CHECK(size_is_refused("18446744073709551615", "out of range"));
 	CHECK(size_is_refused("99999999999999999999999", "out of range"));
+	CHECK(size_is_refused("99999999999999999G", "out of range"));
 	CHECK(size_is_refused("64KX", "unknown suffix"));
 	CHECK(size_is_refused("1.5", "not a whole number of bytes"));
 	CHECK(size_is_refused("0.3K", "not a whole number of bytes"));
