@@ -11,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from copyscope.commands import watch
 from copyscope.commands.watch import check_met, late
 from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
 from copyscope.errors import RunError, UsageError
+from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import watched_segments
 from copyscope.run.program import connections, containers, processes, target
 from copyscope.run.program.followed import Followed
@@ -161,6 +163,39 @@ def test_segments_without_an_end_begin_short_and_hold_every_arm(
     assert [s.index for s in found] == list(range(15))
     again = watched_segments(None, ("unprobed", "ledger", "calls"), 7, running=running)
     assert found == list(islice(again, 15))
+
+
+@pytest.mark.parametrize(
+    ("whom", "first_s"),
+    [
+        (["sh"], 1.0),
+        (["--comm", "sh"], 1.0),
+        ([str(os.getpid())], 1.0),
+        (["--pid", str(os.getpid())], 1.0),
+        (["--", "true"], 0.5),
+    ],
+)
+def test_only_a_command_that_is_started_here_has_short_first_blocks(
+    whom: list[str], first_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[RunPlan] = []
+
+    def session(plan: RunPlan, *_: object) -> None:
+        plans.append(plan)
+        raise RunError("cut off")
+
+    for name, instead in (
+        ("Session", session),
+        ("build_if_stale", lambda: None),
+        ("git_revision", lambda: (None, None)),
+    ):
+        monkeypatch.setattr(watch, name, instead)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(RunError, match="cut off"):
+        watch.watch(["--instruments", "sampler", *whom])
+    (plan,) = plans
+    blocks = list(islice(plan.segments, 6))
+    assert sum(one.length_s for one in blocks if one.block == 0) == pytest.approx(first_s)
 
 
 def test_a_start_that_took_long_is_named() -> None:

@@ -14,7 +14,7 @@ from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import parse
 from copyscope.crossover import advice
 from copyscope.errors import NotStartedError, RunError
-from copyscope.escaping import visible
+from copyscope.escaping import one_line
 from copyscope.files import regular_file
 from copyscope.ledger.compare_tiers import why_not
 from copyscope.ledger.derive import derive
@@ -68,8 +68,10 @@ def watch(argv: list[str]) -> int:
     def begun(there: bool) -> None:
         if not args.quiet and not args.live:
             print(
-                beginning(target, section["name"], args.duration, there=there)
-                + late(time.monotonic() - session.began_s),
+                one_line(
+                    beginning(target, section["name"], args.duration, there=there)
+                    + late(time.monotonic() - session.began_s)
+                ),
                 file=sys.stderr,
             )
 
@@ -79,7 +81,7 @@ def watch(argv: list[str]) -> int:
         target, args.duration, baseline=not args.no_baseline, output=command_output(args), begun=begun
     )
     screen = Screen(LiveView(wanted=args.live), program, Window(workload, section, args.frequency))
-    session = screen.session = Session(watch_plan(args, seed), program, screen)
+    session = screen.session = Session(watch_plan(args, seed, running=not command), program, screen)
     with program:
         try:
             with screen.view:
@@ -159,14 +161,13 @@ def late(ready_s: float) -> str:
 def beginning(target: Target, name: str, duration_s: float | None, *, there: bool) -> str:
     """What is said when a measurement begins."""
     later = target.how in ("comm", "cgroup")
-    name = visible(name)
     until = "until Ctrl-C" if later else "until it ends, or Ctrl-C"
     if duration_s is not None:
         until = f"for {duration_s:g} s"
     if there or not later:
-        return f"watching {name} {until}"
+        return one_line(f"watching {name} {until}")
     where = f"called {target.comm}" if target.how == "comm" else f"in {target.cgroup}"
-    return visible(f"no process {where} runs now: waiting {until}")
+    return one_line(f"no process {where} runs now: waiting {until}")
 
 
 def command_output(args: argparse.Namespace) -> Output:

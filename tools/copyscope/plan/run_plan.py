@@ -118,15 +118,18 @@ def traffic_plan(
     return reduce(lambda otherwise, plan: replace(plan, otherwise=otherwise), reversed(plans))
 
 
-def watch_plan(args: argparse.Namespace, seed: int) -> RunPlan:
-    """For a program; `auto` is exact where the kernel allows it, the live view shows samples."""
+def watch_plan(args: argparse.Namespace, seed: int, *, running: bool = True) -> RunPlan:
+    """For a program; `auto` is exact where the kernel allows it, the live view shows samples.
+
+    Unless `running`, we start it.
+    """
     if args.instruments != "auto" or args.compare_tiers:
-        return _of_program(args, parse_instruments(args.instruments), seed)
-    sampled = _of_program(args, SAMPLED, seed)
+        return _of_program(args, parse_instruments(args.instruments), seed, running=running)
+    sampled = _of_program(args, SAMPLED, seed, running=running)
     # As for traffic of our own in one segment.
     if args.live or args.whole:
         return sampled
-    return replace(_of_program(args, INSTRUMENTS, seed), otherwise=sampled)
+    return replace(_of_program(args, INSTRUMENTS, seed, running=running), otherwise=sampled)
 
 
 def _of_traffic(
@@ -154,7 +157,9 @@ def _of_traffic(
     )
 
 
-def _of_program(args: argparse.Namespace, instruments: tuple[str, ...], seed: int) -> RunPlan:
+def _of_program(
+    args: argparse.Namespace, instruments: tuple[str, ...], seed: int, *, running: bool
+) -> RunPlan:
     """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
     extra = {"bytes": ("copies",), "calls": ("calls", "packets", "shape")}
     arms = {
@@ -171,7 +176,7 @@ def _of_program(args: argparse.Namespace, instruments: tuple[str, ...], seed: in
             tuple(arms),
             seed,
             LIVE_BLOCK_S if args.live else None,
-            running=args.pid is not None,
+            running=running,
         ),
         gate=gate.given(args.gate, "--whole" if args.whole else None) or gate.default(NO_WARM_UP),
         calls_one_in=args.gate or 1,

@@ -58,7 +58,7 @@ def watched_segments(
     *,
     running: bool = False,
 ) -> Iterator[Segment]:
-    """For a program that is watched: for a duration, or without an end. `running`: it was there before us.
+    """For a program that is watched: for a duration, or without an end. Unless `running`, we start it.
 
     `block_s` sets the length of a block, also for a duration: the last one may then be cut short by its end.
     The very first segment times calls: what it has seen decides what the others attach.
