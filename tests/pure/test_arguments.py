@@ -201,7 +201,7 @@ def test_a_terminal_of_another_encoding() -> None:
         "streams.open_standard()\n"
         "found = Diagnosis([Finding('tools', 'größe', 'missing', 'a → b', 'do é', True)])\n"
         "render(found, verbose=True, console=make_console()) if sys.argv[2] == 'text' else None\n"
-        "doctor._write(found, '-') if sys.argv[2] == 'json' else None\n"
+        "reading.give_json(found.as_json(), '-') if sys.argv[2] == 'json' else None\n"
         "sys.exit(streams.end('doctor', 0))\n"
     )
     for form in ("text", "json"):

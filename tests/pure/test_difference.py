@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -12,11 +15,12 @@ from typing import Any
 import pytest
 from builders.sweep import one
 from builders.watched import watched_record
-from copyscope import stats
+from copyscope import paths, stats
 from copyscope.commands import diff
 from copyscope.compare import noise
 from copyscope.compare.comparison import document
 from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
+from copyscope.errors import RunError
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 
@@ -197,6 +201,36 @@ def test_what_cannot_be_compared_is_trouble(
         assert said in error[-1], error
     assert diff.main([here, there, "--across", "kernel"]) == 0
     assert diff.main([here, copied, "--across", "impl"]) == 1
+
+
+def test_only_a_regression_has_the_status_of_one(
+    base: dict[str, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = keep([base["one_copy"]], tmp_path / "here.json")
+
+    def fail(*_: Any) -> None:
+        raise RunError("somebody below could not do it")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(diff, "runs_of", fail)
+        assert diff.main([here, here]) == 2
+    tool = [sys.executable, str(paths.ROOT / "tools" / "diff.py")]
+    with Path("/dev/full").open("wb") as full:
+        for form in ([], ["--json", "-"]):
+            done = subprocess.run(
+                [*tool, here, here, *form], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+            )
+            assert done.returncode == 2 and b"No space left on device" in done.stderr
+    # A tree in which nothing is built.
+    shutil.copytree(paths.ROOT / "tools" / "copyscope" / "start", tmp_path / "tools" / "copyscope" / "start")
+    shutil.copy(paths.ROOT / "tools" / "copyscope" / "__init__.py", tmp_path / "tools" / "copyscope")
+    (tmp_path / "bin").mkdir()
+    for name in ("tools/diff.py", "bin/copyscope"):
+        shutil.copy(paths.ROOT / name, tmp_path / name)
+    for words in (["tools/diff.py"], ["bin/copyscope", "diff"]):
+        argv = [sys.executable, str(tmp_path / words[0]), *words[1:], here, here]
+        done = subprocess.run(argv, stderr=subprocess.PIPE, timeout=60, check=False)
+        assert done.returncode == 2 and done.stderr.count(b"\n") == 1, done.stderr
 
 
 def test_forms_for_programs_and_for_pull_requests(

@@ -60,12 +60,9 @@ def _claims(arguments: argparse.Namespace) -> int:
     judged = [claims.judge_one(claim, records, points) for claim in known]
     made = claims.as_json(judged, records)
     reading.write_beside(made, "claims.json", directories[0], arguments.out, "claims")
-    if arguments.json == "-":
-        reading.print_json(made)
-        return 0
-    if arguments.json:
-        reading.write_json(made, Path(arguments.json))
-    render(made, verbose=arguments.verbose, console=make_console())
+    if arguments.json != "-":
+        render(made, verbose=arguments.verbose, console=make_console())
+    reading.give_json(made, arguments.json)
     return 0
 
 

@@ -85,12 +85,9 @@ def _crossover(arguments: argparse.Namespace) -> int:
     # What advice and reports read there holds the usual pairs.
     if arguments.pair is None or out is not None:
         reading.write_beside(made, "crossover.json", directory, out, "crossover")
-    if arguments.json == "-":
-        reading.print_json(made)
-        return status
-    if arguments.json:
-        reading.write_json(made, Path(arguments.json))
-    render(made, verbose=arguments.verbose, console=make_console())
+    if arguments.json != "-":
+        render(made, verbose=arguments.verbose, console=make_console())
+    reading.give_json(made, arguments.json)
     return status
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.render.difference import markdown, render
 from copyscope.render.terminal import make_console
+from copyscope.start import streams
 from copyscope.sweep import results
 
 EXIT_REGRESSION, EXIT_TROUBLE, EXIT_INCONCLUSIVE = 1, 2, 3
@@ -82,6 +84,8 @@ def _diff(arguments: argparse.Namespace) -> int:
     known = noise_here(arguments.noise, before[0]["machine"])
     made = document(before, after, How(noise=known), across)
     answer(made, arguments)
+    if streams.incomplete(sys.stdout) is not None:  # streams.end() says why
+        return EXIT_TROUBLE
     if made["verdict"] == WORSE:
         return EXIT_REGRESSION
     return EXIT_INCONCLUSIVE if arguments.strict and made["verdict"] == UNSURE else 0
@@ -130,16 +134,13 @@ def noise_here(named: str | None, machine: dict[str, Any]) -> Any:
 
 
 def answer(made: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """In the forms that were asked for; on stdout one of them."""
+    """In the forms that were asked for; on stdout one of them, and first: a file may find no room."""
     if arguments.json == "-" and arguments.markdown == "-":
         raise UsageError("--markdown: -: stdout has the JSON already: name a file")
-    if arguments.json == "-":
-        reading.print_json(made)
-    elif arguments.json:
-        reading.write_json(made, Path(arguments.json))
+    if "-" not in (arguments.json, arguments.markdown):
+        render(made, verbose=arguments.verbose, console=make_console())
+    reading.give_json(made, arguments.json)
     if arguments.markdown == "-":
         print(markdown(made), end="")
     elif arguments.markdown:
         saving.save(Path(arguments.markdown), markdown(made).encode())
-    if "-" not in (arguments.json, arguments.markdown):
-        render(made, verbose=arguments.verbose, console=make_console())

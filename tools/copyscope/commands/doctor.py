@@ -1,18 +1,12 @@
 """tools/doctor.py: what works on this machine, what does not, and what to do about it."""
 
 import argparse
-import json
-import sys
-from pathlib import Path
 
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry
+from copyscope.commands import entry, reading
 from copyscope.doctor.diagnose import diagnose
-from copyscope.doctor.findings import Diagnosis
-from copyscope.files import saving
 from copyscope.render.doctor import render
 from copyscope.render.terminal import make_console
-from copyscope.start import streams
 
 EXAMPLES = """\
 examples:
@@ -43,15 +37,5 @@ def _doctor(arguments: argparse.Namespace) -> int:
     diagnosis = diagnose()
     if arguments.json != "-":
         render(diagnosis, verbose=arguments.verbose, console=make_console())
-    if arguments.json is not None:
-        _write(diagnosis, arguments.json)
+    reading.give_json(diagnosis.as_json(), arguments.json)
     return 0 if diagnosis.works else 1
-
-
-def _write(diagnosis: Diagnosis, target: str) -> None:
-    ascii_only = target == "-" and not streams.is_utf8(sys.stdout)
-    text = json.dumps(diagnosis.as_json(), indent=1, ensure_ascii=ascii_only) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        saving.save(Path(target), text.encode())

@@ -3,14 +3,13 @@
 import argparse
 import json
 import platform
-import sys
 from pathlib import Path
 
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry
+from copyscope.commands import entry, reading
 from copyscope.drill.trials import PATHS, changes, document, run_all
 from copyscope.errors import UsageError
-from copyscope.files import regular_file, saving
+from copyscope.files import regular_file
 from copyscope.render.drill import drill_lines
 from copyscope.render.terminal import make_console, print_lines, report_width
 
@@ -51,14 +50,10 @@ def _drill(arguments: argparse.Namespace) -> int:
     kernel = platform.release()
     cards = () if arguments.nics is None else (f"nics:{arguments.nics}",)
     rows = run_all(Path(arguments.file), (*PATHS, *cards))
-    text = json.dumps(document(rows, kernel), indent=1) + "\n"
-    if arguments.json == "-":
-        sys.stdout.write(text)
-    else:
+    if arguments.json != "-":
         console = make_console()
         print_lines(drill_lines(rows, kernel, report_width(console)), console)
-        if arguments.json is not None:
-            saving.save(Path(arguments.json), text.encode())
+    reading.give_json(document(rows, kernel), arguments.json)
     changed = changes(rows, expected)
     for line in changed:
         entry.say("drill", f"expect: {line}")

@@ -28,7 +28,7 @@ def run(
         return USAGE
     except RunError as error:
         say(command, str(error))
-        return error.status
+        return failed if error.status == RunError.status else error.status
     except (TopologyError, RecordError) as error:
         say(command, str(error))
     except MemoryError:

@@ -118,9 +118,9 @@ def write_json(what: Record | list[Record], name: str, command: str = "profile")
             saving.save(Path(name), data)
             return True
         json.dump(what, sys.stdout, indent=1, sort_keys=True)
-        print(flush=True)
-        lost = streams.failure(sys.stdout)
-        if lost is None or streams.reader_has_gone(sys.stdout):
+        print()
+        lost = streams.incomplete(sys.stdout)
+        if lost is None:
             return True
         raise lost
     except OSError as error:

@@ -108,6 +108,14 @@ def write_json(what: dict[str, Any], target: Path) -> None:
     saving.save(target, text.encode(errors="backslashreplace"))
 
 
+def give_json(what: dict[str, Any], name: str | None) -> None:
+    """What --json asks for: a file, or with `-` standard output. Raises OSError."""
+    if name == "-":
+        print_json(what)
+    elif name is not None:
+        write_json(what, Path(name))
+
+
 def print_json(what: dict[str, Any]) -> None:
     """The same on stdout."""
     # Where the encoding of stdout lacks a letter, JSON has a way to write it.

@@ -1,15 +1,13 @@
 """tools/sweep.py: all runs of an experiment, each once, however often it is interrupted."""
 
 import argparse
-import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from copyscope import paths
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry
+from copyscope.commands import entry, reading
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.machine import fingerprint
@@ -128,7 +126,7 @@ def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: 
             {"run_id": run.run_id, "order": run.order, "repeat": run.repeat, "factors": run.factors}
             for run in runs
         ]
-        _print_json({"runs": rows, "there": [run.run_id for run in there], "cannot": cannot})
+        reading.print_json({"runs": rows, "there": [run.run_id for run in there], "cannot": cannot})
         return 0
     points = len(runs_of(experiment))
     lines = plan_lines(
@@ -151,11 +149,7 @@ def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: 
 def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namespace) -> None:
     shown = asdict(outcome)
     if args.json:
-        _print_json({"experiment": experiment.name, "complete": outcome.complete, **shown})
+        reading.print_json({"experiment": experiment.name, "complete": outcome.complete, **shown})
     else:
         lines = outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)
         print("\n".join(map(visible, lines)))
-
-
-def _print_json(what: dict[str, Any]) -> None:
-    print(json.dumps(what, indent=1, sort_keys=True))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from copyscope.drill.connections import QUEUED_BYTES, Missing, Pair, open_path
 from copyscope.drill.ways import BUFFER_BYTES, WAYS, Notified, Way
@@ -160,6 +160,6 @@ def changes(rows: list[Row], expected: Mapping[tuple[str, str], str]) -> list[st
     return lines
 
 
-def document(rows: list[Row], kernel: str) -> dict[str, object]:
+def document(rows: list[Row], kernel: str) -> dict[str, Any]:
     """The table as data."""
     return {"kernel": kernel, "ways": [asdict(row) for row in rows]}

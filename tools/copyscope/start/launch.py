@@ -32,7 +32,7 @@ def launch(command: str) -> None:
         if danger is not None:
             from copyscope.escaping import one_line  # noqa: PLC0415 (nothing else needs it here)
 
-            sys.exit(one_line(f"{command}: {danger}"))
+            refuse(command, one_line(f"{command}: {danger}"))
         environment = for_root(environment)
     main = os.path.join(PACKAGE, "__main__.py")
     try:
@@ -41,8 +41,16 @@ def launch(command: str) -> None:
         if HELP & set(sys.argv) or (command == "copyscope" and not sys.argv[1:]):
             # What only explains needs nothing that is built.
             os.execve(sys.executable, [sys.executable, "-I", "-B", main, command, *sys.argv[1:]], environment)
-        sys.exit(f"copyscope: {PYTHON}: missing: build first: sudo make deps && make")
+        refuse(command, f"copyscope: {PYTHON}: missing: build first: sudo make deps && make")
     except OSError as error:  # as where the interpreter that root made it from is below /root
         typed = sys.argv[0] if command == "copyscope" else f"tools/{command}.py"
         again = " ".join(["sudo", typed, *sys.argv[1:]])
-        sys.exit(f"copyscope: {os.path.realpath(python)}: {error.strerror}: this user cannot run it: {again}")
+        real = os.path.realpath(python)
+        refuse(command, f"copyscope: {real}: {error.strerror}: this user cannot run it: {again}")
+
+
+def refuse(command: str, why: str) -> None:
+    """End with one line. The status 1 of `diff` is a regression: its own for everything else is 2."""
+    print(why, file=sys.stderr)
+    verb = sys.argv[1:2] if command == "copyscope" else [command]
+    sys.exit(2 if verb == ["diff"] else 1)

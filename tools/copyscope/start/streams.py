@@ -60,15 +60,20 @@ def reader_has_gone(stream: TextIO) -> bool:
     return isinstance(failure(stream), BrokenPipeError)
 
 
+def incomplete(stream: TextIO) -> OSError | None:
+    """Why a reader that is still there has not got all of it; None: it has, or there is none."""
+    stream.flush()
+    return None if reader_has_gone(stream) else failure(stream)
+
+
 def is_utf8(stream: TextIO) -> bool:
     return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def end(command: str, status: int) -> int:
     """The exit status of a command that ends with `status`, once its output is out."""
-    sys.stdout.flush()
-    lost = failure(sys.stdout)
-    if lost is None or isinstance(lost, BrokenPipeError):
+    lost = incomplete(sys.stdout)
+    if lost is None:
         return status
     why = f"{command}: standard output: {lost.strerror}: what was printed is not complete there"
     print(one_line(why), file=sys.stderr)
