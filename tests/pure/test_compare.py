@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from copy import deepcopy
@@ -13,6 +14,9 @@ import pytest
 from builders.sweep import one
 from copyscope import paths
 from copyscope.commands import compare
+from copyscope.errors import RunError
+from copyscope.files import saving
+from copyscope.record import store
 from copyscope.record.assemble import Identity
 from copyscope.sweep.runner import Prepared
 
@@ -30,9 +34,12 @@ class Machine:
         self.order: list[str] = []
         self.goodput = {"one_copy": 100.0, "zero_copy": 80.0}
         self.invalid: set[int] = set()
+        self.ends: BaseException | None = None  # in the seventh run
 
     def prepare(self, args: Any) -> Prepared:
         def run(identity: Identity) -> Record:
+            if self.ends is not None and len(self.order) == 6:
+                raise self.ends
             made = deepcopy(RUNS[args.impl])
             made["run"] |= {"id": identity.id, "repeat": identity.repeat, "order": identity.order}
             made["throughput_gbps"]["unprobed"] = self.goodput[args.impl] * (1 + identity.repeat / 1000)
@@ -98,6 +105,45 @@ def test_an_invalid_run_takes_its_block_with_it(machine: Machine, capsys: pytest
     assert "invalid, its block is in no number: identity bytes: 1 is not 2" in said.err
 
 
+@pytest.mark.parametrize(
+    ("ends", "status", "said"),
+    [
+        (RunError("sender: was killed by SIGKILL"), 1, "block 4 of 21: sender: was killed by SIGKILL"),
+        (KeyboardInterrupt(), 130, "interrupted in block 4 of 21"),
+    ],
+)
+def test_what_ends_it_leaves_the_blocks_before(
+    ends: BaseException, status: int, said: str, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.ends = ends
+    assert compare.main(["one_copy", "zero_copy", "--quiet", "--json", "-"]) == status
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["points"][0]["runs"] == [3, 3]
+    assert said in shown.err
+
+
+def test_a_run_for_which_there_is_no_room_is_kept_elsewhere(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spare, write = tmp_path / "spare", saving.save
+    spare.mkdir()
+
+    def full(path: Path, data: bytes) -> None:
+        if path.is_relative_to(tmp_path / "out") and len(machine.order) == 7:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, data)
+
+    monkeypatch.setattr(saving, "save", full)
+    monkeypatch.setattr("tempfile.tempdir", str(spare))
+    out = str(tmp_path / "out")
+    assert compare.main(["one_copy", "zero_copy", "--quiet", "--out", out, "--json", "-"]) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["points"][0]["runs"] == [3, 3]
+    assert "No space left on device" in shown.err and "what was measured is kept in" in shown.err
+    (kept,) = spare.glob("*/*.json.gz")
+    assert store.read(kept)["run"]["repeat"] == 3
+
+
 @pytest.mark.usefixtures("machine")
 def test_equal_ones_say_what_equal_runs_differ_by_here(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -119,6 +165,7 @@ def test_equal_ones_say_what_equal_runs_differ_by_here(
         (["one_copy"], "the following arguments are required: B"),
         (["one_copy", "zero_copy", "--repeat", "1"], "--repeat: 1: one run says nothing"),
         (["one_copy", ""], "A: nothing: give a strategy"),
+        (["one_copy", "zero_copy '"], "No closing quotation: write it as a shell would"),
         (["one_copy", "zero_copy", "--keep", "x"], "of single runs: use tools/profile.py"),
     ],
 )

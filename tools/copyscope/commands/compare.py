@@ -19,6 +19,7 @@ from copyscope.compare.difference import How
 from copyscope.compare.settings import settings
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
+from copyscope.files.rescuing import rescue
 from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.record import store
@@ -26,6 +27,7 @@ from copyscope.record.assemble import Identity
 from copyscope.render.progress import Steps
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.sweep.runner import Prepared, prepare
+from copyscope.topology import TopologyError
 
 # Runs differ more than their segments do: many short ones tell more than few long ones (docs/method).
 REPEATS, DURATION_S, WARMUP_S = 21, 0.5, 0.1
@@ -90,10 +92,11 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
     quiet = args.quiet or "-" in (args.json, args.markdown)
-    ran = perform(sides, args.repeat, args.seed, out=out, quiet=quiet)
+    ran, status = perform(sides, args.repeat, args.seed, out=out, quiet=quiet)
     first, second = valid_blocks(ran)
     if len(first) < 2:
-        raise RunError("fewer than two blocks are valid: see above")
+        entry.say("compare", "fewer than two blocks are valid: see above")
+        return status or EXIT_INVALID
     apart = {name for name, value in settings(first[0]).items() if settings(second[0])[name] != value}
     equal = not apart
     known = None if equal else noise_here(args.noise, first[0]["machine"])
@@ -103,12 +106,15 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     answer(made, args)
     if equal:
         _keep_noise(noise.noise(first, second), args)
-    return 0 if len(first) == args.repeat else EXIT_INVALID
+    return status or (0 if len(first) == args.repeat else EXIT_INVALID)
 
 
 def _side(args: argparse.Namespace, words: str) -> Prepared:
     """One of the two: what is asked of both, and its own."""
-    own = shlex.split(words)
+    try:
+        own = shlex.split(words)
+    except ValueError as error:
+        raise UsageError(f"{words}: {error}: write it as a shell would") from None
     if not own:
         raise UsageError("A: nothing: give a strategy such as one_copy")
     return prepare(profile_parser().parse_args(["--impl", *own], copy.copy(args)))
@@ -116,34 +122,52 @@ def _side(args: argparse.Namespace, words: str) -> Prepared:
 
 def perform(
     sides: list[Prepared], repeats: int, seed: int | None, *, out: Path | None, quiet: bool
-) -> Groups:
-    """Blocks of one run each, in random order; every run is kept in `out`, in a directory for each side."""
+) -> tuple[Groups, int]:
+    """Blocks of one run each, in random order; every run is kept in `out`, in a directory for each side.
+
+    What ends it before its time is said, and is the exit status: the blocks before that are compared.
+    """
     first_seed = secrets.randbelow(1 << 31) if seed is None else seed
     order = random.Random(first_seed)
     git, dirty = git_revision()
     found: Groups = ([], [])
     with Steps("runs in turns", 2 * repeats, quiet=quiet) as steps:
-        for repeat in range(repeats):
-            for index in order.sample((0, 1), 2):
-                side = sides[index]
-                name = str(side.traffic.resolved["impl"])
-                number = len(found[0]) + len(found[1])
-                steps.begin(f"{name}, block {repeat + 1} of {repeats}")
-                run_id = store.run_id("compare", {**side.traffic.resolved, "side": index}, repeat)
-                made = side.run(Identity(run_id, "compare", repeat, number, first_seed + number, git, dirty))
-                steps.done()
-                found[index].append(made)
-                if out is not None:
-                    place = out / f"{index + 1}-{name}"
-                    saving.make_directory(place)
-                    store.write(made, place / f"{run_id}.json.gz")
-    return found
+        try:
+            for repeat in range(repeats):
+                for index in order.sample((0, 1), 2):
+                    side = sides[index]
+                    name = str(side.traffic.resolved["impl"])
+                    number = len(found[0]) + len(found[1])
+                    steps.begin(f"{name}, block {repeat + 1} of {repeats}")
+                    run_id = store.run_id("compare", {**side.traffic.resolved, "side": index}, repeat)
+                    who = Identity(run_id, "compare", repeat, number, first_seed + number, git, dirty)
+                    made = side.run(who)
+                    steps.done()
+                    found[index].append(made)
+                    if out is not None:
+                        place = out / f"{index + 1}-{name}"
+                        saving.make_directory(place)
+                        _keep(made, place / f"{run_id}.json.gz")
+        except KeyboardInterrupt:
+            entry.say("compare", f"interrupted in block {repeat + 1} of {repeats}")
+            return found, entry.INTERRUPTED
+        except (RunError, TopologyError, OSError) as error:
+            entry.say("compare", f"block {repeat + 1} of {repeats}: {error}")
+            return found, entry.FAILED
+    return found, 0
+
+
+def _keep(made: store.Record, path: Path) -> None:
+    try:
+        store.write(made, path)
+    except store.RecordError as error:
+        raise RunError(f"{error}: {rescue({path.name: store.compressed(made)})}") from error
 
 
 def valid_blocks(ran: Groups) -> Groups:
-    """Without blocks of which a run is invalid."""
+    """Without blocks of which a run is invalid, or was not made."""
     kept: Groups = ([], [])
-    for pair in zip(*ran, strict=True):
+    for pair in zip(*ran, strict=False):
         wrong = [record for record in pair if not record["verdict"]["valid"]]
         for record in wrong:
             entry.say("compare", f"invalid, its block is in no number: {record['verdict']['reasons'][0]}")

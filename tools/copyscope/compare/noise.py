@@ -13,6 +13,8 @@ from copyscope.record.segments import Record
 
 KIND = "noise"
 FILE = "noise.json"
+# No two equal runs differ a thousandfold.
+NOISE_MAX = 1000.0
 
 
 def noise(before: Sequence[Record], after: Sequence[Record]) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def metrics_of(document: Any, source: str) -> Mapping[str, float]:
     """The numbers of such a document. Raises UsageError for another one."""
     found = document.get("metrics") if isinstance(document, dict) and document.get("kind") == KIND else None
     if not isinstance(found, dict) or not all(
-        isinstance(one, (int, float)) and one >= 0 for one in found.values()
+        isinstance(one, (int, float)) and 0 <= one <= NOISE_MAX for one in found.values()
     ):
         raise UsageError(f"{source}: not what `compare A A` writes: give its {FILE}")
     return found
