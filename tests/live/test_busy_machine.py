@@ -1,6 +1,10 @@
-"""Beside busy programs a run is valid, or names them and what to do: never wrong in a calm voice."""
+"""Beside busy programs a run is valid, or names them and what to do: never wrong in a calm voice.
+
+By hand, with COPYSCOPE_BUSY_RUNS=20, it is that many runs as `tools/profile.py --impl one_copy` makes them.
+"""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +19,7 @@ pytestmark = [
 ]
 
 CPUS = 2
+BY_HAND = int(os.environ.get("COPYSCOPE_BUSY_RUNS", "0"))
 # Sends to itself for so many seconds.
 SENDER = """
 import socket, sys, threading, time
@@ -42,15 +47,16 @@ def busy_loops() -> Iterator[None]:
             loop.wait()
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        ["--impl", "one_copy", "--duration", "1"],
-        ["--impl", "zero_copy", "--duration", "1"],
-        ["--", sys.executable, "-c", SENDER, "1.5"],
-    ],
-    ids=["one_copy", "zero_copy", "watched"],
-)
+RUNS = {
+    "one_copy": ["--impl", "one_copy", "--duration", "1"],
+    "zero_copy": ["--impl", "zero_copy", "--duration", "1"],
+    "watched": ["--", sys.executable, "-c", SENDER, "1.5"],
+}
+if BY_HAND:
+    RUNS = {f"default-{number}": ["--impl", "one_copy"] for number in range(BY_HAND)}
+
+
+@pytest.mark.parametrize("what", RUNS.values(), ids=RUNS)
 @pytest.mark.usefixtures("busy_loops")
 def test_under_two_busy_loops_the_run_is_valid_and_names_them(what: list[str], tmp_path: Path) -> None:
     kept = tmp_path / "run.json"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from builders.sweep import store, sweep
 from builders.watched import watched_record
-from copyscope import paths
+from copyscope import calling, paths
+from copyscope.commands import show
 from copyscope.commands.watch import beginning, read_crossovers
 from copyscope.errors import UsageError
 from copyscope.escaping import for_csv, for_html, one_line, visible
@@ -20,6 +21,7 @@ from copyscope.ledger.derive import derive
 from copyscope.record import store as record
 from copyscope.render.claims import render as render_claims
 from copyscope.render.export import as_csv
+from copyscope.render.exports import FORMATS
 from copyscope.render.live import LiveView
 from copyscope.render.plots.draw import Subject, draw
 from copyscope.render.progress import Steps
@@ -193,10 +195,35 @@ def test_a_watched_program_may_be_called_anything() -> None:
     harmless(live.getvalue())
     harmless(beginning(Target("comm", comm=EVIL), EVIL, None, there=True))
     harmless(beginning(Target("comm", comm=EVIL), EVIL, None, there=False))
+    assert len(beginning(Target("comm", comm="x" * 300), "x" * 300, None, there=False)) <= 200
     told = io.StringIO()
     with Steps(EVIL, 1, stream=told) as steps:
         steps.begin(EVIL)
     harmless(told.getvalue())
+
+
+def test_what_is_shown_again_of_a_foreign_record_is_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = watched_record()
+    made["target"] |= {"name": EVIL, "comm": EVIL}
+    made["machine"] |= {"kernel": EVIL, "hostname": EVIL}
+    made["run"] |= {"id": EVIL}
+    for row in made["samples"]:
+        row["symbol"] = EVIL
+    kept, exported = tmp_path / "run.json", tmp_path / "exported"
+    record.write(derive(made), kept)
+    for name in FORMATS:
+        assert show.main([str(kept), "--export", name, "--out", str(exported)]) == 0, name
+        if name in ("folded", "flamegraph", "openmetrics", "csv"):
+            # In an SVG a newline is a space.
+            harmless(exported.read_text().replace("\nforged", "" if name == "flamegraph" else "\nforged"))
+    monkeypatch.setattr(calling, "_called", {"show": "show"})  # as a verb: one screen
+    for words in ([], ["-vv"]):
+        assert show.main([str(kept), *words]) == 0
+        shown = capsys.readouterr()
+        assert "␛[2J" in shown.out
+        harmless(shown.out + shown.err)
 
 
 def test_a_record_of_such_a_name_can_be_written_and_read(tmp_path: Path) -> None:

@@ -12,22 +12,26 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import pytest
 from builders.sweep import SMALL, small, store
 from copyscope.commands import (
     claims,
+    compare,
     crosscheck,
     crossover,
+    diff,
     doctor,
     draw,
     drill,
+    fleet,
     profile,
     report,
+    show,
     watch_arguments,
 )
 from copyscope.commands import sweep as sweeping
@@ -37,7 +41,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.record import store as record
-from copyscope.render import export
+from copyscope.render import export, exports
 from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
 from copyscope.study import claims as claim_list
 from copyscope.study import table
@@ -78,7 +82,7 @@ WORDS = [
     *("\x1b[2J", "a\nb", "\udcff", "\u202e", "a" * 300, "a" * 5000, "[red]", "%s%n", "{}", "{0}", "$(id)"),
     *("`id`", "'", '"'),
     *("quick", "published", "claims", "fifo", "zero", "deep.json", "good", "empty", "file", "file/x"),
-    *("x.toml", "good.toml"),
+    *("x.toml", "good.toml", "run.json", "one_copy --size 4K"),
     *("fifo.toml", "zero.toml", "90s", "20m", "1.5h", "0s", "9" * 400 + "h", "cycles", "cycles,cycles"),
     *("fentry", "any"),
 ]  # fmt: skip
@@ -94,6 +98,10 @@ TOOLS: dict[str, Callable[[list[str]], int]] = {
     "crossover": crossover.main,
     "crosscheck": crosscheck.main,
     "doctor": doctor.main,
+    "show": show.main,
+    "diff": diff.main,
+    "compare": compare.main,
+    "fleet": fleet.main,
 }
 PARSERS = {
     "profile": profile_parser,
@@ -106,6 +114,18 @@ PARSERS = {
     "crossover": crossover.parser,
     "crosscheck": profile_parser,
     "doctor": doctor.parser,
+    "show": show.parser,
+    "diff": diff.parser,
+    "compare": compare.parser,
+    "fleet": fleet.parser,
+}
+# What stands around the odd words: enough for them to be looked at.
+AROUND: dict[str, tuple[list[str], list[str]]] = {
+    "watch": (["--comm=x"], []),
+    "show": (["run.json"], []),
+    "diff": (["run.json", "good"], []),
+    "compare": (["one_copy"], []),
+    "fleet": (["hosts"], ["--", "doctor"]),
 }
 
 
@@ -120,7 +140,9 @@ def words_of(tool: str) -> st.SearchStrategy[tuple[str, list[str]]]:
         words.map(lambda word: [word]),
     )
     several = st.lists(one, max_size=3).map(lambda rows: [word for row in rows for word in row])
-    return several.map(lambda row: ("profile", ["--comm=x", *row]) if tool == "watch" else (tool, row))
+    before, after = AROUND.get(tool, ([], []))
+    called = "profile" if tool == "watch" else tool
+    return several.map(lambda row: (called, [*before, *row, *after]))
 
 
 lines = st.sampled_from(sorted(PARSERS)).flatmap(words_of)
@@ -132,19 +154,24 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("fuzz")
     store(small(), place / "good")
     (place / "good.toml").write_text(EXPERIMENT)
+    (place / "run.json").write_bytes(record.serialise(RECORDS[0]))
+    (place / "hosts").write_text("here\n")
     for name in ("fifo", "fifo.toml"):
         os.mkfifo(place / name)
     for name in ("zero", "zero.toml"):
         (place / name).symlink_to("/dev/zero")
     (place / "deep.json").write_text("[" * 100_000)
     (place / "file").write_text("")
+    for name, value in (("inf", "1e999"), ("nan", "NaN"), ("long", "9" * 400)):
+        text = f'{{"kind": "noise", "metrics": {{"goodput_gbps": {value}}}}}'
+        (place / f"{name}.json").write_text(text)
     (place / "x.toml").write_text("= [[[")
     (place / "empty" / "raw").mkdir(parents=True)
     before, handlers = Path.cwd(), signal.getsignal(signal.SIGTERM)
     os.chdir(place)
     with contextlib.ExitStack() as cut:
         # All that comes after the options are understood.
-        for name in ("profile", "sweep", "crosscheck"):
+        for name in ("profile", "sweep", "crosscheck", "compare"):
             cut.enter_context(patch(f"copyscope.commands.{name}.build_if_stale", lambda: None))
         cut.enter_context(patch("copyscope.commands.watch.build_if_stale", lambda: None))
         cut.enter_context(patch("copyscope.sweep.runner.git_revision", lambda: (None, None)))
@@ -154,10 +181,16 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
         cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.drill.run_all", side_effect=RunError("cut off")))
+        cut.enter_context(patch("copyscope.commands.fleet.asyncio.run", side_effect=not_asked))
         cut.enter_context(patch("os.geteuid", lambda: 1000))
         yield place
     os.chdir(before)
     signal.signal(signal.SIGTERM, handlers)
+
+
+def not_asked(asking: Coroutine[Any, Any, None]) -> NoReturn:
+    asking.close()
+    raise RunError("cut off")
 
 
 def check_line(line: str) -> None:
@@ -193,18 +226,21 @@ def is_harmless(argv: list[str]) -> bool:
 @example(("profile", ["--comm", "\udcff"]))
 @example(("crosscheck", ["--impl=\udcff"]))
 @example(("claims", ["good", "--json=zero"]))
+@example(("compare", ["one_copy", "'"]))
+@example(("diff", ["run.json", "good", "--noise", "inf.json"]))
 @given(lines)
 def test_command_lines(line: tuple[str, list[str]]) -> None:
     tool, argv = line
     if not is_harmless(argv) or HELP & set(argv):
         return
     status, said = run(TOOLS[tool], argv)
-    assert status in STATUSES
+    answers = {1, 3} if tool == "diff" else set()
+    assert status in STATUSES | answers
     for row in said.splitlines():
         check_line(row)
     if status == 2:
         assert len(said.splitlines()) >= 1
-    assert status == 0 or said
+    assert status in {0, *answers} or said
 
 
 @cases(0.1)
@@ -338,7 +374,7 @@ def test_mutated_records(
     for number, found in enumerate(made):
         with contextlib.suppress(record.RecordError):
             (raw / f"{number}.json").write_bytes(record.serialise(found))
-    read_all(directory)
+    read_all(directory, raw / f"{which}.json")
 
 
 @cases(0.04)
@@ -355,14 +391,25 @@ def test_damaged_files(
     for path in raw.iterdir():
         path.unlink()
     (raw / "good.json").write_bytes(record.serialise(RECORDS[1]))
-    (raw / f"bad.json{'.gz' * packed}").write_bytes(whole[:at] + data + whole[at + cut :])
-    read_all(directory)
+    bad = raw / f"bad.json{'.gz' * packed}"
+    bad.write_bytes(whole[:at] + data + whole[at + cut :])
+    read_all(directory, bad)
 
 
-def read_all(directory: Path) -> None:
-    """What the readers do with a sweep, down to the tables."""
-    for main in (claims.main, crossover.main):
-        status, said = run(main, [str(directory), "--json", "-"])
+def read_all(directory: Path, odd: Path) -> None:
+    """What the readers do with a sweep, down to the tables, and with the odd record of it."""
+    whole = str(directory)
+    others = [str(path) for path in odd.parent.iterdir() if path != odd]
+    form = sorted(exports.FORMATS)[odd.stat().st_size % len(exports.FORMATS)] if odd.exists() else "csv"
+    for main, words in (
+        (claims.main, [whole, "--json", "-"]),
+        (crossover.main, [whole, "--json", "-"]),
+        (show.main, [str(odd), "-vv", "--explain"]),
+        (show.main, [str(odd), "--export", form, "--out", str(directory / "exported")]),
+        (draw.main, [str(odd)]),
+        (diff.main, [*others, str(odd), "--across", "impl,size", "-v"]),
+    ):
+        status, said = run(main, words)
         assert status in STATUSES
         for row in said.splitlines():
             check_line(row)

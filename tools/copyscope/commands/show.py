@@ -85,6 +85,8 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
         raise RunError(
             f"--export {arguments.export}: {error.name} is missing: make .venv/.ready-report, or --export csv"
         ) from error
+    except (ValueError, OverflowError) as error:
+        raise RunError(f"{arguments.record}: --export {arguments.export}: {error}: measure again") from error
     if arguments.export in STACKS and not found[0].get("stacks"):
         entry.say("show", "no stacks in this record, one frame each: measure with --stacks")
     if arguments.out is not None:

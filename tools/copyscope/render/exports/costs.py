@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from copyscope.escaping import visible
 from copyscope.record.segments import Record
 from copyscope.render.export import Table
 from copyscope.taxonomy.events import TIME_EVENTS
@@ -69,7 +70,7 @@ def by_row(record: Record) -> dict[Key, dict[tuple[str, ...], float]]:
     found: dict[Key, dict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for sample in kept:
         tied = sample["side"] != "other" or sample.get("tie") is not None
-        if sample["event"] == event and sample["weight"] and tied:
+        if sample["event"] == event and sample["weight"] > 0 and tied:
             frames = tuple(sample["frames"].split(";")) if "frames" in sample else (sample["symbol"],)
             found[sample["side"], sample["context"], sample["category"]][frames] += sample["weight"]
     return found
@@ -80,7 +81,7 @@ def folded(record: Record) -> bytes:
     sums: dict[str, int] = defaultdict(int)
     for cost in costs(record):
         if cost.ns:
-            sums[";".join((cost.side, *cost.frames))] += cost.ns
+            sums[visible(";".join((cost.side, *cost.frames)))] += cost.ns
     return "".join(f"{stack} {ns}\n" for stack, ns in sorted(sums.items())).encode()
 
 

@@ -26,8 +26,9 @@ class Strings:
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """Seven bits a byte, the lowest first; the top bit says that more follow. Below zero: 64 bits."""
     made = bytearray()
+    value &= (1 << 64) - 1
     while value > 0x7F:
         made.append(value & 0x7F | 0x80)
         value >>= 7
