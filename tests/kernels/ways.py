@@ -1,6 +1,7 @@
 """docs/reference/ways.md, made of results/kernels/ways: what the drill found on each kernel."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ Of MSG_ZEROCOPY and SEND_ZC a notification tells when the buffer is free, and wh
 after all; of sendfile, splice and vmsplice nothing does.
 
 """
+COPIERS = """\
+## The function that copied
+
+What copied within the call or later, and the function for which. Where the kernel has kprobes, what
+copies is hooked while the way sends three times: calls. Where nothing can be hooked (`_copy_from_iter` is
+in lib/, which is built without ftrace; this 6.18 has no kprobes), a timer takes kernel stacks while the way
+sends again and again, until 20 of them are in a copy, for a quarter of a second at most: samples. An empty
+cell: nothing was copied, or by no function of the kernel that was seen.
+
+"""
 FOOT = """\
 ## Why they differ
 
@@ -47,6 +58,14 @@ FOOT = """\
 - **kTLS** is not a matter of the version: Debian's 5.10 has no module for it, nor has this 6.18. Where it
   is there, the cipher reads the buffer within the call and writes elsewhere: every way is copied before it
   returns, sendfile and vmsplice, too. MSG_ZEROCOPY and SEND_ZC are refused.
+- **`skb_copy_ubufs`** ran in `__netif_receive_skb_core`, before anybody knew where a packet goes, and since
+  6.17 runs in `ip_local_deliver_finish`, so that a packet that is forwarded is not copied
+  ([d2527ad3a9e1](https://git.kernel.org/linus/d2527ad3a9e1), "net: preserve MSG_ZEROCOPY with forwarding").
+- **`_copy_from_iter_full`** is `_copy_from_iter` since 5.14
+  ([4b6c132b7da6](https://git.kernel.org/linus/4b6c132b7da6), "iov_iter: switch ..._full() variants of
+  primitives to use of iov_iter_revert()").
+- **`crypto_aead_encrypt`** is called by `tls_push_record`, which the compiler made a part of its caller
+  `bpf_exec_tx_verdict` in this 7.2.
 - Nothing else differs from 5.10 to 7.2: in particular, sendfile, splice and vmsplice still send pages that
   a program can rewrite.
 
@@ -82,7 +101,23 @@ def ways_page() -> str:
                 f"| {way} | " + " | ".join(found.get(way, "not tried") for found in rows.values()) + " |\n"
             )
         text += "\n"
-    return text + FOOT
+    return text + copiers_table(tables) + FOOT
+
+
+def copiers_table(tables: Sequence[dict[str, Any]]) -> str:
+    """The function that copied: a row for each path and way of which it is known on some kernel."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for table in tables:
+        for row in table["ways"]:
+            if copier := row.get("copied_by"):
+                seen = "samples" if copier["seen_by"] == "samples" else "calls"
+                said = f"`{copier['function']}` in `{copier['within']}`, {copier['count']} {seen}"
+                found.setdefault((row["path"], row["way"]), {})[table["kernel"]] = said
+    kernels = [table["kernel"] for table in tables]
+    text = COPIERS + "| path | way | " + " | ".join(kernels) + " |\n" + "|---" * (len(kernels) + 2) + "|\n"
+    for (path, way), cells in sorted(found.items(), key=lambda item: list(PATHS).index(item[0][0])):
+        text += f"| {path} | {way} | " + " | ".join(cells.get(kernel, "") for kernel in kernels) + " |\n"
+    return text + "\n"
 
 
 def cell(row: dict[str, Any]) -> str:

@@ -23,5 +23,14 @@ def test_the_whole_table_takes_seconds_and_leaves_nothing() -> None:
     # Delivered on this machine: whoever reads has a copy.
     assert ways["MSG_ZEROCOPY", "veth"]["changed_bytes"] == 0
     assert ways["MSG_ZEROCOPY", "veth"]["notified"] == "copied"
+    # By hooks or by samples: what copies within the call, and what copies at the delivery.
+    copied = {way: ways[way, "veth"]["copied_by"] for way in ("write", "sendmsg", "MSG_ZEROCOPY")}
+    assert {copied[way]["account"] for way in ("write", "sendmsg")} == {"copy_in"}
+    assert {copied[way]["within"] for way in ("write", "sendmsg")} == {"tcp_sendmsg_locked"}
+    assert (copied["MSG_ZEROCOPY"]["function"], copied["MSG_ZEROCOPY"]["account"]) == (
+        "skb_copy_ubufs",
+        "deferred",
+    )
+    assert ways["vmsplice", "veth"]["copied_by"] is None
     assert {ways[key]["bytes"] for key in ways} == {16_384} and len(ways) == 32
     assert left_after_a_second(before) == []

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from copyscope.commands import drill as command
 from copyscope.drill.connections import open_path
+from copyscope.drill.copiers import COPYING, Copier, copies, most_frequent
 from copyscope.drill.kernel_calls import Ring
-from copyscope.drill.trials import TRIALS, Row, changes, judge, run_all, try_way
+from copyscope.drill.trials import TRIALS, Row, changes, judge, run_all, try_way, who_copies
 from copyscope.drill.ways import BUFFER_BYTES, MsgZerocopy, SendZc, Vmsplice, Way, Write
 from copyscope.render.drill import say
+from copyscope.taxonomy.taxonomy import Taxonomy
 
 
 class Late(Way):
@@ -35,15 +37,15 @@ class Half(Late):
 
 
 def over(path: str, way: type[Way]) -> Row:
-    with open_path(path) as (name, connect):
-        return try_way(way, name, connect)
+    with open_path(path) as (name, connect), who_copies() as find:
+        return try_way(way, name, connect, find)
 
 
 @pytest.mark.parametrize("path", ["lo", "unix"])
 def test_write_copies_before_it_returns(path: str) -> None:
     row = over(path, Write)
     assert (row.result, row.changed_at_once_bytes, row.changed_bytes) == ("copied before return", 0, 0)
-    assert say(row) == "copied before return"
+    assert say(row).startswith("copied before return")
 
 
 def test_what_is_sent_later_is_by_reference() -> None:
@@ -86,6 +88,54 @@ def test_no_file_is_left_open() -> None:
     over("unix", Vmsplice)
     over("lo", SendZc)
     assert open_files() == before
+
+
+# Leaf first, as captured on 6.18 and 6.12.
+STACKS = {
+    ("_copy_from_iter", "tcp_sendmsg_locked", "copy_in"): (
+        "copied before return",
+        "_copy_from_iter tcp_sendmsg_locked tcp_sendmsg sock_write_iter vfs_write",
+    ),
+    ("_copy_from_iter", "unix_stream_sendmsg", "copy_in"): (
+        "copied before return",
+        "rep_movs_alternative _copy_from_iter copy_page_from_iter skb_copy_datagram_from_iter"
+        " unix_stream_sendmsg sock_write_iter vfs_write",
+    ),
+    ("aes_gcm_enc_update_vaes_avx10_256", "tls_push_record", "encrypt"): (
+        "copied before return",
+        "aes_gcm_enc_update_vaes_avx10_256 crypto_aead_encrypt tls_push_record bpf_exec_tx_verdict",
+    ),
+    ("skb_copy_ubufs", "ip_local_deliver_finish", "deferred"): (
+        "copied later",
+        "__pi_memcpy skb_copy_ubufs ip_local_deliver_finish __netif_receive_skb_one_core process_backlog",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "found"), STACKS.items())
+def test_the_function_that_copied_and_the_one_for_which(
+    said: tuple[str, str, str], found: tuple[str, str]
+) -> None:
+    result, stack = found
+    taxonomy = Taxonomy.load()
+    receiver = ["_copy_to_iter", "simple_copy_to_iter", "__skb_datagram_iter", "tcp_recvmsg_locked"]
+    stacks = [receiver] * 9 + [stack.split()] * 5
+    assert most_frequent(copies(stacks, COPYING[result], taxonomy), "samples") == Copier(*said, "samples", 5)
+    other = COPYING["copied later" if result == "copied before return" else "copied before return"]
+    assert not copies(stacks, other, taxonomy)
+
+
+def test_who_copied_is_known_or_has_its_reason(tmp_path: Path) -> None:
+    rows = {row.way: row for row in run_all(tmp_path, ["unix"])}
+    for row in rows.values():
+        assert (row.copied_by is None) != (row.copied_by_reason is None)
+    assert rows["vmsplice"].copied_by_reason == "nothing was copied"
+    write = rows["write"]
+    if write.copied_by is None:
+        assert "run as root" in (write.copied_by_reason or "")
+    else:
+        assert (write.copied_by.within, write.copied_by.account) == ("unix_stream_sendmsg", "copy_in")
+        assert write.copied_by.count >= 3 and "in unix_stream_sendmsg (" in say(write)
 
 
 @pytest.mark.parametrize(

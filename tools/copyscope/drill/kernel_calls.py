@@ -31,6 +31,11 @@ def address_of(memory: mmap.mmap, offset: int = 0) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory, offset))
 
 
+def system_call(number: int, *arguments: Any) -> int:
+    """What it returned. Raises OSError."""
+    return _checked(_libc.syscall(number, *arguments))
+
+
 def vmsplice(pipe: int, memory: mmap.mmap, offset: int) -> int:
     """Pages of the program's own into a pipe. The bytes that it took."""
     part = _Iovec(address_of(memory, offset), len(memory) - offset)
@@ -57,7 +62,7 @@ class Ring:
         """Raises OSError: switched off, no memory for it, a kernel without it."""
         self._asked = REPORT_USAGE
         parameters = ctypes.create_string_buffer(PARAMS_BYTES)
-        self._fd = _checked(_libc.syscall(SYS_IO_URING_SETUP, ENTRIES, parameters))
+        self._fd = system_call(SYS_IO_URING_SETUP, ENTRIES, parameters)
         found = struct.unpack("<30I", parameters.raw)
         # struct io_sqring_offsets and io_cqring_offsets, of 10 words each, behind 10 words of its own
         self._tail, self._mask, self._array = found[11], found[12], found[16]
@@ -119,7 +124,7 @@ class Ring:
             submit = 0
             # What was submitted is not undone by a signal: only the wait is.
             with suppress(InterruptedError):
-                _checked(_libc.syscall(SYS_IO_URING_ENTER, *arguments))
+                system_call(SYS_IO_URING_ENTER, *arguments)
         head = self._word(self._done_head)
         at = self._done + CQE_BYTES * (head & self._word(self._done_mask))
         _, result, flags = struct.unpack_from("<QiI", self._ring, at)

@@ -7,13 +7,18 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from copyscope.drill import copiers
 from copyscope.drill.connections import QUEUED_BYTES, Missing, Pair, open_path
+from copyscope.drill.copiers import Copier
+from copyscope.drill.kernel_stacks import Stacks, Unreadable
 from copyscope.drill.ways import BUFFER_BYTES, WAYS, Notified, Way
+from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.topology import TopologyError
 
 Result = Literal["by reference", "in part by reference", "copied before return", "copied later", "refused"]
@@ -23,6 +28,7 @@ WARMING, TRIALS = 2, 5
 SENT, REWRITTEN = b"s", b"r"
 QUEUED = b"q" * QUEUED_BYTES
 ARRIVED_WITHIN_S = 0.3
+NOTHING_COPIED, NOBODY_SEEN = "nothing was copied", "no function of the kernel was seen copying it"
 ENOTSUPP = 524  # include/linux/errno.h: no error of programs, but 5.10 has it for EOPNOTSUPP
 
 
@@ -39,6 +45,11 @@ class Row:
     arrived_after_us: int | None
     notified: Notified
     reason: str | None
+    copied_by: Copier | None = None
+    copied_by_reason: str | None = None  # why that is not known
+
+
+FindCopier = Callable[[Callable[[], object], str], tuple[Copier | None, str | None]]
 
 
 def run_all(directory: Path, over: Sequence[str]) -> list[Row]:
@@ -46,17 +57,38 @@ def run_all(directory: Path, over: Sequence[str]) -> list[Row]:
     for way in WAYS:
         way.directory = directory
     rows = []
-    for path in over:
-        try:
-            with open_path(path) as (name, connect):
-                rows += [try_way(way, name, connect) for way in WAYS]
-        except (TopologyError, Missing) as error:
-            name = path.partition(":")[0]
-            rows += [_refused(way.name, name, str(error).removeprefix("topology: ")) for way in WAYS]
+    with who_copies() as find:
+        for path in over:
+            try:
+                with open_path(path) as (name, connect):
+                    rows += [try_way(way, name, connect, find) for way in WAYS]
+            except (TopologyError, Missing) as error:
+                name = path.partition(":")[0]
+                rows += [_refused(way.name, name, str(error).removeprefix("topology: ")) for way in WAYS]
     return rows
 
 
-def try_way(way: type[Way], path: str, connect: Callable[[], Pair]) -> Row:
+@contextmanager
+def who_copies() -> Iterator[FindCopier]:
+    """What finds out which function copied, or says why that cannot be known."""
+    taxonomy = Taxonomy.load()
+    try:
+        stacks = Stacks(copiers.hookable(taxonomy), lambda name: taxonomy.find(name)[1] is not None)
+    except Unreadable as unreadable:
+        reason = str(unreadable)
+        yield lambda _, result: (None, reason if result in copiers.COPYING else NOTHING_COPIED)
+        return
+    with stacks:
+        yield lambda repeat, result: _named(copiers.find(stacks, repeat, result, taxonomy), result)
+
+
+def _named(copier: Copier | None, result: str) -> tuple[Copier | None, str | None]:
+    if copier is not None:
+        return copier, None
+    return None, NOBODY_SEEN if result in copiers.COPYING else NOTHING_COPIED
+
+
+def try_way(way: type[Way], path: str, connect: Callable[[], Pair], find: FindCopier) -> Row:
     """One way on one path, a few times: of what it may do, the worst is told."""
     sender, receiver = connect()
     with sender, receiver:
@@ -68,14 +100,16 @@ def try_way(way: type[Way], path: str, connect: Callable[[], Pair]) -> Row:
                     _trial(made, receiver, wait=True)
                 at_once = [_trial(made, receiver, wait=False) for _ in range(TRIALS)]
                 arrived = [_trial(made, receiver, wait=True) for _ in range(TRIALS)]
+                changed_at_once = max(trial.changed for trial in at_once)
+                changed = max(trial.changed for trial in arrived)
+                result = judge(changed_at_once, changed)
+                copied_by, copied_by_reason = find(lambda: _send_and_receive(made, receiver), result)
         except OSError as error:
             return _refused(way.name, path, _why(error))
-    changed_at_once = max(trial.changed for trial in at_once)
-    changed = max(trial.changed for trial in arrived)
     return Row(
         way=way.name,
         path=path,
-        result=judge(changed_at_once, changed),
+        result=result,
         bytes=BUFFER_BYTES,
         changed_at_once_bytes=changed_at_once,
         changed_bytes=changed,
@@ -84,6 +118,8 @@ def try_way(way: type[Way], path: str, connect: Callable[[], Pair]) -> Row:
             (trial.notified for trial in arrived if trial.notified != "copied"), arrived[0].notified
         ),
         reason=None,
+        copied_by=copied_by,
+        copied_by_reason=copied_by_reason,
     )
 
 
@@ -115,22 +151,36 @@ def _trial(way: Way, receiver: socket.socket, *, wait: bool) -> _Trial:
     way.send()
     began = time.monotonic()
     if wait:
-        _wait_until_arrived(way.sock)
+        _wait_until_arrived(way.sock, receiver)
     arrived_us = round((time.monotonic() - began) * 1e6)
     way.memory[:] = REWRITTEN * BUFFER_BYTES
-    got = bytearray()
-    while len(got) < len(ahead) + BUFFER_BYTES:
-        part = receiver.recv(len(ahead) + BUFFER_BYTES - len(got))
-        if not part:
-            raise OSError(errno.ECONNRESET, "the connection ended")
-        got += part
+    got = _receive(receiver, len(ahead) + BUFFER_BYTES)
     return _Trial(got.count(REWRITTEN, len(ahead)), arrived_us, way.notified())
 
 
-def _wait_until_arrived(sender: socket.socket) -> None:
+def _send_and_receive(way: Way, receiver: socket.socket) -> None:
+    """As a program does that rewrites nothing."""
+    way.send()
+    _receive(receiver, BUFFER_BYTES)
+    way.notified()
+
+
+def _receive(receiver: socket.socket, count: int) -> bytearray:
+    got = bytearray()
+    while len(got) < count:
+        part = receiver.recv(count - len(got))
+        if not part:
+            raise OSError(errno.ECONNRESET, "the connection ended")
+        got += part
+    return got
+
+
+def _wait_until_arrived(sender: socket.socket, receiver: socket.socket) -> None:
     """Until TCP has had all acknowledged. A local socket hands over within the call."""
     until = time.monotonic() + ARRIVED_WITHIN_S
     while sender.family != socket.AF_UNIX and time.monotonic() < until:
+        # Now, and not when there is data to go with it, or after 40 ms.
+        receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         (unacknowledged,) = struct.unpack("i", fcntl.ioctl(sender, termios.TIOCOUTQ, b"\0" * 4))
         if not unacknowledged:
             return
@@ -145,7 +195,7 @@ def _why(error: OSError) -> str:
 
 
 def _refused(way: str, path: str, reason: str) -> Row:
-    return Row(way, path, "refused", BUFFER_BYTES, None, None, None, None, reason)
+    return Row(way, path, "refused", BUFFER_BYTES, None, None, None, None, reason, None, NOTHING_COPIED)
 
 
 def changes(rows: list[Row], expected: Mapping[tuple[str, str], str]) -> list[str]:

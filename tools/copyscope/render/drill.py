@@ -3,7 +3,8 @@
 from rich.text import Text
 
 from copyscope import units
-from copyscope.drill.trials import Row
+from copyscope.drill.copiers import COPYING, Copier
+from copyscope.drill.trials import NOBODY_SEEN, Row
 from copyscope.render.layout import Table, wrap
 
 
@@ -20,6 +21,9 @@ def drill_lines(rows: list[Row], kernel: str, width: int) -> list[Text]:
         "By reference: what is rewritten before the receiver reads is what it gets. At once: while it waits "
         "in the sender's socket behind what the receiver has no room for."
     )
+    unknown = {row.copied_by_reason or "" for row in rows if row.result in COPYING and row.copied_by is None}
+    for reason in sorted(unknown - {NOBODY_SEEN}):
+        note += f" Which function copied is not known: {reason}."
     return [Text(f"Linux {kernel}", style="bold"), Text(), *table.lines(width), Text(), *wrap(note, width)]
 
 
@@ -28,10 +32,19 @@ def say(row: Row) -> str:
     if row.reason is not None:
         return f"{row.result}: {row.reason}"
     told = "" if row.notified is None else f"; its notification says {row.notified}"
+    by = "" if row.copied_by is None else f", by {copier(row.copied_by)}"
     if row.result == "copied before return":
-        return row.result + told
+        return row.result + by + told
     if row.result == "copied later":
         at_once = units.format_count(row.changed_at_once_bytes)
-        return f"copied later: {at_once} bytes changed at once, none after {row.arrived_after_us} us{told}"
+        return (
+            f"copied later{by}: {at_once} bytes changed at once, none after {row.arrived_after_us} us{told}"
+        )
     changed, whole = units.format_count(row.changed_bytes), units.format_count(row.bytes)
     return f"{row.result}: {changed} of {whole} bytes changed{told}"
+
+
+def copier(found: Copier) -> str:
+    """A function, and how often it was seen."""
+    seen = "samples" if found.seen_by == "samples" else "calls"
+    return f"{found.function} in {found.within} ({units.format_count(found.count)} {seen})"
