@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from copyscope import paths
 from copyscope.run.program.command import HeldCommand
 from copyscope.run.program.processes import is_alive
 from copyscope.run.program.target import Target
@@ -126,3 +127,20 @@ def test_whoever_watches_is_not_watched() -> None:
         for process in (helper, shell):
             process.kill()
             process.wait()
+
+
+def test_who_started_us_is_not_watched_by_its_name() -> None:
+    """As a fleet does over there: its Python waits for copyscope, and passes on what that says."""
+    ask = (
+        f"import runpy; main = runpy.run_path({str(paths.ROOT / 'tools/copyscope/__main__.py')!r})\n"
+        "main['load_package']()\n"
+        "from copyscope.run.program.processes import named; print(sorted(named('starts-us')))"
+    )
+    starter = (
+        "import subprocess, sys; open('/proc/self/comm', 'w').write('starts-us')\n"
+        f"subprocess.run([sys.executable, '-P', '-c', {ask!r}], check=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", starter], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout == "[]\n"

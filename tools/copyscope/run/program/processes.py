@@ -83,12 +83,19 @@ def with_descendants(roots: Iterable[int]) -> set[int]:
 
 
 def named(comm: str) -> set[int]:
-    """The processes with this name, which the kernel cuts to 15 characters; not we, nor our helpers."""
-    own, wanted = os.getpid(), comm[:COMM_MAX]
+    """The processes with this name, which the kernel cuts to 15 characters; not we, nor our helpers.
+
+    Nor who has started us: a shell, sudo, or the Python of a fleet only waits for the report.
+    """
+    wanted, every = comm[:COMM_MAX], {process.pid: process for process in all_processes()}
+    ours, here = set[int](), every.get(os.getpid())
+    while here is not None:
+        ours.add(here.pid)
+        here = every.get(here.parent)
     return {
         p.pid
-        for p in all_processes()
-        if p.comm == wanted and p.alive and not p.kernel and own not in (p.pid, p.parent)
+        for p in every.values()
+        if p.comm == wanted and p.alive and not p.kernel and p.pid not in ours and p.parent != os.getpid()
     }
 
 
