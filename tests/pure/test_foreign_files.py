@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,8 @@ from copyscope.study.study import caption
 from copyscope.sweep import results
 from copyscope.sweep.experiment import load as load_experiment
 
-EVIL = "e\x1b[2J\x1b]0;t\x07\r\nforged: valid\u202e[red]:smile:\udcff\x9b1m\x00<b>"
-HARMFUL = ("\x1b", "\x07", "\x9b", "\u202e", "\udcff", "\r", "\x00")
+EVIL = "e\x1b[2J\x1b]0;t\x07\r\nforged: valid\u202e[red]:smile:\udcff\x9b1m\x00\uffff<b>"
+HARMFUL = ("\x1b", "\x07", "\x9b", "\u202e", "\udcff", "\r", "\x00", "\uffff")
 MIB = 1 << 20
 
 
@@ -215,6 +216,8 @@ def test_what_is_shown_again_of_a_foreign_record_is_text(
     record.write(derive(made), kept)
     for name in FORMATS:
         assert show.main([str(kept), "--export", name, "--out", str(exported)]) == 0, name
+        if name == "flamegraph":
+            ET.parse(exported)
         if name in ("folded", "flamegraph", "openmetrics", "csv"):
             # In an SVG a newline is a space.
             harmless(exported.read_text().replace("\nforged", "" if name == "flamegraph" else "\nforged"))

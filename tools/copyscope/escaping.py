@@ -8,8 +8,11 @@ beginning of a formula. Everything that prints, or that writes for people, goes 
 import html
 import re
 
-# Control characters, what turns the direction of writing, line separators, and bytes that were no UTF-8.
-_HARMFUL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters, what turns the direction of writing, line separators, bytes that were no UTF-8, and
+# what XML may not hold.
+_HARMFUL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 _HARMFUL_BUT_LINES = re.compile(_HARMFUL.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 # What a spreadsheet takes for the beginning of a formula.
 _FORMULA = tuple("=+-@\t\r")
