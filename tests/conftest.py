@@ -46,8 +46,12 @@ THROUGH_RINGS = ("uring_send", "uring_zc", "multishot")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test of one of these is skipped where the build says that it lacks them, with what it says."""
-    chosen = [item for item in items if any(name in item.name for name in THROUGH_RINGS)]
+    """A test of one of these (or marked `ring`) is skipped where the build lacks them, with what it says."""
+    chosen = [
+        item
+        for item in items
+        if item.get_closest_marker("ring") or any(name in item.name for name in THROUGH_RINGS)
+    ]
     why = _lacks_rings() if chosen else None
     if why:
         for item in chosen:

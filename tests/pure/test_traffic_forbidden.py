@@ -101,6 +101,7 @@ def test_a_receiver_that_stops_reading_is_cut_off_and_what_was_sent_is_reported(
         assert time.monotonic() - began < SECONDS_MAX / 2
 
 
+@pytest.mark.ring
 def test_without_locked_memory_a_ring_is_refused_or_costs_none() -> None:
     """Linux 6.18 charges a ring to the limit of locked memory; where it does not, the ring is there."""
     command = [*unprivileged(0), "send", "--impl", "uring_send", "--check"]
