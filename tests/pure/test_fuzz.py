@@ -361,6 +361,7 @@ RECORDS = small(repeats=1)
 @cases(0.06)
 @example(0, [([0.90625, 0.1875], 0, "resembling")])
 @example(0, [([0.875, 0.75], 1, "resembling")])
+@example(0, [([0.75, 0.75], 1, "resembling")])
 @given(st.integers(0, 1), st.lists(change, min_size=1, max_size=3))
 def test_mutated_records(
     tmp_path_factory: pytest.TempPathFactory, which: int, changes: list[tuple[list[float], int, str]]

@@ -21,6 +21,7 @@ from copyscope.compare.difference import (
     Row,
     compare,
     judge,
+    share_of,
     worsening,
 )
 from copyscope.compare.settings import SETTINGS, Scalar, settings
@@ -94,9 +95,9 @@ def over_all(points: Sequence[Difference]) -> list[Row]:
             continue
         centre, interval = stats.mean_difference([0.0] * len(logs), logs, paired=True)
         assert interval is not None
-        low, high, threshold = math.expm1(interval.low), math.expm1(interval.high), rows[0].threshold
+        low, high, threshold = share_of(interval.low), share_of(interval.high), rows[0].threshold
         found = judge(*worsening(metric, low, high), threshold)
-        row = Row(what, None, None, rows[0].unit, change=math.expm1(centre), low=low, high=high)
+        row = Row(what, None, None, rows[0].unit, change=share_of(centre), low=low, high=high)
         made.append(replace(row, threshold=threshold, verdict=found, decides=True))
     return made
 

@@ -20,6 +20,8 @@ from copyscope.record.check import typed
 from copyscope.record.segments import Record, delivered_bytes, goodput_gbps, select
 
 THRESHOLD = 0.02
+# The exponential of more has no floating-point number: e^700 is 10^304.
+MOST_LOG = 700.0
 # Of the payload: of what is counted exactly, a larger share is a difference.
 EXACT = 0.01
 WORSE, BETTER, SAME, UNSURE = "regression", "improvement", "equivalent", "inconclusive"
@@ -121,7 +123,7 @@ def compare(before: Sequence[Record], after: Sequence[Record], how: How) -> Diff
 def metric_row(before: Sequence[Record], after: Sequence[Record], name: str, how: How) -> Row | None:
     """A metric over all runs; None where it has no meaning in either (round trips of a stream)."""
     readings = [[read_metric(record, name) for record in runs] for runs in (before, after)]
-    values = [[one.value for one in group if one.value] for group in readings]
+    values = [[one.value for one in group if one.value and one.value > 0] for group in readings]
     reason = next((one.reason for group in readings for one in group if one.reason), None)
     if name in ROUND_TRIPS and not any(values):
         return None
@@ -144,15 +146,20 @@ def metric_row(before: Sequence[Record], after: Sequence[Record], name: str, how
     )
     # Of single runs the segments say how wide, the whole run says where.
     shift = math.log(values[1][0] / values[0][0]) - centre if alone else 0.0
-    change = math.expm1(centre + shift)
+    change = share_of(centre + shift)
     if interval is None:
         return replace(known, change=change, reason=ONE_RUN)
-    low, high = math.expm1(interval.low + shift), math.expm1(interval.high + shift)
+    low, high = share_of(interval.low + shift), share_of(interval.high + shift)
     found = judge(*worsening(name, low, high), threshold)
     made = replace(known, change=change, low=low, high=high, verdict=found)
     if alone and how.noise is None and found != UNSURE:
         return replace(made, verdict=UNSURE, reason=ONE_RUN)
     return made
+
+
+def share_of(log: float) -> float:
+    """A change as a share, from the logarithm of its ratio."""
+    return math.expm1(min(log, MOST_LOG))
 
 
 def read_metric(record: Record, name: str) -> Reading:
@@ -186,15 +193,17 @@ def within_run(record: Record, name: str) -> list[float]:
     """The same in each segment of a run, as far as a segment can tell."""
     segments = typed(record).run.segments
     if name == GOODPUT:
-        return [found for one in select(segments, "unprobed") if (found := goodput_gbps([one]))]
+        rates = [goodput_gbps([one]) for one in select(segments, "unprobed")]
+        return [rate for rate in rates if rate and rate > 0]
     if name != CPU:
         return []
     sides = [side for side in record["sides"] if side not in ("other", "elsewhere")]
-    return [
+    prices = [
         sum(getattr(one, side).process_cpu_ns for side in sides) / moved
         for one in select(segments, "ledger")
         if (moved := delivered_bytes([one]))
     ]
+    return [price for price in prices if price > 0]
 
 
 def exact_rows(before: Counted, after: Counted) -> list[Row]:
