@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
+from copyscope.commands import profile
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage
@@ -50,6 +51,20 @@ def test_the_traffic_says_at_once_what_it_cannot_do(role: str, options: list[str
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
     assert done.returncode != 0 and said in done.stderr and done.stderr.count("\n") == 1
     assert time.monotonic() - began < 5
+
+
+def test_a_machine_too_busy_to_check_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def late(argv: list[str], *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(argv, timeout)
+
+    monkeypatch.setattr(profile, "build_if_stale", lambda: None)
+    monkeypatch.setattr(subprocess, "run", late)
+    assert profile.main(["--impl", "one_copy"]) == 1
+    assert capsys.readouterr().err.endswith(
+        ": no answer in 10 s: the machine is too busy: repeat when idle\n"
+    )
 
 
 @pytest.fixture

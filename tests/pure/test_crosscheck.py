@@ -1,20 +1,56 @@
 """The second opinion: other tools' texts, and what counts as agreement."""
 
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import raw_record
 from builders.exact import SEND_NS, with_functions
+from copyscope.crosscheck import peer as one_peer
 from copyscope.crosscheck.compare import Seen, compare, ours
-from copyscope.crosscheck.peer import Watched
+from copyscope.crosscheck.peer import Peer, Watched
 from copyscope.crosscheck.tools import PEERS, Bpftrace, Funclatency, PerfTrace, Syscount, kernel_stacks
+from copyscope.errors import RunError
 
 DATA = Path(__file__).parent / "data" / "crosscheck"
 
 
 def watched(directory: Path = DATA) -> Watched:
     return Watched({"sender": 10, "receiver": 11}, directory)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        subprocess.CalledProcessError(1, ["perf", "script"]),
+        FileNotFoundError(2, "No such file or directory", "trace.txt"),
+        ValueError("not a number"),
+    ],
+)
+def test_what_a_tool_has_counted_and_cannot_be_read_is_its_own_failure(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Peer):
+        name = "broken"
+
+        def read(self, _watched: Watched, _output: str) -> dict[str, float]:
+            raise error
+
+    @contextmanager
+    def running(*_: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(poll=lambda: None, send_signal=lambda _: None, wait=lambda _: 0)
+
+    monkeypatch.setattr(one_peer, "_running", running)
+    monkeypatch.setattr(one_peer, "_wait_attached", lambda *_: None)
+    with (
+        pytest.raises(RunError, match="broken: what it has counted cannot be read"),
+        one_peer.attached(Broken(), {}),
+    ):
+        pass
 
 
 def test_syscount_counts_the_sends_and_nothing_else() -> None:

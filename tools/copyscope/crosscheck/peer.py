@@ -89,7 +89,7 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
     made = Attached()
     with (
         tempfile.TemporaryDirectory(prefix="copyscope-") as directory,
-        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+", errors="replace") as output,
     ):
         watched = Watched(pids, Path(directory))
         with _running(peer, watched, output) as tool:
@@ -103,7 +103,10 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
             except subprocess.TimeoutExpired:
                 raise RunError(f"{peer.name}: does not end on SIGINT") from None
         output.seek(0)
-        made.quantities = peer.read(watched, output.read())
+        try:
+            made.quantities = peer.read(watched, output.read())
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise RunError(f"{peer.name}: what it has counted cannot be read: {error}") from error
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ class PerfTrace(Peer):
         return ["perf", "trace", "-s", "-p", str(watched.pids["sender"]), "-o", "trace.txt"]
 
     def read(self, watched: Watched, output: str) -> Quantities:
-        text = (watched.directory / "trace.txt").read_text(encoding="utf-8")
+        text = (watched.directory / "trace.txt").read_text(encoding="utf-8", errors="replace")
         # syscall calls errors total(ms) min avg max stddev, once for each thread
         rows: dict[str, tuple[int, float]] = {}
         for name, calls, ms in re.findall(r"^ +(\w+) +(\d+) +\d+ +([\d.]+)", text, re.MULTILINE):
@@ -97,7 +97,9 @@ class PerfRecord(Peer):
 
     def read(self, watched: Watched, output: str) -> Quantities:
         argv = ["perf", "script", "-i", "perf.data", "-F", "ip,sym", "--no-inline"]
-        shown = subprocess.run(argv, cwd=watched.directory, capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run(
+            argv, cwd=watched.directory, capture_output=True, text=True, errors="replace", check=True
+        ).stdout
         taxonomy = Taxonomy.load()
         found = Counter(by_own_timer(taxonomy.classify(stack)) for stack in kernel_stacks(shown))
         return {f"samples:{category}": float(count) for category, count in found.items()}

@@ -14,6 +14,8 @@ from copyscope.plan.arguments import SIMULATED
 from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments, place
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
+# It works for milliseconds.
+CHECK_S = 10.0
 # Exit statuses of `traffic --check` (src/traffic/options.h).
 TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
@@ -197,10 +199,14 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
             text=True,
             errors="surrogateescape",  # it repeats what it was given
             check=False,
-            timeout=10,
+            timeout=CHECK_S,
         )
     except OSError as error:
         raise RunError(f"{paths.TRAFFIC}: {error.strerror}: build it with make") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunError(
+            f"{paths.TRAFFIC}: no answer in {CHECK_S:.0f} s: the machine is too busy: repeat when idle"
+        ) from error
     if result.returncode != 0:
         said = result.stderr.strip().splitlines()
         line = said[0] if said else f"ended with status {result.returncode}"
