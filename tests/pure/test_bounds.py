@@ -16,6 +16,9 @@ from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage
 from copyscope.run.build import git_revision
 
+# A file whose name is no UTF-8.
+ODD = os.fsdecode(b"odd\xff")
+
 
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -76,12 +79,14 @@ def tree() -> Iterator[Path]:
         hook.write_text(f"#!/bin/sh\nid -u >>{told}\n")
         hook.chmod(0o755)
         (tree / "file").write_text("1")
+        (tree / ODD).write_text("1")
         git = ["git", "-C", name, "-c", "user.name=a", "-c", "user.email=a@b"]
         for command in (
             ["init", "-q"],
-            ["add", "file"],
+            ["add", "file", ODD],
             ["commit", "-qm", "x"],
             ["config", "core.fsmonitor", str(hook)],
+            ["config", "core.quotePath", "false"],
         ):
             subprocess.run([*git, *command], check=True)
         if os.geteuid() == 0:
@@ -105,7 +110,7 @@ def test_git_runs_no_program_and_writes_nothing(tree: Path) -> None:
         before.st_mtime_ns,
         before.st_uid,
     )
-    (tree / "file").write_text("2")
+    (tree / ODD).write_text("2")
     assert git_revision(tree)[1] is True
 
 

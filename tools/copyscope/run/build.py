@@ -62,7 +62,12 @@ def git(tree: Path, *question: str) -> str | None:
     asked = [*as_owner, "git", "-C", str(tree), "-c", f"safe.directory={tree}", "-c", "core.fsmonitor="]
     try:
         done = subprocess.run(
-            [*asked, *question], capture_output=True, text=True, check=False, env=environment
+            [*asked, *question],
+            capture_output=True,
+            text=True,
+            errors="replace",  # with core.quotePath off it names files as they are
+            check=False,
+            env=environment,
         )
     except OSError:
         return None
