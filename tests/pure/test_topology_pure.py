@@ -56,6 +56,13 @@ def test_socket_owner_is_found() -> None:
     assert find_socket_owners([inode]) == {} and find_socket_owners([]) == {}
 
 
+def test_the_owner_of_a_socket_may_be_called_anything(tmp_path: Path) -> None:
+    (tmp_path / "77" / "fd").mkdir(parents=True)
+    (tmp_path / "77" / "fd" / "3").symlink_to("socket:[5]")
+    (tmp_path / "77" / "comm").write_bytes(b"s\xffniff\n")
+    assert find_socket_owners([5], tmp_path) == {5: (77, "s\ufffdniff")}
+
+
 def test_privileges() -> None:
     bare = "".join(f"Cap{name}:\t0000000000000000\n" for name in ("Inh", "Prm", "Eff", "Bnd", "Amb"))
     assert find_privileges(bare + "NoNewPrivs:\t1\n") == []

@@ -123,6 +123,6 @@ def _open_files(process: Path) -> list[str]:
 
 def _comm(process: Path) -> str:
     try:
-        return (process / "comm").read_text().strip()
+        return (process / "comm").read_text(errors="replace").strip()
     except OSError:
         return "?"
