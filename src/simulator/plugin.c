@@ -181,9 +181,8 @@ static void watch_flush(struct qemu_plugin_insn *insn, enum insn_kind kind)
 }
 
 /* Of user code. */
-static void find_markers(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+static void find_markers(QEMU_ID_FIRST struct qemu_plugin_tb *tb QEMU_DATA_LAST)
 {
-	(void)id;
 	if (qemu_plugin_tb_vaddr(tb) >> 63)
 		return;
 	for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); i++) {
@@ -207,7 +206,7 @@ static enum insn_kind kind_here(enum insn_kind kind, uint64_t address, const str
 	return kind;
 }
 
-static void instrument(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+static void instrument(QEMU_ID_FIRST struct qemu_plugin_tb *tb QEMU_DATA_LAST)
 {
 	uint64_t address = qemu_plugin_tb_vaddr(tb), addresses[BLOCK_INSNS_MAX];
 	const struct symbol *symbol = symbols__find(&simulator.symbols, address);
@@ -216,7 +215,6 @@ static void instrument(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	/* Stays as long as QEMU may execute it: to the end. */
 	struct block *block = malloc(sizeof(*block));
 
-	(void)id;
 	if (!block || count > BLOCK_INSNS_MAX) {
 		if (!simulator.failed)
 			fprintf(stderr, "simulator: a block of %zu instructions: %s\n", count,
@@ -242,19 +240,18 @@ static void instrument(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, VCPU_CB_FLAGS, block);
 }
 
-static void on_end(qemu_plugin_id_t id, void *userdata)
+static void on_end(QEMU_ID_FIRST void *userdata)
 {
-	(void)id;
 	(void)userdata;
 	if (!simulator.failed && !simulator.running)
 		report__end(simulator.out, simulator.measurements);
 	fclose(simulator.out);
 }
 
-static void on_reset(qemu_plugin_id_t id)
+static void on_reset(QEMU_ONE_ARGUMENT)
 {
-	qemu_plugin_register_atexit_cb(id, on_end, NULL);
-	qemu_plugin_register_vcpu_tb_trans_cb(id, instrument);
+	qemu_plugin_register_atexit_cb(simulator.id, on_end, NULL);
+	qemu_plugin_register_vcpu_tb_trans_cb(simulator.id, instrument QEMU_NO_DATA);
 }
 
 static int read_symbols(void)
@@ -366,6 +363,6 @@ QEMU_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int a
 	}
 	vcpu__watch(id);
 	qemu_plugin_register_atexit_cb(id, on_end, NULL);
-	qemu_plugin_register_vcpu_tb_trans_cb(id, find_markers);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, find_markers QEMU_NO_DATA);
 	return 0;
 }

@@ -9,7 +9,7 @@
 /*
  * What the plugin uses of QEMU's plugin interface (include/qemu/qemu-plugin.h there): no distribution packages that
  * header. QEMU_API is the number of the QEMU that is to load it: 1 up to 8.2, 2 in 9.0, 3 in 9.1, 4 in 9.2 to 10.0,
- * 5 from 10.1. QEMU refuses another one's plugin.
+ * 5 in 10.1, 6 from 10.2, 7 in 11.1. QEMU refuses another one's plugin.
  */
 #ifndef QEMU_API
 #error "QEMU_API: not defined: give the number of the QEMU that is to load the plugin"
@@ -26,17 +26,34 @@ struct qemu_plugin_hwaddr;
 enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_CB_R_REGS };
 enum qemu_plugin_mem_rw { QEMU_PLUGIN_MEM_R = 1, QEMU_PLUGIN_MEM_W, QEMU_PLUGIN_MEM_RW };
 
-typedef void (*qemu_plugin_simple_cb_t)(qemu_plugin_id_t id);
-typedef void (*qemu_plugin_udata_cb_t)(qemu_plugin_id_t id, void *userdata);
-typedef void (*qemu_plugin_vcpu_simple_cb_t)(qemu_plugin_id_t id, unsigned int vcpu);
-typedef void (*qemu_plugin_vcpu_tb_trans_cb_t)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb);
+/*
+ * Callbacks were passed the plugin's id first, and are passed data last since 7. Here nobody needs either: what differs
+ * stands in these.
+ */
+#if QEMU_API < 7
+#define QEMU_ID_FIRST __attribute__((unused)) qemu_plugin_id_t id_,
+#define QEMU_DATA_LAST
+#define QEMU_NO_DATA
+#define QEMU_ONE_ARGUMENT __attribute__((unused)) qemu_plugin_id_t id_
+#else
+#define QEMU_ID_FIRST
+#define QEMU_DATA_LAST , __attribute__((unused)) void *data_
+#define QEMU_NO_DATA , NULL
+#define QEMU_ONE_ARGUMENT __attribute__((unused)) void *data_
+#endif
+
+typedef void (*qemu_plugin_reset_cb_t)(QEMU_ONE_ARGUMENT);
+typedef void (*qemu_plugin_udata_cb_t)(QEMU_ID_FIRST void *userdata);
+typedef void (*qemu_plugin_vcpu_init_cb_t)(QEMU_ID_FIRST unsigned int vcpu QEMU_DATA_LAST);
+typedef void (*qemu_plugin_vcpu_tb_trans_cb_t)(QEMU_ID_FIRST struct qemu_plugin_tb *tb QEMU_DATA_LAST);
 typedef void (*qemu_plugin_vcpu_udata_cb_t)(unsigned int vcpu, void *userdata);
 typedef void (*qemu_plugin_vcpu_mem_cb_t)(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t address,
 					  void *userdata);
 
-void qemu_plugin_reset(qemu_plugin_id_t id, qemu_plugin_simple_cb_t callback);
+void qemu_plugin_reset(qemu_plugin_id_t id, qemu_plugin_reset_cb_t callback QEMU_DATA_LAST);
 void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id, qemu_plugin_udata_cb_t callback, void *userdata);
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, qemu_plugin_vcpu_tb_trans_cb_t callback);
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id,
+					   qemu_plugin_vcpu_tb_trans_cb_t callback QEMU_DATA_LAST);
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb, qemu_plugin_vcpu_udata_cb_t callback,
 					  enum qemu_plugin_cb_flags flags, void *userdata);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, qemu_plugin_vcpu_udata_cb_t callback,
@@ -63,6 +80,7 @@ uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *address);
 
 #if QEMU_API >= 2
 struct qemu_plugin_register;
+/* Longer in later versions: how long, the array says. */
 typedef struct {
 	struct qemu_plugin_register *handle;
 	const char *name, *feature;
@@ -78,11 +96,12 @@ typedef struct {
 } GByteArray;
 GByteArray *g_byte_array_new(void);
 GByteArray *g_byte_array_set_size(GByteArray *array, unsigned int size);
+unsigned int g_array_get_element_size(GArray *array);
 char *g_array_free(GArray *array, int free_segment);
 
-void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t id, qemu_plugin_vcpu_simple_cb_t callback);
+void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t id, qemu_plugin_vcpu_init_cb_t callback QEMU_DATA_LAST);
 GArray *qemu_plugin_get_registers(void);
-#if QEMU_API < 5
+#if QEMU_API < 6
 int qemu_plugin_read_register(struct qemu_plugin_register *handle, GByteArray *to);
 #else
 bool qemu_plugin_read_register(struct qemu_plugin_register *handle, GByteArray *to);

@@ -19,16 +19,16 @@ static uint64_t bases[CORES_MAX];	/* in the order in which they came */
 static unsigned int base_count;
 
 /* The handles are the same for all vCPUs, and only one that runs may ask for them. */
-static void on_vcpu(qemu_plugin_id_t id, unsigned int vcpu)
+static void on_vcpu(QEMU_ID_FIRST unsigned int vcpu QEMU_DATA_LAST)
 {
 	GArray *registers;
 
-	(void)id;
 	if (vcpu)
 		return;
 	registers = qemu_plugin_get_registers();
 	for (unsigned int i = 0; i < registers->len; i++) {
-		const qemu_plugin_reg_descriptor *found = &((qemu_plugin_reg_descriptor *)registers->data)[i];
+		const char *at = registers->data + (size_t)i * g_array_get_element_size(registers);
+		const qemu_plugin_reg_descriptor *found = (const void *)at;
 
 		for (unsigned int name = 0; name < REGISTER_CNT; name++)
 			if (!strcmp(found->name, names[name]))
@@ -40,7 +40,7 @@ static void on_vcpu(qemu_plugin_id_t id, unsigned int vcpu)
 void vcpu__watch(qemu_plugin_id_t id)
 {
 	value = g_byte_array_new();
-	qemu_plugin_register_vcpu_init_cb(id, on_vcpu);
+	qemu_plugin_register_vcpu_init_cb(id, on_vcpu QEMU_NO_DATA);
 }
 
 static uint64_t read_register(unsigned int index)

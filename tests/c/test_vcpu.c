@@ -9,7 +9,7 @@
 static uint64_t registers[4];	/* rip, gs_base, k_gs_base, rdx */
 static uint8_t bytes[8];
 static GByteArray array = { bytes, 0 };
-static qemu_plugin_vcpu_simple_cb_t vcpu_is_there;
+static qemu_plugin_vcpu_init_cb_t vcpu_is_there;
 
 GByteArray *g_byte_array_new(void)
 {
@@ -22,6 +22,18 @@ GByteArray *g_byte_array_set_size(GByteArray *of, unsigned int size)
 	return of;
 }
 
+/* As from 10.2 on. */
+struct descriptor {
+	qemu_plugin_reg_descriptor known;
+	bool is_readonly;
+};
+
+unsigned int g_array_get_element_size(GArray *of)
+{
+	(void)of;
+	return sizeof(struct descriptor);
+}
+
 char *g_array_free(GArray *of, int free_segment)
 {
 	(void)free_segment;
@@ -29,7 +41,7 @@ char *g_array_free(GArray *of, int free_segment)
 	return NULL;
 }
 
-void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t id, qemu_plugin_vcpu_simple_cb_t callback)
+void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t id, qemu_plugin_vcpu_init_cb_t callback)
 {
 	(void)id;
 	vcpu_is_there = callback;
@@ -37,9 +49,9 @@ void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t id, qemu_plugin_vcpu_sim
 
 GArray *qemu_plugin_get_registers(void)
 {
-	static qemu_plugin_reg_descriptor list[] = {
-		{ (void *)&registers[0], "rip", "" }, { (void *)&registers[1], "gs_base", "" },
-		{ (void *)&registers[2], "k_gs_base", "" }, { (void *)&registers[3], "rdx", "" },
+	static struct descriptor list[] = {
+		{ { (void *)&registers[0], "rip", "" }, true }, { { (void *)&registers[1], "gs_base", "" }, true },
+		{ { (void *)&registers[2], "k_gs_base", "" }, true }, { { (void *)&registers[3], "rdx", "" }, true },
 	};
 	static GArray all;
 

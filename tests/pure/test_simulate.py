@@ -130,6 +130,8 @@ def test_a_machine_that_is_the_same_bits_each_time() -> None:
         ("9.2.0", 4),
         ("10.0.3", 4),
         ("10.1.0", 5),
+        ("10.2.3", 6),
+        ("11.1.3", 7),
     ],
 )
 def test_the_number_of_the_plugin_interface(version: str, number: int) -> None:

@@ -18,7 +18,7 @@ CPU_MODEL = "max"
 # The guest's clock begins here, whatever the host's says.
 CLOCK = "2026-01-01T00:00:00"
 # Version in which the number of the plugin interface became this one (include/qemu/qemu-plugin.h of QEMU).
-API_NUMBERS = (((10, 1), 5), ((9, 2), 4), ((9, 1), 3), ((9, 0), 2), (OLDEST, 1))
+API_NUMBERS = (((11, 1), 7), ((10, 2), 6), ((10, 1), 5), ((9, 2), 4), ((9, 1), 3), ((9, 0), 2), (OLDEST, 1))
 # nokaslr: kept symbols fit. tsc=reliable: the watchdog would fall back to a slower clock on a busy host.
 # cryptomgr.notests: self-tests of the kernel run on after the boot. ipv6.disable: its router solicitations
 # come when they like. panic=-1 with -no-reboot: a panic ends QEMU at once.
