@@ -249,9 +249,9 @@ static int check_together(const struct options *o, struct failure *failure)
 			return failure__set(failure, -EINVAL, "mode: rr: with --sender loop one connection at a "
 					    "time would wait for its answer, and the others for it: use --sender "
 					    "threads");
-		if (o->simulated && (!o->messages || o->control || o->threads != 1 || o->sending != SENDING_THREADS))
-			return failure__set(failure, -EINVAL, "simulated: one thread, and a number of messages: give "
-					    "--messages, leave --threads, --sender and --control out");
+		if (o->simulated && (!o->messages || o->control || o->sending != SENDING_THREADS))
+			return failure__set(failure, -EINVAL, "simulated: a number of messages of each thread: give "
+					    "--messages, leave --sender and --control out");
 		if (o->answered && (!o->simulated || o->mode == MODE_RR))
 			return failure__set(failure, -EINVAL, "answered: of a simulated stream: give --simulated");
 		return 0;

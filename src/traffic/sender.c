@@ -42,7 +42,7 @@ static int accept_one(struct sender *sender, struct failure *failure)
 	}
 	if (!sender->started)
 		socket__congestion(fd, sender->options.socket.congestion_used);
-	sender_thread__init(thread, &sender->options, &sender->gate, sender->started, fd);
+	sender_thread__init(thread, &sender->options, &sender->gate, &sender->together, sender->started, fd);
 	if (sender->options.sending == SENDING_THREADS)
 		err = sender_thread__start(thread);
 	if (err) {
@@ -247,6 +247,8 @@ int sender__run(const struct options *options)
 	err = control__open(&sender.control, options->control);
 	if (!err)
 		err = gate__init(&sender.gate, options->sending == SENDING_LOOP ? 1 : options->threads);
+	if (!err)
+		err = -pthread_barrier_init(&sender.together.all, NULL, options->threads);
 	sender.threads = aligned_alloc(_Alignof(struct sender_thread),
 				       options->threads * sizeof(*sender.threads));
 	if (err || !sender.threads) {

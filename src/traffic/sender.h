@@ -20,6 +20,7 @@ struct sender {
 	struct options options;
 	struct control control;
 	struct gate gate;
+	struct together together;
 	struct sender_thread *threads;
 	unsigned int started;
 	int listener;

@@ -258,21 +258,38 @@ static void rest_both(struct sender_thread *thread)
 	nanosleep(&while_it_reads, NULL);
 }
 
+static void wait_for_all(struct sender_thread *thread)
+{
+	if (thread->options->threads > 1)
+		pthread_barrier_wait(&thread->together->all);
+}
+
+/* All stand still where one of them executes a marker. Every thread comes to each of these, also one that has failed. */
 static void send_simulated(struct sender_thread *thread)
 {
 	uint64_t counted = thread->options->messages;
+	bool leads = !thread->index;
 
-	marker__execute(MARKER_WARM);
+	if (leads)
+		marker__execute(MARKER_WARM);
+	wait_for_all(thread);
 	while (sender_thread__has_more(thread) && gate__is_open(thread->gate) && thread->messages_left > counted)
 		sender_thread__send_next(thread);
 	rest_both(thread);
-	marker__execute(MARKER_COUNT);
+	wait_for_all(thread);
+	if (leads)
+		marker__execute(MARKER_COUNT);
+	wait_for_all(thread);
 	while (sender_thread__has_more(thread) && gate__is_open(thread->gate))
 		sender_thread__send_next(thread);
 	rest_both(thread);
 	/* Cut short it is no measurement. */
-	if (!thread->err && !thread->messages_left)
+	if (thread->err || thread->messages_left)
+		atomic_store(&thread->together->cut_short, true);
+	wait_for_all(thread);
+	if (leads && !atomic_load(&thread->together->cut_short))
 		marker__execute(MARKER_STOP);
+	wait_for_all(thread);
 }
 
 static void *run_thread(void *argument)
@@ -295,11 +312,12 @@ static void *run_thread(void *argument)
 }
 
 void sender_thread__init(struct sender_thread *thread, const struct options *options,
-			 struct gate *gate, unsigned int index, int fd)
+			 struct gate *gate, struct together *together, unsigned int index, int fd)
 {
 	memset(thread, 0, sizeof(*thread));
 	thread->options = options;
 	thread->gate = gate;
+	thread->together = together;
 	thread->index = index;
 	thread->ring.file = -1;
 	thread->messages_left = options->messages ? options->warm_messages + options->messages : UINT64_MAX;

@@ -10,6 +10,12 @@
 #include "report.h"
 #include "slices.h"
 
+/* What threads that a simulator counts have in common: one says for all where counting begins and ends. */
+struct together {
+	pthread_barrier_t all;
+	atomic_bool cut_short;
+};
+
 /*
  * One connection and the thread that sends on it: its own, or one for all (sender_loop.h). The thread
  * writes all of this without a lock; others read it while the thread is parked. Aligned so that no two threads share a cache line (128:
@@ -25,6 +31,7 @@ struct sender_thread {
 	struct slices slices;
 	const struct options *options;
 	struct gate *gate;
+	struct together *together;
 	unsigned int index;
 	bool prepared;			/* its messages are there, its strategy is open */
 	bool finished;
@@ -42,7 +49,7 @@ struct sender_thread {
 
 /* Takes the descriptor. */
 void sender_thread__init(struct sender_thread *thread, const struct options *options,
-			 struct gate *gate, unsigned int index, int fd);
+			 struct gate *gate, struct together *together, unsigned int index, int fd);
 /* Send in a thread of its own: 0 or -errno. */
 int sender_thread__start(struct sender_thread *thread);
 /* After the gate has dismissed it. A connection that nobody ever sent on is closed. */

@@ -57,6 +57,8 @@ def boot(
     cache: str = "generic",
     path: str = "veth",
     ring: int = 4,
+    *,
+    threads: int = 1,
 ) -> Record:
     """The record of one boot; each seed has a tenth of a line more in each row than the last."""
     made = simulated_record(seeds=(seed,))
@@ -71,8 +73,8 @@ def boot(
             }
             counts["l1d_load_misses_per_kib"] += seed / 10
             found.append({**blank, "category": category, "side": side, **counts})
-        shape = {"impl": impl, "size_bytes": size, "working_set_messages": ring, "rows": found}
-        measurements.append({**pattern, **shape})
+        shape = {"impl": impl, "size_bytes": size, "working_set_messages": ring, "threads": threads}
+        measurements.append({**pattern, **shape, "rows": found})
     made["simulated"] |= {
         "measurements": measurements,
         "model": document.model_section(caches.PRESETS[cache]),
@@ -222,6 +224,20 @@ def test_answers_of_a_model_stand_behind_those_of_the_machine(points: list[Model
     both = beside([asked, other], points)
     assert both[0].text == f"{asked.text} {level.text}" and both[0].bullets == level.bullets
     assert both[1] is other and beside([asked], []) == [asked]
+
+
+def test_more_threads_are_compared_where_they_were_simulated(points: list[ModelPoint]) -> None:
+    crowded = {**ONE, ("copy_in", "sender"): (16, 16, 10)}
+    records = [boot({("one_copy", 64 * KIB): crowded}, seed, ring=64, threads=2) for seed in (1, 2, 3)]
+    found = points_of([*usual(), *usual(ring=64), *records])
+    level, threads = modelled_answers(found)
+    # Those of one thread are what the other answer is about, whatever else there is.
+    assert level == modelled_answers(points)[0]
+    assert "2 threads instead of 1 share the last level of 32 MiB" in threads.text
+    assert threads.bullets == (
+        "one_copy, misses of its copies in lines per KiB:"
+        " L1D 33.4 -> 33.4, L2 32.0 -> 32.0, LLC 0.0 -> 10.0: LLC clearly.",
+    )
 
 
 class Painter:

@@ -81,7 +81,7 @@ def test_the_functions_of_a_module_are_those_of_its_code() -> None:
 
 
 def test_what_the_guest_is_told() -> None:
-    one = job.Measured("one_copy", 65536, 8, 16, 64, 128, ("--impl", "one_copy"), ("--buffer", "128K"))
+    one = job.Measured("one_copy", 65536, 8, 1, 16, 64, 128, ("--impl", "one_copy"), ("--buffer", "128K"))
     orders = job.text(job.Path("veth", 9000, (("gro", "off"),)), [one], ["veth", "e1000"], 2, 7)
     assert orders.splitlines() == [
         "module veth",
@@ -505,7 +505,7 @@ def test_a_guest_that_comes_to_its_end_is_heard() -> None:
         (["--simulate", "--cache", "generic,l1d=48K:7"], "not divisible"),
         (["--simulate", "--impl", "one_copy,magic"], "magic"),
         (["--simulate", "--pages", "hugetlb"], "the guest has reserved none"),
-        (["--simulate", "--threads", "2"], "--threads: means nothing with --simulate"),
+        (["--simulate", "--sender", "loop"], "--sender: means nothing with --simulate"),
         (["--seeds", "2"], "--seeds: is of a simulated machine: give --simulate, too"),
     ],
 )

@@ -58,46 +58,60 @@ def alive(pid: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    ("number", "guests"),
-    [
-        *((signal.SIGINT, 0), (signal.SIGINT, 2), (signal.SIGTERM, 1)),
-        *((signal.SIGKILL, 1), (signal.SIGKILL, 2)),
-    ],
-)
-def test_nothing_is_left_at_any_moment(number: int, guests: int, tmp_path: Path) -> None:
-    """As soon as so many of two guests run."""
+def begin(place: Path) -> subprocess.Popen[str]:
+    """The command, in a place of its own."""
     for name in ("bin", "started", "tmp"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "bin" / "qemu-system-x86_64").write_text(QEMU)
-    (tmp_path / "bin" / "qemu-system-x86_64").chmod(0o755)
-    keep_kernel(tmp_path / "cache")
-    kept = sorted((tmp_path / "cache").rglob("*"))
+        (place / name).mkdir()
+    (place / "bin" / "qemu-system-x86_64").write_text(QEMU)
+    (place / "bin" / "qemu-system-x86_64").chmod(0o755)
+    keep_kernel(place / "cache")
     environment = os.environ | {
-        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(paths.ROOT / "tools"),
-        "COPYSCOPE_CACHE": str(tmp_path / "cache"),
-        "STARTED": str(tmp_path / "started"),
-        "TMPDIR": str(tmp_path / "tmp"),
+        "COPYSCOPE_CACHE": str(place / "cache"),
+        "STARTED": str(place / "started"),
+        "TMPDIR": str(place / "tmp"),
     }
-    words = [str(tmp_path / "run.json"), "--seeds", "2", "--impl", "one_copy"]
-    ours = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *words], env=environment, stderr=subprocess.PIPE, text=True
-    )
+    argv = [sys.executable, "-c", COMMAND, str(place / "run.json"), "--seeds", "2", "--impl", "one_copy"]
+    return subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def end(ours: subprocess.Popen[str], place: Path, number: int, guests: int) -> None:
+    """A signal as soon as so many of its two guests run; nothing may be left then."""
     until = time.monotonic() + 20
-    while len(list((tmp_path / "started").iterdir())) < guests:
+    kept = {"about.json", "vmlinuz", "lock", kernels.DEFAULT, "guests"}
+    while len(list((place / "started").iterdir())) < guests:
         assert time.monotonic() < until and ours.poll() is None, ours.stderr and ours.stderr.read()
         time.sleep(0.01)
     ours.send_signal(number)
     _, said = ours.communicate(timeout=10)
     if number != signal.SIGKILL and guests:
         assert ours.returncode == 130 and said.splitlines()[-1].startswith("profile: interrupted")
-    while any(alive(each.name) for each in (tmp_path / "started").iterdir()):
+    while any(alive(each.name) for each in (place / "started").iterdir()):
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert not (tmp_path / "run.json").exists()
-    assert {path.name for path in set((tmp_path / "cache").rglob("*")) - set(kept)} <= {"lock"}
+    assert list((place / "tmp").iterdir()) == []
+    assert not (place / "run.json").exists()
+    left = {path.name for path in (place / "cache").rglob("*")} - kept
+    assert all(name.startswith(("symbols-", "vmlinux-")) for name in left)
+
+
+def test_nothing_is_left_at_any_moment(tmp_path: Path) -> None:
+    """All of them begin beside each other: most of each is Python's start."""
+    moments = [
+        *((signal.SIGINT, 0), (signal.SIGINT, 2), (signal.SIGTERM, 1)),
+        *((signal.SIGKILL, 1), (signal.SIGKILL, 2)),
+    ]
+    places = [tmp_path / str(number) for number in range(len(moments))]
+    for place in places:
+        place.mkdir()
+    begun = [begin(place) for place in places]
+    try:
+        for ours, place, (number, guests) in zip(begun, places, moments, strict=True):
+            end(ours, place, number, guests)
+    finally:
+        for ours in begun:
+            ours.kill()
 
 
 def test_of_two_guests_one_that_fails_ends_the_other(tmp_path: Path) -> None:

@@ -150,7 +150,11 @@ def test_what_was_modelled_is_no_measurement(file: Path, monkeypatch: pytest.Mon
             "simulate = true\nseeds = 3",
             "fixed.seeds: belongs at the top of the file, as repeats",
         ),
-        ("simulate = true", "simulate = true\nthreads = 4", "fixed.threads: means nothing with --simulate"),
+        (
+            "simulate = true",
+            'simulate = true\nsender = "loop"',
+            "fixed.sender: means nothing with",
+        ),
         ("impl =", "simulate = [true, false]\nimpl =", "factors.simulate: belongs in [fixed]"),
         ("simulate = true", "messages = 9", "factors.cache: is of a simulated machine"),
     ],

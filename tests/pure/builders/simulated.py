@@ -82,7 +82,7 @@ def command_output() -> str:
 
 
 def measured() -> job.Measured:
-    return job.Measured("one_copy", 1024, 8, 64, 64, 64, (), (), dict(HOW))
+    return job.Measured("one_copy", 1024, 8, 1, 64, 64, 64, (), (), dict(HOW))
 
 
 def reports(copies: int = 0, sent: int = 128 * 1024) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from copyscope.sweep import results
 from copyscope.sweep.results import Results
 
 # The experiment whose models of the caches stand in for what a PMU would have counted.
-SIMULATED = "simulated"
+SIMULATED = ("simulated", "simulated-threads")
 EXAMPLES = """\
 examples:
   tools/report.py results/HOST/quick      one sweep
@@ -163,15 +163,16 @@ def _examine(found: Results, rows: Sequence[Row]) -> Study:
 
 
 def _simulated_beside(directory: Path) -> list[ModelPoint]:
-    """The points of the simulated experiment of the same host, where it was run."""
-    place = directory.absolute().parent / SIMULATED
-    if not (place / "raw").is_dir():
-        return []
+    """The points of the simulated experiments of the same host, where they were run."""
+    places = (directory.absolute().parent / name for name in SIMULATED)
     try:
-        return points_of(results.load(place).modelled)
+        records = [
+            one for place in places if (place / "raw").is_dir() for one in results.load(place).modelled
+        ]
     except UsageError as error:
         entry.say("report", f"no answer from a model of the caches: {error}")
         return []
+    return points_of(records)
 
 
 def _write_tables(study: Study, out: Path) -> None:

@@ -1,6 +1,7 @@
 """The options of tools/profile.py, as people see them; options.py says what they become."""
 
 import argparse
+from functools import cache
 from typing import Any
 
 from copyscope import calling
@@ -42,6 +43,12 @@ COMMON = (
 
 # The options of a simulated machine, and what they are without being given.
 SIMULATED: dict[str, Any] = {"cache": "generic", "kernel": "6.12", "seeds": 3, "fast": False}
+
+
+@cache
+def of_profile() -> UsageParser:
+    """The parser of tools/profile.py, made once for those who read many runs: nobody adds to it."""
+    return parser()
 
 
 def parser(

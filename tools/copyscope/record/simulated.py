@@ -145,6 +145,8 @@ class Measurement(Section):
     lost: dict[str, int]
     digests: list[str]
     command: list[str] | UnsetType = UNSET
+    # Older records do not have it: 1.
+    threads: int | UnsetType | None = UNSET
 
 
 class Simulated(Section):

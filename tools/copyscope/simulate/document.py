@@ -27,7 +27,7 @@ UNROOTED_SHARE_MAX = 0.005
 UNATTRIBUTED_SHARE_MAX = 0.005
 # What nobody says of a command.
 UNSAID = (
-    *("impl", "size_bytes", "fields", "working_set_messages", "warm_messages", "messages"),
+    *("impl", "size_bytes", "fields", "threads", "working_set_messages", "warm_messages", "messages"),
     *("receiver", "align", "pages", "touch", "nodelay"),
     *("congestion_control", "sndbuf_bytes", "rcvbuf_bytes"),
 )
@@ -57,6 +57,7 @@ def measurement_section(
         "impl": one.impl,
         "size_bytes": one.size_bytes,
         "fields": one.fields,
+        "threads": one.threads,
         "working_set_messages": one.working_set_messages,
         "warm_messages": one.warm,
         "messages": one.messages,
@@ -113,7 +114,7 @@ def _checks(
     copy_bytes_max: float,
 ) -> list[Section]:
     """Two independent numbers each, that must agree."""
-    sent = (one.warm + one.messages) * one.size_bytes
+    sent = one.threads * (one.warm + one.messages) * one.size_bytes
     found = [
         _check(f"bytes of the {side}, warm-up included", said[side]["bytes"], sent, 0)
         for said in reports

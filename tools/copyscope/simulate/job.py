@@ -46,6 +46,7 @@ class Measured:
     impl: str
     size_bytes: int
     fields: int
+    threads: int
     working_set_messages: int
     warm: int
     messages: int
@@ -56,7 +57,7 @@ class Measured:
 
     @property
     def delivered_bytes(self) -> int:
-        return self.messages * self.size_bytes
+        return self.threads * self.messages * self.size_bytes
 
 
 def counts(size_bytes: int, messages: int | None) -> tuple[int, int]:
@@ -83,6 +84,11 @@ def of_command(words: Sequence[str], server: Sequence[str] = ()) -> str:
             rest = [word.replace(" ", "\x1f") for word in its_words[1:]]
             lines.append(" ".join([name, f"/{name}", *rest]))
     return "\n".join(lines) + "\n"
+
+
+def _cpus(first: int, threads: int, vcpus: int) -> str:
+    """Every second processor, as many as there are threads: those between are the other side's."""
+    return ",".join(map(str, list(range(first, vcpus, 2))[:threads]))
 
 
 def text(
@@ -112,8 +118,8 @@ def text(
             warm, rest = one.warm * one.size_bytes, one.messages * one.size_bytes
             receive += [word for total in (warm, warm + rest) if total for word in ("--answer", str(total))]
         lines.append(f"measure {one.impl}/{one.size_bytes} {port}")
-        lines.append(" ".join(["recv", *receive, "--cpus", str(min(1, vcpus - 1))]))
-        lines.append(" ".join(["send", *send, "--cpus", "0"]))
+        for name, words, first in (("recv", receive, min(1, vcpus - 1)), ("send", send, 0)):
+            lines.append(" ".join([name, *words, "--cpus", _cpus(first, one.threads, vcpus)]))
     for line in lines:
         if "\n" in line or len(line) > 4000:
             raise UsageError(f"--simulate: {line[:40]}...: too long for the guest")

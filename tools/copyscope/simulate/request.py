@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from copyscope.errors import UsageError
-from copyscope.plan.arguments import parser
+from copyscope.plan.arguments import of_profile
 from copyscope.plan.options import resolve_traffic
 from copyscope.simulate import caches, command, job, kernels, rows
 from copyscope.simulate.command import Command
@@ -22,8 +22,8 @@ SEED_MAX = (1 << 31) - 1
 # fmt: off
 TAKEN = frozenset((
     "simulate", "cache", "kernel", "seeds", "fast", "seed", "impl", "size", "fields", "messages", "receiver",
-    "buffer", "align", "pages", "working_set", "touch", "time_every", "topology", "mtu", "tso", "gso", "gro",
-    "nodelay", "congestion", "sndbuf", "rcvbuf", "json", "quiet",
+    "threads", "buffer", "align", "pages", "working_set", "touch", "time_every", "topology", "mtu", "tso",
+    "gso", "gro", "nodelay", "congestion", "sndbuf", "rcvbuf", "json", "quiet",
 ))
 # fmt: on
 OF_COMMAND = frozenset(("simulate", "cache", "kernel", "seeds", "fast", "seed", "json", "quiet"))
@@ -84,7 +84,7 @@ def read_each(every: Sequence[argparse.Namespace]) -> Request:
 
 def check(args: argparse.Namespace, taken: frozenset[str] = TAKEN) -> None:
     """Raises UsageError for what can be refused without running anything."""
-    default = vars(parser().parse_args([]))
+    default = vars(of_profile().parse_args([]))
     where = "--simulate" if taken is TAKEN else "--simulate and a command"
     for name, value in vars(args).items():
         if name not in taken and value != default[name]:
@@ -115,7 +115,13 @@ def _measured(args: argparse.Namespace) -> list[job.Measured]:
         said = traffic.resolved
         send = [*traffic.send, *(["--congestion", args.congestion] if args.congestion else [])]
         warm, messages = job.counts(said["size_bytes"], args.messages)
-        shape = said["impl"], said["size_bytes"], said["fields"], said["working_set_messages"]
+        shape = (
+            said["impl"],
+            said["size_bytes"],
+            said["fields"],
+            said["threads"],
+            said["working_set_messages"],
+        )
         how = {name: said[name] for name in HOW} | {"congestion_control": args.congestion}
         found.append(job.Measured(*shape, warm, messages, tuple(send), traffic.receive, how))
     _check_count(found)

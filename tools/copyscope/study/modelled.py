@@ -35,10 +35,12 @@ class Setting:
     path: str
     working_set_messages: int
     kernel: str
+    threads: int = 1
 
     @property
     def text(self) -> str:
-        return f"{self.cache}, {self.path}, {self.working_set_messages} messages in the ring"
+        threads = f", {self.threads} threads" if self.threads > 1 else ""
+        return f"{self.cache}, {self.path}, {self.working_set_messages} messages in the ring{threads}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,7 @@ class ModelPoint:
 
     @property
     def working_set_bytes(self) -> int:
+        """That each thread goes round in."""
         return self.setting.working_set_messages * self.size
 
     @property
@@ -99,10 +102,11 @@ def points_of(records: Iterable[Record]) -> list[ModelPoint]:
                 continue
             where = section["model"]["name"], section["path"]["kind"]
             release = section["kernel"]["release"]
-            key = (*where, one["working_set_messages"], release, one["size_bytes"], one["impl"])
+            setting = (*where, one["working_set_messages"], release, one.get("threads", 1))
+            key = (*setting, one["size_bytes"], one["impl"])
             found[key].append(one)
     made = [
-        ModelPoint(Setting(*key[:4]), key[5], key[4], models[key[0]], tuple(boots))
+        ModelPoint(Setting(*key[:5]), key[6], key[5], models[key[0]], tuple(boots))
         for key, boots in found.items()
     ]
     return sorted(made, key=lambda p: (p.setting.cache, p.setting.path, p.size, strategy_order(p.impl)))
@@ -137,8 +141,8 @@ def settings_of(points: Iterable[ModelPoint]) -> list[Setting]:
 
 
 def usual_setting(points: Sequence[ModelPoint]) -> list[ModelPoint]:
-    """Those over veth, with the ring that most of them have."""
-    veth = [point for point in points if point.setting.path == "veth"]
+    """Those of one thread over veth, with the ring that most of them have."""
+    veth = [point for point in points if (point.setting.path, point.setting.threads) == ("veth", 1)]
     rings = Counter(point.setting.working_set_messages for point in veth)
     most = max(rings, key=lambda ring: (rings[ring], -ring), default=0)
     return [point for point in veth if point.setting.working_set_messages == most]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, change, clear, copies, pairs
+from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, Setting, change, clear, copies, pairs
 from copyscope.study.questions import Answer
 from copyscope.study.wording import listed
 from copyscope.units import format_bytes, format_whole_size
@@ -16,6 +16,8 @@ THREADS = "How do threads and cache contention interact?"
 # Lines per KiB: a copy of 1 KiB moves 32.
 LEAST = 1.0
 SMALLEST = 1024
+# Whose threads are compared.
+SHOWN = ("two_copy", "one_copy", "zero_copy")
 
 
 def modelled_answers(points: Sequence[ModelPoint]) -> list[Answer]:
@@ -58,8 +60,43 @@ def _cache_level(points: Sequence[ModelPoint]) -> Answer | None:
 
 
 def _threads(points: Sequence[ModelPoint]) -> Answer | None:
-    """One thread was simulated: what would be shared is the last level and the lines that wander."""
-    veth = [p for p in points if p.impl == "one_copy" and p.setting.path == "veth"]
+    """From the fewest threads to the most; of one thread alone, what threads would share."""
+    found = [pair for impl in SHOWN for pair in _thread_pairs(points, impl)]
+    if not found:
+        return _one_thread(points)
+    few, many = found[0]
+    text = (
+        f"{_named(few)}; {format_whole_size(few.size)}, each thread with a core and"
+        f" {format_bytes(few.working_set_bytes)} of messages of its own on each side):"
+        f" {many.setting.threads} threads instead of {few.setting.threads} share the last level of"
+        f" {format_bytes(few.model['llc_bytes'])} and nothing else, so that its misses are what changes."
+    )
+    return Answer(THREADS, text, (), tuple(_of_threads(*pair) for pair in found))
+
+
+def _thread_pairs(points: Sequence[ModelPoint], impl: str) -> list[tuple[ModelPoint, ModelPoint]]:
+    """The points with the fewest and the most threads of the first setting that has several."""
+    groups: dict[tuple[Setting, int], list[ModelPoint]] = {}
+    for point in points:
+        if point.impl == impl:
+            groups.setdefault((replace(point.setting, threads=1), point.size), []).append(point)
+    several = (sorted(g, key=lambda p: p.setting.threads) for g in groups.values() if len(g) > 1)
+    return [(group[0], group[-1]) for group in several][:1]
+
+
+def _of_threads(few: ModelPoint, many: ModelPoint) -> str:
+    changes = {level: change(copies(few, level), copies(many, level)) for level in LEVELS}
+    shown = ", ".join(
+        f"{TITLES[level]} {fmean(copies(few, level)):.1f} -> {fmean(copies(many, level)):.1f}"
+        for level in LEVELS
+    )
+    moved = [TITLES[level] for level in LEVELS if clear(changes[level], LEAST)]
+    said = f"{listed(moved)} clearly" if moved else "none clearly"
+    return f"{few.impl}, misses of its copies in lines per KiB: {shown}: {said}."
+
+
+def _one_thread(points: Sequence[ModelPoint]) -> Answer | None:
+    veth = [p for p in points if p.impl == "one_copy" and (p.setting.path, p.setting.threads) == ("veth", 1)]
     rings = [p for p in veth if p.setting.cache == veth[0].setting.cache]
     size = max((p.size for p in rings if sum(q.size == p.size for q in rings) > 1), default=None)
     if size is None:
@@ -91,8 +128,9 @@ def _fit(rings: Sequence[ModelPoint], llc: int) -> str:
 
 
 def _smallest_ring(found: Sequence[tuple[ModelPoint, ModelPoint]]) -> list[tuple[ModelPoint, ModelPoint]]:
-    """Of the first model over veth, or over what there is."""
-    wanted = [pair for pair in found if pair[0].setting.path == "veth"] or list(found)
+    """Of the first model over veth, or over what there is, with one thread."""
+    found = [pair for pair in found if pair[0].setting.threads == 1]
+    wanted = [pair for pair in found if pair[0].setting.path == "veth"] or found
     if not wanted:
         return []
     ring = min(pair[0].setting.working_set_messages for pair in wanted)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from copyscope.plan.arguments import parser
+from copyscope.plan.arguments import of_profile
 from copyscope.plan.arms import parse_time_s
 from copyscope.record import store
 from copyscope.sweep.experiment_file import (
@@ -167,7 +167,7 @@ def block(experiment: Experiment, points: Iterable[Factors], repeat: int, first_
 def arguments(experiment: Experiment, factors: Factors) -> argparse.Namespace:
     """The options of tools/profile.py for a point: its defaults, what is fixed, what is varied."""
     duration = {} if experiment.duration_s is None else {"duration": experiment.duration_s}
-    return parser().parse_args(as_options({**duration, **experiment.fixed, **factors}))
+    return of_profile().parse_args(as_options({**duration, **experiment.fixed, **factors}))
 
 
 def run_s(experiment: Experiment) -> float:

@@ -18,7 +18,7 @@ from copyscope import paths
 from copyscope.errors import UsageError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
-from copyscope.plan.arguments import parser
+from copyscope.plan.arguments import of_profile
 from copyscope.plan.arms import parse_time_s
 from copyscope.plan.options import check_usage
 from copyscope.plan.schedule import DURATION_MIN_S
@@ -300,9 +300,9 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
         raise source.error(where, f"{made}: no such strategy{hint}; one of {known}", value)
     try:
         if source.simulated:
-            request.check(parser().parse_args(as_options({"simulate": True, key: made})))
+            request.check(of_profile().parse_args(as_options({"simulate": True, key: made})))
         else:
-            check_usage(parser().parse_args(as_options({key: made})))
+            check_usage(of_profile().parse_args(as_options({key: made})))
     except UsageError as error:
         reason = re.sub(r"^(argument )?--[\w-]+: | \([\w ]+ --help lists the options\)$", "", str(error))
         raise source.error(where, reason, value) from None
@@ -312,7 +312,7 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
 @cache
 def _defaults() -> dict[str, Any]:
     """The options of tools/profile.py under their keys, with their defaults."""
-    return vars(parser().parse_args([]))
+    return vars(of_profile().parse_args([]))
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
