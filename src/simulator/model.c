@@ -111,6 +111,25 @@ static int take_count(unsigned int *count, const char *name, const char *value, 
 	return 0;
 }
 
+static int take_periods(struct model *model, const char *value, char *error)
+{
+	const char *at = value;
+
+	for (model->timed = 0; at && model->timed < TIMED_MAX; at++) {
+		uint64_t period_ns;
+
+		at = read_number(at, &period_ns);
+		if (!at || !period_ns || period_ns > UINT32_MAX)
+			break;
+		model->periods_ns[model->timed++] = period_ns;
+		if (!*at)
+			return 0;
+		if (*at != '/')
+			break;
+	}
+	return refuse(error, "timers: '%s': not NS/NS/..., one for each measurement, at most %d", value, TIMED_MAX);
+}
+
 static int take(struct model *model, const char *name, const char *value, char *error)
 {
 	static const char *const inclusions[] = { "inclusive", "victim" }, *const prefetchers[] = { "off", "next" };
@@ -126,6 +145,8 @@ static int take(struct model *model, const char *name, const char *value, char *
 		model->symbols[model->symbol_files++] = value;
 		return 0;
 	}
+	if (!strcmp(name, "timers"))
+		return take_periods(model, value, error);
 	if (!strcmp(name, "l1d"))
 		return take_cache(&caches->l1d, name, value, error);
 	if (!strcmp(name, "l2"))
@@ -145,7 +166,7 @@ static int take(struct model *model, const char *name, const char *value, char *
 	if (!strcmp(name, "ddio"))
 		return take_ddio(&model->ddio, value, error);
 	return refuse(error, "%s: unknown option: use out, symbols, l1d, l2, llc, line, vcpus, inclusion, prefetch, tlb, "
-		      "ddio", name);
+		      "ddio, timers", name);
 }
 
 static int check(const struct model *model, char *error)

@@ -106,6 +106,7 @@ static void count(void)
 {
 	simulator.awaiting = false;
 	stacks__zero_counts(&simulator.machine.stacks);
+	timers__count(&simulator.machine.timers);
 	simulator.machine.lost_accesses = 0;
 }
 
@@ -277,15 +278,17 @@ static int read_symbols(void)
  */
 static void warm(void)
 {
+	unsigned int next = simulator.measurements;
+
 	if (!simulator.instrumented) {
 		if (read_symbols()) {
 			simulator.failed = true;
 			return;
 		}
 		simulator.instrumented = true;
-		qemu_plugin_reset(simulator.id, on_reset);
+		qemu_plugin_reset(simulator.id, on_reset QEMU_NO_DATA);
 	}
-	machine__begin(&simulator.machine);
+	machine__begin(&simulator.machine, next < simulator.model.timed ? simulator.model.periods_ns[next] : 0);
 	simulator.running = true;
 }
 
@@ -297,8 +300,7 @@ static void stop(void)
 		simulator.failed = true;
 		return;
 	}
-	if (report__write(simulator.out, ++simulator.measurements, &simulator.model, &simulator.machine.stacks,
-			  simulator.machine.lost_accesses)) {
+	if (report__write(simulator.out, ++simulator.measurements, &simulator.model, &simulator.machine)) {
 		fprintf(stderr, "simulator: %s: cannot write: %s\n", simulator.model.out, strerror(errno));
 		simulator.failed = true;
 	}

@@ -20,6 +20,16 @@ static const char *const sending[] = {
 	"tcp_sendmsg", "tcp_sendpage", "udp_sendmsg", "udpv6_sendmsg", "unix_stream_sendmsg", "unix_dgram_sendmsg",
 };
 
+static const struct {
+	const char *name;
+	unsigned int flag;
+} timers[] = {
+	{ "hrtimer_start_range_ns", SYMBOL_TIMER_STARTS },
+	{ "__hrtimer_get_remaining", SYMBOL_TIMER_STOPS },
+	{ "ktime_get", SYMBOL_TIMER_CLOCK },
+	{ "perf_swevent_hrtimer", SYMBOL_TIMER_FIRES },
+};
+
 static unsigned int flags_of(const char *name)
 {
 	unsigned int flags = 0;
@@ -38,6 +48,12 @@ static unsigned int flags_of(const char *name)
 	for (size_t i = 0; i < sizeof(sending) / sizeof(*sending); i++)
 		if (!strcmp(name, sending[i]))
 			flags |= SYMBOL_SENDS;
+	for (size_t i = 0; i < sizeof(timers) / sizeof(*timers); i++)
+		if (!strcmp(name, timers[i].name))
+			flags |= timers[i].flag;
+	/* One may be part of another. */
+	if (!strncmp(name, "perf_swevent_", 13) || !strncmp(name, "cpu_clock_event_", 16))
+		flags |= SYMBOL_SAMPLER;
 	return flags;
 }
 

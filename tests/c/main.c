@@ -11,7 +11,7 @@ static const struct test *const files[] = {
 	histogram_tests, zerocopy_tests, quantity_tests, message_tests, pattern_tests, slices_tests, registry_tests,
 	call_decode_tests, counter_trial_tests, prototype_tests, ksyms_tests, call_stack_tests, maps_tests,
 	lines_tests, target_pids_tests, cache_tests, call_shadow_tests, simulator_tests,
-	simulator_report_tests, vcpu_tests, uring_tests, tls_tests,
+	simulator_report_tests, timers_tests, vcpu_tests, uring_tests, tls_tests,
 #endif
 };
 

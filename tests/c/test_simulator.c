@@ -153,14 +153,15 @@ static void test_symbols(void)
 static void test_options(void)
 {
 	static char *all[] = { NEEDED, "symbols=t", "l1d=48K:12", "l2=2M:16", "llc=105M:15", "line=128", "vcpus=8",
-			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on" };
+			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on",
+			       "timers=357015/190949" };
 	static const struct {
 		char *option;
 		const char *error;
 	} wrong[] = {
 		{ "l1d", "'l1d': not NAME=VALUE" },
 		{ "l3=1M:8", "l3: unknown option: use out, symbols, l1d, l2, llc, line, vcpus, inclusion, prefetch, tlb, "
-			     "ddio" },
+			     "ddio, timers" },
 		{ "l1d=32K", "l1d: '32K': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
 		{ "l1d=-32K:8", "l1d: '-32K:8': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
 		{ "llc=5000M:16", "llc: '5000M:16': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
@@ -172,6 +173,8 @@ static void test_options(void)
 		{ "vcpus=9", "vcpus: '9': not a number from 1 to 8" },
 		{ "inclusion=half", "inclusion: 'half': use inclusive or victim" },
 		{ "ddio=yes", "ddio: 'yes': use unseen, off or on" },
+		{ "timers=1000/", "timers: '1000/': not NS/NS/..., one for each measurement, at most 64" },
+		{ "timers=0", "timers: '0': not NS/NS/..., one for each measurement, at most 64" },
 		{ "prefetch=", "prefetch: '': use off or next" },
 		{ "tlb=64:4/32:4", "tlb: '64:4/32:4': not ENTRIES:WAYS/ENTRIES:WAYS/ENTRIES:WAYS: as in "
 				   "64:4/32:4/2048:16" },
@@ -181,7 +184,7 @@ static void test_options(void)
 	char error[MODEL_ERROR_BYTES] = "";
 	struct model model;
 
-	CHECK_EQUAL(model__parse(&model, 12, all, error), 0);
+	CHECK_EQUAL(model__parse(&model, 13, all, error), 0);
 	CHECK_EQUAL(model.caches.llc.size_bytes, 105u << 20);
 	CHECK_EQUAL(model.caches.llc.ways, 15);
 	CHECK_EQUAL(model.caches.l1d.size_bytes, 48u << 10);
@@ -190,6 +193,8 @@ static void test_options(void)
 	CHECK_EQUAL(model.tlb.small.ways, 6);
 	CHECK_EQUAL(model.symbol_files, 2);
 	CHECK_EQUAL(model.ddio, DDIO_ON);
+	CHECK_EQUAL(model.timed, 2);
+	CHECK_EQUAL(model.periods_ns[1], 190949);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		char *arguments[] = { NEEDED, wrong[i].option };
 

@@ -8,7 +8,8 @@
 #include "../../src/simulator/report.h"
 #include "check.h"
 
-static struct stacks stacks;
+static struct machine machine;
+#define stacks machine.stacks
 
 /* Three rows: user mode of the sender, a system call of it, and something whose beginning is not known. */
 static void run_a_little(uint64_t instructions)
@@ -33,7 +34,7 @@ static json_t *written(unsigned int number, const struct model *model)
 	FILE *out = open_memstream(&text, &length);
 	json_t *line = NULL;
 
-	if (out && !report__write(out, number, model, &stacks, 3) && !fclose(out) && strchr(text, '\n') == text + length - 1)
+	if (out && !report__write(out, number, model, &machine) && !fclose(out) && strchr(text, '\n') == text + length - 1)
 		line = json_loads(text, 0, NULL);
 	free(text);
 	return line;
@@ -49,6 +50,7 @@ static void test_a_measurement(void)
 
 	CHECK_EQUAL(model__parse(&model, 3, arguments, error), 0);
 	CHECK_EQUAL(stacks__open(&stacks, 2), 0);
+	machine.lost_accesses = 3;
 	run_a_little(100);
 	line = written(4, &model);
 	again = written(4, &model);
@@ -98,7 +100,7 @@ static void test_a_full_disk(void)
 
 	CHECK(out && !model__parse(&model, 2, arguments, error));
 	CHECK_EQUAL(stacks__open(&stacks, 2), 0);
-	CHECK(report__write(out, 1, &model, &stacks, 0) < 0);
+	CHECK(report__write(out, 1, &model, &machine) < 0);
 	CHECK(report__end(out, 1) < 0);
 	stacks__close(&stacks);
 	fclose(out);

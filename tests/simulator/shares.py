@@ -1,44 +1,75 @@
-"""Shares of a side's instructions, of the same work: by samples of a timer, and counted one by one. Pure."""
+"""Shares of a side's work while its sampling timer is armed: counted, when the timer was due, and sampled.
+
+Three counts of the same stretch of the same guest. The differences are the two ways in which samples can be
+wrong: a timer that is due again and again where the guest is just then (in step with it), and an interrupt
+that comes later than it was due. Pure.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from copyscope import stats
 from copyscope.ledger.compare_tiers import COMPARED, REST
-from copyscope.simulate.output import Stack
+from copyscope.simulate.output import Fire, Stack
 from copyscope.simulate.symbols import frames
 from copyscope.taxonomy.samples import by_own_timer
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 SIDES = ("sender", "receiver")
-# The timer's own work, which no timer sees.
+# The timer's own work: it is not due again meanwhile.
 TIMER = "perf_swevent_hrtimer"
 UNSEEN = "irq"
-# From one task to the next, interrupts off: the timer of the first is gone, that of the second not there yet.
-SWITCH = "__schedule"
-# Bytes that one step of a repeated instruction moves, which is one instruction to the clock: copies from and
-# to user space since 6.4 (arch/x86/lib/copy_user_64.S).
-REPEATED = {"rep_movs_alternative": 8}
+SWITCH = "switch"
 
 Key = tuple[str, str, str]  # side, context, category
-Path = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """From a stack's addresses to its row, as the ledger has it."""
+
+    names: dict[str, str]
+    taxonomy: Taxonomy
+
+    def row(self, side: str, addresses: tuple[str, ...]) -> Key:
+        kind = self.taxonomy.classify(frames(addresses, self.names) if addresses else ())
+        return side, str(kind.context), by_own_timer(kind)
+
+    def leaf(self, addresses: tuple[str, ...]) -> str:
+        return next(iter(frames(addresses, self.names)), "user mode") if addresses else "user mode"
 
 
 @dataclass(frozen=True)
 class Share:
-    """One row of both: its part of the samples, in an interval, and of the instructions."""
+    """One row of all three, as shares, two with intervals; and what of the samples a switch moved here."""
 
     key: Key
+    counted: float
+    due: float
+    due_low: float
+    due_high: float
     sampled: float
     low: float
     high: float
-    modelled: float
+    switched: float
 
     @property
     def inside(self) -> bool:
-        return self.low <= self.modelled <= self.high
+        return self.low <= self.counted <= self.high
+
+    @property
+    def due_inside(self) -> bool:
+        return self.due_low <= self.counted <= self.due_high
+
+    @property
+    def in_step(self) -> float:
+        return self.due - self.counted
+
+    @property
+    def late(self) -> float:
+        return self.sampled - self.due
 
 
 def sampled(samples: Iterable[Mapping[str, Any]], taxonomy: Taxonomy) -> Counter[Key]:
@@ -51,22 +82,27 @@ def sampled(samples: Iterable[Mapping[str, Any]], taxonomy: Taxonomy) -> Counter
     return found
 
 
-def modelled(
-    stacks: Iterable[Stack], names: dict[str, str], taxonomy: Taxonomy, wanted: Callable[[Path], bool]
-) -> Counter[Key]:
-    """Instructions of both sides whose stack is wanted."""
+def counted(stacks: Iterable[Stack], of: Classifier) -> Counter[Key]:
+    """Instructions of both sides while the timer of the task was armed."""
     found: Counter[Key] = Counter()
     for stack in stacks:
-        path = frames(stack.frames, names)
-        if stack.side in SIDES and TIMER not in path and wanted(path):
-            kind = taxonomy.classify(path)
-            steps = stack.counts["read_bytes"] // REPEATED[path[0]] if path and path[0] in REPEATED else 0
-            found[stack.side, str(kind.context), kind.category] += stack.counts["instructions"] + steps
+        if stack.side in SIDES and stack.armed and TIMER not in frames(stack.frames, of.names):
+            found[of.row(stack.side, stack.frames)] += stack.armed
     return found
 
 
-def is_switch(path: Path) -> bool:
-    return SWITCH in path
+def due(fires: Iterable[Fire], of: Classifier, why: str | None = None) -> Counter[Key]:
+    """What ran when the timers of both sides were due; `why`: of those alone that came late so."""
+    return Counter(
+        of.row(fire.side, fire.due) for fire in fires if fire.side in SIDES and why in (None, fire.late)
+    )
+
+
+def met(fires: Iterable[Fire], of: Classifier, why: str | None = None) -> Counter[Key]:
+    """What their interrupts then met."""
+    return Counter(
+        of.row(fire.side, fire.at) for fire in fires if fire.side in SIDES and why in (None, fire.late)
+    )
 
 
 def exact(before: Mapping[str, Any], after: Mapping[str, Any]) -> Counter[Key]:
@@ -80,7 +116,7 @@ def exact(before: Mapping[str, Any], after: Mapping[str, Any]) -> Counter[Key]:
     return found
 
 
-def in_kernel(counts: Mapping[Key, int], *, without: Sequence[str] = ()) -> Counter[Key]:
+def in_kernel(counts: Mapping[Key, int], *, without: tuple[str, ...] = ()) -> Counter[Key]:
     """As the two tiers are compared: copies, and one row for what is none."""
     found: Counter[Key] = Counter()
     for (side, context, category), count in counts.items():
@@ -91,19 +127,42 @@ def in_kernel(counts: Mapping[Key, int], *, without: Sequence[str] = ()) -> Coun
 
 def shares(counts: Mapping[Key, int]) -> dict[Key, float]:
     """Of each side's sum."""
-    totals = Counter[str]()
-    for key, count in counts.items():
-        totals[key[0]] += count
+    totals = _totals(counts)
     return {key: count / totals[key[0]] for key, count in counts.items() if totals[key[0]]}
 
 
-def compare(hits: Mapping[Key, int], counted: Mapping[Key, int]) -> list[Share]:
-    """One row per side, context and category that either knows; the largest first."""
-    hits, counted = ({key: n for key, n in of.items() if key[2] != UNSEEN} for of in (hits, counted))
-    parts, rows = shares(counted), []
-    for key in {*hits, *counted}:
-        samples = sum(count for other, count in hits.items() if other[0] == key[0])
-        if samples:
-            found = stats.wilson(hits.get(key, 0), samples)
-            rows.append(Share(key, hits.get(key, 0) / samples, found.low, found.high, parts.get(key, 0.0)))
-    return sorted(rows, key=lambda row: (SIDES.index(row.key[0]), -row.modelled, row.key))
+def compare(
+    hits: Mapping[Key, int],
+    dues: Mapping[Key, int],
+    instructions: Mapping[Key, int],
+    switched: Mapping[Key, int],
+) -> list[Share]:
+    """One row per side, context and category that any of them knows; the largest first.
+
+    switched: samples that a switch brought to a row, less those that it took from there.
+    """
+    hits, dues, instructions = (
+        {key: count for key, count in of.items() if key[2] != UNSEEN} for of in (hits, dues, instructions)
+    )
+    parts, samples, periods = shares(instructions), _totals(hits), _totals(dues)
+    rows = []
+    for key in {*hits, *dues, *instructions}:
+        total, due_total = samples[key[0]], periods[key[0]]
+        if not total or not due_total:
+            continue
+        hit, was_due = hits.get(key, 0), dues.get(key, 0)
+        found, of_due = stats.wilson(hit, total), stats.wilson(was_due, due_total)
+        rows.append(
+            Share(
+                *(key, parts.get(key, 0.0), was_due / due_total, of_due.low, of_due.high),
+                *(hit / total, found.low, found.high, switched.get(key, 0) / total),
+            )
+        )
+    return sorted(rows, key=lambda row: (SIDES.index(row.key[0]), -row.counted, row.key))
+
+
+def _totals(counts: Mapping[Key, int]) -> Counter[str]:
+    totals = Counter[str]()
+    for key, count in counts.items():
+        totals[key[0]] += count
+    return totals

@@ -6,12 +6,16 @@
 
 calls: of the functions that the exact tier hooks, entered as the simulator saw it: equal, call by call.
 shares: of each row of the ledger, by samples of the guest's timer and by counted instructions. There an
-instruction takes a nanosecond, so that both are shares of the same.
+instruction takes a nanosecond, so that both are shares of the same. Each sample is an interrupt that the
+simulator saw, and of each it says at which instruction it was due. So what is between the two shares has two
+parts: the timer was due more often there than its share is (it keeps step with a guest that repeats itself),
+and it came later than it was due (interrupts were off; or a task was switched).
 """
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import calls
@@ -26,7 +30,7 @@ CALLS = tuple(Case(impl, HOOKED, "functions", 0.2, 0.5) for impl in ("one_copy",
 # second group is what `--compare-tiers` does.
 FREQUENCIES_HZ = (2801, 3491, 4409, 5237)
 SHARES = tuple(
-    Case(impl, f"{hooks}--frequency {hz}", instruments, 0, 0.15)
+    Case(impl, f"{hooks}--frequency {hz}", instruments, 0, 0.15, hz)
     for impl, hooks, instruments in (
         ("one_copy", "", "sampler"),
         ("zero_copy", f"{HOOKED} ", "functions,sampler-beside"),
@@ -38,6 +42,8 @@ SHARES = tuple(
 TRIES = 2
 # A row that is no handful of samples.
 LARGE = 0.05
+# Samples before counting begins and after it ends.
+UNSEEN_MAX = 0.02
 
 
 def check_calls(seen: Seen) -> int:
@@ -55,51 +61,92 @@ def check_calls(seen: Seen) -> int:
     return differ if exact else 1
 
 
-def sampled(group: Sequence[Seen], taxonomy: Taxonomy) -> Counter[shares.Key]:
-    return sum((shares.sampled(seen.after["samples"], taxonomy) for seen in group), Counter())
+@dataclass(frozen=True)
+class Counted:
+    """The three counts of several measurements, and what came late."""
+
+    sampled: Counter[shares.Key]
+    met: Counter[shares.Key]
+    due: Counter[shares.Key]
+    instructions: Counter[shares.Key]
+    switched: Counter[shares.Key]
+    strange: int
 
 
-def counted(
-    group: Sequence[Seen], taxonomy: Taxonomy, wanted: Callable[[shares.Path], bool]
-) -> Counter[shares.Key]:
-    found = (shares.modelled(seen.modelled.stacks, seen.names, taxonomy, wanted) for seen in group)
-    return sum(found, Counter())
-
-
-def is_visible(path: shares.Path) -> bool:
-    return not shares.is_switch(path)
-
-
-def show_shares(group: Sequence[Seen], taxonomy: Taxonomy) -> None:
-    """A line for each row. Not judged: some lie outside, for reasons that docs/dev/notes.md has."""
-    hits, visible = sampled(group, taxonomy), counted(group, taxonomy, is_visible)
-    hidden = counted(group, taxonomy, shares.is_switch)
-    for side in shares.SIDES:
-        ours, switching = (sum(n for key, n in of.items() if key[0] == side) for of in (visible, hidden))
-        arming = sum(n for key, n in hidden.items() if key[0] == side and key[2] == "instruments")
-        parts = (f"{100 * count / (ours + switching):.1f} %" for count in (switching, arming))
-        print(
-            "  {}: {} of its instructions switch tasks, which no sample sees; {} arm timers".format(
-                side, *parts
+def counts(group: Sequence[Seen], taxonomy: Taxonomy) -> Counted:
+    """Of all of them together. The timers that sample must be those simulated: armed all the time."""
+    sampled, met, due, instructions, switched = (Counter[shares.Key]() for _ in range(5))
+    for seen in group:
+        for side in shares.SIDES:
+            burst = seen.after["sampler"]["bursts"][side]
+            assert (burst["count"], burst["period_ns"]) == (1, seen.case.period_ns), (
+                f"{side}: in bursts: {burst}"
             )
-        )
-    rows = shares.compare(hits, visible)
+        known, fires = shares.Classifier(seen.names, taxonomy), seen.modelled.fires
+        sampled += shares.sampled(seen.after["samples"], taxonomy)
+        met += shares.met(fires, known)
+        due += shares.due(fires, known)
+        instructions += shares.counted(seen.modelled.stacks, known)
+        switched.update(shares.met(fires, known, shares.SWITCH))
+        switched.subtract(shares.due(fires, known, shares.SWITCH))
+    return Counted(sampled, met, due, instructions, switched, sum(seen.modelled.strange for seen in group))
+
+
+def check_shares(group: Sequence[Seen], taxonomy: Taxonomy) -> int:
+    """A line for each row, with what puts it beside what was counted. How much is not explained."""
+    found = counts(group, taxonomy)
+    rows = shares.compare(found.sampled, found.due, found.instructions, found.switched)
+    print(f"  {'':32}counted   due  sampled, 95 %            in step   masked   switch")
     for row in rows:
         print(line(row))
-    large = [row for row in rows if row.modelled >= LARGE]
-    for of in (rows, large):
-        print(f"  {sum(row.inside for row in of)} of {len(of)} in the interval of 95 %")
+    for name, of in (("all", rows), ("large", [row for row in rows if row.counted >= LARGE])):
+        inside, due_inside = sum(row.inside for row in of), sum(row.due_inside for row in of)
+        print(
+            f"  {name}: of {len(of)} rows {inside} have the counted share in the interval of samples,"
+            f" {due_inside} in that of when they were due"
+        )
+    show_late(group, taxonomy)
+    return check_interrupts(found)
+
+
+def check_interrupts(found: Counted) -> int:
+    """Whether each sample is an interrupt that the simulator saw, in the same row."""
+    apart = {key: (found.sampled[key], found.met[key]) for key in {*found.sampled, *found.met}}
+    for key, (sampled, met) in sorted(apart.items()):
+        if sampled != met:
+            print(f"  {' '.join(key):32}{sampled} samples, and {met} interrupts that the simulator saw")
+    differ = sum(abs(sampled - met) for sampled, met in apart.values())
+    samples = sum(found.sampled.values())
+    holds = samples and differ <= UNSEEN_MAX * samples and not found.strange
+    print(
+        f"  {differ} of {samples} samples are not the interrupt that the simulator saw,"
+        f" {found.strange} starts and stops of timers are not explained: {'=' if holds else 'NOT'}"
+    )
+    return 0 if holds else 1
+
+
+def show_late(group: Sequence[Seen], taxonomy: Taxonomy) -> None:
+    """Where interrupts were due, and what they met instead."""
+    late = Counter[tuple[str, str, str, str]]()
+    for seen in group:
+        known = shares.Classifier(seen.names, taxonomy)
+        for fire in seen.modelled.fires:
+            if fire.side in shares.SIDES:
+                place = (known.leaf(fire.due), known.leaf(fire.at)) if fire.late != "not" else ("", "")
+                late[fire.side, fire.late, *place] += 1
+    for (side, why, due, at), count in late.most_common(14):
+        print(f"  {count:5} {side} {why}: {due} -> {at}")
 
 
 def show_tiers(group: Sequence[Seen], taxonomy: Taxonomy) -> None:
     """The exact tier, the samples beside it, and the truth: with the programs of the hooks, and without."""
-    hits = shares.shares(shares.in_kernel(sampled(group, taxonomy), without=("irq",)))
+    found = counts(group, taxonomy)
+    hits = shares.shares(shares.in_kernel(found.sampled, without=("irq",)))
     exact = shares.shares(
         shares.in_kernel(sum((shares.exact(seen.before, seen.after) for seen in group), Counter()))
     )
-    visible = counted(group, taxonomy, is_visible)
     whole, bare = (
-        shares.shares(shares.in_kernel(visible, without=without))
+        shares.shares(shares.in_kernel(found.instructions, without=without))
         for without in (("irq",), ("irq", "instruments"))
     )
     print("  of the kernel's part: exact tier | sampled | counted | counted without our programs")
@@ -109,9 +156,15 @@ def show_tiers(group: Sequence[Seen], taxonomy: Taxonomy) -> None:
 
 
 def line(row: shares.Share) -> str:
-    part, hit, low, high = (f"{100 * share:.2f}" for share in (row.modelled, row.sampled, row.low, row.high))
-    said = "" if row.inside else "NOT INSIDE"
-    return f"  {' '.join(row.key):32}{part:>6} %  {hit:>6} ({low} to {high})  {said}"
+    part, was_due, hit, low, high = (
+        f"{100 * share:.2f}" for share in (row.counted, row.due, row.sampled, row.low, row.high)
+    )
+    causes = {"in step": row.in_step, "masked": row.late - row.switched, "switch": row.switched}
+    points = "".join(f"{100 * share:+9.2f}" for share in causes.values())
+    said = "" if row.inside else f"  not inside: {max(causes, key=lambda name: abs(causes[name]))}"
+    return (
+        f"  {' '.join(row.key):32}{part:>6}{was_due:>7}{hit:>7} ({low} to {high})".ljust(70) + points + said
+    )
 
 
 def compare_calls(name: str) -> int:
@@ -124,7 +177,7 @@ def compare_calls(name: str) -> int:
 
 
 def main(names: Iterable[str], *, brief: bool) -> int:
-    """Exit status: 1 when, in two boots, a call was counted by one of them only."""
+    """Exit status: 1 when, in two boots, a call was counted by one only, or a sample is no interrupt."""
     taxonomy, differ = Taxonomy.load(), 0
     for name in names or (kernels.DEFAULT,):
         differ += all(compare_calls(name) for _ in range(TRIES))
@@ -134,7 +187,7 @@ def main(names: Iterable[str], *, brief: bool) -> int:
         ):
             group = list(found)
             print(f"Linux {name}, {impl}, {instruments}: share counted, and sampled")
-            show_shares(group, taxonomy)
+            differ += check_shares(group, taxonomy)
             if "functions" in instruments:
                 show_tiers(group, taxonomy)
     return 1 if differ else 0

@@ -19,11 +19,26 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class Stack:
-    """What was counted in one function, called in one way: frames are addresses, the leaf first."""
+    """What was counted in one function, called in one way: frames are addresses, the leaf first.
+
+    armed: instructions while the guest's own sampling timer of the task was armed; 0: not looked at.
+    """
 
     side: str
     frames: tuple[str, ...]
     counts: Counts
+    armed: int = 0
+
+
+@dataclass(frozen=True)
+class Fire:
+    """An interrupt of the guest's own sampling timer: what it met, and what ran when it was due."""
+
+    side: str
+    due: tuple[str, ...]
+    at: tuple[str, ...]
+    late: str
+    late_ns: int
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,9 @@ class Measurement:
     lost: Counts
     digest: str
     model: dict[str, Any]
+    fires: tuple[Fire, ...] = ()
+    # Of the timers' starts, stops and interrupts those that the model of them cannot explain.
+    strange: int = 0
 
 
 def parse(text: str) -> list[Measurement]:
@@ -56,6 +74,7 @@ def _measurement(row: dict[str, Any]) -> Measurement:
             str(one["side"]),
             tuple(map(str, one["frames"])),
             {name: int(count) for name, count in zip(columns, one["counts"], strict=True)},
+            int(one.get("armed", 0)),
         )
         for one in row["stacks"]
     )
@@ -63,4 +82,9 @@ def _measurement(row: dict[str, Any]) -> Measurement:
         if name not in columns:
             raise RunError(f"simulator: its output has no column {name}: build it anew")
     lost = {str(name): int(count) for name, count in row["lost"].items()}
-    return Measurement(stacks, lost, str(row["digest"]), dict(row["model"]))
+    timers = row.get("timers", {"fires": (), "strange": 0})
+    fires = tuple(
+        Fire(str(one["side"]), tuple(one["due"]), tuple(one["at"]), str(one["late"]), int(one["late_ns"]))
+        for one in timers["fires"]
+    )
+    return Measurement(stacks, lost, str(row["digest"]), dict(row["model"]), fires, int(timers["strange"]))
