@@ -3,6 +3,7 @@
 import os
 import pwd
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.run.program.command import HeldCommand
-from copyscope.run.program.processes import is_alive
+from copyscope.run.program.processes import is_alive, named
 from copyscope.run.program.target import Target
 from copyscope.topology import WorkloadUser, environment_of, invoking_user
 
@@ -127,6 +128,26 @@ def test_whoever_watches_is_not_watched() -> None:
         for process in (helper, shell):
             process.kill()
             process.wait()
+
+
+def test_a_long_name_is_cut_as_the_kernel_does(tmp_path: Path) -> None:
+    """To 15 bytes, in the middle of a letter if need be."""
+    name = "läufer-über-ähnlich"
+    assert len(b := name.encode()[:15]) == 15 and b.decode(errors="ignore") == "läufer-über-"
+    program = tmp_path / name
+    shutil.copy("/bin/sleep", program)
+    # What a shell has started is no helper of ours.
+    started = ["sh", "-c", '"$0" 20 & echo $!; wait', str(program)]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        pid = int(shell.stdout.readline())
+        try:
+            deadline = time.monotonic() + 10
+            while pid not in (found := named(name)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert found == {pid}
+        finally:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_who_started_us_is_not_watched_by_its_name() -> None:

@@ -83,11 +83,12 @@ def with_descendants(roots: Iterable[int]) -> set[int]:
 
 
 def named(comm: str) -> set[int]:
-    """The processes with this name, which the kernel cuts to 15 characters; not we, nor our helpers.
+    """The processes with this name, which the kernel cuts to 15 bytes; not we, nor our helpers.
 
     Nor who has started us: a shell, sudo, or the Python of a fleet only waits for the report.
     """
-    wanted, every = comm[:COMM_MAX], {process.pid: process for process in all_processes()}
+    wanted = os.fsencode(comm)[:COMM_MAX].decode(errors="replace")  # as read_process() has it
+    every = {process.pid: process for process in all_processes()}
     ours, here = set[int](), every.get(os.getpid())
     while here is not None:
         ours.add(here.pid)
