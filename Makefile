@@ -38,7 +38,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-simulator check-compilers deps-compilers check-distributions lint format golden clean help
+.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -149,6 +149,10 @@ check-live: artifacts .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on this k
 check-kernels: deps-kernels all .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
+check-two-hosts: deps-kernels all bundle .venv/.ready-test ## Sender and receiver on two guests with kernels of their own, 6.12 and 7.x, over e1000 (network)
+	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh
+	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/two_hosts.py
+
 check-simulator: deps-kernels all .venv/.ready-test ## Function hooks and samples against every instruction of a simulated guest: KERNELS="6.1 6.12 7.x" EXTENT=brief (network)
 	$(Q)PYTHONPATH=tests/simulator:tools $(PYTHON) -P -B tests/simulator/truth.py $(if $(filter brief,$(EXTENT)),--brief) $(KERNELS)
 
@@ -166,7 +170,7 @@ lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests bin/copyscope
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/bundle.sh tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck tools/bundle.sh tools/copyscope/hosts/guard.sh tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/far tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <limits.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
@@ -314,7 +315,8 @@ int commands__serve(struct collector *collector)
 	bool done = false;
 	int err;
 
-	err = say(json_pack("{s:s, s:o}", "event", "ready", "hooks", probes__hooks_json(collector->probes)));
+	err = say(json_pack("{s:s, s:i, s:o}", "event", "ready", "pid", (int)getpid(), "hooks",
+			    probes__hooks_json(collector->probes)));
 	while (!err && !done)
 		err = obey_next(collector, &done);
 	return err;

@@ -18,6 +18,7 @@ from builders import raw_record
 from builders.encrypted import with_tls
 from builders.exact import with_functions
 from builders.simulated import command_record, simulated_record
+from builders.two_hosts import on_two_hosts
 from builders.watched import watched_record
 from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
@@ -110,6 +111,7 @@ def full_records() -> list[dict[str, Any]]:
         raw_record("zero_copy", receiver="map"),
         raw_record("one_copy", receiver="splice"),
         raw_record("one_copy", receiver="multishot"),
+        on_two_hosts(raw_record("zero_copy")),
         raw_record("sendfile"),
     ]
     for raw in raws:

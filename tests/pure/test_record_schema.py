@@ -328,7 +328,9 @@ def named(shape: Schema, where: str = "") -> Iterator[str]:
 
 def test_every_key_of_the_structs_has_a_row() -> None:
     """Or the keys below it have; one that is free (`name`) may be written out."""
-    keys = {path for root in ROOTS for path in named(root)}
+    # The machine of each of two hosts has the rows of `machine`.
+    of_each = r"places\.\w+\.machine\."
+    keys = {re.sub(of_each, "machine.", path) for root in ROOTS for path in named(root)}
     documented = [path for row in rows() for path in written_out(row[0].strip("`"))]
     anything = r"(<\w+>|[^.\[\]]+)"
     missing = []

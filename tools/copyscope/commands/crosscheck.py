@@ -13,7 +13,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.ledger.derive import derive
 from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.plan import arguments
-from copyscope.plan.options import check_usage, choose_path, resolve_traffic, workload_section
+from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_traffic, workload_section
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record.assemble import Identity, assemble
 from copyscope.render.crosscheck import render_crosscheck
@@ -55,6 +55,10 @@ def _crosscheck(argv: list[str]) -> int:
     if args.messages is not None:
         raise UsageError("--messages: not with crosscheck: its segments are of time")
     instruments = check_usage(args)
+    if on_hosts(args):
+        raise UsageError(
+            "--sender-at, --receiver-at: other people's tools are asked on this machine alone: leave them"
+        )
     build_if_stale()
     traffic = resolve_traffic(args)
     if os.geteuid() != 0:

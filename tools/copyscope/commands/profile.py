@@ -4,19 +4,21 @@ import argparse
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from copyscope import calling
+from copyscope import calling, paths
 from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import asks_to_watch, split
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
+from copyscope.hosts import Host, hosts_of
 from copyscope.ledger.compare_tiers import why_not
 from copyscope.ledger.derive import derive
 from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.plan.arguments import parser
-from copyscope.plan.options import check_usage, choose_path, resolve_traffic, workload_section
+from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_traffic, workload_section
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
@@ -27,6 +29,7 @@ from copyscope.render.terminal import make_console, render
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Raw, Session
+from copyscope.topology import Side
 
 Record = dict[str, Any]
 
@@ -61,14 +64,16 @@ def _choose(argv: list[str]) -> int:
 def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     instruments = check_usage(args)
     build_if_stale()
-    traffic = resolve_traffic(args)
+    # Which processors another machine has is not known here.
+    traffic = resolve_traffic(args, pinned=not on_hosts(args))
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     path = choose_path(args)
     plans = [
         traffic_plan(args, instruments, seed + repeat, in_pieces=traffic.in_pieces)
         for repeat in range(args.repeat)
     ]
-    if os.geteuid() != 0:
+    hosts = _hosts(args) if on_hosts(args) else None
+    if os.geteuid() != 0 and (hosts is None or any(host.near for host in hosts.values())):
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/profile.py {' '.join(argv)}")
     check_pid_namespace()
     out = keeping.open_directory(args.out)
@@ -78,17 +83,17 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     records: list[Record] = []
     interrupted, kept = False, True
     for repeat, plan in enumerate(plans):
-        title = f"{workload['impl']} over {args.topology}" + (
+        title = f"{workload['impl']} over {path.kind}" + (
             f", run {repeat + 1} of {args.repeat}" if args.repeat > 1 else ""
         )
-        run_id = store.run_id(None, {**workload, "topology": args.topology, "mtu": args.mtu}, repeat)
+        run_id = store.run_id(None, {**workload, "topology": path.kind, "mtu": args.mtu}, repeat)
         with (
             Steps(
                 title, len(tuple(plan.segments)), quiet=args.quiet or args.duration * args.repeat < 2
             ) as steps,
             _kept_if_it_fails(records, args),
         ):
-            raw = Session(plan, OwnTraffic(path, traffic), steps).perform()
+            raw = Session(plan, OwnTraffic(path, traffic, hosts), steps).perform()
         identity = Identity(run_id, None, repeat, repeat, seed + repeat, git, dirty)
         made = derive(assemble(raw, workload, identity, args.frequency) | keeping.stacks(raw, args))
         records.append(made)
@@ -107,6 +112,11 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if args.compare_tiers and any(why_not(typed(made)) for made in records):
         return EXIT_INVALID
     return 0 if kept and all(made["verdict"]["valid"] for made in records) else EXIT_INVALID
+
+
+def _hosts(args: argparse.Namespace) -> Mapping[Side, Host]:
+    bundles = paths.OUTPUT / "bundle" if args.bundles is None else Path(args.bundles)
+    return hosts_of(args.sender_at, args.receiver_at, bundles)
 
 
 @contextlib.contextmanager

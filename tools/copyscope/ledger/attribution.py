@@ -112,9 +112,10 @@ def _lasting_part(sampler: Sampler, row: Sample) -> float:
     switch in a burst its timers are armed anew; outside of bursts they are not.
     """
     bursts = burst_of(sampler, row.side)
-    if not bursts or not sampler.enabled_ns or (row.category, row.symbol) != ("instruments", ARMED_IN):
+    enabled_ns = sampler.enabled_ns_of(row.side)
+    if not bursts or not enabled_ns or (row.category, row.symbol) != ("instruments", ARMED_IN):
         return 1.0
-    return min(1.0, bursts.armed_ns / sampler.enabled_ns)
+    return min(1.0, bursts.armed_ns / enabled_ns)
 
 
 def time_event(rows: Iterable[Sample]) -> tuple[str, ...] | None:
@@ -168,7 +169,7 @@ def cluster_of_others(sampler: Sampler) -> float:
     Softirq work on the time of others comes in runs of milliseconds, so a burst sees one of them or none.
     """
     bursts = burst_of(sampler, "other")
-    if not bursts or not bursts.count or 2 * bursts.armed_ns > sampler.enabled_ns:
+    if not bursts or not bursts.count or 2 * bursts.armed_ns > sampler.enabled_ns_of("other"):
         return 1.0
     return max(1.0, bursts.armed_ns / bursts.count / bursts.period_ns)
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from copyscope.record.instruments import Counter
 from copyscope.record.raw import Measured
-from copyscope.record.segments import select, total, why_no_ledger
+from copyscope.record.segments import machine_of, select, total, why_no_ledger
 
 Source = Literal["task-clock", "CPU clock"]
 
@@ -78,4 +78,4 @@ def excludes_softirq(raw: Measured, side: str) -> bool:
 
     The CPU clock of a kernel with CONFIG_IRQ_TIME_ACCOUNTING does; task-clock never does.
     """
-    return cpu_time(raw, side).source == "CPU clock" and bool(raw.machine.irq_time_accounting)
+    return cpu_time(raw, side).source == "CPU clock" and bool(machine_of(raw, side).irq_time_accounting)

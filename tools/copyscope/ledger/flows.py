@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from msgspec import UNSET
 
 from copyscope.ledger.zerocopy_cause import device_without_gather
-from copyscope.record.hooks import WORKS, why_absent
+from copyscope.record.hooks import WORKS, hooks_of, why_absent
 from copyscope.record.raw import RawRun, Run, Segment, Topology
 from copyscope.record.segments import (
     byte_segments,
@@ -94,17 +94,17 @@ def _counted_by_request(raw: RawRun, side: str) -> Counted | None:
     Its bytes are those that the socket took, where the kernel has a hook for them.
     """
     requests = _counted_at(raw, side, RING_HOOK)
-    socket = _counted_at(raw, side, SEND_HOOK) if _works(raw, SEND_HOOK, exactly=True) else None
+    socket = _counted_at(raw, side, SEND_HOOK) if _works(raw, side, SEND_HOOK, exactly=True) else None
     return requests if requests is None or socket is None else replace(requests, bytes=socket.bytes)
 
 
-def _works(raw: RawRun, hook: str, *, exactly: bool = False) -> bool:
-    rows = [h for h in raw.hooks if (h.id == hook if exactly else h.id.startswith(hook))]
+def _works(raw: RawRun, side: str, hook: str, *, exactly: bool = False) -> bool:
+    rows = [h for h in hooks_of(raw.hooks, side) if (h.id == hook if exactly else h.id.startswith(hook))]
     return any(h.state in WORKS for h in rows)
 
 
 def _counted_at(raw: RawRun, side: str, hook: str) -> Counted | None:
-    if not byte_segments(raw.run) or not _works(raw, hook):
+    if not byte_segments(raw.run) or not _works(raw, side, hook):
         return None
     rows = [r for r in raw.bytes if r.side == side and r.hook == hook]
     blind = any(r.zerocopy_bytes is None for r in rows)
@@ -122,7 +122,8 @@ def why_uncounted(raw: RawRun, hook: str) -> str:
     """Why the kernel counted nothing there, in the collector's words where it has any."""
     if hook == SEND_HOOK and uses_ring(raw):
         hook = RING_HOOK
-    rows = [row for row in raw.hooks if row.id.startswith(hook)]
+    side = "receiver" if hook in (RECEIVE_HOOK, COPY_OUT_HOOK) else "sender"
+    rows = [row for row in hooks_of(raw.hooks, side) if row.id.startswith(hook)]
     if rows and not any(row.state in WORKS for row in rows):
         return f"{rows[0].symbol}: {why_absent(rows[0])}"
     if not byte_segments(raw.run):

@@ -15,7 +15,7 @@ from copyscope.record.derived import Limit
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.program.volume import added
 from copyscope.record.raw import RawRun, Workload
-from copyscope.record.segments import PROCESSES, select, wall_ns
+from copyscope.record.segments import PROCESSES, machines, select, wall_ns
 
 SATURATED = 0.90
 MOSTLY = 0.50
@@ -33,7 +33,7 @@ def find_limit(raw: RawRun) -> Limit:
         return Limit(max(saturated, key=lambda side: saturated[side]), evidence)
     spent = {side: cpu_time(raw, side).ns for side in PROCESSES}
     all_ns = wall_ns(select(raw.run.segments, "ledger")) * raw.machine.cpus_online
-    crowded = sum(spent.values()) / all_ns if all_ns > 0 else 0.0
+    crowded = sum(spent.values()) / all_ns if all_ns > 0 and len(machines(raw)) == 1 else 0.0
     if crowded >= SATURATED:
         who = max(PROCESSES, key=lambda side: spent[side])
         return Limit(

@@ -86,8 +86,13 @@ def check_pid_namespace() -> None:
         )
 
 
-def describe(topology: NamespaceSysctls | None = None, root: Path = ROOT) -> dict[str, Any]:
-    """The `machine` section. With a topology, network sysctls are those of the sender's namespace."""
+def describe(
+    topology: NamespaceSysctls | None = None, root: Path = ROOT, tools: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The `machine` section. With a topology, network sysctls are those of the sender's namespace.
+
+    `tools`: versions, of this machine where they are not given.
+    """
     sysctls = read_sysctls((*NETWORK_SYSCTLS, *HOST_SYSCTLS), root)
     if topology is not None:
         inside = topology.sysctls("sender", NETWORK_SYSCTLS)
@@ -119,7 +124,7 @@ def describe(topology: NamespaceSysctls | None = None, root: Path = ROOT) -> dic
         "sysctls": sysctls,
         "limits": {"memlock_bytes": memlock_bytes},
         "steal_percent": None,  # known at the end of a run only: steal_percent()
-        "tools": read_tool_versions(),
+        "tools": read_tool_versions() if tools is None else tools,
         "memory_bytes": read_memory_bytes(root),
         "caches": read_caches(root),
     }

@@ -16,6 +16,7 @@ examples:
   sudo tools/profile.py --impl one_copy --size 1M --threads 4
   sudo tools/profile.py --impl zerocopy --topology veth-xdp --explain
   sudo tools/profile.py --impl zerocopy --topology nics:eth1,eth2
+  sudo tools/profile.py --impl zerocopy --receiver-at web2   from here to another machine
   sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
   sudo tools/profile.py --impl zerocopy --json - | jq .verdict
   tools/profile.py --simulate --impl one_copy,zerocopy --size 1K,64K --cache genoa    no root, no PMU
@@ -168,6 +169,7 @@ def parser(
         metavar="KIND",
         help=f"{', '.join(WRITTEN)} (two interfaces with a cable between them); default veth",
     )
+    _add_hosts(path)
     path.add_argument("--mtu", type=int, metavar="BYTES")
     for name, what in (
         ("tso", "sender's segmentation offload"),
@@ -212,6 +214,28 @@ def parser(
     )
     add_output(made)
     return made
+
+
+def _add_hosts(path: argparse._ArgumentGroup) -> None:
+    path.add_argument(
+        "--sender-at",
+        metavar="HOST",
+        help="the sender on another machine, by your ssh and sudo, brought there and taken away again; here:"
+        " this one",
+    )
+    path.add_argument(
+        "--receiver-at", metavar="HOST", help="the receiver on another machine, in the same way"
+    )
+    path.add_argument(
+        "--sender-address",
+        metavar="ADDR",
+        help="with them: the sender's address on the network to be measured; default the one that ssh uses",
+    )
+    path.add_argument(
+        "--bundles",
+        metavar="DIR",
+        help="with them: where `make bundle` put what is brought; default .output/bundle",
+    )
 
 
 def _add_simulation(made: UsageParser) -> None:

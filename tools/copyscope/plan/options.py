@@ -10,6 +10,7 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.errors import MachineError, RunError, UsageError
+from copyscope.places import HERE
 from copyscope.plan.arguments import SIMULATED
 from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments, place
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
@@ -74,6 +75,7 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
         open_topology(args.topology, LinkSettings(), paths.XDP_OBJECT)
     except TopologyError as error:
         raise UsageError(f"--{error}") from None
+    _check_hosts(args)
     if not 1 <= args.repeat <= REPEATS_MAX:
         raise UsageError(f"--repeat: {args.repeat}: not between 1 and {REPEATS_MAX}")
     largest = MTU_MAX + (args.topology == "loopback")
@@ -88,7 +90,39 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
             raise UsageError(f"--{name}: is of a simulated machine: give --simulate, too")
     if not args.duration <= 3600:
         raise UsageError(f"--duration: {args.duration:g}: at most 3600 s")
-    return instruments
+    # Functions are hooked on one machine only as yet.
+    return tuple(name for name in instruments if name != "functions") if on_hosts(args) else instruments
+
+
+def on_hosts(args: argparse.Namespace) -> bool:
+    """Whether a side is to be on another machine."""
+    return any(host not in (None, HERE) for host in (args.sender_at, args.receiver_at))
+
+
+# What is set on a path that copyscope makes; of hosts nothing is changed.
+OF_A_MADE_PATH = ("mtu", "tso", "gso", "gro", "congestion", "keep")
+
+
+def _check_hosts(args: argparse.Namespace) -> None:
+    if not on_hosts(args):
+        given = next(
+            (name for name in ("sender_at", "receiver_at", "sender_address") if getattr(args, name)), None
+        )
+        if given is not None:
+            option = f"--{given.replace('_', '-')}"
+            raise UsageError(f"{option}: one of the two sides must be on another machine: --receiver-at HOST")
+        return
+    for name in OF_A_MADE_PATH:
+        if getattr(args, name) is not None:
+            raise UsageError(
+                f"--{name}: nothing is changed on other machines: set it there, and run without it"
+            )
+    if args.topology != "veth":
+        raise UsageError(
+            f"--topology {args.topology}: the path is that of --sender-at and --receiver-at: leave it"
+        )
+    if args.compare_tiers or "functions" in args.instruments:
+        raise UsageError("--instruments: functions are hooked on one machine only as yet: sampler")
 
 
 def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic:
@@ -148,10 +182,14 @@ class PathPlan:
     link: LinkSettings
     warmup_s: float
     keep: str | None = None
+    # Of a path between hosts: what the receiver connects to, where that is not what ssh uses.
+    sender_address: str | None = None
 
 
 def choose_path(args: argparse.Namespace) -> PathPlan:
     """Raises UsageError for a congestion control that this kernel does not have."""
+    if on_hosts(args):
+        return PathPlan("hosts", LinkSettings(), args.warmup, sender_address=args.sender_address)
     link = LinkSettings(
         mtu_bytes=args.mtu,
         tso=_switch(args.tso),
@@ -185,7 +223,8 @@ def workload_section(args: argparse.Namespace, resolved: dict[str, Any]) -> dict
     section = {key: resolved[key] for key in (*FROM_TRAFFIC, *FROM_RECEIVER)}
     section["duration_s"] = None if args.messages is not None else args.duration
     section["messages"] = args.messages
-    section["placement"] = "chosen" if args.sender_cpus or args.receiver_cpus else args.placement
+    placement = "none" if on_hosts(args) else args.placement
+    section["placement"] = "chosen" if args.sender_cpus or args.receiver_cpus else placement
     return section
 
 

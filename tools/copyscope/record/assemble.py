@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from copyscope import VERSION
@@ -48,11 +49,13 @@ def subtract_totals(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict
     return delta
 
 
-def segment_row(segment: Mapping[str, Any]) -> Row:
+def segment_row(segment: Mapping[str, Any], *, two_hosts: bool = False) -> Row:
     """One row of run.segments from its marks. Traffic of our own moves nothing outside of a segment."""
     _, begin, end, _ = segment["marks"]
     row = {key: segment[key] for key in ("index", "block", "arm")}
     row |= {"begin_ns": begin["sender"]["t_ns"], "end_ns": end["sender"]["t_ns"]}
+    if two_hosts:
+        row |= {"receiver_begin_ns": begin["receiver"]["t_ns"], "receiver_end_ns": end["receiver"]["t_ns"]}
     return row | {side: subtract_totals(end[side], begin[side]) for side in end}
 
 
@@ -76,6 +79,12 @@ def side_report(
     return {**empty, "slices": [], "limits": {}, "errors": ["no report: the program had ended"], **last}
 
 
+def rtt_us(sender: Mapping[str, Any] | None) -> int | None:
+    """The least round trip of its connections, which saw an idle path at some time."""
+    infos = [thread.get("tcp_info") or {} for thread in (sender or {}).get("threads", [])]
+    return min((info["min_rtt_us"] for info in infos if info.get("min_rtt_us") is not None), default=None)
+
+
 def assemble(
     raw: Any, workload: Row, identity: Identity, frequency_hz: int, target: Row | None = None
 ) -> Row:
@@ -84,7 +93,9 @@ def assemble(
     `raw` is what run/session.py left behind; `target`, of a watched program, who that is.
     """
     measured = [one for one in raw.segments if one["arm"] != WARM_UP]
-    segments = [(segment_row if target is None else program.segment_row)(one) for one in raw.segments]
+    two_hosts = target is None and raw.places is not None
+    of_segment = partial(segment_row, two_hosts=two_hosts) if target is None else program.segment_row
+    segments = [of_segment(one) for one in raw.segments]
     collector = raw.collector or {}
     taxonomy = Taxonomy.load()
     arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
@@ -128,6 +139,11 @@ def assemble(
     record["run"]["bytes_arm"] = raw.bytes_arm
     # What the first connection really got; nobody knows before there is one.
     used = (raw.reports.get("sender") or {}).get("options", {}).get("congestion_control")
+    if two_hosts:
+        record |= {
+            "places": raw.places,
+            "topology": {**raw.topology, "rtt_us": rtt_us(raw.reports.get("sender"))},
+        }
     return record | {
         "workload": {**workload, "congestion_control": used},
         "traffic": {side: side_report(raw.reports.get(side), raw.segments, side) for side in PROCESSES},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import convert
+from msgspec import UNSET, convert
 
 from copyscope.record.instruments import Hook
 from copyscope.record.raw import Measured
@@ -28,6 +28,11 @@ def failed_hooks(raw: Measured) -> list[Hook]:
 def absent(hooks: Iterable[Hook]) -> list[Hook]:
     """Hooks that their instrument cannot do without, and that are not there."""
     return [hook for hook in hooks if hook.required and hook.state in ABSENT]
+
+
+def hooks_of(hooks: Iterable[Hook], side: str) -> list[Hook]:
+    """Those of the machine that a side ran on."""
+    return [hook for hook in hooks if hook.side in (UNSET, side)]
 
 
 def find(hooks: Iterable[Hook], name: str) -> Hook | None:

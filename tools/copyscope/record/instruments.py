@@ -163,6 +163,8 @@ class Hook(Section):
     reason: str | None
     required: bool
     category: str | UnsetType | None = UNSET
+    # Of runs on two hosts: on which side's.
+    side: str | UnsetType = UNSET
 
 
 class Burst(Section):
@@ -184,6 +186,13 @@ class Sampler(Section):
     taxonomy_version: str
     enabled_ns: int
     bursts: dict[str, Burst] | None
+    # Of runs on two hosts: each side's; of everybody else both together.
+    sides_enabled_ns: dict[str, int] | UnsetType = UNSET
+
+    def enabled_ns_of(self, side: str) -> int:
+        """For how long the timers of a side were to be armed."""
+        sides = {} if self.sides_enabled_ns is UNSET else self.sides_enabled_ns
+        return sides.get(side, self.enabled_ns)
 
 
 class Sampled(Section):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, UnsetType
 
 from copyscope.record.instruments import Call, Counter, Functions, Hook, HookBytes, Sample, Sampler, Stack
-from copyscope.record.sections import MachineLoad, Reasons, Rows, Section
+from copyscope.record.sections import Explained, MachineLoad, Reasons, Rows, Section
 
 Positive = Annotated[int, Meta(ge=1)]
 Factor = str | bool | int | float
@@ -122,6 +122,9 @@ class SegmentBase(Section):
 class Segment(SegmentBase):
     sender: SenderTotals
     receiver: ReceiverTotals
+    # On two hosts: by the receiver's own clock, from the mark before it to the one that ends it.
+    receiver_begin_ns: int | UnsetType = UNSET
+    receiver_end_ns: int | UnsetType = UNSET
 
 
 class RunIdentity(Section):
@@ -243,6 +246,8 @@ class Addresses(Section):
 
 class Topology(TopologyBase, kw_only=True):
     addresses: Addresses
+    # The least that TCP measured on the sender's connections; of runs on two hosts.
+    rtt_us: int | UnsetType | None = UNSET
 
 
 class Machine(Section):
@@ -276,6 +281,22 @@ class Machine(Section):
     transparent_hugepages: str | UnsetType | None = UNSET
     irq_time_accounting: bool | UnsetType | None = UNSET
     reasons: Reasons | UnsetType = UNSET
+
+
+class Place(Explained):
+    """The machine of one side of a run on two hosts, and its time of day against that of the caller's."""
+
+    host: str
+    machine: Machine
+    clock_offset_ns: int | None
+    clock_offset_error_ns: int | None
+
+
+class Places(Section):
+    """Where the two sides were."""
+
+    sender: Place
+    receiver: Place
 
 
 class Ring(Section):
@@ -390,3 +411,4 @@ class RawRun(Measured, kw_only=True):
     topology: Topology
     traffic: Traffic
     counters: Counters
+    places: Places | UnsetType = UNSET

@@ -10,7 +10,17 @@ from msgspec import UNSET, convert
 from copyscope.record.hooks import why_not
 from copyscope.record.instruments import Hook, Sample
 from copyscope.record.program.raw import Moved, ProgramSegment, RawProgramRun
-from copyscope.record.raw import Measured, Report, Run, RunBase, Segment, SegmentBase, Totals
+from copyscope.record.raw import (
+    Machine,
+    Measured,
+    RawRun,
+    Report,
+    Run,
+    RunBase,
+    Segment,
+    SegmentBase,
+    Totals,
+)
 
 Record = dict[str, Any]
 Side = Literal["sender", "receiver", "target"]
@@ -44,6 +54,20 @@ def undisturbed(record: Record) -> list[Segment]:
 def processes(raw: Measured) -> tuple[Side, ...]:
     """The sides that are processes."""
     return WATCHED if isinstance(raw, RawProgramRun) else PROCESSES
+
+
+def machine_of(raw: Measured, side: str) -> Machine:
+    """The machine that a side ran on."""
+    places = raw.places if isinstance(raw, RawRun) else UNSET
+    if places is UNSET:
+        return raw.machine
+    return (places.sender if side == "sender" else places.receiver).machine
+
+
+def machines(raw: Measured) -> list[Machine]:
+    """All machines of a run: one, or one for each side."""
+    two = isinstance(raw, RawRun) and raw.places is not UNSET
+    return [machine_of(raw, side) for side in PROCESSES] if two else [raw.machine]
 
 
 def totals(segment: SegmentBase, side: str) -> Totals | Moved:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from copyscope.errors import RunError, UsageError
 
@@ -25,14 +25,47 @@ ANSWER_S = 10.0
 ANSWER_MAX_BYTES = 256 << 20
 # A stopped program does not answer: that is seen sooner than the time for an answer is over.
 LOOK_S = 1.0
+# ssh(1): also of a program that a signal ended.
+SSH_FAILED = 255
 STOPPED_LOOKS = 2
+
+
+# In a report of several: what became of those that gave none.
+UNHEARD = "unheard"
+
+
+class Program(Protocol):
+    """One that is spoken to in lines, or several as one (collectors.py)."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def send(self, line: str, event: str | None = None) -> None: ...
+
+    def expect(self, event: str, timeout_s: float = ANSWER_S) -> Message: ...
+
+    def ask(self, line: str, event: str, timeout_s: float = ANSWER_S) -> Message: ...
+
+    def end(self, timeout_s: float = 1.0) -> None: ...
+
+
+class Elsewhere(Protocol):
+    """The machine that it runs on, where that is another one: what is started here is then ssh."""
+
+    name: str
+    environment: dict[str, str] | None
+
+    def why_gone(self) -> str | None: ...
 
 
 class Child:
     """One such program; a context is not needed: end() is safe at any time."""
 
-    def __init__(self, name: str, argv: Sequence[str]) -> None:
+    def __init__(self, name: str, argv: Sequence[str], at: Elsewhere | None = None) -> None:
         self.name = name
+        self._at = at
+        # What it is called in errors.
+        self._called = name if at is None else f"{name} on {at.name}"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end())
         self._pending = bytearray()
         # Events that were asked for and not read yet: an interrupt leaves one in the pipe.
@@ -47,6 +80,7 @@ class Child:
                 stderr=self._errors,
                 start_new_session=True,
                 bufsize=0,
+                env=None if at is None else at.environment,
             )
         except OSError as error:
             raise RunError(f"{name}: {argv[0]}: {error.strerror}: build it with make") from error
@@ -98,9 +132,9 @@ class Child:
             if said == event:
                 return message
             if said == "error":
-                raise RunError(f"{self.name}: {message['message']}")
+                raise RunError(f"{self._called}: {message['message']}")
             if said != "finished" and not late:  # a fixed count may be reached at any moment
-                raise RunError(f"{self.name}: unexpected answer {said!r} instead of {event!r}")
+                raise RunError(f"{self._called}: unexpected answer {said!r} instead of {event!r}")
 
     def errors(self) -> str:
         """What it wrote to stderr so far."""
@@ -122,7 +156,7 @@ class Child:
                     stopped[0].give_up()
                 if left_s <= 0:
                     raise RunError(
-                        f"{self.name}: no answer in time: {self.errors() or 'it is still running'}"
+                        f"{self._called}: no answer in time: {self.errors() or 'it is still running'}"
                     )
                 continue
             chunk = os.read(self._stdout.fileno(), 1 << 20)
@@ -131,20 +165,20 @@ class Child:
             self._pending += chunk
             whole = b"\n" in chunk
             if len(self._pending) > ANSWER_MAX_BYTES:
-                raise RunError(f"{self.name}: an answer of more than {ANSWER_MAX_BYTES >> 20} MiB")
+                raise RunError(f"{self._called}: an answer of more than {ANSWER_MAX_BYTES >> 20} MiB")
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict) or not isinstance(message.get("event"), str):
-            raise RunError(f"{self.name}: an answer that cannot be read: {bytes(line[:60])!r}")
+            raise RunError(f"{self._called}: an answer that cannot be read: {bytes(line[:60])!r}")
         return message
 
     def give_up(self) -> NoReturn:
         """It has been stopped for long enough."""
         self._gave_up = True
-        raise RunError(f"{self.name}: no answer: process {self.pid} is stopped (SIGSTOP)")
+        raise RunError(f"{self._called}: no answer: process {self.pid} is stopped (SIGSTOP)")
 
     def is_stopped(self) -> bool:
         try:
@@ -159,11 +193,16 @@ class Child:
             status = self.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             status = None
+        gone = None if self._at is None else self._at.why_gone()
+        if gone is not None:
+            raise RunError(gone)
         said = self.errors().splitlines()
         if status == 2 and said:
             raise UsageError(said[0])
         how = "closed its output" if status is None else _describe_status(status)
-        raise RunError(f"{self.name}: {how}" + (f": {said[-1]}" if said else ""))
+        if status == SSH_FAILED and self._at is not None:
+            how = "was killed there: look at its system log, and run again"
+        raise RunError(f"{self._called}: {how}" + (f": {said[-1]}" if said else ""))
 
     def end(self, timeout_s: float = 1.0) -> None:
         """Close its stdin, wait, and kill it (by its pid) if it does not go."""

@@ -6,20 +6,23 @@ no byte belongs to two segments, and none moves while hooks come and go.
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from copyscope import paths
+from copyscope.hosts.host import Host, together
 from copyscope.machine import fingerprint
 from copyscope.plan import gate
 from copyscope.plan.options import PathPlan, Traffic
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.record.segments import WARM_UP
-from copyscope.run.child import Child, watch
-from copyscope.run.counters import EVENTS, SENDER_EVENTS
+from copyscope.run.child import Child, Elsewhere, Program, watch
+from copyscope.run.collectors import Collectors
+from copyscope.run.counters import EVENTS, SENDER_EVENTS, all_unsupported
 from copyscope.run.perf_stat import PerfStat
 from copyscope.run.session import Mark, Raw, Subject
-from copyscope.topology import Side, Topology, open_topology
+from copyscope.topology import SIDES, Hosts, Side, Topology, open_topology
 from copyscope.topology.namespace import network_of
 
 START_S = 15.0
@@ -30,40 +33,73 @@ TRIAL_S = 0.1
 
 
 class OwnTraffic(Subject):
-    """`children` are the sender and the receiver. Both stand still but between begin() and end()."""
+    """`children` are the sender and the receiver. Both stand still but between begin() and end().
 
-    def __init__(self, path: PathPlan, traffic: Traffic) -> None:
+    `hosts`: the machine of each side, where they are not both this one.
+    """
+
+    def __init__(self, path: PathPlan, traffic: Traffic, hosts: Mapping[Side, Host] | None = None) -> None:
         super().__init__(Raw())
-        self._path, self._traffic = path, traffic
+        self._path, self._traffic, self._hosts = path, traffic, hosts
+        # Of the sides' programs, where they run.
+        self._pids: dict[str, int] = {}
         self._paused: Mark = {}
         self._goes = False
         self._topology: Topology
 
+    def start_collector(self, argv: list[str]) -> Program:
+        if self._hosts is None:
+            return super().start_collector(argv)
+        for side in SIDES:
+            self.session.until.enter_context(self._hosts[side])
+        collector = {
+            side: self.session.spawn("collector", host.collector(argv[1:]), at(host))
+            for side, host in self._hosts.items()
+        }
+        return Collectors(collector)
+
+    def load_elsewhere(self) -> dict[str, Any] | None:
+        collector = self.session.collector
+        if self._hosts is None or not isinstance(collector, Collectors):
+            return None
+        return together([host.load(collector.pids[side]) for side, host in self._hosts.items()])
+
+    def _open_topology(self) -> Topology:
+        if self._hosts is not None:
+            return Hosts(self._hosts, self._path.sender_address)
+        return open_topology(self._path.kind, self._path.link, paths.XDP_OBJECT)
+
     def prepare(self) -> None:
         path, traffic, argv = self._path, self._traffic, str(paths.TRAFFIC)
-        made = open_topology(path.kind, path.link, paths.XDP_OBJECT)
-        self._topology = self.session.until.enter_context(made)
+        self._topology = self.session.until.enter_context(self._open_topology())
         if path.keep is not None:
             self.raw.kept = self._topology.keep(path.keep)
         address = self._topology.addresses["sender"]
         sender = self._spawn("sender", [argv, "send", "--control", "--listen", address, *traffic.send])
-        port = sender.expect("listening", START_S)["port"]
-        receive = [argv, "recv", "--control", "--connect", address, "--port", str(port), *traffic.receive]
-        self._spawn("receiver", receive).expect("connected", START_S)
+        listening = sender.expect("listening", START_S)
+        port = str(listening["port"])
+        receive = [argv, "recv", "--control", "--connect", address, "--port", port, *traffic.receive]
+        connected = self._spawn("receiver", receive).expect("connected", START_S)
         sender.expect("connected", START_S)
+        self._pids = {"sender": listening["pid"], "receiver": connected["pid"]}
 
     def _spawn(self, side: Side, argv: list[str]) -> Child:
-        self.children.append(self.session.spawn(side, self._topology.command(side, argv)))
+        where = None if self._hosts is None else at(self._hosts[side])
+        self.children.append(self.session.spawn(side, self._topology.command(side, argv), where))
         return self.children[-1]
 
-    def start(self, plan: RunPlan, collector: Child) -> None:
+    def start(self, plan: RunPlan, collector: Program) -> None:
         self.session.steps.expect(len(tuple(plan.segments)))
-        for child in self.children:
-            collector.ask(f"target {child.name} {child.pid}", "target")
-            network = network_of(child.pid)
+        for side, child in zip(SIDES, self.children, strict=True):
+            own = collector.of[side] if isinstance(collector, Collectors) else collector
+            own.ask(f"target {side} {self._pids[side]}", "target")
+            network = network_of(child.pid) if self._hosts is None else None
             if network is not None:
-                collector.ask(f"netns {child.name} {network}", "netns")
-            if plan.counters:
+                own.ask(f"netns {side} {network}", "netns")
+            if plan.counters and self._hosts is not None and not self._hosts[side].near:
+                unread = all_unsupported(f"perf is not brought to {self._hosts[side].name}")
+                self.raw.counters[side] = {name: one.as_record() for name, one in unread.items()}
+            elif plan.counters:
                 perf = PerfStat(child.pid, events=SENDER_EVENTS if child.name == "sender" else EVENTS)
                 self.perfs[child.name] = self.session.until.enter_context(perf)
                 perf.start()
@@ -81,7 +117,15 @@ class OwnTraffic(Subject):
         if self.raw.tier and self.raw.tier.exact and plan.gate is None:
             self.raw.tier = self.raw.tier.gated(self._choose_gate(collector))
 
-    def _choose_gate(self, collector: Child) -> gate.Gate:
+    def _place(self, side: Side) -> dict[str, Any]:
+        assert self._hosts is not None
+        host = self._hosts[side]
+        clock = host.clock()
+        known = {"clock_offset_ns": clock.offset_ns, "clock_offset_error_ns": clock.error_ns}
+        reasons = {name: clock.reason for name, value in known.items() if value is None}
+        return {"host": host.name, "machine": host.machine(), **known, "reasons": reasons}
+
+    def _choose_gate(self, collector: Program) -> gate.Gate:
         """Count what a message passes, in a short part of the warm-up that ends with this count forgotten."""
         warm_up = self.raw.segments[-1]
         self.session.measure(Segment(-1, -1, WARM_UP, TRIAL_S))
@@ -93,7 +137,11 @@ class OwnTraffic(Subject):
 
     def _describe(self) -> None:
         self.raw.topology = self._topology.describe()
-        self.raw.machine = fingerprint.describe(self._topology)
+        if self._hosts is None:
+            self.raw.machine = fingerprint.describe(self._topology)
+        else:
+            self.raw.places = {side: self._place(side) for side in SIDES}
+            self.raw.machine = self.raw.places["sender"]["machine"]
         self.session.collector.expect("symbols", START_S)
         for perf in self.perfs.values():
             perf.wait_ready()
@@ -138,3 +186,8 @@ class OwnTraffic(Subject):
 
     def pids(self) -> Iterable[int]:
         return [child.pid for child in self.children]
+
+
+def at(host: Host) -> Elsewhere | None:
+    """For whoever starts a program that runs there."""
+    return None if host.near else host

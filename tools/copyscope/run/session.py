@@ -19,7 +19,7 @@ from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.plan.tier import Tier
 from copyscope.record.segments import WARM_UP
-from copyscope.run.child import Child, Message
+from copyscope.run.child import UNHEARD, Child, Elsewhere, Message, Program
 from copyscope.run.perf_stat import PerfStat
 from copyscope.run.program import pace
 from copyscope.topology import TopologyError
@@ -71,6 +71,8 @@ class Raw:
     bytes_arm: str | None = None
     topology: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
+    # Of a run on two hosts: what is known of each.
+    places: dict[str, Any] | None = None
     # What a topology that was to be kept is called.
     kept: Any = None
     # Of the sides that are programs of ours.
@@ -100,12 +102,20 @@ class Subject(ABC):
         """The collector's options."""
         return []
 
+    def start_collector(self, argv: list[str]) -> Program:
+        """One here; a subject on two hosts has one on each. `argv` is that of one here."""
+        return self.session.spawn("collector", argv)
+
+    def load_elsewhere(self) -> dict[str, Any] | None:
+        """What the CPUs of other machines have done; None where they are those of this one."""
+        return None
+
     @abstractmethod
     def prepare(self) -> None:
         """Whatever can be done while the collector loads its programs."""
 
     @abstractmethod
-    def start(self, plan: RunPlan, collector: Child) -> None:
+    def start(self, plan: RunPlan, collector: Program) -> None:
         """Whatever is to be done before the first segment."""
 
     def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
@@ -157,7 +167,7 @@ class Session:
         self.steps = steps
         self.raw = subject.raw
         subject.session = self
-        self.collector: Child
+        self.collector: Program
         self.until = ExitStack()
         self.failed = False
         self.began_s = 0.0
@@ -196,14 +206,14 @@ class Session:
     def _has_measured(self) -> bool:
         return any(segment["arm"] != WARM_UP for segment in self.raw.segments)
 
-    def spawn(self, name: str, argv: Sequence[str]) -> Child:
+    def spawn(self, name: str, argv: Sequence[str], at: Elsewhere | None = None) -> Child:
         """A program of ours, which ends with the run."""
-        child = Child(name, argv)
+        child = Child(name, argv) if at is None else Child(name, argv, at)
         self.until.callback(child.end)
         return child
 
     def _set_up(self) -> None:
-        self.collector = self.spawn("collector", [*self.plan.collector(), *self.subject.arguments()])
+        self.collector = self.subject.start_collector([*self.plan.collector(), *self.subject.arguments()])
         self.subject.prepare()
         hooks = self.collector.expect("ready", LOAD_S)["hooks"]
         self.plan, self.raw.tier = self.plan.on_this_kernel(hooks)
@@ -227,6 +237,9 @@ class Session:
 
         Of many CPUs, what others do on those that it may not use is no matter.
         """
+        elsewhere = self.subject.load_elsewhere()
+        if elsewhere is not None:
+            return elsewhere
         own = [self.collector.pid, *(perf.pid for perf in self.subject.perfs.values() if perf.pid)]
         self._cpus = self._cpus or fingerprint.usable_cpus(self.subject.pids())
         return fingerprint.read_load(pace.own_cpu_ns(own, ended=self.subject.owns_children), self._cpus)
@@ -278,9 +291,15 @@ class Session:
         self.raw.collector = self._report(self.collector, "report")
         self.subject.finish()
 
-    def _report(self, child: Child, command: str) -> Message | None:
+    def _report(self, child: Program, command: str) -> Message | None:
         try:
-            return child.ask(command, "report", STOP_S)
+            report = child.ask(command, "report", STOP_S)
         except (RunError, UsageError) as error:
-            self.raw.errors += [str(error)] * (str(error) not in self.raw.errors)
+            self._note(str(error))
             return None
+        for unheard in report.pop(UNHEARD, ()):
+            self._note(unheard)
+        return report
+
+    def _note(self, error: str) -> None:
+        self.raw.errors += [error] * (error not in self.raw.errors)

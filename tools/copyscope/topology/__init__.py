@@ -5,6 +5,7 @@ with open_topology("veth", LinkSettings(mtu_bytes=9000), xdp_object) as topology
     record["topology"] = topology.describe()
 """
 
+from copyscope.topology.hosts import Hosts
 from copyscope.topology.kinds import KINDS, WRITTEN, open_topology
 from copyscope.topology.namespace import Namespace
 from copyscope.topology.place import SIDES, Kept, LinkSettings, Side, Topology
@@ -15,6 +16,7 @@ __all__ = [
     "KINDS",
     "SIDES",
     "WRITTEN",
+    "Hosts",
     "Kept",
     "LinkSettings",
     "Namespace",

@@ -248,14 +248,23 @@ def of_report(b: Books, side: str, key: str) -> int:
     if value is None:
         raise Unknown(f"the {side} did not report its {key}")
     segments = b.raw.run.segments
-    outside = [t for t, moved in report.slices if moved and not _covered(t, segments)]
+    outside = [t for t, moved in report.slices if moved and not _covered(t, segments, side)]
     if outside:
         raise Unknown(f"{len(outside)} slices of 100 ms lie outside of every segment")
     return value
 
 
-def _covered(slice_ns: int, segments: Iterable[Segment]) -> bool:
-    return any(slice_ns < s.end_ns and slice_ns + 100_000_000 > s.begin_ns for s in segments)
+def _covered(slice_ns: int, segments: Iterable[Segment], side: str) -> bool:
+    spans = [_span(segment, side) for segment in segments]
+    return any(slice_ns < end_ns and slice_ns + 100_000_000 > begin_ns for begin_ns, end_ns in spans)
+
+
+def _span(segment: Segment, side: str) -> tuple[int, int]:
+    """From when to when, by the clock of the machine that a side ran on."""
+    begin_ns, end_ns = segment.receiver_begin_ns, segment.receiver_end_ns
+    if side == "sender" or begin_ns is UNSET or end_ns is UNSET:
+        return segment.begin_ns, segment.end_ns
+    return begin_ns, end_ns
 
 
 def of_segments(b: Books, side: str, key: str) -> int:

@@ -14,7 +14,7 @@ from copyscope.record.derived import AccountRow, Elsewhere, Identity, OtherSide,
 from copyscope.record.instruments import Counter, Sampler
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
-from copyscope.record.segments import processes, select, total, wall_ns
+from copyscope.record.segments import machines, processes, select, total, wall_ns
 from copyscope.taxonomy.events import event_name
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
@@ -69,7 +69,8 @@ def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str
     if "elsewhere" not in known:
         return unchecked(name, what, "ns", times["other"].reason or "nothing was sampled")
     spent_ns = sum(known.values())
-    segments, cpus = select(raw.run.segments, "ledger"), raw.machine.cpus_online
+    segments = select(raw.run.segments, "ledger")
+    cpus = sum(machine.cpus_online for machine in machines(raw))
     capacity = cpus * wall_ns(segments)
     tolerance = SAMPLING_TOLERANCE * capacity + cpus * len(segments) * EDGE_NS
     beside = [side for side in ("other", "elsewhere") if side in known]
@@ -148,7 +149,7 @@ def armed_cpu_ns(raw: Measured, side: str) -> float | None:
     if isinstance(raw, RawProgramRun) and not raw.target.follow:
         return None
     bursts = burst_of(raw.sampler, side)
-    enabled_ns = raw.sampler.enabled_ns
+    enabled_ns = raw.sampler.enabled_ns_of(side)
     if not bursts or not 0 < bursts.armed_ns < enabled_ns or not isinstance(bursts.cpu_ns, int):
         return None
     return float(bursts.cpu_ns) * enabled_ns / bursts.armed_ns
@@ -253,7 +254,7 @@ def _period(sampler: Sampler, side: str) -> float:
     bursts = burst_of(sampler, side)
     if not bursts:
         return 0.0
-    return bursts.period_ns * (sampler.enabled_ns / bursts.armed_ns if bursts.armed_ns else 1.0)
+    return bursts.period_ns * (sampler.enabled_ns_of(side) / bursts.armed_ns if bursts.armed_ns else 1.0)
 
 
 def rows_sum(

@@ -4,7 +4,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from copyscope.run.child import Child, Message
+from copyscope.run.child import Message, Program
 from copyscope.run.perf_stat import PerfStat
 from copyscope.run.program import processes
 from copyscope.run.program.seen import Seen
@@ -23,7 +23,7 @@ class Followed:
         self,
         target: Target,
         seen: Seen,
-        collector: Child,
+        collector: Program,
         until: ExitStack,
         perfs: dict[str, PerfStat] | None,
     ) -> None:

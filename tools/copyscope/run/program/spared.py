@@ -6,7 +6,7 @@ from typing import Any
 
 from copyscope.plan.run_plan import RunPlan
 from copyscope.record.program.segments import counted_between, why_uncounted
-from copyscope.run.child import Child, Message
+from copyscope.run.child import Message, Program
 from copyscope.run.program import pace, processes
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
@@ -41,7 +41,7 @@ class Spared:
         self,
         plan: RunPlan,
         seen: Seen,
-        collector: Child,
+        collector: Program,
         followed: Followed,
         look: Look,
         *,

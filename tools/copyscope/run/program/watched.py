@@ -16,7 +16,7 @@ from copyscope.machine import fingerprint
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import CALLS_LEAST_S, Bound, Lengths, Segment, rest_of_first
 from copyscope.record.program.segments import forget
-from copyscope.run.child import Child, Message
+from copyscope.run.child import Message, Program
 from copyscope.run.counters import EVENTS, all_unsupported
 from copyscope.run.program import pace, path, processes
 from copyscope.run.program.command import HeldCommand, Output
@@ -104,7 +104,7 @@ class WatchedProgram(Subject):
         listening = until if self.command is None else self._exit
         listening.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
 
-    def start(self, plan: RunPlan, collector: Child) -> None:
+    def start(self, plan: RunPlan, collector: Program) -> None:
         self._bound = Bound(self._duration_s, plan.probes)
         collector.ask("symbols", "symbols", ASK_S)
         perfs = self.perfs if plan.counters and self._target.follow else None

@@ -1,0 +1,191 @@
+"""Sender and receiver on two hosts by real ssh: each is an sshd in a namespace, spoken to through a pipe.
+
+Both are this machine, with one kernel and one clock: what is tested is what is brought, joined, said and
+taken away again. Figures of two machines come from two guests (tests/kernels/two_hosts.py).
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import paths
+from copyscope.record import store
+from copyscope.topology import LinkSettings, Topology, open_topology
+from profiling import SLOW, is_root
+from test_fleet_ssh import BUNDLE, SSHD, SSHD_CONFIG, UNPACKED, wait_until
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),
+    pytest.mark.skipif(SSHD is None, reason="no sshd: make .output/tests/openssh"),
+    pytest.mark.skipif(not BUNDLE.exists(), reason="no bundle: make bundle"),
+]
+# Each has its own /tmp, as another machine has.
+HOST = """\
+#!/bin/sh
+exec nsenter --net=$1 unshare --mount --propagation private sh -c '
+mount --bind {place}/passwd /etc/passwd && mount -t tmpfs -o size=$1 none {place}/far &&
+mount -t tmpfs none /run && mkdir /run/sshd &&
+exec env LD_LIBRARY_PATH={libraries} {sshd} -i -f {place}/sshd_config' sh $2
+"""
+SSH_CONFIG = """\
+Host *
+  User root
+  HostKeyAlias far
+  UserKnownHostsFile {place}/known
+  IdentitiesOnly yes
+  IdentityFile {place}/user
+Host sending
+  ProxyCommand {place}/host.sh {sender} 64m
+Host receiving
+  ProxyCommand {place}/host.sh {receiver} 64m
+Host full
+  ProxyCommand {place}/host.sh {receiver} 1m
+Host unknown
+  UserKnownHostsFile /dev/null
+  ProxyCommand {place}/host.sh {receiver} 64m
+"""
+ADDRESS = ("--sender-address", "198.18.0.1")
+
+
+@pytest.fixture
+def path() -> Iterator[Topology]:
+    with open_topology("veth", LinkSettings(), paths.XDP_OBJECT) as made:
+        yield made
+
+
+@pytest.fixture
+def place(tmp_path: Path, path: Topology) -> Path:
+    for name in ("host", "user"):
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(command, check=True, timeout=10)
+    library = next(UNPACKED.glob("usr/lib/*/libwrap.so.0"), Path("/none"))
+    words: dict[str, Any] = {"place": tmp_path, "sshd": SSHD, "libraries": library.parent}
+    words |= {side: namespace.path for side, namespace in path.namespaces.items()}
+    (tmp_path / "far").mkdir()
+    config = SSHD_CONFIG.format(**words) + f"SetEnv TMPDIR={tmp_path}/far\n"
+    (tmp_path / "sshd_config").write_text(config)
+    (tmp_path / "ssh_config").write_text(SSH_CONFIG.format(**words))
+    (tmp_path / "known").write_text(f"far {(tmp_path / 'host.pub').read_text()}")
+    users = Path("/etc/passwd").read_text()
+    ours = "" if "\nsshd:" in users else "sshd:x:33333:65534::/nonexistent:/usr/sbin/nologin\n"
+    (tmp_path / "passwd").write_text(users + ours)
+    (tmp_path / "bin").mkdir()
+    for name, text in {
+        "host.sh": HOST.format(**words),
+        "bin/ssh": f'#!/bin/sh\nexec /usr/bin/ssh -F {shlex.quote(str(tmp_path))}/ssh_config "$@"\n',
+    }.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def run(place: Path, *words: str) -> "subprocess.Popen[str]":
+    """As tools/profile.py runs it, which as root has a fixed PATH: without `ssh` of the test's."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-I", str(paths.ROOT / "tools" / "copyscope"), "profile", "--quiet", *ADDRESS),
+            *("--bundles", str(BUNDLE.parent), *words),
+        ],
+        env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+BOTH = ("--sender-at", "sending", "--receiver-at", "receiving")
+
+
+def far_programs(place: Path) -> list[str]:
+    """What runs out of a bundle."""
+    found = []
+    for exe in Path("/proc").glob("[0-9]*/exe"):
+        try:
+            program = str(exe.readlink())
+        except OSError:
+            continue
+        if program.startswith(str(place / "far")):
+            found.append(f"{program}, process {exe.parent.name}")
+    return found
+
+
+def test_both_sides_elsewhere_make_one_record_whose_bytes_agree(place: Path) -> None:
+    running = run(place, *BOTH, "--impl", "zero_copy", "--duration", "2", "--json", str(place / "made.json"))
+    table, errors = running.communicate(timeout=60 * SLOW)
+    record = json.loads((place / "made.json").read_text())
+    assert store.validate(record) == [], errors
+    assert [row for row in record["identities"] if row["holds"] is False] == []
+    held = {row["name"]: row for row in record["identities"] if row["holds"]}
+    assert {"delivered", "acked_bytes", "received_of_tcp", "sent_bytes", "received_bytes"} <= set(held)
+    assert held["delivered"]["left"] == record["tx_bytes"] == record["rx_bytes"] > 1_000_000
+    assert [record["places"][side]["host"] for side in ("sender", "receiver")] == ["sending", "receiving"]
+    assert [row["name"] for row in record["topology"]["devices"]] == ["sender0", "receiver0"]
+    assert {(row["side"], row["syscall"]) for row in record["calls"]} >= {("sender", "sendmsg")}
+    assert {row["side"] for row in record["samples"]} >= {"sender", "receiver"}
+    # One kernel: the path is a local one, and the record says so.
+    assert record["zerocopy"]["cause"]["code"] == "local_delivery"
+    assert running.returncode == 0, table
+    assert far_programs(place) == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        (("--receiver-at", "unknown"), "unknown: Host key verification failed: make `ssh unknown true` work"),
+        (("--receiver-at", "full"), "full: "),
+    ],
+)
+def test_a_host_that_cannot_be_had_is_one_line(place: Path, hosts: tuple[str, ...], said: str) -> None:
+    running = run(place, "--sender-at", "sending", *hosts, "--duration", "2")
+    _, errors = running.communicate(timeout=60 * SLOW)
+    (line,) = errors.splitlines()
+    assert running.returncode == 1 and said in line and len(line) <= 200
+    assert hosts[1] != "full" or "the disk is full: make room" in line
+    assert far_programs(place) == []
+
+
+@pytest.mark.parametrize("how", ["we are killed", "it is killed there", "the network is cut"])
+def test_what_ends_a_run_leaves_nothing_there(place: Path, how: str) -> None:
+    """SIGSTOP of its ssh is a network that is cut: connected, and silent."""
+    running = run(place, *BOTH, "--duration", "60", "--json", str(place / "made.json"))
+    try:
+        wait_until(lambda: len(far_programs(place)) == 4)
+        time.sleep(4)
+        if how == "we are killed":
+            running.kill()
+        elif how == "it is killed there":
+            (line,) = [line for line in far_programs(place) if "traffic" in line][1:]
+            os.kill(int(line.split()[-1]), signal.SIGKILL)
+        else:
+            for ssh in masters(running.pid, "receiving"):
+                os.kill(ssh, signal.SIGSTOP)
+        began = time.monotonic()
+        wait_until(lambda: not far_programs(place))
+        assert time.monotonic() - began < 5 * SLOW
+    finally:
+        running.communicate(timeout=60 * SLOW)
+    if how == "we are killed":
+        return
+    record = json.loads((place / "made.json").read_text())
+    assert record["run"]["errors"] and len(record["run"]["segments"]) > 1
+    assert any("receiving" in error or "sending" in error for error in record["run"]["errors"])
+
+
+def masters(pid: int, host: str) -> list[int]:
+    """The processes of ssh that hold a connection to a host."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        if b"ControlMaster=yes" in words and host.encode() in words:
+            found.append(int(child))
+    return found

@@ -1,0 +1,231 @@
+"""Two hosts: what two collectors said as one record, and the guard that ends what was brought to a host."""
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import raw_record
+from builders.two_hosts import on_two_hosts
+from copyscope import paths
+from copyscope.errors import RunError, UsageError
+from copyscope.hosts import bundle, hosts_of
+from copyscope.ledger.derive import derive
+from copyscope.machine import elsewhere, fingerprint
+from copyscope.plan.arguments import parser
+from copyscope.plan.options import check_usage
+from copyscope.record import store, two_hosts
+
+GUARD = paths.ROOT / "tools" / "copyscope" / "hosts" / "guard.sh"
+
+
+def test_each_side_has_its_own_clock_kernel_and_processors() -> None:
+    raw = raw_record("zero_copy")
+    alone, made = derive(raw), derive(on_two_hosts(raw))
+    assert store.validate(made) == []
+    held = {row["name"]: row["holds"] for row in made["identities"]}
+    # The receiver's slices are of a clock days away from the segments' and within its own all the same.
+    assert held["receiver_bytes_of_run"] is True
+    assert [name for name, holds in held.items() if holds is False] == []
+    assert made["ledger"] == alone["ledger"]
+    capacity = next(row for row in made["identities"] if row["name"] == "within_cpus")
+    one = next(row for row in alone["identities"] if row["name"] == "within_cpus")
+    assert capacity["tolerance"] > one["tolerance"], "a CPU more"
+
+
+def test_a_hook_that_one_kernel_lacks_is_unknown_on_that_side_alone() -> None:
+    raw = on_two_hosts(raw_record("one_copy"))
+    for row in raw["hooks"]:
+        if row["side"] == "receiver" and row["id"].startswith("copy_out_bytes"):
+            row |= {"state": "missing", "how": None, "reason": "this kernel has no such place"}
+    identities = {row["name"]: row for row in derive(raw)["identities"]}
+    assert identities["sent_bytes"]["holds"] is True
+    assert identities["received_split"]["holds"] is None
+    assert "this kernel has no such place" in identities["received_split"]["reason"]
+
+
+def burst(armed_ns: int, samples: int) -> dict[str, Any]:
+    known = {"period_ns": 1000, "armed_ns": armed_ns, "count": 4, "samples": samples}
+    return known | {"samples_squared": samples * samples, "cpu_ns": armed_ns}
+
+
+def report(side: str, other: str, *, enabled_ns: int, lost: int) -> dict[str, Any]:
+    row = {"side": side, "hook": "x", "calls": 1, "bytes": 5}
+    bursts = {side: burst(10, 7), other: burst(0, 0), "other": burst(4, 2)}
+    sampler = {"events": [{"name": "cpu-clock"}], "enabled_ns": enabled_ns, "bursts": bursts}
+    return {
+        **{"event": "report", "hooks": [{"id": "a"}], "bytes": [row], "calls": [row], "sampler": sampler},
+        "samples": [{"side": side}, {"side": "other"}],
+        "functions": {},
+        "loss": {"map_full": lost, "recursion": {"count": None, "reason": "it is not told"}},
+    }
+
+
+def test_two_reports_are_one_in_which_each_row_is_of_its_side() -> None:
+    sent = report("sender", "receiver", enabled_ns=100, lost=2)
+    received = report("receiver", "sender", enabled_ns=300, lost=3)
+    both = two_hosts.join({"sender": sent, "receiver": received})
+    assert both["hooks"] == [{"id": "a", "side": "sender"}, {"id": "a", "side": "receiver"}]
+    assert [row["side"] for row in both["bytes"]] == ["sender", "receiver"]
+    assert [row["side"] for row in both["samples"]] == ["sender", "other", "receiver", "other"]
+    assert both["loss"] == {"map_full": 5, "recursion": {"count": None, "reason": "it is not told"}}
+    sampler = both["sampler"]
+    assert sampler["sides_enabled_ns"] == {"sender": 100, "receiver": 300, "other": 400}
+    assert sampler["bursts"]["receiver"] == burst(10, 7)
+    assert (sampler["bursts"]["other"]["armed_ns"], sampler["bursts"]["other"]["samples"]) == (8, 4)
+    assert sampler["events"] == [{"name": "cpu-clock"}]
+    # One host is gone: the other's half is kept.
+    assert two_hosts.join({"receiver": received})["sampler"]["bursts"].keys() == {"receiver", "other"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--receiver-at", "here"], "--receiver-at: one of the two sides must be on another machine"),
+        (["--receiver-at", "web2", "--mtu", "9000"], "--mtu: nothing is changed on other machines"),
+        (["--sender-at", "web2", "--topology", "loopback"], "--topology loopback: the path is that of"),
+        (["--sender-at", "web2", "--instruments", "functions"], "--instruments: functions are hooked on one"),
+    ],
+)
+def test_options_that_two_hosts_cannot_have_are_refused(options: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_usage(parser().parse_args(options))
+
+
+@pytest.mark.parametrize("name", ["", "-oProxyCommand=x", "a b", "a\x1b[2J", "web2\n"])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        hosts_of(None, name or "-", Path())
+
+
+def test_one_machine_for_both_sides_is_refused() -> None:
+    with pytest.raises(UsageError, match="one machine"):
+        hosts_of("web2", "web2", Path())
+
+
+def test_another_machines_files_stay_below_ours(tmp_path: Path) -> None:
+    """And its fingerprint is read from them by the same code."""
+    said = (
+        "proc/sys/kernel/osrelease:7.2.13\nproc/sys/kernel/hostname:web2\n/etc/passwd:x\nproc/../../up:x\n"
+        "proc/../x:y\nno colon\nproc/cpuinfo:model name: a: b\nsys/devices/system/cpu/online:0-3\n"
+        "boot/config-7.2.13:# CONFIG_IRQ_TIME_ACCOUNTING is not set\n"
+    )
+    below = tmp_path / "below"
+    below.mkdir()
+    elsewhere.write(said, below)
+    assert [path.name for path in tmp_path.iterdir()] == ["below"]
+    found = fingerprint.describe(root=below, tools={})
+    assert (found["kernel"], found["hostname"], found["cpus_online"]) == ("7.2.13", "web2", 4)
+    assert (found["cpu_model"], found["irq_time_accounting"]) == ("a: b", False)
+
+
+def test_a_bundle_that_is_missing_or_another_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"web2: no bundle for its architecture, riscv64: .*`make bundle`"):
+        bundle.read(tmp_path, "web2", "riscv64")
+    with pytest.raises(RunError, match="not an architecture"):
+        bundle.read(tmp_path, "web2", "../x86_64")
+    (tmp_path / "copyscope-x86_64.tar.gz").write_bytes(b"changed")
+    (tmp_path / "copyscope-x86_64.tar.gz.sha256").write_text(hashlib.sha256(b"made").hexdigest())
+    with pytest.raises(RunError, match="its SHA-256 is not that beside it"):
+        bundle.read(tmp_path, "web2", "x86_64")
+
+
+def packed() -> bytes:
+    """A bundle of two copies of sleep(1), as which its programs are started here."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name in ("collector", "traffic"):
+            archive.add(Path("/bin/sleep").resolve(), f"copyscope/.output/{name}")
+    return made.getvalue()
+
+
+@pytest.fixture
+def guard(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(
+        ["sh", "-c", GUARD.read_text(), "guard", "192.0.2.1 5 192.0.2.2 22", str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env={key: value for key, value in os.environ.items() if not key.startswith("SUDO_")},
+    )
+    with process:
+        yield process
+        process.kill()
+
+
+def line(process: "subprocess.Popen[bytes]") -> str:
+    assert process.stdout
+    return process.stdout.readline().decode().strip()
+
+
+def settle(process: "subprocess.Popen[bytes]") -> Path:
+    """Give it its bundle; where that is."""
+    assert process.stdin
+    machine = os.uname().machine
+    assert line(process) == f"copyscope {machine} {os.getuid()} {os.getgid()} 192.0.2.1 5 192.0.2.2 22"
+    process.stdin.write(bundle.opening(packed()))
+    word, _, directory = line(process).partition(" ")
+    assert word == "ready"
+    assert Path(directory).stat().st_mode & 0o777 == 0o700
+    return Path(directory)
+
+
+def close(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdin
+    process.stdin.close()
+
+
+End = Callable[["subprocess.Popen[bytes]"], None]
+
+
+@pytest.mark.parametrize(
+    ("end", "within_s"),
+    [
+        (close, 2.0),
+        (lambda process: process.send_signal(signal.SIGTERM), 3.0),
+        # Silence: it says nothing, and the connection stays.
+        (lambda _: None, 7.0),
+    ],
+    ids=["the connection ends", "a signal", "silence"],
+)
+def test_the_guard_ends_what_was_started_and_removes_it(
+    guard: "subprocess.Popen[bytes]",
+    tmp_path: Path,
+    end: Callable[["subprocess.Popen[bytes]"], None],
+    within_s: float,
+) -> None:
+    directory = settle(guard)
+    other = subprocess.Popen(["sleep", "60"])
+    started = subprocess.Popen([directory / "traffic", "60"])
+    try:
+        time.sleep(1.5 if end is close else 0)
+        assert started.poll() is None and guard.poll() is None
+        end(guard)
+        began = time.monotonic()
+        assert started.wait(within_s) == -signal.SIGKILL
+        guard.wait(2)
+        assert time.monotonic() - began < within_s
+        assert list(tmp_path.iterdir()) == [] and other.poll() is None
+    finally:
+        for process in (started, other):
+            process.kill()
+            process.wait()
+
+
+def test_a_bundle_that_arrived_otherwise_is_not_unpacked(
+    guard: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    assert guard.stdin
+    line(guard)
+    guard.stdin.write(f"3 {hashlib.sha256(b'made').hexdigest()}\nsen".encode())
+    _, errors = guard.communicate(timeout=10)
+    assert b"arrived damaged" in errors and guard.returncode == 1
+    assert list(tmp_path.iterdir()) == []

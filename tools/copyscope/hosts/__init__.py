@@ -1,0 +1,22 @@
+"""A machine that has one side of a run: how it is reached, what is brought there and ends there with it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from copyscope.errors import UsageError
+from copyscope.hosts.far import Far
+from copyscope.hosts.host import Host
+from copyscope.places import HERE
+from copyscope.topology import Side
+
+__all__ = ["Far", "Host", "hosts_of"]
+
+
+def hosts_of(sender: str | None, receiver: str | None, bundles: Path) -> Mapping[Side, Host]:
+    """The machine of each side; the one that is not named is this one."""
+    names: dict[Side, str] = {"sender": sender or HERE, "receiver": receiver or HERE}
+    if names["sender"] == names["receiver"]:
+        raise UsageError(
+            f"--sender-at {sender} --receiver-at {receiver}: one machine: --topology says how there"
+        )
+    return {side: Host() if name == HERE else Far(name, bundles) for side, name in names.items()}

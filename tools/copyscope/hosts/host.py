@@ -1,0 +1,167 @@
+"""One of the two machines of a run, as it is spoken to: this one (Host), or another by ssh (far.py).
+
+Its collector and its traffic are children here, driven by lines; a far one through ssh, which passes them on.
+So nothing but the two programs runs there, and no time of its clock is compared with one of another.
+"""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from copyscope import paths
+from copyscope.errors import RunError
+from copyscope.escaping import one_line
+from copyscope.machine import elsewhere, fingerprint
+from copyscope.places import HERE, Here, Place
+from copyscope.topology.workload_user import WorkloadUser, invoking_user
+
+COMMAND_S = 30.0
+# The quickest of so many questions says the most about a clock.
+CLOCK_QUESTIONS = 8
+CLOCK = "while read -r _; do date +%s%N; done"
+SAID_MAX = 120
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far a host's time of day is ahead of ours; it is known within the time that asking took, halved."""
+
+    offset_ns: int | None
+    error_ns: int | None
+    reason: str | None = None
+
+
+class Host:
+    """This machine."""
+
+    near = True
+    # What ssh said of it: the client's address and port, the server's.
+    connection: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.name = HERE
+        self.place: Place = Here()
+        self.become = False
+        self.programs = str(paths.OUTPUT)
+        self.user: WorkloadUser = invoking_user()
+        # Of the programs that reach it.
+        self.environment: dict[str, str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def why_gone(self) -> str | None:
+        """Why nothing that runs there answers any more; None: it is not the connection."""
+        return None
+
+    def argv(self, command: Sequence[str]) -> list[str]:
+        """What is started here so that it runs there, as root."""
+        return self.place.argv(command, become=self.become)
+
+    def collector(self, words: Sequence[str]) -> list[str]:
+        """Its argv; `words` are its options."""
+        return self.argv([f"{self.programs}/collector", *words])
+
+    def traffic(self, words: Sequence[str]) -> list[str]:
+        """As a user without capabilities."""
+        return self.argv([*self.user.argv(), f"{self.programs}/traffic", *words])
+
+    def run(self, command: Sequence[str], next_step: str) -> str:
+        """What a command printed there. Raises RunError that names the host, the cause and the next step."""
+        try:
+            done = subprocess.run(
+                self.argv(command),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=COMMAND_S,
+                env=self.environment,
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired:
+            raise RunError(
+                self.why_gone() or f"{self.name}: {command[0]}: no end within {COMMAND_S:g} s: {next_step}"
+            ) from None
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+            cause = f"{self.name}: {command[0]}: {one_line(said[-1], SAID_MAX)}: {next_step}"
+            raise RunError(self.why_gone() or cause)
+        return done.stdout
+
+    @contextmanager
+    def _files(self, patterns: Sequence[str]) -> Iterator[Path]:
+        """Those files of it in a directory here, as far as they are there."""
+        text = self.run(
+            ["sh", "-c", elsewhere.script(patterns)], "look whether /proc and /sys are mounted there"
+        )
+        with tempfile.TemporaryDirectory(prefix="copyscope-") as directory:
+            elsewhere.write(text, Path(directory))
+            yield Path(directory)
+
+    def machine(self) -> dict[str, Any]:
+        """The fingerprint of it."""
+        with self._files(elsewhere.FINGERPRINT) as root:
+            return fingerprint.describe(root=root, tools=None if self.near else {})
+
+    def load(self, own_pid: int) -> dict[str, Any]:
+        """What its CPUs have done so far, and the process of ours there."""
+        try:
+            with self._files(("proc/stat", f"proc/{own_pid}/stat")) as root:
+                return fingerprint.read_load(elsewhere.cpu_ns(root, own_pid), root=root)
+        except RunError as error:
+            return {"t_ns": time.monotonic_ns(), "own_ns": None, "cpus": None, "reason": str(error)}
+
+    def clock(self) -> Clock:
+        """Its time of day against ours."""
+        if self.near:
+            return Clock(0, 0)
+        with subprocess.Popen(
+            self.argv(["sh", "-c", CLOCK]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self.environment,
+            start_new_session=True,
+        ) as process:
+            try:
+                return min(
+                    (self._ask_time(process) for _ in range(CLOCK_QUESTIONS)),
+                    key=lambda one: one.error_ns or 0,
+                )
+            except (OSError, ValueError):
+                return Clock(None, None, "its date(1) does not say nanoseconds")
+            finally:
+                process.kill()
+
+    def _ask_time(self, process: "subprocess.Popen[bytes]") -> Clock:
+        assert process.stdin and process.stdout
+        before_ns, began_ns = time.time_ns(), time.monotonic_ns()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        there_ns = int(process.stdout.readline())
+        half_ns = (time.monotonic_ns() - began_ns) // 2
+        return Clock(there_ns - before_ns - half_ns, half_ns)
+
+
+def together(loads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The loads of two hosts as one of a machine with the CPUs of both."""
+    first = dict(loads[0])
+    for key in ("cpus", "own_ns", "busy_ns", "softirq_ns", "steal_ns"):
+        known = [load[key] for load in loads if load.get(key) is not None]
+        if len(known) == len(loads):
+            first[key] = sum(known)
+        else:
+            first.pop(key, None)
+    first["cpus"] = first.get("cpus")
+    first["reason"] = next((load["reason"] for load in loads if load["reason"]), None)
+    return first
