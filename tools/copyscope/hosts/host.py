@@ -111,7 +111,9 @@ class Host:
     def machine(self) -> dict[str, Any]:
         """The fingerprint of it."""
         with self._files(elsewhere.FINGERPRINT) as root:
-            return fingerprint.describe(root=root, tools=None if self.near else {})
+            found = fingerprint.describe(root=root, tools=None if self.near else {})
+        found["reasons"]["steal_percent"] = "of two hosts together: machine_state.steal_ns"
+        return found
 
     def load(self, own_pid: int) -> dict[str, Any]:
         """What its CPUs have done so far, and the process of ours there."""

@@ -120,13 +120,13 @@ def _threads_text(workload: dict[str, Any]) -> str:
 
 
 def _workload_text(record: Record) -> str:
-    workload, topology, machine = record["workload"], record["topology"], record["machine"]
+    workload, topology = record["workload"], record["topology"]
     parts = [
         f"{units.format_bytes(workload['size_bytes'])} in {workload['fields']} fields",
         _threads_text(workload),
         topology["kind"] + ("" if topology["mtu_bytes"] is None else f" (MTU {topology['mtu_bytes']})"),
         f"{units.format_seconds(record['run']['measured_s'])} measured",
-        f"Linux {machine['kernel']}",
+        _machines_text(record),
     ]
     if workload["mode"] != "stream":
         parts.insert(2, workload["mode"])
@@ -139,6 +139,17 @@ def _workload_text(record: Record) -> str:
     if workload.get("file"):
         parts.insert(2, f"file in {workload['file']}")
     return f"{workload['impl']}: {', '.join(parts)}"
+
+
+def _machines_text(record: Record) -> str:
+    """The kernel; of two hosts who they are, too, and how far apart."""
+    places = record.get("places")
+    if places is None:
+        return f"Linux {record['machine']['kernel']}"
+    both = (places["sender"], places["receiver"])
+    sender, receiver = (f"{place['host']} (Linux {place['machine']['kernel']})" for place in both)
+    rtt_us = record["topology"].get("rtt_us")
+    return f"from {sender} to {receiver}" + ("" if rtt_us is None else f", {rtt_us} us there and back")
 
 
 def _goodput_text(record: Record) -> str:

@@ -97,7 +97,8 @@ class OwnTraffic(Subject):
             if network is not None:
                 own.ask(f"netns {side} {network}", "netns")
             if plan.counters and self._hosts is not None and not self._hosts[side].near:
-                unread = all_unsupported(f"perf is not brought to {self._hosts[side].name}")
+                events = SENDER_EVENTS if side == "sender" else EVENTS
+                unread = all_unsupported(f"perf is not brought to {self._hosts[side].name}", events)
                 self.raw.counters[side] = {name: one.as_record() for name, one in unread.items()}
             elif plan.counters:
                 perf = PerfStat(child.pid, events=SENDER_EVENTS if child.name == "sender" else EVENTS)

@@ -198,7 +198,8 @@ class Session:
                 raise
             except KeyboardInterrupt:
                 pass
-        if self.raw.machine is not None:
+        # What was read at the begin and the end is this machine's.
+        if self.raw.machine is not None and self.raw.places is None:
             self.raw.machine["steal_percent"] = fingerprint.steal_percent(times, fingerprint.cpu_times())
         self.raw.wall_s = time.monotonic() - self.began_s
         return self.raw
