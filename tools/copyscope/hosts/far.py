@@ -32,7 +32,7 @@ set -- guard "${SSH_CONNECTION:-}" "${TMPDIR:-/tmp}"
 [ "$(id -u)" = 0 ] && exec sh -c "$0" "$@"
 exec sudo -n -- sh -c "$0" "$@"
 """
-FACTS_S = 30.0
+FACTS_S = 60.0
 READY_S = 60.0
 BEAT_S = 1.0
 # What the guard may take to end all and to go, when it is asked to.
