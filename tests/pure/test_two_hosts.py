@@ -16,7 +16,7 @@ from builders import raw_record
 from builders.two_hosts import on_two_hosts
 from copyscope import paths
 from copyscope.errors import RunError, UsageError
-from copyscope.hosts import bundle, hosts_of
+from copyscope.hosts import Far, bundle, hosts_of
 from copyscope.ledger.derive import derive
 from copyscope.machine import elsewhere, fingerprint
 from copyscope.plan.arguments import parser
@@ -229,3 +229,74 @@ def test_a_bundle_that_arrived_otherwise_is_not_unpacked(
     _, errors = guard.communicate(timeout=10)
     assert b"arrived damaged" in errors and guard.returncode == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is looked into before all others; its `ssh` runs on this machine what it is given."""
+    made = tmp_path / "programs"
+    made.mkdir()
+    program(made / "ssh", 'for last; do :; done\nexec sh -c "$last"')
+    monkeypatch.setenv("PATH", f"{made}:{os.environ['PATH']}")
+    for name in ("SUDO_UID", "SUDO_GID"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "there").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "there"))
+    name = f"copyscope-{os.uname().machine}.tar.gz"
+    data = packed()
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / f"{name}.sha256").write_text(hashlib.sha256(data).hexdigest())
+    return made
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_a_host_is_spoken_to_while_it_is_held_and_nothing_is_there_afterwards(
+    programs: Path, tmp_path: Path
+) -> None:
+    program(programs / "id", "echo 0")
+    with Far("web2", tmp_path) as host:
+        assert host.run(["echo", "a 'b'"], "no step") == "a 'b'\n"
+        with pytest.raises(RunError, match=r"web2: ls: .*No such file or directory: look there"):
+            host.run(["ls", "/nowhere"], "look there")
+        clock = host.clock()
+        assert clock.offset_ns is not None and abs(clock.offset_ns) < 1_000_000_000
+        assert host.machine()["kernel"] == os.uname().release
+        assert host.load(os.getpid())["cpus"] == os.cpu_count()
+        started = subprocess.Popen([Path(host.programs, "collector"), "60"])
+    assert started.wait(2) == -signal.SIGKILL
+    assert [path.name for path in (tmp_path / "there").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "sudo",
+            "echo 'sudo: a password is required' >&2; exit 1",
+            "web2: sudo: a password is required: let sudo there do it without a password, or log in as root",
+        ),
+        (
+            "ssh",
+            "echo 'Host key verification failed.' >&2; exit 255",
+            "web2: Host key verification failed: make `ssh web2 true` work without a question",
+        ),
+        ("uname", "echo riscv64", "web2: no bundle for its architecture, riscv64: "),
+        ("head", "echo 'head: No space left on device' >&2; exit 1", ": the disk is full: make room"),
+        ("sha256sum", "echo 0 -", "web2: the bundle arrived damaged: its SHA-256 is another"),
+    ],
+)
+def test_what_keeps_us_out_is_one_line_and_leaves_nothing(
+    programs: Path, tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    program(programs / "id", "echo 1000")
+    # -n -- and the command
+    program(programs / "sudo", 'shift 2\nexec "$@"')
+    program(programs / name, text)
+    with pytest.raises(RunError) as caught, Far("web2", tmp_path):
+        pass
+    assert said in str(caught.value) and len(str(caught.value)) <= 400 and "\n" not in str(caught.value)
+    assert [path.name for path in (tmp_path / "there").iterdir()] == []
