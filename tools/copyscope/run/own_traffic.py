@@ -77,11 +77,12 @@ class OwnTraffic(Subject):
         address = self._topology.addresses["sender"]
         sender = self._spawn("sender", [argv, "send", "--control", "--listen", address, *traffic.send])
         listening = sender.expect("listening", START_S)
-        port = str(listening["port"])
+        # Words of another machine, which become words of a command line and of a collector's.
+        port = str(int(listening["port"]))
         receive = [argv, "recv", "--control", "--connect", address, "--port", port, *traffic.receive]
         connected = self._spawn("receiver", receive).expect("connected", START_S)
         sender.expect("connected", START_S)
-        self._pids = {"sender": listening["pid"], "receiver": connected["pid"]}
+        self._pids = {"sender": int(listening["pid"]), "receiver": int(connected["pid"])}
 
     def _spawn(self, side: Side, argv: list[str]) -> Child:
         where = None if self._hosts is None else at(self._hosts[side])
