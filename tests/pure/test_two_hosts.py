@@ -102,12 +102,12 @@ def test_options_that_two_hosts_cannot_have_are_refused(options: list[str], said
 @pytest.mark.parametrize("name", ["", "-oProxyCommand=x", "a b", "a\x1b[2J", "web2\n"])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(UsageError):
-        hosts_of(None, name or "-", Path())
+        hosts_of(None, name or "-")
 
 
 def test_one_machine_for_both_sides_is_refused() -> None:
     with pytest.raises(UsageError, match="one machine"):
-        hosts_of("web2", "web2", Path())
+        hosts_of("web2", "web2")
 
 
 def test_another_machines_files_stay_below_ours(tmp_path: Path) -> None:

@@ -4,16 +4,15 @@ import argparse
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from copyscope import calling, paths
+from copyscope import calling
 from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import asks_to_watch, split
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
-from copyscope.hosts import Host, hosts_of
+from copyscope.hosts import hosts_of
 from copyscope.ledger.compare_tiers import why_not
 from copyscope.ledger.derive import derive
 from copyscope.machine.fingerprint import check_pid_namespace
@@ -29,7 +28,6 @@ from copyscope.render.terminal import make_console, render
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Raw, Session
-from copyscope.topology import Side
 
 Record = dict[str, Any]
 
@@ -72,10 +70,12 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         traffic_plan(args, instruments, seed + repeat, in_pieces=traffic.in_pieces)
         for repeat in range(args.repeat)
     ]
-    hosts = _hosts(args) if on_hosts(args) else None
-    if os.geteuid() != 0 and (hosts is None or any(host.near for host in hosts.values())):
+    hosts = hosts_of(args.sender_at, args.receiver_at, args.bundles) if on_hosts(args) else None
+    here = hosts is None or any(host.near for host in hosts.values())
+    if here and os.geteuid() != 0:
         raise RunError(f"needs root to load BPF and make namespaces: sudo tools/profile.py {' '.join(argv)}")
-    check_pid_namespace()
+    if here:
+        check_pid_namespace()
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
     workload = workload_section(args, traffic.resolved)
@@ -112,11 +112,6 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if args.compare_tiers and any(why_not(typed(made)) for made in records):
         return EXIT_INVALID
     return 0 if kept and all(made["verdict"]["valid"] for made in records) else EXIT_INVALID
-
-
-def _hosts(args: argparse.Namespace) -> Mapping[Side, Host]:
-    bundles = paths.OUTPUT / "bundle" if args.bundles is None else Path(args.bundles)
-    return hosts_of(args.sender_at, args.receiver_at, bundles)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from copyscope import paths
 from copyscope.errors import UsageError
 from copyscope.hosts.far import Far
 from copyscope.hosts.host import Host
@@ -12,11 +13,12 @@ from copyscope.topology import Side
 __all__ = ["Far", "Host", "hosts_of"]
 
 
-def hosts_of(sender: str | None, receiver: str | None, bundles: Path) -> Mapping[Side, Host]:
-    """The machine of each side; the one that is not named is this one."""
+def hosts_of(sender: str | None, receiver: str | None, bundles: str | None = None) -> Mapping[Side, Host]:
+    """The machine of each side; the one that is not named is this one. `bundles`: where these are."""
+    directory = paths.OUTPUT / "bundle" if bundles is None else Path(bundles)
     names: dict[Side, str] = {"sender": sender or HERE, "receiver": receiver or HERE}
     if names["sender"] == names["receiver"]:
         raise UsageError(
             f"--sender-at {sender} --receiver-at {receiver}: one machine: --topology says how there"
         )
-    return {side: Host() if name == HERE else Far(name, bundles) for side, name in names.items()}
+    return {side: Host() if name == HERE else Far(name, directory) for side, name in names.items()}

@@ -198,7 +198,7 @@ class Child:
             raise RunError(gone)
         said = self.errors().splitlines()
         if status == 2 and said:
-            raise UsageError(said[0])
+            raise UsageError(said[0] if self._at is None else f"{self._called}: {said[0]}")
         how = "closed its output" if status is None else _describe_status(status)
         if status == SSH_FAILED and self._at is not None:
             how = "was killed there: look at its system log, and run again"

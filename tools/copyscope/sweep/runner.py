@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope.errors import MachineError, UsageError
+from copyscope.hosts import hosts_of
 from copyscope.ledger.derive import derive
 from copyscope.plan.options import (
     PathPlan,
     Traffic,
     check_usage,
     choose_path,
+    on_hosts,
     resolve_traffic,
     workload_section,
 )
@@ -41,7 +43,9 @@ class Prepared:
 
     def run(self, identity: Identity) -> Record:
         """The record of one run. Raises KeyboardInterrupt for one that was stopped: half a run is no run."""
-        subject = OwnTraffic(self.path, self.traffic)
+        args = self.args
+        hosts = hosts_of(args.sender_at, args.receiver_at, args.bundles) if on_hosts(args) else None
+        subject = OwnTraffic(self.path, self.traffic, hosts)
         raw = Session(self.plan(identity.seed), subject, Silent()).perform()
         if raw.interrupted:
             raise KeyboardInterrupt
@@ -51,7 +55,9 @@ class Prepared:
 
 def prepare(args: argparse.Namespace) -> Prepared:
     """Raises MachineError for what this machine cannot do, UsageError for what makes no sense anywhere."""
-    prepared = Prepared(args, check_usage(args), resolve_traffic(args), choose_path(args))
+    prepared = Prepared(
+        args, check_usage(args), resolve_traffic(args, pinned=not on_hosts(args)), choose_path(args)
+    )
     prepared.plan(seed=0)
     return prepared
 
