@@ -46,8 +46,8 @@ COPIERS = """\
 What copied within the call or later, and the function for which. Where the kernel has kprobes, what
 copies is hooked while the way sends three times: calls. Where nothing can be hooked (`_copy_from_iter` is
 in lib/, which is built without ftrace; this 6.18 has no kprobes), a timer takes kernel stacks while the way
-sends again and again, until 20 of them are in a copy, for a quarter of a second at most: samples. An empty
-cell: nothing was copied, or by no function of the kernel that was seen.
+sends again and again, until 20 of them are in a copy, or for 0.4 s and 100 sends: samples. An empty cell:
+nothing was copied, or no function of the kernel was seen that copied.
 
 """
 FOOT = """\
