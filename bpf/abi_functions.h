@@ -65,6 +65,7 @@ enum hook_bytes {
 	BYTES_RETURNED_PAGES,
 	BYTES_SECOND_ARGUMENT,
 	BYTES_FIFTH_ARGUMENT,
+	BYTES_TAKEN,
 };
 
 /* Perf counters that are read with the clock, at most. */

@@ -99,6 +99,8 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 		bytes = returned;
 	else if (bytes_kind == BYTES_RETURNED_PAGES)
 		bytes = returned * page_bytes;
+	else if (bytes_kind == BYTES_TAKEN)
+		bytes = returned ?: (__s64)frame->bytes;
 	else if (bytes_kind == BYTES_SECOND_ARGUMENT)
 		bytes = (__u32)returned == (__u32)frame->bytes ? (__s64)frame->bytes : 0;
 	else
@@ -132,7 +134,7 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 		return BPF_CORE_READ((struct sk_buff *)ARGUMENT(ctx, probed, 0, PT_REGS_PARM1), data_len);
 	if (bytes_kind == BYTES_SECOND_ARGUMENT)
 		return ARGUMENT(ctx, probed, 1, PT_REGS_PARM2);
-	if (bytes_kind == BYTES_FOURTH_ARGUMENT)
+	if (bytes_kind == BYTES_FOURTH_ARGUMENT || bytes_kind == BYTES_TAKEN)
 		return (__u32)ARGUMENT(ctx, probed, 3, PT_REGS_PARM4);
 	if (bytes_kind == BYTES_FIFTH_ARGUMENT)
 		return (__u32)ARGUMENT(ctx, probed, 4, PT_REGS_PARM5);

@@ -71,6 +71,7 @@
  * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
  *           CHECKED (second argument, where the third says that it goes to the kernel) |
  *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages) |
+ *           TAKEN (fourth argument if it returned 0, else the return value, if that is positive) |
  *           SECOND_ARGUMENT (if it returned as much: of less, TCP takes nothing)
  * need      REQUIRED | OPTIONAL, as above: a send and a receive begin somewhere, and without these two there is nothing to
  *           charge time to; any other row that is missing leaves its time with the function around it
@@ -88,6 +89,10 @@
  * silent: whatever copies a packet's data inside the kernel ends in skb_copy_bits(), which knows how much; the rows
  * around it have the time of the allocations. __pskb_pull_tail() is what skb_linearize() is made of.
  * send_page, send_pages: splice and sendfile on kernels without skb_splice_from_iter().
+ * copy_in_record, pin_record: kTLS. Its own functions are in a module and call none of the roots, so these two are roots where our
+ * own traffic runs; the cipher, and the ciphertext that TCP takes by reference, are in no row. sk_msg_memcopy_from_iter() returns
+ * what it copied since 6.13 (commit fdf478d236dc; older stable series have it, too), and 0 before.
+ * uring_*: the request takes the place of a system call, on the caller's time, that of a worker or of the ring's own thread.
  * The rows of the category SYSCALL are as far out as a function can be hooked that only sends, receives and sockets reach: the
  * call's own entry, where the architecture has one by name. read(2), write(2) and their like are hooked where they reach a socket.
  */
@@ -99,6 +104,8 @@
 	FUNCTION(copy_in_call_around, "skb_do_copy_data_nocache", COPY_IN, CALL, FIFTH_ARGUMENT, OPTIONAL, "_, _, _, _, copy") \
 	FUNCTION(copy_in, "tcp_wmem_schedule", COPY_IN, BRACKET, RETURNED, OPTIONAL, "") \
 	FUNCTION(copy_in_check, "__check_object_size", COPY_IN, BRACKET, CHECKED, OPTIONAL, "_, n, to_user") \
+	FUNCTION(copy_in_record, "sk_msg_memcopy_from_iter", COPY_IN, OWN_ROOT, TAKEN, OPTIONAL, "_, _, _, bytes") \
+	FUNCTION(pin_record, "sk_msg_zerocopy_from_iter", PIN, OWN_ROOT, FOURTH_ARGUMENT, OPTIONAL, "_, _, _, bytes") \
 	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED, OPTIONAL, "") \
 	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED, OPTIONAL, "") \
 	FUNCTION(pin_pages, "get_user_pages_fast", PIN_PAGES, SPAN, RETURNED_PAGES, OPTIONAL, "") \
@@ -111,6 +118,7 @@
 	FUNCTION(pull_tail, "__pskb_pull_tail", SILENT, PART, NONE, OPTIONAL, "") \
 	FUNCTION(expand_head, "pskb_expand_head", SILENT, PART, NONE, OPTIONAL, "") \
 	FUNCTION(xdp_copy, "skb_pp_cow_data", SILENT, PART, NONE, OPTIONAL, "") \
+	FUNCTION(uring_completion, "io_tx_ubuf_complete|io_uring_tx_zerocopy_callback", COMPLETION, SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, OWN_ROOT, RETURNED, OPTIONAL, "") \
 	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE, OPTIONAL, "") \
@@ -131,7 +139,11 @@
 	FUNCTION(recvmsg, SYSCALL_ENTRY("recvmsg") "|__sys_recvmsg", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(sendfile, SYSCALL_ENTRY("sendfile64") "|do_sendfile", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(socket_write, "sock_write_iter", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(socket_read, "sock_read_iter", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "")
+	FUNCTION(socket_read, "sock_read_iter", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(uring_send, "io_send", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(uring_sendmsg, "io_sendmsg", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(uring_send_zc, "io_send_zc", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(uring_sendmsg_zc, "io_sendmsg_zc", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "")
 
 #define SYSCALL_ENTRY(name) "__x64_sys_" name "|__arm64_sys_" name "|__riscv_sys_" name
 

@@ -45,6 +45,8 @@ EXACT = (
     "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",
     "test_nics.py::test_sigkill_brings_them_home",
 )
+WAYS = "test_functions_ways.py"
+ABSENT = f"{WAYS}::test_a_function_that_this_kernel_does_not_have_is_named_and_said_to_be_absent"
 ON_AND_OFF = "test_function_switching.py::test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean"
 # What is the same on all kernels is run on one of them: faults, other people's tools, hooking by force.
 # Switching hooks on and off is each kernel's own.
@@ -55,9 +57,10 @@ BESIDES = {
         f"{ON_AND_OFF}[kprobe]",
         f"{CALL_SITE}[one_copy-any-call-site-call-site]",
         f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[kprobe]",
+        ABSENT,
     ),
     "6.1": (
-        *(f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),
+        *(ABSENT, f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),
         f"{COUNTERS}_one_call_in_four_is_timed_and_every_one_is_counted",
     ),
     "6.12": (
@@ -65,6 +68,7 @@ BESIDES = {
             "test_bpftrace.py",
             "test_second_opinion.py",
             "test_tls.py",
+            WAYS,
             "test_watch_programs.py::test_iperf3_as_a_command[write]",
             f"{GATE}[one_copy-64]",
             f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[kprobe]",
@@ -74,7 +78,7 @@ BESIDES = {
     "7.x": (
         *(f"{BYTES}[{impl}-kprobe]" for impl in ("one_copy", "zero_copy")),
         *(f"{BYTES}[{impl}-kprobe.multi]" for impl in STRATEGIES),
-        f"{ON_AND_OFF}[fentry]",
+        *(WAYS, f"{ON_AND_OFF}[fentry]"),
         f"{GATE}[zero_copy-64K]",
         "test_profile_faults.py::test_sigkill_at_any_moment_leaves_nothing[0]",
         "test_watch_faults.py::test_the_exit_status_is_passed_on_and_silence_is_said",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.encrypted import with_tls
 from builders.exact import with_functions
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
@@ -97,6 +98,36 @@ def test_any_way_to_see_the_copy_is_enough(other: str) -> None:
     raw["hooks"].append({**hook, "id": other})
     hook |= {"state": "missing", "reason": "inlined or absent in this kernel"}
     assert identities(raw)["functions_copy_in"]["holds"] is True
+
+
+def test_with_tls_hooks_tell_which_bytes_of_a_record_were_copied_and_which_pinned() -> None:
+    raw = with_tls(exact_record("one_copy"))
+    names = {"copy_in_record": "copy_in", "pin_record": "pin"}
+    hook = next(row for row in raw["hooks"] if row["instrument"] == "functions")
+    raw["hooks"] += [{**hook, "id": id_, "category": category} for id_, category in names.items()]
+    # A quarter of what was sent was part of a record, as far as these two know.
+    cells = {cell["category"]: cell for cell in raw["functions"]["cells"]}
+    sent = cells["copy_in"]["bytes"]
+    cells["copy_in"]["bytes"], cells["pin"]["bytes"] = sent // 4, sent - sent // 4
+    full = derive(raw)
+    assert {row["holds"] for row in identities(raw).values()} == {True}
+    rows = {row["account"]: row for row in full["ledger"]}
+    all_bytes = rows["encrypt"]["bytes"]
+    assert rows["copy_in"]["bytes"] == pytest.approx(all_bytes / 4, abs=1)
+    assert rows["pin"]["bytes"] == pytest.approx(all_bytes * 3 / 4, abs=1)
+    cells["pin"]["bytes"] -= 1
+    assert identities(raw)["functions_plaintext"]["holds"] is False
+    raw["hooks"] = [row for row in raw["hooks"] if row["id"] != "copy_in_record"]
+    rows = {row["account"]: row for row in derive(raw)["ledger"]}
+    assert rows["copy_in"]["bytes"] is None and rows["pin"]["bytes"] is not None
+
+
+def test_the_notes_of_io_uring_have_no_owner_here_and_its_bytes_are_checked() -> None:
+    found = identities(exact_record("uring_zc"))
+    notes = {f"functions_{name}" for name in ("owner", "copied", "completions")}
+    assert {name for name, row in found.items() if row["holds"] is None} == notes
+    assert {row["holds"] for name, row in found.items() if name not in notes} == {True}
+    assert "io_uring" in found["functions_owner"]["reason"]
 
 
 def test_without_function_hooks_there_is_no_row() -> None:

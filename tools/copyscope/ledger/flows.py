@@ -40,7 +40,9 @@ FASTEST_COPY_BYTES_PER_NS = 100.0
 PROGRAM = "program"
 KERNEL = "kernel"
 NO_SILENT_CALLS = "no hook counts these copies; their time is sampled"
-BY_RECORD = "kTLS pins the plaintext of whole records and copies parts of one: no count tells which bytes"
+BY_RECORD = (
+    "kTLS pins the plaintext of whole records and copies parts of one: function hooks tell which bytes"
+)
 NO_RECORDS = "a send was short: where its records end is not known"
 NO_CLAIM = "the sender gave no report: whether it gathers is not known"
 
@@ -250,11 +252,10 @@ def _encrypted(raw: RawRun, segments: Sequence[Segment], silent_high_ns: float) 
     sent, received = total(segments, "sender", "bytes"), total(segments, "receiver", "bytes")
     records = tls_records(segments)
     why = None if records is not None else NO_RECORDS
-    by_record = Flow(bytes_reason=BY_RECORD, calls_reason=BY_RECORD)
     return {
         "gather": _gather(raw, segments),
-        "copy_in": by_record,
-        "pin": by_record,
+        "copy_in": _by_record(raw, "copy_in", segments),
+        "pin": _by_record(raw, "pin", segments),
         "encrypt": Flow(sent, "exact", records, calls_reason=why),
         "deferred": Flow(0, "exact", 0),
         "silent": Flow(0, "derived", 0)
@@ -264,6 +265,24 @@ def _encrypted(raw: RawRun, segments: Sequence[Segment], silent_high_ns: float) 
         "decrypt": Flow(received, "exact", records, calls_reason=why),
         "copy_out": _opened_copied_out(raw, received),
     }
+
+
+def _by_record(raw: RawRun, account: str, segments: Sequence[Segment]) -> Flow:
+    """How much of the plaintext was copied, or pinned: as much of all as where functions were hooked."""
+    hooked = _given(select(raw.run.segments, "functions"))
+    works = any(hook.id == f"{account}_record" and hook.state in WORKS for hook in raw.hooks)
+    if raw.functions is None or not works:
+        return Flow(bytes_reason=BY_RECORD, calls_reason=BY_RECORD)
+    cells = [cell for cell in raw.functions.cells if cell.category == account and cell.side == "sender"]
+    scale = _given(segments) / hooked if hooked else 0
+    pages = (spliced_total(segments, "bytes") or 0) if account == "pin" else 0
+    bytes_, calls = (round(sum(getattr(cell, key) for cell in cells) * scale) for key in ("bytes", "calls"))
+    return Flow(bytes_ + pages, "scaled", calls, bytes_by=KERNEL, calls_method="scaled")
+
+
+def _given(segments: Sequence[Segment]) -> int:
+    """Bytes that were in the sender's memory, and no pages of a file."""
+    return total(segments, "sender", "bytes") - (spliced_total(segments, "bytes") or 0)
 
 
 def _opened_copied_out(raw: RawRun, received: int) -> Flow:

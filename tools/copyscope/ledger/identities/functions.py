@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from copyscope.ledger.flows import encrypts
 from copyscope.ledger.functions import ARM
 from copyscope.ledger.identities.balance import compare, unchecked
 from copyscope.ledger.identities.program import edges, largest, under_way
@@ -19,12 +20,23 @@ from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoo
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
 from copyscope.record.raw import RawRun
-from copyscope.record.segments import cut_short, select, spliced_total, total, uncopied_out, zerocopy_total
+from copyscope.record.segments import (
+    cut_short,
+    ring_total,
+    select,
+    spliced_total,
+    total,
+    uncopied_out,
+    zerocopy_total,
+)
 
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
 HOOKS_OF = {"copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check")}
 # and those that count pages of a file in `pin`
 SPLICE_HOOKS = ("splice", "send_pages")
+# and of kTLS, those of the plaintext
+RECORD_HOOKS = ("copy_in_record", "pin_record")
+OF_REQUESTS = "the hooks follow the ubuf_info of MSG_ZEROCOPY, not io_uring's"
 # Calls whose charges do not add up are left out and counted (bpf/call_stack.bpf.h): what differs is a fault.
 SELF_TOLERANCE = 0.01
 # Of rare events (page faults) one percent is less than one.
@@ -46,6 +58,8 @@ def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
     referenced = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced or 0)
     copied_in = total(segments, "sender", "bytes") - referenced
     copied_out = total(segments, "receiver", "bytes") - uncopied_out(segments)
+    if encrypts(raw):
+        return [_plaintext(raw, functions, total(segments, "sender", "bytes") - (spliced or 0))]
     late = zerocopy_total(segments, "bytes_copied") or 0
     # What is sent a second time (a tail loss probe, for instance) is copied a second time.
     again = retransmitted_bytes(raw)
@@ -57,6 +71,18 @@ def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
         _bytes(raw.hooks, functions, "copy_out", copied_out, "bytes received"),
         *_own_zerocopy(raw, functions, again),
     ]
+
+
+def _plaintext(raw: RawRun, functions: Functions, expected: int) -> Identity:
+    """kTLS pins the plaintext of a whole record and copies a part of one; pages of a file are neither."""
+    said = "functions_plaintext", "copy_in and pin by function hooks = bytes that send calls were given"
+    missing = [row for row in raw.hooks if row.id in RECORD_HOOKS and row.state != "attached"]
+    if missing:
+        return unchecked(*said, "bytes", "; ".join(f"{row.symbol}: {row.reason}" for row in missing))
+    cells = [cell for cell in functions.cells if cell.side == "sender"]
+    return compare(
+        *said, added([c for c in cells if c.category in ("copy_in", "pin")], "bytes"), expected, "bytes"
+    )
 
 
 def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
@@ -117,8 +143,9 @@ def _own_zerocopy(raw: RawRun, functions: Functions, again: int) -> list[Identit
     owned = "functions_owner", "deferred copies of the sender's memory = bytes of sends reported copied"
     copied = "functions_copied", "copied sends by the kernel's notifications = sends reported copied"
     ended = "functions_completions", "sends in the kernel's notifications = completions read"
-    if functions.owners is None:
-        reason = f"its hooks: {_why_none(raw.hooks)}"
+    requests = ring_total(segments, "requests") is not None
+    if functions.owners is None or requests:
+        reason = OF_REQUESTS if requests else f"its hooks: {_why_none(raw.hooks)}"
         return [
             unchecked(*owned, "bytes", reason),
             unchecked(*copied, "sends", reason),
