@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import VERSION, calling, paths
-from copyscope.commands.verbs import VERBS, Verb
+from copyscope.commands.verbs import VERBS, Verb, find
 
 FRONT = paths.ROOT / "bin" / "copyscope"
 # What a system without our environment has: the standard library.
@@ -80,6 +80,16 @@ def test_help_of_a_verb_is_short_and_names_no_other_command(
     assert "tools/" not in brief + whole and "examples:" in brief
     assert len(whole) >= len(brief)
     assert version == f"copyscope {VERSION}\n"
+
+
+def test_compare_lists_options_of_its_own_in_its_short_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        verb = find("compare")
+        assert verb is not None
+        verb.main(["--help"])
+    brief = capsys.readouterr().out
+    assert all(option in brief for option in ("--markdown", "--noise", "--repeat", "--size"))
+    assert "default 21" in brief and "--impl" not in brief and "--explain" not in brief
 
 
 @pytest.mark.parametrize("tool", sorted((paths.ROOT / "tools").glob("*.py")), ids=lambda path: path.name)

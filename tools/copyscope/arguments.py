@@ -43,6 +43,11 @@ class UsageParser(argparse.ArgumentParser):
         )
         self.add_argument("--version", action="version", version=f"copyscope {VERSION}")
 
+    def describe(self, **helps: str) -> None:
+        """Other help for options that came with their own: dest=help."""
+        for one in self._actions:
+            one.help = helps.get(one.dest, one.help)
+
     def format_help(self) -> str:
         """What is used most, where there is more."""
         if self._examples is None:

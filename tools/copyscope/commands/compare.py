@@ -46,12 +46,22 @@ examples:
 
 All other options are those of tools/profile.py, for both; 21 blocks of 0.5 s runs by default.
 """
+FIRST_EXAMPLES = """\
+examples:
+  sudo tools/compare.py one_copy zero_copy --size 256K
+  sudo tools/compare.py "one_copy --fields 1" "one_copy --fields 64" --repeat 31
+  sudo tools/compare.py one_copy one_copy        what equal runs differ by here
+"""
+COMMON = (
+    *("--size", "--threads", "--repeat", "--duration", "--topology", "--json", "--markdown", "--noise"),
+    *("--out", "--verbose", "--help-all"),
+)
 
 Groups = tuple[list[store.Record], list[store.Record]]
 
 
 def parser() -> UsageParser:
-    made = profile_parser("compare", DESCRIPTION, EXAMPLES, EXAMPLES)
+    made = profile_parser("compare", DESCRIPTION, FIRST_EXAMPLES, EXAMPLES, COMMON)
     made.usage = f"{made.prog} [options] A B"
     made.add_argument("first", metavar="A", help='a strategy, or "STRATEGY OPTIONS" in quotes')
     made.add_argument("second", metavar="B", help="another")
@@ -60,6 +70,10 @@ def parser() -> UsageParser:
         "--noise-out",
         metavar="FILE",
         help=f"of two equal ones: where what they differ by goes; default results/HOST-KERNEL/{noise.FILE}",
+    )
+    made.describe(
+        repeat=f"blocks, each with one run of both; default {REPEATS}",
+        duration=f"measuring time of a run in seconds; default {DURATION_S:g}",
     )
     made.set_defaults(repeat=REPEATS, duration=DURATION_S, warmup=WARMUP_S, impl=None)
     return made

@@ -1,6 +1,7 @@
 """The options of tools/profile.py, as people see them; options.py says what they become."""
 
 import argparse
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -57,12 +58,16 @@ def parser(
     description: str = "Run a TCP send strategy over a path of its own; print its copies and what they cost.",
     examples: str = FIRST_EXAMPLES,
     epilog: str = EXAMPLES,
+    common: Sequence[str] = COMMON,
 ) -> UsageParser:
-    """All options of tools/profile.py. Those of the traffic are checked by the traffic program itself."""
+    """All options of tools/profile.py. Those of the traffic are checked by the traffic program itself.
+
+    `common`: those that --help lists; --help-all lists all.
+    """
     made = UsageParser(
         prog=prog,
         description=description,
-        common=COMMON,
+        common=common,
         examples=examples,
         epilog=epilog,
         allow_abbrev=False,
