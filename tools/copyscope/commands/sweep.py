@@ -13,7 +13,11 @@ from copyscope.escaping import visible
 from copyscope.machine import fingerprint
 from copyscope.plan.arms import parse_time_s
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
+from copyscope.render.sweep_result import next_lines, result_lines
+from copyscope.render.terminal import make_console, print_lines
 from copyscope.run.build import build_if_stale
+from copyscope.study import table as results_table
+from copyscope.sweep import results
 from copyscope.sweep.boots import BootRunner
 from copyscope.sweep.directory import refuse_foreign
 from copyscope.sweep.experiment import Experiment, describe, expand, load, run_s, runs_of
@@ -153,3 +157,15 @@ def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namesp
     else:
         lines = outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)
         print("\n".join(map(visible, lines)))
+        _say_result(experiment, Path(outcome.directory))
+
+
+def _say_result(experiment: Experiment, directory: Path) -> None:
+    """What was measured so far, of all runs that are there."""
+    console = make_console()
+    if experiment.simulated or not (directory / "raw").is_dir():
+        print_lines(next_lines(str(directory), console.width), console)
+        return
+    records = results.load(directory).records
+    if records:
+        print_lines(result_lines(results_table.fill(records), str(directory), console), console)
