@@ -16,6 +16,7 @@ from copyscope.crossover import nearest as crossover_near
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_watched
+from copyscope.render.portrait import advice_lines
 
 Record = dict[str, Any]
 
@@ -44,13 +45,24 @@ SENDFILE = CROSSOVER | {"pair": ["one_copy", "sendfile"], "verdict": "always", "
 SENDING = 0.25
 
 
-def derived(*, local: bool = False, **options: Any) -> Record:
+def derived(*, local: bool = False, files: bool = True, **options: Any) -> Record:
+    """Nothing of these decides by itself: it reads files, and nobody listens to its packets."""
     raw = watched_record(**options)
+    raw["topology"]["packet_sockets"] = []
+    if files:
+        row = next(row for row in raw["samples"] if row["side"] == "target")
+        raw["samples"].append({**row, "symbol": "filemap_read", "category": "syscall", "kind": "stage"})
     if local:
         raw["topology"] |= {"kind": "lo", "local_delivery": True}
         raw["topology"]["devices"] = [{"side": "target", "name": "lo", "driver": "loopback", "features": {}}]
         raw["topology"]["peers"] = [{"address": "127.0.0.1", "device": "lo", "local": True}]
     return derive(raw)
+
+
+def remedies(full: Record, *rows: Record) -> dict[str, Record]:
+    made = advice.advise(full, list(rows) or None)
+    assert store.validate(full | {"advice": made}) == []
+    return {one["name"]: one for one in made["remedies"]}
 
 
 def said(full: Record, *rows: Record) -> str:
@@ -154,7 +166,7 @@ def test_sendfile_has_its_own_crossover() -> None:
 def test_a_program_that_uses_zero_copy_is_told_what_it_costs() -> None:
     """Over lo: what it pays for the copy after all, and what to turn it off would save."""
     never = CROSSOVER | {"path": "loopback", "verdict": "never"} | with_ratio(1.25, 1.0 / 0.88, 1.0 / 0.72)
-    full = derived(local=True, zerocopy=True, copied=100)
+    full = derived(local=True, files=False, zerocopy=True, copied=100)
     text = said(full, never, SENDFILE)
     assert "100 % of them with zero-copy already. 100 % of these sends were copied after all (local" in text
     assert "completions take 25 % of its CPU time (22 to 29 %): to turn zero-copy off here would save" in text
@@ -199,7 +211,7 @@ def test_the_path_counts_first_and_then_the_newest_file() -> None:
 
 
 def test_what_would_stop_it() -> None:
-    remote = said(derived())
+    remote = said(derive(watched_record()))
     assert "lldpd[812] holds an ETH_P_ALL socket on eth0" in remote
     raw = watched_record()
     raw["machine"]["limits"]["memlock_bytes"] = 65_536
@@ -248,6 +260,83 @@ def test_a_server_that_reads_files_is_told_of_sendfile() -> None:
     row = next(row for row in raw["samples"] if row["side"] == "target")
     raw["samples"].append({**row, "symbol": "filemap_read", "category": "syscall", "kind": "stage"})
     assert "sendfile spares both copies" in said(derive(raw))
+
+
+NAMES = ("MSG_ZEROCOPY", "sendfile", "io_uring", "larger sends", "fewer user copies")
+
+
+def test_each_remedy_has_an_answer_and_a_crossover_is_asked_for_where_nothing_else_decides() -> None:
+    found = remedies(derived())
+    assert tuple(found) == NAMES
+    for name in ("MSG_ZEROCOPY", "sendfile"):
+        assert (found[name]["answer"], found[name]["open"]) == ("maybe", True)
+        most = found[name]["most"]
+        assert found[name]["why"].startswith(f"at most {100 * most['share']:.0f} % of its CPU time; whether")
+    # sendfile would spare the copy of the file to the program, too
+    assert found["sendfile"]["most"]["share"] > found["MSG_ZEROCOPY"]["most"]["share"] > 0.15
+    assert found["larger sends"]["answer"] == "no" and "64 KiB or more" in found["larger sends"]["why"]
+    assert found["fewer user copies"]["answer"] in ("no", "n/a")
+    made = advice.advise(derived(), None)
+    assert made["measure"] == "sudo tools/crossover.py" and " ".join(made["reasons"]) == made["text"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("local", "its peers are on this machine (lo): a zero-copy send is copied there after all"),
+        ("listened", "lldpd[812] holds an ETH_P_ALL socket on eth0"),
+        ("small", "its writes are small: half of its bytes go out in calls of 2 KiB or less"),
+        ("cheap", "what it could save is 0 % of its CPU time (95 %: at most 1 %)"),
+    ],
+)
+def test_where_something_decides_already_no_crossover_is_asked_for(kind: str, why: str) -> None:
+    full = derived(local=kind == "local", files=False)
+    if kind == "listened":
+        full = derive(watched_record())
+    if kind == "small":
+        raw = watched_record()
+        raw["topology"]["packet_sockets"] = []
+        for row in raw["volume"]:
+            row["sizes"] = [[1024, row["calls"]]]
+        full = derive(raw)
+    if kind == "cheap":
+        (row,) = (one for one in full["ledger"] if one["account"] == "copy_in" and one["share"])
+        row |= {"share": 0.0, "samples": 0}
+    found = remedies(full)
+    assert found["MSG_ZEROCOPY"]["answer"] == "no" and found["MSG_ZEROCOPY"]["why"].startswith(why)
+    assert found["sendfile"]["answer"] == "no" and "not seen to read files" in found["sendfile"]["why"]
+    made = advice.advise(full, None)
+    assert made["measure"] is None and "crossover" not in made["text"]
+
+
+def test_a_crossover_of_this_machine_answers() -> None:
+    assert remedies(derived(), CROSSOVER, SENDFILE)["MSG_ZEROCOPY"]["answer"] == "yes"
+    never = CROSSOVER | {"verdict": "never", "size_bytes": None}
+    found = remedies(derived(), never, SENDFILE)
+    assert found["MSG_ZEROCOPY"]["answer"] == "no" and not found["MSG_ZEROCOPY"]["open"]
+    assert found["sendfile"]["answer"] == "yes"
+    undecided = CROSSOVER | {"verdict": "undetermined"}
+    found = remedies(derived(), undecided, SENDFILE)
+    assert (found["MSG_ZEROCOPY"]["answer"], found["MSG_ZEROCOPY"]["open"]) == ("maybe", False)
+
+
+def test_what_is_in_use_is_judged_by_what_it_comes_to() -> None:
+    assert "in use" in remedies(derived(call="sendfile"))["sendfile"]["why"]
+    copied = remedies(derived(local=True, zerocopy=True, copied=100))["MSG_ZEROCOPY"]
+    assert (copied["answer"], copied["why"]) == ("no", "in use, and 100 % of its sends are copied after all")
+    assert remedies(derived(zerocopy=True, copied=0))["MSG_ZEROCOPY"]["open"]
+
+
+def test_the_screen_has_a_line_for_each_remedy_and_the_next_command() -> None:
+    full = derived()
+    full["advice"] = advice.advise(full, None)
+    lines = [line.plain for line in advice_lines(full, 80)]
+    assert max(map(len, lines)) <= 80
+    starts = [next(at for at, line in enumerate(lines) if line.startswith(name)) for name in NAMES]
+    why = lines.index("why:")
+    assert starts == sorted(starts) and starts[-1] < why
+    assert all(line.startswith(("- ", "  ")) for line in lines[why + 1 :])
+    assert "to know: sudo tools/crossover.py (two minutes), or add --crossover" in " ".join(lines[:why])
 
 
 HERE = {"hostname": "vm", "kernel": "6.18", "cpu_model": "Xeon", "cpus_online": 2}

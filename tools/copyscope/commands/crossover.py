@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 from copyscope.arguments import UsageParser
@@ -96,14 +98,23 @@ def _asked(text: str, records: Sequence[Record]) -> tuple[str, tuple[tuple[str, 
     return by, (chosen,)
 
 
+def measure(directory: Path) -> None:
+    """The experiment `crossover` into a directory, with its crossover.json; what is said goes to stderr."""
+    with redirect_stdout(sys.stderr):
+        if main(["--out", str(directory)]) not in (0, sweep.EXIT_INCOMPLETE):
+            raise RunError("the crossover was not measured: see above")
+
+
 def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
     """Run the experiment, or what is missing of it: (its directory, exit status of the sweep)."""
     if os.geteuid() != 0:
         raise RunError("measuring needs root: sudo tools/crossover.py, or give the DIR of a sweep")
     experiment = load_experiment(sweep.find_experiment(arguments.experiment))
     directory = Path(arguments.out) if arguments.out else sweep.default_directory(experiment)
-    quiet = ["--quiet"] if arguments.json == "-" else []
-    status = sweep.main([arguments.experiment, "--out", str(directory), *quiet])
+    # Of `--json -` stdout is the answer's.
+    alone = arguments.json == "-"
+    with redirect_stdout(sys.stderr) if alone else nullcontext():
+        status = sweep.main([arguments.experiment, "--out", str(directory), *(["--quiet"] if alone else [])])
     if status == sweep.EXIT_INCOMPLETE and not (directory / "raw").is_dir():
         raise RunError("nothing was measured: see above")
     return directory, status

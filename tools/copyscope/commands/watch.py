@@ -20,7 +20,7 @@ from copyscope.ledger.compare_tiers import why_not
 from copyscope.ledger.derive import derive
 from copyscope.ledger.program.live import Window
 from copyscope.machine import fingerprint
-from copyscope.paths import all_results
+from copyscope.paths import all_results, host_results
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
@@ -91,8 +91,7 @@ def watch(argv: list[str]) -> int:
             raw = assemble(seen, workload, identity, args.frequency, section)
             made = derive(raw | keeping.stacks(seen, args))
             check_met(made, args)
-            if args.advise:
-                add_advice(made)
+            add_advice(made, args)
             kept = keeping.report(made, seen, args, out, render)
             sys.stdout.flush()
             if command and program.raw.status is None and not args.quiet:
@@ -143,9 +142,20 @@ def check_met(made: Record, args: argparse.Namespace) -> None:
         )
 
 
-def add_advice(made: Record) -> None:
+def add_advice(made: Record, args: argparse.Namespace) -> None:
+    """Where it was asked for; with --crossover what it still asks for is measured, and it is given again."""
+    if not args.advise and not args.crossover:
+        return
     here = made["machine"]
     made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
+    asked = made["advice"]["measure"]
+    if args.crossover and asked:
+        from copyscope.commands import crossover  # noqa: PLC0415 (50 ms that nobody else waits for)
+
+        # Where there is one of another machine or of other strategies it goes beside that.
+        name = f"crossover-{here['kernel']}" if "--out" in asked else "crossover"
+        crossover.measure(host_results(here["hostname"], here["kernel"]) / name)
+        made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
 
 
 # On an idle machine it takes two, most of which is the look at the program before anything is attached.

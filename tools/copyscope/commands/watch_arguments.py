@@ -11,7 +11,10 @@ from copyscope.plan.options import check_instruments
 
 WHOM = ("--pid", "--comm", "--cgroup", "--unit", "--container")
 # Traffic of our own has no such options: one of them means that a program is watched.
-FOR_PROGRAMS = ("--netns", "--no-follow", "--whole", "--live", "--advise", "--no-baseline")
+FOR_PROGRAMS = (
+    *("--netns", "--no-follow", "--whole", "--live"),
+    *("--advise", "--crossover", "--no-baseline"),
+)
 EXAMPLES = """\
 examples:
   sudo tools/profile.py --pid 4711,4712                      until Ctrl-C
@@ -127,8 +130,11 @@ def parser() -> UsageParser:
         help="a screen that is refreshed while it runs; what a command prints goes to a temporary file"
         " meanwhile, and is shown after it",
     )
+    out.add_argument("--advise", action="store_true", help="say what would make it copy less, and why")
     out.add_argument(
-        "--advise", action="store_true", help="say whether zero-copy or sendfile would help here"
+        "--crossover",
+        action="store_true",
+        help="--advise; where only a crossover can tell, it is measured here afterwards (two minutes)",
     )
     return made
 

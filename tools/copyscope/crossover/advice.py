@@ -1,4 +1,4 @@
-"""Would zero-copy or sendfile help this program on this path? One honest paragraph. Pure.
+"""Would zero-copy or sendfile help this program on this path? A line for each remedy, and the reasons. Pure.
 
 What could be saved at most is the program's own copy_in; of a program that sends with zero-copy already, what
 it pays for that. What the other way would cost is not in this record: a crossover that was measured on this
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from copyscope import stats
 from copyscope.crossover import obstacles
 from copyscope.crossover.nearest import Question, Row, answer, nearest
 from copyscope.crossover.obstacles import MOSTLY
+from copyscope.crossover.remedies import Sends, Share, remedies, time_share
 from copyscope.ledger.headline import percent
 from copyscope.ledger.program.headline import file_read_share
 from copyscope.ledger.program.traffic_profile import median_slot
@@ -25,12 +25,12 @@ WORTH_SAYING = 0.005
 MEASURE = "sudo tools/crossover.py"
 # What stands for the saved copy when a program sends with MSG_ZEROCOPY.
 PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
-
-Share = dict[str, float]
+# The remedies that a crossover can judge, and the strategies that it names them by.
+STRATEGIES = {"MSG_ZEROCOPY": "zero_copy", "sendfile": "sendfile"}
 
 
 def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[str, Any]:
-    """The advice section: the paragraph, and what it rests on.
+    """The advice section: remedies, reasons, and what they rest on.
 
     `crossovers`: newest file first; `elsewhere` names the machine of those that were measured on another.
     """
@@ -38,9 +38,8 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
     sent, zerocopy = run.derived.portrait.send, run.derived.zerocopy
     made: dict[str, Any] = {"most_to_save": None, "stoppers": [], "crossover": None, "sendfile": None}
     if sent is None:
-        return made | {
-            "text": "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is no send to make cheaper."
-        }
+        text = "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is no send to make cheaper."
+        return made | {"text": text, "reasons": [text], "remedies": [], "measure": None}
     here = [row for row in crossovers or () if row["elsewhere"] is None]
     size_bytes = byte_median(sent.sizes)
     accounts: tuple[str, ...] = ("copy_in",)
@@ -62,34 +61,39 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
         made["stoppers"] = obstacles.of_zerocopy(run) + obstacles.in_the_program(run, size_bytes)
         questions = [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
     most = made["most_to_save"] = time_share(run, accounts)
+    rows = {asked.strategy: nearest(here, run, asked.strategy) for asked in questions}
+    made["crossover"], made["sendfile"] = rows.get("zero_copy"), rows.get("sendfile")
+    sends = Sends(
+        run,
+        size_bytes,
+        most,
+        sent.zerocopy_share,
+        max(sent.page_share, sent.memory_share),
+        sent.io_uring_share,
+    )
+    found = remedies(sends, {str(name): row for name, row in rows.items()})
+    asks = {STRATEGIES[one.name] for one in found if one.open}
     calls = f"Half of its bytes go out in calls of {format_size(size_bytes)} or more"
     sentences = [f"{calls}, {percent(share)} of them {way}."]
     if accounts == PRICE_OF_ZEROCOPY:
         sentences.append(_price_of_zerocopy(run, most))
     else:
         sentences += [_left_to_save(most, rest=questions[0].used), *_files(run)]
-    for asked in questions if here else ():
-        row = nearest(here, run, asked.strategy)
-        made["sendfile" if asked.strategy == "sendfile" else "crossover"] = row
-        sentences.append(answer(row, asked, run) if row else _not_among(here, asked, run))
-    if not here:
+    for asked in questions:
+        row = rows[asked.strategy]
+        if row is not None:
+            sentences.append(answer(row, asked, run))
+        elif here and asked.strategy in asks:
+            sentences.append(_not_among(here, asked, run))
+    if not here and asks:
         sentences.append(_no_crossover(run, crossovers))
     # Where sends were copied, the cause has been said.
     if made["stoppers"] and not (questions[0].used and zerocopy and zerocopy.cause):
         what = "What takes the gain away" if questions[0].used else "What would stop it"
         sentences.append(f"{what}: {'; '.join(made['stoppers'])}.")
-    return made | {"text": " ".join(sentences)}
-
-
-def time_share(run: WatchedRun, accounts: Sequence[str]) -> Share | None:
-    """Some accounts' part of the program's CPU time, all contexts, with its interval; None: not sampled."""
-    rows = [row for row in run.derived.ledger if row.account in accounts and row.side == "target"]
-    shares = [row.share for row in rows if row.share is not None]
-    samples = run.derived.sides.target.samples
-    if not rows or not samples or len(shares) < len(rows):
-        return None
-    found = stats.wilson(sum(row.samples or 0 for row in rows), samples)
-    return {"share": sum(shares), "low": found.low, "high": found.high}
+    measure = _command(here or crossovers or (), run) if asks else None
+    made |= {"remedies": [one.as_json() for one in found], "measure": measure}
+    return made | {"reasons": sentences, "text": " ".join(sentences)}
 
 
 def byte_median(sizes: Sequence[Sequence[int]]) -> int:
@@ -144,21 +148,25 @@ def _no_crossover(run: WatchedRun, elsewhere: Sequence[Row] | None) -> str:
     row = nearest(elsewhere, run, "zero_copy") or elsewhere[0]
     return (
         f"{cannot} the crossover of {row['file']} was measured on {row['elsewhere']}: run "
-        f"{MEASURE} --out {_place(row, run)} (two minutes) and ask again."
+        f"{_command(elsewhere, run)} (two minutes) and ask again."
     )
 
 
 def _not_among(here: Sequence[Row], asked: Question, run: WatchedRun) -> str:
     return (
         f"Cannot tell what {asked.name} {'saves' if asked.used else 'would save'}: it is not in the "
-        f"crossover that was measured on this host ({here[0]['file']}): run {MEASURE} --out "
-        f"{_place(here[0], run)} (two minutes) and ask again."
+        f"crossover that was measured on this host ({here[0]['file']}): run {_command(here, run)} (two "
+        "minutes) and ask again."
     )
 
 
-def _place(row: Row, run: WatchedRun) -> PurePath:
-    """Beside what is there, of another machine or of other strategies: one sweep does not go into another."""
-    return PurePath(row["file"]).parent.parent / f"crossover-{run.raw.machine.kernel}"
+def _command(there: Sequence[Row], run: WatchedRun) -> str:
+    """What measures it. Beside what is there, of another machine or of other strategies: one sweep does not
+    go into another."""
+    if not there:
+        return MEASURE
+    row = nearest(there, run, "zero_copy") or there[0]
+    return f"{MEASURE} --out {PurePath(row['file']).parent.parent / f'crossover-{run.raw.machine.kernel}'}"
 
 
 def _of_its_time(share: Share) -> str:

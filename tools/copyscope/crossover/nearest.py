@@ -88,39 +88,56 @@ def answer(row: Row, asked: Question, run: WatchedRun) -> str:
             f"({row['file']}), and this program sends over {run.raw.topology.kind}: run "
             "tools/crossover.py with an experiment over that path."
         )
-    return " ".join([_verdict(row, asked), *_price(row, asked, run)])
+    return " ".join([_verdict(row, asked, run), *_price(row, asked, run)])
+
+
+def pays(row: Row, asked: Question, run: WatchedRun) -> bool | None:
+    """Whether it pays by this crossover; None: no difference was found, or it is of another kind of path."""
+    if distance(row, run) == OTHER_KIND or row["verdict"] == "undetermined":
+        return None
+    if row["verdict"] != "crosses":
+        return bool(row["verdict"] == "always")
+    low, high = _ends(row)
+    if low < 2 * asked.size_bytes and asked.size_bytes < high:
+        return None
+    return (asked.size_bytes >= high) == bool(row["above"] == row["pair"][1])
+
+
+def _ends(row: Row) -> tuple[float, float]:
+    """Of its interval; an end that is not known is as far off as can be."""
+    low, high = row["low_bytes"], row["high_bytes"]
+    return low if low is not None else 0, high if high is not None else math.inf
 
 
 def _cannot_tell(asked: Question) -> str:
     return f"Cannot tell whether {asked.name} {'pays' if asked.used else 'would pay'}"
 
 
-def _verdict(row: Row, asked: Question) -> str:
+def _verdict(row: Row, asked: Question, run: WatchedRun) -> str:
     name = asked.name.capitalize()
     threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
     where = (
         f"against {row['pair'][0]}, {QUANTITIES.get(row['quantity'], row['quantity'])}, {threads}, "
         f"measured on this host over {row['path']}: {row['file']}"
     )
-    pays, loses = PAYS[asked.used], LOSES[asked.used]
+    gains, loses = PAYS[asked.used], LOSES[asked.used]
     if row["verdict"] == "undetermined":
         reason = str(row["evidence"]).split("; largest residual")[0].removeprefix("undetermined: ")
         return f"{_cannot_tell(asked)}: {reason} ({where})."
     if row["verdict"] == "always":
-        return f"{name} paid at every size ({where}): {pays}."
+        return f"{name} paid at every size ({where}): {gains}."
     if row["verdict"] == "never":
         return f"{name} never paid at any size ({where}): {loses}."
-    low = row["low_bytes"] if row["low_bytes"] is not None else 0
-    high = row["high_bytes"] if row["high_bytes"] is not None else math.inf
+    low, high = _ends(row)
     ends = [format_size(end) if 0 < end < math.inf else "beyond what was measured" for end in (low, high)]
     rising = row["above"] == row["pair"][1]
     size = format_size(row["size_bytes"])
     text = f"{name} pays {f'from {size} on' if rising else f'below {size}'} ({' to '.join(ends)}; {where})"
-    if low < 2 * asked.size_bytes and asked.size_bytes < high:
+    found = pays(row, asked, run)
+    if found is None:
         return f"{text}, which is about where its calls are: no difference to expect."
-    larger = asked.size_bytes >= high
-    text += f", and its calls are {'larger' if larger else 'smaller'}"
-    return f"{text}: {pays if larger == rising else loses}."
+    text += f", and its calls are {'larger' if asked.size_bytes >= high else 'smaller'}"
+    return f"{text}: {gains if found else loses}."
 
 
 def ratio_near(row: Row, size_bytes: int) -> dict[str, Any] | None:

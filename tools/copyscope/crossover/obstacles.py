@@ -47,13 +47,7 @@ def of_pages(run: WatchedRun) -> list[str]:
 
 def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
     """What in the way it sends now would have to change for zero-copy."""
-    found = []
-    if typical_bytes < SMALL_BYTES:
-        found.append(
-            f"its writes are small: half of its bytes go out in calls of {format_size(2 * typical_bytes)} or "
-            "less, and the kernel's documentation has zero-copy pay above 10 KB"
-        )
-    found += _in_its_buffers(run)
+    found = _in_small_calls(typical_bytes) + _in_its_buffers(run)
     memlock_bytes = run.raw.machine.limits["memlock_bytes"]
     pages = (typical_bytes >> PAGE_SHIFT) + 2
     if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
@@ -61,6 +55,25 @@ def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
             f"its memlock limit of {memlock_bytes >> 10} KiB holds "
             f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
         )
+    return found + _in_its_protocol(run)
+
+
+def in_its_calls(run: WatchedRun, typical_bytes: int) -> list[str]:
+    """What of that cannot pay, whatever else is changed."""
+    return _in_its_protocol(run) + _in_small_calls(typical_bytes)
+
+
+def _in_small_calls(typical_bytes: int) -> list[str]:
+    if typical_bytes >= SMALL_BYTES:
+        return []
+    return [
+        f"its writes are small: half of its bytes go out in calls of {format_size(2 * typical_bytes)} or "
+        "less, and the kernel's documentation has zero-copy pay above 10 KB"
+    ]
+
+
+def _in_its_protocol(run: WatchedRun) -> list[str]:
+    found = []
     for protocols, what in OTHER_PROTOCOLS:
         rows = [row for row in run.raw.volume if row.direction == "send" and row.protocol in protocols]
         if sum(row.bytes for row in rows) > MOSTLY * run.derived.tx_bytes:

@@ -1,6 +1,8 @@
 """What follows from a run beside a program: what only it has, beside the parts of record/derived.py. Pure."""
 
-from typing import Any
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
 
 from copyscope.record.derived import Cause, Concluded, Elsewhere, OtherSide, Overhead, Ratio, SideTime
 from copyscope.record.sections import Explained, Rows, Section
@@ -36,6 +38,16 @@ class Saving(Section):
     high: float
 
 
+class Remedy(Section):
+    """What could make it copy less, and whether it would."""
+
+    name: str
+    answer: Literal["yes", "maybe", "no", "n/a"]
+    why: str
+    most: Saving | None
+    open: bool
+
+
 class Advice(Section):
     """Would zero-copy or sendfile help?"""
 
@@ -44,6 +56,9 @@ class Advice(Section):
     most_to_save: Saving | None
     crossover: dict[str, Any] | None
     sendfile: dict[str, Any] | None
+    reasons: list[str] | UnsetType = UNSET
+    remedies: list[Remedy] | UnsetType = UNSET
+    measure: str | UnsetType | None = UNSET
 
 
 class ProgramZerocopy(Section):

@@ -1,0 +1,201 @@
+"""What could make a watched program copy less, one line for each remedy: its answer, and why. Pure.
+
+An answer is `no` where something on the path or in the program takes the gain away (obstacles.py), where what
+could be saved at most is little (the ceiling), or where a crossover of this machine says so; only where none
+of these decides is a crossover asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from copyscope import stats
+from copyscope.crossover import obstacles
+from copyscope.crossover.nearest import Question, Row, pays
+from copyscope.crossover.obstacles import MOSTLY
+from copyscope.ledger.headline import percent
+from copyscope.ledger.program.headline import WORTH_SAYING, file_read_share
+from copyscope.record.check import WatchedRun
+from copyscope.record.derived import AccountRow, StageRow
+from copyscope.units import format_size
+
+# Less of its CPU time than this is not worth a change of the program.
+WORTH_TRYING = 0.05
+# From here on the price of a call is spread over so many bytes that larger ones save next to nothing.
+LARGE_BYTES = 65_536
+
+Answer = Literal["yes", "maybe", "no", "n/a"]
+Share = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """`most`: of its CPU time, what could be saved at most. `open`: a measured crossover would tell."""
+
+    name: str
+    answer: Answer
+    why: str
+    most: Share | None = None
+    open: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Sends:
+    """How a program sends, and what of it could be saved at most by zero-copy or sendfile."""
+
+    run: WatchedRun
+    size_bytes: int
+    most: Share | None
+    zerocopy_share: float
+    reference_share: float
+    io_uring_share: float
+
+
+def remedies(sends: Sends, rows: Mapping[str, Row | None]) -> list[Remedy]:
+    """All of them, in the order in which they are told; `rows`: the nearest crossover of each strategy."""
+    return [
+        _zerocopy(sends, rows.get("zero_copy")),
+        _sendfile(sends, rows.get("sendfile")),
+        _io_uring(sends),
+        _larger(sends),
+        _fewer_copies(sends.run),
+    ]
+
+
+def _zerocopy(sends: Sends, row: Row | None) -> Remedy:
+    name = "MSG_ZEROCOPY"
+    asked = Question("zero_copy", sends.size_bytes, sends.zerocopy_share >= MOSTLY)
+    if asked.used:
+        return _zerocopy_in_use(sends, row, asked)
+    if sends.reference_share >= MOSTLY:
+        return Remedy(name, "no", "its bytes go by reference already")
+    stoppers = obstacles.of_zerocopy(sends.run) + obstacles.in_its_calls(sends.run, sends.size_bytes)
+    return _judged(name, asked, sends, row, most=sends.most, stoppers=stoppers)
+
+
+def _zerocopy_in_use(sends: Sends, row: Row | None, asked: Question) -> Remedy:
+    name, seen = "MSG_ZEROCOPY", sends.run.derived.zerocopy
+    if seen is not None and seen.completions and (seen.copied or 0) / seen.completions >= MOSTLY:
+        copied = percent((seen.copied or 0) / seen.completions)
+        return Remedy(name, "no", f"in use, and {copied} of its sends are copied after all", sends.most)
+    if sends.most is not None and sends.most["high"] < WORTH_TRYING:
+        return Remedy(name, "yes", f"in use: what it pays for it is {_at_most(sends.most)}", sends.most)
+    found = None if row is None else pays(row, asked, sends.run)
+    if found is None:
+        why = "in use: whether a copy would be cheaper only a measured crossover tells"
+        return Remedy(name, "maybe", why, sends.most, open=row is None)
+    why = "in use, and it pays on this path" if found else "in use, and costs more than it saves here"
+    return Remedy(name, "yes" if found else "no", why, sends.most)
+
+
+def _sendfile(sends: Sends, row: Row | None) -> Remedy:
+    name, run = "sendfile", sends.run
+    asked = Question("sendfile", sends.size_bytes, sends.reference_share >= MOSTLY)
+    if asked.used:
+        return Remedy(name, "yes", f"in use: {percent(sends.reference_share)} of its bytes go by reference")
+    if sends.zerocopy_share >= MOSTLY:
+        return Remedy(name, "no", "its bytes go with zero-copy already")
+    reads = file_read_share(run.raw.samples)
+    if reads is not None and reads < WORTH_SAYING:
+        return Remedy(name, "no", "it was not seen to read files, and sendfile sends those")
+    most = sends.most
+    if most is not None and reads is not None:
+        most = _interval(run, most["share"] + reads)
+    return _judged(name, asked, sends, row, most=most, stoppers=obstacles.of_pages(run))
+
+
+def _judged(
+    name: str, asked: Question, sends: Sends, row: Row | None, *, most: Share | None, stoppers: Sequence[str]
+) -> Remedy:
+    """By what stops it, by the most that it can save, by a crossover; else nobody knows yet."""
+    if stoppers:
+        return Remedy(name, "no", stoppers[0], most)
+    if most is not None and most["high"] < WORTH_TRYING:
+        return Remedy(name, "no", f"what it could save is {_at_most(most)}", most)
+    found = None if row is None else pays(row, asked, sends.run)
+    at_most = f"at most {percent(most['share'])} of its CPU time" if most else "what it saves was not sampled"
+    if found is None:
+        why = f"{at_most}; whether it pays only a measured crossover tells"
+        return Remedy(name, "maybe", why, most, open=row is None)
+    return Remedy(
+        name, "yes" if found else "no", at_most if found else "it cost more than it saved here", most
+    )
+
+
+def _io_uring(sends: Sends) -> Remedy:
+    """It spares no copy, only ways into the kernel and back."""
+    name = "io_uring"
+    if sends.io_uring_share >= MOSTLY:
+        return Remedy(name, "yes", f"in use: {percent(sends.io_uring_share)} of its bytes are sent by it")
+    most = _entering(sends.run)
+    if most is None:
+        return Remedy(name, "n/a", "the price of its system calls was not sampled")
+    if most["high"] < WORTH_TRYING:
+        return Remedy(name, "no", f"it spares no copy, and its system calls take {_at_most(most)}", most)
+    return Remedy(name, "maybe", f"it spares no copy; its system calls take {_at_most(most)}", most)
+
+
+def _larger(sends: Sends) -> Remedy:
+    name = "larger sends"
+    if sends.size_bytes >= LARGE_BYTES:
+        return Remedy(
+            name, "no", f"half of its bytes go out in calls of {format_size(sends.size_bytes)} or more"
+        )
+    small = f"half of its bytes go out in calls of {format_size(2 * sends.size_bytes)} or less"
+    most = _entering(sends.run)
+    if most is None:
+        return Remedy(name, "maybe", f"{small}; the price of a call was not sampled")
+    if most["high"] < WORTH_TRYING:
+        return Remedy(name, "no", f"{small}, but its system calls take {_at_most(most)}", most)
+    return Remedy(name, "maybe", f"{small}; its system calls take {_at_most(most)}", most)
+
+
+def _fewer_copies(run: WatchedRun) -> Remedy:
+    """Those that the program makes itself, before it sends and after it has received."""
+    name = "fewer user copies"
+    most = time_share(run, ("gather",))
+    if most is None:
+        return Remedy(name, "n/a", "copies in the program itself were not sampled")
+    answer: Answer = "no" if most["high"] < WORTH_TRYING else "maybe"
+    return Remedy(name, answer, f"its own copies take {_at_most(most)}", most)
+
+
+def time_share(run: WatchedRun, accounts: Sequence[str]) -> Share | None:
+    """Some accounts' part of the program's CPU time, all contexts, with its interval; None: not sampled."""
+    return _of_rows(run, [row for row in run.derived.ledger if row.account in accounts])
+
+
+def _entering(run: WatchedRun) -> Share | None:
+    """What its system calls themselves take; reading files is a copy that is counted to this stage."""
+    calls = _of_rows(run, [row for row in run.derived.stages if row.stage == "syscall"])
+    if calls is None:
+        return None
+    return _interval(run, max(0.0, calls["share"] - (file_read_share(run.raw.samples) or 0.0)))
+
+
+def _of_rows(run: WatchedRun, rows: Sequence[AccountRow | StageRow]) -> Share | None:
+    own = [row for row in rows if row.side == "target"]
+    shares = [row.share for row in own if row.share is not None]
+    samples = run.derived.sides.target.samples
+    if not own or not samples or len(shares) < len(own):
+        return None
+    found = stats.wilson(sum(row.samples or 0 for row in own), samples)
+    return {"share": sum(shares), "low": found.low, "high": found.high}
+
+
+def _interval(run: WatchedRun, share: float) -> Share | None:
+    """A sum of shares with the interval that so many samples give it."""
+    samples = run.derived.sides.target.samples
+    if not samples:
+        return None
+    found = stats.wilson(min(samples, round(share * samples)), samples)
+    return {"share": share, "low": found.low, "high": found.high}
+
+
+def _at_most(share: Share) -> str:
+    return f"{percent(share['share'])} of its CPU time (95 %: at most {percent(share['high'])})"
