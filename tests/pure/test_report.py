@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import html
+import json
 import re
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope import paths
+from copyscope import VERSION, paths
 from copyscope.commands import report
 from copyscope.render.plots.catalogue import PLOTS
 
@@ -90,19 +92,74 @@ def test_the_page_is_well_formed_and_stands_alone(made: Path) -> None:
     page.close()
     assert page.open == []
     assert len(page.ids) == len(set(page.ids))
-    assert "<script" not in text
+    assert text.count("<script") == 1  # its own; nothing is loaded
     assert not re.search(r"url\(|@import", text)
     for reference in page.references:
         assert reference.startswith(("#", "data:")), reference[:60]
         if reference.startswith("#"):
             assert reference[1:] in page.ids
-    assert len([r for r in page.references if r.startswith("data:image/svg+xml")]) == len(PLOTS)
+    pictures = len([r for r in page.references if r.startswith("data:image/svg+xml")])
+    empty = ("Cache misses", "Latency")  # no PMU, no rr mode: a line each
+    assert pictures == len(PLOTS) - len(empty)
+    assert [text.count(f"<p>{title}: not drawn: ") for title in empty] == [1, 1]
+
+
+def test_a_verdict_is_worded_coloured_and_leads_to_what_it_rests_on(made: Path) -> None:
+    text = (made / "report.html").read_text(encoding="utf-8")
+    found = json.loads((made / "crossover.json").read_text())["crossovers"]
+    assert {one["verdict"] for one in found} >= {"never", "undetermined"}
+    for number, one in enumerate(found, start=1):
+        (row,) = re.findall(f'<tr id="crossover-{number}">.*', text)
+        assert one["verdict"] in row and html.escape(one["evidence"]) in row
+        if one["quantity"] not in ("goodput_gbps", "system_cpu_ns_per_kib"):
+            continue
+        (cell,) = re.findall(f'<td class="(\\w+)"><a href="#crossover-{number}">([^<]*)<', text)
+        tones = {"never": "bad", "undetermined": "open", "always": "good", "crosses": "good"}
+        words = {"never": "better at no size", "always": "better at every size", "crosses": "better "}
+        assert cell[0] == tones[one["verdict"]]
+        assert cell[1].startswith(words.get(one["verdict"], one["verdict"]))
+
+
+def test_steps_and_shares_are_as_long_as_their_numbers(made: Path) -> None:
+    """In every setting: steps lead from one cost to the other, and shares fill 100 %."""
+    text = (made / "report.html").read_text(encoding="utf-8")
+    views = re.findall(r'<details class="view" data-setting="([^"]*)"', text)
+    assert len(set(views)) == len(views) == 4 + 2  # two sizes with two numbers of threads, and these alone
+    for figure in re.findall(r'<ul class="bars">(.*?)</ul>', text):
+        bars = [
+            [
+                (float(left), float(width))
+                for left, width in re.findall(r"left:([\d.]+)%;width:([\d.]+)%", line)
+            ]
+            for line in figure.split("</li>")[:-1]
+        ]
+        if len(bars[0]) > 1:  # shares
+            assert all(sum(width for _, width in bar) == pytest.approx(100, abs=0.1) for bar in bars)
+            continue
+        numbers = [float(n.replace(",", "")) for n in re.findall(r"</span><span>([-+]?[\d.,]+)", figure)]
+        assert numbers[0] + sum(numbers[1:-1]) == pytest.approx(numbers[-1], rel=0.02)
+        scale = bars[0][0][1] / numbers[0]
+        assert [bar[0][1] for bar in bars] == pytest.approx([abs(n) * scale for n in numbers], abs=0.5)
+
+
+def test_the_byline_says_when_and_by_what(made: Path) -> None:
+    text = (made / "report.html").read_text(encoding="utf-8")
+    days = {r["run"]["started"][:10] for r in some_records()}
+    assert f"Measured on {days.pop()} by copyscope " in text and f"page by copyscope {VERSION}" in text
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.md"])
 def test_both_say_the_verdict_first_and_every_failure(made: Path, name: str) -> None:
     text = (made / name).read_text(encoding="utf-8")
-    headings = ["Verdict", "Plots", "Tables", "Six questions", "Crossovers", "Methods", "Machine"]
+    headings = [
+        "Verdict",
+        "Where the saved copy went",
+        "Against one",
+        "Crossovers",
+        "Tables",
+        "Six questions",
+    ]
+    headings += ["All plots", "Methods", "Machine"]
     starts = [text.index(f"{mark}{h}") for h in headings for mark in (">" if "html" in name else "## ",)]
     assert starts == sorted(starts)
     assert "cut.json" in text

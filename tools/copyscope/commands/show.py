@@ -24,6 +24,7 @@ examples:
   copyscope show run.json                       one screen; -v is everything
   copyscope show results/HOST/quick/raw/RUN.json.gz --explain
   copyscope show simulated.json
+  copyscope show run.json --export html --out run.html
   copyscope show run.json --export pprof > run.pb.gz && go tool pprof -http : run.pb.gz
   copyscope show run.json --export flamegraph --out run.svg
 
@@ -43,8 +44,8 @@ def parser() -> UsageParser:
         "--export",
         choices=tuple(exports.FORMATS),
         metavar="FORMAT",
-        help="for other tools: stacks (folded, flamegraph, which is an SVG, speedscope, pprof), a time line"
-        " (chrome), or the rows (openmetrics, parquet, csv)",
+        help="html, a page to be sent to a colleague; for other tools stacks (folded, flamegraph, which is an"
+        " SVG, speedscope, pprof), a time line (chrome), or the rows (openmetrics, parquet, csv)",
     )
     made.add_argument("--out", metavar="FILE", help="write the export to FILE instead of stdout")
     made.add_argument("--explain", action="store_true", help="say what each line means")

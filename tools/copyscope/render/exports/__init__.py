@@ -5,11 +5,12 @@ from typing import Any
 
 from copyscope.record.segments import Record
 from copyscope.render.export import as_csv, as_parquet
-from copyscope.render.exports import flamegraph, openmetrics, pprof, speedscope, timeline
+from copyscope.render.exports import flamegraph, openmetrics, page, pprof, speedscope, timeline
 from copyscope.render.exports.costs import folded, table
 
 # format -> (how its files end, what makes one)
 FORMATS: dict[str, tuple[str, Callable[[Record], bytes]]] = {
+    "html": ("html", page.write),
     "folded": ("folded", folded),
     "flamegraph": ("svg", flamegraph.draw),
     "speedscope": ("speedscope.json", speedscope.write),

@@ -22,7 +22,7 @@ STYLE = (
     ".f{cursor:pointer}.m rect{fill:#b05fd0}"
 )
 SCRIPT = """
-const R=document.documentElement,F=[...R.querySelectorAll('.f')],S=R.querySelector('#said');
+const R=document.documentElement,F=[...R.querySelectorAll('g.f')],S=R.querySelector('#said');
 const at=f=>[+f.dataset.x,+f.dataset.w];
 function fit(f,x,w){const r=f.children[1],t=f.children[2];r.setAttribute('x',x);r.setAttribute('width',w);
  t.setAttribute('x',x+3);const n=Math.floor((w-6)/7.3),s=f.dataset.n;
@@ -81,7 +81,8 @@ def draw(record: Record) -> bytes:
     if not record.get("stacks"):
         title += "; one frame each: this record has no stacks (--stacks keeps them)"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
+        ' preserveAspectRatio="xMidYMin">'
         f"<title>{for_html(title)}</title><style>{STYLE}</style>"
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/><text x="4" y="18">{for_html(title)}</text>'
         f'<text x="4" y="38" id="search" class="f">search (Ctrl-F); Esc: all of it</text>'

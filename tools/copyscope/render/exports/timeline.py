@@ -19,7 +19,7 @@ def write(record: Record) -> bytes:
     segments = record["run"]["segments"]
     zero = segments[0]["begin_ns"] if segments else 0
     sides = [side for side in ("sender", "receiver", "target") if segments and side in segments[0]]
-    events = [_named("process_name", 0, record["verdict"]["sentence"]), _named("thread_name", 1, "segments")]
+    events = [_named("process_name", 0, record["run"]["id"]), _named("thread_name", 1, "segments")]
     events += [_named("thread_name", 2 + at, side) for at, side in enumerate(sides)]
     for one in segments:
         begin, length = (one["begin_ns"] - zero) / 1000, (one["end_ns"] - one["begin_ns"]) / 1000
@@ -35,7 +35,11 @@ def write(record: Record) -> bytes:
         if done:
             told = {key: done[key] for key in ("completions", "copied", "notifications")}
             events.append(_counter("completions", begin + length, told))
-    made = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"run": record["run"]["id"]}}
+    made = {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"verdict": record["verdict"]["sentence"]},
+    }
     return (json.dumps(made) + "\n").encode()
 
 

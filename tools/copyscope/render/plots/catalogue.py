@@ -12,13 +12,15 @@ from dataclasses import dataclass
 class Plot:
     """`name`: of the module, and of the files. `alt`: what is seen, for those who do not see it.
 
-    `of`: what the module draws, a field of draw.Subject.
+    `of`: what the module draws, a field of draw.Subject. `metrics`: where no row has any of them, there is
+    nothing to draw.
     """
 
     name: str
     title: str
     alt: str
     of: str = "rows"
+    metrics: tuple[str, ...] = ("system_cpu_ns_per_kib",)
 
 
 PLOTS = (
@@ -27,6 +29,7 @@ PLOTS = (
         "Goodput",
         "Goodput (Gb/s) of each strategy along the axis of the experiment, one panel per setting; medians of "
         "runs without instruments, with 95 % intervals.",
+        metrics=("goodput_gbps",),
     ),
     Plot(
         "cycles",
@@ -50,18 +53,23 @@ PLOTS = (
         "misses",
         "Cache misses",
         "Load misses per delivered KiB in the first and the last cache level, of sender and receiver.",
+        metrics=tuple(
+            f"{of}_misses_per_kib_{side}" for of in ("l1d", "llc") for side in ("sender", "receiver")
+        ),
     ),
     Plot(
         "message_time",
         "Time per message",
         "Wall time per message and connection, along the number of threads where it was varied. It is an "
         "inverse throughput.",
+        metrics=("time_per_message_us",),
     ),
     Plot(
         "latency",
         "Latency",
         "Request to response, median and 99th percentile, along the number of threads where it was varied; "
         "only runs in rr mode have it.",
+        metrics=("rtt_p50_us", "rtt_p99_us"),
     ),
 )
 

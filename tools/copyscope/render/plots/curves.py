@@ -12,7 +12,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from copyscope.compare.estimates import Estimate, Missing
 from copyscope.render.plots.grid import Grid, say_not_available
-from copyscope.render.plots.style import FAINT, Mark, look, mark_of
+from copyscope.render.plots.looks import FAINT, Mark, mark_of
+from copyscope.render.plots.style import look
 from copyscope.study.facets import Axis, Panel, arrange
 from copyscope.study.table import Row
 from copyscope.units import format_whole_size

@@ -14,7 +14,8 @@ from copyscope.compare.estimates import Estimate, Missing
 from copyscope.escaping import visible
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
-from copyscope.render.plots.style import FAINT, FILLS, INK, look
+from copyscope.render.plots.looks import FAINT, FILLS, INK
+from copyscope.render.plots.style import look
 from copyscope.study.facets import describe, find_axis, spell, varied
 from copyscope.study.table import Row, comparable
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES

@@ -13,7 +13,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from copyscope.render.plots.grid import Grid, draw_boxes, say_not_available
-from copyscope.render.plots.style import FAINT, FILLS, INK, Fill, look
+from copyscope.render.plots.looks import FAINT, FILLS, INK, Fill
+from copyscope.render.plots.style import look
 from copyscope.study.modelled import LEVELS, PAGES, TITLES, ModelPoint
 from copyscope.study.table import strategy_order
 from copyscope.taxonomy.taxonomy import ACCOUNTS

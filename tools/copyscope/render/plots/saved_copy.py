@@ -12,7 +12,8 @@ from matplotlib.ticker import FuncFormatter
 from copyscope.compare.estimates import Missing
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
-from copyscope.render.plots.style import BLUE, FAINT, INK, VERMILLION, look
+from copyscope.render.plots.looks import BLUE, FAINT, INK, VERMILLION
+from copyscope.render.plots.style import look
 from copyscope.study.cost_waterfall import Step, Waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.modelled import LineWaterfall

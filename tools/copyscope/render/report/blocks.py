@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+from copyscope.compare.estimates import Estimate
+from copyscope.render.plots.looks import Mark
+
+Tone = Literal["", "good", "bad", "open"]
 
 
 @dataclass(frozen=True)
@@ -27,14 +33,24 @@ class Bullets:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """A cell that says more than its text: a colour beside the words, the anchor of what it rests on."""
+
+    text: str
+    tone: Tone = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
 class Table:
-    """Cells are text. `numbers`: columns that are set to the right. `notes` stand below."""
+    """`numbers`: columns that are set to the right. `notes` stand below. `anchors`: a name for each row."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | Cell]]
     numbers: frozenset[int] = frozenset()
     notes: Sequence[str] = ()
     title: str = ""
+    anchors: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -51,4 +67,81 @@ class Code:
     text: str
 
 
-Block = Heading | Paragraph | Bullets | Table | Picture | Code
+@dataclass(frozen=True)
+class Box:
+    """A part of a bar: where it begins and how long it is, of the whole width (0..1)."""
+
+    left: float
+    width: float
+    colour: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A line of boxes; `text` says the same in numbers."""
+
+    label: str
+    boxes: Sequence[Box]
+    text: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars below each other on one scale; `legend`: (colour, what it stands for)."""
+
+    title: str
+    bars: Sequence[Bar]
+    legend: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line: one value for each place across, None where there is none."""
+
+    name: str
+    mark: Mark
+    values: Sequence[Estimate | None]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Ratios on a linear axis from 0, with a line at 1; `places`: what stands below, from left to right."""
+
+    title: str
+    across: str
+    places: Sequence[str]
+    curves: Sequence[Curve]
+
+
+@dataclass(frozen=True)
+class View:
+    """What is seen in one setting: a value for each name of its choice."""
+
+    setting: Sequence[str]
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several views: a page can show any, paper has the first. `names`: of the settings' values."""
+
+    names: Sequence[str]
+    views: Sequence[View]
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Folded away until it is wanted."""
+
+    summary: str
+    blocks: Sequence[Block]
+
+
+Block = Heading | Paragraph | Bullets | Table | Picture | Code | Bars | Curves | Choice | Fold
+
+
+def text_of(cell: str | Cell) -> str:
+    """What a cell says."""
+    return cell.text if isinstance(cell, Cell) else cell

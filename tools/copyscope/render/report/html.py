@@ -1,24 +1,43 @@
-"""A report as one HTML page that needs nothing else: no network, no script, its plots inside."""
+"""A report as one HTML page that needs nothing else: no network, its plots and its script inside."""
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from copyscope.escaping import for_html
-from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
-from copyscope.render.report.page import STYLE
+from copyscope.render.report import charts
+from copyscope.render.report.blocks import (
+    Bars,
+    Block,
+    Bullets,
+    Cell,
+    Choice,
+    Code,
+    Curves,
+    Fold,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+    text_of,
+)
+from copyscope.render.report.page import SCRIPT, STYLE
 
 # a longer table is folded away until it is wanted
 LONG_ROWS = 24
 
+Pictures = Mapping[str, bytes]
 
-def write(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
-    """The page. `pictures`: the SVG of each plot by its name."""
+
+def write(blocks: Sequence[Block], pictures: Pictures) -> str:
+    """The page. `pictures`: the SVG of each plot by its name. Before the first section stands its head."""
     title = next(block.text for block in blocks if isinstance(block, Heading))
     sections = [block for block in blocks if isinstance(block, Heading) and block.level == 2]
     links = "\n".join(f'<a href="#{for_html(s.anchor)}">{for_html(s.text)}</a>' for s in sections)
-    body = "\n".join(_block(block, pictures) for block in blocks[1:])
+    at = blocks.index(sections[0]) if sections else len(blocks)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -32,19 +51,30 @@ def write(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
 <body>
 <header>
 <h1>{for_html(title)}</h1>
+{_all(blocks[1:at], pictures)}
+</header>
 <nav aria-label="Sections">
 {links}
 </nav>
-</header>
 <main>
-{body}
+{_all(blocks[at:], pictures)}
 </main>
+<script>{SCRIPT}</script>
 </body>
 </html>
 """
 
 
-def _block(block: Block, pictures: Mapping[str, bytes]) -> str:
+def _all(blocks: Sequence[Block], pictures: Pictures) -> str:
+    """Charts that follow each other stand side by side where there is room."""
+    made = []
+    for charted, group in groupby(blocks, key=lambda block: isinstance(block, Curves)):
+        texts = [_block(block, pictures) for block in group]
+        made += [f'<div class="charts">{"".join(texts)}</div>'] if charted else texts
+    return "\n".join(made)
+
+
+def _block(block: Block, pictures: Pictures) -> str:  # noqa: PLR0911 (a row for each kind)
     match block:
         case Heading():
             return f'<h{block.level} id="{for_html(block.anchor)}">{for_html(block.text)}</h{block.level}>'
@@ -57,30 +87,74 @@ def _block(block: Block, pictures: Mapping[str, bytes]) -> str:
             return f'<div class="wide" tabindex="0"><pre>{for_html(block.text)}</pre></div>'
         case Picture():
             return _picture(block, pictures[block.name])
+        case Bars():
+            return charts.bars(block)
+        case Curves():
+            columns, rows = charts.numbers(block)
+            table = Table(columns, rows, frozenset(range(1, len(columns))))
+            folded = _folded("in numbers", _table(table))
+            return charts.curves(block).removesuffix("</figure>") + folded + "</figure>"
+        case Choice():
+            return _choice(block, pictures)
+        case Fold():
+            return _folded(block.summary, _all(block.blocks, pictures))
         case Table():
-            return _table(block)
+            made = _table(block)
+            if len(block.rows) > LONG_ROWS:
+                made = _folded(f"{block.title or 'Table'}: {len(block.rows)} rows", made)
+            return made + "".join(f'<p class="note">{for_html(note)}</p>' for note in block.notes)
+
+
+def _folded(summary: str, inside: str) -> str:
+    return f"<details><summary>{for_html(summary)}</summary>{inside}</details>"
+
+
+def _choice(choice: Choice, pictures: Pictures) -> str:
+    """Each view folded away but the first; the script has a menu for each name instead."""
+
+    def data(texts: Sequence[str]) -> str:
+        return for_html(json.dumps(list(texts)))
+
+    views = "\n".join(
+        f'<details class="view" data-setting="{data(view.setting)}"{" open" * (index == choice.first)}>'
+        f"<summary>{for_html(', '.join(view.setting) or 'all')}</summary>"
+        f"{_all(view.blocks, pictures)}</details>"
+        for index, view in enumerate(choice.views)
+    )
+    return f'<div class="choice" data-names="{data(choice.names)}">\n{views}\n</div>'
 
 
 def _picture(picture: Picture, svg: bytes) -> str:
     """As an image: the ids inside of one plot cannot meet those of another."""
     data = base64.b64encode(svg).decode()
     return (
-        f'<figure id="plot-{for_html(picture.name)}"><div class="wide" tabindex="0">'
+        f'<figure id="plot-{for_html(picture.name)}"><div class="paper">'
         f'<img alt="{for_html(picture.alt)}" src="data:image/svg+xml;base64,{data}"></div>'
-        f"<figcaption>{for_html(picture.alt)}</figcaption></figure>"
+        f"<figcaption>{for_html(picture.title)}. {for_html(picture.alt)}</figcaption></figure>"
     )
 
 
 def _table(table: Table) -> str:
-    def cells(tag: str, texts: Sequence[str]) -> str:
-        marks = [' class="n"' if index in table.numbers else "" for index in range(len(texts))]
-        return "".join(f"<{tag}{mark}>{for_html(t)}</{tag}>" for mark, t in zip(marks, texts, strict=True))
+    def attributes(index: int, cell: str | Cell = "") -> str:
+        tone = cell.tone if isinstance(cell, Cell) else ""
+        names = " ".join(filter(None, ("n" if index in table.numbers else "", tone)))
+        return f' class="{names}"' if names else ""
 
-    rows = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
-    head = f"<thead><tr>{cells('th', table.columns)}</tr></thead>"
+    def shown(cell: str | Cell) -> str:
+        text = for_html(text_of(cell))
+        if isinstance(cell, Cell) and cell.link:
+            return f'<a href="#{for_html(cell.link)}">{text}</a>'
+        return text
+
+    head = "".join(f"<th{attributes(i)}>{for_html(name)}</th>" for i, name in enumerate(table.columns))
+    rows = []
+    for index, row in enumerate(table.rows):
+        cells = "".join(f"<td{attributes(i, cell)}>{shown(cell)}</td>" for i, cell in enumerate(row))
+        named = f' id="{for_html(table.anchors[index])}"' if table.anchors else ""
+        rows.append(f"<tr{named}>{cells}</tr>")
     title = f"<caption>{for_html(table.title)}</caption>" if table.title else ""
-    made = f'<div class="wide" tabindex="0"><table>{title}{head}\n<tbody>\n{rows}\n</tbody></table></div>'
-    if len(table.rows) > LONG_ROWS:
-        summary = f"{for_html(table.title or 'Table')}: {len(table.rows)} rows"
-        made = f"<details><summary>{summary}</summary>{made}</details>"
-    return made + "".join(f'<p class="note">{for_html(note)}</p>' for note in table.notes)
+    body = "\n".join(rows)
+    return (
+        f'<div class="wide" tabindex="0"><table>{title}<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )

@@ -6,15 +6,34 @@ import re
 from collections.abc import Sequence
 
 from copyscope.escaping import visible
-from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
+from copyscope.render.report import charts
+from copyscope.render.report.blocks import (
+    Bars,
+    Block,
+    Bullets,
+    Cell,
+    Choice,
+    Code,
+    Curves,
+    Fold,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+    text_of,
+)
 
 
 def write(blocks: Sequence[Block]) -> str:
     """The whole document; pictures point to plots/NAME.png beside it."""
-    return "\n\n".join(_block(block) for block in blocks) + "\n"
+    return _all(blocks) + "\n"
 
 
-def _block(block: Block) -> str:
+def _all(blocks: Sequence[Block]) -> str:
+    return "\n\n".join(_block(block) for block in blocks)
+
+
+def _block(block: Block) -> str:  # noqa: PLR0911 (a row for each kind)
     match block:
         case Heading():
             return f"{'#' * block.level} {_text(block.text)}"
@@ -28,6 +47,16 @@ def _block(block: Block) -> str:
             # A fence is longer than any that stands inside.
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
             return f"{fence}\n{visible(block.text, lines=True)}\n{fence}"
+        case Bars():
+            return _table(Table(["", ""], [[bar.label, bar.text] for bar in block.bars], title=block.title))
+        case Curves():
+            columns, rows = charts.numbers(block)
+            return _table(Table(columns, rows, frozenset(range(1, len(columns))), title=block.title))
+        case Choice():
+            view = block.views[block.first]
+            return f"{_text(', '.join(view.setting))}\n\n{_all(view.blocks)}"
+        case Fold():
+            return _all(block.blocks)
         case Table():
             return _table(block)
 
@@ -40,8 +69,8 @@ def _table(table: Table) -> str:
     return "\n".join([*title, *lines, *notes])
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_text(cell).replace("|", "\\|") for cell in cells) + " |"
+def _line(cells: Sequence[str | Cell]) -> str:
+    return "| " + " | ".join(_text(text_of(cell)).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _text(text: str) -> str:

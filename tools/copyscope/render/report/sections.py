@@ -1,13 +1,26 @@
-"""The report from top to bottom: verdict, plots, tables, answers, methods, machine, and what failed."""
+"""The report from top to bottom: verdict, what leads to it, tables, answers, all plots, methods, machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from copyscope import VERSION
+from copyscope.compare.estimates import Missing
 from copyscope.crossover.document import sentence
-from copyscope.render.plots.catalogue import PLOTS
-from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
+from copyscope.render.plots.catalogue import PLOTS, Plot
+from copyscope.render.report.blocks import (
+    Block,
+    Bullets,
+    Code,
+    Fold,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+)
+from copyscope.render.report.leading import leading
+from copyscope.render.report.machine import machine_blocks
 from copyscope.render.report.tables import (
     claims_table,
     copies_table,
@@ -19,26 +32,6 @@ from copyscope.render.report.tables import (
 )
 from copyscope.study.study import Study, caption, duration, repeats
 
-MACHINE = (
-    "hostname",
-    "cpu_model",
-    "cpus_online",
-    "hypervisor",
-    "kernel",
-    "arch",
-    "memory_bytes",
-    "numa_nodes",
-    "pmu",
-    "hybrid",
-    "governor",
-    "turbo",
-    "smt",
-    "clocksource",
-    "irq_time_accounting",
-    "transparent_hugepages",
-    "lockdown",
-)
-
 
 def document(study: Study) -> list[Block]:
     """All blocks of the report."""
@@ -46,14 +39,16 @@ def document(study: Study) -> list[Block]:
         Heading(
             1, f"{study.name} on {study.machine['hostname']}: where the copies are, and what they cost", "top"
         ),
+        _byline(study),
         *_verdict(study),
-        *_plots(study),
+        *leading(study),
+        *_crossovers(study),
         *_tables(study),
         *_questions(study),
-        *_crossovers(study),
+        *_plots(study),
         *_claims(study),
         *_methods(study),
-        *_machine(study),
+        *machine_blocks(study.machine),
         *_failed(study),
         *_files(),
     ]
@@ -72,9 +67,40 @@ def _verdict(study: Study) -> list[Block]:
     return blocks
 
 
+def _byline(study: Study) -> Paragraph:
+    """When, by what. The page is no younger than its records: it is made again when they change."""
+    days = sorted(str(record["run"]["started"])[:10] for record in study.records)
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    return Paragraph(f"Measured on {when} by copyscope {_versions(study)}; page by copyscope {VERSION}.")
+
+
+def _versions(study: Study) -> str:
+    return ", ".join(_distinct(f"{r['copyscope']['version']} ({_revision(r)})" for r in study.records))
+
+
 def _plots(study: Study) -> list[Block]:
-    pictures = [Picture(plot.name, plot.title, plot.alt) for plot in PLOTS]
-    return [Heading(2, "Plots", "plots"), *pictures] if study.rows else []
+    """All that were drawn; what there is nothing to draw of is one line."""
+    blocks: list[Block] = [Heading(2, "All plots", "plots")]
+    reasons = {plot.name: _why_empty(plot, study) for plot in PLOTS}
+    blocks += [
+        Paragraph(f"{plot.title}: not drawn: {reasons[plot.name]}.") for plot in PLOTS if reasons[plot.name]
+    ]
+    drawn = [Picture(plot.name, plot.title, plot.alt) for plot in PLOTS if not reasons[plot.name]]
+    if drawn:
+        blocks.append(Fold(f"{len(drawn)} plots: {', '.join(one.title for one in drawn)}", drawn))
+    return blocks if study.rows else []
+
+
+def _why_empty(plot: Plot, study: Study) -> str | None:
+    """Why there is nothing to draw; None where there is something."""
+    if plot.of == "saved":
+        missing = [one.reason for one in study.saved if isinstance(one, Missing)]
+        if len(missing) == len(study.saved):
+            return missing[0] if missing else "one_copy and zero_copy were not both measured"
+        return None
+    values = [row.values[name] for row in study.rows for name in plot.metrics]
+    reasons = [value.reason for value in values if isinstance(value, Missing)]
+    return reasons[0] if values and len(reasons) == len(values) else None
 
 
 def _tables(study: Study) -> list[Block]:
@@ -109,7 +135,6 @@ def _claims(study: Study) -> list[Block]:
 
 
 def _methods(study: Study) -> list[Block]:
-    versions = _distinct(f"{r['copyscope']['version']} ({_revision(r)})" for r in study.records)
     instruments = _distinct(
         f"{e['name']}: {e['status']}" + (f" ({e['reason']})" if e["reason"] else "")
         for r in study.records
@@ -127,7 +152,7 @@ def _methods(study: Study) -> list[Block]:
         "repeat. Where the interval of a difference holds none, no difference was found, and it says so.",
         "A run whose verdict is invalid is in no number. What is unknown is n/a with its reason, never zero.",
         f"Sampler: {'; '.join(instruments)}.",
-        f"Measured by copyscope {', '.join(versions)}.",
+        f"Measured by copyscope {_versions(study)}.",
     ]
     if steal:
         items.append(f"CPU time taken by the hypervisor: at most {max(steal):.3g} % of a run.")
@@ -141,35 +166,6 @@ def _revision(record: dict[str, Any]) -> str:
 
 def _distinct(texts: Any) -> list[str]:
     return list(dict.fromkeys(texts))
-
-
-def _machine(study: Study) -> list[Block]:
-    machine = study.machine
-    reasons = machine.get("reasons", {})
-    rows = [[name, _spell(machine[name], reasons.get(name))] for name in MACHINE if name in machine]
-    rows += [[f"caches.{name}", _spell(value, None)] for name, value in machine.get("caches", {}).items()]
-    rows += [[f"limits.{name}", _spell(value, None)] for name, value in machine["limits"].items()]
-    rows += [[name, _spell(value, None)] for name, value in machine["sysctls"].items()]
-    rows += [[f"mitigations.{name}", str(value)] for name, value in machine["mitigations"].items()]
-    rows += [
-        [f"version of {name}", _spell(value, "not installed")] for name, value in machine["tools"].items()
-    ]
-    return [Heading(2, "Machine", "machine"), Table(["what", "value"], rows, title="The machine")]
-
-
-def _spell(value: Any, reason: str | None) -> str:
-    match value:
-        case None:
-            text = f"n/a: {reason}" if reason else "n/a"
-        case bool():
-            text = "yes" if value else "no"
-        case list():
-            text = ", ".join(str(item) for item in value) or "none"
-        case dict():
-            text = ", ".join(f"{key} {item}" for key, item in sorted(value.items()))
-        case _:
-            text = f"{value:,}" if isinstance(value, int) else str(value)
-    return text
 
 
 def _failed(study: Study) -> list[Block]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from copyscope.compare.estimates import Missing
 from copyscope.compare.metrics import METRICS
 from copyscope.crossover.crossover import PAIRS, Crossover
-from copyscope.render.report.blocks import Table
+from copyscope.render.report.blocks import Cell, Table, Tone
 from copyscope.render.report.cells import NOT_AVAILABLE, estimates_table, spell
+from copyscope.study.claims import HOLDS, REFUTED
 from copyscope.study.cost_waterfall import PARTS, REST, Waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.questions import SHORT, Answer
@@ -34,6 +35,8 @@ RESULTS = (
     "copied_share",
     "overhead_effect",
 )
+CROSSING_TONES: dict[str, Tone] = {"always": "good", "crosses": "good", "never": "bad"}
+TONES: dict[str, Tone] = {HOLDS: "good", REFUTED: "bad"}
 INTERVALS = "In brackets: 95 % interval of the median."
 
 
@@ -120,11 +123,11 @@ def verdict_table(crossings: Sequence[Crossover]) -> Table:
     wanted = list(SHORT)
     chosen = [c for c in crossings if c.quantity in wanted]
     threads = sorted({c.threads for c in chosen})
-    lines: dict[tuple[str, str, str], dict[int, str]] = {}
+    lines: dict[tuple[str, str, str], dict[int, Cell]] = {}
     # pair by pair, and goodput before CPU time
     for c in sorted(chosen, key=lambda c: (PAIRS.index(c.pair), wanted.index(c.quantity))):
-        key = (f"{c.pair[1]} beats {c.pair[0]}", SHORT[c.quantity], describe(c.where))
-        lines.setdefault(key, {})[c.threads] = _where_better(c)
+        key = (f"{c.pair[1]} against {c.pair[0]}", SHORT[c.quantity], describe(c.where))
+        lines.setdefault(key, {})[c.threads] = _where_better(c, _anchor(crossings.index(c)))
     several = any(setting for _, _, setting in lines)
     rows = [
         [pair, label, *([setting] if several else []), *(cells.get(n, "not measured") for n in threads)]
@@ -132,21 +135,36 @@ def verdict_table(crossings: Sequence[Crossover]) -> Table:
     ]
     setting = ["setting"] if several else []
     heads = [f"{n} thread{'' if n == 1 else 's'}" for n in threads]
-    notes = ["In brackets: 95 % interval of the size. Why one is undetermined stands under Crossovers."]
-    return Table(["", "in", *setting, *heads], rows, frozenset(), notes)
+    notes = [
+        "The first of a pair against the second. In brackets: 95 % interval of the size. Each cell leads to"
+        " what it rests on."
+    ]
+    return Table(["pair", "in", *setting, *heads], rows, frozenset(), notes)
 
 
-def _where_better(c: Crossover) -> str:
-    """Where the second of a pair is better: `above 12.5 KiB [9.34 KiB, 13.7 KiB]`."""
-    if c.verdict != "crosses":
-        return {"never": "at no size", "always": "at every size"}.get(c.verdict, c.verdict)
-    side = "above" if c.above == c.pair[1] else "below"
-    return f"{side} {format_size(c.size_bytes)} [{format_size(c.low)}, {format_size(c.high)}]"
+def _anchor(index: int) -> str:
+    return f"crossover-{index + 1}"
+
+
+def _where_better(c: Crossover, anchor: str) -> Cell:
+    """Where the first of the two that are named is better: `better above 12.5 KiB [9.34 KiB, 13.7 KiB]`."""
+    match c.verdict:
+        case "always":
+            text = "better at every size"
+        case "never":
+            text = "better at no size"
+        case "crosses":
+            side = "above" if c.above == c.pair[1] else "below"
+            size = f"{format_size(c.size_bytes)} [{format_size(c.low)}, {format_size(c.high)}]"
+            text = f"better {side} {size}"
+        case _:
+            text = c.verdict
+    return Cell(text, CROSSING_TONES.get(c.verdict, "open"), anchor)
 
 
 def crossovers_table(crossings: Sequence[Crossover]) -> Table:
     """Every pair, thread count and quantity: the size with its interval, or why there is none."""
-    rows = []
+    rows: list[list[str | Cell]] = []
     for c in crossings:
         size = NOT_AVAILABLE if c.size_bytes is None else format_size(c.size_bytes)
         if c.size_bytes is not None and (c.low is not None or c.high is not None):
@@ -158,16 +176,20 @@ def crossovers_table(crossings: Sequence[Crossover]) -> Table:
                 str(c.threads),
                 describe(c.where),
                 label,
-                c.verdict,
+                Cell(c.verdict, CROSSING_TONES.get(c.verdict, "open")),
                 size,
                 c.evidence,
             ]
         )
     columns = ["pair", "threads", "setting", "quantity", "verdict", "size", "evidence"]
-    return Table(columns, rows, frozenset((1, 5)), (), "Crossovers")
+    anchors = [_anchor(index) for index in range(len(rows))]
+    return Table(columns, rows, frozenset((1, 5)), (), "Crossovers", anchors)
 
 
 def claims_table(study: Study) -> Table:
     """Each published claim with what the mechanism measured here says of it."""
-    rows = [[j.id, j.claim, j.source, j.verdict, j.evidence] for j in study.judgements]
+    rows: list[list[str | Cell]] = [
+        [j.id, j.claim, j.source, Cell(j.verdict, TONES.get(j.verdict, "open")), j.evidence]
+        for j in study.judgements
+    ]
     return Table(["id", "claim", "in", "verdict", "evidence"], rows, title="Claims, judged by this sweep")

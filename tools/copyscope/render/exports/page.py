@@ -1,0 +1,220 @@
+"""One run as an HTML page that needs nothing else: verdict, path of a byte, ledger, checks, all the rest."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from copyscope import VERSION, calling, units
+from copyscope.record.segments import Record
+from copyscope.render import first_screen, terminal, watch
+from copyscope.render.exports import flamegraph
+from copyscope.render.ledger_table import kib_factor, occurring
+from copyscope.render.plots.looks import FILLS
+from copyscope.render.report import html
+from copyscope.render.report.blocks import (
+    Bar,
+    Bars,
+    Block,
+    Box,
+    Bullets,
+    Cell,
+    Code,
+    Fold,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+    Tone,
+)
+from copyscope.render.report.machine import machine_blocks
+from copyscope.study.wording import number
+
+FLAMES = Picture(
+    "flamegraph", "Flame graph", "Functions of the kernel, as wide as their CPU time; copies are red."
+)
+WORDS = {**first_screen.COPIES, **first_screen.WORK}
+SHOWN = ("ns_per_kib", "ci", "share", "bytes", "calls")
+TONES: dict[bool | None, Tone] = {True: "good", False: "bad", None: "open"}
+HOLDS = {True: "holds", False: "does not hold", None: "n/a"}
+
+
+def write(record: Record) -> bytes:
+    """The page; the same record gives the same bytes."""
+    pictures = {FLAMES.name: flamegraph.draw(record)} if record.get("stacks") else {}
+    return html.write(document(record), pictures).encode()
+
+
+def document(record: Record) -> list[Block]:
+    """All blocks, the verdict first."""
+    return [
+        Heading(1, _title(record), "top"),
+        Paragraph(_byline(record)),
+        Heading(2, "Verdict", "verdict"),
+        *_verdict(record),
+        Heading(2, "The path of a byte", "path"),
+        *_path(record),
+        *_flames(record),
+        Heading(2, "Ledger", "ledger"),
+        _ledger(record),
+        *_advice(record),
+        Heading(2, "Consistency checks", "checks"),
+        _checks(record),
+        Heading(2, "All of it, and what it means", "all"),
+        Fold("as a terminal shows it", [Code(_text(record))]),
+        *machine_blocks(record["machine"]),
+    ]
+
+
+def _title(record: Record) -> str:
+    if record.get("target"):
+        return f"{record['target']['name']}: what it copies"
+    work, path = record["workload"], record["topology"]["kind"]
+    threads = f"{work['threads']} thread{'' if work['threads'] == 1 else 's'}"
+    return (
+        f"{work['impl']}, {units.format_bytes(work['size_bytes'])}, {threads}, {path}: where the copies are"
+    )
+
+
+def _byline(record: Record) -> str:
+    run, machine, made = record["run"], record["machine"], record["copyscope"]
+    when = str(run["started"])[:16].replace("T", " ")
+    return (
+        f"Measured on {when} on {machine['hostname']}, Linux {machine['kernel']}, by copyscope "
+        f"{made['version']}; run {run['id']}; page by copyscope {VERSION}."
+    )
+
+
+def _verdict(record: Record) -> Iterator[Block]:
+    verdict = record["verdict"]
+    if not verdict["valid"]:
+        yield Paragraph("INVALID RUN", strong=True)
+        yield Bullets(verdict["reasons"])
+    yield Paragraph(verdict["sentence"], strong=True)
+    goodput = record["throughput_gbps"]
+    rates = {"without instruments": goodput["unprobed"], "with the ledger's": goodput["probed"]}
+    told = ", ".join(f"{units.format_gbps(rate)} {how}" for how, rate in rates.items() if rate is not None)
+    held = [one["holds"] for one in record["identities"] if one["holds"] is not None]
+    measured = units.format_seconds(record["run"]["measured_s"])
+    yield Paragraph(
+        f"Goodput: {told or 'n/a'}; {measured} measured; {sum(held)} of {len(held)} consistency checks hold."
+    )
+
+
+def _path(record: Record) -> list[Block]:
+    """Copies in the order in which a byte meets them, then other work, the dearest first; they add up."""
+    per_kib = kib_factor(record)
+    copies = [row for row in occurring(record["ledger"]) if row["cpu_ns"]]
+    work = sorted((row for row in record["stages"] if row["cpu_ns"]), key=lambda row: -row["cpu_ns"])
+    rows = [*copies, *work]
+    whole = sum(row["cpu_ns"] for row in rows)
+    if not whole or per_kib is None:
+        why = next(
+            filter(None, (row["reasons"].get("share") for row in record["stages"])), "no CPU time was seen"
+        )
+        return [Paragraph(f"Not drawn: {why}.")]
+    longest = max(row["cpu_ns"] for row in rows)
+    bars = [
+        Bar(
+            f"{WORDS.get(_name(row), _name(row))} ({row['side']}, {row['context']})",
+            [Box(0, row["cpu_ns"] / longest, FILLS[_name(row)].colour)],
+            f"{_price(row['cpu_ns'] * per_kib)}, {row['cpu_ns'] / whole:.1%} of all",
+        )
+        for row in rows
+    ]
+    moved = "sent or received" if record.get("target") else "delivered"
+    title = f"CPU time for each KiB {moved}: colours are copies, greys are other work"
+    return [Paragraph(f"In all {_price(whole * per_kib)}."), Bars(title, bars)]
+
+
+def _price(ns_per_kib: float) -> str:
+    cores = units.format_hundredths(ns_per_kib * first_screen.CORES_AT_10_GBPS)
+    return f"{number(ns_per_kib)} ns/KiB, {cores} cores at 10 Gb/s"
+
+
+def _flames(record: Record) -> list[Block]:
+    return [Heading(2, FLAMES.title, "flames"), FLAMES] if record.get("stacks") else []
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(row.get("account") or row["stage"])
+
+
+def _ledger(record: Record) -> Table:
+    columns = ["account", "what", "side", "where", "ns/KiB", "95 % interval", "share of its side"]
+    columns += ["bytes", "calls", "method"]
+    per_kib = kib_factor(record) or 0.0
+    rows = []
+    for row in [*occurring(record["ledger"]), *record["stages"]]:
+        ends = row["ci"]
+        interval = f"{ends['low_ns'] * per_kib:.1f} to {ends['high_ns'] * per_kib:.1f}" if ends else "n/a"
+        rows.append(
+            [
+                _name(row),
+                WORDS.get(_name(row), ""),
+                row["side"],
+                row["context"],
+                "n/a" if row["ns_per_kib"] is None else f"{row['ns_per_kib']:.1f}",
+                interval,
+                "n/a" if row["share"] is None else f"{row['share']:.1%}",
+                *("" if row.get(key) is None else f"{row[key]:,}" for key in ("bytes", "calls")),
+                row["method"],
+            ]
+        )
+    reasons = dict.fromkeys(
+        row["reasons"][key] for row in record["ledger"] for key in SHOWN if row["reasons"].get(key)
+    )
+    return Table(
+        columns,
+        rows,
+        frozenset((4, 5, 6, 7, 8)),
+        [f"n/a: {reason}." for reason in reasons],
+        "Copies, and all other work",
+    )
+
+
+def _advice(record: Record) -> Sequence[Block]:
+    advice = record.get("advice")
+    if not advice:
+        return []
+    rows = [[one["name"], _answer(one["answer"]), one["why"]] for one in advice.get("remedies") or ()]
+    table = [Table(["remedy", "answer", "why"], rows)] if rows else []
+    return [
+        Heading(2, "What would help?", "advice"),
+        *table,
+        Bullets(advice.get("reasons") or [advice["text"]]),
+    ]
+
+
+def _answer(word: str) -> Cell:
+    tones: dict[str, Tone] = {"yes": "good", "no": "bad", "maybe": "open"}
+    return Cell(word, tones.get(word, ""))
+
+
+def _checks(record: Record) -> Table:
+    rows = [
+        [
+            Cell(HOLDS[one["holds"]], TONES[one["holds"]]),
+            one["name"],
+            one["what"],
+            *("n/a" if one[key] is None else f"{one[key]:,.10g}" for key in ("left", "right", "tolerance")),
+            one["unit"],
+        ]
+        for one in record["identities"]
+    ]
+    reasons = dict.fromkeys(
+        why for one in record["identities"] for why in one.get("reasons", {}).values() if why
+    )
+    columns = ["check", "name", "what must agree", "left", "right", "may differ by", "unit"]
+    notes = [f"n/a: {why}." for why in reasons]
+    return Table(columns, rows, frozenset((3, 4, 5)), notes, "What must agree")
+
+
+def _text(record: Record) -> str:
+    """What `-v --explain` prints."""
+    stream = io.StringIO()
+    console = terminal.make_console(stream)
+    render = watch.render if record.get("target") else terminal.render
+    render(record, verbose=True, explain=True, console=console)
+    return calling.spelled(stream.getvalue())
