@@ -38,7 +38,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels profile sweep report bench cookbook test check check-live fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions lint format golden clean help
+.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test check check-live fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -165,6 +165,23 @@ check-compilers: deps-compilers all .venv/.ready-test ## BPF programs of every c
 check-distributions: .venv/.ready-test ## Both commands of the README in a root of Debian 12, 13 and sid: SUITES=trixie EXTENT=brief (root, network)
 	$(Q)tools/deps.sh distributions
 	$(Q)PYTHONPATH=tests/kernels:tests/distributions:tools $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
+
+deps-consumers: artifacts .venv/.ready-test
+	$(Q)tools/deps.sh consumers
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(OUTPUT)/tests/consumers/.ready
+
+# Of Prometheus only promtool, unpacked and not installed: the package would start a server.
+$(OUTPUT)/tests/consumers/.ready: tests/consumers/package-lock.json tests/consumers/requirements.txt | $(OUTPUT)/tests
+	$(call say,GET,consumers)
+	$(Q)mkdir -p $(@D) && cp tests/consumers/package.json tests/consumers/package-lock.json $(@D)
+	$(Q)cd $(@D) && npm ci --silent --ignore-scripts --no-audit --no-fund
+	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(@D)/python -r tests/consumers/requirements.txt
+	$(Q)cd $(@D) && rm -f prometheus_*.deb && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb prometheus
+	$(Q)go build -o $(@D)/pprof cmd/pprof
+	$(Q)touch $@
+
+check-consumers: deps-consumers .venv/.ready-report ## Pages and exports opened by those for whom they are: Chromium, axe, speedscope, pprof, promtool, DuckDB (network)
+	$(Q)$(AS_USER) $(PYTEST) -q --timeout=100 tests/consumers
 
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests bin/copyscope

@@ -45,6 +45,10 @@ simulate | a simulated machine              | qemu-system-x86_64   | qemu-system
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
 kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu
+consumers | a browser for pages          | !have_chromium       | chromium         | chromium
+consumers | what drives it               | node                 | nodejs           | nodejs
+consumers | its packages                 | npm                  | npm              | nodejs-npm
+consumers | building pprof               | go                   | golang-go        | golang
 distributions | roots of other Debians  | debootstrap         | debootstrap      | debootstrap
 distributions | their clones            | git                 | git              | git
 riscv64 | a third processor                | qemu-system-riscv64  | qemu-system-misc | qemu-system-riscv-core
@@ -62,7 +66,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 usage() {
 	cat <<-'END'
-		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [riscv64] [distributions] [programs] [simulate]
+		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [riscv64] [consumers] [distributions] [programs] [simulate]
 
 		Installs missing packages with apt-get or dnf (as root).
 
@@ -70,6 +74,7 @@ usage() {
 		  test       what the tests need besides
 		  kernels    what tests on other kernels need besides (make check-kernels)
 		  riscv64    what a guest with a riscv64 processor needs besides these
+		  consumers  what pages and exports are opened with (make check-consumers)
 		  distributions  what roots of other distributions need (make check-distributions)
 		  simulate   the machine that is simulated with --simulate
 		  programs   servers that the live tests watch; their packages start services, so nobody gets them unasked
@@ -131,6 +136,10 @@ have_arm64_cc() {
 
 have_riscv64_cc() {
 	links_for riscv64
+}
+
+have_chromium() {
+	command -v chromium || command -v chromium-browser
 }
 
 have_debian_keys() {
@@ -202,7 +211,7 @@ groups=()
 dry_run=
 for argument in "$@"; do
 	case $argument in
-	run | test | kernels | riscv64 | distributions | programs | simulate) groups+=("$argument") ;;
+	run | test | kernels | riscv64 | consumers | distributions | programs | simulate) groups+=("$argument") ;;
 	--dry-run) dry_run=yes ;;
 	-h | --help) usage && exit 0 ;;
 	*) usage >&2 && exit 2 ;;

@@ -1,0 +1,7 @@
+"""Records come from the builders of the pure tests."""
+
+import sys
+
+from copyscope import paths
+
+sys.path.append(str(paths.ROOT / "tests" / "pure"))

@@ -1,0 +1,127 @@
+"""Exports opened by those for whom they are: what they show are the sums of the ledger."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import made
+import pytest
+from browser import MODULES, PLACE, look
+from copyscope.render.exports import export
+
+TIMEOUT_S = 60
+PPROF = shutil.which("pprof") or str(PLACE / "pprof")
+PROMTOOL = shutil.which("promtool") or str(PLACE / "prometheus" / "usr" / "bin" / "promtool")
+SPEEDSCOPE = MODULES / "speedscope" / "dist" / "release"
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    return made.record()
+
+
+def run(*argv: str | Path, stdin: bytes = b"") -> str:
+    done = subprocess.run(argv, input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.mark.skipif(not Path(PPROF).exists(), reason="no pprof: make deps-consumers (with Go)")
+def test_go_tool_pprof(record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "run.pb.gz"
+    file.write_bytes(export(record, "pprof"))
+    copy_in = made.row(record, "copy_in")
+    top = run(PPROF, "-top", "-unit=ns", "-sample_index=cpu", file)
+    (flat,) = re.findall(r"^ *([\d.]+)ns .* _copy_from_iter$", top, re.MULTILINE)
+    assert float(flat) == pytest.approx(copy_in["cpu_ns"], abs=2)
+    tags = run(PPROF, "-tags", "-unit=B", "-sample_index=payload", file)
+    assert re.search(rf"{float(copy_in['bytes'])}B .*: copy_in$|{copy_in['bytes']}B .*: copy_in$", tags, re.M)
+    only = run(PPROF, "-top", "-unit=ns", "-sample_index=cpu", "-tagfocus=account=copy_out", file)
+    assert "_copy_to_iter" in only and "_copy_from_iter" not in only
+
+
+@pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
+def test_promtool(record: dict[str, Any], tmp_path: Path) -> None:
+    """Prometheus' own parser of OpenMetrics; it wants to know of when each sample is."""
+    text = export(record, "openmetrics").decode()
+    dated = re.sub(r"^(copyscope_.*)$", r"\1 1700000000", text, flags=re.MULTILINE)
+    (tmp_path / "run.om").write_text(dated)
+    run(PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", tmp_path / "run.om", tmp_path / "data")
+    (tmp_path / "data" / "wal").mkdir()  # of a server that has never run
+    shown = run(PROMTOOL, "tsdb", "dump", tmp_path / "data")
+    (line,) = (
+        one for one in shown.splitlines() if '"copyscope_row_bytes"' in one and 'account="copy_in"' in one
+    )
+    assert float(line.split("}")[1].split()[0]) == made.row(record, "copy_in")["bytes"]
+
+
+def test_duckdb(record: dict[str, Any], tmp_path: Path) -> None:
+    place = PLACE / "python"
+    if not place.is_dir():
+        pytest.skip("no DuckDB: make deps-consumers")
+    sys.path.append(str(place))
+    try:
+        duckdb = importlib.import_module("duckdb")
+    finally:
+        sys.path.remove(str(place))
+    lines = list(csv.DictReader(io.StringIO(export(record, "csv").decode())))
+    for name in ("parquet", "csv"):
+        file = tmp_path / f"run.{name}"
+        file.write_bytes(export(record, name))
+        asked = f"SELECT count(*), sum(cpu_ns), sum(bytes), count(cycles) FROM '{file}'"
+        (found,) = duckdb.sql(asked).fetchall()
+        whole = sum(int(one["cpu_ns"]) for one in lines if one["cpu_ns"])
+        moved = sum(int(one["bytes"]) for one in lines if one["bytes"])
+        assert found == (len(lines), whole, moved, 0)  # no PMU: null, not 0
+
+
+def test_the_flame_graph_searches(record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "run.svg"
+    file.write_bytes(export(record, "flamegraph"))
+    ask = """
+    [document.querySelector('#said').textContent, document.querySelectorAll('.m').length,
+     [...document.querySelectorAll('.f')].filter(one => one.style.display).length]
+    """
+    found = look(file.as_uri(), clicks=["#search"], answer="^_copy_", ask=ask, name="flamegraph")
+    assert found["messages"] == [] and found["dialogs"] == ["search (regular expression)"]
+    copies = sum(made.row(record, name)["cpu_ns"] for name in ("copy_in", "copy_out"))
+    whole = sum(row["cpu_ns"] or 0 for row in [*record["ledger"], *record["stages"]])
+    assert found["said"] == [f"^_copy_: {100 * copies / whole:.1f} % of the CPU time", 2, 0]
+
+
+def test_the_flame_graph_zooms(record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "run.svg"
+    file.write_bytes(export(record, "flamegraph"))
+    ask = """
+    (() => {
+      const frame = name => document.querySelector(`[data-n="${name}"]`);
+      frame('receiver').dispatchEvent(new MouseEvent('click'));
+      return [+frame('receiver').children[1].getAttribute('width'), frame('sender').style.display];
+    })()
+    """
+    assert look(file.as_uri(), ask=ask)["said"] == [1200, "none"]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("speedscope", "sender"), ("chrome", "segments")])
+def test_speedscope(record: dict[str, Any], name: str, shown: str, tmp_path: Path) -> None:
+    """As its command does: a page beside its own that hands over the file. It reads Chrome's traces, too."""
+    if not SPEEDSCOPE.is_dir():
+        pytest.skip("no speedscope: make deps-consumers")
+    shutil.copytree(SPEEDSCOPE, tmp_path / "speedscope")
+    data = json.dumps(export(record, name).decode())
+    source = f"speedscope.loadFileFromBase64('run.json', btoa(unescape(encodeURIComponent({data}))))"
+    (tmp_path / "run.js").write_text(source)
+    url = (tmp_path / "speedscope" / "index.html").as_uri() + f"#localProfilePath={tmp_path / 'run.js'}"
+    ready = f"document.body.innerText.includes({shown!r}) && document.querySelector('canvas')"
+    found = look(url, wait=ready, ask="document.body.innerText", name=f"in-speedscope-{name}")
+    assert shown in found["said"]
+    assert not [one for one in found["messages"] if "error" in one.lower()]
