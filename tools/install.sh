@@ -95,7 +95,8 @@ make_package() {
 	# What an installed copyscope has kept beside its programs is no file of the package.
 	printf '#!/bin/sh\nset -e\nrm -rf /usr/lib/copyscope\n' > "$root/DEBIAN/postrm"
 	chmod 755 "$root/DEBIAN/postrm"
-	if ldd .output/traffic | grep -q liburing; then sed -i 's/libjansson4/libjansson4, liburing2/' "$root/DEBIAN/control"; fi
+	# Read to its end: a grep that stops at the first match fails the pipe, and the package lacks what it needs.
+	if [[ $(ldd .output/traffic) == *liburing* ]]; then sed -i 's/libjansson4/libjansson4, liburing2/' "$root/DEBIAN/control"; fi
 	dpkg-deb --root-owner-group -Zgzip -z3 --build "$root" "$1" | sed 's/^dpkg-deb: //'
 	rm -rf "$root"
 }
