@@ -1,4 +1,4 @@
-"""What a verb says first: one screen of 80 columns and 24 lines, in which all shares are of one whole.
+"""What a verb says first: one screen of any size from 80 by 24 on, in which all shares are of one whole.
 
 COPYSCOPE_GOLDEN=1 writes the golden screens anew; read the difference before it is kept.
 """
@@ -28,26 +28,49 @@ GOLDEN = Path(__file__).parent / "data" / "first_screen"
 ALL: dict[str, Callable[[], Record]] = {**RECORDS, "watched": lambda: derive(watched_record())}
 
 
-def screen(record: Record, width: int = 80) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+SIZES = {"": (80, 24), "-100x30": (100, 30), "-160x50": (160, 50)}
+
+
+def screen(record: Record, width: int = 80, height: int = 24) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None, force_terminal=True)
     first_screen.render(record, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ALL)
-def test_it_is_one_screen_and_the_golden_one(name: str) -> None:
-    said = screen(ALL[name]())
-    path = GOLDEN / f"{name}.txt"
+def test_it_is_one_screen_and_the_golden_one(name: str, size: str) -> None:
+    """One line is left for the prompt."""
+    width, height = SIZES[size]
+    said = screen(ALL[name](), width, height)
+    path = GOLDEN / f"{name}{size}.txt"
     if os.environ.get("COPYSCOPE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(said)
     lines = said.splitlines()
-    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert len(lines) < height and max(map(len, lines)) <= width
     assert said == path.read_text()
-    # A wider terminal gets the same; a narrower one no line that is wider than it.
-    assert screen(ALL[name](), 160) == said
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_last_line_is_the_verdicts(name: str) -> None:
+    record = ALL[name]()
+    verdict = record["verdict"]
+    last = verdict["sentence"] if verdict["valid"] else verdict["next"] or verdict["reasons"][0]
+    assert last.split()[-1] == screen(record).split()[-1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_narrow_terminal_has_no_line_that_is_wider(name: str) -> None:
     assert max(map(len, screen(ALL[name](), 60).splitlines())) <= 60
+
+
+def test_a_pipe_gets_the_smallest_screen() -> None:
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    first_screen.render(ALL["one_copy"](), console)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == screen(ALL["one_copy"]())
 
 
 @pytest.mark.parametrize("name", ["one_copy", "two_copy", "zero_copy", "watched"])

@@ -1,12 +1,13 @@
 """What is said first of a run: goodput, the verdict, the path of a byte as bars, and how far to trust it.
 
-At most 24 lines of 80 columns, for a terminal that was never made larger. All shares are of one whole: the
-CPU time of both sides, and of the softirq work beside them.
+At most 24 lines of 80 columns on a terminal that was never made larger; a larger one is used. All shares are
+of one whole: the CPU time of both sides and of the softirq work beside them, or that of the watched program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -17,17 +18,24 @@ from copyscope.escaping import one_line
 from copyscope.render import terminal
 from copyscope.render.evidence import in_order
 from copyscope.render.layout import Column, Table, heading, wrap
-from copyscope.render.ledger_table import kib_factor, occurring, position
+from copyscope.render.ledger_table import deciding_symbols, kib_factor, occurring, position
 from copyscope.render.portrait import advice_lines
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Record = Mapping[str, Any]
 
-WIDTH = 80
-LINES = 24
-ROWS_MAX, ROWS_MIN = 8, 4
-BAR_WIDTH = 16
+# What a terminal that says nothing is thought to have.
+WIDTH, HEIGHT = 80, 24
+WIDTH_MAX = 160
+# From these widths on there are more columns.
+WIDE, WIDEST = 100, 160
+ROWS_MIN = 4
+# On a terminal that was never made taller; others show as many as they have lines for.
+ROWS_MAX = 8
+BAR_MIN, BAR_MAX = 8, 60
 NAME_MAX = 48  # of a command with its arguments
+FUNCTIONS_MAX = 34  # columns of the names of functions
+OTHERS = "on the time of others"
 # KiB that 10 Gb/s deliver in a second, each for so many ns of CPU time; in seconds, which is in CPUs.
 CORES_AT_10_GBPS = 10e9 / 8 / 1024 / 1e9
 COPIES = {
@@ -57,29 +65,48 @@ WORK = {
 MORE = "more: -v (everything), --explain (what each line means), --json FILE (the data)"
 
 
+@dataclass(frozen=True)
+class Step:
+    """One row: where CPU time went, and, of a copy, what was counted there. ns None: not known, and why."""
+
+    what: str
+    where: str
+    ns: float | None
+    bytes: int | None = None
+    calls: int | None = None
+    # Whether the calls are estimated.
+    about: bool = False
+    functions: str = ""
+    why: str = ""
+
+
 def render(record: Record, console: Console) -> None:
-    """Print it."""
-    width = min(console.width, WIDTH)
-    for rows in range(ROWS_MAX, ROWS_MIN - 1, -1):
-        lines = _headline(record, width) + _path(record, width, rows) + [Text()]
+    """Print it. The last line is the verdict's: above it a long screen may have scrolled away."""
+    says_its_size = console.is_terminal and not console.is_dumb_terminal
+    width = min(console.width, WIDTH_MAX if says_its_size else WIDTH)
+    # One line is the prompt's.
+    height = (max(console.height, HEIGHT) if says_its_size else HEIGHT) - 1
+    most = ROWS_MAX if height < HEIGHT else height
+    for rows in range(most, ROWS_MIN - 1, -1):
+        lines = wrap(_title(record), width, indent=2, style="bold") + _path(record, width, rows) + [Text()]
         lines += [*wrap(_trust(record), width, indent=2), *wrap(MORE, width, indent=2, style="dim")]
-        if len(lines) <= LINES:
+        lines += _verdict(record, width)
+        if len(lines) <= height:
             break
-    # What was asked for is said after the screen, not instead of a part of it.
+    # What was asked for is the answer, and is not said instead of a part of the screen.
     terminal.print_lines([*lines, *advice_lines(record, width)], console)
 
 
-def _headline(record: Record, width: int) -> list[Text]:
+def _verdict(record: Record, width: int) -> list[Text]:
     verdict = record["verdict"]
-    lines: list[Text] = []
-    if not verdict["valid"]:
-        more = len(verdict["reasons"]) - 1
-        also = f" (and {more} more: -v)" if more else ""
-        lines += wrap(f"INVALID RUN: {verdict['reasons'][0]}{also}", width, indent=2, style="bold red")
-        if verdict.get("next"):
-            lines += wrap(calling.spelled(f"next: {verdict['next']}"), width, indent=2, style="red")
-    lines += wrap(_title(record), width, indent=2, style="bold")
-    return lines + (wrap(verdict["sentence"], width, indent=2) if verdict["valid"] else [])
+    if verdict["valid"]:
+        return wrap(verdict["sentence"], width, indent=2, style="bold")
+    more = len(verdict["reasons"]) - 1
+    also = f" (and {more} more: -v)" if more else ""
+    lines = wrap(f"INVALID RUN: {verdict['reasons'][0]}{also}", width, indent=2, style="bold red")
+    if verdict.get("next"):
+        lines += wrap(calling.spelled(f"next: {verdict['next']}"), width, indent=2, style="red")
+    return lines
 
 
 def _title(record: Record) -> str:
@@ -104,47 +131,106 @@ def _title(record: Record) -> str:
 def _path(record: Record, width: int, rows_max: int) -> list[Text]:
     """Each copy in the order in which a byte meets it, then what else takes most; they add up."""
     copies, work = _copies(record), _work(record)
-    total_ns = sum(ns for _, _, ns in (*copies, *work))
+    total_ns = sum(step.ns or 0.0 for step in (*copies, *work))
     per_kib = kib_factor(record)
-    kib = "sent or received" if record.get("target") else "delivered"
     if not total_ns or per_kib is None:
         reasons = (row["reasons"].get("share") for row in record["stages"])
         why = next(filter(None, reasons), None)
         title = heading("THE PATH OF A BYTE", "", width)
         return title + wrap(f"n/a: {why or 'no CPU time was seen, or nothing moved'}", width, indent=2)
-    work.sort(key=lambda row: row[2], reverse=True)
+    work.sort(key=lambda step: step.ns or 0.0, reverse=True)
     room = max(1, rows_max - len(copies) - 1)
-    rest = work[room:]
-    rows = [*copies, *work[:room], *([("the rest", "", sum(ns for _, _, ns in rest))] if rest else [])]
-    note = f"CPU time for each KiB {kib}; cores: at 10 Gb/s"
+    if len(work) > room + 1:
+        work = [*work[:room], Step("the rest", "", sum(step.ns or 0.0 for step in work[room:]))]
+    whose = "its CPU time, per KiB sent or received" if record.get("target") else "CPU time per KiB delivered"
+    note = f"{whose}; cores: at 10 Gb/s"
     lines = heading("THE PATH OF A BYTE", note, width)
+    steps = [*copies, *work, Step("all", "", total_ns)]
+    if beside := _beside(record):
+        steps.append(Step(OTHERS, "softirq", beside))
+    table = _table(steps, total_ns, per_kib, width)
+    table.strong = {*range(len(copies)), len(copies) + len(work)}
+    lines += table.lines(width)
+    for step in copies:
+        if step.why:
+            lines += wrap(f"{step.what} n/a: {step.why}", width, indent=2, style="dim")
+    return lines
+
+
+def _table(steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -> Table:
+    """Bars get the room that the numbers leave."""
     columns = [Column("what", right=False, key=True), Column("where", right=False, key=True)]
-    columns += [Column("ns/KiB"), Column("share"), Column("cores"), Column("", right=False)]
-    table = Table(columns)
-    longest = max(ns for _, _, ns in rows) / total_ns
-    for what, where, ns in (*rows, ("all", "", total_ns)):
-        price = ns * per_kib
-        bar = "" if what == "all" else units.format_bar(ns / total_ns, longest, BAR_WIDTH)
-        cores = units.format_hundredths(price * CORES_AT_10_GBPS)
-        table.add(what, where, units.format_tenths(price), units.format_percent(ns / total_ns), cores, bar)
-    table.strong = {*range(len(copies)), len(rows)}
-    return lines + table.lines(width)
+    columns += [Column("ns/KiB"), Column("share"), Column("cores")]
+    if width >= WIDE:
+        columns += [Column("CPU time"), Column("bytes")]
+    if width >= WIDEST:
+        columns += [Column("calls"), Column("mostly in", right=False)]
+    rows = []
+    for step in steps:
+        price = None if step.ns is None else step.ns * per_kib
+        row = [step.what, step.where, units.format_tenths(price)]
+        row += [units.format_percent(None if step.ns is None else step.ns / total_ns)]
+        row += [units.format_hundredths(None if price is None else price * CORES_AT_10_GBPS)]
+        if width >= WIDE:
+            row += [units.format_ns(step.ns), "" if step.bytes is None else units.format_bytes(step.bytes)]
+        if width >= WIDEST:
+            about = "~" if step.about else ""
+            row += ["" if step.calls is None else about + units.format_count(step.calls), step.functions]
+        rows.append(row)
+    table = Table(columns, list(rows))
+    taken = max(len(line.plain) for line in table.lines(WIDTH_MAX * 2))
+    room = min(max(width - taken - 2, BAR_MIN), BAR_MAX)
+    longest = max(step.ns or 0.0 for step in steps if step.what not in ("all", OTHERS)) / total_ns
+    made = Table([*columns, Column("", right=False, optional=True)])
+    for step, row in zip(steps, rows, strict=True):
+        shown = step.ns is not None and step.what not in ("all", OTHERS)
+        made.add(*row, units.format_bar((step.ns or 0.0) / total_ns, longest, room) if shown else "")
+    return made
 
 
-def _copies(record: Record) -> list[tuple[str, str, float]]:
-    """(what, where, ns) of each account and side; one that took no time is no row."""
-    times: dict[tuple[str, str], float] = {}
-    contexts: dict[tuple[str, str], set[str]] = {}
+def _copies(record: Record) -> list[Step]:
+    """Each account and side; one that took no time is no row, one of which that is not known is."""
+    rows: dict[tuple[str, str], list[Record]] = {}
     for row in occurring(record["ledger"]):
-        key = row["account"], row["side"]
-        times[key] = times.get(key, 0.0) + (row["cpu_ns"] or 0.0)
-        contexts.setdefault(key, set()).add(row["context"])
-    ordered = sorted(times, key=lambda key: position(ACCOUNTS, key[0]))
-    return [
-        (_copy(record, account), _where(record, side, contexts[account, side]), times[account, side])
-        for account, side in ordered
-        if times[account, side]
-    ]
+        if _is_counted(record, row):
+            rows.setdefault((row["account"], row["side"]), []).append(row)
+    steps = []
+    for account, side in sorted(rows, key=lambda key: position(ACCOUNTS, key[0])):
+        some = rows[account, side]
+        ns = sum(row["cpu_ns"] or 0.0 for row in some)
+        known = any(row["cpu_ns"] is not None for row in some)
+        why = "" if known else some[0]["reasons"]["cpu_ns"]
+        if ns or not known:
+            steps.append(
+                Step(
+                    _copy(record, account),
+                    _where(record, side, {row["context"] for row in some}),
+                    ns if known else None,
+                    next((row["bytes"] for row in some if row["bytes"] is not None), None),
+                    next((row["calls"] for row in some if row["calls"] is not None), None),
+                    any(row.get("calls_method") == "scaled" for row in some),
+                    _functions(record, account, side),
+                    why,
+                )
+            )
+    return steps
+
+
+def _is_counted(record: Record, row: Record) -> bool:
+    """Of a watched program its own CPU time is the whole: what is done on the time of others is beside it."""
+    return not record.get("target") or row["side"] == "target"
+
+
+def _beside(record: Record) -> float:
+    """Of a watched program, softirq work on packets of its own on the time of others."""
+    rows = [*record["ledger"], *record["stages"]]
+    return sum(row["cpu_ns"] or 0.0 for row in rows if not _is_counted(record, row))
+
+
+def _functions(record: Record, category: str, side: str | None = None) -> str:
+    """Where most of its samples were, as far as there is room."""
+    names = [name for name, _ in deciding_symbols(record, category, side).most_common(2)]
+    return one_line(", ".join(names), FUNCTIONS_MAX)
 
 
 def _copy(record: Record, account: str) -> str:
@@ -156,12 +242,17 @@ def _where(record: Record, side: str, contexts: set[str]) -> str:
     return f"{whose}, softirq".removeprefix(", ") if contexts == {"softirq"} else whose
 
 
-def _work(record: Record) -> list[tuple[str, str, float]]:
+def _work(record: Record) -> list[Step]:
     """The same of all other work, both sides in one."""
     times: dict[str, float] = {}
     for row in record["stages"]:
-        times[row["stage"]] = times.get(row["stage"], 0.0) + (row["cpu_ns"] or 0.0)
-    return [(WORK.get(stage, stage), "", ns) for stage, ns in times.items() if ns]
+        if _is_counted(record, row):
+            times[row["stage"]] = times.get(row["stage"], 0.0) + (row["cpu_ns"] or 0.0)
+    return [
+        Step(WORK.get(stage, stage), "", ns, functions=_functions(record, stage))
+        for stage, ns in times.items()
+        if ns
+    ]
 
 
 def _trust(record: Record) -> str:
