@@ -134,7 +134,7 @@ fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lin
 	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) -q tests/pure/test_fuzz.py
 
 # What live tests start, here and in guests.
-LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves refusing.so)
+LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves copies copies-static copies-stripped refusing.so)
 
 # Other programs of the machine disturb a live test now and then. What has failed runs once more by itself: what fails twice
 # has failed, and both outputs are there.
@@ -207,8 +207,14 @@ $(OUTPUT)/tests/bare_uring: BENCH_LIBS := -luring
 $(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< $(BENCH_LIBS)
 
-$(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
+$(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/copies: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
+
+$(OUTPUT)/tests/copies-static: tests/live/copies.c | $(OUTPUT)/tests
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -static -o $@ $<
+
+$(OUTPUT)/tests/copies-stripped: $(OUTPUT)/tests/copies-static
+	$(Q)strip -o $@ $<
 
 $(OUTPUT)/tests/refusing.so: tests/live/refusing.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -ldl

@@ -197,7 +197,8 @@ struct stack_cell {
 	__u32 beside;
 	/* Of SIDE_OTHER: whose packet the CPU handled last (enum packet_owner). */
 	__u32 owner;
-	__u32 pad;
+	/* Of a watched program in user mode (depth 0): its process, and in frames[0] the address; else 0. */
+	__u32 user_pid;
 	__u64 frames[STACK_DEPTH];
 };
 _Static_assert(sizeof(struct stack_cell) == 40 + 8 * STACK_DEPTH, "stack_cell");

@@ -31,6 +31,8 @@ static __always_inline __u64 hash_stack(const struct stack_cell *cell)
 	__u64 kind = (__u64)cell->owner << 56 | (__u64)cell->beside << 48 | (__u64)cell->side << 32 | cell->event;
 	__u64 hash = kind ^ 0x9e3779b97f4a7c15ULL;
 
+	if (cell->user_pid)
+		hash = (hash ^ cell->frames[0] ^ (__u64)cell->user_pid << 40) * 0xff51afd7ed558ccdULL;
 	for (__u32 i = 0; i < STACK_DEPTH; i++) {
 		if (i >= cell->depth)
 			break;
@@ -59,6 +61,16 @@ static __always_inline __u32 owner_now(void)
 	return handled->owner;
 }
 
+/* Where a watched program was in user mode: user space knows whether that is code that copies (user_code.py). */
+static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event)
+{
+	if (watch_mode == WATCH_NOBODY || cell->depth || cell->side == SIDE_OTHER)
+		return 0;
+	if (event != SAMPLE_CPU_CLOCK && event != SAMPLE_CYCLES)
+		return 0;
+	return bpf_get_current_pid_tgid() >> 32;
+}
+
 static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 {
 	struct stack_cell *cell, *seen;
@@ -82,6 +94,9 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	cell->event = event;
 	cell->owner = cell->side == SIDE_OTHER ? owner_now() : OWNER_NOT_KNOWN;
 	cell->beside = samples_beside;
+	cell->user_pid = user_pid(cell, event);
+	if (cell->user_pid)
+		cell->frames[0] = PT_REGS_IP(&ctx->regs);
 	cell->samples = 1;
 	cell->weight = period;
 

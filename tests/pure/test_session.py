@@ -110,7 +110,7 @@ def made(
     monkeypatch.setattr(fingerprint, "read_load", lambda own_ns, _: {"own_ns": own_ns})
     segments = tuple(Segment(number, 0, arm, 0.5) for number, arm in enumerate(arms))
     plan = RunPlan(PROBES, segments, 199, None, 1, counters=True, seed=1)
-    steps = SimpleNamespace(begin=lambda _: None, done=lambda: None)
+    steps = SimpleNamespace(prepare=lambda _: None, begin=lambda _: None, done=lambda: None)
     return Session(plan, Somebody(said, fails), steps), said
 
 

@@ -30,6 +30,7 @@ from copyscope.render import live, watch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.text import Text
 
 Record = dict[str, Any]
 
@@ -272,8 +273,14 @@ def test_the_report_fits(kind: str, width: int) -> None:
     assert ("zero-copy: What became of its" in shown) == ("zero-copy" in kind)
 
 
+def screen_of(record: Record, width: int, height: int) -> list[Text]:
+    shown = live.Shown()
+    shown.add(record, 12.0)
+    return live.screen_of(shown, width, height)
+
+
 def test_the_screen_fits_a_small_terminal() -> None:
-    lines = live.screen_of(derived(zerocopy=True, copied=100), 80, 24)
+    lines = screen_of(derived(zerocopy=True, copied=100), 80, 24)
     assert len(lines) <= 24 and max(len(line.plain) for line in lines) < 80
     assert any(line.plain.startswith("pin ") for line in lines)
     assert "Gb/s" in live.line_of(derived()) and "\n" not in live.line_of(derived())
@@ -298,13 +305,13 @@ def test_the_live_view_says_that_the_machine_is_busy_while_it_is() -> None:
         window.add_load(block, {**load, "busy_ns": load["busy_ns"] - 1})  # after its first segments
         window.add_load(block, load)
         shown.append(window.record(seen, {"samples": [], "loss": {}}))
-    lines = [" ".join(line.plain for line in live.screen_of(record, 100, 24)) for record in shown]
+    lines = [" ".join(line.plain for line in screen_of(record, 100, 24)) for record in shown]
     said = [re.search(r"machine +machine busy: others took (\d+) %", line) for line in lines]
     # Of the last four blocks, as many of which as were busy: an eighth of both CPUs each.
     assert [found and int(found[1]) for found in said] == [
         *(None, None, 17, 25, 38, 38, 25, 12, None, None, None, None)
     ]  # fmt: skip
-    assert [len(live.screen_of(record, 80, 24)) <= 24 for record in shown] == [True] * 12
+    assert [len(screen_of(record, 80, 24)) <= 24 for record in shown] == [True] * 12
     assert "; machine busy: others took 38 % of the CPUs" in live.line_of(shown[4])
     assert "busy" not in live.line_of(shown[0])
 
@@ -400,7 +407,7 @@ def test_the_live_view_works_out_nothing_that_it_does_not_show(monkeypatch: pyte
     seen.connections = None
     shown = window.record(seen, {"samples": [], "loss": {}})
     assert "Gb/s" in live.line_of(shown)
-    assert live.screen_of(shown, 80, 24)
+    assert screen_of(shown, 80, 24)
 
 
 def test_calls_that_were_not_counted_are_marked_and_bytes_are_not() -> None:

@@ -6,9 +6,14 @@ A positive value is never shown as zero ("<0.1"), an unknown one never as a numb
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 NOT_AVAILABLE = "n/a"
 
 _BINARY_STEPS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+# The one exception: heights of a history, where the terminal has them.
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_ASCII_HEIGHTS = "_.:-=+*#"
 _TIME_STEPS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 
@@ -113,3 +118,24 @@ def format_interval(low: float | None, high: float | None) -> str | None:
 def format_bar(share: float | None, longest: float, width: int) -> str:
     """A bar of '#' that needs no colour; `longest` is the share that fills `width`."""
     return "#" * round(share / longest * width) if share and longest else ""
+
+
+def format_clock(seconds: float) -> str:
+    """Time that passes: `0:07`, `12:30`, `1:00:05`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def format_history(values: Iterable[float | None], width: int, *, blocks: bool) -> str:
+    """The last values as one line of heights from 0 to the largest; a gap where there is none.
+
+    `blocks`: of the eight block characters; else of ASCII.
+    """
+    shown = list(values)[-width:] if width > 0 else []
+    largest = max((value for value in shown if value is not None), default=0.0)
+    heights = _BLOCKS if blocks else _ASCII_HEIGHTS
+    return "".join(
+        " " if value is None else heights[round(value / largest * (len(heights) - 1)) if largest else 0]
+        for value in shown
+    )

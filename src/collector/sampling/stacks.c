@@ -12,7 +12,7 @@
 /* One batch of the map: 256 KiB of values. */
 #define BATCH 256
 
-enum { BESIDE, EVENT, SIDE, OWNER, DEPTH, KEYS };
+enum { BESIDE, EVENT, SIDE, OWNER, DEPTH, USER_PID, KEYS };
 
 struct row {
 	uint64_t samples;
@@ -21,6 +21,8 @@ struct row {
 	uint64_t told_samples;
 	uint64_t told_weight;
 	uint32_t *frames;
+	/* In user mode, of a watched program; else 0. */
+	uint64_t address;
 	/* In the order in which rows are told. */
 	uint32_t key[KEYS];
 };
@@ -47,6 +49,8 @@ static int by_stack(const void *a, const void *b)
 	for (int i = 0; i < KEYS; i++)
 		if (x->key[i] != y->key[i])
 			return x->key[i] < y->key[i] ? -1 : 1;
+	if (x->address != y->address)
+		return x->address < y->address ? -1 : 1;
 	return memcmp(x->frames, y->frames, x->key[DEPTH] * sizeof(*x->frames));
 }
 
@@ -90,7 +94,8 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 	}
 	row = &stacks->rows[stacks->count];
 	*row = (struct row){ .samples = cell->samples, .weight = cell->weight,
-			     .key = { cell->beside, cell->event, cell->side, cell->owner, depth } };
+			     .address = cell->user_pid ? cell->frames[0] : 0,
+			     .key = { cell->beside, cell->event, cell->side, cell->owner, depth, cell->user_pid } };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
 		return -ENOMEM;
@@ -135,16 +140,21 @@ static json_t *row_json(const struct row *row, uint64_t samples, uint64_t weight
 			const double *scales)
 {
 	double scaled = weight * (row->key[EVENT] == SAMPLE_CPU_CLOCK ? scales[row->key[SIDE]] : 1);
-	json_t *frames = json_array();
+	json_t *frames = json_array(), *made;
 
 	for (uint32_t f = 0; f < row->key[DEPTH]; f++)
 		json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
-	return json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I}",
+	made = json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I}",
 			 "side", side_names[row->key[SIDE]], "event", sample_names[row->key[EVENT]],
 			 "beside", row->key[BESIDE], "owner", owner_names[row->key[OWNER] % OWNER_CNT],
 			 "frames", frames,
 			 "samples", (json_int_t)samples,
 			 "weight", (json_int_t)(scaled + 0.5));
+	if (made && row->key[USER_PID]) {
+		json_object_set_new(made, "pid", json_integer(row->key[USER_PID]));
+		json_object_set_new(made, "address", json_integer((json_int_t)row->address));
+	}
+	return made;
 }
 
 json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales, bool news)

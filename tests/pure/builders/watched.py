@@ -45,6 +45,8 @@ MAPPED, BESIDE = 3 * PAGE, 100
 ARMS = ("unprobed", "ledger", "calls")
 CPU_NS = 200_000_000
 SAMPLE_NS = 1_000_000
+# What it is in user mode: code that is known not to copy.
+OWN_CODE = {"code": "/usr/sbin/server", "build_id": "ab12", "unknown": None, "copy": None}
 STACKS = {
     "write": ("_copy_from_iter", "tcp_sendmsg_locked", "tcp_sendmsg", "ksys_write", "do_syscall_64"),
     "sendmsg": ("skb_zerocopy_iter_stream", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64"),
@@ -297,6 +299,7 @@ def collected(call: str, calls: int, receives: int, blocks: int) -> Record:
                 "frames": list(frames),
                 "samples": n,
                 "weight": n * SAMPLE_NS,
+                **({} if frames else OWN_CODE),
             }
             for frames, n in parts
         ],

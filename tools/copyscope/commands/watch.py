@@ -1,16 +1,19 @@
 """tools/profile.py --pid, --comm, --cgroup, -- COMMAND: one run beside a program."""
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
+import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from copyscope.commands import entry, keeping
+from copyscope.commands import entry, keeping, keys
 from copyscope.commands.watch_arguments import parse
 from copyscope.crossover import advice
 from copyscope.errors import NotStartedError, RunError
@@ -27,6 +30,7 @@ from copyscope.record.assemble import Identity, assemble
 from copyscope.record.check import typed
 from copyscope.record.same_machine import where_else
 from copyscope.render.live import LiveView, has_screen
+from copyscope.render.progress import Clock
 from copyscope.render.watch import render
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.run.program import containers
@@ -58,8 +62,7 @@ def watch(argv: list[str]) -> int:
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
-    workload = {"impl": None, "command": list(command) or None, "messages": None}
-    workload["duration_s"] = args.duration
+    workload = {"impl": None, "command": list(command) or None, "messages": None, "duration_s": args.duration}
     section = {**target_section(target, target.name()), "baseline": not args.no_baseline}
     git, dirty = git_revision()
     digest = {"target": target.how, "name": section["name"]}
@@ -80,11 +83,12 @@ def watch(argv: list[str]) -> int:
     program = WatchedProgram(
         target, args.duration, baseline=not args.no_baseline, output=command_output(args), begun=begun
     )
-    screen = Screen(LiveView(wanted=args.live), program, Window(workload, section, args.frequency))
+    window = Window(workload, section, args.frequency, in_turn=args.interval is not None)
+    screen = Screen(args, section["name"], program, window)
     session = screen.session = Session(watch_plan(args, seed, running=not command), program, screen)
     with program:
         try:
-            with screen.view:
+            with screen.shown():
                 seen = session.perform()
             if program.command is not None:
                 program.command.show()
@@ -115,11 +119,37 @@ def watch(argv: list[str]) -> int:
 class Screen(Silent):
     """One more picture after each segment, with --live; without a reader the measurement ends."""
 
-    def __init__(self, view: LiveView, program: WatchedProgram, window: Window) -> None:
+    def __init__(self, args: argparse.Namespace, name: str, program: WatchedProgram, window: Window) -> None:
         self.session: Session
-        self.view, self._program, self._window = view, program, window
+        lines = bool(args.interval)
+        self.view = LiveView(wanted=args.live or lines, every_s=args.interval, duration_s=args.duration)
+        # A command has the terminal to itself, and so have lines.
+        told = args.live or lines or program.is_command
+        self.clock = Clock(name, args.duration, quiet=args.quiet or told)
+        self._program, self._window = program, window
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Until the run is over."""
+        with self.view, self.clock, keys.pressed(self.press) if self.view.has_keys else nullcontext():
+            yield
+
+    def prepare(self, step: str) -> None:
+        self.clock.prepare(step)
+
+    def begin(self, step: str) -> None:
+        self.clock.begin(step)
+
+    def press(self, key: str) -> None:
+        """A key of the screen; it is shown at once, whatever is measured meanwhile."""
+        if key == "q":
+            # As Ctrl-C, which wakes whoever waits for a segment's end; of a command it is not passed on.
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            self.view.press(key)
 
     def done(self) -> None:
+        self.clock.done()
         if not self.view.wanted:
             return
         seen, session = self._program.raw, self.session
@@ -127,7 +157,9 @@ class Screen(Silent):
         self._window.add_load(segment["block"], session.read_load())
         if not self.view.is_due(segment["marks"][3]["target"]["t_ns"]):
             return
-        self.view.update(self._window.record(seen, session.collector.ask("samples", "samples")))
+        answer = session.collector.ask("samples", "samples")
+        self._program.code.name(answer["samples"])
+        self.view.update(self._window.record(seen, answer))
         sys.stdout.flush()
         if streams.reader_has_gone(sys.stdout):
             self._program.stop("the reader of its output has ended")

@@ -12,7 +12,7 @@ from copyscope.plan.options import check_instruments
 WHOM = ("--pid", "--comm", "--cgroup", "--unit", "--container")
 # Traffic of our own has no such options: one of them means that a program is watched.
 FOR_PROGRAMS = (
-    *("--netns", "--no-follow", "--whole", "--live"),
+    *("--netns", "--no-follow", "--whole", "--live", "--interval"),
     *("--advise", "--crossover", "--no-baseline"),
 )
 EXAMPLES = """\
@@ -35,6 +35,7 @@ FIRST_EXAMPLES = """\
 examples:
   sudo tools/profile.py --comm nginx --duration 10           every process of that name
   sudo tools/profile.py --pid 4711 --live                    until Ctrl-C
+  sudo tools/profile.py --pid 4711 --duration 600 -i 10      a line every ten seconds
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 """
 COMMON = (
@@ -45,6 +46,7 @@ COMMON = (
         "--container",
         "--duration",
         "--live",
+        "--interval",
         "--advise",
         "--json",
         "--explain",
@@ -136,6 +138,13 @@ def parser() -> UsageParser:
         action="store_true",
         help="--advise; where only a crossover can tell, it is measured here afterwards (two minutes)",
     )
+    out.add_argument(
+        "-i",
+        "--interval",
+        type=float,
+        metavar="S",
+        help="a line after so many seconds each, of what moved in them, instead of a screen",
+    )
     return made
 
 
@@ -167,6 +176,14 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     if args.duration is not None and not 0.5 <= args.duration <= 86_400:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
     check_instruments(args)
+    if args.interval is not None and not 1 <= args.interval <= 3600:
+        raise UsageError(f"--interval: {args.interval:g}: not between 1 and 3600 s")
+    if args.live and args.interval:
+        raise UsageError("--live and --interval: one is a screen, the other is lines: choose one")
+    if args.interval and args.whole:
+        raise UsageError("--interval and --whole: a line follows a segment, and --whole has one")
+    if args.interval and args.json == "-":
+        raise UsageError("--interval and --json -: both want stdout: give --json a file")
     if args.live and args.whole:
         raise UsageError(
             "--live and --whole: the screen is refreshed after each segment, and --whole has one"

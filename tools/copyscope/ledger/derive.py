@@ -25,6 +25,7 @@ from copyscope.ledger.machine_state import machine_state
 from copyscope.ledger.overhead import overhead
 from copyscope.ledger.program import flows as program_flows
 from copyscope.ledger.program import headline as program_headline
+from copyscope.ledger.program import user_copies
 from copyscope.ledger.program.attached_effect import attached_effect
 from copyscope.ledger.program.traffic_profile import portrait
 from copyscope.ledger.rows import ledger_rows, silent_high_ns, stage_rows
@@ -126,15 +127,17 @@ def derive_own(raw: RawRun) -> Derived:
 
 def derive_program(raw: RawProgramRun, *, effects: bool) -> DerivedProgram:
     """What follows from a run beside a program, in the same steps."""
+    unknown, raw = user_copies.why_unknown(raw), user_copies.decided(raw)
     times = side_times(raw)
     moved = program_flows.flows(raw, silent_high_ns(times))
-    ledger, stages = ledger_rows(raw, times, moved), stage_rows(raw, times, 0)
+    rows, stages = ledger_rows(raw, times, moved), stage_rows(raw, times, 0)
+    ledger = user_copies.told(rows, unknown)
     sides = ProgramSides(program_side(raw, times["target"]), *softirq_beside(raw, times))
     zerocopy = program_zerocopy(raw, ledger)
     loss, attached = losses(raw), attached_effect(raw)
     state = machine_state(raw, sides.other.cpu_ns)
     balances = check(program.BALANCES, raw)
-    of_time = time_identities(raw, times, structs.asdict(sides), [*ledger, *stages], 0)
+    of_time = time_identities(raw, times, structs.asdict(sides), [*rows, *stages], 0)
     identities = weighed(raw, [*balances, *of_time, *function_identities(raw)])
     cost = overhead(raw) if effects else NOT_WORKED_OUT
     sentence = program_headline.find_sentence(raw, ledger, stages, zerocopy, attached)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self, TextIO
 
 from rich.console import Console
@@ -21,6 +23,9 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS
 Record = Mapping[str, Any]
 
 SMALLEST_ROWS = 16
+# How the rows are sorted, one after the other.
+ORDERS = ("path", "share", "name")
+HISTORY_MAX = 120
 # What is new is worked out and shown so often at most: segments are shorter.
 SHOW_EVERY_NS = 900_000_000
 # Lines of the screen that are no bars.
@@ -29,24 +34,51 @@ FRAME_LINES = 13
 
 def has_screen() -> bool:
     """Whether the view takes the whole terminal; else it prints a line per second."""
-    return Console().is_terminal
+    console = Console()
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 class LiveView:
-    """Used as a context manager; update() with each new record. Without `wanted` it does nothing."""
+    """Used as a context manager; update() with each new record. Without `wanted` it does nothing.
 
-    def __init__(self, *, wanted: bool, stream: TextIO | None = None) -> None:
+    `every_s`: lines, one after so many seconds each, instead of a screen.
+    """
+
+    def __init__(
+        self,
+        *,
+        wanted: bool,
+        stream: TextIO | None = None,
+        every_s: float | None = None,
+        duration_s: float | None = None,
+    ) -> None:
         self._console = SafeConsole(file=sys.stdout if stream is None else stream)
-        terminal = wanted and self._console.is_terminal
+        terminal = wanted and every_s is None and self._console.is_terminal
+        terminal = terminal and not self._console.is_dumb_terminal
         self._live = Live(console=self._console, screen=True, auto_refresh=False) if terminal else None
         self.wanted = wanted
+        self._in_step = every_s is not None
+        self._every_ns = SHOW_EVERY_NS if every_s is None else round(every_s * 1e9)
         self._began_ns: int | None = None
-        self._shown_ns = 0
+        self._due_ns = 0
+        self._now = Shown(duration_s=duration_s, blocks=self._console.encoding.startswith("utf"))
+        self._paused = False
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it is a screen, which obeys press()."""
+        return self._live is not None
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether it is time for a new picture."""
-        due = self.wanted and now_ns - self._shown_ns >= SHOW_EVERY_NS
-        self._shown_ns = now_ns if due else self._shown_ns
+        """Whether it is time for a new picture; the first line of some seconds comes when these are over."""
+        if not self.wanted:
+            return False
+        if self._in_step and self._began_ns is None:
+            self._began_ns, self._due_ns = now_ns, now_ns + self._every_ns
+        due = now_ns >= self._due_ns
+        if due:
+            late_ns = (now_ns - self._due_ns) % self._every_ns if self._in_step else 0
+            self._due_ns = now_ns - late_ns + self._every_ns
         return due
 
     def update(self, record: Record) -> None:
@@ -55,14 +87,31 @@ class LiveView:
         segments = record["run"]["segments"]
         if self._began_ns is None:
             self._began_ns = segments[0]["begin_ns"]
-        now_ns = segments[-1]["end_ns"]
+        self._now.add(record, (segments[-1]["end_ns"] - self._began_ns) / 1e9)
         if self._live is None:
-            elapsed = units.format_seconds((now_ns - self._began_ns) / 1e9)
+            elapsed = units.format_seconds(self._now.elapsed_s)
             self._console.print(visible(f"{elapsed:>9} {line_of(record)}"), soft_wrap=True)
+        elif not self._paused:
+            self._draw()
+
+    def press(self, key: str) -> None:
+        """Space holds the picture; s sorts its rows in another way."""
+        if key == " ":
+            self._paused = not self._paused
+        elif key == "s":
+            self._now.order = ORDERS[(ORDERS.index(self._now.order) + 1) % len(ORDERS)]
+        else:
+            return
+        self._now.held = self._paused
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._live is None or self._now.record is None:
             return
         width, height = self._console.size
-        lines = screen_of(record, width, max(height, SMALLEST_ROWS))
-        self._live.update(Text("\n").join(lines), refresh=True)
+        self._live.update(
+            Text("\n").join(screen_of(self._now, width, max(height, SMALLEST_ROWS))), refresh=True
+        )
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -72,6 +121,34 @@ class LiveView:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+
+@dataclass
+class Shown:
+    """What the screen shows: the last record, and how goodput and shares have been so far."""
+
+    record: Record | None = None
+    elapsed_s: float = 0.0
+    duration_s: float | None = None
+    order: str = ORDERS[0]
+    held: bool = False
+    # Whether the terminal has the characters of bars in eight heights.
+    blocks: bool = True
+    gbps: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_MAX))
+    shares: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=HISTORY_MAX))
+
+    def add(self, record: Record, elapsed_s: float) -> None:
+        self.record, self.elapsed_s = record, elapsed_s
+        self.gbps.append(rates(record)["gbps"])
+        self.shares.append({name: share for name, share, _ in shares(record)})
+
+    def clock(self) -> str:
+        """How long it has gone on, and what is left."""
+        text = units.format_clock(self.elapsed_s)
+        if self.duration_s is not None:
+            left = units.format_clock(max(0.0, self.duration_s - self.elapsed_s))
+            text += f" of {units.format_clock(self.duration_s)}, {left} left"
+        return text + ("  HELD (space: go on)" if self.held else "")
 
 
 def rates(record: Record) -> dict[str, float | None]:
@@ -119,41 +196,58 @@ def line_of(record: Record) -> str:
     )
 
 
-def screen_of(record: Record, width: int, height: int) -> list[Text]:
+def screen_of(shown: Shown, width: int, height: int) -> list[Text]:
     """The screen: never more lines than the terminal has, never wider."""
+    record = shown.record
+    assert record is not None
     now, side = rates(record), record["sides"]["target"]
     cpus = "n/a" if side["cpus_used"] is None else f"{side['cpus_used']:.2f}"
     last = record["run"]["segments"][-1]["target"]
-    title = f"{record['target']['name']}; path: {record['topology']['kind']}"
+    title = f"{record['target']['name']}; path: {record['topology']['kind']}; {shown.clock()}"
+    goodput = f"{units.format_gbps(now['gbps']):<11}"
+    room = max(8, min(HISTORY_MAX, width - LABEL_WIDTH - len(goodput) - 2))
     rows = [
         Text(title, style="bold"),
-        _labelled(
-            "goodput",
-            f"{units.format_gbps(now['gbps'])}   {units.format_bytes(record['tx_bytes'])} sent, "
-            f"{units.format_bytes(record['rx_bytes'])} received in this window",
-        ),
+        _labelled("goodput", f"{goodput} {units.format_history(shown.gbps, room, blocks=shown.blocks)}"),
         _labelled(
             "calls",
-            f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s",
+            f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s; "
+            f"{units.format_bytes(record['tx_bytes'])} sent, "
+            f"{units.format_bytes(record['rx_bytes'])} received in this window",
         ),
         _labelled("CPU", f"{cpus} CPUs, {last['processes']} processes, {last['threads']} threads"),
         Text(),
-        Text("COPIES, THEN STAGES     share   ns/KiB", style="dim"),
+        *_bars(shown, record, width, height),
+        Text(),
+        *_findings(record),
+        Text("q: end it, with the whole report   space: hold   s: sort   Ctrl-C: as q", style="dim"),
     ]
-    bars = shares(record)
-    longest = max((share for _, share, _ in bars), default=1.0)
-    room = max(1, height - FRAME_LINES)
-    for name, share, price in bars[:room]:
-        text = f"{name:<20} {units.format_percent(share) or '':>8} {units.format_tenths(price) or 'n/a':>8} "
-        bar = units.format_bar(share, longest, max(8, width - len(text) - 1))
-        rows.append(Text(text + bar, style="bold" if name in ACCOUNTS else ""))
-    if not bars:
-        rows.append(Text("not sampled yet", style="dim"))
-    rows += [Text(), *_findings(record), Text("Ctrl-C ends it and prints the whole report", style="dim")]
     for row in rows:
         row.plain = visible(row.plain)
         row.truncate(width - 1)
     return rows
+
+
+def _bars(shown: Shown, record: Record, width: int, height: int) -> list[Text]:
+    """A row for each account and stage: its share as a bar, and what it was before."""
+    found = shares(record)
+    if shown.order == "share":
+        found.sort(key=lambda row: -row[1])
+    elif shown.order == "name":
+        found.sort(key=lambda row: row[0])
+    longest = max((share for _, share, _ in found), default=1.0)
+    numbers = 39
+    bar = max(8, (width - numbers - 3) // 2)
+    history = max(0, min(HISTORY_MAX, width - numbers - bar - 4))
+    title = f"{'COPIES, THEN STAGES' if shown.order == ORDERS[0] else 'BY ' + shown.order.upper():<20}"
+    lines = [Text(f"{title} {'share':>8} {'ns/KiB':>8} {'':<{bar}}  history", style="dim")]
+    for name, share, price in found[: max(1, height - FRAME_LINES)]:
+        text = f"{name:<20} {units.format_percent(share) or '':>8} {units.format_tenths(price) or 'n/a':>8} "
+        text += f"{units.format_bar(share, longest, bar):<{bar}}  "
+        past = [row.get(name, 0.0) for row in shown.shares]
+        text += units.format_history(past, history, blocks=shown.blocks)
+        lines.append(Text(text, style="bold" if name in ACCOUNTS else ""))
+    return lines if found else [*lines, Text("not sampled yet", style="dim")]
 
 
 def _findings(record: Record) -> list[Text]:

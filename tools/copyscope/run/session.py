@@ -37,6 +37,8 @@ Mark = Mapping[str, Message]
 class Steps(Protocol):
     """Who is told how far the run is."""
 
+    def prepare(self, step: str) -> None: ...
+
     def begin(self, step: str) -> None: ...
 
     def done(self) -> None: ...
@@ -46,6 +48,9 @@ class Steps(Protocol):
 
 class Silent:
     """For a caller that does not want to be told."""
+
+    def prepare(self, step: str) -> None:
+        pass
 
     def begin(self, step: str) -> None:
         pass
@@ -214,6 +219,7 @@ class Session:
         return child
 
     def _set_up(self) -> None:
+        self.steps.prepare("loading the BPF programs")
         self.collector = self.subject.start_collector([*self.plan.collector(), *self.subject.arguments()])
         self.subject.prepare()
         hooks = self.collector.expect("ready", LOAD_S)["hooks"]

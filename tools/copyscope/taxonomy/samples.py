@@ -10,7 +10,8 @@ from copyscope.taxonomy.events import ARMED_IN, TIME_EVENTS
 from copyscope.taxonomy.taxonomy import USER_SYMBOL, Classification, Taxonomy, strip_suffix
 
 # one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight; of the side
-# `other` whose packet the CPU handled last (owner)
+# `other` whose packet the CPU handled last (owner); of a watched program in user mode what code that was
+# (run/program/user_code.py): code, build_id, unknown and, if it copies, its function as `copy`
 Sample = Mapping[str, Any]
 
 # What handles one packet: below it the packet that was handled last is this one.
@@ -59,7 +60,7 @@ def _added(
     """Samples and weights of what is alike in all keys, of which the last is given."""
     sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
     for sample in samples:
-        found = taxonomy.classify(sample["frames"])
+        found = user_copy(sample) or taxonomy.classify(sample["frames"])
         if sample["side"] == "other" and found.context != "softirq":
             continue
         own = sample["side"] != "other" and sample["event"] == "cpu-clock"
@@ -75,9 +76,32 @@ def _added(
     ]
 
 
+def user_copy(sample: Sample) -> Classification | None:
+    """The account of a sample in a function of the program's own that copies; None of any other."""
+    if sample.get("copy") is None:
+        return None
+    return Classification("account", "gather", sample["copy"], "user")
+
+
+def user_code(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+    """The record's `user_code`: what a program ran in user mode, by file, and where that has no names."""
+    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for sample in samples:
+        if "code" in sample:
+            row = sums[sample["event"], sample["code"], sample["build_id"] or "", sample["unknown"] or ""]
+            row[0] += int(sample["samples"])
+            row[1] += int(sample["samples"]) * (sample["copy"] is not None)
+    return [
+        {"event": event, "file": file, "build_id": build_id or None, "reason": reason or None}
+        | {"samples": count, "copy_samples": copies}
+        for (event, file, build_id, reason), (count, copies) in sorted(sums.items())
+    ]
+
+
 def _folded(sample: Sample) -> str:
     """`root;...;leaf`."""
-    return ";".join(reversed(list(sample["frames"]) or [USER_SYMBOL]))
+    own = [USER_SYMBOL, *filter(None, [sample.get("copy")])]
+    return ";".join(list(reversed(sample["frames"])) or own)
 
 
 def by_own_timer(found: Classification) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import UNSET
+
 from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, NO_SILENT_CALLS, Flow
 from copyscope.record.hooks import ABSENT, find
 from copyscope.record.instruments import Hook
 from copyscope.record.program.raw import RawProgramRun, Target, Volume
 from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, counted_calls, volume
 from copyscope.record.segments import select, total, why_no_ledger
+
+ITS_OWN = "in the program's own memory: no hook counts what it copies there"
 
 
 def zerocopy_totals(raw: RawProgramRun, arm: str | None = None) -> dict[str, int]:
@@ -22,11 +26,12 @@ def zerocopy_totals(raw: RawProgramRun, arm: str | None = None) -> dict[str, int
 
 
 def flows(raw: RawProgramRun, silent_high_ns: float) -> dict[str, Flow]:
-    """Bytes and calls of each account; the program's own copies in user memory are not seen."""
+    """Bytes and calls of each account; of the program's own copies in user memory nobody counts these."""
+    gather = {} if raw.user_code is UNSET else {"gather": Flow(bytes_reason=ITS_OWN, calls_reason=ITS_OWN)}
     absent = why_no_ledger(raw.run)
     if absent:
         unknown = Flow(bytes_reason=absent, calls_reason=absent)
-        return dict.fromkeys(
+        return gather | dict.fromkeys(
             ("copy_in", "pin", "deferred", "silent", "completion", "copy_out", "mapped"), unknown
         )
     sent = volume(raw.volume, "send", "ledger")
@@ -39,7 +44,7 @@ def flows(raw: RawProgramRun, silent_high_ns: float) -> dict[str, Flow]:
     copied = max(0, added(sent, "bytes") - referenced)
     by_calls = "scaled" if any(row.estimated for row in sent) else "exact"
     by_bytes = by_calls if copied and referenced else "exact"
-    return {
+    return gather | {
         "copy_in": Flow(copied, by_bytes, max(0, added(sent, "calls") - references), calls_method=by_calls),
         "pin": Flow(referenced, by_bytes, references, calls_method=by_calls),
         "deferred": _deferred(zerocopy, blind),

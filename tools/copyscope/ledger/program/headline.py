@@ -15,6 +15,7 @@ from copyscope.record.segments import total
 WORTH_SAYING = 0.005
 WORTH_A_WARNING = 0.05
 WORDS = {
+    "gather": "its own memcpy",
     "copy_in": "the copy into the kernel",
     "pin": "taking pages by reference",
     "encrypt": "encrypting (kTLS)",
@@ -39,7 +40,7 @@ def find_sentence(
     """What the copies of this program cost, the dearest first, and what it spares itself."""
     name, own_ways = raw.target.name, "".join(ways_of_its_own(raw))
     shares = {account: share for account in WORDS if (share := account_share(ledger, account)) is not None}
-    if not shares:
+    if not shares.keys() - {"gather"}:
         return f"{name}: what its copies cost is not known: {why_unpriced([*ledger, *stages])}{own_ways}"
     told = sorted((a for a in shares if shares[a] >= WORTH_SAYING), key=lambda a: -shares[a])
     parts = [f"{WORDS[account]} takes {percent(shares[account])}" for account in told]

@@ -21,7 +21,10 @@ SAMPLE_KEY = ("side", "context", "event", "kind", "category", "symbol", "tie")
 class Window:
     """Remembers what was sampled in its blocks; record() makes the record of what happened in them."""
 
-    def __init__(self, workload: Record, target: Record, frequency_hz: int) -> None:
+    def __init__(self, workload: Record, target: Record, frequency_hz: int, *, in_turn: bool = False) -> None:
+        """`in_turn`: a record begins where the one before it ended."""
+        self._in_turn = in_turn
+        self._told = 0
         self._workload = workload
         self._target = target
         self._frequency_hz = frequency_hz
@@ -38,10 +41,13 @@ class Window:
         """`seen` is what the run has so far, `answer` what the collector has sampled since."""
         last_block = seen.segments[-1]["block"]
         first_block = max(0, last_block - WINDOW_BLOCKS + 1)
+        segments = [s for s in seen.segments[-SEGMENTS_MAX:] if s["block"] >= first_block]
+        if self._in_turn:
+            segments, self._told = seen.segments[self._told :], len(seen.segments)
         recent = SimpleNamespace(
             **{
                 **vars(seen),
-                "segments": [s for s in seen.segments[-SEGMENTS_MAX:] if s["block"] >= first_block],
+                "segments": segments,
                 "sums": {},
                 "loads": self._loads_of(first_block, seen.loads),
                 "collector": answer,
@@ -51,7 +57,7 @@ class Window:
             }
         )
         raw = assemble(recent, self._workload, self._identity, self._frequency_hz, self._target)
-        self._history = [one for one in self._history if one[0] >= first_block]
+        self._history = [one for one in self._history if one[0] >= first_block] * (not self._in_turn)
         self._history.append((last_block, raw["samples"]))
         raw["samples"] = add_samples(rows for _, rows in self._history)
         return derive(raw, effects=False)

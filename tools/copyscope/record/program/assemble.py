@@ -6,6 +6,7 @@ from typing import Any
 
 from copyscope.record.program.pace import pace_section
 from copyscope.record.program.segments import moved, segment_row, spared_section, taken, volume_rows
+from copyscope.taxonomy.samples import user_code
 
 __all__ = ["add_sections", "segment_row"]
 
@@ -38,6 +39,7 @@ def add_sections(record: Row, raw: Any, target: Row) -> Row:
         "connections": raw.connections.rows(),
         "pace": pace_section(raw.segments, raw.before, raw.after, raw.connections.ours, own_cpu_ns),
         "sampler": {**record["sampler"], "bursts": bursts},
+        "user_code": user_code((raw.collector or {}).get("samples", [])),
         "bytes": [row for row in record["bytes"] if row["side"] == "target"],
     }
 

@@ -190,6 +190,17 @@ class Connection(Section):
     sndbuf_limited_ms: int
 
 
+class UserCode(Section):
+    """Code that the program ran in user mode, by file; `reason`: why nobody knows whether it copies."""
+
+    event: str
+    file: str
+    build_id: str | None
+    reason: str | None
+    samples: int
+    copy_samples: int
+
+
 class PaceSlice(Section):
     when: str
     begin_ns: int
@@ -220,3 +231,4 @@ class RawProgramRun(Measured, kw_only=True):
     shapes: list[MessageShape] | None
     connections: list[Connection]
     pace: Pace
+    user_code: list[UserCode] | UnsetType = UNSET

@@ -26,6 +26,7 @@ from copyscope.run.program.seen import Seen
 from copyscope.run.program.spared import Spared
 from copyscope.run.program.stop import Stop
 from copyscope.run.program.target import Target
+from copyscope.run.program.user_code import UserCode
 from copyscope.run.session import Mark, Subject
 
 # Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
@@ -68,11 +69,17 @@ class WatchedProgram(Subject):
         self._stop = Stop()
         self._snapshots = Snapshots()
         self._looks = pace.Seldom()
+        self.code = UserCode()
         self._lengths = Lengths()
         self._bound: Bound
         self._began: Message
         self._followed: Followed
         self._spared: Spared
+
+    @property
+    def is_command(self) -> bool:
+        """Whether the program is started to be watched."""
+        return bool(self._target.command)
 
     def wait_for_command(self) -> int | None:
         """Its exit status; None without one, or of one that never began. Signals are still passed on."""
@@ -110,6 +117,7 @@ class WatchedProgram(Subject):
         perfs = self.perfs if plan.counters and self._target.follow else None
         self._followed = Followed(self._target, self.raw, collector, self.session.until, perfs)
         self.raw.before = self._unwatched()
+        self.session.steps.prepare("attaching")
         collector.ask(f"open {','.join(plan.always)}", "opened", ASK_S)
         self._spared = Spared(
             plan,
@@ -135,6 +143,7 @@ class WatchedProgram(Subject):
         """How fast the program goes with nothing attached; a command of ours has no such time."""
         if not self._baseline or not self._followed.alive():
             return []
+        self.session.steps.prepare("its pace with nothing attached")
         return pace.read(self._look, self._stop.sleep)
 
     def _namespace(self) -> path.Namespace:
@@ -230,6 +239,7 @@ class WatchedProgram(Subject):
         mark = self._timed({})
         reading = self._spared.read_between(since=True) if "volume" in probes else self._spared.read()
         threads = processes.count_threads(self._followed.pids)
+        self.code.look(self._followed.pids)
         return {"target": {**reading, **mark["target"], "threads": threads}}
 
     def after(self) -> Mark:
@@ -298,6 +308,7 @@ class WatchedProgram(Subject):
 
     def finish(self) -> None:
         raw, plan = self.raw, self.session.plan
+        self.code.name((raw.collector or {}).get("samples", []))
         if self.session.failed:
             self._stop.because("the collector failed")
         raw.ended = self._stop.reason or raw.ended

@@ -1,0 +1,64 @@
+"""A program that says for how long it copied in its own memory (copies.c): the row `gather` says the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copyscope import paths
+from profiling import SLOW, broken_identities, is_root
+from programs import SAMPLED, watch
+
+Record = dict[str, Any]
+
+PROGRAMS = paths.OUTPUT / "tests"
+SECONDS = str(2 if SLOW == 1 else 3 * SLOW)
+CANNOT = 77
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+    pytest.mark.skipif(not (PROGRAMS / "copies").exists(), reason="needs copies: make .output/tests/copies"),
+]
+
+
+def gather_of(program: str, how: str, directory: Path) -> tuple[Record, Record, float]:
+    """The record, its row `gather`, and the part of its time that the program says it copied."""
+    report = directory / how
+    how_often = (*SAMPLED, "--whole", "--frequency", "997")
+    record = watch(*how_often, "--", str(PROGRAMS / program), how, SECONDS, str(report), check=None)
+    if record["target"]["status"] == CANNOT:
+        pytest.skip(f"this processor cannot do {how}")
+    assert broken_identities(record) == []
+    (row,) = (row for row in record["ledger"] if row["account"] == "gather")
+    truth = json.loads(report.read_text())
+    return record, row, truth["copy_ns"] / (truth["copy_ns"] + truth["other_ns"])
+
+
+@pytest.mark.parametrize("program", ["copies", "copies-static"])
+@pytest.mark.parametrize("how", ["memcpy", "rep"])
+def test_half_of_its_time_is_copying(program: str, how: str, tmp_path: Path) -> None:
+    """libc's memcpy() has no name in a libc without symbols, and another one in a static program."""
+    record, row, truth = gather_of(program, how, tmp_path)
+    assert 0.45 < truth < 0.55
+    user = sum(stage["share"] for stage in record["stages"] if stage["stage"] == "user")
+    samples = sum(one["samples"] for one in record["user_code"])
+    # Four times the spread of so many samples of two things.
+    assert row["share"] / (row["share"] + user) == pytest.approx(truth, abs=max(0.04, 2 / samples**0.5))
+    assert row["share"] > 0.3  # the rest of its time is the kernel's: clocks, sends, interrupts
+    copies = {one["symbol"] for one in record["samples"] if one["category"] == "gather"}
+    assert copies and all("mem" in name if how == "memcpy" else name == "rep movs" for name in copies), copies
+
+
+def test_what_copies_nothing_is_zero(tmp_path: Path) -> None:
+    _, row, truth = gather_of("copies", "none", tmp_path)
+    assert truth == 0 and row["share"] == pytest.approx(0, abs=0.01)
+
+
+def test_a_static_program_without_symbols_is_not_known_and_never_zero(tmp_path: Path) -> None:
+    record, row, _ = gather_of("copies-stripped", "memcpy", tmp_path)
+    assert row["share"] is None and row["cpu_ns"] is None
+    assert "copies-stripped: static and stripped" in row["reasons"]["share"]
+    # What is not known stands among its other work, and all of it adds up.
+    user = sum(stage["share"] for stage in record["stages"] if stage["stage"] == "user")
+    assert user > 0.6

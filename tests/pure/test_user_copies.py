@@ -1,0 +1,197 @@
+"""Copies in a watched program's own memory: which functions copy, where these are, and what is not known."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.watched import watched_record
+from copyscope.errors import RunError
+from copyscope.ledger.derive import derive
+from copyscope.run.program.elf_file import ElfFile
+from copyscope.run.program.user_code import GENERATED, GONE, STATIC, UserCode, parse_mapping
+from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
+from copyscope.taxonomy.taxonomy import Taxonomy
+from copyscope.taxonomy.user_copies import copies, is_repeated_move
+
+Record = dict[str, Any]
+
+PROGRAM = """
+#include <string.h>
+#include <unistd.h>
+static char from[64], to[64];
+int main(void) { volatile size_t n = 64; memcpy(to, from, n); return read(0, to, 1) < 0; }
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("memcpy", "memmove", "mempcpy", "bcopy", "wmemcpy", "strcpy", "stpncpy", "memcpy@@GLIBC_2.14"),
+        *("__memmove_avx_unaligned_erms", "__memcpy_chk", "__mempcpy_evex_unaligned", "__memcpy_generic"),
+        *("runtime.memmove", "_ZN17compiler_builtins3mem6memcpy17h0123456789abcdefE", "__intel_memcpy"),
+    ],
+)
+def test_functions_that_copy(name: str) -> None:
+    assert copies(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["memset", "memcmp", "strlen", "main", "copy", "my_memcpy_stats", "ngx_cpymem"]
+)
+def test_functions_of_which_nobody_knows_that_they_only_copy(name: str) -> None:
+    assert not copies(name)
+
+
+def test_the_instruction_that_copies() -> None:
+    assert [is_repeated_move(code) for code in (b"\xf3\xa4\xc3", b"\xf3\x48\xa5", b"\xf3\xa5\x90")] == [
+        True
+    ] * 3
+    assert not is_repeated_move(b"\xf3\xaa\xc3")  # rep stosb fills
+
+
+def address_of(function: str) -> int:
+    """Where this process would go if it called a function of libc: the variant for this processor."""
+    found = ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value
+    assert found is not None
+    return found
+
+
+def sample(pid: int, address: int, count: int = 1) -> Record:
+    row: Record = {"side": "target", "event": "cpu-clock", "frames": [], "samples": count, "weight": count}
+    return row | {"pid": pid, "address": address}
+
+
+def test_the_variant_of_memmove_that_this_process_uses_is_found() -> None:
+    """dlsym(3) says where that is: the end of the function is where the unwind table has it."""
+    code, rows = (
+        UserCode(),
+        [sample(os.getpid(), address_of(name)) for name in ("memmove", "memcpy", "qsort")],
+    )
+    code.look([os.getpid()])
+    code.name(rows)
+    assert [row["unknown"] for row in rows] == [None] * 3
+    assert all("libc" in Path(row["code"]).name and len(row["build_id"]) >= 16 for row in rows)
+    assert rows[0]["copy"] and copies(rows[0]["copy"]) and copies(rows[1]["copy"] or "")
+    assert rows[2]["copy"] is None
+
+
+def test_what_nobody_can_name() -> None:
+    code = UserCode()
+    rows = [sample(2**22 + 1, 0x1000), sample(os.getpid(), 1)]
+    code.name(rows)
+    assert rows[0]["unknown"] == GONE
+    assert rows[1]["unknown"] is not None and rows[1]["copy"] is None
+    assert parse_mapping("7f00-7f10 rw-p 00000000 00:00 0 [heap]") is None
+    made = parse_mapping("7f00-7f10 r-xp 00002000 fe:01 12 /a b (deleted)")
+    assert made is not None and (made.begin, made.offset, made.inode, made.path) == (
+        *(0x7F00, 0x2000, 12),
+        "/a b (deleted)",
+    )
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("options", [(), ("-s",), ("-static",), ("-static", "-s")])
+def test_a_stripped_program_is_known_if_its_memcpy_is_that_of_libc(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "p.c").write_text(PROGRAM)
+    program = tmp_path / "p"
+    subprocess.run(["cc", "-O1", *options, "-o", program, tmp_path / "p.c"], check=True, timeout=30)
+    child = subprocess.Popen([program], stdin=subprocess.PIPE)
+    try:
+        while str(program) not in Path(f"/proc/{child.pid}/maps").read_text():
+            pass
+        code = UserCode()
+        code.look([child.pid])
+        own = next(file for file in code.files() if file.name == str(program))
+        assert own.why == (STATIC if options == ("-static", "-s") else None)
+    finally:
+        child.communicate(b"")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + bytes(4), b"\x7fELF\x01\x01" + bytes(60)]
+)
+def test_what_is_no_elf_file_is_refused(data: bytes) -> None:
+    with pytest.raises(RunError):
+        ElfFile(lambda at, count: data[at : at + count])
+
+
+def test_a_table_that_claims_to_be_huge_is_refused() -> None:
+    header = bytearray(Path("/proc/self/exe").read_bytes()[:64])
+    header[54:62] = b"\x38\x00\x00\x00\xff\xff\xff\xff"  # no segments, 65,535 sections of 65,535 bytes
+    with pytest.raises(RunError, match="MiB"):
+        ElfFile(lambda at, count: bytes(header[at : at + count]))
+
+
+NAMED: Record = {"code": "/lib/libc.so.6", "build_id": "ab", "unknown": None}
+
+
+def test_samples_in_functions_that_copy_are_the_account() -> None:
+    rows = [
+        {**sample(7, 1, 30), **NAMED, "copy": "memmove"},
+        {**sample(7, 2, 60), **NAMED, "copy": None},
+        {**sample(7, 3, 10), "code": "memory", "build_id": None, "copy": None, "unknown": GENERATED},
+    ]
+    made = to_record(rows, Taxonomy.load())
+    assert [(row["category"], row["kind"], row["symbol"], row["samples"]) for row in made] == [
+        ("gather", "account", "memmove", 30),
+        ("user", "stage", "[user]", 70),
+    ]
+    assert folded_stacks(rows) == "target;[user] 70\ntarget;[user];memmove 30\n"
+    assert [(row["file"], row["reason"], row["samples"], row["copy_samples"]) for row in user_code(rows)] == [
+        ("/lib/libc.so.6", None, 90, 30),
+        ("memory", GENERATED, 10, 0),
+    ]
+
+
+def with_user_code(unknown: int) -> Record:
+    """A program a quarter of whose time is its own code: half of that copies, as far as it is known."""
+    record = watched_record()
+    (user,) = (row for row in record["samples"] if row["category"] == "user")
+    half = {**user, "samples": user["samples"] // 2, "weight": user["weight"] // 2}
+    copy = {**half, "kind": "account", "category": "gather", "symbol": "memmove"}
+    record["samples"] = [*(row for row in record["samples"] if row is not user), half, copy]
+    row = {"event": user["event"], "build_id": None, "reason": None, "file": "/bin/x"}
+    record["user_code"] = [
+        {**row, "samples": user["samples"] - unknown, "copy_samples": half["samples"]},
+        {**row, "samples": unknown, "copy_samples": 0, "reason": STATIC, "file": "/bin/y"},
+    ]
+    return record
+
+
+def gather_of(record: Record) -> Record:
+    (row,) = (row for row in record["ledger"] if row["account"] == "gather")
+    return dict(row)
+
+
+def test_the_row_of_its_own_copies() -> None:
+    made = derive(with_user_code(0))
+    row = gather_of(made)
+    assert row["share"] == pytest.approx(0.125, abs=0.01) and row["ci"]["low_ns"] < row["cpu_ns"]
+    assert row["bytes"] is None and "own memory" in row["reasons"]["bytes"]
+    assert [one["name"] for one in made["identities"] if one["holds"] is False] == []
+    assert "its own memcpy takes 1" in made["verdict"]["sentence"]
+
+
+def test_with_much_that_nobody_can_name_the_row_is_null_and_the_books_balance() -> None:
+    everything = sum(row["samples"] for row in with_user_code(0)["user_code"])
+    made = derive(with_user_code(everything // 2))
+    row = gather_of(made)
+    assert row["share"] is None and row["cpu_ns"] is None
+    assert row["reasons"]["share"] == f"50 % of its time in user mode is in /bin/y: {STATIC}"
+    user = sum(one["share"] for one in made["stages"] if one["stage"] == "user")
+    assert user == pytest.approx(0.25, abs=0.01)
+    assert next(one["holds"] for one in made["identities"] if one["name"] == "target_rows") is True
+
+
+def test_a_record_of_before_has_no_such_row() -> None:
+    record = watched_record()
+    record.pop("user_code", None)
+    assert [row for row in derive(record)["ledger"] if row["account"] == "gather"] == []

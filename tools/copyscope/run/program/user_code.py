@@ -1,0 +1,229 @@
+"""Where a watched program was in user mode, by name: whether that is code that copies, or not known.
+
+The kernel gives process and address. What is mapped there is read while the process lives: a file, found by
+its build-id later, too. Its functions are those of .symtab or .dynsym. A libc without .symtab has no name
+for the variant of memmove() that it chose for this processor: the slot in its memory has its address, and the
+unwind table says where it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from copyscope.errors import RunError
+from copyscope.run.program import pace
+from copyscope.run.program.elf_file import (
+    DT_NEEDED,
+    DT_SONAME,
+    SHT_DYNSYM,
+    SHT_SYMTAB,
+    ElfFile,
+)
+from copyscope.run.program.processes import PROC
+from copyscope.taxonomy.user_copies import REPEATED, copies, is_repeated_move
+
+Row = dict[str, Any]
+
+# Of the processes of a program so many are looked at: workers have the same files.
+PROCESSES_MAX = 64
+FILES_MAX = 256
+LIBC = re.compile(r"libc[.-]|ld-musl-")
+GO = (".gopclntab", ".go.buildinfo")
+GONE = "its processes had ended before it was read what they had mapped"
+GENERATED = "no file: code that it has made itself (JIT)"
+STATIC = "static and stripped: no name says which code of it copies"
+STRIPPED_GO = "Go, stripped: no name says which code of it copies"
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A stretch of executable memory of a process (proc_pid_maps(5))."""
+
+    begin: int
+    end: int
+    offset: int
+    device: str
+    inode: int
+    path: str
+
+
+@dataclass
+class File:
+    """A file that holds code: where copies are, or why that is not known. Read when it is sampled."""
+
+    name: str
+    pid: int
+    mapping: Mapping
+    opened: Any = None
+    elf: ElfFile | None = None
+    why: str | None = None
+    is_read: bool = False
+    begins: list[int] = field(default_factory=list)
+    copies: list[tuple[int, str]] = field(default_factory=list)  # end, name
+
+    @classmethod
+    def of(cls, pid: int, mapping: Mapping) -> Self:
+        """What a process has mapped, also in a container, also a file that was replaced. Kept open."""
+        made = cls(mapping.path.removesuffix(" (deleted)"), pid, mapping)
+        link = PROC / str(pid) / "map_files" / f"{mapping.begin:x}-{mapping.end:x}"
+        try:
+            made.opened = link.open("rb", buffering=0)
+        except OSError as error:
+            made.why, made.is_read = f"cannot be read: {error.strerror}", True
+        if LIBC.match(Path(made.name).name):
+            # Which variants it chose stands in the memory of the process, as long as that lives.
+            made.read()
+        return made
+
+    def read(self) -> None:
+        """Its functions, once."""
+        if self.is_read:
+            return
+        self.is_read = True
+        try:
+            self.elf = ElfFile(lambda at, count: os.pread(self.opened.fileno(), count, at))
+            self.why = find_copies(self, self.elf, self.pid, self.mapping)
+        except OSError as error:
+            self.why = f"cannot be read: {error.strerror}"
+        except (RunError, struct.error, IndexError) as error:
+            self.why = str(error)
+
+    def add(self, found: Iterable[tuple[int, int, str]]) -> None:
+        """(begin, end, name) of functions that copy."""
+        rows = sorted(dict.fromkeys(found))
+        self.begins = [begin for begin, _, _ in rows]
+        self.copies = [(end, name) for _, end, name in rows]
+
+    def copy_at(self, offset: int) -> str | None:
+        """The function that copies at this place of the file."""
+        assert self.elf is not None
+        address = self.elf.address_of(offset)
+        place = bisect_right(self.begins, address) - 1 if address is not None else -1
+        if address is not None and place >= 0 and address < self.copies[place][0]:
+            return self.copies[place][1]
+        is_x86 = platform.machine() == "x86_64"
+        return REPEATED if is_x86 and is_repeated_move(self.elf.bytes_at(offset, 3)) else None
+
+
+class UserCode:
+    """look() while the processes live, then name()."""
+
+    def __init__(self) -> None:
+        self._mapped: dict[int, list[Mapping]] = {}
+        self._files: dict[tuple[str, int], File] = {}
+        self._looks = pace.Seldom()
+
+    def files(self) -> Iterable[File]:
+        """All that were seen so far, read."""
+        for file in self._files.values():
+            file.read()
+        return self._files.values()
+
+    def look(self, pids: Iterable[int]) -> None:
+        """What they have mapped now; so seldom that it costs next to nothing."""
+        if not self._looks.are_cheap():
+            return
+        with self._looks:
+            for pid in sorted(pids)[:PROCESSES_MAX]:
+                self._look_at(pid)
+
+    def _look_at(self, pid: int) -> None:
+        try:
+            text = (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+        except OSError:
+            return
+        found = [one for line in text.splitlines() if (one := parse_mapping(line)) is not None]
+        if found:
+            self._mapped[pid] = found
+        for one in found:
+            key = one.device, one.inode
+            if one.inode and key not in self._files and len(self._files) < FILES_MAX:
+                self._files[key] = File.of(pid, one)
+
+    def name(self, samples: Iterable[Row]) -> None:
+        """To each row in user mode: `code`, its file; `copy`, the function if it copies; `unknown`: why."""
+        for row in samples:
+            if "pid" in row:
+                row.update(self._found(row["pid"], row["address"]))
+
+    def _found(self, pid: int, address: int) -> Row:
+        found: Row = {"copy": None, "code": "?", "build_id": None, "unknown": None}
+        if pid not in self._mapped:
+            self._look_at(pid)
+        if pid not in self._mapped:
+            return found | {"unknown": GONE}
+        mapping = next((one for one in self._mapped[pid] if one.begin <= address < one.end), None)
+        if mapping is None:
+            # Read after code was loaded or thrown away.
+            return found | {"unknown": "it was not mapped any more, or not yet, when that was read"}
+        file = self._files.get((mapping.device, mapping.inode))
+        if file is None:
+            own = mapping.path.startswith("[v")  # [vdso] reads clocks
+            return found | {"code": mapping.path or "memory", "unknown": None if own else GENERATED}
+        file.read()
+        found |= {"code": file.name, "unknown": file.why}
+        if file.elf is not None:
+            found["build_id"] = file.elf.build_id
+            found["copy"] = file.copy_at(address - mapping.begin + mapping.offset)
+        return found | ({"unknown": None} if found["copy"] else {})
+
+
+def parse_mapping(line: str) -> Mapping | None:
+    """One line of /proc/PID/maps; None for memory without code."""
+    where, rights, offset, device, inode, *path = line.split(maxsplit=5)
+    if "x" not in rights:
+        return None
+    begin, end = (int(word, 16) for word in where.split("-"))
+    return Mapping(begin, end, int(offset, 16), device, int(inode), path[0] if path else "")
+
+
+def find_copies(made: File, elf: ElfFile, pid: int, mapping: Mapping) -> str | None:
+    """Fill in where its copies are; why that is not known, if so."""
+    found = [
+        (symbol.address, symbol.address + symbol.size, symbol.name)
+        for symbol in (one for kind in (SHT_SYMTAB, SHT_DYNSYM) for one in elf.functions(kind))
+        if symbol.size and not symbol.is_chosen and copies(symbol.name)
+    ]
+    made.add(found)
+    if any(True for _ in elf.functions(SHT_SYMTAB)):
+        return None
+    chosen = {
+        one.address: one.name for one in elf.functions(SHT_DYNSYM) if one.is_chosen and copies(one.name)
+    }
+    if chosen:
+        variants = list(chosen_variants(elf, chosen, pid, mapping))
+        made.add([*found, *variants])
+        return None if variants else "stripped, and which variant of memmove() it chose was not found"
+    if any(elf.section(name) is not None for name in GO):
+        return STRIPPED_GO
+    # What is linked to others has its memcpy() from libc, and what is made for others is no program.
+    return None if elf.dynamic & {DT_NEEDED, DT_SONAME} else STATIC
+
+
+def chosen_variants(
+    elf: ElfFile, chosen: dict[int, str], pid: int, mapping: Mapping
+) -> Iterable[tuple[int, int, str]]:
+    """(begin, end, name) of the variants that its process uses, from the slots in its memory."""
+    at = elf.address_of(mapping.offset)
+    if at is None:
+        return
+    moved = mapping.begin - at
+    memory = os.open(PROC / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for chooser, slot in elf.chosen():
+            if chooser not in chosen:
+                continue
+            address = struct.unpack("<Q", os.pread(memory, 8, slot + moved))[0] - moved
+            around = elf.function_around(address)
+            if around is not None:
+                yield *around, chosen[chooser]
+    finally:
+        os.close(memory)

@@ -1,0 +1,27 @@
+"""Which functions of a program's own memory copy: by name, of C libraries and of languages. Pure."""
+
+from __future__ import annotations
+
+import re
+
+# Of libc, with its variants for a processor (__memmove_avx_unaligned_erms) and those that check; of compilers
+# and sanitizers; of Go; Rust's own where it has no libc.
+COPIES = re.compile(
+    r"_{0,2}(?:folly_|intel_|aeabi_|libc_|GI_+|asan_|interceptor_)?"
+    r"(?:w?memp?cpy|w?memmove|bcopy|st[rp]n?cpy|strlcpy)(?:\d|_\w+)?"
+    r"|runtime\.memmove"
+    r"|_(?:ZN|R\w*)17compiler_builtins3mem\d+mem(?:cpy|move)\w*"
+)
+# x86: rep movsb, movsl, movsq: a loop that copies, in whichever function.
+REPEATED_MOVES = (b"\xf3\xa4", b"\xf3\xa5", b"\xf3\x48\xa5")
+REPEATED = "rep movs"
+
+
+def copies(function: str) -> bool:
+    """Whether all that a function of this name does is to copy."""
+    return COPIES.fullmatch(function.partition("@")[0]) is not None
+
+
+def is_repeated_move(code: bytes) -> bool:
+    """Whether the instruction that begins here copies by itself."""
+    return code.startswith(REPEATED_MOVES)
