@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from copyscope.crossover.crossover import spelled
 from copyscope.crossover.document import CPU, QUANTITIES
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
 from copyscope.render.terminal import print_lines, report_width
@@ -102,7 +103,7 @@ def _place(row: Row) -> str:
 
 
 def _setting(row: Row) -> str | None:
-    return ", ".join(f"{name} {value}" for name, value in sorted(row["where"].items())) or None
+    return ", ".join(f"{name} {spelled(value)}" for name, value in sorted(row["where"].items())) or None
 
 
 def _who(row: Row) -> str:
