@@ -37,12 +37,6 @@ mount -t tmpfs none /run && mkdir /run/sshd &&
 exec env LD_LIBRARY_PATH={libraries} {sshd} -i -f {place}/sshd_config' sh $2
 """
 SSH_CONFIG = """\
-Host *
-  User root
-  HostKeyAlias far
-  UserKnownHostsFile {place}/known
-  IdentitiesOnly yes
-  IdentityFile {place}/user
 Host sending
   ProxyCommand {place}/host.sh {sender} 64m
 Host receiving
@@ -52,6 +46,12 @@ Host full
 Host unknown
   UserKnownHostsFile /dev/null
   ProxyCommand {place}/host.sh {receiver} 64m
+Host *
+  User root
+  HostKeyAlias far
+  UserKnownHostsFile {place}/known
+  IdentitiesOnly yes
+  IdentityFile {place}/user
 """
 ADDRESS = ("--sender-address", "198.18.0.1")
 
