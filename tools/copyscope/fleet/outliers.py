@@ -1,5 +1,6 @@
 """Which hosts are unlike the others, and in what, in plain words. Pure."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -7,6 +8,7 @@ from copyscope.escaping import visible
 from copyscope.fleet.answers import Row
 
 NAMES_MAX = 5
+SECONDS = re.compile(r"\b\d+ s\b")
 
 
 def find(rows: Sequence[Row]) -> list[str]:
@@ -18,9 +20,9 @@ def _without(rows: Sequence[Row]) -> list[str]:
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row.state != "ok":
-            # A cause may name its host; hosts with the same one are one group all the same.
+            # A cause may name its host and a time; hosts with the same one are one group all the same.
             cause = row.cause or "no cause was said"
-            groups[row.state, cause.replace(row.host, "")].append(row)
+            groups[row.state, SECONDS.sub("", cause.replace(row.host, ""))].append(row)
     return [
         f"{len(alike)} of {len(rows)} {state}: {named([row.host for row in alike])}: {alike[0].cause}"
         for (state, _), alike in sorted(groups.items(), key=lambda group: -len(group[1]))
