@@ -70,6 +70,12 @@ $(OUTPUT) $(OUTPUT)/tests:
 	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-report.txt
 	$(Q)touch $@
 
+# What asks the records of a fleet, and what asks the hosts in the way of ansible: both are left out by most.
+.venv/.ready-fleet .venv/.ready-ansible: .venv/.ready-%: requirements-%.txt .venv/.ready
+	$(call say,VENV,$*)
+	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(Q)touch $@
+
 # Root does not write bytecode into the user's tree (__main__.py), so it is made here.
 $(OUTPUT)/.bytecode: .venv/.ready $(shell find tools/copyscope -name '*.py')
 	$(Q)$(PYTHON) -P -m compileall -q tools/copyscope
@@ -121,7 +127,7 @@ test: deps-test all ## Install, build, run all tests of this machine (root)
 # The thread sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
 NOT_RANDOM := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-check: artifacts .venv/.ready-test .venv/.ready-install $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
+check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
 	$(Q)$(OUTPUT)/tests/unit
 	$(Q)$(NOT_RANDOM) $(OUTPUT)/tests/unit-threads
 	$(Q)$(MAKE) --no-print-directory -j2 --output-sync=target check-pure-a-l check-pure-m-z
@@ -138,7 +144,7 @@ LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves co
 
 # Other programs of the machine disturb a live test now and then. What has failed runs once more by itself: what fails twice
 # has failed, and both outputs are there.
-check-live: artifacts .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on this kernel (root)
+check-live: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) ## Live tests on this kernel (root)
 	$(Q)$(MAKE) --no-print-directory bundle || echo "no bundle: its tests are skipped"
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
 	$(Q)failed=$$(mktemp -d); trap 'rm -rf "$$failed"' EXIT; \

@@ -44,6 +44,10 @@ class RecordError(Exception):
     """A record cannot be read, written or upgraded; the message is one line that names the file."""
 
 
+class NoSchemaError(RecordError):
+    """A document of something else."""
+
+
 class SchemaError(RecordError):
     """A record of a schema that this copyscope cannot bring up to its own."""
 
@@ -180,7 +184,7 @@ def upgrade(
         )
     found = record.get("schema")
     if not isinstance(found, int) or isinstance(found, bool):
-        raise RecordError(f"record: {source}: no schema number: not a record of copyscope")
+        raise NoSchemaError(f"record: {source}: no schema number: not a record of copyscope")
     if found > schema:
         raise SchemaError(
             f"record: {source}: schema {found}, this copyscope reads up to {schema}: update copyscope"

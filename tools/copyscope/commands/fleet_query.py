@@ -1,0 +1,92 @@
+"""copyscope fleet query: what the records of a fleet say, by a ready question or in SQL. Needs no root."""
+
+import argparse
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from copyscope import calling
+from copyscope.arguments import UsageParser
+from copyscope.commands import entry
+from copyscope.errors import RunError, UsageError
+from copyscope.escaping import visible
+from copyscope.fleet import database
+from copyscope.fleet.questions import QUESTIONS
+from copyscope.render.export import as_csv
+from copyscope.render.layout import Table
+from copyscope.render.terminal import make_console, print_lines, report_width
+
+LEFT_OUT_MAX = 5
+ASKED = "\n".join(f"  {name:15} {question.text}" for name, question in QUESTIONS.items())
+EXAMPLES = f"""\
+questions:
+{ASKED}
+
+examples:
+  tools/fleet.py query fleet who-copies
+  tools/fleet.py query fleet cost-by-kernel --csv > cost.csv
+  tools/fleet.py query fleet --sql 'SELECT kernel, count(DISTINCT host) FROM runs GROUP BY ALL'
+  tools/fleet.py query fleet --sql 'DESCRIBE rows'
+"""
+
+
+def parser() -> UsageParser:
+    made = UsageParser(
+        prog="fleet.py",
+        usage=f"{calling.name('fleet')} query DIR QUESTION | --sql SQL",
+        description="Answers a question from the records in DIR/host=NAME/date=DAY: each becomes a Parquet"
+        " file beside it, and DuckDB reads these as two tables: runs, a line for each run, and rows, a line"
+        " for each row of its ledger. Exit status: 0 answered, 1 failed, 2 usage.",
+        epilog=EXAMPLES,
+    )
+    made.add_argument("directory", metavar="DIR", help="what --out of fleet was")
+    made.add_argument("question", nargs="?", metavar="QUESTION", help=", ".join(QUESTIONS))
+    made.add_argument("--sql", metavar="SQL", help="a question of your own")
+    made.add_argument("--csv", action="store_true", help="print the answer as CSV")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 answered, 1 failed, 2 usage, 130 interrupted."""
+    return entry.run("fleet", lambda: _query(parser().parse_args(argv)))
+
+
+def _query(arguments: argparse.Namespace) -> int:
+    if (arguments.question is None) == (arguments.sql is None):
+        raise UsageError(f"query: one question, {', '.join(QUESTIONS)}, or --sql")
+    if arguments.question is not None and arguments.question not in QUESTIONS:
+        raise UsageError(f"{arguments.question}: no such question: {', '.join(QUESTIONS)}")
+    out = Path(arguments.directory)
+    kept = database.to_parquet(out)
+    for said in kept.left_out[:LEFT_OUT_MAX]:
+        entry.say("fleet", f"left out: {said}")
+    if len(kept.left_out) > LEFT_OUT_MAX:
+        entry.say("fleet", f"left out: {len(kept.left_out) - LEFT_OUT_MAX} more")
+    if not kept.records:
+        raise RunError(f"{out}: no records in host=NAME/date=DAY: copyscope fleet with run, watch or advise")
+    names, lines = database.ask(out, arguments.sql or QUESTIONS[arguments.question].sql)
+    if arguments.csv:
+        sys.stdout.write(as_csv([dict(zip(names, map(_cell, line), strict=True)) for line in lines]).decode())
+        return 0
+    numbers = {
+        name for at, name in enumerate(names) if any(isinstance(line[at], (int, float)) for line in lines)
+    }
+    table = Table.of((), *names, words=set(names) - numbers)
+    for line in lines:
+        table.add(*(_shown(value) for value in line))
+    console = make_console()
+    print_lines(table.lines(report_width(console)), console)
+    if not lines:
+        entry.say("fleet", "no line answers that")
+    return 0
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, (str, int, float, bool)) else _shown(value)
+
+
+def _shown(value: Any) -> str | None:
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return None if value is None else visible(str(value))
