@@ -1,23 +1,22 @@
 """copyscope fleet, tools/fleet.py: one command on many hosts, a record of each, and one table."""
 
 import argparse
-import asyncio
 import hashlib
-import json
 import os
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from copyscope import calling, paths
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry
+from copyscope.commands import entry, fleet_query
 from copyscope.errors import UsageError
 from copyscope.files import regular_file, saving
-from copyscope.fleet import inventory
+from copyscope.fleet import by_ansible, inventory, kept, sample
 from copyscope.fleet.answers import Row, judge
-from copyscope.fleet.asking import Answer, Job, ask_all
-from copyscope.record import store
+from copyscope.fleet.asking import Answer, Began, Ended, Job, ask_hosts
 from copyscope.render.fleet import fleet_lines
+from copyscope.render.fleet_page import fleet_page
 from copyscope.render.progress import Steps
 from copyscope.render.terminal import make_console, print_lines, report_width
 
@@ -27,12 +26,16 @@ examples:
   tools/fleet.py hosts -- doctor
   tools/fleet.py hosts --sudo -- run --impl zero_copy --duration 3
   tools/fleet.py hosts --sudo --forks 50 -- watch nginx --duration 30
+  tools/fleet.py --ansible inventory.yml --limit web --sudo -- watch nginx --duration 30
+  tools/fleet.py query fleet who-copies      what the records say; query --help lists the questions
 
 hosts is a text file, one host a line, as ssh(1) takes it (user, port and keys stand in ~/.ssh/config):
   web1
   admin@web2       # a comment
   here             this machine, without ssh
 """
+# Asks these hosts, so many at a time; says who is asked now, and what each answered.
+Engine = Callable[[Sequence[str], Job, int, Began, Ended], None]
 
 
 def parser() -> UsageParser:
@@ -40,10 +43,11 @@ def parser() -> UsageParser:
         prog="fleet.py",
         usage=f"{calling.name('fleet')} [options] INVENTORY -- {{{','.join(VERBS)}}} [its words]",
         description="Runs a command of copyscope on many hosts by your ssh, some at a time, keeps what each"
-        " measured as OUT/host=NAME/date=DAY/TIME.json, and prints one table: a host that cannot be reached,"
-        " or that fails, is a row of it. Nothing is asked: ssh must get in without a question. When this"
-        " ends, in whatever way, what it runs over there ends, too. Exit status: 0 all hosts ok, 1 some not,"
-        " 2 usage, 130 interrupted.",
+        " measured as OUT/host=NAME/date=DAY/TIME.json, and prints one table (OUT/fleet.html is the same as a"
+        " page): a host that cannot be reached, or that fails, is a row of it. Asked the same again, it goes"
+        " on with the hosts that have no record yet. Nothing is asked: ssh must get in without a question."
+        " When this ends, in whatever way, what it runs over there ends, too. Exit status: 0 all hosts ok, 1"
+        " some not, 2 usage, 130 interrupted.",
         epilog=EXAMPLES,
     )
     made.add_argument("inventory", metavar="INVENTORY", help="the file with the hosts")
@@ -54,17 +58,31 @@ def parser() -> UsageParser:
     )
     made.add_argument("--out", default="fleet", metavar="DIR", help="where the records go; default ./fleet")
     made.add_argument(
+        "--again", action="store_true", help="ask those, too, that have answered the same already"
+    )
+    made.add_argument("--sample", type=int, metavar="N", help="ask N of the hosts only, drawn by --seed")
+    made.add_argument("--seed", type=int, default=1, metavar="N", help="of --sample; default 1")
+    made.add_argument(
         "--tree", default=str(paths.ROOT), metavar="DIR", help="copyscope's directory there; default: as here"
     )
     made.add_argument(
         "--bundle", metavar="FILE", help="bring copyscope along and take it away: what `make bundle` made"
     )
+    made.add_argument(
+        "--ansible",
+        action="store_true",
+        help="by ansible-core: INVENTORY is one of ansible's, --sudo is its --become; its settings hold",
+    )
+    made.add_argument("--limit", metavar="PATTERN", help="of --ansible: these hosts only")
+    made.add_argument("--serial", metavar="N", help="of --ansible: so many hosts (or N%%) in a batch")
     made.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return made
 
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 all hosts ok, 1 some not, 2 usage, 130 interrupted."""
+    if argv[:1] == ["query"]:
+        return fleet_query.main(argv[1:])
     at = argv.index("--") if "--" in argv else len(argv)
     return entry.run("fleet", lambda: _fleet(parser().parse_args(argv[:at]), argv[at + 1 :]))
 
@@ -78,41 +96,67 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
         raise UsageError(
             "called by sudo: ssh would use root's keys: call it without; --sudo is for over there"
         )
-    source = arguments.inventory
-    try:
-        text = regular_file.read(Path(source)).decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"{source}: not UTF-8: not a list of hosts") from None
-    hosts = inventory.parse(text, source)
-    out = Path(arguments.out)
-    saving.make_directory(out)
+    hosts, engine = _hosts(arguments)
     command, *rest = words
     bundle = b"" if arguments.bundle is None else read_bundle(Path(arguments.bundle))
     tree = "@BUNDLE@/copyscope" if bundle else arguments.tree
     far = (f"{tree}/bin/copyscope", command, "--json", "-", *rest)
-    rows: dict[str, Row] = {}
-    with Steps(f"{command} on {len(hosts)} hosts", len(hosts), quiet=arguments.quiet) as steps:
+    out = Path(arguments.out)
+    source = hashlib.sha256(bundle).hexdigest() if bundle else tree
+    begun = kept.start(out, kept.Asked(tuple(words), arguments.sudo, source), hosts, again=arguments.again)
+    if begun.said is not None:
+        entry.say("fleet", begun.said)
+    rows = dict(begun.rows)
+    left = [name for name in hosts if name not in rows]
+    with Steps(f"{command} on {len(left)} hosts", len(left), quiet=arguments.quiet) as steps:
 
         def ended(name: str, answer: Answer) -> None:
-            row = judge(name, command, answer)
-            if row.document is not None:
-                keep(row, out)
-            rows[name] = row
+            rows[name] = judge(name, command, answer)
+            kept.keep(out, begun.asked, rows[name])
             steps.done()
 
         interrupted = False
         try:
             job = Job(far, arguments.sudo, arguments.timeout, bundle)
-            asyncio.run(ask_all(hosts, job, arguments.forks, steps.begin, ended))
+            engine(left, job, arguments.forks, steps.begin, ended)
         except KeyboardInterrupt:
             interrupted = True
-    left = "not asked to the end: ask again"
-    shown = [rows.get(name) or Row(name, "interrupted", cause=left) for name in hosts]
+    unasked = "not asked to the end: ask again"
+    shown = [rows.get(name) or Row(name, "interrupted", cause=unasked) for name in hosts]
+    saving.save(out / kept.PAGE, fleet_page(shown, " ".join(words), begun.asked.began).encode())
     console = make_console()
     print_lines(fleet_lines(shown, command, report_width(console)), console)
     if interrupted:
         return entry.INTERRUPTED
     return 0 if all(row.state == "ok" for row in shown) else entry.FAILED
+
+
+def _hosts(arguments: argparse.Namespace) -> tuple[list[str], Engine]:
+    """The names of the hosts, and what asks them. Raises UsageError, RunError."""
+    source = arguments.inventory
+    engine: Engine
+    if arguments.ansible:
+        by = by_ansible.find(Path(source), arguments.limit, arguments.serial)
+        names, engine = inventory.checked(by.hosts(), source), by.ask_all
+    elif arguments.limit is not None or arguments.serial is not None:
+        raise UsageError("--limit and --serial: are of --ansible")
+    else:
+        try:
+            text = regular_file.read(Path(source)).decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"{source}: not UTF-8: not a list of hosts") from None
+        hosts = inventory.parse(text, source)
+        names, engine = list(hosts), partial(ask_hosts, hosts)
+    if arguments.sample is not None:
+        if not 0 < arguments.sample <= len(names):
+            raise UsageError(f"--sample: {arguments.sample}: between 1 and {len(names)}, the hosts there are")
+        within = sample.margin(arguments.sample, len(names))
+        said = f"{arguments.sample} of {len(names)} hosts drawn by seed {arguments.seed}"
+        entry.say(
+            "fleet", f"{said}: a share of them is within {100 * within:.1f} points of that of all (95 %)"
+        )
+        names = sample.draw(names, arguments.sample, arguments.seed)
+    return names, engine
 
 
 def read_bundle(path: Path) -> bytes:
@@ -122,16 +166,3 @@ def read_bundle(path: Path) -> bytes:
     if regular_file.read(beside).split()[:1] != [hashlib.sha256(data).hexdigest().encode()]:
         raise UsageError(f"--bundle: {path}: its SHA-256 is not that in {beside.name}: make bundle again")
     return data
-
-
-def keep(row: Row, out: Path) -> None:
-    """What a host measured, as it was validated, where a query over directories finds it (Hive's layout)."""
-    assert row.document is not None
-    now = datetime.now(UTC)
-    directory = out / f"host={row.host}" / f"date={now:%Y-%m-%d}"
-    saving.make_directory(directory)
-    if "schema" in row.document:
-        data = store.serialise(row.document)
-    else:
-        data = (json.dumps(row.document, indent=1) + "\n").encode()
-    saving.save(directory / f"{now:%H%M%S}.json", data)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +62,19 @@ class TooMuchError(Exception):
     """More was said than any record has."""
 
 
-async def ask_all(
-    hosts: Mapping[str, Place],
-    job: Job,
-    forks: int,
-    began: Callable[[str], None],
-    ended: Callable[[str, Answer], None],
+# Is told whom we ask now, and what a host answered.
+Began = Callable[[str], None]
+Ended = Callable[[str, Answer], None]
+
+
+def ask_hosts(  # noqa: PLR0917 (the hosts, and then what every engine is told)
+    hosts: Mapping[str, Place], names: Sequence[str], job: Job, forks: int, began: Began, ended: Ended
 ) -> None:
+    """Some of the hosts by ssh; see ask_all()."""
+    asyncio.run(ask_all({name: hosts[name] for name in names}, job, forks, began, ended))
+
+
+async def ask_all(hosts: Mapping[str, Place], job: Job, forks: int, began: Began, ended: Ended) -> None:
     """Every host is asked once, `forks` at a time."""
     turns = asyncio.Semaphore(forks)
 

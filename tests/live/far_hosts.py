@@ -1,0 +1,78 @@
+"""Hosts for tests: an sshd in namespaces of its own for each connection, through a pipe; none listens."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from copyscope import paths
+
+# Unpacked for the tests alone (Makefile): an installed package begins to listen on all addresses.
+UNPACKED = paths.OUTPUT / "tests" / "openssh"
+SSHD = next((path for path in (Path("/usr/sbin/sshd"), UNPACKED / "usr/sbin/sshd") if path.exists()), None)
+SSHD_CONFIG = """\
+HostKey {place}/host
+AuthorizedKeysFile {place}/user.pub
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+"""
+# sshd wants a user and a directory of its own; both are there for it alone.
+HOST = """\
+#!/bin/sh
+exec unshare --net --mount --propagation private sh -c '
+mount --bind {place}/passwd /etc/passwd && mount -t tmpfs none /run && mkdir /run/sshd &&
+exec env LD_LIBRARY_PATH={libraries} {sshd} -i -f {place}/sshd_config'
+"""
+SSH_CONFIG = """\
+Host web* stranger
+  ProxyCommand {place}/host.sh
+  User root
+  HostKeyAlias far
+  UserKnownHostsFile {place}/known
+  IdentitiesOnly yes
+Host web*
+  IdentityFile {place}/user
+Host stranger
+  IdentityFile {place}/other
+"""
+
+
+def make(place: Path) -> None:
+    """A configuration of ssh with hosts web*, and `bin/ssh`, which reads it; `stranger` refuses the key."""
+    for name in ("host", "user", "other"):
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)]
+        subprocess.run(command, check=True, timeout=10)
+    assert SSHD is not None
+    library = next(UNPACKED.glob("usr/lib/*/libwrap.so.0"), Path("/none"))
+    words = {"place": place, "sshd": SSHD, "libraries": library.parent}
+    (place / "sshd_config").write_text(SSHD_CONFIG.format(**words))
+    (place / "ssh_config").write_text(SSH_CONFIG.format(**words))
+    (place / "known").write_text(f"far {(place / 'host.pub').read_text()}")
+    users = Path("/etc/passwd").read_text()
+    ours = "" if "\nsshd:" in users else "sshd:x:33333:65534::/nonexistent:/usr/sbin/nologin\n"
+    (place / "passwd").write_text(users + ours)
+    (place / "bin").mkdir()
+    for name, text in {
+        "host.sh": HOST.format(**words),
+        "bin/ssh": f'#!/bin/sh\nexec /usr/bin/ssh -F {shlex.quote(str(place))}/ssh_config "$@"\n',
+    }.items():
+        (place / name).write_text(text)
+        (place / name).chmod(0o755)
+
+
+def fleet(place: Path, hosts: str, *words: str) -> "subprocess.Popen[str]":
+    """As tools/fleet.py runs it, which as root has a fixed PATH: without `ssh` of the test's."""
+    (place / "hosts").write_text(hosts)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-I", str(paths.ROOT / "tools" / "copyscope"), "fleet", str(place / "hosts")),
+            *("--out", str(place / "out"), *words),
+        ],
+        env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "140"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -1,0 +1,245 @@
+"""Many hosts by ansible-core: the user's inventory, settings, become and connections; our command.
+
+ansible-playbook runs a play of one task. `action_plugins/` brings the bundle, `library/` is what runs there:
+it starts the same guard as ssh does. `callback_plugins/` says line by line what came of each host. When this
+process is gone, the callback ends ansible, and with that what runs over there.
+"""
+
+import base64
+import configparser
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from msgspec import Struct
+from msgspec.json import decode
+
+from copyscope.errors import RunError, UsageError
+from copyscope.escaping import one_line
+from copyscope.fleet.answers import SSH_FAILED
+from copyscope.fleet.asking import END_S, GUARD, SILENCE_S, Answer, Began, Ended, Job
+from copyscope.start.environment import of_caller
+
+HERE = Path(__file__).parent
+# ansible has that long on top of the host's own time, to connect and to bring the bundle.
+SPARE_S = 60
+LINE_MAX_BYTES = 100 << 20
+ALIVE = "-o ControlMaster=no -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+
+
+class Line(Struct):
+    """What the callback says of a host; without an `ended` that it is asked now."""
+
+    host: str
+    ended: str | None = None
+    status: int | None = None
+    output: str = ""
+    errors: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ansible:
+    """How ansible is started, and which hosts of which inventory are meant."""
+
+    playbook: tuple[str, ...]
+    adhoc: tuple[str, ...]
+    source: Path
+    limit: str | None
+    serial: str | None
+
+    def hosts(self) -> list[str]:
+        """The names of the hosts, as ansible knows them. Raises RunError, UsageError."""
+        words = [*self.adhoc, "all", "-i", str(self.source), "--list-hosts"]
+        if self.limit is not None:
+            words += ["--limit", self.limit]
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=SPARE_S,
+                check=False,
+                env=environment(),
+            )
+        except subprocess.TimeoutExpired:
+            raise RunError(f"{self.source}: ansible did not list its hosts within {SPARE_S} s") from None
+        if done.returncode != 0:
+            raise UsageError(f"{self.source}: ansible: {_last(done.stderr)}")
+        # One a line below "  hosts (N):".
+        names = [line.removeprefix("    ") for line in done.stdout.decode(errors="replace").split("\n")[1:]]
+        found = list(dict.fromkeys(name for name in names if name))
+        if not found:
+            raise UsageError(f"{self.source}: no host in it that is meant: {_last(done.stderr)}")
+        return found
+
+    def ask_all(
+        self,
+        names: Sequence[str],
+        job: Job,
+        forks: int,
+        began: Began,
+        ended: Ended,
+    ) -> None:
+        """Every host is asked once. Raises RunError if ansible itself fails."""
+        if not names:
+            return
+        with tempfile.TemporaryDirectory(prefix="copyscope-ansible-") as name:
+            place = Path(name)
+            words = self._words(place, names, job, forks)
+            unsaid = set(names)
+            with _running(words, place / "errors") as lines:
+                for line in lines:
+                    if line.ended is None:
+                        began(line.host)
+                    elif line.host in unsaid:
+                        unsaid.discard(line.host)
+                        ended(line.host, _answer(line))
+            if len(unsaid) == len(names):
+                raise RunError(f"ansible: {_last((place / 'errors').read_bytes())}")
+            for host in unsaid:
+                ended(host, Answer(1, b"", b"ansible ended before it was asked", 0.0))
+
+    def _words(self, place: Path, names: Sequence[str], job: Job, forks: int) -> list[str]:
+        """The command line; the play and what it needs are files in a directory of ours alone."""
+        bundle = place / "bundle"
+        if job.bundle:
+            bundle.write_bytes(job.bundle)
+        # Ansible would read `{{` in the user's words as a template of its own.
+        arguments = {
+            "opening": base64.b64encode(job.opening().partition(b"\n")[0]).decode(),
+            "guard": base64.b64encode(GUARD.read_bytes()).decode(),
+            "timeout_s": job.timeout_s,
+            "bundle": str(bundle) if job.bundle else "",
+        }
+        play = {
+            "name": "copyscope fleet",
+            "hosts": "all",
+            "gather_facts": False,
+            "ignore_unreachable": True,
+            "tasks": [
+                {
+                    "name": "ask",
+                    "copyscope_ask": arguments,
+                    "ignore_errors": True,
+                    "timeout": int(job.timeout_s + SILENCE_S) + SPARE_S,
+                }
+            ],
+        } | ({} if self.serial is None else {"serial": self.serial})
+        # JSON is YAML.
+        (place / "play.yml").write_text(json.dumps([play]), encoding="utf-8")
+        (place / "hosts").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        words = [*self.playbook, "-i", str(self.source), "--forks", str(forks), "--limit", f"@{place}/hosts"]
+        return [*words, *(["--become"] if job.become else []), str(place / "play.yml")]
+
+
+def find(source: Path, limit: str | None, serial: str | None) -> Ansible:
+    """Ours, which is pinned; else that of PATH. Raises UsageError, RunError."""
+    if not source.exists():
+        raise UsageError(f"{source}: no such file: an inventory of ansible")
+    if find_spec("ansible") is not None:
+        ours = (sys.executable, "-I", "-m", "ansible")
+        return Ansible((*ours, "playbook"), (*ours, "adhoc"), source, limit, serial)
+    path = of_caller(os.environ).get("PATH")
+    playbook, adhoc = shutil.which("ansible-playbook", path=path), shutil.which("ansible", path=path)
+    if playbook is None or adhoc is None:
+        raise RunError("--ansible: ansible-core is missing: make .venv/.ready-ansible")
+    return Ansible((playbook,), (adhoc,), source, limit, serial)
+
+
+def environment() -> dict[str, str]:
+    """The caller's, for it says how ansible is set; and what is different for us."""
+    found = of_caller(os.environ)
+    ours = {
+        "ANSIBLE_LIBRARY": HERE / "library",
+        "ANSIBLE_CALLBACK_PLUGINS": HERE / "callback_plugins",
+        "ANSIBLE_ACTION_PLUGINS": HERE / "action_plugins",
+    }
+    found |= {name: ":".join(filter(None, (str(path), found.get(name)))) for name, path in ours.items()}
+    found |= {"ANSIBLE_STDOUT_CALLBACK": "copyscope_lines", "ANSIBLE_RETRY_FILES_ENABLED": "0"}
+    found |= {"ANSIBLE_NOCOLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    found.pop("ANSIBLE_FORCE_COLOR", None)
+    # One connection for each host instead of five; python3 is what ssh without ansible starts, too.
+    found.setdefault("ANSIBLE_PIPELINING", "1")
+    found.setdefault("ANSIBLE_PYTHON_INTERPRETER", "python3")
+    # Ansible refuses to work in any other encoding.
+    if "utf" not in (found.get("LC_ALL") or found.get("LC_CTYPE") or found.get("LANG") or "").lower():
+        found["LC_ALL"] = "C.UTF-8"
+    # By default a connection stays open for a minute after us.
+    if not _has_ssh_args(found):
+        found["ANSIBLE_SSH_ARGS"] = ALIVE
+    return found
+
+
+def _has_ssh_args(found: Mapping[str, str]) -> bool:
+    """Whether the user has said how ssh is called (ansible reads the first of these files)."""
+    if "ANSIBLE_SSH_ARGS" in found:
+        return True
+    named = found.get("ANSIBLE_CONFIG")
+    places = [named, "ansible.cfg", Path.home() / ".ansible.cfg", "/etc/ansible/ansible.cfg"]
+    first = next((Path(place) for place in places if place and Path(place).is_file()), None)
+    read = configparser.ConfigParser(strict=False, interpolation=None)
+    with suppress(OSError, configparser.Error, UnicodeDecodeError):
+        read.read(first or [])
+    return read.has_option("ssh_connection", "ssh_args")
+
+
+@contextmanager
+def _running(words: Sequence[str], errors: Path) -> Iterator[Iterator[Line]]:
+    """Ansible, which says its lines through one pipe of ours, and ends when another one ends."""
+    reading, writing = os.pipe()
+    alive, held = os.pipe()
+    with os.fdopen(reading, "rb") as lines, os.fdopen(held, "wb") as holding:
+        try:
+            with errors.open("wb") as stream:
+                process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stream,
+                    start_new_session=True,  # Ctrl-C is for us, and we then end it
+                    pass_fds=(writing, alive),
+                    env={**environment(), "COPYSCOPE_LINES": f"{writing} {alive}"},
+                )
+        except OSError as error:
+            raise RunError(f"{words[0]}: {error.strerror}: ansible could not be started") from error
+        finally:
+            os.close(writing)
+            os.close(alive)
+        try:
+            yield _read(lines)
+        finally:
+            holding.close()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _read(stream: IO[bytes]) -> Iterator[Line]:
+    while line := stream.readline(LINE_MAX_BYTES):
+        yield decode(line, type=Line)
+
+
+def _answer(line: Line) -> Answer:
+    """As ssh would have said it."""
+    output, errors = base64.b64decode(line.output), base64.b64decode(line.errors)
+    status = SSH_FAILED if line.ended == "unreachable" else line.status
+    return Answer(status, output, errors, line.seconds)
+
+
+def _last(errors: bytes) -> str:
+    """What ansible said last that is no warning."""
+    lines = errors.decode(errors="replace").strip().splitlines()
+    said = [line for line in lines if line.strip() and not line.startswith("[WARNING]")]
+    return one_line(said[-1]) if said else "it said nothing"

@@ -1,0 +1,1 @@
+"""What ansible-core loads by its path, and what runs here for each host."""
