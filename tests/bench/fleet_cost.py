@@ -1,0 +1,168 @@
+"""What asking many hosts costs here: fleet_cost.py sshd N [--ansible], or simulate N [--forks F] [--seed S].
+
+`sshd`: N hosts that are an sshd in namespaces each (root; tests/live/far_hosts.py); their copyscope sleeps
+SECONDS and prints a record, so that all else is the cost of asking. Both ends are this machine: CPU time is
+of both. `simulate`: hosts that are a shell each, with latencies and failures drawn from a seed: what the
+asking machine does without ssh. One line of JSON comes out; docs/method/fleet.md quotes these.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import resource
+import shlex
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / place) for place in ("tools", "tests/pure", "tests/live")]
+
+import far_hosts  # noqa: E402
+from builders import raw_record  # noqa: E402
+from copyscope.fleet import kept  # noqa: E402
+from copyscope.fleet.answers import Row, judge  # noqa: E402
+from copyscope.fleet.asking import Answer, Job, ask_all  # noqa: E402
+from copyscope.ledger.derive import derive  # noqa: E402
+from copyscope.places import Place  # noqa: E402
+from copyscope.record import store  # noqa: E402
+
+FACTS = json.dumps({"kernel": "6.12.1", "arch": "x86_64", "nics": ["mlx5_core"]})
+# Of a hundred hosts; all others answer.
+FAILING = {"unreachable": 3, "failed": 2, "not an answer": 1, "timed out": 1}
+TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Pretended:
+    """A host of the simulation: how long until it is there, how long it measures, how it ends."""
+
+    connect_s: float
+    run_s: float
+    how: str
+    record: Path
+
+    def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
+        del command, become
+        facts = f"echo {shlex.quote(FACTS)}"
+        ends = {
+            "unreachable": "exit 255",
+            "failed": f"{facts}; exit 3",
+            "not an answer": f"{facts}; echo '{{'",
+            "timed out": f"{facts}; exec cat > /dev/null",
+        }
+        answers = f"{facts}; sleep {self.run_s:.3f}; exec cat {shlex.quote(str(self.record))}"
+        return ["sh", "-c", f"sleep {self.connect_s:.3f}; {ends.get(self.how, answers)}"]
+
+
+def simulate(hosts: int, forks: int, seed: int, seconds: float) -> dict[str, Any]:
+    """Latencies are log-normal, their median 50 ms; the command takes `seconds` and up to a tenth more."""
+    drawn = random.Random(seed)
+    ways = [way for way, share in FAILING.items() for _ in range(share)]
+    with tempfile.TemporaryDirectory() as name:
+        record = Path(name, "record.json")
+        record.write_bytes(store.serialise(derive(raw_record("zero_copy"))))
+        places: dict[str, Place] = {}
+        for number in range(hosts):
+            way = drawn.randrange(100)
+            connect_s = 0.05 * drawn.lognormvariate(0, 1)
+            run_s = seconds * drawn.uniform(1, 1.1)
+            how = ways[way] if way < len(ways) else "ok"
+            places[f"h{number}"] = Pretended(min(connect_s, 2), run_s, how, record)
+        out = Path(name, "out")
+        begun = kept.start(out, kept.Asked(("run",), False, "simulated"), list(places), again=False)
+        rows: dict[str, Row] = {}
+
+        def ended(host: str, answer: Answer) -> None:
+            rows[host] = judge(host, "run", answer)
+            kept.keep(out, begun.asked, rows[host])
+
+        job = Job((), False, TIMEOUT_S)
+        cost = _Cost()
+        asyncio.run(ask_all(places, job, forks, lambda _: None, ended))
+        found = cost.found(hosts)
+        states = Counter(row.state for row in rows.values())
+        files = sum(1 for _ in out.glob("host=*/date=*/*.json"))
+        bytes_ = record.stat().st_size
+        assert len(rows) == hosts and files == states["ok"]
+    drawn_ways = Counter(place.how for place in places.values() if isinstance(place, Pretended))
+    return {"hosts": hosts, "forks": forks, "seed": seed, "record_bytes": bytes_, **found} | {
+        "drawn": dict(drawn_ways),
+        "states": dict(states),
+    }
+
+
+class _Cost:
+    """Wall and CPU time since it was made."""
+
+    def __init__(self) -> None:
+        self.began, self.used = time.monotonic(), self._used()
+
+    @staticmethod
+    def _used() -> tuple[float, float]:
+        both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        own, children = (usage.ru_utime + usage.ru_stime for usage in both)
+        return own, children
+
+    def found(self, hosts: int) -> dict[str, float]:
+        wall_s = time.monotonic() - self.began
+        own, children = (after - before for after, before in zip(self._used(), self.used, strict=True))
+        return {
+            "wall_s": round(wall_s, 2),
+            "own_cpu_ms_per_host": round(1000 * own / hosts, 1),
+            "children_cpu_ms_per_host": round(1000 * children / hosts, 1),
+            "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        }
+
+
+def sshd(hosts: int, forks: int, seconds: float, *, ansible: bool) -> dict[str, Any]:
+    """The command of tools/fleet.py, from its start to its end."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        far_hosts.make(place)
+        record = store.serialise(derive(raw_record("zero_copy")))
+        (place / "record.json").write_bytes(record)
+        (place / "tree" / "bin").mkdir(parents=True)
+        script = place / "tree" / "bin" / "copyscope"
+        script.write_text(f"#!/bin/sh\nsleep {seconds}\nexec cat {place}/record.json\n")
+        script.chmod(0o755)
+        (place / "ansible.cfg").write_text("[defaults]\n")
+        os.environ |= {"ANSIBLE_CONFIG": str(place / "ansible.cfg"), "ANSIBLE_HOME": str(place / "ansible")}
+        names = "".join(f"web{number}\n" for number in range(hosts))
+        words = ["--tree", str(place / "tree"), "--forks", str(forks), "--quiet", *["--ansible"] * ansible]
+        cost = _Cost()
+        running = far_hosts.fleet(place, names, *words, "--", "run")
+        table, errors = running.communicate(timeout=300)
+        found = cost.found(hosts)
+        if running.returncode != 0:
+            raise SystemExit(f"fleet_cost: {table}{errors}")
+    engine = "ansible" if ansible else "ssh"
+    return {"hosts": hosts, "engine": engine, "command_s": seconds, "record_bytes": len(record), **found}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("sshd", "simulate"))
+    parser.add_argument("hosts", type=int)
+    parser.add_argument("--ansible", action="store_true")
+    parser.add_argument("--forks", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=5.0, help="that the command takes on a host")
+    given = parser.parse_args()
+    if given.what == "simulate":
+        found = simulate(given.hosts, given.forks, given.seed, given.seconds)
+    else:
+        found = sshd(given.hosts, given.forks, given.seconds, ansible=given.ansible)
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
