@@ -181,7 +181,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
         cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.drill.run_all", side_effect=RunError("cut off")))
-        cut.enter_context(patch("copyscope.commands.fleet.asyncio.run", side_effect=not_asked))
+        cut.enter_context(patch("copyscope.fleet.asking.asyncio.run", side_effect=not_asked))
+        cut.enter_context(patch("copyscope.commands.fleet.by_ansible.find", side_effect=RunError("cut off")))
         cut.enter_context(patch("os.geteuid", lambda: 1000))
         yield place
     os.chdir(before)
