@@ -321,7 +321,7 @@ def test_five_hundred_hosts_of_which_seven_in_a_hundred_fail_in_four_ways_are_al
         running.discard(name)
         rows[name] = judge(name, "doctor", found)
 
-    asyncio.run(ask_all(hosts, Job((), False, 1.0), 40, began, ended))
+    asyncio.run(ask_all(hosts, Job((), False, 5.0), 40, began, ended))
     states = [rows[name].state for name in hosts]
     expected = {0: "unreachable", 1: "failed", 2: "timed out", 3: "failed"}
     assert states == [expected.get(n % 57, "ok") for n in range(500)]

@@ -66,7 +66,7 @@ def test_of_five_hundred_hosts_only_those_that_failed_are_asked_again(
     assert len(broken) == 36
     for name in broken:
         (place / "ends" / name).write_text(list(WAYS.values())[int(name[1:]) % 57])
-    status, asked = run(place, "--timeout", "3", "--forks", "40", hosts=500)
+    status, asked = run(place, "--timeout", "5", "--forks", "40", hosts=500)
     assert (status, len(asked)) == (1, 500)
     table = capsys.readouterr().out
     assert "464 ok" in table
@@ -74,7 +74,7 @@ def test_of_five_hundred_hosts_only_those_that_failed_are_asked_again(
     assert len(list((place / "out").rglob("host=*/date=*/*.json"))) == 464
     for name in broken:
         (place / "ends" / name).unlink()
-    status, asked = run(place, "--timeout", "3", "--forks", "40", hosts=500)
+    status, asked = run(place, "--timeout", "5", "--forks", "40", hosts=500)
     assert (status, asked) == (0, broken)
     said = capsys.readouterr()
     assert "500 ok" in said.out and "464 of 500 hosts have answered since" in said.err
