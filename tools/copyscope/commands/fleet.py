@@ -34,6 +34,10 @@ hosts is a text file, one host a line, as ssh(1) takes it (user, port and keys s
   admin@web2       # a comment
   here             this machine, without ssh
 """
+COMMON = (
+    *("--sudo", "--forks", "--timeout", "--out", "--again", "--sample", "--bundle"),
+    *("--ansible", "--limit", "--quiet"),
+)
 # Asks these hosts, so many at a time; says who is asked now, and what each answered.
 Engine = Callable[[Sequence[str], Job, int, Began, Ended], None]
 
@@ -48,7 +52,8 @@ def parser() -> UsageParser:
         " on with the hosts that have no record yet. Nothing is asked: ssh must get in without a question."
         " When this ends, in whatever way, what it runs over there ends, too. Exit status: 0 all hosts ok, 1"
         " some not, 2 usage, 130 interrupted.",
-        epilog=EXAMPLES,
+        common=COMMON,
+        examples=EXAMPLES,
     )
     made.add_argument("inventory", metavar="INVENTORY", help="the file with the hosts")
     made.add_argument("--forks", type=int, default=20, metavar="N", help="hosts at a time; default 20")

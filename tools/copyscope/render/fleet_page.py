@@ -6,7 +6,6 @@ run one script only, by its hash. Without a script it is the same page, unsorted
 
 import base64
 import hashlib
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -33,6 +32,7 @@ input { font: inherit; padding: .25rem .5rem; border: 1px solid var(--faint); bo
 .hosts th { position: sticky; top: 0; }
 td, td:first-child { min-width: 0; }
 td { max-width: 28rem; overflow-wrap: anywhere; }
+td:nth-child(4) { white-space: nowrap; }
 th button { all: unset; cursor: pointer; font-weight: 600; }
 th button:focus-visible, button.pick:focus-visible { outline: 2px solid var(--link); }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
@@ -134,15 +134,15 @@ def _sentences(rows: Sequence[Row]) -> str:
 
 
 def _groups(rows: Sequence[Row], of: Callable[[Row], str]) -> str:
-    """How many hosts have it, how many of them are ok, and how much their zero-copy sends were copied."""
+    """How many hosts have it, how many of them are ok, and of how many zero-copy sends were copied."""
     found: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         found[of(row)].append(row)
     items = []
     for name, alike in sorted(found.items(), key=lambda pair: -len(pair[1])):
         good = sum(row.state == "ok" for row in alike)
-        shares = [row.copied for row in alike if row.copied is not None]
-        copied = f", {units.format_percent(statistics.median(shares))} copied" if shares else ""
+        told = [row.copied for row in alike if row.copied is not None]
+        copied = f", {sum(share > 0 for share in told)} of {len(told)} copied" if told else ""
         shown = f'<button class="pick">{for_html(name)}</button>' if name else "not known"
         items.append(f"<li>{shown}: {len(alike)}, {good} ok{copied}</li>")
     return f"<ul>{''.join(items)}</ul>"
