@@ -52,6 +52,7 @@ def parser() -> UsageParser:
         " on with the hosts that have no record yet. Nothing is asked: ssh must get in without a question."
         " When this ends, in whatever way, what it runs over there ends, too. Exit status: 0 all hosts ok, 1"
         " some not, 2 usage, 130 interrupted.",
+        epilog=EXAMPLES,
         common=COMMON,
         examples=EXAMPLES,
     )
