@@ -81,8 +81,7 @@ def simulate(hosts: int, forks: int, seed: int, seconds: float) -> dict[str, Any
         rows: dict[str, Row] = {}
 
         def ended(host: str, answer: Answer) -> None:
-            rows[host] = judge(host, "run", answer)
-            kept.keep(out, begun.asked, rows[host])
+            rows[host] = kept.keep(out, begun.asked, judge(host, "run", answer))
 
         job = Job((), False, TIMEOUT_S)
         cost = _Cost()

@@ -117,8 +117,7 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
     with Steps(f"{command} on {len(left)} hosts", len(left), quiet=arguments.quiet) as steps:
 
         def ended(name: str, answer: Answer) -> None:
-            rows[name] = judge(name, command, answer)
-            kept.keep(out, begun.asked, rows[name])
+            rows[name] = kept.keep(out, begun.asked, judge(name, command, answer))
             steps.done()
 
         interrupted = False

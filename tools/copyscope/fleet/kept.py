@@ -93,8 +93,8 @@ def row_file(out: Path, host: str) -> Path:
     return out / ROWS / f"{host}.json"
 
 
-def keep(out: Path, asked: Asked, row: Row) -> None:
-    """What came of a host, and before that what it measured, as it was validated."""
+def keep(out: Path, asked: Asked, row: Row) -> Row:
+    """What came of a host, and before that what it measured, as it was validated: of 10,000 not to be held."""
     if row.document is not None:
         now = datetime.now(UTC)
         directory = out / f"host={row.host}" / f"date={now:%Y-%m-%d}"
@@ -105,8 +105,9 @@ def keep(out: Path, asked: Asked, row: Row) -> None:
             data = (json.dumps(row.document, indent=1) + "\n").encode()
         saving.save(directory / f"{now:%H%M%S}.json", data)
     saving.make_directory(out / ROWS)
-    data = msgspec.json.encode(KeptRow(asked.began, replace(row, document=None)))
-    saving.save(row_file(out, row.host), data + b"\n")
+    row = replace(row, document=None)
+    saving.save(row_file(out, row.host), msgspec.json.encode(KeptRow(asked.began, row)) + b"\n")
+    return row
 
 
 def _read(path: Path, kind: type[Kind]) -> Kind | None:
