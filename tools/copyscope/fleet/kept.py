@@ -94,7 +94,7 @@ def row_file(out: Path, host: str) -> Path:
 
 
 def keep(out: Path, asked: Asked, row: Row) -> Row:
-    """What came of a host, and before that what it measured, as it was validated: of 10,000 not to be held."""
+    """What came of a host, and before that what it measured, as it was validated; it is held no longer."""
     if row.document is not None:
         now = datetime.now(UTC)
         directory = out / f"host={row.host}" / f"date={now:%Y-%m-%d}"
