@@ -19,8 +19,9 @@ import pytest
 from copyscope import paths
 from copyscope.record import store
 from copyscope.topology import LinkSettings, Topology, open_topology
+from far_hosts import SSHD, SSHD_CONFIG, UNPACKED
 from profiling import SLOW, is_root
-from test_fleet_ssh import BUNDLE, SSHD, SSHD_CONFIG, UNPACKED, wait_until
+from test_fleet_ssh import BUNDLE, wait_until
 
 pytestmark = [
     pytest.mark.live,
