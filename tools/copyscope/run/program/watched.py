@@ -234,6 +234,9 @@ class WatchedProgram(Subject):
                 if self.has_ended():
                     return
                 awaited = self._awaited()
+            else:
+                # Before it ends: afterwards nobody knows what it had mapped.
+                self.code.look(self._followed.pids)
 
     def end(self, probes: tuple[str, ...]) -> Mark:
         mark = self._timed({})
