@@ -157,7 +157,7 @@ def test_a_host_that_cannot_be_had_is_one_line(place: Path, hosts: tuple[str, ..
 
 @pytest.mark.parametrize("how", ["we are killed", "it is killed there", "the network is cut"])
 def test_what_ends_a_run_leaves_nothing_there(place: Path, how: str) -> None:
-    """SIGSTOP of its ssh is a network that is cut: connected, and silent."""
+    """SIGSTOP of the sshd there is a network that is cut: connected, and silent."""
     running = run(place, *BOTH, "--duration", "60", "--json", str(place / "made.json"))
     try:
         wait_until(lambda: len(far_programs(place)) == 4)
@@ -168,8 +168,8 @@ def test_what_ends_a_run_leaves_nothing_there(place: Path, how: str) -> None:
             (line,) = [line for line in far_programs(place) if "traffic" in line][1:]
             os.kill(int(line.split()[-1]), signal.SIGKILL)
         else:
-            for ssh in masters(running.pid, "receiving"):
-                os.kill(ssh, signal.SIGSTOP)
+            for sshd in far_ends(running.pid, "receiving"):
+                os.kill(sshd, signal.SIGSTOP)
         began = time.monotonic()
         wait_until(lambda: not far_programs(place))
         assert time.monotonic() - began < 5 * SLOW
@@ -182,11 +182,20 @@ def test_what_ends_a_run_leaves_nothing_there(place: Path, how: str) -> None:
     assert any("receiving" in error or "sending" in error for error in record["run"]["errors"])
 
 
-def masters(pid: int, host: str) -> list[int]:
-    """The processes of ssh that hold a connection to a host."""
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def far_ends(pid: int, host: str) -> list[int]:
+    """Each sshd that a run has made with a host: ssh has started them, as its ProxyCommand."""
     found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+    for child in children(pid):
         words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        if b"ControlMaster=yes" in words and host.encode() in words:
-            found.append(int(child))
+        below = children(child) if b"ControlMaster=yes" in words and host.encode() in words else []
+        while below:
+            one = below.pop()
+            below += children(one)
+            if Path(f"/proc/{one}/comm").read_text().startswith("sshd"):
+                found.append(one)
+    assert found
     return found
