@@ -41,7 +41,7 @@ struct timer {
 	int64_t due;			/* armed: when; else how long then */
 	uint32_t due_node;
 	bool armed;
-	bool known;			/* it has come when it was due, and told when that is */
+	int64_t usual_ns;		/* that a period is longer by */
 	bool passed;			/* it is due, and has not come */
 	bool overdue;			/* it was stopped then */
 };
