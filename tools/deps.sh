@@ -42,6 +42,7 @@ programs | its load                           | wrk                  | wrk      
 programs | another server to watch           | redis-server         | redis-server     | redis
 programs | its client                        | redis-benchmark      | redis-tools      | redis
 simulate | a simulated machine              | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
+simulate | its kernel, unpacked             | zstd                 | zstd             | zstd
 kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
 kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
 kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu

@@ -12,6 +12,7 @@ from copyscope import paths
 from copyscope.errors import RunError
 from copyscope.simulate import boot, kernels, qemu
 from copyscope.simulate.guest import Guest
+from copyscope.simulate.unpacked import startable
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -78,7 +79,7 @@ def test_a_kernel_without_veth_is_named() -> None:
     except RunError as error:
         pytest.skip(str(error))
     machine = qemu.Machine(vcpus=1, seed=1, exact=False)
-    with Guest(kernel.image, boot.files(kernel, programs, "network veth\n")) as guest:
+    with Guest(startable(kernel), boot.files(kernel, programs, "network veth\n")) as guest:
         argv = qemu.command(found, machine, guest.files)
         with pytest.raises(RunError, match=r"^guest: veth: .*: this kernel has none: --topology loopback"):
             guest.run(argv, Path("/nowhere/console"), lambda _: None)

@@ -10,6 +10,7 @@ from copyscope import paths
 from copyscope.errors import RunError
 from copyscope.simulate import boot, initramfs, kernels, output, qemu
 from copyscope.simulate.guest import Guest
+from copyscope.simulate.unpacked import startable
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -65,7 +66,7 @@ def counted(program: Path) -> list[output.Measurement]:
     except RunError as error:
         pytest.skip(str(error))
     symbols = boot.kernel_symbols(kernel, found, programs, lambda _: None)
-    with Guest(kernel.image, initramfs.cpio({"init": program.read_bytes()})) as guest:
+    with Guest(startable(kernel), initramfs.cpio({"init": program.read_bytes()})) as guest:
         plugin = qemu.plugin_argument(
             programs.plugin, [("out", guest.counted.path), ("symbols", symbols), ("vcpus", "1")]
         )

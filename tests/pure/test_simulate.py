@@ -3,9 +3,12 @@
 import hashlib
 import io
 import json
+import lzma
 import struct
+import subprocess
 import tarfile
 import urllib.error
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from copyscope.simulate import (
     output,
     qemu,
     rows,
+    unpacked,
 )
 from copyscope.sweep import results
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -109,7 +113,7 @@ def test_a_machine_that_is_the_same_bits_each_time() -> None:
     argv = qemu.command(this, qemu.Machine(2, 5, exact=True, plugin="/p.so,out=/o"), files)
     said = " ".join(argv)
     for part in (
-        *("-icount shift=0,sleep=off", "clock=vm", "-seed 5", "-accel tcg,thread=single", "nokaslr"),
+        *("-icount shift=0,sleep=off", "clock=vm", "-seed 5", "-accel tcg,thread=single,", "nokaslr"),
         *("-nic none", "-no-reboot", "-plugin /p.so,out=/o", "-smp 2"),
     ):
         assert part in said
@@ -312,6 +316,34 @@ def section(copies: int = 0, sent: int = 128 * 1024, text: str | None = None) ->
     return document.measurement_section(measured(), [counted], [reports(copies, sent)], [known], taxonomy)
 
 
+def packed_kernel(packed: bytes) -> bytes:
+    """By Documentation/arch/x86/boot.rst: five sectors, and 16 bytes later what is packed, and its length."""
+    image = bytearray(5 * 512 + 16) + packed + struct.pack("<I", 99)
+    image[0x1F1] = 4
+    image[0x202:0x208] = b"HdrS\x0f\x02"
+    image[0x248:0x250] = struct.pack("<II", 16, len(packed) + 4)
+    return bytes(image)
+
+
+def test_a_kernel_is_unpacked_once_and_only_if_qemu_can_start_it(tmp_path: Path) -> None:
+    elf = b"\x7fELF" + bytes(60) + struct.pack("<III", 4, 8, 18) + b"Xen\0" + bytes(100_000)
+    zstd = subprocess.run(["zstd", "-qc"], input=elf, capture_output=True, check=True).stdout
+    for packed in (lzma.compress(elf), zstd):
+        assert unpacked.unpacked(packed_kernel(packed)) == elf
+    # No note says where it begins; not packed in a way that is known; no kernel.
+    assert unpacked.unpacked(packed_kernel(lzma.compress(elf.replace(b"Xen", b"Zen")))) is None
+    assert unpacked.unpacked(packed_kernel(b"BZh9")) is None
+    assert unpacked.unpacked(b"image") is None
+    kernel = kernels.Kernel("6.12", "6.12.107", packed_kernel(zstd), {}, "a" * 64, tmp_path)
+    for image in (kernel.image, b"whatever: it is kept"):
+        found = Path(unpacked.startable(replace(kernel, image=image)))
+        assert found.read_bytes() == elf and found.parent == tmp_path
+    other = unpacked.startable(replace(kernel, image=b"image", sha256="b" * 64))
+    assert Path(other).read_bytes() == b"image"
+    with pytest.raises(RunError, match="cannot be unpacked"):
+        unpacked.unpacked(packed_kernel(zstd[:-5]))
+
+
 def test_rows_are_what_each_copy_did_per_kib() -> None:
     found = {(row["category"], row["side"], row["context"]): row for row in section()["rows"]}
     copy_in = found["copy_in", "sender", "process"]
@@ -480,7 +512,7 @@ def test_a_guest_that_fails_is_named(
     monkeypatch.setattr(guest, "BOOT_S", 0.4)
     monkeypatch.setattr(guest, "SILENT_S", 0.4)
     console = tmp_path / "console"
-    with guest.Guest(b"", b"") as one, pytest.raises(RunError, match=why):
+    with guest.Guest("", b"") as one, pytest.raises(RunError, match=why):
         one.run(["sh", "-c", script.replace("$CONSOLE", one.console.path)], console, lambda _: None)
     if "panic" in script:
         assert "Kernel panic" in console.read_text()
@@ -488,7 +520,7 @@ def test_a_guest_that_fails_is_named(
 
 def test_a_guest_that_comes_to_its_end_is_heard() -> None:
     heard: list[str] = []
-    with guest.Guest(b"", b"") as one:
+    with guest.Guest("", b"") as one:
         script = f"echo booted; echo counted >{one.counted.path}; echo end"
         assert one.run(["sh", "-c", script], Path("/nowhere"), heard.append) == ["booted", "end"]
         assert one.counted.text() == "counted\n"

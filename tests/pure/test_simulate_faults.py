@@ -115,7 +115,7 @@ def test_nothing_is_left_at_any_moment(tmp_path: Path) -> None:
 
 
 def test_of_two_guests_one_that_fails_ends_the_other(tmp_path: Path) -> None:
-    with guest.Guest(b"", b"") as good, guest.Guest(b"", b"") as bad:
+    with guest.Guest("", b"") as good, guest.Guest("", b"") as bad:
         good.start(
             ["sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 60"], tmp_path / "console", lambda _: None
         )
@@ -128,7 +128,7 @@ def test_of_two_guests_one_that_fails_ends_the_other(tmp_path: Path) -> None:
 
 
 def test_a_console_that_cannot_be_kept_is_quoted() -> None:
-    with guest.Guest(b"", b"") as one:
+    with guest.Guest("", b"") as one:
         script = f"echo booted; echo 'the last words' >{one.console.path}"
         with pytest.raises(RunError, match=r"console cannot be kept \(.*\); it ends with: the last words$"):
             one.run(["sh", "-c", script], Path("/nowhere/console"), lambda _: None)

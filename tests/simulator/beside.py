@@ -12,6 +12,7 @@ from typing import Any
 from copyscope import paths
 from copyscope.simulate import boot, document, initramfs, kernels, output, qemu
 from copyscope.simulate.guest import Guest
+from copyscope.simulate.unpacked import startable
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 HERE = Path(__file__).parent
@@ -64,7 +65,7 @@ def boot_beside(
     programs = boot.build(found)
     kernel = kernels.take(name, say)
     symbols = boot.kernel_symbols(kernel, found, programs, say)
-    with Guest(kernel.image, initramfs.cpio(_files(programs, cases))) as guest:
+    with Guest(startable(kernel), initramfs.cpio(_files(programs, cases))) as guest:
         options = [("out", guest.counted.path), ("symbols", symbols), ("symbols", guest.symbols.path)]
         options.append(("vcpus", str(vcpus)))
         if all(case.frequency_hz for case in cases):

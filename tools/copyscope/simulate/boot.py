@@ -19,6 +19,7 @@ from copyscope.simulate.command import Command
 from copyscope.simulate.guest import Guest, wait
 from copyscope.simulate.kernels import Kernel
 from copyscope.simulate.request import Request
+from copyscope.simulate.unpacked import startable
 
 BUILT = paths.OUTPUT / "guest"
 # Without it the plugin finds no system call; with it the guest came to the end of its list.
@@ -79,7 +80,7 @@ def kernel_symbols(kernel: Kernel, found: qemu.Qemu, programs: Programs, say: Sa
     except (OSError, UnicodeDecodeError):
         pass
     say(f"reading the symbols of Linux {kernel.release}, once")
-    with Guest(kernel.image, files(kernel, programs, "kernel-symbols\n")) as guest:
+    with Guest(startable(kernel), files(kernel, programs, "kernel-symbols\n")) as guest:
         machine = qemu.Machine(vcpus=1, seed=1, exact=False)
         guest.run(qemu.command(found, machine, guest.files), kernel.place / CONSOLE, lambda _: None)
         text = guest.symbols.text()
@@ -125,7 +126,7 @@ def count(plan: Plan, say: Callable[[int, str], None]) -> list[Counted]:
 
 def at_once(request: Request) -> int:
     """How many boots: each keeps one CPU busy. One that goes by the clock is alone, or would be disturbed."""
-    return len(os.sched_getaffinity(0)) + 1 if request.exact else 1
+    return len(os.sched_getaffinity(0)) if request.exact else 1
 
 
 def _guest(plan: Plan, seed: int) -> Guest:
@@ -136,7 +137,7 @@ def _guest(plan: Plan, seed: int) -> Guest:
         )
     else:
         orders = job.of_command(asked.command.words, asked.command.server)
-    return Guest(kernel.image, files(kernel, plan.programs, orders, asked.command))
+    return Guest(startable(kernel), files(kernel, plan.programs, orders, asked.command))
 
 
 def _command(plan: Plan, seed: int, guest: Guest) -> list[str]:

@@ -55,11 +55,11 @@ class Memory:
 
 
 class Guest:
-    """One boot, and its files; a context manager, which leaves none of it."""
+    """One boot, and its files; a context manager, which leaves none of it (the kernel is a kept file)."""
 
-    def __init__(self, image: bytes, initramfs: bytes) -> None:
+    def __init__(self, kernel: str, initramfs: bytes) -> None:
         self._stack = contextlib.ExitStack()
-        self.kernel = self._file("kernel", image)
+        self.kernel = kernel
         self.initramfs = self._file("initramfs", initramfs)
         self.console = self._file("console")
         self.symbols = self._file("symbols")
@@ -73,7 +73,7 @@ class Guest:
     @property
     def files(self) -> Files:
         """Their names, for QEMU."""
-        return Files(self.kernel.path, self.initramfs.path, self.console.path, self.symbols.path)
+        return Files(self.kernel, self.initramfs.path, self.console.path, self.symbols.path)
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +100,7 @@ class Guest:
     def start(self, argv: Sequence[str], console: Path, on_line: Say) -> None:
         """As `run`; its end is waited for with `wait`."""
         self._keep_at, self._on_line = console, on_line
-        inherited = (self.kernel, self.initramfs, self.console, self.symbols, self.counted)
+        inherited = (self.initramfs, self.console, self.symbols, self.counted)
         try:
             self._process = subprocess.Popen(
                 [*dies_with_us(), *argv],
