@@ -16,7 +16,7 @@ OLDEST = (6, 0)
 MEMORY_MIB = 768
 CPU_MODEL = "max"
 # Room for translated code: what a boot needs at once; four times as much is no faster.
-TRANSLATED_MIB = 32
+TRANSLATED_MIB = 24
 # The guest's clock begins here, whatever the host's says.
 CLOCK = "2026-01-01T00:00:00"
 # Version in which the number of the plugin interface became this one (include/qemu/qemu-plugin.h of QEMU).
