@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import lzma
+import shutil
 import struct
 import subprocess
 import tarfile
@@ -32,6 +33,7 @@ from copyscope.simulate import (
     qemu,
     rows,
     unpacked,
+    zstd,
 )
 from copyscope.sweep import results
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -325,23 +327,45 @@ def packed_kernel(packed: bytes) -> bytes:
     return bytes(image)
 
 
+ELF = b"\x7fELF" + bytes(60) + struct.pack("<III", 4, 8, 18) + b"Xen\0" + bytes(100_000)
+
+
 def test_a_kernel_is_unpacked_once_and_only_if_qemu_can_start_it(tmp_path: Path) -> None:
-    elf = b"\x7fELF" + bytes(60) + struct.pack("<III", 4, 8, 18) + b"Xen\0" + bytes(100_000)
-    zstd = subprocess.run(["zstd", "-qc"], input=elf, capture_output=True, check=True).stdout
-    for packed in (lzma.compress(elf), zstd):
-        assert unpacked.unpacked(packed_kernel(packed)) == elf
+    assert unpacked.unpacked(packed_kernel(lzma.compress(ELF))) == ELF
     # No note says where it begins; not packed in a way that is known; no kernel.
-    assert unpacked.unpacked(packed_kernel(lzma.compress(elf.replace(b"Xen", b"Zen")))) is None
+    assert unpacked.unpacked(packed_kernel(lzma.compress(ELF.replace(b"Xen", b"Zen")))) is None
     assert unpacked.unpacked(packed_kernel(b"BZh9")) is None
     assert unpacked.unpacked(b"image") is None
-    kernel = kernels.Kernel("6.12", "6.12.107", packed_kernel(zstd), {}, "a" * 64, tmp_path)
+    kernel = kernels.Kernel("6.12", "6.12.107", packed_kernel(lzma.compress(ELF)), {}, "a" * 64, tmp_path)
     for image in (kernel.image, b"whatever: it is kept"):
         found = Path(unpacked.startable(replace(kernel, image=image)))
-        assert found.read_bytes() == elf and found.parent == tmp_path
+        assert found.read_bytes() == ELF and found.parent == tmp_path
     other = unpacked.startable(replace(kernel, image=b"image", sha256="b" * 64))
     assert Path(other).read_bytes() == b"image"
-    with pytest.raises(RunError, match="cannot be unpacked"):
-        unpacked.unpacked(packed_kernel(zstd[:-5]))
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="zstd is not installed")
+def test_what_zstd_has_packed_is_unpacked() -> None:
+    packed = subprocess.run(["zstd", "-qc"], input=ELF, capture_output=True, check=True).stdout
+    assert unpacked.unpacked(packed_kernel(packed)) == ELF
+    with pytest.raises(RunError, match=r"^kernel host: /x: cannot be unpacked: "):
+        zstd.unpack(packed[:-9], "kernel host: /x")
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [(None, "kernel: zstd: not found: install it"), ("sleep 9", "kernel: zstd took over 0.1 s: repeat when")],
+)
+def test_a_zstd_that_is_missing_or_hangs_is_one_line(
+    answers: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if answers is not None:
+        (tmp_path / "zstd").write_text(f"#!/bin/sh\nexec {answers}\n")
+        (tmp_path / "zstd").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if answers else str(tmp_path))
+    monkeypatch.setattr(zstd, "UNPACK_S", 0.1)
+    with pytest.raises(RunError, match=said):
+        zstd.unpack(b"", "kernel")
 
 
 def test_rows_are_what_each_copy_did_per_kib() -> None:

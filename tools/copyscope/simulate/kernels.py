@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from copyscope.errors import RunError, UsageError
-from copyscope.simulate import debian
+from copyscope.simulate import debian, zstd
 
 # Kernel -> the suite of Debian that has it.
 SUITES = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie", "7.x": "sid"}
@@ -164,7 +164,12 @@ def _check_signature(suite: str, signed: bytes) -> None:
     if not KEYRING.exists() or shutil.which("gpgv") is None:
         return
     argv = ["gpgv", "--quiet", "--keyring", str(KEYRING)]
-    done = subprocess.run(argv, input=signed, capture_output=True, check=False, timeout=ANSWER_S)
+    try:
+        done = subprocess.run(argv, input=signed, capture_output=True, check=False, timeout=ANSWER_S)
+    except subprocess.TimeoutExpired:
+        raise debian.ArchiveError(
+            f"{suite}: gpgv took over {ANSWER_S:g} s over its signature: repeat when idle"
+        ) from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise debian.ArchiveError(f"{suite}: its signature does not hold: {said[-1] if said else 'gpgv'}")
@@ -205,8 +210,5 @@ def _of_host() -> Kernel:
 
 def _host_module(path: Path) -> bytes:
     if path.name.endswith(".zst"):
-        done = subprocess.run(["zstd", "-dcq", str(path)], capture_output=True, check=False, timeout=ANSWER_S)
-        if done.returncode != 0:
-            raise RunError(f"kernel {HOST}: {path}: cannot be unpacked: install zstd")
-        return done.stdout
+        return zstd.unpack(path.read_bytes(), f"kernel {HOST}: {path}")
     return debian.module(path.read_bytes(), path.name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import lzma
 import re
 import struct
-import subprocess
 
 from copyscope.errors import RunError
 from copyscope.files import saving
+from copyscope.simulate import zstd
 from copyscope.simulate.kernels import Kernel
 
 # Documentation/arch/x86/boot.rst: the header's magic, its version, the number of sectors before the kernel's
@@ -18,7 +18,6 @@ PAYLOAD_SINCE = 0x208
 LENGTH_BYTES = 4
 # XEN_ELFNOTE_PHYS32_ENTRY (include/xen/interface/elfnote.h): where QEMU begins (PVH).
 ENTRY = re.compile(rb"\x04\0\0\0[\x04\x08]\0\0\0\x12\0\0\0Xen\0")
-UNPACK_S = 60
 
 
 def startable(kernel: Kernel) -> str:
@@ -44,20 +43,7 @@ def unpacked(image: bytes) -> bytes | None:
     if packed.startswith(b"\xfd7zXZ\0"):
         elf = lzma.decompress(packed)
     elif packed.startswith(b"\x28\xb5\x2f\xfd"):
-        elf = _zstd(packed)
+        elf = zstd.unpack(packed, "kernel")
     else:
         return None
     return elf if elf.startswith(b"\x7fELF") and ENTRY.search(elf) else None
-
-
-def _zstd(packed: bytes) -> bytes:
-    try:
-        done = subprocess.run(
-            ["zstd", "-dcq"], input=packed, capture_output=True, check=False, timeout=UNPACK_S
-        )
-    except FileNotFoundError:
-        raise RunError("zstd: not found: install it: sudo tools/deps.sh simulate") from None
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()
-        raise RunError(f"kernel: cannot be unpacked: {said or 'zstd failed'}")
-    return done.stdout
