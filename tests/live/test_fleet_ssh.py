@@ -68,7 +68,7 @@ def test_a_host_without_copyscope_is_brought_one_of_which_nothing_stays(
     shutil.copy(f"{BUNDLE}.sha256", place)
     running = fleet(place, "here\n", "--bundle", str(changed), "--", "drill")
     _, errors = running.communicate(timeout=60 * SLOW)
-    assert running.returncode == 2 and "its SHA-256 is not that in" in errors
+    assert running.returncode == 2 and "its SHA-256 is not that beside it" in errors
 
 
 def of_runs() -> set[str]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from copyscope import calling, paths
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, fleet_query
-from copyscope.errors import UsageError
+from copyscope.errors import RunError, UsageError
 from copyscope.files import regular_file, saving
 from copyscope.fleet import by_ansible, inventory, kept, sample
 from copyscope.fleet.answers import Row, judge
 from copyscope.fleet.asking import Answer, Began, Ended, Job, ask_hosts
+from copyscope.hosts import bundle as bundles
 from copyscope.render.fleet import fleet_lines
 from copyscope.render.fleet_page import fleet_page
 from copyscope.render.progress import Steps
@@ -104,7 +105,7 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
         )
     hosts, engine = _hosts(arguments)
     command, *rest = words
-    bundle = b"" if arguments.bundle is None else read_bundle(Path(arguments.bundle))
+    bundle = b"" if arguments.bundle is None else _bundle(Path(arguments.bundle))
     tree = "@BUNDLE@/copyscope" if bundle else arguments.tree
     far = (f"{tree}/bin/copyscope", command, "--json", "-", *rest)
     out = Path(arguments.out)
@@ -164,10 +165,9 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[str], Engine]:
     return names, engine
 
 
-def read_bundle(path: Path) -> bytes:
-    """What is brought to every host. Raises UsageError if it is not what was made."""
-    data = regular_file.read(path)
-    beside = path.with_name(f"{path.name}.sha256")
-    if regular_file.read(beside).split()[:1] != [hashlib.sha256(data).hexdigest().encode()]:
-        raise UsageError(f"--bundle: {path}: its SHA-256 is not that in {beside.name}: make bundle again")
-    return data
+def _bundle(path: Path) -> bytes:
+    """What is brought to every host."""
+    try:
+        return bundles.checked(path)
+    except RunError as error:
+        raise UsageError(f"--bundle: {error}") from None

@@ -15,14 +15,19 @@ def read(directory: Path, host: str, arch: str) -> bytes:
         raise RunError(f"{host}: {visible(arch[:32])}: not an architecture")
     path = directory / f"copyscope-{arch}.tar.gz"
     try:
-        data = regular_file.read(path)
-        wanted = regular_file.read(path.with_name(f"{path.name}.sha256")).split()[:1]
+        return checked(path)
     except OSError:
         raise RunError(
             f"{host}: no bundle for its architecture, {arch}: {path}: `make bundle` on a machine of that kind"
         ) from None
+
+
+def checked(path: Path) -> bytes:
+    """The bundle. Raises RunError if it is not what was made, OSError where it or its hash is missing."""
+    data = regular_file.read(path)
+    wanted = regular_file.read(path.with_name(f"{path.name}.sha256")).split()[:1]
     if wanted != [hashlib.sha256(data).hexdigest().encode()]:
-        raise RunError(f"{host}: {path}: its SHA-256 is not that beside it: make bundle again")
+        raise RunError(f"{path}: its SHA-256 is not that beside it: make bundle again")
     return data
 
 
