@@ -82,3 +82,9 @@ def _tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         os.chown(made, int(user), -1)
         Path(made).chmod(0o755)
         yield Path(made)
+
+
+@pytest.fixture(autouse=True)
+def _called_as_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test calls as a verb is not so called by the next one."""
+    monkeypatch.setattr("copyscope.calling._called", {})

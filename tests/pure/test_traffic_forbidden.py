@@ -79,11 +79,13 @@ def test_a_receiver_that_stops_reading_is_cut_off_and_what_was_sent_is_reported(
     """By each way: within the five seconds that a sender waits when it is told to stop, all ways at once."""
     listed = subprocess.run([TRAFFIC, "list"], capture_output=True, text=True, check=True).stdout
     built = [row["name"] for row in json.loads(listed) if row["name"] in SENDING]
+    endless = ("--duration", "60", "--sndbuf", "65536")
     with contextlib.ExitStack() as until:
         pairs = []
         for impl in built:
-            sender = until.enter_context(running("send", "--impl", impl, "--duration", "60"))
-            receiver = until.enter_context(running("recv", "--port", listening_port(sender)))
+            sender = until.enter_context(running("send", "--impl", impl, *endless))
+            port = listening_port(sender)
+            receiver = until.enter_context(running("recv", "--port", port, "--rcvbuf", "65536"))
             pairs.append((impl, sender, receiver))
         time.sleep(1.0)
         for _, _, receiver in pairs:
