@@ -55,14 +55,20 @@ def open_path(path: str) -> Iterator[tuple[str, Connect]]:
 
 
 def _connect(address: str, enter_sender: Callable[[], None], enter_receiver: Callable[[], None]) -> Pair:
-    """Both ends; a socket stays in the namespace in which it was made."""
+    """Both ends; a socket stays in the namespace in which it was made. Raises Missing where lo is down."""
     enter_sender()
     with socket.create_server((address, 0)) as listener:
         enter_receiver()
         receiver = socket.socket()
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVER_ROOM_BYTES)
         receiver.settimeout(STUCK_S)
-        receiver.connect(listener.getsockname())
+        try:
+            receiver.connect(listener.getsockname())
+        except OSError as error:
+            receiver.close()
+            if error.errno != errno.ENETUNREACH:
+                raise
+            raise Missing(f"{address} cannot be reached: ip link set lo up") from None
         sender, _ = listener.accept()
     sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDER_ROOM_BYTES)
