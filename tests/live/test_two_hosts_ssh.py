@@ -4,6 +4,7 @@ Both are this machine, with one kernel and one clock: what is tested is what is 
 taken away again. Figures of two machines come from two guests (tests/kernels/two_hosts.py).
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -159,6 +160,7 @@ def test_a_host_that_cannot_be_had_is_one_line(place: Path, hosts: tuple[str, ..
 def test_what_ends_a_run_leaves_nothing_there(place: Path, how: str) -> None:
     """SIGSTOP of the sshd there is a network that is cut: connected, and silent."""
     running = run(place, *BOTH, "--duration", "60", "--json", str(place / "made.json"))
+    stopped: list[int] = []
     try:
         wait_until(lambda: len(far_programs(place)) == 4)
         time.sleep(4)
@@ -170,11 +172,15 @@ def test_what_ends_a_run_leaves_nothing_there(place: Path, how: str) -> None:
         else:
             for sshd in far_ends(running.pid, "receiving"):
                 os.kill(sshd, signal.SIGSTOP)
+                stopped.append(sshd)
         began = time.monotonic()
         wait_until(lambda: not far_programs(place))
         assert time.monotonic() - began < 5 * SLOW
     finally:
         running.communicate(timeout=60 * SLOW)
+        for sshd in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(sshd, signal.SIGKILL)
     if how == "we are killed":
         return
     record = json.loads((place / "made.json").read_text())
