@@ -39,23 +39,25 @@ Host stranger
 """
 
 
-def make(place: Path) -> None:
-    """A configuration of ssh with hosts web*, and `bin/ssh`, which reads it; `stranger` refuses the key."""
+def make(place: Path, host: str = HOST, ssh_config: str = SSH_CONFIG, sshd: str = "", **more: str) -> None:
+    """A configuration of ssh, and `bin/ssh`, which reads it: as it stands with hosts web*, and `stranger`,
+    which refuses the key. `host` starts a sshd, `sshd` is more of its configuration, `more` is filled in.
+    """
     for name in ("host", "user", "other"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)]
         subprocess.run(command, check=True, timeout=10)
     assert SSHD is not None
     library = next(UNPACKED.glob("usr/lib/*/libwrap.so.0"), Path("/none"))
-    words = {"place": place, "sshd": SSHD, "libraries": library.parent}
-    (place / "sshd_config").write_text(SSHD_CONFIG.format(**words))
-    (place / "ssh_config").write_text(SSH_CONFIG.format(**words))
+    words = {"place": place, "sshd": SSHD, "libraries": library.parent, **more}
+    (place / "sshd_config").write_text(SSHD_CONFIG.format(**words) + sshd)
+    (place / "ssh_config").write_text(ssh_config.format(**words))
     (place / "known").write_text(f"far {(place / 'host.pub').read_text()}")
     users = Path("/etc/passwd").read_text()
     ours = "" if "\nsshd:" in users else "sshd:x:33333:65534::/nonexistent:/usr/sbin/nologin\n"
     (place / "passwd").write_text(users + ours)
     (place / "bin").mkdir()
     for name, text in {
-        "host.sh": HOST.format(**words),
+        "host.sh": host.format(**words),
         "bin/ssh": f'#!/bin/sh\nexec /usr/bin/ssh -F {shlex.quote(str(place))}/ssh_config "$@"\n',
     }.items():
         (place / name).write_text(text)

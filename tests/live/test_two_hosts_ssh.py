@@ -7,20 +7,19 @@ taken away again. Figures of two machines come from two guests (tests/kernels/tw
 import contextlib
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import far_hosts
 import pytest
 from copyscope import paths
 from copyscope.record import store
 from copyscope.topology import LinkSettings, Topology, open_topology
-from far_hosts import SSHD, SSHD_CONFIG, UNPACKED
+from far_hosts import SSHD
 from profiling import SLOW, is_root
 from test_fleet_ssh import BUNDLE, wait_until
 
@@ -66,27 +65,9 @@ def path() -> Iterator[Topology]:
 
 @pytest.fixture
 def place(tmp_path: Path, path: Topology) -> Path:
-    for name in ("host", "user"):
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
-        subprocess.run(command, check=True, timeout=10)
-    library = next(UNPACKED.glob("usr/lib/*/libwrap.so.0"), Path("/none"))
-    words: dict[str, Any] = {"place": tmp_path, "sshd": SSHD, "libraries": library.parent}
-    words |= {side: namespace.path for side, namespace in path.namespaces.items()}
     (tmp_path / "far").mkdir()
-    config = SSHD_CONFIG.format(**words) + f"SetEnv TMPDIR={tmp_path}/far\n"
-    (tmp_path / "sshd_config").write_text(config)
-    (tmp_path / "ssh_config").write_text(SSH_CONFIG.format(**words))
-    (tmp_path / "known").write_text(f"far {(tmp_path / 'host.pub').read_text()}")
-    users = Path("/etc/passwd").read_text()
-    ours = "" if "\nsshd:" in users else "sshd:x:33333:65534::/nonexistent:/usr/sbin/nologin\n"
-    (tmp_path / "passwd").write_text(users + ours)
-    (tmp_path / "bin").mkdir()
-    for name, text in {
-        "host.sh": HOST.format(**words),
-        "bin/ssh": f'#!/bin/sh\nexec /usr/bin/ssh -F {shlex.quote(str(tmp_path))}/ssh_config "$@"\n',
-    }.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+    sides = {side: namespace.path for side, namespace in path.namespaces.items()}
+    far_hosts.make(tmp_path, HOST, SSH_CONFIG, f"SetEnv TMPDIR={tmp_path}/far\n", **sides)
     return tmp_path
 
 
