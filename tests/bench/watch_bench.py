@@ -1,9 +1,9 @@
 """What does it cost to be watched, whole: tools/profile.py --pid beside programs of five kinds, and not.
 
-The same load runs with tools/profile.py attached and without, in pairs, in seeded order. While it is watched
-the load lasts from the first segment on for as long as the first blocks of segments take, so that all kinds
-of them are in it in their shares; loading and ending are not. Goodput is TCP's own count, requests and their
-times are those of the client.
+The same load runs with tools/profile.py attached and without, in pairs, in seeded order. It is watched for
+as long as the examples of --help do it, and the load lasts from the first segment on for that long, so that
+all kinds of segments are in it in their shares; loading and ending are not. Goodput is TCP's own count,
+requests and their times are those of the client.
 """
 
 import contextlib
@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from signal import SIGINT
 from typing import Any
 
 from conclusions import comparison
@@ -31,8 +30,7 @@ from samples import BLOCKS, Comparison, compare
 
 PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
-# Blocks of segments last 1, 1 and then 2 s.
-LOAD_S = 4.0
+LOAD_S = 10.0
 END_S = 20.0
 SENDS_BYTES = (64, 8192, 65536)
 FILE_BYTES = 8192
@@ -157,7 +155,7 @@ def exchange(cpus: list[str]) -> Iterator[Load]:
 
 def watched(load: Load, record: Path) -> Sample:
     """The load while tools/profile.py watches it, from its first segment on; its record must be one."""
-    argv = [*PROFILE, "--pid", str(load.pid), "--json", str(record)]
+    argv = [*PROFILE, "--pid", str(load.pid), "--duration", f"{LOAD_S:g}", "--json", str(record)]
     profile = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert profile.stderr is not None
     try:
@@ -167,7 +165,6 @@ def watched(load: Load, record: Path) -> Sample:
             if not said[-1]:
                 raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(said)}")
         sample = load.run()
-        profile.send_signal(SIGINT)
         said += profile.communicate(timeout=END_S)[1].splitlines()
     finally:
         if profile.poll() is None:
