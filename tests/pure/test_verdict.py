@@ -336,6 +336,20 @@ def test_a_missed_timing_spoils_no_run_whose_programs_say_how_many_calls_they_ma
     assert full["verdict"]["valid"] is valid
 
 
+@pytest.mark.parametrize(("bytes_more", "valid"), [(0, True), (1, False)])
+def test_misses_of_a_byte_hook_are_those_of_others_if_our_bytes_are_all_there(
+    bytes_more: int, valid: bool
+) -> None:
+    """A hook in a 7.x guest missed one call of the sshd beside our sender; every byte of ours was counted."""
+    raw = builders.raw_record("one_copy")
+    raw["loss"]["recursion_receive_bytes"] = 1000
+    received = next(row for row in raw["bytes"] if row["side"] == "receiver")
+    received["bytes"] += bytes_more
+    full = derive(raw)
+    assert full["loss"]["recursion_receive_bytes"]["share"] > 0.001
+    assert full["verdict"]["valid"] is valid
+
+
 def test_a_loss_of_watched_programs_is_none_of_a_run_of_our_own() -> None:
     raw = builders.raw_record("one_copy")
     raw["loss"]["watch_socket_map_full"] = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from copyscope.ledger.next_step import next_step
 from copyscope.record.call_totals import PROGRAM
 from copyscope.record.derived import Identity, Limit, Loss, Verdict
-from copyscope.record.hooks import absent, find, why_absent
+from copyscope.record.hooks import absent, why_absent
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured, RawRun, RunBase, SegmentBase, Traffic
 from copyscope.record.segments import (
@@ -22,6 +22,12 @@ from copyscope.record.segments import (
 )
 
 MOST_LOSS_SHARE = 0.001
+# Of own traffic: the check that compares a hook's bytes with those of the program.
+COUNTED_TWICE = {
+    "send_bytes": "sent_bytes",
+    "receive_bytes": "received_bytes",
+    "copy_out_bytes": "received_split",
+}
 
 
 def find_verdict(
@@ -36,12 +42,18 @@ def find_verdict(
     busy: the sentence of `machine_state`. finding: one sentence, and who was the limit.
     """
     sentence, limit = finding
-    found = broken_identities(identities) + heavy_losses(raw, loss)
+    found = broken_identities(identities)
     if isinstance(raw, RawProgramRun):
-        found = silence(raw) + found + too_short_beside(raw)
+        found = silence(raw) + found + heavy_losses(loss) + too_short_beside(raw)
     else:
         traffic = raw.traffic
-        found += traffic_errors(traffic) + wrong_bytes(traffic) + undrained(traffic) + too_short(raw)
+        found += (
+            heavy_losses(loss, complete_hooks(raw, identities))
+            + traffic_errors(traffic)
+            + wrong_bytes(traffic)
+            + undrained(traffic)
+            + too_short(raw)
+        )
     reasons = interrupted(raw.run) + found + missing_hooks(raw)
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
@@ -67,22 +79,29 @@ def broken_identities(identities: Sequence[Identity]) -> list[str]:
     ]
 
 
-def heavy_losses(raw: Measured, losses: Mapping[str, Loss]) -> list[str]:
-    """What the instruments lost beyond 0.1 %, or of an unknown whole.
-
-    Not what a hook missed that only times calls, some at random, while our programs say how many they made:
-    the sample is smaller, no sum is wrong, and the kernel counts the misses of all programs together.
-    """
+def heavy_losses(losses: Mapping[str, Loss], spared: Collection[str] = ()) -> list[str]:
+    """What the instruments lost beyond 0.1 %, or of an unknown whole; not the misses of hooks in `spared`."""
     found = []
-    times_only = bool(raw.calls) and all(row.counted_at == PROGRAM for row in raw.calls)
     for name, loss in losses.items():
-        hook = find(raw.hooks, name.removeprefix("recursion_"))
-        if times_only and hook and hook.instrument == "calls":
+        if name.removeprefix("recursion_") in spared:
             continue
         if loss.share is None and loss.count:
             found.append(f"loss: {name}: {loss.count:,} of an unknown number")
         elif loss.share is not None and loss.share > MOST_LOSS_SHARE:
             found.append(f"loss: {name}: {loss.count:,} of {loss.of:,}: more than 0.1 %")
+    return found
+
+
+def complete_hooks(raw: RawRun, identities: Sequence[Identity]) -> list[str]:
+    """Hooks whose misses spoil no sum of the run: the kernel counts those of all programs together.
+
+    Of some our programs' own counts say that nothing of the run is missing. Others only time calls, and our
+    programs say how many they made: the random sample is smaller.
+    """
+    exact = {row.name for row in identities if row.holds and row.left == row.right}
+    found = [hook for hook, check in COUNTED_TWICE.items() if check in exact]
+    if raw.calls and all(row.counted_at == PROGRAM for row in raw.calls):
+        found += [hook.id for hook in raw.hooks if hook.instrument == "calls"]
     return found
 
 
