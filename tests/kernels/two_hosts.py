@@ -1,6 +1,7 @@
 """Sender and receiver on two guests with kernels and clocks of their own, joined by one cable.
 
-    make check-two-hosts                      6.12 and 7.x
+    make check-two-hosts                              6.12 and 7.x
+    make check-two-hosts KERNELS="6.12 6.12-arm64"    the second has another processor
 
 The cable is a socket of QEMU's between two e1000 cards. Over a second card each guest has an sshd, which this
 machine reaches: it is the third, from which `tools/profile.py --sender-at ... --receiver-at ...` is called.
@@ -8,6 +9,7 @@ What is measured is kept in .output/two-hosts; a broken identity, or a zero-copy
 """
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,11 +25,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import matrix
+from matrix import Kernel
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 KEPT = ROOT / ".output" / "two-hosts"
 UNPACKED = ROOT / ".output" / "tests" / "openssh"
-SUITES = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie", "7.x": "sid"}
+# A guest with another processor sees none of this machine's files: an sshd, and what a far host has to have.
+FAR_HOST = (
+    *("openssh-server", "bash", "iproute2", "util-linux", "ethtool", "tar", "gzip", "kmod", "mount"),
+    *("coreutils", "grep", "sed", "hostname", "busybox-static"),
+)
 SSHD_CONFIG = """\
 HostKey {place}/host
 AuthorizedKeysFile {place}/user.pub
@@ -61,9 +71,12 @@ RUN_S = 240.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("kernels", nargs="*", default=["6.12", "7.x"], help="of the two guests")
+    known = {kernel.name: kernel for kernel in matrix.KERNELS}
+    parser.add_argument("kernels", nargs="*", default=["6.12", "7.x"], help=", ".join(known))
     parser.add_argument("--only", action="append", choices=RUNS, help="of the runs")
     asked = parser.parse_args()
+    if len(asked.kernels) != 2 or not set(asked.kernels) <= set(known):
+        parser.error(f"name two kernels, each one of {', '.join(known)}")
     shutil.rmtree(KEPT, ignore_errors=True)
     KEPT.mkdir(parents=True)
     problems: list[str] = []
@@ -73,7 +86,7 @@ def main() -> int:
         ports = free_port(), free_port()
         write(place, *ports)
         for number, (kernel, port) in enumerate(zip(asked.kernels, ports, strict=True), 1):
-            guests.enter_context(guest(number, kernel, place, port))
+            guests.enter_context(guest(number, known[kernel], place, port))
         for number in (1, 2):
             wait_for(place, f"guest{number}")
         for name in asked.only or RUNS:
@@ -99,30 +112,77 @@ def write(place: Path, first: int, second: int) -> None:
     (place / "sshd_config").write_text(SSHD_CONFIG.format(place=place))
     (place / "ssh_config").write_text(SSH_CONFIG.format(place=place, first=first, second=second))
     (place / "known").write_text(f"guest {(place / 'host.pub').read_text()}")
+    shutil.copytree(ROOT / ".output" / "bundle", place / "bundles")
     (place / "bin").mkdir()
     (place / "bin" / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {place}/ssh_config "$@"\n')
     (place / "bin" / "ssh").chmod(0o755)
 
 
+def other_processor(kernel: Kernel, root: str, place: Path) -> dict[str, str]:
+    """A bundle for it, and the files that its guest sees: Debian's, and what the guest is to find of ours."""
+    if not matrix.build_cross(kernel.arch, root):
+        sys.exit(f"two_hosts: the programs for {kernel.arch} cannot be built (above)")
+    # A static program runs on any of its kernels; the suite is that of the libraries (matrix.py).
+    unpacked = matrix.fetch(f"{matrix.LIBRARIES_OF[kernel.arch][0]}/all", kernel.arch, *FAR_HOST)
+    if unpacked is None:
+        sys.exit(f"two_hosts: the files of a host with {kernel.arch} cannot be downloaded (above)")
+    tree = KEPT / "tree"
+    shutil.copytree(unpacked, tree, symlinks=True)
+    for directory in ("proc", "sys", "dev", "run", "tmp", "root", "lib/modules"):
+        (tree / directory).mkdir(parents=True, exist_ok=True)
+    (tree / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
+    (tree / "etc" / "group").write_text("root:x:0:\n")
+    if not (tree / "bin" / "sh").exists():
+        (tree / "bin" / "sh").symlink_to("dash")
+    for part in (
+        HERE / "host_on_cable",
+        *(place / name for name in ("host", "host.pub", "user.pub", "sshd_config")),
+    ):
+        there = tree / part.relative_to("/")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(part, there)
+    (tree / place.relative_to("/") / "sshd").symlink_to("/usr/sbin/sshd")
+    pack(kernel, place / "bundles")
+    return {
+        "COPYSCOPE_GUEST_ARCH": kernel.arch,
+        "COPYSCOPE_GUEST_TREE": str(tree),
+        # Its clock is the host's: one that runs ahead while the guest idles takes any pause for a silence.
+        "COPYSCOPE_GUEST_ICOUNT": "no",
+    }
+
+
+def pack(kernel: Kernel, bundles: Path) -> None:
+    """What `make bundle` makes on a machine of that kind, as far as a far side of a run needs it."""
+    path = bundles / f"copyscope-{matrix.EMULATORS[kernel.arch]}.tar.gz"
+    with tarfile.open(path, "w:gz") as packed:
+        for program in ("collector", "traffic"):
+            packed.add(ROOT / ".output" / kernel.arch / program, f"copyscope/.output/{program}")
+    summed = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_name(f"{path.name}.sha256").write_text(f"{summed}  {path.name}\n")
+
+
 @contextmanager
-def guest(number: int, kernel: str, place: Path, port: int) -> Iterator[None]:
+def guest(number: int, kernel: Kernel, place: Path, port: int) -> Iterator[None]:
     """One that runs; its processes end with this. The first holds the cable's socket."""
-    fetched = subprocess.run(
-        [HERE / "fetch.sh", SUITES[kernel], "amd64"], check=True, stdout=subprocess.PIPE, text=True
-    )
+    root = matrix.fetch(kernel.suite, kernel.arch)
+    if root is None:
+        sys.exit(f"two_hosts: {kernel.suite}-{kernel.arch} cannot be downloaded (above)")
+    environment = {**os.environ, "COPYSCOPE_GUEST_CPUS": "1", "COPYSCOPE_GUEST_MEMORY": "1G"}
+    if kernel.arch != "amd64":
+        environment |= other_processor(kernel, root, place)
     cable = place / "cable"
     held = "on" if number == 1 else "off"
     with (KEPT / f"guest{number}.log").open("wb") as log:
         running = subprocess.Popen(
             [
-                *(HERE / "boot.sh", fetched.stdout.strip(), f"tests/kernels/host_on_cable {number} {place}"),
+                *(HERE / "boot.sh", root, f"{HERE / 'host_on_cable'} {number} {place}"),
                 *("-netdev", f"stream,id=a,server={held},addr.type=unix,addr.path={cable}"),
                 *("-device", f"e1000,netdev=a,mac=52:54:00:00:00:0{number}"),
                 *("-netdev", f"user,id=b,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:22"),
                 *("-device", f"e1000,netdev=b,mac=52:54:00:00:01:0{number}"),
             ],
             cwd=ROOT,
-            env={**os.environ, "COPYSCOPE_GUEST_CPUS": "1", "COPYSCOPE_GUEST_MEMORY": "1G"},
+            env=environment,
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -153,7 +213,7 @@ def run(place: Path, name: str) -> list[str]:
     done = subprocess.run(
         [
             *(sys.executable, "-I", str(ROOT / "tools" / "copyscope"), "profile", "--quiet", "-v"),
-            *(*RUNS[name], "--json", str(file)),
+            *(*RUNS[name], "--bundles", str(place / "bundles"), "--json", str(file)),
         ],
         env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "160"},
         capture_output=True,
