@@ -170,6 +170,19 @@ def test_a_good_file(write: Callable[[str], Path]) -> None:
     assert args.receiver == "read"  # from profile's defaults
 
 
+def test_a_path_between_hosts(write: Callable[[str], Path]) -> None:
+    """An address alone means nothing: it is read beside the hosts."""
+    hosts = 'receiver_at = "web2"\nsender_address = "198.51.100.7"'
+    made = load(
+        write(
+            GOOD.replace("touch = true", hosts)
+            .replace('tso = ["on", "off"]', 'mode = ["stream"]')
+            .replace('tso = "off"', "")
+        )
+    )
+    assert arguments(made, {"impl": "one_copy", "size": 512}).sender_address == "198.51.100.7"
+
+
 # what is replaced, by what, the line that must be named, the key, the reason
 MISTAKES = [
     ("seed = 42", "seed = 42\nsede = 1", 9, "sede", "did you mean seed?"),

@@ -57,6 +57,7 @@ COUNTS = (
     *("fields", "threads", "working_set", "time_every", "mtu", "messages", "frequency", "gate", "coalesce"),
 )
 SECONDS = ("warmup",)
+HOSTS = ("sender_at", "receiver_at")
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([KMG]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -69,7 +70,8 @@ class Source:
     path: Path
     text: str
     lines: dict[KeyPath, int] = field(default_factory=dict)
-    simulated: bool = False
+    # Of [fixed]: without these other settings mean nothing.
+    beside: dict[str, Scalar] = field(default_factory=dict)
 
     def error(self, where: KeyPath, reason: str, value: object = None) -> UsageError:
         """For a key that exists, or for one that is missing from the table `where[:-1]`."""
@@ -111,8 +113,11 @@ def read_source(path: Path) -> tuple[Source, dict[str, Any]]:
         raise UsageError(f"{path}:1: not an experiment: {shown(str(error))}") from error
     check_values(path, tables)
     fixed = tables.get("fixed")
-    simulated = isinstance(fixed, dict) and fixed.get("simulate") is True
-    return Source(path, text, find_lines(text), simulated), tables
+    beside: dict[str, Scalar] = {}
+    if isinstance(fixed, dict):
+        beside = {key: value for key in HOSTS if isinstance(value := fixed.get(key), str)}
+        beside |= {"simulate": True} if fixed.get("simulate") is True else {}
+    return Source(path, text, find_lines(text), beside), tables
 
 
 def check_top(source: Source, tables: Mapping[str, Any]) -> None:
@@ -141,7 +146,7 @@ def check_top(source: Source, tables: Mapping[str, Any]) -> None:
 def check_duration(source: Source, tables: Mapping[str, Any], keys: Iterable[str]) -> None:
     """A run ends by time or by count."""
     duration_s = tables.get("duration_s")
-    if source.simulated:
+    if "simulate" in source.beside:
         if duration_s is not None:
             raise source.error(("duration_s",), "a simulated machine counts messages: remove it")
     elif "messages" in keys:
@@ -299,10 +304,8 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
         hint = _nearest(str(made), strategies())
         raise source.error(where, f"{made}: no such strategy{hint}; one of {known}", value)
     try:
-        if source.simulated:
-            request.check(of_profile().parse_args(as_options({"simulate": True, key: made})))
-        else:
-            check_usage(of_profile().parse_args(as_options({key: made})))
+        check = request.check if "simulate" in source.beside else check_usage
+        check(of_profile().parse_args(as_options({**source.beside, key: made})))
     except UsageError as error:
         reason = re.sub(r"^(argument )?--[\w-]+: | \([\w ]+ --help lists the options\)$", "", str(error))
         raise source.error(where, reason, value) from None
