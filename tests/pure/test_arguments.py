@@ -195,13 +195,13 @@ def test_a_terminal_of_another_encoding() -> None:
     """Its alphabet lacks letters of ours: they are written out, and JSON stays JSON."""
     code = (
         "import json, sys; sys.path.append(sys.argv[1]); from copyscope.start import streams\n"
-        "from copyscope.commands import doctor, reading\n"
+        "from copyscope.commands import doctor, documents\n"
         "from copyscope.doctor.findings import Diagnosis, Finding\n"
         "from copyscope.render.doctor import render; from copyscope.render.terminal import make_console\n"
         "streams.open_standard()\n"
         "found = Diagnosis([Finding('tools', 'größe', 'missing', 'a → b', 'do é', True)])\n"
         "render(found, verbose=True, console=make_console()) if sys.argv[2] == 'text' else None\n"
-        "reading.give_json(found.as_json(), '-') if sys.argv[2] == 'json' else None\n"
+        "documents.give_json(found.as_json(), '-') if sys.argv[2] == 'json' else None\n"
         "sys.exit(streams.end('doctor', 0))\n"
     )
     for form in ("text", "json"):

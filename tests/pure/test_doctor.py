@@ -11,8 +11,8 @@ from copyscope.commands import doctor as command
 from copyscope.doctor import diagnose, kernel, network
 from copyscope.doctor.diagnose import check_counters, check_programs, check_user, read_probe
 from copyscope.doctor.findings import Diagnosis, Finding
+from copyscope.render.console import make_console
 from copyscope.render.doctor import render
-from copyscope.render.terminal import make_console
 from copyscope.run.counters import Counter, Part
 from hypothesis import given
 from hypothesis import strategies as st

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -55,6 +57,22 @@ def test_rooms_stand_on_each_other_without_a_circle() -> None:
     except CycleError as circle:
         pytest.fail(f"rooms import each other in a circle: {' -> '.join(circle.args[1])}")
     assert order.index("record") < order.index("ledger") < order.index("render") < order.index("commands")
+
+
+@pytest.mark.parametrize("command", ["doctor", "drill", "fleet"])
+def test_a_command_that_judges_no_record_loads_no_ledger(command: str) -> None:
+    """Who asks a hundred hosts or an emulated kernel waits for what is loaded."""
+    code = f"import copyscope.commands.{command}, sys; print(*(name for name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    loaded = {name.split(".")[1] for name in done.stdout.split() if name.startswith("copyscope.")}
+    assert "commands" in loaded and not loaded & {"ledger", "study", "sweep", "simulate"}
 
 
 @pytest.mark.parametrize("room", pure_rooms())

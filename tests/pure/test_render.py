@@ -18,6 +18,7 @@ from builders import raw_record
 from copyscope import paths, units
 from copyscope.ledger.derive import derive
 from copyscope.render import evidence, terminal
+from copyscope.render.console import REPORT_WIDTH, make_console
 from copyscope.render.layout import Column, Table, wrap
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
@@ -197,7 +198,7 @@ def test_report_is_the_golden_text(name: str) -> None:
 @pytest.mark.parametrize("name", RECORDS)
 def test_no_line_is_wider_than_the_console(name: str, width: int) -> None:
     text = report(RECORDS[name](), width=width, verbose=True, explain=True)
-    assert max(map(len, text.splitlines())) <= min(width, terminal.REPORT_WIDTH)
+    assert max(map(len, text.splitlines())) <= min(width, REPORT_WIDTH)
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -237,19 +238,19 @@ def test_no_color_leaves_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None
     record = RECORDS["invalid"]()
     coloured = Terminal()
     terminal.render(
-        RECORDS["invalid"](), verbose=False, explain=False, console=terminal.make_console(coloured)
+        RECORDS["invalid"](), verbose=False, explain=False, console=make_console(coloured)
     )
     assert "\x1b[" in coloured.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
     plain = Terminal()
-    terminal.render(record, verbose=True, explain=True, console=terminal.make_console(plain))
+    terminal.render(record, verbose=True, explain=True, console=make_console(plain))
     assert "\x1b" not in plain.getvalue()
 
 
 def test_a_pipe_gets_a_hundred_columns_and_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     pipe = io.StringIO()
-    terminal.render(RECORDS["one_copy"](), verbose=False, explain=False, console=terminal.make_console(pipe))
+    terminal.render(RECORDS["one_copy"](), verbose=False, explain=False, console=make_console(pipe))
     assert pipe.getvalue() == report(RECORDS["one_copy"]())
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from copyscope import paths
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, reading
+from copyscope.commands import documents, entry, reading
 from copyscope.errors import UsageError
 from copyscope.render.claims import render
-from copyscope.render.terminal import make_console
+from copyscope.render.console import make_console
 from copyscope.study import claims
 from copyscope.study.modelled import points_of
 from copyscope.sweep import results
@@ -62,7 +62,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     reading.write_beside(made, "claims.json", directories[0], arguments.out, "claims")
     if arguments.json != "-":
         render(made, verbose=arguments.verbose, console=make_console())
-    reading.give_json(made, arguments.json)
+    documents.give_json(made, arguments.json)
     return 0
 
 

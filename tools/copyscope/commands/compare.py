@@ -11,7 +11,7 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, keeping, reading
+from copyscope.commands import documents, entry, keeping
 from copyscope.commands.diff import add_form, answer, noise_here
 from copyscope.compare import noise
 from copyscope.compare.comparison import document
@@ -196,6 +196,6 @@ def _keep_noise(made: dict[str, Any], args: argparse.Namespace) -> None:
     default = paths.host_results(made["hostname"], made["kernel"]) / noise.FILE
     target = default if args.noise_out is None else Path(args.noise_out)
     saving.make_directory(target.parent)
-    reading.write_json(made, target)
+    documents.write_json(made, target)
     told = ", ".join(f"{name} {100 * value:.1f} %" for name, value in made["metrics"].items())
     entry.say("compare", f"two equal runs differ by up to {told}: {target} says so to compare and diff")

@@ -16,9 +16,9 @@ from copyscope.plan import arguments
 from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_traffic, workload_section
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record.assemble import Identity, assemble
+from copyscope.render.console import make_console
 from copyscope.render.crosscheck import render_crosscheck
 from copyscope.render.progress import Steps
-from copyscope.render.terminal import make_console
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.run.own_traffic import OwnTraffic
 

@@ -8,14 +8,14 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, reading, sweep
+from copyscope.commands import documents, entry, reading, sweep
 from copyscope.crossover import pair
 from copyscope.crossover.crossover import PAIRS, costs_of, crossovers_of, fitted
 from copyscope.crossover.document import document
 from copyscope.errors import RunError, UsageError
 from copyscope.record.store import Record
+from copyscope.render.console import make_console
 from copyscope.render.crossovers import render
-from copyscope.render.terminal import make_console
 from copyscope.sweep.experiment import load as load_experiment
 
 EXAMPLES = """\
@@ -89,7 +89,7 @@ def _crossover(arguments: argparse.Namespace) -> int:
         reading.write_beside(made, "crossover.json", directory, out, "crossover")
     if arguments.json != "-":
         render(made, verbose=arguments.verbose, console=make_console())
-    reading.give_json(made, arguments.json)
+    documents.give_json(made, arguments.json)
     return status
 
 

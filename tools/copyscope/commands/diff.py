@@ -8,7 +8,7 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, reading
+from copyscope.commands import documents, entry, reading
 from copyscope.compare import noise
 from copyscope.compare.comparison import ACROSS, document
 from copyscope.compare.difference import UNSURE, WORSE, How
@@ -16,8 +16,8 @@ from copyscope.errors import UsageError
 from copyscope.files import regular_file, saving
 from copyscope.ledger.derive import whole
 from copyscope.record import store
+from copyscope.render.console import make_console
 from copyscope.render.difference import markdown, render
-from copyscope.render.terminal import make_console
 from copyscope.start import streams
 from copyscope.sweep import results
 
@@ -139,7 +139,7 @@ def answer(made: dict[str, Any], arguments: argparse.Namespace) -> None:
         raise UsageError("--markdown: -: stdout has the JSON already: name a file")
     if "-" not in (arguments.json, arguments.markdown):
         render(made, verbose=arguments.verbose, console=make_console())
-    reading.give_json(made, arguments.json)
+    documents.give_json(made, arguments.json)
     if arguments.markdown == "-":
         print(markdown(made), end="")
     elif arguments.markdown:

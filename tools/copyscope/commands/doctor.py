@@ -3,10 +3,10 @@
 import argparse
 
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, reading
+from copyscope.commands import documents, entry
 from copyscope.doctor.diagnose import diagnose
+from copyscope.render.console import make_console
 from copyscope.render.doctor import render
-from copyscope.render.terminal import make_console
 
 EXAMPLES = """\
 examples:
@@ -37,5 +37,5 @@ def _doctor(arguments: argparse.Namespace) -> int:
     diagnosis = diagnose()
     if arguments.json != "-":
         render(diagnosis, verbose=arguments.verbose, console=make_console())
-    reading.give_json(diagnosis.as_json(), arguments.json)
+    documents.give_json(diagnosis.as_json(), arguments.json)
     return 0 if diagnosis.works else 1

@@ -6,12 +6,12 @@ import platform
 from pathlib import Path
 
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, reading
+from copyscope.commands import documents, entry
 from copyscope.drill.trials import PATHS, changes, document, run_all
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
+from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.drill import drill_lines
-from copyscope.render.terminal import make_console, print_lines, report_width
 
 EXAMPLES = """\
 examples:
@@ -53,7 +53,7 @@ def _drill(arguments: argparse.Namespace) -> int:
     if arguments.json != "-":
         console = make_console()
         print_lines(drill_lines(rows, kernel, report_width(console)), console)
-    reading.give_json(document(rows, kernel), arguments.json)
+    documents.give_json(document(rows, kernel), arguments.json)
     changed = changes(rows, expected)
     for line in changed:
         entry.say("drill", f"expect: {line}")

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from copyscope import calling, paths
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, fleet_query
+from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
 from copyscope.files import regular_file, saving
 from copyscope.fleet import by_ansible, inventory, kept, sample
 from copyscope.fleet.answers import Row, judge
 from copyscope.fleet.asking import Answer, Began, Ended, Job, ask_hosts
 from copyscope.hosts import bundle as bundles
+from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.fleet import fleet_lines
 from copyscope.render.fleet_page import fleet_page
 from copyscope.render.progress import Steps
-from copyscope.render.terminal import make_console, print_lines, report_width
 
 VERBS = ("run", "watch", "advise", "doctor", "drill")
 EXAMPLES = """\
@@ -89,6 +89,9 @@ def parser() -> UsageParser:
 def main(argv: list[str]) -> int:
     """Exit status: 0 all hosts ok, 1 some not, 2 usage, 130 interrupted."""
     if argv[:1] == ["query"]:
+        # Who asks hosts does without the ledger: loading it takes longer than all else before the first host.
+        from copyscope.commands import fleet_query  # noqa: PLC0415
+
         return fleet_query.main(argv[1:])
     at = argv.index("--") if "--" in argv else len(argv)
     return entry.run("fleet", lambda: _fleet(parser().parse_args(argv[:at]), argv[at + 1 :]))

@@ -16,7 +16,7 @@ from copyscope.files import saving
 from copyscope.files.rescuing import rescue
 from copyscope.record import store
 from copyscope.render import first_screen
-from copyscope.render.terminal import make_console, print_lines, report_width
+from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.tiers import tier_lines
 from copyscope.run.session import Raw
 from copyscope.start import streams

@@ -22,9 +22,10 @@ from copyscope.plan.run_plan import traffic_plan
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.check import typed
+from copyscope.render.console import make_console
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
-from copyscope.render.terminal import make_console, render
+from copyscope.render.terminal import render
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Raw, Session

@@ -1,13 +1,12 @@
-"""What the commands that read sweeps share: refusing, naming what was left out, writing JSON."""
+"""What the commands that read sweeps share: refusing, naming what was left out."""
 
-import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from copyscope.commands import documents
 from copyscope.commands.entry import say
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
@@ -15,7 +14,6 @@ from copyscope.paths import is_reference
 from copyscope.record import store
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.record.store import Record
-from copyscope.start import streams
 from copyscope.sweep import results
 from copyscope.sweep.results import Results
 
@@ -84,11 +82,11 @@ def write_beside(what: dict[str, Any], name: str, directory: Path, out: str | No
     """Into `out`, or into the sweep's directory where that is one's own: to read is not to rewrite."""
     if out is not None:
         saving.make_directory(Path(out))
-        write_json(what, Path(out) / name)
+        documents.write_json(what, Path(out) / name)
     elif is_reference(directory):
         say(command, f"{directory}: reference results: {name} was not written: --out DIR writes it")
     elif _is_ones_own(directory):
-        write_json(what, directory / name)
+        documents.write_json(what, directory / name)
     else:
         say(
             command,
@@ -100,24 +98,3 @@ def _is_ones_own(directory: Path) -> bool:
     invoking = saving.invoking_ids() if os.geteuid() == 0 else None
     user = os.geteuid() if invoking is None else invoking[0]
     return directory.stat().st_uid == user and os.access(directory, os.W_OK)
-
-
-def write_json(what: dict[str, Any], target: Path) -> None:
-    """Write one JSON document. Raises OSError."""
-    text = json.dumps(what, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    saving.save(target, text.encode(errors="backslashreplace"))
-
-
-def give_json(what: dict[str, Any], name: str | None) -> None:
-    """What --json asks for: a file, or with `-` standard output. Raises OSError."""
-    if name == "-":
-        print_json(what)
-    elif name is not None:
-        write_json(what, Path(name))
-
-
-def print_json(what: dict[str, Any]) -> None:
-    """The same on stdout."""
-    # Where the encoding of stdout lacks a letter, JSON has a way to write it.
-    ascii_only = not streams.is_utf8(sys.stdout)
-    sys.stdout.write(json.dumps(what, indent=1, ensure_ascii=ascii_only, allow_nan=False) + "\n")

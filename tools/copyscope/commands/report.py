@@ -8,7 +8,7 @@ from pathlib import Path
 
 from copyscope import paths
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, reading
+from copyscope.commands import documents, entry, reading
 from copyscope.commands.deriving import derive_anew, rewrite, strip
 from copyscope.crossover import document as crossover_verdict
 from copyscope.errors import UsageError
@@ -183,7 +183,7 @@ def _write_tables(study: Study, out: Path) -> None:
         saving.save(out / f"{name}.csv", export.as_csv(table))
         saving.save(out / f"{name}.parquet", export.as_parquet(table))
     found = crossover_verdict.document(study.records, study.crossings, study.costs)
-    reading.write_json(found, out / "crossover.json")
+    documents.write_json(found, out / "crossover.json")
 
 
 def _write_blocks(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out: Path) -> None:

@@ -14,6 +14,7 @@ from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.record.store import Record
 from copyscope.render import exports, terminal, watch
+from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.simulated import simulated_lines
 from copyscope.render.summary import render_summary
 
@@ -67,7 +68,7 @@ def _show(arguments: argparse.Namespace) -> int:
         raise UsageError("--out: is of --export: the screen goes to stdout")
     if arguments.export is not None:
         return _export(found, arguments)
-    console = terminal.make_console()
+    console = make_console()
     made = [one if "simulated" in one else whole(one) for one in found]
     for one in made:
         _render(one, arguments, console)
@@ -101,7 +102,7 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
 
 def _render(record: Record, arguments: argparse.Namespace, console: Console) -> None:
     if "simulated" in record:
-        terminal.print_lines(simulated_lines(record, terminal.report_width(console)), console)
+        print_lines(simulated_lines(record, report_width(console)), console)
         return
     render = watch.render if "target" in record else terminal.render
     keeping.show(record, arguments, render, console)

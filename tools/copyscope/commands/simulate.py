@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 
 from copyscope.commands import keeping
+from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.progress import Steps
 from copyscope.render.simulated import simulated_lines
-from copyscope.render.terminal import make_console, print_lines, report_width
 from copyscope.run.build import build_if_stale
 from copyscope.simulate import request, simulation
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from copyscope import paths
 from copyscope.arguments import UsageParser
-from copyscope.commands import entry, reading
+from copyscope.commands import documents, entry
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.machine import fingerprint
 from copyscope.plan.arms import parse_time_s
+from copyscope.render.console import make_console, print_lines
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.render.sweep_result import next_lines, result_lines
-from copyscope.render.terminal import make_console, print_lines
 from copyscope.run.build import build_if_stale
 from copyscope.study import table as results_table
 from copyscope.sweep import results
@@ -130,7 +130,7 @@ def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: 
             {"run_id": run.run_id, "order": run.order, "repeat": run.repeat, "factors": run.factors}
             for run in runs
         ]
-        reading.print_json({"runs": rows, "there": [run.run_id for run in there], "cannot": cannot})
+        documents.print_json({"runs": rows, "there": [run.run_id for run in there], "cannot": cannot})
         return 0
     points = len(runs_of(experiment))
     lines = plan_lines(
@@ -153,7 +153,7 @@ def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: 
 def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namespace) -> None:
     shown = asdict(outcome)
     if args.json:
-        reading.print_json({"experiment": experiment.name, "complete": outcome.complete, **shown})
+        documents.print_json({"experiment": experiment.name, "complete": outcome.complete, **shown})
     else:
         lines = outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)
         print("\n".join(map(visible, lines)))

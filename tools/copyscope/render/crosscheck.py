@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Table, heading, wrap
-from copyscope.render.terminal import print_lines, report_width
 
 Row = Mapping[str, Any]
 

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from copyscope.crossover.crossover import spelled
 from copyscope.crossover.document import CPU, QUANTITIES
+from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Column, Table, heading, labelled, wrap
-from copyscope.render.terminal import print_lines, report_width
 from copyscope.units import format_size
 
 Row = Mapping[str, Any]

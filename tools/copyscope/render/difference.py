@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from copyscope.escaping import visible
+from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Table, heading, labelled, wrap
-from copyscope.render.terminal import print_lines, report_width
 from copyscope.units import format_whole_size
 
 Made = Mapping[str, Any]

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from copyscope.doctor.findings import Diagnosis, Finding
-from copyscope.render.terminal import REPORT_WIDTH
+from copyscope.render.console import REPORT_WIDTH
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red", "confounder": "cyan"}
 

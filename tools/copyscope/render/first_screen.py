@@ -15,7 +15,7 @@ from rich.text import Text
 
 from copyscope import calling, units
 from copyscope.escaping import one_line
-from copyscope.render import terminal
+from copyscope.render.console import print_lines
 from copyscope.render.evidence import in_order
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, kib_factor, occurring, position
@@ -94,7 +94,7 @@ def render(record: Record, console: Console) -> None:
         if len(lines) <= height:
             break
     # What was asked for is the answer, and is not said instead of a part of the screen.
-    terminal.print_lines([*lines, *advice_lines(record, width)], console)
+    print_lines([*lines, *advice_lines(record, width)], console)
 
 
 def _verdict(record: Record, width: int) -> list[Text]:

@@ -16,8 +16,8 @@ from copyscope import units
 from copyscope.escaping import visible
 from copyscope.record.check import typed
 from copyscope.record.segments import select, total, wall_ns
+from copyscope.render.console import SafeConsole
 from copyscope.render.layout import LABEL_WIDTH
-from copyscope.render.terminal import SafeConsole
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Record = Mapping[str, Any]

@@ -13,9 +13,9 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.ledger.rows import CONTEXTS
+from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import occurring
-from copyscope.render.terminal import print_lines, report_width
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Record = Mapping[str, Any]

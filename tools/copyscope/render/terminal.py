@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
-from rich.segment import Segment
 from rich.text import Text
 
 from copyscope import units
-from copyscope.escaping import visible
+from copyscope.render.console import print_lines, report_width
 from copyscope.render.evidence import call_lines, evidence_lines, tls_lines, worker_lines
 from copyscope.render.exact_table import exact_lines
 from copyscope.render.explain import explain_lines
@@ -24,33 +21,6 @@ from copyscope.render.stage_table import stage_lines
 from copyscope.render.zerocopy import zerocopy_lines
 
 Record = Mapping[str, Any]
-
-REPORT_WIDTH = 100  # the widest line of a report, also where nobody says how wide the output is
-
-
-class SafeConsole(Console):
-    """What a program, a file or a record calls itself is text: neither markup nor an escape sequence."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(markup=False, emoji=False, highlight=False, **options)
-
-    def render(self, *args: Any, **options: Any) -> Iterator[Segment]:
-        for segment in super().render(*args, **options):
-            if segment.control:
-                yield segment
-            else:
-                yield Segment(visible(segment.text, lines=True), segment.style)
-
-
-def make_console(stream: TextIO | None = None) -> Console:
-    """A console for reports: as wide as the terminal up to 100, and 100 into a file or a pipe.
-
-    With NO_COLOR set (no-color.org) there is no escape code at all, bold type included.
-    """
-    out = sys.stdout if stream is None else stream
-    width = None if out.isatty() else REPORT_WIDTH
-    plain = bool(os.environ.get("NO_COLOR"))
-    return SafeConsole(file=out, width=width, color_system=None if plain else "auto")
 
 
 def render(record: Record, *, verbose: bool, explain: bool, console: Console) -> None:
@@ -73,18 +43,6 @@ def table_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     """The ledger: what is copied where, and where the CPU time goes."""
     lines = account_lines(record, width, verbose=verbose) + stage_lines(record, width, verbose=verbose)
     return lines + call_lines(record, width) + exact_lines(record, width)
-
-
-def report_width(console: Console) -> int:
-    """Columns to use on this console: its width, at most 100."""
-    return min(console.width, REPORT_WIDTH)
-
-
-def print_lines(lines: list[Text], console: Console) -> None:
-    """Print finished lines as they are: no second wrapping, no cropping."""
-    for line in lines:
-        line.plain = visible(line.plain)  # one line stays one
-        console.print(line, soft_wrap=True)
 
 
 def headline_lines(record: Record, width: int) -> list[Text]:

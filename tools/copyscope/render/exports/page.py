@@ -9,6 +9,7 @@ from typing import Any
 from copyscope import VERSION, calling, units
 from copyscope.record.segments import Record
 from copyscope.render import first_screen, terminal, watch
+from copyscope.render.console import make_console
 from copyscope.render.exports import flamegraph
 from copyscope.render.ledger_table import kib_factor, occurring
 from copyscope.render.plots.looks import FILLS
@@ -214,7 +215,7 @@ def _checks(record: Record) -> Table:
 def _text(record: Record) -> str:
     """What `-v --explain` prints."""
     stream = io.StringIO()
-    console = terminal.make_console(stream)
+    console = make_console(stream)
     render = watch.render if record.get("target") else terminal.render
     render(record, verbose=True, explain=True, console=console)
     return calling.spelled(stream.getvalue())
