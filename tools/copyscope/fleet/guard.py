@@ -5,23 +5,18 @@ as of Python 3.6, and nothing of ours. On its standard input: one line, the job 
 bundle, if there is one; then a line now and then. The end of that, or silence, is the end of the job: a
 connection that is cut, or an ssh that was killed, sends no signal. On standard output: one line of facts,
 then what the command says. Exit status: the command's own; 124 nobody was there any more, 125 the bundle
-arrived damaged or has no room, 127 the command is not there.
+arrived damaged or has no room, 127 the command is not there. Each host starts it anew: what only a bundle
+needs is loaded with one.
 """
-# ruff: noqa: PTH119, PTH207
+# ruff: noqa: PLC0415, PTH119, PTH207
 
 import glob
-import hashlib
-import io
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tarfile
-import tempfile
-from pathlib import Path
 
 END_S = 1.0
 OPENING_S = 30
@@ -62,13 +57,21 @@ def facts() -> str:
 
 
 def unpack(data: bytes, digest: str, directory: str) -> None:
-    """The files of the bundle. What arrived otherwise than it was sent is not run."""
+    """The files of the bundle. What arrived otherwise than it was sent is not run: raises ValueError."""
+    import hashlib
+    import io
+    import tarfile
+    from pathlib import Path
+
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError("its SHA-256 is not that of what was sent")
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        # Python 3.12 warns of those who do not say how strict it is to be; some 3.11 do not know the word.
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(directory)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            # Python 3.12 warns of those who do not say how strict it is to be; some 3.11 have no word for it.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(directory)
+    except tarfile.TarError as error:
+        raise ValueError(str(error)) from error
     environment = Path(directory, "copyscope", ".venv")
     if environment.is_dir():
         found = "python{}.{}".format(*sys.version_info)
@@ -121,6 +124,8 @@ def main() -> int:
         sys.stdout.flush()
         argv, size = job["argv"], job["bundle_bytes"]
         if size:
+            import tempfile
+
             parts, left = [pending], size - len(pending)
             while left > 0:
                 parts.append(look(job["silence_s"], wakeup))
@@ -128,7 +133,7 @@ def main() -> int:
             directory = tempfile.mkdtemp(prefix="copyscope-")  # 0700
             try:
                 unpack(b"".join(parts)[:size], job["sha256"], directory)
-            except (OSError, ValueError, tarfile.TarError) as error:
+            except (OSError, ValueError) as error:
                 sys.stderr.write(f"bundle: {error}\n")
                 return NO_BUNDLE
             argv = [word.replace("@BUNDLE@", directory) for word in argv]
@@ -141,6 +146,8 @@ def main() -> int:
         return NOT_THERE
     finally:
         if directory is not None:
+            import shutil
+
             shutil.rmtree(directory, ignore_errors=True)
 
 
