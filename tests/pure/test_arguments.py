@@ -197,7 +197,7 @@ def test_a_terminal_of_another_encoding() -> None:
         "import json, sys; sys.path.append(sys.argv[1]); from copyscope.start import streams\n"
         "from copyscope.commands import doctor, documents\n"
         "from copyscope.doctor.findings import Diagnosis, Finding\n"
-        "from copyscope.render.doctor import render; from copyscope.render.terminal import make_console\n"
+        "from copyscope.render.doctor import render; from copyscope.render.console import make_console\n"
         "streams.open_standard()\n"
         "found = Diagnosis([Finding('tools', 'größe', 'missing', 'a → b', 'do é', True)])\n"
         "render(found, verbose=True, console=make_console()) if sys.argv[2] == 'text' else None\n"

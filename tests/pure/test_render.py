@@ -237,9 +237,7 @@ def test_no_color_leaves_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("NO_COLOR", raising=False)
     record = RECORDS["invalid"]()
     coloured = Terminal()
-    terminal.render(
-        RECORDS["invalid"](), verbose=False, explain=False, console=make_console(coloured)
-    )
+    terminal.render(RECORDS["invalid"](), verbose=False, explain=False, console=make_console(coloured))
     assert "\x1b[" in coloured.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
     plain = Terminal()
