@@ -27,6 +27,7 @@ MATRIX ?=
 COMPILERS ?=
 SUITES ?=
 EXTENT ?= all
+OLD ?= main
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -38,7 +39,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test check check-live fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers lint format golden clean help
+.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test check check-live fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -188,6 +189,9 @@ $(OUTPUT)/tests/consumers/.ready: tests/consumers/package-lock.json tests/consum
 
 check-consumers: deps-consumers .venv/.ready-report ## Pages and exports opened by those for whom they are: Chromium, axe, speedscope, pprof, promtool, DuckDB (network)
 	$(Q)$(AS_USER) $(PYTEST) -q --timeout=100 tests/consumers
+
+check-records: .venv/.ready ## Derived sections of all committed records by the code of an older commit and by this tree's: OLD=main
+	$(Q)$(PYTHON) -P -B tests/rederive.py $(OLD)
 
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests bin/copyscope
