@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from copyscope.errors import UsageError
+from copyscope.errors import RunError, UsageError
 from copyscope.files import regular_file
-from copyscope.simulate import modules
+from copyscope.run.program.elf_file import PT_INTERP, ElfFile
 
 PROGRAM_MAX_BYTES = 64 << 20
 WORDS_MAX = 90
 SPLIT = "--"
-# Of an ELF header: type, machine; where the program headers are, the size of one, and how many.
+# Of an ELF header: machine, type.
 X86_64, FIXED = 62, 2
-INTERPRETER = 3
 
 
 @dataclass(frozen=True)
@@ -74,27 +72,23 @@ def _program(words: Sequence[str]) -> bytes:
 def check(program: bytes, path: str) -> None:
     """Raises UsageError for what is not a static program for x86-64."""
     try:
-        kind, machine = struct.unpack_from("<HH", program, 16)
-        (start,) = struct.unpack_from("<Q", program, 32)
-        size, count = struct.unpack_from("<HH", program, 54)
-        parts = {struct.unpack_from("<I", program, start + number * size)[0] for number in range(count)}
-    except struct.error:
-        kind, machine, parts = 0, 0, set[int]()
-    if not program.startswith(modules.MAGIC) or machine != X86_64 or not kind:
+        elf = ElfFile.of(program)
+    except RunError:
+        elf = None
+    if elf is None or elf.machine != X86_64 or not elf.kind:
         raise UsageError(
             f"{path}: not a program for x86-64: the guest has no interpreters: give a compiled one"
         )
-    if INTERPRETER in parts:
+    if PT_INTERP in elf.parts:
         raise UsageError(f"{path}: needs shared libraries, which the guest has not: link it with -static")
 
 
 def functions(program: bytes) -> bytes:
     """`ADDRESS t NAME` for each function; none of a program that is stripped or lies anywhere."""
-    (kind,) = struct.unpack_from("<H", program, 16)
-    if kind != FIXED:
+    elf = ElfFile.of(program)
+    if elf.kind != FIXED:
         return b""
     try:
-        found = [line.split(b" ") for line in modules.functions(program).splitlines()]
-    except ValueError:
+        return "".join(f"{address:016x} t {name}\n" for _, address, name in elf.code()).encode()
+    except RunError:
         return b""
-    return b"".join(b"%016x t %s\n" % (int(value, 16), name) for _, value, name in found)

@@ -1,4 +1,4 @@
-"""An ELF file (elf(5)), as far as naming the code that copies needs it: 64-bit, little-endian.
+"""An ELF file (elf(5)), as far as naming functions needs it: 64-bit, little-endian.
 
 Own code: pyelftools makes an object of each symbol, which takes seconds for the 100,000 of a large program.
 """
@@ -10,11 +10,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from copyscope.errors import RunError
 
 SHT_SYMTAB, SHT_RELA, SHT_NOTE, SHT_DYNSYM, SHT_NOBITS = 2, 4, 7, 11, 8
-PT_LOAD, PT_DYNAMIC = 1, 2
+SHF_EXECINSTR = 4
+PT_LOAD, PT_DYNAMIC, PT_INTERP = 1, 2, 3
 DT_NEEDED, DT_SONAME = 1, 14
 STT_FUNC, STT_GNU_IFUNC = 2, 10
 # What the dynamic linker writes into a slot: the address that the function at the addend chose. By e_machine.
@@ -28,6 +30,7 @@ PIECE_MAX = 1 << 28
 class Section:
     name: str
     kind: int
+    flags: int
     address: int
     offset: int
     size: int
@@ -39,6 +42,7 @@ class Symbol:
     name: str
     address: int
     size: int
+    section: int
     is_chosen: bool  # an IFUNC: at its address is the function that chooses one
 
 
@@ -58,6 +62,10 @@ class ElfFile:
         except (struct.error, IndexError) as error:
             raise RunError(f"a broken ELF file: {error}") from error
 
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        return cls(lambda at, count: content[at : at + count])
+
     def bytes_at(self, offset: int, count: int) -> bytes:
         if count > PIECE_MAX:
             raise RunError(f"a table of more than {PIECE_MAX >> 20} MiB")
@@ -65,19 +73,20 @@ class ElfFile:
 
     def _read_header(self) -> None:
         header = self.bytes_at(0, 64)
-        _, self.machine = struct.unpack_from("<HH", header, 16)
+        self.kind, self.machine = struct.unpack_from("<HH", header, 16)
         program_at, sections_at = struct.unpack_from("<QQ", header, 32)
         program_size, programs, section_size, sections, names = struct.unpack_from("<5H", header, 54)
         data = self.bytes_at(program_at, programs * program_size)
         # kind, flags, offset, address, physical address, size in the file, in memory, alignment
         rows = [struct.unpack_from("<IIQQQQQQ", data, i * program_size) for i in range(programs)]
+        self.parts = frozenset(row[0] for row in rows)
         self._loads = [(row[2], row[3], row[5]) for row in rows if row[0] == PT_LOAD]
         self._dynamic = next(((row[2], row[5]) for row in rows if row[0] == PT_DYNAMIC), None)
         data = self.bytes_at(sections_at, sections * section_size)
         # name, kind, flags, address, offset, size, link, ...
         rows = [struct.unpack_from("<IIQQQQII", data, i * section_size) for i in range(sections)]
         texts = self.bytes_at(rows[names][4], rows[names][5]) if rows else b""
-        self.sections = [Section(_text(texts, r[0]), r[1], *r[3:7]) for r in rows]
+        self.sections = [Section(_text(texts, r[0]), *r[1:7]) for r in rows]
 
     def section(self, name: str) -> Section | None:
         """The first of this name that is in the file."""
@@ -113,10 +122,23 @@ class ElfFile:
     def functions(self, kind: int) -> Iterator[Symbol]:
         """The functions in its tables of this kind, without those of other files."""
         for table in (one for one in self.sections if one.kind == kind):
+            if table.link >= len(self.sections):
+                raise RunError("a broken ELF file: a table of symbols without their names")
             texts = self.bytes_at(self.sections[table.link].offset, self.sections[table.link].size)
             for name, info, _, section, address, size in struct.iter_unpack("<IBBHQQ", self._rows(table, 24)):
                 if section and info & 15 in (STT_FUNC, STT_GNU_IFUNC):
-                    yield Symbol(_text(texts, name), address, size, info & 15 == STT_GNU_IFUNC)
+                    is_chosen = info & 15 == STT_GNU_IFUNC
+                    yield Symbol(_text(texts, name), address, size, section, is_chosen)
+
+    def code(self) -> list[tuple[str, int, str]]:
+        """(section, address, name) of each function of .symtab that is code of this file, in order."""
+        return sorted(
+            (self.sections[one.section].name, one.address, one.name)
+            for one in self.functions(SHT_SYMTAB)
+            if not one.is_chosen
+            and one.section < len(self.sections)
+            and self.sections[one.section].flags & SHF_EXECINSTR
+        )
 
     def chosen(self) -> Iterator[tuple[int, int]]:
         """(the function that chooses, the slot where the address that it chose stands) of this file."""
