@@ -146,16 +146,6 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         store.read(tmp_path / "gone.json")
 
 
-def test_upgrades_through_every_step() -> None:
-    steps = {
-        0: lambda r: {**r, "path": ["0"]},
-        1: lambda r: {**r, "path": [*r["path"], "1"]},
-    }
-    old = {"schema": 0, "kept": 1}
-    assert store.upgrade(old, "x", steps, schema=2) == {"schema": 2, "kept": 1, "path": ["0", "1"]}
-    assert old == {"schema": 0, "kept": 1}
-
-
 def test_run_id_depends_on_factors_only() -> None:
     first = store.run_id("sizes", {"impl": "one_copy", "size_bytes": 4096}, 3)
     assert first == store.run_id("sizes", {"size_bytes": 4096, "impl": "one_copy"}, 3)

@@ -59,7 +59,7 @@ def test_is_a_record_and_every_identity_that_can_be_checked_holds(kind: str) -> 
     assert store.validate(full) == []
     assert [row for row in full["identities"] if row["holds"] is False] == []
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
-    assert store.upgrade(json.loads(store.serialise(full)), "test") == json.loads(json.dumps(full))
+    assert store.parse(store.serialise(full).decode(), "test") == json.loads(json.dumps(full))
 
 
 def test_each_way_of_sending_has_its_account() -> None:

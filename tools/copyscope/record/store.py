@@ -7,8 +7,8 @@ History of the format, newest last; why each changed:
              identities, overhead, verdict). Samples are kept as shares per symbol, not as stacks: a record
              is committed. A simulated run has schema, copyscope, run, simulated and verdict only.
 
-A newer schema is refused, an older one is upgraded step by step (UPGRADES). The keys are in raw.py,
-derived.py and simulated.py, explained in docs/reference/record.md.
+Another schema is refused. The keys are in raw.py, derived.py and simulated.py, explained in
+docs/reference/record.md.
 
 On disk: UTF-8, object keys sorted, one top-level key per line, rows of a top-level list one per line. The
 same record is the same bytes whatever the order in which it was put together, and a changed row is a
@@ -22,7 +22,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,10 @@ DIGITS_MAX = 20
 NUMBER_MAX = 1e21
 
 Record = dict[str, Any]
-Upgrade = Callable[[Record], Record]
-
-# schema N -> the step that makes it N + 1
-UPGRADES: dict[int, Upgrade] = {}
 
 
 class RecordError(Exception):
-    """A record cannot be read, written or upgraded; the message is one line that names the file."""
+    """A record cannot be read or written; the message is one line that names the file."""
 
 
 class NoSchemaError(RecordError):
@@ -49,7 +45,7 @@ class NoSchemaError(RecordError):
 
 
 class SchemaError(RecordError):
-    """A record of a schema that this copyscope cannot bring up to its own."""
+    """A record of a schema that this copyscope does not have."""
 
 
 def run_id(experiment: str | None, factors: Mapping[str, Any], repeat: int) -> str:
@@ -106,14 +102,14 @@ def compressed(record: Record) -> bytes:
 
 
 def read(path: Path) -> Record:
-    """The record in a file, upgraded to this schema. Raises RecordError, one line that names the file."""
-    return upgrade(_document(path), str(path))
+    """The record in a file, of this schema. Raises RecordError, one line that names the file."""
+    return _of_this_schema(_document(path), str(path))
 
 
 def read_runs(path: Path) -> list[Record]:
     """Likewise of a file that may hold several runs (`--repeat N --json FILE`)."""
     found = _document(path)
-    return [upgrade(one, str(path)) for one in (found if isinstance(found, list) else [found])]
+    return [_of_this_schema(one, str(path)) for one in (found if isinstance(found, list) else [found])]
 
 
 def _document(path: Path) -> Any:
@@ -138,8 +134,8 @@ def _document(path: Path) -> Any:
 
 
 def parse(text: str, path: str) -> Record:
-    """The record that stands in a text, upgraded to this schema. Raises RecordError that names `path`."""
-    return upgrade(_parsed(text, path), path)
+    """The record that stands in a text, of this schema. Raises RecordError that names `path`."""
+    return _of_this_schema(_parsed(text, path), path)
 
 
 def _parsed(text: str, path: str) -> Any:
@@ -174,10 +170,8 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number that JSON has")
 
 
-def upgrade(
-    record: Any, source: str, steps: Mapping[int, Upgrade] | None = None, schema: int = SCHEMA
-) -> Record:
-    """The record in `schema`, one step per version. Raises RecordError naming `source` and both versions."""
+def _of_this_schema(record: Any, source: str) -> Record:
+    """The record. Raises RecordError naming `source`, and both versions where it is of another schema."""
     if not isinstance(record, dict):
         raise RecordError(
             f"record: {source}: a {type(record).__name__} at the top, not an object: not a record"
@@ -185,19 +179,13 @@ def upgrade(
     found = record.get("schema")
     if not isinstance(found, int) or isinstance(found, bool):
         raise NoSchemaError(f"record: {source}: no schema number: not a record of copyscope")
-    if found > schema:
+    if found > SCHEMA:
         raise SchemaError(
-            f"record: {source}: schema {found}, this copyscope reads up to {schema}: update copyscope"
+            f"record: {source}: schema {found}, this copyscope reads up to {SCHEMA}: update copyscope"
         )
-    known = UPGRADES if steps is None else steps
-    current: Record = record
-    while found < schema:
-        if found not in known:
-            raise SchemaError(f"record: {source}: schema {found}: no way up to {schema}: run it again")
-        current = known[found]({**current})
-        found += 1
-        current["schema"] = found
-    return current
+    if found < SCHEMA:
+        raise SchemaError(f"record: {source}: schema {found}: no way up to {SCHEMA}: run it again")
+    return record
 
 
 def validate(record: Record, *, raw: bool = False) -> list[str]:
