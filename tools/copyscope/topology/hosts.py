@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from copyscope.escaping import visible
-from copyscope.topology.inspection import (
-    Link,
-    PacketSocket,
-    parse_features,
-    parse_links,
-    parse_packet_sockets,
-)
+from copyscope.topology.inspection import Link, packet_socket_rows, parse_features, parse_links
 from copyscope.topology.place import SIDES, Kept, LinkSettings, Side, Topology
 from copyscope.topology.shell import TopologyError
 from copyscope.topology.workload_user import WorkloadUser, find_privileges
@@ -116,15 +110,13 @@ class Hosts(Topology):
 
     def packet_sockets(self, links: dict[Side, Link] | None = None) -> list[dict[str, Any]]:
         links = links or self._read_devices()[0]
-        found: list[tuple[Side, PacketSocket]] = [
-            (side, socket) for side in SIDES for socket in parse_packet_sockets(self._looked[side][3])
+        return [
+            row
+            for side in SIDES
+            for row in packet_socket_rows(
+                side, self._looked[side][3], {links[side].index: links[side].name}, here=False
+            )
         ]
-        rows: list[dict[str, Any]] = []
-        for side, socket in found:
-            bound = {0: "any", links[side].index: links[side].name}
-            device = bound.get(socket.interface_index, f"index {socket.interface_index}")
-            rows.append({"side": side, "device": device, "protocol": "ETH_P_ALL", "pid": None, "comm": None})
-        return rows
 
     def _device_row(self, side: Side, link: Link, features: dict[str, bool | None]) -> dict[str, Any]:
         row = super()._device_row(side, link, features)

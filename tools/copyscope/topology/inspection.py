@@ -1,8 +1,8 @@
 """What the kernel made of a topology: pure parsers of `ip -j -d link`, `ethtool -k` and /proc/net/packet."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,45 @@ def parse_packet_sockets(text: str) -> list[PacketSocket]:
         if len(columns) >= 9 and int(columns[3], 16) == ETH_P_ALL:
             sockets.append(PacketSocket(interface_index=int(columns[4]), inode=int(columns[8])))
     return sockets
+
+
+def device_row(side: str, link: Link, features: Mapping[str, bool | None]) -> dict[str, Any]:
+    """A row of the record's `topology.devices`."""
+    row = asdict(link)
+    del row["index"], row["up"], row["xdp"]
+    return {"side": side, **row, "features": features}
+
+
+def packet_socket_rows(
+    side: str, text: str, devices: Mapping[int, str], *, here: bool = True
+) -> list[dict[str, Any]]:
+    """The record's `topology.packet_sockets` of one side, from its /proc/PID/net/packet.
+
+    Each makes a zero-copy send a copy. `devices`: index -> name. Not `here`: whose they are is not known.
+    """
+    sockets = parse_packet_sockets(text)
+    owners = find_socket_owners(socket.inode for socket in sockets) if here else {}
+    rows: list[dict[str, Any]] = []
+    for socket in sockets:
+        pid, comm = owners.get(socket.inode, (None, None))
+        device = {0: "any", **devices}.get(socket.interface_index, f"index {socket.interface_index}")
+        rows.append({"side": side, "device": device, "protocol": "ETH_P_ALL", "pid": pid, "comm": comm})
+    return rows
+
+
+def sysctl_files(names: Iterable[str]) -> list[str]:
+    return [f"/proc/sys/{name.replace('.', '/')}" for name in names]
+
+
+def parse_sysctls(text: str, names: Sequence[str]) -> dict[str, str | None]:
+    """Sysctl name -> value, from what `grep -H ""` printed of their files; None for one that is absent."""
+    values: dict[str, str | None] = dict.fromkeys(names)
+    for line in text.splitlines():
+        file, _, value = line.partition(":")
+        name = file.removeprefix("/proc/sys/").replace("/", ".")
+        if name in values:
+            values[name] = " ".join(value.split())
+    return values
 
 
 def find_socket_owners(inodes: Iterable[int], proc: Path = Path("/proc")) -> dict[int, tuple[int, str]]:

@@ -6,17 +6,18 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from copyscope.topology.inspection import (
     Link,
-    PacketSocket,
-    find_socket_owners,
+    device_row,
+    packet_socket_rows,
     parse_features,
     parse_links,
-    parse_packet_sockets,
+    parse_sysctls,
+    sysctl_files,
 )
 from copyscope.topology.namespace import Namespace
 from copyscope.topology.shell import Command, TopologyError, run, run_together
@@ -140,16 +141,10 @@ class Topology(ABC):
 
     def sysctls(self, side: Side, names: Sequence[str]) -> dict[str, str | None]:
         """Network sysctls as they are on that side (most are per namespace); None when absent."""
-        paths = {f"/proc/sys/{name.replace('.', '/')}": name for name in names}
         # grep ends with 2 when one file is missing, which is an answer here and not a failure.
         script = 'grep -sH "" "$@"; [ $? -le 2 ]'
-        argv = (*self.namespaces[side].enter(), "sh", "-c", script, "sh", *paths)
-        values: dict[str, str | None] = dict.fromkeys(names)
-        for line in run(Command(argv, "check that /proc/sys is mounted")).splitlines():
-            path, _, value = line.partition(":")
-            if path in paths:
-                values[paths[path]] = " ".join(value.split())
-        return values
+        argv = (*self.namespaces[side].enter(), "sh", "-c", script, "sh", *sysctl_files(names))
+        return parse_sysctls(run(Command(argv, "check that /proc/sys is mounted")), names)
 
     def describe(self) -> dict[str, Any]:
         """The record's `topology` section, read back from the kernel and not from what was asked.
@@ -178,29 +173,15 @@ class Topology(ABC):
 
     def packet_sockets(self, links: dict[Side, Link] | None = None) -> list[dict[str, Any]]:
         """Who taps every packet here (AF_PACKET, ETH_P_ALL): each makes a zero-copy send a copy."""
-        found: list[tuple[Side, PacketSocket]] = [
-            (side, socket)
-            for side in self._distinct_sides()
-            for socket in parse_packet_sockets(
-                Path(f"/proc/{self.namespaces[side].pid}/net/packet").read_text(encoding="ascii")
-            )
-        ]
-        if not found:
-            return []
         links = links or self._read_devices()[0]
-        owners = find_socket_owners(socket.inode for _, socket in found)
         rows: list[dict[str, Any]] = []
-        for side, socket in found:
-            pid, comm = owners.get(socket.inode, (None, None))
-            bound = {0: "any", links[side].index: links[side].name}
-            device = bound.get(socket.interface_index, f"index {socket.interface_index}")
-            rows.append({"side": side, "device": device, "protocol": "ETH_P_ALL", "pid": pid, "comm": comm})
+        for side in self._distinct_sides():
+            listed = Path(f"/proc/{self.namespaces[side].pid}/net/packet").read_text(encoding="ascii")
+            rows += packet_socket_rows(side, listed, {links[side].index: links[side].name})
         return rows
 
     def _device_row(self, side: Side, link: Link, features: dict[str, bool | None]) -> dict[str, Any]:
-        row = asdict(link)
-        del row["index"], row["up"], row["xdp"]
-        return {"side": side, **row, "features": features}
+        return device_row(side, link, features)
 
     def _distinct_sides(self) -> list[Side]:
         """One side per namespace: both for a pair, the sender for a shared one."""

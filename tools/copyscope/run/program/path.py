@@ -3,17 +3,19 @@
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from copyscope.run.program.connections import Connection, host_of, unmapped
 from copyscope.topology.inspection import (
     Link,
-    find_socket_owners,
+    device_row,
+    packet_socket_rows,
     parse_features,
     parse_links,
-    parse_packet_sockets,
+    parse_sysctls,
+    sysctl_files,
 )
 
 PEERS_MAX = 16
@@ -55,13 +57,7 @@ class Namespace:
 
     def sysctls(self, _side: Literal["sender", "receiver"], names: Sequence[str]) -> dict[str, str | None]:
         """Sysctl name -> value inside; for machine.describe()."""
-        files = [f"/proc/sys/{name.replace('.', '/')}" for name in names]
-        values: dict[str, str | None] = dict.fromkeys(names)
-        for line in self.run("grep", "-sH", "", *files).splitlines():
-            file, _, value = line.partition(":")
-            name = file.removeprefix("/proc/sys/").replace("/", ".")
-            values[name] = " ".join(value.split())
-        return values
+        return parse_sysctls(self.run("grep", "-sH", "", *sysctl_files(names)), names)
 
 
 def namespace_of(found: Namespace, peers: Sequence[Mapping[str, Any]]) -> Namespace:
@@ -100,7 +96,7 @@ def describe(
         "offloads": {name: features[first][name] if first else None for name in FEATURES},
         "local_delivery": bool(local) and len(local) == len(device_of),
         "xdp": next((links[name].xdp for name in used if links[name].xdp), None),
-        "devices": [_device_row(links[name], features[name]) for name in used],
+        "devices": [device_row("target", links[name], features[name]) for name in used],
         "packet_sockets": packet_sockets(namespace, links),
         "route_congestion_control": None,
         "notes": [],
@@ -128,24 +124,11 @@ def _is_local(link: Link) -> bool:
     return link.driver in LOCAL_DRIVERS
 
 
-def _device_row(link: Link, features: dict[str, bool | None]) -> dict[str, Any]:
-    row = asdict(link)
-    del row["index"], row["up"], row["xdp"]
-    return {"side": "target", **row, "features": features}
-
-
 def packet_sockets(namespace: Namespace, links: dict[str, Link]) -> list[dict[str, Any]]:
-    """Who taps every packet of the namespace: each of them makes a zero-copy send a copy."""
+    """Who taps every packet of the namespace."""
     listing = f"/proc/{namespace.pid}/net/packet" if namespace.pid is not None else "/proc/net/packet"
     try:
-        sockets = parse_packet_sockets(Path(listing).read_text(encoding="ascii"))
+        text = Path(listing).read_text(encoding="ascii")
     except OSError:
         return []
-    owners = find_socket_owners(socket.inode for socket in sockets)
-    names = {link.index: link.name for link in links.values()} | {0: "any"}
-    rows = []
-    for socket in sockets:
-        pid, comm = owners.get(socket.inode, (None, None))
-        device = names.get(socket.interface_index, f"index {socket.interface_index}")
-        rows.append({"side": "target", "device": device, "protocol": "ETH_P_ALL", "pid": pid, "comm": comm})
-    return rows
+    return packet_socket_rows("target", text, {link.index: link.name for link in links.values()})
