@@ -1,12 +1,21 @@
 """What was counted in a simulated machine: never in a record of a measured run, nor the reverse. Pure."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, defstruct
 
 from copyscope.record.derived import Judged
 from copyscope.record.raw import Copyscope, RunIdentity
 from copyscope.record.sections import Section
+
+# What is counted in a function. Records that were made before the second do not have it.
+COUNTED = (
+    *("calls", "instructions", "read_bytes", "written_bytes", "read_lines", "written_lines"),
+    *("l1d_load_misses", "l1d_store_misses", "l2_load_misses", "l2_store_misses"),
+    *("llc_load_misses", "llc_store_misses", "remote_lines", "dirty_lines"),
+    *("tlb_l1_misses", "tlb_l2_misses"),
+)
+COUNTED_LATER = ("tlb_flushes",)
 
 
 class Kernel(Section):
@@ -58,51 +67,25 @@ class Path(Section):
     offloads: dict[str, str]
 
 
-class PerKib(Section):
-    """Counts for each KiB that was delivered: means over the seeds, and half of their 95 % intervals."""
-
-    method: str
-    calls_per_kib: float
-    instructions_per_kib: float
-    read_bytes_per_kib: float
-    written_bytes_per_kib: float
-    read_lines_per_kib: float
-    written_lines_per_kib: float
-    l1d_load_misses_per_kib: float
-    l1d_store_misses_per_kib: float
-    l2_load_misses_per_kib: float
-    l2_store_misses_per_kib: float
-    llc_load_misses_per_kib: float
-    llc_store_misses_per_kib: float
-    remote_lines_per_kib: float
-    dirty_lines_per_kib: float
-    tlb_l1_misses_per_kib: float
-    tlb_l2_misses_per_kib: float
-    calls_per_kib_half_width: float | None
-    instructions_per_kib_half_width: float | None
-    read_bytes_per_kib_half_width: float | None
-    written_bytes_per_kib_half_width: float | None
-    read_lines_per_kib_half_width: float | None
-    written_lines_per_kib_half_width: float | None
-    l1d_load_misses_per_kib_half_width: float | None
-    l1d_store_misses_per_kib_half_width: float | None
-    l2_load_misses_per_kib_half_width: float | None
-    l2_store_misses_per_kib_half_width: float | None
-    llc_load_misses_per_kib_half_width: float | None
-    llc_store_misses_per_kib_half_width: float | None
-    remote_lines_per_kib_half_width: float | None
-    dirty_lines_per_kib_half_width: float | None
-    tlb_l1_misses_per_kib_half_width: float | None
-    tlb_l2_misses_per_kib_half_width: float | None
-    tlb_flushes_per_kib: float | UnsetType = UNSET
-    tlb_flushes_per_kib_half_width: float | UnsetType | None = UNSET
+# For each KiB that was delivered: means over the seeds, and half of their 95 % intervals.
+PerKib: Any = defstruct(
+    "PerKib",
+    [
+        ("method", str),
+        *((f"{name}_per_kib", float) for name in COUNTED),
+        *((f"{name}_per_kib_half_width", float | None) for name in COUNTED),
+        *((f"{name}_per_kib", float | UnsetType, UNSET) for name in COUNTED_LATER),
+        *((f"{name}_per_kib_half_width", float | UnsetType | None, UNSET) for name in COUNTED_LATER),
+    ],
+    bases=(Section,),
+)
 
 
-class SideSum(PerKib, kw_only=True):
+class SideSum(PerKib, kw_only=True):  # type: ignore[misc, call-arg]
     side: str
 
 
-class Row(SideSum, kw_only=True):
+class Row(SideSum, kw_only=True):  # type: ignore[call-arg]
     """An account or a stage, on the time of one side."""
 
     kind: str

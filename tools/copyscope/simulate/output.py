@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope.errors import RunError
+from copyscope.record.simulated import COUNTED, COUNTED_LATER
 
-COLUMNS = (
-    *("calls", "instructions", "read_bytes", "written_bytes", "read_lines", "written_lines"),
-    *("l1d_load_misses", "l1d_store_misses", "l2_load_misses", "l2_store_misses"),
-    *("llc_load_misses", "llc_store_misses", "remote_lines", "dirty_lines"),
-    *("tlb_l1_misses", "tlb_l2_misses", "tlb_flushes"),
-)
+COLUMNS = (*COUNTED, *COUNTED_LATER)
 Counts = dict[str, int]
 
 
