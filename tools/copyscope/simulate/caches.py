@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from copyscope.errors import UsageError
 
@@ -16,10 +17,15 @@ SIZE_MAX_BYTES = 4 << 30
 WAYS_MAX = 4096
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 LEVELS = ("l1d", "l2", "llc")
-INCLUSIONS = ("inclusive", "victim")
-PREFETCHERS = ("off", "next")
-# Where the lines go that a device writes: to memory, to the LLC, or nobody looks.
-DDIO = ("unseen", "off", "on")
+# What can be changed beside them: numbers by their fields, and choices. `ddio`: where the lines go that a
+# device writes: to memory, to the LLC, or nobody looks.
+NUMBERS = {"line": "line_bytes", "vcpus": "vcpus"}
+CHOICES = {
+    "inclusion": ("inclusive", "victim"),
+    "prefetch": ("off", "next"),
+    "ddio": ("unseen", "off", "on"),
+}
+TLB = re.compile(r"\d{1,5}:\d{1,5}(/\d{1,5}:\d{1,5}){2}")
 SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
 HOST = "host"
 
@@ -141,34 +147,20 @@ def parse(text: str, sysfs: Path = SYSFS) -> Model:
 
 def _changed(model: Model, change: str) -> Model:
     key, _, value = change.partition("=")
+    made: dict[str, Any] = {}
     try:
         if key in LEVELS:
-            return _with_level(model, key, read_level(value))
-        if key == "line":
-            return replace(model, line_bytes=int(value[:9]))
-        if key == "vcpus":
-            return replace(model, vcpus=int(value[:9]))
+            made[key] = read_level(value)
+        elif key in NUMBERS:
+            made[NUMBERS[key]] = int(value[:9])
     except ValueError as error:
         raise UsageError(f"--cache: {key}: {error}") from None
-    choices = {"inclusion": INCLUSIONS, "prefetch": PREFETCHERS, "ddio": DDIO}
-    if value in choices.get(key, ()):
-        return _with_choice(model, key, value)
-    if key == "tlb" and re.fullmatch(r"\d{1,5}:\d{1,5}(/\d{1,5}:\d{1,5}){2}", value):
-        return replace(model, tlb=value)
-    known = ", ".join((*LEVELS, "line", "vcpus", "tlb", "inclusion", "prefetch", "ddio"))
-    raise UsageError(f"--cache: {change}: use one of {known} with =VALUE")
-
-
-def _with_choice(model: Model, name: str, value: str) -> Model:
-    if name == "inclusion":
-        return replace(model, inclusion=value)
-    return replace(model, prefetch=value) if name == "prefetch" else replace(model, ddio=value)
-
-
-def _with_level(model: Model, name: str, level: Level) -> Model:
-    if name == "l1d":
-        return replace(model, l1d=level)
-    return replace(model, l2=level) if name == "l2" else replace(model, llc=level)
+    if value in CHOICES.get(key, ()) or (key == "tlb" and TLB.fullmatch(value)):
+        made[key] = value
+    if not made:
+        known = ", ".join((*LEVELS, *NUMBERS, "tlb", *CHOICES))
+        raise UsageError(f"--cache: {change}: use one of {known} with =VALUE")
+    return replace(model, **made)
 
 
 def check(model: Model) -> None:
