@@ -131,6 +131,12 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 	name_sites(attach);
 }
 
+void attach__leave(struct attach *attach)
+{
+	attach->state = STATE_UNUSED;
+	snprintf(attach->reason, sizeof(attach->reason), "not asked for");
+}
+
 const char *attach__how(const struct attach *attach)
 {
 	static const char *const names[WAY_CNT] = {

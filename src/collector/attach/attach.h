@@ -79,6 +79,12 @@ struct attach_sources {
 
 void attach__look(struct attach_sources *sources, const struct btf *btf);
 
+/* It can be attached, as far as is known. */
+static inline bool attach__works(const struct attach *attach)
+{
+	return attach->state == STATE_READY || attach->state == STATE_ATTACHED;
+}
+
 /* The program's ctx are registers, not arguments. */
 static inline bool attach__is_probed(const struct attach *attach)
 {
@@ -94,6 +100,8 @@ void attach__find(struct attach *attach, const char *candidates, const char *arg
 /* READY with the calls in `callers` to one of `callees` (a|b|c); else MISSING with the reason. */
 void attach__find_calls(struct attach *attach, const char *callers, const char *callees, const char *arguments,
 			const struct attach_sources *sources);
+/* UNUSED, because nobody asked for it. */
+void attach__leave(struct attach *attach);
 /* The way that a READY one is hooked, as the record calls it. */
 const char *attach__how(const struct attach *attach);
 /* Before load. NULL for an end of the function that is not hooked. Returns 0 or -errno. */

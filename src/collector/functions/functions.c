@@ -58,11 +58,6 @@ struct functions {
 	bool read_cost_refused;
 };
 
-static bool works(const struct attach *function)
-{
-	return function->state == STATE_READY || function->state == STATE_ATTACHED;
-}
-
 static bool is_way_to_copy_in(int row)
 {
 	return function_rows[row].kind == KIND_CALL || function_rows[row].kind == KIND_BRACKET;
@@ -72,7 +67,7 @@ static bool is_way_to_copy_in(int row)
 static int first(const struct functions *functions, enum hook_kind kind)
 {
 	for (int row = 0; row < ROW_CNT; row++)
-		if (function_rows[row].kind == kind && works(&functions->all[row]))
+		if (function_rows[row].kind == kind && attach__works(&functions->all[row]))
 			return row;
 	return -1;
 }
@@ -149,10 +144,8 @@ static void find(struct functions *functions, int row, const struct attach_sourc
 		attach__find_calls(function, COPY_CALLERS, wanted->symbols, wanted->arguments, sources);
 	else
 		snprintf(function->symbol, sizeof(function->symbol), "%s", wanted->symbols);
-	if (options->attach == ATTACH_NOTHING || function->state == STATE_UNUSED) {
-		function->state = STATE_UNUSED;
-		snprintf(function->reason, sizeof(function->reason), "not asked for");
-	}
+	if (options->attach == ATTACH_NOTHING || function->state == STATE_UNUSED)
+		attach__leave(function);
 }
 
 int functions__new(struct functions **result, const struct btf *btf, const struct functions_options *options)
@@ -339,7 +332,7 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct attach *function = &functions->all[row];
 
-		if (works(function) && !is_spare(functions, row)) {
+		if (attach__works(function) && !is_spare(functions, row)) {
 			int err = attach__attach(function);
 
 			function->next = 0;
@@ -391,7 +384,7 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 {
 	for (int row = 0; row < ROW_CNT; row++) {
 		const struct attach *function = &functions->all[row];
-		bool usable = works(function);
+		bool usable = attach__works(function);
 		bool spare = is_spare(functions, row);
 		bool used = usable && !spare;
 		const char *reason = !usable ? function->reason : function_rows[row].kind == KIND_MARK ?

@@ -113,11 +113,6 @@ static struct bpf_program *program_of(struct copyscope *skel, int row, enum ends
 	}
 }
 
-static bool works(const struct attach *hook)
-{
-	return hook->state == STATE_READY || hook->state == STATE_ATTACHED;
-}
-
 /* Where each reference that goes is seen, the last one is among them. */
 static bool is_spare(const struct zerocopy *zerocopy, int row)
 {
@@ -126,14 +121,14 @@ static bool is_spare(const struct zerocopy *zerocopy, int row)
 	if (row == LIFE_zerocopy_last)
 		return drop->state != STATE_MISSING;
 	return (row == LIFE_zerocopy_drop || row == LIFE_zerocopy_dropped) && drop->state == STATE_MISSING &&
-	       works(&zerocopy->all[LIFE_zerocopy_last]);
+	       attach__works(&zerocopy->all[LIFE_zerocopy_last]);
 }
 
 /* The first row without which the others say nothing, and which does not work; negative if there is none. */
 static int obstacle(const struct zerocopy *zerocopy)
 {
 	for (int row = 0; row < LIFE_CNT; row++)
-		if (!works(&zerocopy->all[row]) && !is_spare(zerocopy, row))
+		if (!attach__works(&zerocopy->all[row]) && !is_spare(zerocopy, row))
 			return row;
 	return -1;
 }
@@ -152,10 +147,8 @@ int zerocopy__new(struct zerocopy **result, const struct attach_sources *sources
 		struct attach *hook = &zerocopy->all[row];
 
 		attach__find(hook, rows[row].symbols, rows[row].arguments, sources, wish);
-		if (wish == ATTACH_NOTHING) {
-			hook->state = STATE_UNUSED;
-			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
-		}
+		if (wish == ATTACH_NOTHING)
+			attach__leave(hook);
 	}
 	*result = zerocopy;
 	return 0;
@@ -189,7 +182,7 @@ int zerocopy__prepare(struct zerocopy *zerocopy, struct copyscope *skel, bool lo
 void zerocopy__refuse_way(struct zerocopy *zerocopy, enum attach_way way, const char *doing, int err)
 {
 	EACH_USED_ROW(zerocopy, row)
-		if (works(&zerocopy->all[row]) && zerocopy->all[row].way == way)
+		if (attach__works(&zerocopy->all[row]) && zerocopy->all[row].way == way)
 			attach__refuse(&zerocopy->all[row], doing, err);
 }
 
@@ -245,14 +238,14 @@ void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks)
 
 	for (int row = 0; row < LIFE_CNT; row++) {
 		const struct attach *hook = &zerocopy->all[row];
-		bool spare = is_spare(zerocopy, row), used = works(hook) && missing < 0 && !spare;
+		bool spare = is_spare(zerocopy, row), used = attach__works(hook) && missing < 0 && !spare;
 		char reason[sizeof(hook->reason) + SYMBOL_MAX];
 
 		/* All of them or none: the reason is that of the one that does not work. */
 		if (spare && hook->state != STATE_UNUSED)
 			snprintf(reason, sizeof(reason), "this kernel tells of %s reference",
 				 row == LIFE_zerocopy_last ? "each" : "the last");
-		else if (missing >= 0 && works(hook))
+		else if (missing >= 0 && attach__works(hook))
 			snprintf(reason, sizeof(reason), "%s: %s", zerocopy->all[missing].symbol,
 				 zerocopy->all[missing].reason);
 		else
@@ -260,7 +253,7 @@ void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks)
 		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", rows[row].id, "instrument", "functions",
 						       "symbol", hook->symbol,
-						       "state", state_names[spare || (works(hook) && !used) ?
+						       "state", state_names[spare || (attach__works(hook) && !used) ?
 									    STATE_UNUSED : hook->state],
 						       "how", used ? attach__how(hook) : NULL,
 						       "reason", used ? NULL : reason,

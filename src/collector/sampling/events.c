@@ -10,30 +10,27 @@
 
 #include <bpf/libbpf.h>
 
+/* Chunk N has room for EVENTS_FIRST << N events. */
+static int chunk_of(int i)
+{
+	return 31 - __builtin_clz(i / EVENTS_FIRST + 1);
+}
+
 static struct event *event_at(const struct events *events, int i)
 {
-	int first = 0, size = EVENTS_FIRST;
+	int chunk = chunk_of(i);
 
-	for (int chunk = 0;; chunk++, size *= 2) {
-		if (i < first + size)
-			return events->chunks[chunk] + (i - first);
-		first += size;
-	}
+	return events->chunks[chunk] + (i - EVENTS_FIRST * ((1 << chunk) - 1));
 }
 
 int events__put(struct events *events, struct bpf_link *link, int fd)
 {
-	int count = events->count, first = 0, size = EVENTS_FIRST, chunk = 0;
+	int count = events->count, chunk = chunk_of(count);
 
-	while (count >= first + size) {
-		first += size;
-		size *= 2;
-		chunk++;
-	}
 	if (chunk == EVENTS_CHUNKS)
 		return -ENOMEM;
-	if (count == first)
-		events->chunks[chunk] = calloc(size, sizeof(struct event));
+	if (!events->chunks[chunk])
+		events->chunks[chunk] = calloc(EVENTS_FIRST << chunk, sizeof(struct event));
 	if (!events->chunks[chunk])
 		return -ENOMEM;
 	*event_at(events, count) = (struct event){ .link = link, .fd = fd };
