@@ -7,6 +7,7 @@
  */
 #include <argp.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -22,12 +23,14 @@
 #include "instruments/probes.h"
 #include "kernel/ksyms.h"
 #include "kernel/privileges.h"
+#include "lines.h"
 #include "report/message.h"
 #include "report/names.h"
 #include "sampling/sampler.h"
 #include "sampling/stacks.h"
 
 #define DEFAULT_FREQUENCY_HZ 199
+#define FREQUENCY_MAX_HZ 50000
 #define DEFAULT_GATE 16
 
 /* Instead of SOCKETS_MAX, where these are more than the memlock limit. */
@@ -84,15 +87,13 @@ static const struct argp_option options[] = {
 	{},
 };
 
-static unsigned int gate_of(const char *arg, const char *option, struct argp_state *state)
+static unsigned int number_of(const char *arg, const char *option, unsigned long most, struct argp_state *state)
 {
-	unsigned long gate;
-	char *end;
+	unsigned long number = 0;
 
-	gate = strtoul(arg, &end, 10);
-	if (*end || gate < 1 || gate > GATE_MAX)
-		argp_error(state, "%s: %s: not between 1 and %d", option, arg, GATE_MAX);
-	return gate;
+	if (!lines__number(arg, most, &number))
+		argp_error(state, "%s: %s: not between 1 and %lu", option, arg, most);
+	return number;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -101,12 +102,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'F':
-		env.frequency_hz = strtoul(arg, &end, 10);
-		if (*end || env.frequency_hz < 1 || env.frequency_hz > 50000)
-			argp_error(state, "--frequency: %s: not between 1 and 50000 Hz", arg);
+		env.frequency_hz = number_of(arg, "--frequency", FREQUENCY_MAX_HZ, state);
 		return 0;
 	case 'g':
-		env.calls.time_one_in = gate_of(arg, "--gate", state);
+		env.calls.time_one_in = number_of(arg, "--gate", GATE_MAX, state);
 		return 0;
 	case OPTION_COUNT_RETURNS:
 		env.calls.count_returns = true;
@@ -115,7 +114,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		env.calls.count_timed = true;
 		return 0;
 	case OPTION_FUNCTIONS_GATE:
-		env.functions_options.gate_one_in = gate_of(arg, "--functions-gate", state);
+		env.functions_options.gate_one_in = number_of(arg, "--functions-gate", GATE_MAX, state);
 		return 0;
 	case OPTION_SEED:
 		env.functions_options.seed = strtoull(arg, &end, 10);
@@ -156,14 +155,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--cgroup: %s: expected ID:LEVEL", arg);
 		return 0;
 	case OPTION_NETNS:
-		env.watch.netns = strtoul(arg, &end, 10);
-		if (*end || !env.watch.netns)
-			argp_error(state, "--netns: %s: expected an inode number", arg);
+		env.watch.netns = number_of(arg, "--netns", UINT_MAX, state);
 		return 0;
 	case OPTION_SOCKETS_MAX:
-		env.watch.sockets_max = strtoul(arg, &end, 10);
-		if (*end || env.watch.sockets_max < 1 || env.watch.sockets_max > SOCKETS_MAX)
-			argp_error(state, "--sockets-max: %s: not between 1 and %d", arg, SOCKETS_MAX);
+		env.watch.sockets_max = number_of(arg, "--sockets-max", SOCKETS_MAX, state);
 		return 0;
 	case OPTION_NO_FOLLOW:
 		env.watch.follow = false;
