@@ -8,8 +8,8 @@ with open_topology("veth", LinkSettings(mtu_bytes=9000), xdp_object) as topology
 from copyscope.topology.hosts import Hosts
 from copyscope.topology.kinds import KINDS, WRITTEN, open_topology
 from copyscope.topology.namespace import Namespace
-from copyscope.topology.place import SIDES, Kept, LinkSettings, Side, Topology
 from copyscope.topology.shell import TopologyError
+from copyscope.topology.topology import SIDES, Kept, LinkSettings, Side, Topology
 from copyscope.topology.workload_user import WorkloadUser, environment_of, invoking_user, owner_of
 
 __all__ = [

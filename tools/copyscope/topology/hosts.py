@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol
 
 from copyscope.escaping import visible
 from copyscope.topology.inspection import Link, packet_socket_rows, parse_features, parse_links
-from copyscope.topology.place import SIDES, Kept, LinkSettings, Side, Topology
 from copyscope.topology.shell import TopologyError
+from copyscope.topology.topology import SIDES, Kept, LinkSettings, Side, Topology
 from copyscope.topology.workload_user import WorkloadUser, find_privileges
 
 # Of the device $1, in parts: the link, its features, its driver, packet sockets, and which kernel runs there.

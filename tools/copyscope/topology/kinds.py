@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from copyscope.topology.inspection import parse_links
 from copyscope.topology.nics import Nics
-from copyscope.topology.place import SIDES, LinkSettings, Side, Topology
 from copyscope.topology.shell import Command, TopologyError, run, run_together
+from copyscope.topology.topology import SIDES, LinkSettings, Side, Topology
 
 
 class Veth(Topology):

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from copyscope.topology.inspection import Link
 from copyscope.topology.interface import SYS_CLASS_NET, Interface, parse_json, read_interfaces, switched
-from copyscope.topology.place import SIDES, Kept, Side, Topology
 from copyscope.topology.shell import Command, TopologyError, run, run_together
+from copyscope.topology.topology import SIDES, Kept, Side, Topology
 
 CARRIER_S = 5.0
 MTU = "choose an MTU that both interfaces can carry"
