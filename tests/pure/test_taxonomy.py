@@ -276,12 +276,12 @@ def test_loses_no_sample(samples: list[dict[str, object]]) -> None:
 
 @given(samples_)
 def test_folds_all_weights(samples: list[dict[str, object]]) -> None:
-    text = folded_stacks(samples, "cpu-clock")
+    text = folded_stacks(samples)
     assert sum(int(line.rpartition(" ")[2]) for line in text.splitlines()) == sum(
         int(str(s["weight"])) for s in samples
     )
     again = from_folded(text, 1)
-    assert folded_stacks(again, "cpu-clock") == text
+    assert folded_stacks(again) == text
 
 
 def test_folds_only_one_event() -> None:

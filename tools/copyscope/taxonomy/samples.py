@@ -140,15 +140,13 @@ def count_foreign(samples: Iterable[Sample], taxonomy: Taxonomy) -> int:
     )
 
 
-def folded_stacks(samples: Sequence[Sample], event: str | None = None) -> str:
-    """Stacks of one event as folded text: `side;root;...;leaf weight`, one line per stack, sorted.
+def folded_stacks(samples: Sequence[Sample]) -> str:
+    """Stacks of the event that shows time (cycles, else cpu-clock) as folded text, sorted.
 
-    Without an event the one that shows time: cycles, else cpu-clock. Weights are in the event's unit; events
-    are never mixed, since cycles and misses do not add up.
+    `side;root;...;leaf weight`, one line per stack, in the event's unit: cycles and misses do not add up.
     """
-    if event is None:
-        sampled = {sample["event"] for sample in samples}
-        event = next((name for names in TIME_EVENTS for name in names if name in sampled), None)
+    sampled = {sample["event"] for sample in samples}
+    event = next((name for names in TIME_EVENTS for name in names if name in sampled), None)
     lines: dict[str, int] = defaultdict(int)
     for sample in samples:
         if sample["event"] == event:

@@ -16,7 +16,6 @@ from copyscope.taxonomy.taxonomy import USER_SYMBOL
 
 # Of its samples in user mode so many may be in code of which nobody knows what it does.
 UNKNOWN_MOST = 0.05
-NO_SAMPLE = "no sample of the program: run longer or sample more often"
 
 
 def of_time(raw: RawProgramRun) -> list[UserCode]:
