@@ -24,26 +24,6 @@ SLEEP_S = 60.0
 HELD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("held.py")))
 
 
-class Printed:
-    """What it prints while the terminal shows something else: stdout and stderr in one file, in its order."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - ends with the process
-        self._shown_bytes = 0
-
-    def fileno(self) -> int:
-        """Where the command prints."""
-        return self._file.fileno()
-
-    def show(self) -> None:
-        """What was not shown yet, on our stderr."""
-        # Read at an offset of our own: the file's is the command's.
-        while chunk := os.pread(self._file.fileno(), CHUNK_BYTES, self._shown_bytes):
-            self._shown_bytes += len(chunk)
-            sys.stderr.buffer.write(chunk)
-        sys.stderr.flush()
-
-
 class HeldCommand:
     """A child that waits for release() before it becomes the command.
 
@@ -53,7 +33,9 @@ class HeldCommand:
 
     def __init__(self, argv: Sequence[str], output: Output = "own") -> None:
         self.argv = tuple(argv)
-        self._printed = Printed() if output == "kept" else None
+        # What it prints while the terminal shows something else: stdout and stderr in its order.
+        self._printed = tempfile.TemporaryFile() if output == "kept" else None  # noqa: SIM115 - as long as we
+        self._shown_bytes = 0
         self.status: int | None = None
         gate_read, self._gate = os.pipe()
         self._failure, failure_write = os.pipe()
@@ -122,9 +104,14 @@ class HeldCommand:
         return status
 
     def show(self) -> None:
-        """What it has printed into a file since the last time."""
-        if self._printed is not None:
-            self._printed.show()
+        """What it has printed into a file since the last time, on our stderr."""
+        if self._printed is None:
+            return
+        # Read at an offset of our own: the file's is the command's.
+        while chunk := os.pread(self._printed.fileno(), CHUNK_BYTES, self._shown_bytes):
+            self._shown_bytes += len(chunk)
+            sys.stderr.buffer.write(chunk)
+        sys.stderr.flush()
 
     def _close_gate(self) -> None:
         if self._gate >= 0:
