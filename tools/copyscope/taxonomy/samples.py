@@ -40,7 +40,7 @@ def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, A
 
     Of the side `other` only softirq work is kept: there ksoftirqd and interrupts do protocol work for
     whoever has traffic. Its `tie` says how it is known to be of this run. Anything else that ran on the
-    machine is not part of this run (`count_foreign` says how many).
+    machine is not part of this run.
     """
     return _added(samples, taxonomy, lambda _, found: found.symbol, "symbol")
 
@@ -129,15 +129,6 @@ def tie_of(sample: Sample) -> str | None:
     if any(symbol.startswith(ONE_PACKET) for symbol in symbols):
         return "packet"
     return "batch" if AROUND_PACKETS.intersection(symbols) else None
-
-
-def count_foreign(samples: Iterable[Sample], taxonomy: Taxonomy) -> int:
-    """How many samples `to_record` leaves out: other tasks and idle CPUs outside of softirq."""
-    return sum(
-        int(s["samples"])
-        for s in samples
-        if s["side"] == "other" and taxonomy.classify(s["frames"]).context != "softirq"
-    )
 
 
 def folded_stacks(samples: Sequence[Sample]) -> str:
