@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from copyscope.crossover import nearest as crossover_near
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_watched
-from copyscope.render.portrait import advice_lines
+from copyscope.render import first_screen
+from copyscope.render.advice import advice_lines
+from rich.console import Console
 
 Record = dict[str, Any]
 
@@ -271,7 +275,8 @@ def test_each_remedy_has_an_answer_and_a_crossover_is_asked_for_where_nothing_el
     for name in ("MSG_ZEROCOPY", "sendfile"):
         assert (found[name]["answer"], found[name]["open"]) == ("maybe", True)
         most = found[name]["most"]
-        assert found[name]["why"].startswith(f"at most {100 * most['share']:.0f} % of its CPU time; whether")
+        assert found[name]["why"].startswith(f"saves at most {100 * most['share']:.0f} % (")
+        assert found[name]["why"].endswith("); a crossover would tell")
     # sendfile would spare the copy of the file to the program, too
     assert found["sendfile"]["most"]["share"] > found["MSG_ZEROCOPY"]["most"]["share"] > 0.15
     assert found["larger sends"]["answer"] == "no" and "64 KiB or more" in found["larger sends"]["why"]
@@ -283,10 +288,10 @@ def test_each_remedy_has_an_answer_and_a_crossover_is_asked_for_where_nothing_el
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("local", "its peers are on this machine (lo): a zero-copy send is copied there after all"),
-        ("listened", "lldpd[812] holds an ETH_P_ALL socket on eth0"),
-        ("small", "its writes are small: half of its bytes go out in calls of 2 KiB or less"),
-        ("cheap", "what it could save is 0 % of its CPU time (95 %: at most 1 %)"),
+        ("local", "peers are on this machine, the kernel copies anyway"),
+        ("listened", "lldpd[812] listens on eth0: a copy for it"),
+        ("small", "half of its bytes go in calls of 2 KiB or less"),
+        ("cheap", "saves at most 0 % (0 to 1)"),
     ],
 )
 def test_where_something_decides_already_no_crossover_is_asked_for(kind: str, why: str) -> None:
@@ -334,9 +339,42 @@ def test_the_screen_has_a_line_for_each_remedy_and_the_next_command() -> None:
     assert max(map(len, lines)) <= 80
     starts = [next(at for at, line in enumerate(lines) if line.startswith(name)) for name in NAMES]
     why = lines.index("why:")
-    assert starts == sorted(starts) and starts[-1] < why
+    assert starts == list(range(starts[0], starts[0] + len(NAMES))) and starts[-1] < why
     assert all(line.startswith(("- ", "  ")) for line in lines[why + 1 :])
     assert "to know: sudo tools/crossover.py (two minutes), or add --crossover" in " ".join(lines[:why])
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [CROSSOVER | {"elsewhere": "AMD EPYC, Linux 6.18.44"}], [CROSSOVER, SENDFILE]]
+)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"local": True}, {"zerocopy": True, "copied": 100, "local": True}, {"call": "sendfile"}],
+)
+def test_an_answer_fits_one_screen_and_says_how_many_reasons_it_has_no_room_for(
+    rows: list[Record], options: Record
+) -> None:
+    """A line is left for the prompt; with room for them all reasons are there."""
+    full = derived(**options)
+    made = full["advice"] = advice.advise(full, rows or None)
+    screens = {}
+    for height in (24, 60):
+        console = Console(file=io.StringIO(), width=80, height=height, color_system=None, force_terminal=True)
+        first_screen.render(full, console)
+        assert isinstance(console.file, io.StringIO)
+        screens[height] = console.file.getvalue()
+    lines = screens[24].splitlines()
+    assert len(lines) < 24 and max(map(len, lines)) <= 80
+    for one in made["remedies"]:
+        (line,) = (line for line in lines if line.startswith(f"{one['name']} "))
+        assert line.split(one["name"])[1].split() == [one["answer"], *one["why"].split()]
+    shown = [line for line in lines if line.startswith("- ")]
+    more = re.search(r"^and (\d+) more: -v$", screens[24], re.MULTILINE)
+    assert 1 <= len(shown) == len(made["reasons"]) - (int(more[1]) if more else 0)
+    assert screens[60].count("\n- ") == len(made["reasons"]) and "more: -v\n" not in screens[60]
+    verdict = full["verdict"]
+    last = verdict["sentence"] if verdict["valid"] else verdict["next"] or verdict["reasons"][0]
+    assert lines[-1].split()[-1] == last.split()[-1]
 
 
 HERE = {"hostname": "vm", "kernel": "6.18", "cpu_model": "Xeon", "cpus_online": 2}

@@ -47,18 +47,16 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
     share = 1 - sent.zerocopy_share - sent.page_share - sent.memory_share
     if sent.zerocopy_share >= MOSTLY:
         accounts, way, share = PRICE_OF_ZEROCOPY, "with zero-copy already", sent.zerocopy_share
-        made["stoppers"] = obstacles.of_zerocopy(run)
+        made["stoppers"] = texts(obstacles.of_zerocopy(run))
         questions = [Question("zero_copy", size_bytes, True)]
-    elif sent.page_share >= MOSTLY:
+    elif max(sent.page_share, sent.memory_share) >= MOSTLY:
         way, share = "by reference to pages already (sendfile, splice)", sent.page_share
-        made["stoppers"] = obstacles.of_pages(run)
-        questions = [Question("sendfile", size_bytes, True)]
-    elif sent.memory_share >= MOSTLY:
-        way, share = "by reference to its own memory already (vmsplice)", sent.memory_share
-        made["stoppers"] = obstacles.of_pages(run)
+        if sent.memory_share >= MOSTLY:
+            way, share = "by reference to its own memory already (vmsplice)", sent.memory_share
+        made["stoppers"] = texts(obstacles.of_pages(run))
         questions = [Question("sendfile", size_bytes, True)]
     else:
-        made["stoppers"] = obstacles.of_zerocopy(run) + obstacles.in_the_program(run, size_bytes)
+        made["stoppers"] = texts(obstacles.of_zerocopy(run)) + obstacles.in_the_program(run, size_bytes)
         questions = [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
     most = made["most_to_save"] = time_share(run, accounts)
     rows = {asked.strategy: nearest(here, run, asked.strategy) for asked in questions}
@@ -94,6 +92,11 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
     measure = _command(here or crossovers or (), run) if asks else None
     made |= {"remedies": [one.as_json() for one in found], "measure": measure}
     return made | {"reasons": sentences, "text": " ".join(sentences)}
+
+
+def texts(found: Sequence[obstacles.Obstacle]) -> list[str]:
+    """As sentences of the reasons have them."""
+    return [one.text for one in found]
 
 
 def byte_median(sizes: Sequence[Sequence[int]]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from copyscope.ledger.zerocopy_cause import device_without_gather, is_tap
 from copyscope.record.check import WatchedRun
 from copyscope.units import format_size
@@ -14,40 +16,52 @@ SMALL_BYTES = 10_240
 # References to memory that one packet holds: MAX_SKB_FRAGS, include/linux/skbuff.h
 PACKET_REFERENCES = 17
 OTHER_PROTOCOLS = (
-    (("udp",), "UDP, of which copyscope has no crossover"),
-    (("mptcp",), "MPTCP, where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)"),
-    (("unix_stream", "unix_dgram"), "UNIX sockets, where the kernel refuses SO_ZEROCOPY"),
+    (("udp",), "UDP", "of which copyscope has no crossover"),
+    (("mptcp",), "MPTCP", "where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)"),
+    (("unix_stream", "unix_dgram"), "UNIX sockets", "where the kernel refuses SO_ZEROCOPY"),
 )
 
 
-def of_zerocopy(run: WatchedRun) -> list[str]:
+@dataclass(frozen=True)
+class Obstacle:
+    """`short` fits a line beside the name of what it stops."""
+
+    short: str
+    text: str
+
+
+def of_zerocopy(run: WatchedRun) -> list[Obstacle]:
     """What on the path makes a zero-copy send a copy."""
     found = []
     path, local = run.raw.topology, run.derived.portrait.local_share
     if local is not None and local > MOSTLY:
-        found.append(
+        text = (
             f"its peers are on this machine ({path.kind}): a zero-copy send is copied there after all "
             "(sendfile is not)"
         )
+        found.append(Obstacle("peers are on this machine, the kernel copies anyway", text))
     for tap in (socket for socket in path.packet_sockets if is_tap(socket, path)):
         owner = f"{tap.comm}[{tap.pid}]" if tap.pid is not None else "another program"
-        found.append(f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it")
+        text = f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it"
+        found.append(Obstacle(f"{owner} listens on {tap.device}: a copy for it", text))
     return found + of_pages(run)
 
 
-def of_pages(run: WatchedRun) -> list[str]:
+def of_pages(run: WatchedRun) -> list[Obstacle]:
     """What makes pages that go by reference a copy, those of files as well."""
     found = []
     device = device_without_gather(run.raw.topology)
     if device is not None:
-        found.append(f"{device} has no scatter-gather: the kernel copies at the call")
+        text = f"{device} has no scatter-gather: the kernel copies at the call"
+        found.append(Obstacle(f"{device} has no scatter-gather: a copy", text))
     xdp = run.raw.topology.xdp
-    return found + ([f"XDP ({xdp}) on its device"] if xdp else [])
+    where = f"XDP ({xdp}) on its device"
+    return found + ([Obstacle(f"{where}: a copy", where)] if xdp else [])
 
 
 def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
     """What in the way it sends now would have to change for zero-copy."""
-    found = _in_small_calls(typical_bytes) + _in_its_buffers(run)
+    found = [one.text for one in _in_small_calls(typical_bytes)] + _in_its_buffers(run)
     memlock_bytes = run.raw.machine.limits["memlock_bytes"]
     pages = (typical_bytes >> PAGE_SHIFT) + 2
     if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
@@ -55,29 +69,31 @@ def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
             f"its memlock limit of {memlock_bytes >> 10} KiB holds "
             f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
         )
-    return found + _in_its_protocol(run)
+    return found + [one.text for one in _in_its_protocol(run)]
 
 
-def in_its_calls(run: WatchedRun, typical_bytes: int) -> list[str]:
+def in_its_calls(run: WatchedRun, typical_bytes: int) -> list[Obstacle]:
     """What of that cannot pay, whatever else is changed."""
     return _in_its_protocol(run) + _in_small_calls(typical_bytes)
 
 
-def _in_small_calls(typical_bytes: int) -> list[str]:
+def _in_small_calls(typical_bytes: int) -> list[Obstacle]:
     if typical_bytes >= SMALL_BYTES:
         return []
-    return [
-        f"its writes are small: half of its bytes go out in calls of {format_size(2 * typical_bytes)} or "
-        "less, and the kernel's documentation has zero-copy pay above 10 KB"
-    ]
+    size = format_size(2 * typical_bytes)
+    text = (
+        f"its writes are small: half of its bytes go out in calls of {size} or less, and the kernel's "
+        "documentation has zero-copy pay above 10 KB"
+    )
+    return [Obstacle(f"half of its bytes go in calls of {size} or less", text)]
 
 
-def _in_its_protocol(run: WatchedRun) -> list[str]:
+def _in_its_protocol(run: WatchedRun) -> list[Obstacle]:
     found = []
-    for protocols, what in OTHER_PROTOCOLS:
+    for protocols, name, why in OTHER_PROTOCOLS:
         rows = [row for row in run.raw.volume if row.direction == "send" and row.protocol in protocols]
         if sum(row.bytes for row in rows) > MOSTLY * run.derived.tx_bytes:
-            found.append(f"most of it is {what}")
+            found.append(Obstacle(f"most of it is {name}", f"most of it is {name}, {why}"))
     return found
 
 

@@ -32,7 +32,9 @@ Share = dict[str, float]
 
 @dataclass(frozen=True)
 class Remedy:
-    """`most`: of its CPU time, what could be saved at most. `open`: a measured crossover would tell."""
+    """`why` fits a line beside the name. `most`: of its CPU time, what could be saved at most. `open`: a
+    measured crossover would tell.
+    """
 
     name: str
     answer: Answer
@@ -84,11 +86,10 @@ def _zerocopy_in_use(sends: Sends, row: Row | None, asked: Question) -> Remedy:
         copied = percent((seen.copied or 0) / seen.completions)
         return Remedy(name, "no", f"in use, and {copied} of its sends are copied after all", sends.most)
     if sends.most is not None and sends.most["high"] < WORTH_TRYING:
-        return Remedy(name, "yes", f"in use: what it pays for it is {_at_most(sends.most)}", sends.most)
+        return Remedy(name, "yes", f"in use, and takes {_shown(sends.most)}", sends.most)
     found = None if row is None else pays(row, asked, sends.run)
     if found is None:
-        why = "in use: whether a copy would be cheaper only a measured crossover tells"
-        return Remedy(name, "maybe", why, sends.most, open=row is None)
+        return Remedy(name, "maybe", f"in use; {_undecided(row)}", sends.most, open=row is None)
     why = "in use, and it pays on this path" if found else "in use, and costs more than it saves here"
     return Remedy(name, "yes" if found else "no", why, sends.most)
 
@@ -110,21 +111,30 @@ def _sendfile(sends: Sends, row: Row | None) -> Remedy:
 
 
 def _judged(
-    name: str, asked: Question, sends: Sends, row: Row | None, *, most: Share | None, stoppers: Sequence[str]
+    name: str,
+    asked: Question,
+    sends: Sends,
+    row: Row | None,
+    *,
+    most: Share | None,
+    stoppers: Sequence[obstacles.Obstacle],
 ) -> Remedy:
     """By what stops it, by the most that it can save, by a crossover; else nobody knows yet."""
     if stoppers:
-        return Remedy(name, "no", stoppers[0], most)
+        return Remedy(name, "no", stoppers[0].short, most)
+    ceiling = f"saves at most {_shown(most)}" if most else "what it saves was not sampled"
     if most is not None and most["high"] < WORTH_TRYING:
-        return Remedy(name, "no", f"what it could save is {_at_most(most)}", most)
+        return Remedy(name, "no", ceiling, most)
     found = None if row is None else pays(row, asked, sends.run)
-    at_most = f"at most {percent(most['share'])} of its CPU time" if most else "what it saves was not sampled"
     if found is None:
-        why = f"{at_most}; whether it pays only a measured crossover tells"
-        return Remedy(name, "maybe", why, most, open=row is None)
+        return Remedy(name, "maybe", f"{ceiling}; {_undecided(row)}", most, open=row is None)
     return Remedy(
-        name, "yes" if found else "no", at_most if found else "it cost more than it saved here", most
+        name, "yes" if found else "no", ceiling if found else "it cost more than it saved here", most
     )
+
+
+def _undecided(row: Row | None) -> str:
+    return "a crossover would tell" if row is None else "no crossover decides"
 
 
 def _io_uring(sends: Sends) -> Remedy:
@@ -135,24 +145,18 @@ def _io_uring(sends: Sends) -> Remedy:
     most = _entering(sends.run)
     if most is None:
         return Remedy(name, "n/a", "the price of its system calls was not sampled")
-    if most["high"] < WORTH_TRYING:
-        return Remedy(name, "no", f"it spares no copy, and its system calls take {_at_most(most)}", most)
-    return Remedy(name, "maybe", f"it spares no copy; its system calls take {_at_most(most)}", most)
+    return Remedy(name, _worth(most), f"spares no copy; its system calls take {_shown(most)}", most)
 
 
 def _larger(sends: Sends) -> Remedy:
     name = "larger sends"
     if sends.size_bytes >= LARGE_BYTES:
-        return Remedy(
-            name, "no", f"half of its bytes go out in calls of {format_size(sends.size_bytes)} or more"
-        )
-    small = f"half of its bytes go out in calls of {format_size(2 * sends.size_bytes)} or less"
+        return Remedy(name, "no", f"half of its bytes go in calls of {format_size(sends.size_bytes)} or more")
+    small = f"calls of {format_size(2 * sends.size_bytes)} or less"
     most = _entering(sends.run)
     if most is None:
         return Remedy(name, "maybe", f"{small}; the price of a call was not sampled")
-    if most["high"] < WORTH_TRYING:
-        return Remedy(name, "no", f"{small}, but its system calls take {_at_most(most)}", most)
-    return Remedy(name, "maybe", f"{small}; its system calls take {_at_most(most)}", most)
+    return Remedy(name, _worth(most), f"{small}; system calls take {_shown(most)}", most)
 
 
 def _fewer_copies(run: WatchedRun) -> Remedy:
@@ -161,8 +165,11 @@ def _fewer_copies(run: WatchedRun) -> Remedy:
     most = time_share(run, ("gather",))
     if most is None:
         return Remedy(name, "n/a", "copies in the program itself were not sampled")
-    answer: Answer = "no" if most["high"] < WORTH_TRYING else "maybe"
-    return Remedy(name, answer, f"its own copies take {_at_most(most)}", most)
+    return Remedy(name, _worth(most), f"its own copies take {_shown(most)}", most)
+
+
+def _worth(most: Share) -> Answer:
+    return "no" if most["high"] < WORTH_TRYING else "maybe"
 
 
 def time_share(run: WatchedRun, accounts: Sequence[str]) -> Share | None:
@@ -197,5 +204,6 @@ def _interval(run: WatchedRun, share: float) -> Share | None:
     return {"share": share, "low": found.low, "high": found.high}
 
 
-def _at_most(share: Share) -> str:
-    return f"{percent(share['share'])} of its CPU time (95 %: at most {percent(share['high'])})"
+def _shown(share: Share) -> str:
+    """Of its CPU time, with the 95 % interval."""
+    return f"{percent(share['share'])} ({share['low'] * 100:.0f} to {share['high'] * 100:.0f})"

@@ -15,11 +15,11 @@ from rich.text import Text
 
 from copyscope import calling, units
 from copyscope.escaping import one_line
+from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines
 from copyscope.render.evidence import in_order
 from copyscope.render.layout import Column, Table, heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, kib_factor, occurring, position
-from copyscope.render.portrait import advice_lines
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Record = Mapping[str, Any]
@@ -86,15 +86,20 @@ def render(record: Record, console: Console) -> None:
     width = min(console.width, WIDTH_MAX if says_its_size else WIDTH)
     # One line is the prompt's.
     height = (max(console.height, HEIGHT) if says_its_size else HEIGHT) - 1
-    most = ROWS_MAX if height < HEIGHT else height
-    for rows in range(most, ROWS_MIN - 1, -1):
-        lines = wrap(_title(record), width, indent=2, style="bold") + _path(record, width, rows) + [Text()]
-        lines += [*wrap(_trust(record), width, indent=2), *wrap(MORE, width, indent=2, style="dim")]
-        lines += _verdict(record, width)
-        if len(lines) <= height:
-            break
-    # What was asked for is the answer, and is not said instead of a part of the screen.
-    print_lines([*lines, *advice_lines(record, width)], console)
+    title = wrap(_title(record), width, indent=2, style="bold")
+    end = [Text(), *wrap(_trust(record), width, indent=2), *wrap(MORE, width, indent=2, style="dim")]
+    end += _verdict(record, width)
+    room = height - len(title) - len(end)
+    if record.get("advice"):
+        # What was asked for is the answer: where the time goes is behind -v then.
+        between = advice_lines(record, width, room)
+    else:
+        between = next(
+            lines
+            for rows in range(ROWS_MAX if height < HEIGHT else height, ROWS_MIN - 1, -1)
+            if len(lines := _path(record, width, rows)) <= room or rows == ROWS_MIN
+        )
+    print_lines([*title, *between, *end], console)
 
 
 def _verdict(record: Record, width: int) -> list[Text]:

@@ -1,4 +1,4 @@
-"""The portrait of a program's traffic, and the advice, as lines of a report."""
+"""The portrait of a program's traffic, as lines of a report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from copyscope import calling, units
+from copyscope import units
 from copyscope.render.layout import heading, labelled, wrap
 
 Record = Mapping[str, Any]
@@ -171,27 +171,3 @@ def _peer_text(record: Record) -> str:
         shown.append(f"{peer['address']} ({where}, {peer['device'] or 'no route'})")
     more = f" and {len(peers) - 6} more" if len(peers) > 6 else ""
     return ", ".join(shown) + more
-
-
-def advice_lines(record: Record, width: int) -> list[Text]:
-    """A line for each remedy, where it was asked for; below, what they rest on."""
-    advice = record.get("advice")
-    if advice is None:
-        return []
-    lines = heading("WHAT WOULD HELP?", "", width)
-    remedies = advice.get("remedies")
-    if not remedies:  # of an older record
-        return lines + wrap(advice["text"], width)
-    name = max(len(one["name"]) for one in remedies)
-    for one in remedies:
-        text = f"{one['name']:<{name}}  {one['answer']:<5}  {one['why']}"
-        row = wrap(text, width, indent=name + 9)
-        row[0].stylize("bold", 0, name + 7)
-        lines += row
-    if advice["measure"]:
-        then = "or add --crossover to this command"
-        lines += wrap(calling.spelled(f"to know: {advice['measure']} (two minutes), {then}"), width, indent=2)
-    lines += wrap("why:", width)
-    for reason in advice["reasons"]:
-        lines += wrap(calling.spelled(f"- {reason}"), width, indent=2)
-    return lines

@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.text import Text
 
 from copyscope import units
+from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.evidence import evidence_lines
 from copyscope.render.explain import explain_lines
 from copyscope.render.explain_watch import explain_watch_lines
 from copyscope.render.layout import labelled
-from copyscope.render.portrait import advice_lines, portrait_lines
+from copyscope.render.portrait import portrait_lines
 from copyscope.render.terminal import judged_lines, table_lines
 
 Record = Mapping[str, Any]
