@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import shutil
@@ -19,10 +20,12 @@ from copyscope import paths, stats
 from copyscope.commands import diff
 from copyscope.compare import noise
 from copyscope.compare.comparison import document
-from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
+from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge, payload_bytes
 from copyscope.errors import RunError
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.render.difference import markdown, render
+from rich.console import Console
 
 Record = dict[str, Any]
 STEADY = (100.0, 101.0, 99.0, 100.5, 99.5)
@@ -127,6 +130,37 @@ def test_a_copy_that_appeared_is_a_regression_whatever_the_times_say(base: dict[
     }
     assert found.verdict == WORSE
     assert compare(after, before, How()).verdict == BETTER
+
+
+@pytest.mark.parametrize(
+    ("factor", "cpu", "word"),
+    [(0.8, 1.2, "worse"), (1.2, 0.8, "better"), (1.2, 1.2, "better and worse"), (1.0, 1.0, "no different")],
+)
+def test_of_two_ways_none_is_a_regression_and_what_each_copies_is_no_fault(
+    base: dict[str, Record], factor: float, cpu: float, word: str
+) -> None:
+    """What decides is what somebody gets and pays; a zero-copy that was copied is said in words."""
+    before = runs(base["one_copy"], STEADY)
+    after = runs(base["zero_copy"], [factor * one for one in STEADY])
+    for run, known in zip(after, before, strict=True):
+        for side, row in run["sides"].items():
+            moved = payload_bytes(run) / payload_bytes(known)
+            row["cpu_ns"] = known["sides"][side]["cpu_ns"] * cpu * moved
+    how = How(paired=True, chosen=True)
+    made = document(before, after, how, frozenset({"impl"})) | {"kind": "compare", "names": ["A", "B"]}
+    assert made["sentence"].startswith(f"{word}: goodput ")
+    assert made["sentence"].endswith(
+        "over veth the kernel copied all the same: 100 % of the bytes late (deferred), "
+        "100 % of the sends were reported as copied"
+    )
+    assert {one["copy"] for one in made["points"][0]["appeared"]} == {"deferred", "flagged"}
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    render(made, verbose=True, console=console)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue() + markdown(made)
+    assert "regression" not in shown.lower() and "APPEARED" not in shown and "5 runs of each" in shown
+    # Said of one strategy before and after a change, the same is a regression.
+    assert document(before, after, How(paired=True), frozenset({"impl"}))["verdict"] == WORSE
 
 
 def test_settings_apart_are_matched_and_judged_together(base: dict[str, Record]) -> None:

@@ -61,7 +61,7 @@ Groups = tuple[list[store.Record], list[store.Record]]
 
 
 def parser() -> UsageParser:
-    made = profile_parser("compare", DESCRIPTION, FIRST_EXAMPLES, EXAMPLES, COMMON)
+    made = profile_parser("compare", DESCRIPTION, FIRST_EXAMPLES, EXAMPLES, COMMON, named=False)
     made.usage = f"{made.prog} [options] A B"
     made.add_argument("first", metavar="A", help='a strategy, or "STRATEGY OPTIONS" in quotes')
     made.add_argument("second", metavar="B", help="another")
@@ -114,7 +114,7 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     apart = {name for name, value in settings(first[0]).items() if settings(second[0])[name] != value}
     equal = not apart
     known = None if equal else noise_here(args.noise, first[0]["machine"])
-    made = document(first, second, How(paired=True, noise=known), frozenset(apart))
+    made = document(first, second, How(paired=True, chosen=True, noise=known), frozenset(apart))
     made |= {"kind": "compare", "names": names}
     made["sentence"] = f"{names[1]} instead of {names[0]}: {made['sentence']}"
     answer(made, args)

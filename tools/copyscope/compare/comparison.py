@@ -9,7 +9,9 @@ from typing import Any
 
 from copyscope import stats
 from copyscope.compare.difference import (
+    ALL,
     BETTER,
+    BYTES,
     CALLS,
     CPU,
     GOODPUT,
@@ -34,6 +36,13 @@ KIND = "diff"
 ACROSS = (*SAME_MACHINE, *SETTINGS)
 Key = tuple[tuple[str, Scalar], ...]
 LABELS = {"goodput": GOODPUT, "CPU time": CPU}
+# Of two ways that somebody chooses between, and what copies that nobody asked for come to there.
+CHOICE = {WORSE: "worse", BETTER: "better", SAME: "no different", UNSURE: "not decided"}
+COPIED = {
+    "deferred": "{} of the bytes late (deferred)",
+    "silent": "{} of the bytes without saying so (silent)",
+    "flagged": "{} of the sends were reported as copied",
+}
 
 
 def document(
@@ -171,7 +180,9 @@ def sentence(
         counts = ", ".join(f"{count} {word}" for count, word in tally if count)
         means = "".join(f"; {said(row)}" for row in overall)
         return f"{verdict}: of {len(points)} settings {counts}{means} over all"
-    (_, found, _) = points[0]
+    (key, found, _) = points[0]
+    if found.chosen:
+        return choice(found, str(dict(key).get("topology", "these paths")))
     parts = [
         f"{one.copy} copies appeared: {percent(one.before)} before, {percent(one.after)} after"
         for one in found.appeared
@@ -182,6 +193,22 @@ def sentence(
         said(row) for row in telling if row.what in LABELS or (row.verdict != UNSURE and row.what not in new)
     ]
     return f"{verdict}: {'; '.join(parts)}" if parts else f"{verdict}: nothing that counts differs"
+
+
+def choice(found: Difference, path: str) -> str:
+    """What the second of two ways comes to: what somebody gets and pays decides, not how it is copied."""
+    rows = [row for row in found.rows if row.decides]
+    word = CHOICE[found.verdict]
+    if {WORSE, BETTER} <= {row.verdict for row in rows}:
+        word = "better and worse"
+    text = f"{word}: {', '.join(map(said, rows))}"
+    less = next(
+        (row for row in found.rows if (row.what, row.unit, row.verdict) == (ALL, BYTES, BETTER)), None
+    )
+    if less is not None:
+        text += f"; it copies {less.after:.2f} bytes for each byte instead of {less.before:.2f}"
+    copied = [COPIED[one.copy].format(percent(one.after)) for one in found.appeared]
+    return f"{text}; over {path} the kernel copied all the same: {', '.join(copied)}" if copied else text
 
 
 def said(row: Row) -> str:

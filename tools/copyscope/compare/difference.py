@@ -69,10 +69,12 @@ class Appeared:
 class How:
     """How two groups of runs are compared.
 
-    `paired`: run N of both ran in one block. `noise`: metric -> what two equal runs differ by on this host.
+    `paired`: run N of both ran in one block. `chosen`: somebody chooses between the two, so that what each
+    copies is its nature and no fault. `noise`: metric -> what two equal runs differ by on this host.
     """
 
     paired: bool = False
+    chosen: bool = False
     noise: Mapping[str, float] | None = None
     level: float = stats.LEVEL
 
@@ -88,11 +90,12 @@ class Difference:
 
     rows: tuple[Row, ...]
     appeared: tuple[Appeared, ...]
+    chosen: bool = False
 
     @property
     def verdict(self) -> str:
         found = {row.verdict for row in self.rows if row.decides}
-        if self.appeared:
+        if self.appeared and not self.chosen:
             return WORSE
         return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in found), SAME)
 
@@ -115,9 +118,9 @@ def compare(before: Sequence[Record], after: Sequence[Record], how: How) -> Diff
     """Valid runs of one setting, before and after; one or more of each."""
     rows = [row for name in (GOODPUT, CPU, *ROUND_TRIPS) if (row := metric_row(before, after, name, how))]
     tables = counted(before), counted(after)
-    rows += exact_rows(*tables)
+    rows += exact_rows(*tables, chosen=how.chosen)
     rows += cost_rows(before, after, how)
-    return Difference(tuple(rows), tuple(find_appeared(*tables)))
+    return Difference(tuple(rows), tuple(find_appeared(*tables)), how.chosen)
 
 
 def metric_row(before: Sequence[Record], after: Sequence[Record], name: str, how: How) -> Row | None:
@@ -206,14 +209,14 @@ def within_run(record: Record, name: str) -> list[float]:
     return [price for price in prices if price > 0]
 
 
-def exact_rows(before: Counted, after: Counted) -> list[Row]:
+def exact_rows(before: Counted, after: Counted, *, chosen: bool = False) -> list[Row]:
     """Bytes that each copy moved for each byte of payload, calls for each MiB, and what was flagged."""
     rows = []
     for key in sorted(before.keys() | after.keys()):
         what, side, unit = key
         old, new = before.get(key), after.get(key)
         # A copy that is made elsewhere now is not one more: all of them together decide.
-        decides = what in (ALL, "flagged")
+        decides = what in (ALL, "flagged") and not chosen
         base = "itself" if unit == CALLS else "payload"
         empty = Row(what, side, None, unit, old, new, base)
         if old is None or new is None:

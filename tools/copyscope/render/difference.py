@@ -23,6 +23,8 @@ LEGEND = (
     "change: of goodput and CPU time their own, of copies a share of the payload, of each row of ns/KiB a"
     " share of all CPU time before"
 )
+# Of two ways that somebody chooses between, none is a regression of the other.
+CHOICE = {"regression": "worse", "improvement": "better"}
 
 
 def render(made: Made, *, verbose: bool, console: Console) -> None:
@@ -36,16 +38,16 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
         lines += heading("ALL SETTINGS", "mean change, each setting once", width)
         table = Table.of(("what",), *COLUMNS, words=("verdict",))
         for row in made["overall"]:
-            what, *_, change, interval, verdict = cells(row)
+            what, *_, change, interval, verdict = cells(made, row)
             table.add(what, change, interval, verdict, strong=row["verdict"] != "equivalent")
         lines += table.lines(width)
     for point in points:
         if not verbose and left_out(point, points):
             continue
-        lines += heading(point["verdict"].upper(), setting_text(point, points), width)
+        lines += heading(word(made, point["verdict"]).upper(), setting_text(made, point), width)
         table = Table.of(("what",), *titles(made), words=("side", "where", "verdict"))
-        for row in shown_rows(point, verbose=verbose):
-            table.add(*cells(row), strong=row["decides"] and row["verdict"] != "equivalent")
+        for row in shown_rows(made, point, verbose=verbose):
+            table.add(*cells(made, row), strong=row["decides"] and row["verdict"] != "equivalent")
         lines += table.lines(width)
     lines += [Text(), *wrap(LEGEND, width, style="dim")]
     print_lines(lines, console)
@@ -58,10 +60,10 @@ def markdown(made: Made) -> str:
     for point in made["points"]:
         if left_out(point, made["points"]):
             continue
-        lines += ["", f"#### {cell(setting_text(point, made['points']))}", ""]
+        lines += ["", f"#### {cell(setting_text(made, point))}", ""]
         lines += [f"| what | {' | '.join(map(cell, titles(made)))} |", f"|---|---|---|{'--:|' * 4}---|"]
-        for row in shown_rows(point, verbose=False):
-            lines.append(f"| {' | '.join(cell(one or '') for one in cells(row))} |")
+        for row in shown_rows(made, point, verbose=False):
+            lines.append(f"| {' | '.join(cell(one or '') for one in cells(made, row))} |")
     return "\n".join([*lines, "", LEGEND, ""])
 
 
@@ -97,14 +99,25 @@ def notes(made: Made) -> Iterator[str]:
     yield from reasons
 
 
-def setting_text(point: Made, points: Sequence[Made]) -> str:
+def chosen(made: Made) -> bool:
+    """Whether these are two ways to choose between, and not one before and after a change."""
+    return bool(made["kind"] == "compare")
+
+
+def word(made: Made, verdict: str) -> str:
+    return CHOICE.get(verdict, verdict) if chosen(made) else verdict
+
+
+def setting_text(made: Made, point: Made) -> str:
     """What was measured: strategy, size, and in what settings differ; and how often."""
-    known = point["setting"]
+    known, points = point["setting"], made["points"]
     varied = [name for name in known if len({str(one["setting"].get(name)) for one in points}) > 1]
     names = dict.fromkeys((*("impl", "size", "threads", "topology"), *varied))
     texts = [f"{name} {_value(name, known[name])}" for name in names if name in known]
     before, after = point["runs"]
     runs = f"{before} run{'s' * (before > 1)} before, {after} after"
+    if chosen(made):
+        runs = f"{before} runs of each"
     return ", ".join([*texts, runs])
 
 
@@ -112,9 +125,9 @@ def _value(name: str, value: Any) -> str:
     return format_whole_size(value) if name == "size" and isinstance(value, int) else str(value)
 
 
-def shown_rows(point: Made, *, verbose: bool) -> Iterator[Made]:
+def shown_rows(made: Made, point: Made, *, verbose: bool) -> Iterator[Made]:
     """Copies that appeared first; then what decides, and the rows of CPU time that are large or differ."""
-    for one in point["appeared"]:
+    for one in () if chosen(made) else point["appeared"]:
         yield {
             **dict.fromkeys(("side", "context", "low", "high")),
             **{"what": f"{one['copy']} APPEARED", "unit": "share", "base": "payload", "decides": True},
@@ -128,7 +141,7 @@ def shown_rows(point: Made, *, verbose: bool) -> Iterator[Made]:
             yield row
 
 
-def cells(row: Made) -> list[str | None]:
+def cells(made: Made, row: Made) -> list[str | None]:
     """One line of the table."""
     low, high = row["low"], row["high"]
     change = row["change"]
@@ -144,7 +157,7 @@ def cells(row: Made) -> list[str | None]:
         else None
         if low is None
         else f"{100 * low:+.1f}..{100 * high:+.1f}",
-        row["verdict"],
+        word(made, row["verdict"]),
     ]
 
 
