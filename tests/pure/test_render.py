@@ -141,8 +141,13 @@ def test_each_overhead_line_fits_a_hundred_columns() -> None:
     ]
 
 
-def test_a_reason_is_said_once_for_all_its_events() -> None:
-    text = " ".join(" ".join(lines_of(report(RECORDS["one_copy"]()), "instruments")).split())
+@pytest.mark.parametrize("verbose", [False, True])
+def test_that_there_is_no_pmu_is_said_once(verbose: bool) -> None:
+    """By the counters; where none was opened, by the sampler for all its events."""
+    record = RECORDS["one_copy"]()
+    assert report(record, verbose=verbose).count("PMU") == 1
+    record["counters"] = {"sender": {}, "receiver": {}}
+    text = " ".join(" ".join(lines_of(report(record, verbose=verbose), "instruments")).split())
     assert text.count("this machine has no such event") == 1
     assert (
         "cpu-clock at 4,000 Hz on average; cycles, LLC-load-misses, L1-dcache-load-misses unsupported: "

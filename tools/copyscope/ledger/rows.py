@@ -18,6 +18,8 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 # The fields of a row that is not complete yet.
 Cells = dict[str, Any]
 
+# Why a row has no bytes and no calls, before the account, side and context of the row that has them.
+COUNTED_ON = "counted once, on the row "
 CONTEXTS = ("user", "process", "softirq")
 
 # Where an account belongs: in our own traffic on this side, of a watched program on its own. Its bytes stand
@@ -176,7 +178,7 @@ def flow_cells(reasons: dict[str, str], flow: Flow, home_row: str, *, home: bool
     else:
         found = dict.fromkeys(("bytes", "bytes_method", "calls"))
         by = dict.fromkeys(("bytes_by", "calls_method"))
-        reasons = reasons | dict.fromkeys(found, f"counted once, on the row {home_row}")
+        reasons = reasons | dict.fromkeys(found, COUNTED_ON + home_row)
     return found | by | {"reasons": reasons}
 
 

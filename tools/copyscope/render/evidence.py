@@ -14,7 +14,7 @@ from copyscope.record.check import typed
 from copyscope.record.hooks import failed_hooks
 from copyscope.record.segments import why_no_calls
 from copyscope.render.layout import Table, heading, labelled, wrap
-from copyscope.render.ledger_table import plain_reason
+from copyscope.render.ledger_table import plain_reason, says_no_pmu
 
 Record = Mapping[str, Any]
 
@@ -289,7 +289,7 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     hooks = record["hooks"]
     states = Counter(hook["state"] for hook in hooks)
     text = ", ".join(f"{count} {state}" for state, count in states.items()) or "n/a: none was tried"
-    events = _sampler_events(record["sampler"])
+    events = _sampler_events(record["sampler"], refused=not says_no_pmu(record))
     lines = labelled("instruments", f"hooks: {text}; sampler: {events or 'n/a'}", width)
     run = record["run"]
     # Records that are older than the tiers do not say.
@@ -305,17 +305,19 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     return lines
 
 
-def _sampler_events(sampler: Mapping[str, Any]) -> str:
-    """What was sampled, then what was not: each reason once, with its events."""
+def _sampler_events(sampler: Mapping[str, Any], *, refused: bool) -> str:
+    """What was sampled, then what was not (`refused`): each reason once, with its events."""
     sampled = []
-    refused: dict[str, list[str]] = defaultdict(list)  # status and reason -> events
+    why_not: dict[str, list[str]] = defaultdict(list)  # status and reason -> events
     for event in sampler["events"]:
         if event["reason"]:
-            refused[f"{event['status']}: {event['reason']}"].append(event["name"])
+            why_not[f"{event['status']}: {event['reason']}"].append(event["name"])
         else:
             sampled.append(event["name"])
     texts = [f"{', '.join(sampled)} at {sampler['frequency_hz']:,} Hz on average"] if sampled else []
-    return "; ".join([*texts, *(f"{', '.join(names)} {why}" for why, names in refused.items())])
+    if refused:
+        texts += [f"{', '.join(names)} {why}" for why, names in why_not.items()]
+    return "; ".join(texts)
 
 
 def _hook_table(hooks: Iterable[Mapping[str, Any]], width: int) -> list[Text]:

@@ -76,7 +76,8 @@ LINE_MEANING = {
     "95 % interval": "Sampled rows are estimates from counting stacks. If the same run were repeated with "
     "other sampling moments, about 95 of 100 such intervals would cover the true share.",
     "bytes, calls": "What the row moved in the ledger segments. The programs count it there; in segments of "
-    "the arm bytes the kernel counts, too, and both must agree. ~ is a number from there, scaled by bytes.",
+    "the arm bytes the kernel counts, too, and both must agree. ~ is a number from there, scaled by bytes; a "
+    "ditto mark is what the row above counted, once for both.",
     "method": "`exact` counts or times every event (`exact 1/16`: one in sixteen), `sampled` estimates from "
     "stacks, `derived` is arithmetic on such numbers, `reported` is what the program says of itself. n/a is "
     "unknown, and never means zero.",

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.attribution import SIDES, tied, time_event
-from copyscope.ledger.rows import CONTEXTS
+from copyscope.ledger.rows import CONTEXTS, COUNTED_ON
 from copyscope.record.instruments import Sample
 from copyscope.record.segments import samples_of
 from copyscope.render.layout import Table, heading, wrap
@@ -19,6 +19,7 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Row = Mapping[str, Any]
 
+DITTO = '"'
 EVENT_NAMES = frozenset(name for names in EVENT_COLUMNS.values() for name in names)
 
 # What the name of an account stands for: the names are those of the record, and users' files have them.
@@ -51,7 +52,7 @@ VERBOSE_COLUMN_OF_KEY = {"cpu_ns": "CPU time", "samples": "samples", "bytes_meth
 
 def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     """One row per account, side and context, in the order in which a byte meets them."""
-    rows = occurring(record["ledger"])
+    rows = sorted(occurring(record["ledger"]), key=_flow_order)
     kib = "sent or received by it" if record.get("target") else "delivered"
     lines = heading(
         "COPY LEDGER", f"ledger segments; share = of that side's CPU time; KiB = 1024 B {kib}", width
@@ -67,17 +68,32 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     titles += ["L1D miss/KiB", "LLC miss/KiB", "CPU time", *(["samples", "bytes by"] if verbose else [])]
     table = Table.of(("account", "side", "where"), *titles, words=("method", "bytes by"))
     per_kib = kib_factor(record)
-    for row in sorted(rows, key=_flow_order):
+    rows = [_with_dittos(row, rows) for row in rows]
+    for row in rows:
         table.add(*_account_cells(row, per_kib, verbose=verbose))
     lines += table.lines(width)
-    shown = dict.fromkeys(row["account"] for row in sorted(rows, key=_flow_order))
+    shown = dict.fromkeys(row["account"] for row in rows)
     words = "; ".join(f"{name} = {ACCOUNT_WORDS[name]}" for name in shown)
     lines += wrap(words, width, indent=2, style="dim") if words else []
-    lines += _unknown_lines(rows, width, verbose=verbose)
+    lines += _unknown_lines(rows, width, verbose=verbose, events=not says_no_pmu(record))
     absent = [name for name in ACCOUNTS if name not in {row["account"] for row in rows}]
     if absent:
         lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
     return lines
+
+
+def _with_dittos(row: Row, rows: Iterable[Row]) -> Row:
+    """What was counted for this account on another row that is shown is a ditto mark here."""
+    shown = {COUNTED_ON + " ".join((one["account"], one["side"], one["context"])) for one in rows}
+    return {**row, **{key: DITTO for key, reason in row["reasons"].items() if reason in shown}}
+
+
+def says_no_pmu(record: Row) -> bool:
+    """Whether the counters say that this machine has no PMU: then nothing else need say it again."""
+    events = (event for side in record["counters"].values() for event in side.items())
+    return record["machine"]["pmu"] == [] and any(
+        value["value"] is None and event_name(name) in EVENT_NAMES for name, value in events
+    )
 
 
 def occurring(rows: Iterable[Row]) -> list[Row]:
@@ -142,7 +158,7 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
         units.format_tenths(row["ns_per_kib"]),
         interval_per_kib(row["ci"], per_kib),
         units.format_percent(row["share"]),
-        None if row["bytes"] is None else units.format_bytes(row["bytes"], exact=verbose),
+        row["bytes"] if row["bytes"] in (None, DITTO) else units.format_bytes(row["bytes"], exact=verbose),
         _calls_cell(row),
         row["method"],
         _per_byte(row["cycles"], per_kib),
@@ -160,8 +176,8 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
 
 
 def _calls_cell(row: Row) -> str | None:
-    if row["calls"] is None:
-        return None
+    if row["calls"] in (None, DITTO):
+        return None if row["calls"] is None else DITTO
     about = "~" if row.get("calls_method") == "scaled" else ""
     return about + units.format_count(row["calls"])
 
@@ -180,12 +196,14 @@ def _per_byte(total: float | None, per_kib: float | None) -> str | None:
     return None if total is None or per_kib is None else units.format_hundredths(total * per_kib / 1024)
 
 
-def _unknown_lines(rows: list[Row], width: int, *, verbose: bool) -> list[Text]:
+def _unknown_lines(rows: list[Row], width: int, *, verbose: bool, events: bool) -> list[Text]:
     """Why a cell or a whole column is n/a: one line per reason, never one per cell.
 
-    A column without any value is not shown and has one line: the reason of most of its rows.
+    A column without any value is not shown and has one line: the reason of most of its rows. Unless `events`
+    those of hardware events have none.
     """
     titles = COLUMN_OF_KEY | (VERBOSE_COLUMN_OF_KEY if verbose else {})
+    titles = {key: title for key, title in titles.items() if events or key not in EVENT_COLUMNS}
     where: dict[tuple[str, str], list[str]] = defaultdict(list)  # reason, accounts -> column titles
     for key, title in titles.items():
         by_reason: dict[str, list[str]] = defaultdict(list)
