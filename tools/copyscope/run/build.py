@@ -45,9 +45,11 @@ def build_if_stale(targets: Sequence[str] = ("artifacts",)) -> None:
 
 def git_revision(tree: Path = paths.ROOT) -> tuple[str | None, bool | None]:
     """(commit, whether the tree differs from it); (None, None) outside a repository or without git."""
-    commit = git(tree, "rev-parse", "--short=12", "HEAD")
-    changed = None if commit is None else git(tree, "status", "--porcelain", "-uno")
-    return (None, None) if commit is None or changed is None else (commit, bool(changed))
+    said = (git(tree, "status", "--porcelain=v2", "--branch", "-uno") or "").splitlines()
+    commit = next((line.split()[-1] for line in said if line.startswith("# branch.oid ")), "(initial)")
+    if commit == "(initial)":
+        return None, None
+    return commit[:12], any(not line.startswith("# ") for line in said)
 
 
 def git(tree: Path, *question: str) -> str | None:
