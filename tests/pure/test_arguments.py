@@ -68,7 +68,12 @@ def test_numbers_have_an_end() -> None:
         for word in (LONG, "1_000", "٣", "0x10", "1e3", ""):
             with pytest.raises(UsageError, match="not a whole number"):
                 profile_parser().parse_args([f"{option}={word}"])
-    for word in ("nan", "inf", "1e999", "abc"):
+    for word, seconds in {"7": 7, "0.5": 0.5, "90s": 90, "10m": 600, "1.5h": 5400}.items():
+        assert profile_parser().parse_args([f"--duration={word}"]).duration == seconds
+        assert (
+            watch_arguments.parser().parse_args(["x", f"--duration={word}", "-i", word]).interval == seconds
+        )
+    for word in ("nan", "inf", "1e999", "abc", "m", "nanm", "5d"):
         with pytest.raises(UsageError, match="not a number"):
             profile_parser().parse_args([f"--duration={word}"])
 

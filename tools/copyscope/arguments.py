@@ -116,6 +116,12 @@ def number(word: str) -> float:
     return found
 
 
+def seconds(word: str) -> float:
+    """`type=seconds`: 10, 90s, 10m or 1.5h."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(word[-1:])
+    return number(word) if unit is None else unit * number(word[:-1])
+
+
 def text(word: str) -> str:
     """For a name that is compared with others or written down; a path may be of any bytes."""
     if _SURROGATE.search(word):

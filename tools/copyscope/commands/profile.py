@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,12 +48,7 @@ def _choose(argv: list[str]) -> int:
         from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
 
         return watch.watch(argv)
-    args, rest = parser().parse_known_args(options)
-    if rest and not rest[0].startswith("-"):
-        watch_it = f"sudo {calling.FRONT} watch {rest[0]}"
-        raise UsageError(f"{rest[0]}: not an option: is it a program that is to be watched? {watch_it}")
-    if rest:
-        parser().parse_args(options)
+    args = parser().parse_args(options)
     if args.simulate:
         from copyscope.commands import simulate  # noqa: PLC0415 (as above)
 
@@ -64,7 +60,13 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     instruments = check_usage(args)
     build_if_stale()
     # Which processors another machine has is not known here.
-    traffic = resolve_traffic(args, pinned=not on_hosts(args))
+    try:
+        traffic = resolve_traffic(args, pinned=not on_hosts(args))
+    except UsageError:
+        if shutil.which(args.impl) is None:
+            raise
+        watch_it = f"sudo {calling.FRONT} watch {args.impl}"
+        raise UsageError(f"{args.impl}: not a strategy but a program: it is watched: {watch_it}") from None
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     path = choose_path(args)
     plans = [

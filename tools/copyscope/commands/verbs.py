@@ -60,7 +60,7 @@ VERBS = (
         "profile",
         "run a send strategy, and print what is copied where, at what price",
         "What does this way to send copy, at what price?",
-        "sudo copyscope run --impl zero_copy --size 64K",
+        "sudo copyscope run zero_copy --size 64K",
         options=PROFILE,
     ),
     Verb(
@@ -146,7 +146,7 @@ VERBS = (
         "profile",
         "model the cache misses of each copy in QEMU; no root, no PMU",
         "Cache misses of each copy, without a PMU?",
-        "copyscope simulate --impl one_copy,zero_copy",
+        "copyscope simulate one_copy,zero_copy",
         ("--simulate",),
         PROFILE,
     ),

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from copyscope import calling
-from copyscope.arguments import UsageParser, text
+from copyscope.arguments import UsageParser, seconds, text
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import add_instruments, add_output
 from copyscope.plan.options import check_instruments
@@ -35,7 +35,7 @@ FIRST_EXAMPLES = """\
 examples:
   sudo tools/profile.py --comm nginx --duration 10           every process of that name
   sudo tools/profile.py --pid 4711 --live                    until Ctrl-C
-  sudo tools/profile.py --pid 4711 --duration 600 -i 10      a line every ten seconds
+  sudo tools/profile.py --pid 4711 --duration 10m -i 10      a line every ten seconds
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 """
 COMMON = (
@@ -108,10 +108,10 @@ def parser() -> UsageParser:
     tool = add_instruments(made, gate)
     tool.add_argument(
         "--duration",
-        type=float,
+        type=seconds,
         metavar="S",
-        help="measuring time; default: until the end or Ctrl-C. A command is not ended by it: its report is"
-        " printed, then its end is waited for",
+        help="measuring time: 5, 90s, 10m; default: until the end or Ctrl-C. It does not end a command: the"
+        " report is printed, then its end is waited for",
     )
     tool.add_argument(
         "--whole",
@@ -141,7 +141,7 @@ def parser() -> UsageParser:
     out.add_argument(
         "-i",
         "--interval",
-        type=float,
+        type=seconds,
         metavar="S",
         help="a line after so many seconds each, of what moved in them, instead of a screen",
     )

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from copyscope import calling
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, seconds
 from copyscope.plan.arms import PLACEMENTS
 from copyscope.topology import WRITTEN
 
@@ -35,8 +35,8 @@ exit status: 0 a valid run, 1 a failed or invalid one, or one that could not be 
 
 FIRST_EXAMPLES = """\
 examples:
-  sudo tools/profile.py --impl zero_copy                     one profile over a veth pair, one ledger
-  sudo tools/profile.py --impl one_copy --size 1M --threads 4 --json run.json
+  sudo tools/profile.py zero_copy                            one profile over a veth pair, one ledger
+  sudo tools/profile.py one_copy --size 1M --threads 4 --json run.json
 """
 COMMON = (
     *("--impl", "--size", "--threads", "--duration", "--topology", "--repeat", "--json", "--explain"),
@@ -59,10 +59,12 @@ def parser(
     examples: str = FIRST_EXAMPLES,
     epilog: str = EXAMPLES,
     common: Sequence[str] = COMMON,
+    *,
+    named: bool = True,
 ) -> UsageParser:
     """All options of tools/profile.py. Those of the traffic are checked by the traffic program itself.
 
-    `common`: those that --help lists; --help-all lists all.
+    `common`: those that --help lists; --help-all lists all. `named`: a strategy is also given without --impl.
     """
     made = UsageParser(
         prog=prog,
@@ -73,14 +75,7 @@ def parser(
         allow_abbrev=False,
     )
     work = made.add_argument_group("workload")
-    work.add_argument(
-        "--impl",
-        default="zero_copy",
-        metavar="NAME",
-        help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile, "
-        "uring_send, uring_zc, vmsplice (and aliases); "
-        "default zero_copy",
-    )
+    _add_strategy(work, named=named)
     work.add_argument(
         "--size", default="64K", metavar="BYTES", help="message size, suffixes K M G; default 64K"
     )
@@ -92,7 +87,7 @@ def parser(
         help="connections, mostly a thread each on both sides; default 1",
     )
     work.add_argument(
-        "--duration", type=float, default=5.0, metavar="S", help="measuring time in seconds; default 5"
+        "--duration", type=seconds, default=5.0, metavar="S", help="measuring time: 5 (default), 90s, 10m"
     )
     work.add_argument(
         "--messages",
@@ -219,6 +214,22 @@ def parser(
     )
     add_output(made)
     return made
+
+
+def _add_strategy(work: argparse._ArgumentGroup, *, named: bool) -> None:
+    strategy = work.add_mutually_exclusive_group()
+    if named:
+        strategy.add_argument(
+            "impl", nargs="?", default=argparse.SUPPRESS, metavar="STRATEGY", help="the same as --impl"
+        )
+    strategy.add_argument(
+        "--impl",
+        default="zero_copy",
+        metavar="NAME",
+        help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile, "
+        "uring_send, uring_zc, vmsplice (and aliases); "
+        "default zero_copy",
+    )
 
 
 def _add_hosts(path: argparse._ArgumentGroup) -> None:

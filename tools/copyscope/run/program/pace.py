@@ -18,6 +18,7 @@ SETTLE_S = 0.5
 SLICES = 4
 # Each look takes a little from who is looked at: slices of 0.1 s stated 1.2 points of 4 too little.
 SLICE_S = 0.25
+READ_S = SETTLE_S + SLICES * SLICE_S
 # Of one CPU, what looks at the connections take at most, where they are many.
 LOOKS_SHARE = 0.01
 

@@ -143,7 +143,7 @@ class WatchedProgram(Subject):
         """How fast the program goes with nothing attached; a command of ours has no such time."""
         if not self._baseline or not self._followed.alive():
             return []
-        self.session.steps.prepare("its pace with nothing attached")
+        self.session.steps.prepare(f"reading its pace without instruments, {pace.READ_S:g} s")
         return pace.read(self._look, self._stop.sleep)
 
     def _namespace(self) -> path.Namespace:
