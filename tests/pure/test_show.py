@@ -11,8 +11,7 @@ from builders.watched import watched_record
 from copyscope.commands import show
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-
-GOLDEN = Path(__file__).parent / "data" / "render"
+from test_render import report_of
 
 
 def shown(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> str:
@@ -21,16 +20,11 @@ def shown(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> str:
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["derived", "raw"])
-@pytest.mark.parametrize(
-    ("options", "golden"),
-    [((), "zero_copy"), (("--explain",), "zero_copy_explain")],
-)
-def test_the_screen_of_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], golden: str, whole: bool
-) -> None:
+def test_the_screen_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], whole: bool) -> None:
     raw = raw_record("zero_copy")
     store.write(derive(raw) if whole else raw, tmp_path / "run.json")
-    assert shown(capsys, tmp_path / "run.json", *options) == (GOLDEN / f"{golden}.txt").read_text()
+    for name, options in (("zero_copy", ()), ("zero_copy_explain", ("--explain",))):
+        assert shown(capsys, tmp_path / "run.json", *options) == report_of(name)
 
 
 def test_a_watched_program_a_simulated_machine_and_several_runs(
