@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import tempfile
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 FULL = derive(builders.raw_record("zero_copy"))
+DATA = store.serialise(FULL)
 
 
 @pytest.mark.parametrize("impl", sorted(builders.RATES))
@@ -44,16 +46,15 @@ def test_a_compressed_record_is_the_same_bytes_each_time(tmp_path: Path) -> None
     assert data == paths[1].read_bytes()
     # RFC 1952: no flags (so no name inside), the time is 0
     assert data[3] == 0 and data[4:8] == bytes(4)
-    assert len(data) < len(store.serialise(FULL)) / 3
+    assert len(data) < len(DATA) / 3
 
 
-@given(st.data())
-def test_refuses_every_truncated_compressed_record(data: st.DataObject) -> None:
+@given(st.floats(0, 1, exclude_max=True))
+def test_refuses_every_truncated_compressed_record(share: float) -> None:
+    whole = gzip.compress(DATA, mtime=0)
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "run.json.gz"
-        store.write(FULL, path)
-        whole = path.read_bytes()
-        path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+        path.write_bytes(whole[: int(share * len(whole))])
         with pytest.raises(RecordError, match=r"run\.json\.gz: (truncated|damaged)"):
             store.read(path)
 
@@ -67,7 +68,7 @@ def test_refuses_what_is_not_compressed(data: bytes, tmp_path: Path) -> None:
 
 
 def test_one_row_is_one_line() -> None:
-    lines = store.serialise(FULL).decode().splitlines()
+    lines = DATA.decode().splitlines()
     assert sum(line.startswith('{"account"') for line in lines) == len(FULL["ledger"])
     assert lines[0] == "{" and lines[-1] == "}"
 
@@ -112,7 +113,7 @@ def test_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (b"", "truncated at line 1"),
-        (store.serialise(FULL)[:-40], "truncated"),
+        (DATA[:-40], "truncated"),
         (b'{"schema": 1,}', "invalid JSON at line 1"),
         (b'{"schema": 1, "x": NaN}', "NaN is not a number"),
         (b"[1]", "a list at the top"),
@@ -134,11 +135,10 @@ def test_refuses_in_one_line_that_names_the_file(data: bytes, message: str, tmp_
     assert str(path) in text and message in text and "\n" not in text
 
 
-@given(st.integers(0, len(store.serialise(FULL)) - 3))
-def test_refuses_every_truncation(length: int) -> None:
-    data = store.serialise(FULL)[:length]
+@given(st.integers(0, len(DATA) - 3))
+def test_no_beginning_of_a_record_is_json(length: int) -> None:
     with pytest.raises(json.JSONDecodeError):
-        json.loads(data)
+        json.loads(DATA[:length])
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

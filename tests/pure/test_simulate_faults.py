@@ -3,21 +3,22 @@
 import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
+import tempfile
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from builders.simulated import simulated_record
-from copyscope import paths
-from copyscope.commands import profile
+from copyscope.commands import profile, simulate
 from copyscope.errors import RunError
 from copyscope.files import rescuing
-from copyscope.simulate import debian, guest, kernels, simulation
+from copyscope.simulate import boot, debian, guest, kernels, simulation
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -29,15 +30,6 @@ echo booted
 echo measure one_copy/65536
 : >$STARTED/$$
 exec sleep 60
-"""
-# All of the command but what is compiled.
-COMMAND = """\
-import sys
-from copyscope.commands import profile, simulate
-from copyscope.simulate import boot
-simulate.build_if_stale = lambda: None
-boot.build = lambda found: boot.Programs(b"", b"", "/nowhere")
-sys.exit(profile.main(["--simulate", "--json", *sys.argv[1:]]))
 """
 
 
@@ -58,35 +50,47 @@ def alive(pid: str) -> bool:
         return False
 
 
-def begin(place: Path) -> subprocess.Popen[str]:
-    """The command, in a place of its own."""
+def command(place: Path) -> NoReturn:
+    """All of the command but what is compiled, in a place of its own; what it says is kept in `said`."""
+    os.environ |= {
+        "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+        "COPYSCOPE_CACHE": str(place / "cache"),
+        "STARTED": str(place / "started"),
+    }
+    tempfile.tempdir = str(place / "tmp")
+    setattr(simulate, "build_if_stale", lambda: None)  # noqa: B010 (it is another function)
+    setattr(boot, "build", lambda _: boot.Programs(b"", b"", "/nowhere"))  # noqa: B010
+    with (place / "said").open("w") as sys.stderr:
+        words = ["--json", str(place / "run.json"), "--seeds", "2", "--impl", "one_copy"]
+        status = profile.main(["--simulate", *words])
+    os._exit(status)
+
+
+def begin(place: Path) -> BaseProcess:
+    """A fork has imported all of it already: nothing is measured here that needs a Python of its own."""
     for name in ("bin", "started", "tmp"):
-        (place / name).mkdir()
+        (place / name).mkdir(parents=True)
     (place / "bin" / "qemu-system-x86_64").write_text(QEMU)
     (place / "bin" / "qemu-system-x86_64").chmod(0o755)
     keep_kernel(place / "cache")
-    environment = os.environ | {
-        "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": str(paths.ROOT / "tools"),
-        "COPYSCOPE_CACHE": str(place / "cache"),
-        "STARTED": str(place / "started"),
-        "TMPDIR": str(place / "tmp"),
-    }
-    argv = [sys.executable, "-c", COMMAND, str(place / "run.json"), "--seeds", "2", "--impl", "one_copy"]
-    return subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
+    ours = multiprocessing.get_context("fork").Process(target=command, args=(place,))
+    ours.start()
+    return ours
 
 
-def end(ours: subprocess.Popen[str], place: Path, number: int, guests: int) -> None:
+def end(ours: BaseProcess, place: Path, number: int, guests: int) -> None:
     """A signal as soon as so many of its two guests run; nothing may be left then."""
     until = time.monotonic() + 20
     kept = {"about.json", "vmlinuz", "lock", kernels.DEFAULT, "guests"}
-    while len(list((place / "started").iterdir())) < guests:
-        assert time.monotonic() < until and ours.poll() is None, ours.stderr and ours.stderr.read()
+    while not (place / "said").exists() or len(list((place / "started").iterdir())) < guests:
+        assert time.monotonic() < until and ours.is_alive(), "it did not come to that"
         time.sleep(0.01)
-    ours.send_signal(number)
-    _, said = ours.communicate(timeout=10)
+    assert ours.pid is not None
+    os.kill(ours.pid, number)
+    ours.join(10)
     if number != signal.SIGKILL and guests:
-        assert ours.returncode == 130 and said.splitlines()[-1].startswith("profile: interrupted")
+        said = (place / "said").read_text()
+        assert ours.exitcode == 130 and said.splitlines()[-1].startswith("profile: interrupted")
     while any(alive(each.name) for each in (place / "started").iterdir()):
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -96,22 +100,20 @@ def end(ours: subprocess.Popen[str], place: Path, number: int, guests: int) -> N
     assert all(name.startswith(("symbols-", "vmlinux-")) for name in left)
 
 
-def test_nothing_is_left_at_any_moment(tmp_path: Path) -> None:
-    """All of them begin beside each other: most of each is Python's start."""
-    moments = [
+@pytest.mark.parametrize(
+    ("number", "guests"),
+    [
         *((signal.SIGINT, 0), (signal.SIGINT, 2), (signal.SIGTERM, 1)),
         *((signal.SIGKILL, 1), (signal.SIGKILL, 2)),
-    ]
-    places = [tmp_path / str(number) for number in range(len(moments))]
-    for place in places:
-        place.mkdir()
-    begun = [begin(place) for place in places]
+    ],
+)
+def test_nothing_is_left_at_any_moment(tmp_path: Path, number: int, guests: int) -> None:
+    ours = begin(tmp_path / "place")
     try:
-        for ours, place, (number, guests) in zip(begun, places, moments, strict=True):
-            end(ours, place, number, guests)
+        end(ours, tmp_path / "place", number, guests)
     finally:
-        for ours in begun:
-            ours.kill()
+        ours.kill()
+        ours.join()
 
 
 def test_of_two_guests_one_that_fails_ends_the_other(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import VERSION, calling, paths
+from copyscope.commands import copyscope as front
 from copyscope.commands.verbs import VERBS, Verb, find
 
 FRONT = paths.ROOT / "bin" / "copyscope"
@@ -17,11 +18,11 @@ FRONT = paths.ROOT / "bin" / "copyscope"
 BARE = "/usr/bin/python3"
 
 
-def call(*words: str, front: Path = FRONT, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+def call(*words: str, file: Path = FRONT, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     """As people call it; the first line of the file names Python by PATH."""
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     return subprocess.run(
-        [python, "-E", "-s", str(front), *words],
+        [python, "-E", "-s", str(file), *words],
         capture_output=True,
         text=True,
         timeout=60,
@@ -58,10 +59,12 @@ def test_alone_it_answers_questions_with_verbs() -> None:
         (("sweep", "--no-such"), "copyscope sweep: the following arguments are required: EXPERIMENT"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_the_next_step(words: tuple[str, ...], said: str) -> None:
-    done = call(*words)
-    assert done.returncode == 2 and done.stdout == ""
-    assert said in done.stderr and done.stderr.count("\n") == 1
+def test_what_is_wrong_is_one_line_with_the_next_step(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert front.main(list(words)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and said in shown.err and shown.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
@@ -111,17 +114,17 @@ def unbuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not Path(BARE).exists(), reason="no Python of the system's")
 def test_help_needs_nothing_that_is_built(unbuilt: Path) -> None:
-    front = unbuilt / "bin" / "copyscope"
-    assert call(front=front, python=BARE).stdout == call().stdout
+    bare = unbuilt / "bin" / "copyscope"
+    assert call(file=bare, python=BARE).stdout == call().stdout
     for words, said in (
         (("run", "--help"), "--impl"),
         (("watch", "--help-all"), "--whole"),
         (("--version",), VERSION),
         (("sweep", "--help"), "sudo make deps && make"),
     ):
-        done = call(*words, front=front, python=BARE)
+        done = call(*words, file=bare, python=BARE)
         assert (done.returncode, done.stderr) == (0, "") and said in done.stdout
-    assert "--impl" in call("--help", front=unbuilt / "tools" / "profile.py", python=BARE).stdout
-    done = call("doctor", front=front, python=BARE)
+    assert "--impl" in call("--help", file=unbuilt / "tools" / "profile.py", python=BARE).stdout
+    done = call("doctor", file=bare, python=BARE)
     assert done.returncode == 1
     assert done.stderr == "copyscope: .venv/bin/python3: missing: build first: sudo make deps && make\n"

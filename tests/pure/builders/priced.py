@@ -8,6 +8,7 @@ that no comparison reads are left out.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from . import raw_record
@@ -49,9 +50,16 @@ def drivers(impl: str, size: int, fields: int) -> dict[str, float]:
     }
 
 
+@cache
 def pages_touched(length: int) -> float:
     """Pages of 4 KiB on which a block of memory lies: counted for each place at which it may begin."""
     return sum((at + length - 1) // 4096 + 1 for at in range(4096)) / 4096
+
+
+@cache
+def _base(impl: str) -> Record:
+    """What is not priced; nothing of it may be changed in place."""
+    return raw_record(impl)
 
 
 def priced(
@@ -78,7 +86,7 @@ def priced(
         side: sum(row["cpu_ns"] for row in rows if row["side"] == side) for side in ("sender", "receiver")
     }
     wall_ns = int(max(cpu_ns.values()) / threads)
-    base = raw_record(impl)
+    base = _base(impl)
     segments = [
         _segment(made, size, int(amount["call"]), wall_ns)
         for made in base["run"]["segments"]
