@@ -61,28 +61,6 @@ def test_what_a_goal_comes_to(bench: Any, name: str, made: dict[str, Any], reach
     assert bench("conclusions").comparison(name, made).reached == reached
 
 
-def test_a_table_has_a_line_for_each_pair_and_a_column_for_each_size(bench: Any) -> None:
-    made = [
-        compared("ours", "off", 0.9, 64),
-        compared("ours", "off", 0.99),
-        compared("perf_record", "off", 0.7),
-        compared("perf_record", "off", 0.8, 64, ours_median=7.6543),
-        compared("bpftrace_profile", "off", 0.6, 64),
-    ]
-    machine = {"cpu_model": "Example", "cpus": 2, "kernel": "6.18", "hypervisor": None}
-    failed = [{"size_bytes": 1024, "failed": {"bpftrace_profile": "no bpftrace here"}}]
-    result = {"machine": machine, "comparisons": made, "raw": failed, "peers": {"perf": "6.1", "wrk": None}}
-    text = "\n".join(bench("bench_table").section("observer", result))
-    assert "Example, 2 CPUs, Linux 6.18; perf 6.1\n" in text
-    assert "| goodput (Gb/s) | connections | 64 B | 1 KiB | goal |\n" in text
-    ours = "**loses 10.0 % (9.0 to 11.0)**: 9, 10 | loses 1.0 % (0.0 to 2.0): 9.9, 10 | 0.95, 0.97 |"
-    assert f"| ours / off | 1 | {ours}\n" in text
-    assert "| perf_record / off | 1 | loses 20.0 % (19.0 to 21.0): 7.65, 10 | loses 30.0 %" in text
-    # Of two peers the better one: 20 % against 10 %; at least 19 against 11.
-    assert "| perf_record | 20.0 % (19.0 to 21.0) | 2.0 (at least 1.7) |" in text
-    assert "- 1 KiB: bpftrace_profile could not be measured: no bpftrace here" in text
-
-
 def test_the_table_of_the_tree_is_that_of_its_results(bench: Any) -> None:
     runner: ModuleType = bench("bench")
     text = (runner.RESULTS / "README.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from builders.priced import Prices, priced
+from builders.priced import Prices, pages_touched, priced
 from copyscope import units
 from copyscope.crossover import cost_model, crossover, document, pair, sign_change
 from copyscope.crossover.cost_model import Fit, pages
@@ -37,14 +37,9 @@ PRICES: dict[str, Prices] = {
 COPIED: Prices = {**PRICES["zero_copy"], "deferred": {"call": 300.0, "byte": 0.09}}
 
 
-def true_size() -> float:
-    """Where the sender's cost is the same: 900 + 0.1 s = 200 + 60 pages + 100 + 100 + 900 + 250 + 0.02 s."""
-    low, high = 256.0, 262_144.0
-    for _ in range(60):
-        size = math.sqrt(low * high)
-        dearer = 1550 + 60 * pages(size, 8, "heap") + 0.02 * size > 900 + 0.1 * size
-        low, high = (size, high) if dearer else (low, size)
-    return low
+# The sender's cost is the same: 900 + 0.1 s = 200 + 60 pages + 100 + 100 + 900 + 250 + 0.02 s, and 8 fields
+# of s / 8 touch 8 + (s - 8) / 4096 pages on average.
+TRUE_SIZE = (650 + 60 * (8 - 8 / 4096)) / (0.08 - 60 / 4096)
 
 
 def runs(
@@ -76,7 +71,7 @@ def test_known_costs_give_back_the_known_size() -> None:
     """Without noise, to the accuracy of the search."""
     found = answer(runs(PRICES, noise=0.0))
     assert found.verdict == "crosses"
-    assert found.size_bytes == pytest.approx(true_size(), rel=0.01)
+    assert found.size_bytes == pytest.approx(TRUE_SIZE, rel=0.01)
     assert found.above == "zero_copy"
     assert found.method == "model"
 
@@ -89,7 +84,7 @@ def test_interval_holds_the_known_size(repeats: int) -> None:
         assert found.verdict == "crosses"
         assert found.low is not None
         assert found.high is not None
-        held += found.low <= true_size() <= found.high
+        held += found.low <= TRUE_SIZE <= found.high
     # 95 % of 30 less two standard deviations
     assert held >= 26
 
@@ -114,7 +109,7 @@ def test_the_difference_is_split_into_what_makes_it() -> None:
     found = answer(runs(PRICES, noise=0.0), "system_cpu_ns_per_kib")
     row = next(row for row in found.split if row["size_bytes"] == 65_536)
     assert row["copies"] == pytest.approx(-(50 + 0.08 * 65_536) / 64, rel=0.01)
-    assert row["pin"] == pytest.approx((200 + 60 * pages(65_536, 8, "heap")) / 64, rel=0.01)
+    assert row["pin"] == pytest.approx((200 + 60 * 8 * pages_touched(8192)) / 64, rel=0.01)
     assert row["completion"] == pytest.approx(200 / 64, rel=0.01)
     assert row["packets"] == pytest.approx(300 / 64, rel=0.01)
     assert row["rest"] == pytest.approx(0, abs=0.01)

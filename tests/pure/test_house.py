@@ -130,3 +130,9 @@ def test_every_source_of_a_program_names_its_licence() -> None:
     sources = [path for place in ("src", "bpf") for path in (paths.ROOT / place).rglob("*.[ch]")]
     bare = [path.name for path in sources if "SPDX-License-Identifier: GPL-2.0" not in path.open().readline()]
     assert sources and bare == []
+
+
+def test_no_test_is_without_a_time_limit(request: pytest.FixtureRequest) -> None:
+    """What hangs is a failure that says where, and the next test runs."""
+    assert float(request.config.getini("timeout")) > 0
+    assert request.config.getini("timeout_method") == "signal"

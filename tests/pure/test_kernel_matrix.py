@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
+from builders.kernel import hook_row
 from copyscope import paths
+from copyscope.ledger.compare_tiers import REST, compare_tiers, inside_calls
 from copyscope.ledger.derive import derive
+from copyscope.record.check import typed
 
 HERE = paths.ROOT / "tests" / "kernels"
 
@@ -27,10 +30,8 @@ def module(name: str) -> Any:
 
 def hook(name: str, instrument: str, state: str, how: str | None, required: bool = False) -> dict[str, Any]:
     reason = None if state == "attached" else "inlined"
-    return {
-        **{"id": name, "instrument": instrument, "symbol": f"tcp_{name}", "state": state},
-        **{"how": how, "reason": reason, "required": required},
-    }
+    told = {"symbol": f"tcp_{name}", "state": state, "how": how, "reason": reason, "required": required}
+    return hook_row(name, instrument, **told)
 
 
 HOOKS = [
@@ -165,17 +166,6 @@ def test_what_is_kept_reads_back_the_same(tmp_path: Path) -> None:
     assert module("outcome").Outcome.read(tmp_path / "6.12.json") == one
 
 
-def test_the_page_says_what_is_attached_missing_and_skipped(tmp_path: Path) -> None:
-    outcomes = [outcome_of(leave(tmp_path))]
-    overview = module("document").overview(outcomes)
-    page = module("document").log(outcomes, {"test_b.py": "too slow"})
-    assert "2 fentry, 1 kprobe" in overview and "| 1 tp_btf " in overview
-    assert "- 6.12: copy_in: missing: inlined" in page
-    assert "- 6.12: 1 x no cable" in page
-    assert "- 6.12: Profiling works. Limited: PMU." in page
-    assert "- `test_b.py`: too slow" in page
-
-
 def test_the_page_is_made_of_what_is_kept() -> None:
     """make check-kernels MATRIX=--page makes it again."""
     for path, text in module("matrix").pages().items():
@@ -272,3 +262,40 @@ def test_what_a_kernel_takes_of_a_compiler_is_told_from_what_a_policy_or_the_ker
     (tmp_path / "clang-19-watched.txt").write_text("collector: bpf: load: Invalid argument\n")
     (said,) = compilers.judge(tmp_path, "clang-19", "6.12").refused
     assert "did not start: collector: bpf" in said
+
+
+COMPARED = ("unprobed", "ledger", "calls+functions")
+
+
+def test_what_is_kept_of_a_survey_is_what_its_record_says() -> None:
+    record = derive(with_functions(raw_record("zero_copy", arms=COMPARED)))
+    found = module("figures").tiers_of(record)["zero_copy"]
+    copies = [r for r in compare_tiers(typed(record)) if r["side"] != "other" and r["name"] != REST]
+    assert [row["inside"] for row in found["rows"]] == [row["inside"] for row in copies]
+    for row, copy in zip(found["rows"], copies, strict=True):
+        assert row == pytest.approx({key: copy[key] for key in row}, abs=1e-6)
+    for call, ratio in zip(found["calls"], inside_calls(typed(record)), strict=True):
+        assert call["inside_ns"] / call["calls_ns"] == pytest.approx(ratio["ratio"])
+        assert call["roots_ns"] <= call["inside_ns"]
+    assert found["exact_stretch"] == 1.0
+    deferred = [row for row in record["exact"] if row["ledger_name"] == "deferred"]
+    assert found["exact_ns_per_kib"]["deferred"] == pytest.approx(
+        sum(row["ns_per_kib"] for row in deferred), abs=0.1
+    )
+    stages = [row for row in record["stages"] if row["context"] != "user" and row["side"] != "other"]
+    assert found["sampled_ns_per_kib"][REST] == pytest.approx(
+        sum(row["ns_per_kib"] for row in stages), abs=0.1 * len(stages)
+    )
+
+
+def test_a_part_that_is_unknown_makes_the_sum_unknown() -> None:
+    record = derive(with_functions(raw_record("zero_copy", arms=COMPARED)))
+    next(row for row in record["exact"] if row["ledger_name"] == "pin")["ns_per_kib"] = None
+    found = module("figures").tiers_of(record)["zero_copy"]
+    assert found["exact_ns_per_kib"]["pin"] is None
+    assert module("two_tiers").Survey("one", "zero_copy", found).times("pin") == {}
+
+
+def test_without_function_hooks_nothing_is_kept_and_nothing_judged() -> None:
+    assert module("figures").tiers_of(derive(raw_record("one_copy"))) == {}
+    assert module("two_tiers").judge_calls([]).startswith("Nothing to judge")

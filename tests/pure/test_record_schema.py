@@ -302,15 +302,17 @@ def required_paths(
 REQUIRED = list(required_paths(FULL, ROOTS[:2]))
 
 
-@pytest.mark.parametrize("path", REQUIRED, ids=lambda path: ".".join(map(str, path)))
-def test_misses_every_key(path: Path) -> None:
+def test_misses_every_key() -> None:
     broken = copy.deepcopy(FULL)
-    owner = broken
-    for key in path[:-1]:
-        owner = owner[key]
-    del owner[path[-1]]
-    named = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
-    assert store.validate(broken) == [f"{named}: missing"]
+    assert len(REQUIRED) > 300
+    for path in REQUIRED:
+        owner = broken
+        for key in path[:-1]:
+            owner = owner[key]
+        value = owner.pop(path[-1])
+        named = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+        assert store.validate(broken) == [f"{named}: missing"]
+        owner[path[-1]] = value
 
 
 def named(shape: Schema, where: str = "") -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders.kernel import hook_row
 from builders.watched import CALLS, EDGE_CALLS, watched_record
 from copyscope.ledger.derive import derive
 from copyscope.ledger.program import send_shape
@@ -44,17 +45,8 @@ def test_pages_have_no_buffers_and_that_is_said() -> None:
 
 def test_a_kernel_without_the_tracepoint_says_so() -> None:
     raw = watched_record()
-    raw["hooks"].append(
-        {
-            "id": "round",
-            "instrument": "shape",
-            "symbol": "tcp_sendmsg_locked",
-            "state": "missing",
-            "how": None,
-            "reason": "no such tracepoint in this kernel",
-            "required": False,
-        }
-    )
+    missing = {"state": "missing", "how": None, "reason": "no such tracepoint in this kernel"}
+    raw["hooks"].append(hook_row("round", "shape", symbol="tcp_sendmsg_locked", **missing))
     for row in raw["shapes"]:
         row |= {"sends": 0, "rounds": 0, "rounds_per_send": []}
     full = derive(raw)

@@ -86,7 +86,6 @@ def test_names_captured_stacks(path: Path) -> None:
     ("capture", "present", "absent"),
     [
         ("copy_lo", {"copy_in", "copy_out"}, {"pin", "deferred", "completion"}),
-        ("zero_copy_lo", {"pin", "deferred", "completion", "copy_out"}, {"copy_in"}),
         ("zero_copy_veth", {"pin", "deferred", "completion", "copy_out"}, {"copy_in"}),
         ("zero_copy_veth_xdp", {"pin", "silent", "completion", "copy_out"}, {"copy_in", "deferred"}),
         ("sendfile_lo", {"pin", "copy_out"}, {"copy_in", "deferred"}),
@@ -159,7 +158,7 @@ def test_keeps_dots_that_belong_to_a_name() -> None:
 
 
 def test_is_fast_enough() -> None:
-    """5000 distinct stacks of 40 frames; best of three, so that a busy machine is not slow code."""
+    """5000 distinct stacks of 40 frames; CPU time, best of three, so that a busy machine is not slow code."""
     names = sorted(
         {
             frame
@@ -176,10 +175,10 @@ def test_is_fast_enough() -> None:
 
 def _time_classifying(stacks: list[list[str]]) -> float:
     fresh = Taxonomy(TAXONOMY.version, TAXONOMY.rules)
-    begin = time.perf_counter()
+    begin = time.process_time()
     for stack in stacks:
         fresh.classify(stack)
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def _sample(side: str, frames: str, samples: int = 3, owner: str | None = None) -> dict[str, object]:

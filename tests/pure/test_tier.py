@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.exact import with_functions
+from builders.kernel import hook_row
 from copyscope.ledger.derive import derive
 from copyscope.plan.arguments import parser
 from copyscope.plan.arms import SAMPLED, parse_instruments
@@ -29,9 +30,8 @@ def made(args: argparse.Namespace, instruments: tuple[str, ...] | None = None) -
 
 
 def hook(name: str, **changes: Any) -> dict[str, Any]:
-    row = {"id": name, "instrument": "functions", "symbol": f"tcp_{name}", "state": "available"}
-    required = name in ("send", "receive")
-    return {**row, "how": "fentry", "reason": None, "required": required, **changes}
+    usual = {"symbol": f"tcp_{name}", "state": "available", "required": name in ("send", "receive")}
+    return hook_row(name, **{**usual, **changes})
 
 
 def test_roots_that_attach_make_it_exact_and_what_is_missing_is_named() -> None:

@@ -11,10 +11,12 @@ from builders.exact import with_functions
 from copyscope.ledger import overhead
 from copyscope.ledger.derive import derive
 from copyscope.render.evidence import observer_lines
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 Record = dict[str, Any]
+
+ONE_COPY = builders.raw_record("one_copy")
 
 
 def derived(impl: str, **options: Any) -> Record:
@@ -313,12 +315,12 @@ def test_throughput_comes_from_the_unprobed_segments() -> None:
     assert (fixed["tx_bytes"], fixed["messages"]) == (23 * 65_536, 23)
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6))
+@settings(max_examples=30)
+@given(st.integers(0, 12), st.sampled_from([0, 0, 0, 1, 10**6]))
 def test_loss_beyond_a_thousandth_is_never_valid(lost: int, unknown: int) -> None:
-    raw = builders.raw_record("one_copy")
-    raw["loss"] = {"samples_lost": lost, "mystery": unknown}
-    seen = sum(row["samples"] for row in raw["samples"])
-    valid = lost / (seen + lost) <= 0.001 and unknown == 0
+    """Of 5,649 samples five are less than a thousandth, and six are more."""
+    valid = lost <= 5 and unknown == 0
+    raw = ONE_COPY | {"loss": {"samples_lost": lost, "mystery": unknown}}
     assert derive(raw)["verdict"]["valid"] is valid
 
 

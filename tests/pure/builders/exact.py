@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from .kernel import hook_row
+
 Record = dict[str, Any]
 
 # Hook -> the category that its calls are counted in.
@@ -111,16 +113,7 @@ def with_functions(
     }
     record["run"] |= {"tier": "exact", "tier_reason": f"function hooks: {len(HOOKED)} by fentry"}
     record["hooks"] += [
-        {
-            "id": name,
-            "instrument": "functions",
-            "category": category,
-            "symbol": name,
-            "state": "attached",
-            "how": "fentry",
-            "reason": None,
-            "required": name in ("send", "receive"),
-        }
+        hook_row(name, category=category, required=name in ("send", "receive"))
         for name, category in HOOKED.items()
     ]
     record["loss"] |= {

@@ -136,19 +136,17 @@ def hooks(impl: str = "one_copy") -> list[dict[str, Any]]:
     for index, (name, instrument, symbol, required) in enumerate(
         (*HOOKS, RING_HOOK) if impl == "uring_zc" else HOOKS
     ):
-        unused = name.endswith("_at_exit")
-        rows.append(
-            {
-                "id": name,
-                "instrument": instrument,
-                "symbol": symbol,
-                "state": "unused" if unused else "attached",
-                "how": None if unused else "tp_btf",
-                "reason": f"{HOOKS[index - 1][2]} is better and present" if unused else None,
-                "required": required,
-            }
-        )
+        row = hook_row(name, instrument, symbol=symbol, how="tp_btf", required=required)
+        if name.endswith("_at_exit"):
+            row |= {"state": "unused", "how": None, "reason": f"{HOOKS[index - 1][2]} is better and present"}
+        rows.append(row)
     return rows
+
+
+def hook_row(name: str, instrument: str = "functions", **more: Any) -> dict[str, Any]:
+    """One row of `hooks`: a function hook that works, but for what is said otherwise."""
+    row = {"id": name, "instrument": instrument, "symbol": name, "state": "attached"}
+    return {**row, "how": "fentry", "reason": None, "required": False, **more}
 
 
 def counters(cpu_ns: dict[str, int], pmu: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .exact import HOOKED, SEND_NS
+from .kernel import hook_row
 from .watched import ARMS, EDGE_CALLS, SIZE, watched_record
 
 Record = dict[str, Any]
@@ -49,11 +50,5 @@ def watched_with_functions(*, copied: int = 0, receives: int = 0, **options: Any
         "completion_latency": [],
     }
     record["run"] |= {"tier": "exact", "tier_reason": f"function hooks: {len(HOOKED)} by fentry"}
-    record["hooks"] += [
-        {
-            **{"id": name, "instrument": "functions", "symbol": name, "state": "attached"},
-            **{"how": "fentry", "reason": None, "required": False},
-        }
-        for name in HOOKED
-    ]
+    record["hooks"] += map(hook_row, HOOKED)
     return record
