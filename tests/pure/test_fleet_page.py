@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 from copyscope.fleet.answers import Facts, Row
-from copyscope.render.fleet_page import fleet_page
+from copyscope.render.fleet import fleet_page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"' \x1b[2J\n../"
 
@@ -40,12 +40,14 @@ def test_every_host_is_a_row_and_who_differs_is_named() -> None:
     rows += [Row("gone", "unreachable", cause="connect to gone: refused")]
     page = fleet_page(rows, "run --impl zero_copy", "2026-11-23T03:00:00.000000+00:00")
     found = Page(page)
-    assert found.tags.count("tr") == 43
+    # A title and a row for each host, for each of three kernels, for each of three NICs.
+    assert found.tags.count("tr") == 43 + 4 + 4
     assert "1 of 41: zero-copy sends: copied after all: a packet socket of lldpd: odd" in page
     assert "1 of 42 unreachable: gone: connect to gone: refused" in page
-    assert '<button class="pick">6.12.1</button>: 40, 40 ok, 0 of 40 copied' in page
-    assert '<button class="pick">e1000</button>: 1, 1 ok, 1 of 1 copied' in page
-    assert "begun 2026-11-23 03:00 UTC" in page
+    cells = [cell.strip() for cell in found.cells]
+    for group in (["6.12.1", "40", "40", "0 of 40"], ["e1000", "1", "1", "1 of 1"], ["not known", "1"]):
+        assert any(cells[at : at + len(group)] == group for at in range(len(cells))), group
+    assert "Begun 2026-11-23 03:00 UTC: 41 ok, 1 unreachable." in page
 
 
 def test_what_a_host_says_is_text_and_nothing_else() -> None:

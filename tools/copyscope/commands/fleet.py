@@ -17,8 +17,7 @@ from copyscope.fleet.answers import Row, judge
 from copyscope.fleet.asking import Answer, Began, Ended, Job, ask_hosts
 from copyscope.hosts import bundle as bundles
 from copyscope.render.console import make_console, print_lines, report_width
-from copyscope.render.fleet import fleet_lines
-from copyscope.render.fleet_page import fleet_page
+from copyscope.render.fleet import fleet_lines, fleet_page
 from copyscope.render.progress import Steps
 
 VERBS = ("run", "watch", "advise", "doctor", "drill")

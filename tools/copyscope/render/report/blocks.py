@@ -43,7 +43,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """`numbers`: columns that are set to the right. `notes` stand below. `anchors`: a name for each row."""
+    """`numbers`: columns that are set to the right. `notes` stand below. `anchors`: a name for each row.
+
+    `whole`: never folded away, however long it is.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
@@ -51,6 +54,7 @@ class Table:
     notes: Sequence[str] = ()
     title: str = ""
     anchors: Sequence[str] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True)
