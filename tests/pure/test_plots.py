@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any
 
@@ -25,6 +24,15 @@ from matplotlib.text import Text
 Record = dict[str, Any]
 CAPTION = "Example CPU, 2 CPUs, Linux 6.18"
 NAMES = [plot.name for plot in PLOTS]
+HEADINGS = {
+    "goodput": "Goodput",
+    "cycles": "What a byte costs",
+    "ledger_stack": "The copy ledger",
+    "saved_copy": "Where the saved copy went",
+    "misses": "Cache misses per KiB delivered",
+    "message_time": "Time per message and connection",
+    "latency": "Latency",
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +60,7 @@ def words(figure: Figure) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_plot_has_a_title_and_says_where_it_was_measured(name: str, with_pmu: list[Row]) -> None:
     said = words(plot(name, with_pmu))
-    assert importlib.import_module(f"copyscope.render.plots.{name}").TITLE.split(":")[0] in said
+    assert HEADINGS[name] in said
     assert CAPTION in " ".join(said.split())
 
 

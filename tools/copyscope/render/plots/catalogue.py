@@ -1,4 +1,4 @@
-"""The plots of a report, in their order. A plot is a file beside this one and a row here.
+"""The plots of a report, in their order. A plot is a row here: curves of some quantities, or a file beside.
 
 Nothing here imports matplotlib: a report's text is made while other processes draw.
 """
@@ -9,18 +9,35 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Plot:
-    """`name`: of the module, and of the files. `alt`: what is seen, for those who do not see it.
+class Quantity:
+    """What is drawn upwards. `of`: the part of the panel titles that says whose it is."""
 
-    `of`: what the module draws, a field of draw.Subject. `metrics`: where no row has any of them, there is
-    nothing to draw.
+    metric: str
+    label: str
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """`name`: of the files. `alt`: what is seen, for those who do not see it.
+
+    `curves`: drawn by curves.py under `heading`, along the factor `along` where that was varied, of runs in
+    `mode` where there are some. Without any the module of this name draws `of`, a field of draw.Subject.
     """
 
     name: str
     title: str
     alt: str
     of: str = "rows"
-    metrics: tuple[str, ...] = ("system_cpu_ns_per_kib",)
+    heading: str = ""
+    curves: tuple[Quantity, ...] = ()
+    along: str | None = None
+    mode: str | None = None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Where no row has any of them, there is nothing to draw."""
+        return tuple(one.metric for one in self.curves) or ("system_cpu_ns_per_kib",)
 
 
 PLOTS = (
@@ -29,7 +46,8 @@ PLOTS = (
         "Goodput",
         "Goodput (Gb/s) of each strategy along the axis of the experiment, one panel per setting; medians of "
         "runs without instruments, with 95 % intervals.",
-        metrics=("goodput_gbps",),
+        heading="Goodput: how much payload arrives",
+        curves=(Quantity("goodput_gbps", "goodput (Gb/s)"),),
     ),
     Plot(
         "cycles",
@@ -53,8 +71,11 @@ PLOTS = (
         "misses",
         "Cache misses",
         "Load misses per delivered KiB in the first and the last cache level, of sender and receiver.",
-        metrics=tuple(
-            f"{of}_misses_per_kib_{side}" for of in ("l1d", "llc") for side in ("sender", "receiver")
+        heading="Cache misses per KiB delivered",
+        curves=tuple(
+            Quantity(f"{level}_misses_per_kib_{side}", "load misses (1/KiB)", f"{name}, {side}")
+            for level, name in (("l1d", "L1D"), ("llc", "LLC"))
+            for side in ("sender", "receiver")
         ),
     ),
     Plot(
@@ -62,14 +83,22 @@ PLOTS = (
         "Time per message",
         "Wall time per message and connection, along the number of threads where it was varied. It is an "
         "inverse throughput.",
-        metrics=("time_per_message_us",),
+        heading="Time per message and connection: an inverse throughput, not a latency",
+        curves=(Quantity("time_per_message_us", "time per message (us)"),),
+        along="threads",
     ),
     Plot(
         "latency",
         "Latency",
         "Request to response, median and 99th percentile, along the number of threads where it was varied; "
         "only runs in rr mode have it.",
-        metrics=("rtt_p50_us", "rtt_p99_us"),
+        heading="Latency: request to response (rr mode)",
+        curves=(
+            Quantity("rtt_p50_us", "round trip (us)", "median"),
+            Quantity("rtt_p99_us", "round trip (us)", "99th percentile"),
+        ),
+        along="threads",
+        mode="rr",
     ),
 )
 

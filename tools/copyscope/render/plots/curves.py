@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,10 +10,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from copyscope.compare.estimates import Estimate, Missing
+from copyscope.render.plots.catalogue import Plot, Quantity
 from copyscope.render.plots.grid import Grid, say_not_available
 from copyscope.render.plots.looks import FAINT, Mark, mark_of
 from copyscope.render.plots.style import look
-from copyscope.study.facets import Axis, Panel, arrange
+from copyscope.study.facets import Axis, Panel, arrange, find_axis
 from copyscope.study.table import Row
 from copyscope.units import format_whole_size
 
@@ -24,13 +24,10 @@ WIDE = 12.0
 STEP = 0.05
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """What is drawn upwards. `of`: the part of the panel titles that says whose it is."""
-
-    metric: str
-    label: str
-    of: str = ""
+def plot(what: Plot, rows: Sequence[Row], caption: str) -> Figure:
+    """A plot of the catalogue that is curves."""
+    shown = [row for row in rows if row.mode == what.mode] or rows
+    return draw(shown, find_axis(shown, first=what.along), what.curves, what.heading, caption)
 
 
 def draw(rows: Sequence[Row], axis: Axis, quantities: Sequence[Quantity], title: str, caption: str) -> Figure:

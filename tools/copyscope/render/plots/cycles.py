@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from copyscope.compare.estimates import Missing
-from copyscope.render.plots.curves import Quantity, draw
+from copyscope.render.plots.catalogue import Quantity
+from copyscope.render.plots.curves import draw
 from copyscope.study.facets import find_axis
 from copyscope.study.table import Row
 

@@ -20,6 +20,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from copyscope import paths
@@ -150,17 +151,21 @@ def _end_with_parent() -> None:
 
 def _load() -> None:
     for plot in (*PLOTS, *MODELLED):
-        importlib.import_module(f"copyscope.render.plots.{plot.name}")
-    importlib.import_module("matplotlib.backends.backend_agg")
-    importlib.import_module("matplotlib.backends.backend_svg")
-    importlib.import_module("PIL.Image")
+        module_of(plot)
+    for name in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "PIL.Image"):
+        importlib.import_module(name)
+
+
+def module_of(plot: Plot) -> ModuleType:
+    """What draws it."""
+    return importlib.import_module(f"copyscope.render.plots.{'curves' if plot.curves else plot.name}")
 
 
 def figure_of(name: str, subject: Subject) -> Figure:
     """One plot of the catalogue."""
-    module = importlib.import_module(f"copyscope.render.plots.{name}")
-    of = next(plot.of for plot in (*PLOTS, *MODELLED) if plot.name == name)
-    figure: Figure = module.plot(getattr(subject, of), subject.caption)
+    plot = next(plot for plot in (*PLOTS, *MODELLED) if plot.name == name)
+    drawn = (plot, subject.rows) if plot.curves else (getattr(subject, plot.of),)
+    figure: Figure = module_of(plot).plot(*drawn, subject.caption)
     return figure
 
 
