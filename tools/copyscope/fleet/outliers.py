@@ -1,11 +1,12 @@
 """Which hosts are unlike the others, and in what, in plain words. Pure."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 from copyscope.escaping import visible
 from copyscope.fleet.answers import Row
+from copyscope.grouping import gathered
 
 NAMES_MAX = 5
 SECONDS = re.compile(r"\b\d+ s\b")
@@ -17,12 +18,11 @@ def find(rows: Sequence[Row]) -> list[str]:
 
 
 def _without(rows: Sequence[Row]) -> list[str]:
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.state != "ok":
-            # A cause may name its host and a time; hosts with the same one are one group all the same.
-            cause = row.cause or "no cause was said"
-            groups[row.state, SECONDS.sub("", cause.replace(row.host, ""))].append(row)
+    # A cause may name its host and a time; hosts with the same one are one group all the same.
+    causes = ((row, row.cause or "no cause was said") for row in rows if row.state != "ok")
+    groups = gathered(
+        ((row.state, SECONDS.sub("", cause.replace(row.host, ""))), row) for row, cause in causes
+    )
     return [
         f"{len(alike)} of {len(rows)} {state}: {named([row.host for row in alike])}: {alike[0].cause}"
         for (state, _), alike in sorted(groups.items(), key=lambda group: -len(group[1]))

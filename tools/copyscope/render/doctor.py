@@ -1,6 +1,6 @@
 """Doctor's findings as a table: what is not simply fine, with what to do about it; everything with -v."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Console
@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from copyscope.doctor.findings import Diagnosis, Finding
+from copyscope.grouping import grouped
 from copyscope.render.console import REPORT_WIDTH
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red", "confounder": "cyan"}
@@ -17,7 +18,7 @@ def render(diagnosis: Diagnosis, *, verbose: bool, console: Console) -> None:
     """Print one block per area, at most 100 columns wide."""
     width = min(console.width, REPORT_WIDTH)
     console.print(Text(diagnosis.sentence, style="bold"), width=width)
-    for area, rows in group_by_area(diagnosis.findings).items():
+    for area, rows in grouped(diagnosis.findings, lambda row: row.area).items():
         console.print()
         console.print(Text(area.upper(), style="bold"))
         console.print(_table(rows, verbose), width=width)
@@ -26,31 +27,22 @@ def render(diagnosis: Diagnosis, *, verbose: bool, console: Console) -> None:
         console.print("every fact: -v; as data: --json -", width=width)
 
 
-def group_by_area(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
-    areas: dict[str, list[Finding]] = {}
-    for row in findings:
-        areas.setdefault(row.area, []).append(row)
-    return areas
-
-
 def _table(rows: Sequence[Finding], verbose: bool) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(min_width=12, max_width=34)
     table.add_column()
     fine = [row for row in rows if row.status == "ok"]
-    for alike in _fold(rows if verbose else [row for row in rows if row.status != "ok"]):
-        first = alike[0]
+    # Neighbours that say the same are one row: a machine without a PMU lacks six counters for one reason.
+    shown = rows if verbose else [row for row in rows if row.status != "ok"]
+    for _, group in groupby(shown, key=lambda row: (row.status, row.fact, row.advice)):
+        first, *_ = alike = list(group)
         names = ", ".join(row.name for row in alike)
         table.add_row(Text(first.status, STYLES[first.status]), Text(names), _explain(first))
     if fine and not verbose:
-        table.add_row(Text("ok", STYLES["ok"]), Text(f"{len(fine)} of {len(rows)}"), Text(_names(fine)))
+        names = ", ".join(row.name.partition(" (")[0] for row in fine)
+        table.add_row(Text("ok", STYLES["ok"]), Text(f"{len(fine)} of {len(rows)}"), Text(names))
     return table
-
-
-def _fold(rows: Sequence[Finding]) -> list[list[Finding]]:
-    """Neighbours that say the same, together: a machine without a PMU lacks six counters for one reason."""
-    return [list(alike) for _, alike in groupby(rows, key=lambda row: (row.status, row.fact, row.advice))]
 
 
 def _explain(row: Finding) -> Text:
@@ -58,7 +50,3 @@ def _explain(row: Finding) -> Text:
     if row.advice is not None:
         text.append(f"\n→ {row.advice}", style="dim")
     return text
-
-
-def _names(rows: Sequence[Finding]) -> str:
-    return ", ".join(row.name.partition(" (")[0] for row in rows)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.text import Text
 
 from copyscope import units
+from copyscope.grouping import gathered
 from copyscope.ledger.overhead import found
 from copyscope.record.check import typed
 from copyscope.record.hooks import failed_hooks
@@ -129,20 +130,18 @@ def in_order(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def counter_lines(record: Record, width: int) -> list[Text]:
     """The totals of each side's counters with their status; then the unknown ones, each reason once."""
     lines: list[Text] = []
-    unknown: dict[tuple[str, str], list[str]] = defaultdict(list)  # event, reason -> sides
+    unknown: list[tuple[tuple[str, str], str]] = []  # (event, reason), side
     for side, events in in_order(record["counters"]):
         known = []
         for name, event in in_order(events):
             if event["value"] is None:
-                unknown[name, plain_reason(event["reason"] or event["status"])].append(side)
+                unknown.append(((name, plain_reason(event["reason"] or event["status"])), side))
             else:
                 known.append(f"{name} {_counter_value(event)}{_counter_status(event)}")
         text = ", ".join(known) if known else "n/a" if events else "n/a: no counter was opened"
         lines += labelled("counters", f"{side}: {text}", width)
-    by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)  # sides, reason -> events
-    for (name, reason), sides in unknown.items():
-        by_reason[" and ".join(sides), reason].append(name)
-    for (of_sides, reason), names in by_reason.items():
+    alike = gathered(((" and ".join(of), why), name) for (name, why), of in gathered(unknown).items())
+    for (of_sides, reason), names in alike.items():
         lines += labelled("", f"n/a ({of_sides}): {', '.join(names)}: {reason}", width, style="dim")
     return lines
 
@@ -162,11 +161,9 @@ def _counter_status(event: Mapping[str, Any]) -> str:
 
 def observer_lines(record: Record, width: int) -> list[Text]:
     """The observer effect: goodput with the instruments on, as a ratio of goodput with them off."""
-    by_text: dict[str, list[str]] = defaultdict(list)
-    for name, arm in in_order(record["overhead"]["arms"]):
-        by_text[_arm_text(arm)].append(name)
+    alike = gathered((_arm_text(arm), name) for name, arm in in_order(record["overhead"]["arms"]))
     lines: list[Text] = []
-    for text, names in by_text.items():
+    for text, names in alike.items():
         lines += labelled("overhead", f"{', '.join(names)}: {text}", width)
     attached = record["overhead"].get("attached")
     return lines if attached is None else lines + labelled("overhead", attached_text(attached), width)
@@ -232,10 +229,7 @@ def loss_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
         text += f"; {counters}, {'all ' if len(zero) > 1 else ''}zero"
     lines = labelled("losses", text, width, style="red" if lost else "")
     lines += labelled("", _compact_names(zero), width, style="dim") if verbose and zero else []
-    unknown: dict[str, list[str]] = defaultdict(list)  # reason -> names
-    for name, entry in loss.items():
-        if entry["count"] is None:
-            unknown[entry["reason"]].append(name)
+    unknown = gathered((entry["reason"], name) for name, entry in loss.items() if entry["count"] is None)
     for reason, names in unknown.items():
         named = f" ({_compact_names(names)})" if verbose else ""
         lines += labelled("", f"n/a: {len(names)} loss counters: {reason}{named}", width)
@@ -244,10 +238,7 @@ def loss_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
 
 def _compact_names(names: Iterable[str]) -> str:
     """Names with a common first word in one: recursion_{a,b}."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        first, _, rest = name.partition("_")
-        groups[first].append(rest)
+    groups = gathered(name.partition("_")[::2] for name in names)
     return ", ".join(
         f"{first}_{{{', '.join(rests)}}}" if len(rests) > 1 else "_".join(filter(None, (first, rests[0])))
         for first, rests in groups.items()
@@ -297,9 +288,7 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
         lines += labelled("tier", f"{run['tier']}: {run['tier_reason']}", width)
     if verbose:
         return lines + _hook_table(hooks, width)
-    absent: dict[str, list[str]] = defaultdict(list)  # state and reason -> symbols
-    for hook in failed_hooks(typed(record)):
-        absent[f"{hook.state}: {hook.reason}"].append(hook.symbol)
+    absent = gathered((f"{hook.state}: {hook.reason}", hook.symbol) for hook in failed_hooks(typed(record)))
     for why, symbols in absent.items():
         lines += labelled("", f"{', '.join(dict.fromkeys(symbols))} {why}", width, style="red")
     return lines
@@ -307,13 +296,9 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
 
 def _sampler_events(sampler: Mapping[str, Any], *, refused: bool) -> str:
     """What was sampled, then what was not (`refused`): each reason once, with its events."""
-    sampled = []
-    why_not: dict[str, list[str]] = defaultdict(list)  # status and reason -> events
-    for event in sampler["events"]:
-        if event["reason"]:
-            why_not[f"{event['status']}: {event['reason']}"].append(event["name"])
-        else:
-            sampled.append(event["name"])
+    events = sampler["events"]
+    sampled = [event["name"] for event in events if not event["reason"]]
+    why_not = gathered((f"{one['status']}: {one['reason']}", one["name"]) for one in events if one["reason"])
     texts = [f"{', '.join(sampled)} at {sampler['frequency_hz']:,} Hz on average"] if sampled else []
     if refused:
         texts += [f"{', '.join(names)} {why}" for why, names in why_not.items()]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
 
 from copyscope.compare.estimates import Estimate, Missing
 from copyscope.compare.metrics import METRICS
 from copyscope.compare.settings import left_alone, settings
 from copyscope.escaping import for_csv, visible
+from copyscope.grouping import gathered, grouped
 from copyscope.simulate.output import COLUMNS as COUNTED
 from copyscope.study.modelled import ModelPoint
 from copyscope.study.published import COLUMNS, Cell, published_cells
@@ -52,11 +52,8 @@ def _results_line(row: Row, experiment: str, extra: Sequence[str], hidden: Set[s
 
 def explain_missing(values: Mapping[str, Estimate | Missing]) -> str:
     """Each reason once, with the metrics that it holds for."""
-    by_reason: dict[str, list[str]] = {}
-    for name, found in values.items():
-        if isinstance(found, Missing):
-            by_reason.setdefault(found.reason, []).append(name)
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+    alike = gathered((found.reason, name) for name, found in values.items() if isinstance(found, Missing))
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in alike.items())
 
 
 def ledger_table(rows: Sequence[Row]) -> Table:
@@ -87,13 +84,10 @@ def modelled_table(points: Sequence[ModelPoint]) -> Table:
             "message_bytes": point.size,
             "boots": len(point.boots),
         }
-        rows: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-        for row in (row for boot in point.boots for row in boot["rows"]):
-            rows.setdefault((row["category"], row["side"], row["context"]), []).append(row)
+        every = (row for boot in point.boots for row in boot["rows"])
+        rows = grouped(every, lambda row: (row["category"], row["side"], row["context"]))
         for key, of_key in sorted(rows.items()):
-            line = (
-                head | dict(zip(("category", "side", "context"), key, strict=True)) | {"method": "modelled"}
-            )
+            line = head | {"category": key[0], "side": key[1], "context": key[2], "method": "modelled"}
             # A boot without such a row counted nothing of it.
             line |= {
                 f"{name}_per_kib": sum(row[f"{name}_per_kib"] for row in of_key) / len(point.boots)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from copyscope import calling, units
 from copyscope.escaping import one_line
+from copyscope.grouping import grouped
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines
 from copyscope.render.evidence import in_order
@@ -195,10 +196,8 @@ def _table(steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -
 
 def _copies(record: Record) -> list[Step]:
     """Each account and side; one that took no time is no row, one of which that is not known is."""
-    rows: dict[tuple[str, str], list[Record]] = {}
-    for row in occurring(record["ledger"]):
-        if _is_counted(record, row):
-            rows.setdefault((row["account"], row["side"]), []).append(row)
+    counted = (row for row in occurring(record["ledger"]) if _is_counted(record, row))
+    rows = grouped(counted, lambda row: (row["account"], row["side"]))
     steps = []
     for account, side in sorted(rows, key=lambda key: position(ACCOUNTS, key[0])):
         some = rows[account, side]

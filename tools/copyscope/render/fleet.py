@@ -5,7 +5,7 @@ What hosts say of themselves is text and nothing else: the table makes it visibl
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -14,6 +14,7 @@ from copyscope import units
 from copyscope.escaping import visible
 from copyscope.fleet import outliers
 from copyscope.fleet.answers import Row
+from copyscope.grouping import grouped
 from copyscope.render.layout import Table, heading, wrap
 from copyscope.render.report import blocks, html
 
@@ -81,9 +82,7 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
 
 def _groups(of: str, rows: Sequence[Row]) -> blocks.Table:
     """How many hosts have it, how many of them are ok, and of how many zero-copy sends were copied."""
-    found: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        found[_cells(row)[COLUMNS.index(of)] or "not known"].append(row)
+    found = grouped(rows, lambda row: _cells(row)[COLUMNS.index(of)] or "not known")
     lines = []
     for name, alike in sorted(found.items(), key=lambda pair: -len(pair[1])):
         told = [row.copied for row in alike if row.copied is not None]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from copyscope.grouping import grouped
 from copyscope.study.table import Row, comparable, strategy_order
 from copyscope.units import format_whole_size
 
@@ -53,9 +54,7 @@ def find_axis(rows: Sequence[Row], first: str | None = None) -> Axis:
 def arrange(rows: Sequence[Row], axis: Axis) -> list[Panel]:
     """The panels of a figure, ordered by what they have in common."""
     swept = varied(rows, without=("impl", axis.factor))
-    cells: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        cells.setdefault(tuple(row.factors.get(name) for name in swept), []).append(row)
+    cells = grouped(rows, lambda row: tuple(row.factors.get(name) for name in swept))
     return [
         Panel(describe(dict(zip(swept, key, strict=True))), _lines(cells[key], axis))
         for key in sorted(cells, key=lambda key: [comparable(value) for value in key])
@@ -63,9 +62,7 @@ def arrange(rows: Sequence[Row], axis: Axis) -> list[Panel]:
 
 
 def _lines(rows: Sequence[Row], axis: Axis) -> dict[str, tuple[Row, ...]]:
-    by_impl: dict[str, list[Row]] = {}
-    for row in rows:
-        by_impl.setdefault(row.impl, []).append(row)
+    by_impl = grouped(rows, lambda row: row.impl)
     position: Callable[[Row], Any] = lambda row: comparable(row.factors.get(axis.factor))  # noqa: E731
     return {impl: tuple(sorted(by_impl[impl], key=position)) for impl in sorted(by_impl, key=strategy_order)}
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, Setting, change, clear, copies, pairs
+from copyscope.grouping import grouped
+from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, change, clear, copies, pairs
 from copyscope.study.questions import Answer
 from copyscope.study.wording import listed
 from copyscope.units import format_bytes, format_whole_size
@@ -76,10 +77,8 @@ def _threads(points: Sequence[ModelPoint]) -> Answer | None:
 
 def _thread_pairs(points: Sequence[ModelPoint], impl: str) -> list[tuple[ModelPoint, ModelPoint]]:
     """The points with the fewest and the most threads of the first setting that has several."""
-    groups: dict[tuple[Setting, int], list[ModelPoint]] = {}
-    for point in points:
-        if point.impl == impl:
-            groups.setdefault((replace(point.setting, threads=1), point.size), []).append(point)
+    mine = [point for point in points if point.impl == impl]
+    groups = grouped(mine, lambda point: (replace(point.setting, threads=1), point.size))
     several = (sorted(g, key=lambda p: p.setting.threads) for g in groups.values() if len(g) > 1)
     return [(group[0], group[-1]) for group in several][:1]
 

@@ -13,6 +13,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from copyscope import stats
+from copyscope.grouping import grouped
 from copyscope.ledger.machine_state import BUSY_SHARE
 
 VARIATION_LIMIT = 0.05
@@ -75,11 +76,8 @@ def count_judged(samples: Iterable[Sample]) -> int:
 
 
 def _by_point(samples: Iterable[Sample]) -> list[list[Sample]]:
-    points: dict[tuple[tuple[str, Any], ...], list[Sample]] = {}
-    for one in samples:
-        if one.valid:
-            points.setdefault(tuple(sorted(one.factors.items())), []).append(one)
-    return list(points.values())
+    valid = (one for one in samples if one.valid)
+    return list(grouped(valid, lambda one: tuple(sorted(one.factors.items()))).values())
 
 
 def _judge(samples: list[Sample]) -> Unsteady | None:

@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from copyscope.compare.estimates import Estimate, Missing
+from copyscope.grouping import gathered
 from copyscope.render.plots.catalogue import Plot, Quantity
 from copyscope.render.plots.grid import Grid, say_not_available
 from copyscope.render.plots.looks import FAINT, Mark, mark_of
@@ -171,10 +172,7 @@ def _short(value: float) -> str:
 
 def _note_missing(axes: Axes, missing: Sequence[tuple[float, str]]) -> None:
     """`n/a` stands at its place on the floor of the panel, once per factor value, with whose it is."""
-    by_place: dict[float, list[str]] = {}
-    for place, impl in missing:
-        by_place.setdefault(place, []).append(impl)
-    for place, impls in by_place.items():
+    for place, impls in gathered(missing).items():
         axes.text(
             place,
             0.02,

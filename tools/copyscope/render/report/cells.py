@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from copyscope.compare.estimates import Estimate, Missing
+from copyscope.grouping import gathered
 from copyscope.render.report.blocks import Table
 from copyscope.study.wording import number
 
@@ -34,17 +35,11 @@ def estimates_table(
         for index in range(len(names))
         if any(isinstance(values[index], Estimate) for _, values in lines)
     ]
-    absent = [
-        (names[i], _reasons([values[i] for _, values in lines])) for i in range(len(names)) if i not in kept
-    ]
-    partly = [(names[i], _reasons([values[i] for _, values in lines])) for i in kept]
-    by_reason: dict[str, list[str]] = {}
-    for name, reasons in absent:
-        by_reason.setdefault(f"n/a in every row: {reasons[0] if reasons else 'no row'}", []).append(name)
-    for name, reasons in partly:
-        for reason in reasons:
-            by_reason.setdefault(f"n/a: {reason}", []).append(name)
-    said = [f"{', '.join(named)}: {reason}." for reason, named in by_reason.items()]
+    reasons = [_reasons([values[index] for _, values in lines]) for index in range(len(names))]
+    absent = [index for index in range(len(names)) if index not in kept]
+    why = [(f"n/a in every row: {(reasons[i] or ['no row'])[0]}", names[i]) for i in absent]
+    why += [(f"n/a: {reason}", names[i]) for i in kept for reason in reasons[i]]
+    said = [f"{', '.join(named)}: {reason}." for reason, named in gathered(why).items()]
     rows = [[*key, *(spell(values[i]) for i in kept)] for key, values in lines]
     columns = [*keys, *(names[i] for i in kept)]
     return Table(columns, rows, frozenset(range(len(keys), len(columns))), [*notes, *said], title)

@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from copyscope.compare.estimates import Missing
 from copyscope.crossover.document import TYPICAL_BYTES
+from copyscope.grouping import grouped
 from copyscope.render.first_screen import COPIES
 from copyscope.render.plots.looks import BLUE, FILLS, VERMILLION, mark_of
 from copyscope.render.report.blocks import (
@@ -58,10 +59,8 @@ def leading(study: Study) -> list[Block]:
 def _settings(study: Study) -> list[Block]:
     """A view for each setting: the waterfall, and 100 % bars of all strategies."""
     swept = varied(study.rows, without=("impl",))
-    groups: dict[tuple[str, ...], list[Row]] = {}
     ordered = sorted(study.rows, key=lambda row: [comparable(row.factors.get(name)) for name in swept])
-    for row in ordered:
-        groups.setdefault(_setting(row, swept), []).append(row)
+    groups = grouped(ordered, lambda row: _setting(row, swept))
     waterfalls = {_setting(one.after, swept): one for one in study.saved if isinstance(one, Waterfall)}
     views = []
     for setting, rows in groups.items():

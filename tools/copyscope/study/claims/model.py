@@ -11,6 +11,7 @@ from msgspec import Struct
 from copyscope.compare.estimates import Estimate, Missing, Point
 from copyscope.compare.settings import Scalar, settings
 from copyscope.crossover.crossover import surroundings
+from copyscope.grouping import grouped
 from copyscope.record.segments import Record
 
 Verdict = Literal["holds", "refuted", "undetermined here"]
@@ -91,22 +92,24 @@ class Runs:
 def select(records: Sequence[Record], claim: Claim) -> list[Runs]:
     """The valid runs that a claim needs; those of different settings (offloads, experiments) apart."""
     chosen = [record for record in records if _fits(settings(record), claim.needs)]
-    found: dict[str, list[Record]] = {}
-    for record in chosen:
-        if record["verdict"]["valid"]:
-            apart = surroundings(settings(record), record)
-            name = record["run"]["experiment"] or "profile"
-            found.setdefault(f"{name} {sorted(apart.items())}", []).append(record)
-    runs = []
-    for members in found.values():
-        grouped: dict[Key, list[Record]] = {}
-        for record in members:
-            work = record["workload"]
-            key = (str(work["impl"]), int(work["threads"]), int(work["size_bytes"]))
-            grouped.setdefault(key, []).append(record)
-        name = members[0]["run"]["experiment"] or "profile"
-        runs.append(Runs(name, {key: _point(key, rows) for key, rows in grouped.items()}))
+    apart = grouped(
+        (record for record in chosen if record["verdict"]["valid"]),
+        lambda record: (_name(record), str(sorted(surroundings(settings(record), record).items()))),
+    )
+    runs = [
+        Runs(name, {key: _point(key, rows) for key, rows in grouped(members, _key).items()})
+        for (name, _), members in apart.items()
+    ]
     return sorted(runs, key=lambda one: one.name)
+
+
+def _name(record: Record) -> str:
+    return record["run"]["experiment"] or "profile"
+
+
+def _key(record: Record) -> Key:
+    work = record["workload"]
+    return str(work["impl"]), int(work["threads"]), int(work["size_bytes"])
 
 
 def _point(key: Key, rows: Sequence[Record]) -> Point:
