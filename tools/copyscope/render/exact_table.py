@@ -10,9 +10,8 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.losses import dropped_roots
 from copyscope.record.check import typed
-from copyscope.render.layout import Table, heading, wrap
+from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
-from copyscope.render.zerocopy_life import life_lines
 
 Record = Mapping[str, Any]
 
@@ -146,3 +145,44 @@ def _counter_lines(record: Record, width: int) -> list[Text]:
             unsupported.setdefault(plain_reason(event["reason"]), []).append(event["name"])
     texts += [f"n/a: {', '.join(names)} per function: {reason}" for reason, names in unsupported.items()]
     return [line for text in texts for line in wrap(text, width, indent=2, style="dim")]
+
+
+def life_lines(record: Record, width: int) -> list[Text]:
+    """Whose memory the deferred copies copied, who ran them, when the notice came; nothing without hooks."""
+    life = record["zerocopy_life"]
+    if life is None:
+        return []
+    lines: list[Text] = []
+    for owned in life["owners"]:
+        owner = (
+            "memory of unknown owner" if owned["owner_side"] is None else f"{_of(owned['owner_side'])} memory"
+        )
+        runs = ", ".join(f"{units.format_count(run['calls'])} {_runner(run)}" for run in owned["runs"])
+        text = f"{units.format_count(owned['calls'])} copies of {owner}, {units.format_bytes(owned['bytes'])}"
+        lines += labelled("deferred", f"{text}; run by: {runs}", width)
+    for notified in life["notified"]:
+        text = f"{_of(notified['side'])} sends: notified p50 {_when(notified['p50_ns'])}, "
+        text += f"p99 {_when(notified['p99_ns'])}"
+        count = units.format_count(notified["count"])
+        before = units.format_count(notified["before_return"])
+        text += f" ({count} notifications, {before} of them before the send returned)"
+        lines += labelled("completion", text, width)
+    return lines
+
+
+def _of(side: str) -> str:
+    return "other processes'" if side == "other" else f"the {side}'s"
+
+
+def _runner(run: Mapping[str, Any]) -> str:
+    if run["context"] == "softirq":
+        return "softirq of others" if run["side"] == "other" else f"softirq on the {run['side']}"
+    task = "others" if run["side"] == "other" else f"the {run['side']}"
+    return task if run["context"] == "process" else f"{task} (context unknown)"
+
+
+def _when(ns: int | None) -> str:
+    """0 is the send's return: the notification was there by then."""
+    if ns is None:
+        return units.NOT_AVAILABLE
+    return "by its return" if ns == 0 else f"at most {units.format_ns(ns)} after its return"

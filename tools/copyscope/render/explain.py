@@ -91,6 +91,34 @@ LINE_MEANING = {
 }
 
 
+# What only the report of a watched program has.
+PROGRAM_MEANING = {
+    "target": "The program that was watched, with its threads and children; `other` is softirq work on "
+    "packets of its connections, on the time of others. Its traffic is never paused; bytes are those of its "
+    "socket calls.",
+    "send": "One call is one pass through the socket layer: a message of sendmmsg, a piece of sendfile. A "
+    "histogram line holds the sizes from its number up to twice that. By reference means without a copy "
+    "into the kernel.",
+    "receive": "The same for receive calls. What splice takes out of a socket is counted in ledger segments.",
+    "buffers": "A message may consist of several buffers (iovecs). Copies are fastest from whole cache "
+    "lines; zero-copy holds whole pages, and a buffer across two pages costs both. Messages that begin "
+    "where the one before did show a program that fills one buffer again and again: with zero-copy it must "
+    "wait for the completion first.",
+    "rounds": "tcp_sendmsg_locked() goes round once for each packet or page fragment that it fills, and "
+    "once more when it has to wait for room. One round is the least; large sends need about one for each 32 "
+    "KiB.",
+    "packets": "What left in the program's own time, before the device cuts it: the larger, the cheaper per "
+    "byte. What the kernel sends later, when acknowledgements arrive, is not in it.",
+    "peers": "To whom it sent. On this machine (lo, veth) zero-copy sends are copied after all; pages of "
+    "files are not.",
+    "zero-copy": "What became of its zero-copy sends, read from the error queues of its sockets, and from "
+    "the notifications of its io_uring, without taking anything off. Copied after all means that the cost "
+    "of both was paid.",
+    "bottleneck": "What kept it from being faster, by its CPU time and by TCP's own account of what its "
+    "connections waited for.",
+}
+
+
 def explain_lines(record: Record, width: int) -> list[Text]:
     """Meaning, doer and place of every row that this run shows."""
     lines = heading("WHAT THE ROWS MEAN", "only those of this run, copies in the order of the path", width)
@@ -109,6 +137,14 @@ def explain_lines(record: Record, width: int) -> list[Text]:
     for name, meaning in LINE_MEANING.items():
         lines += entry(name, meaning, width)
     return lines
+
+
+def explain_program_lines(record: Record, width: int) -> list[Text]:
+    """The portrait's lines that this run shows, and the two around them."""
+    shown = {**record["portrait"], "target": True, "bottleneck": True}
+    shown |= {"peers": record["topology"]["peers"], "zero-copy": record["zerocopy"]}
+    texts = [(name, text) for name, text in PROGRAM_MEANING.items() if shown[name]]
+    return [line for name, text in texts for line in entry(name, text, width)]
 
 
 def entry(name: str, text: str, width: int) -> list[Text]:

@@ -15,12 +15,20 @@ from copyscope.render.exact_table import exact_lines
 from copyscope.render.explain import explain_lines
 from copyscope.render.layout import labelled, wrap
 from copyscope.render.ledger_table import account_lines
-from copyscope.render.message_times import message_time_lines
 from copyscope.render.path_picture import path_lines
 from copyscope.render.stage_table import stage_lines
 from copyscope.render.zerocopy import zerocopy_lines
 
 Record = Mapping[str, Any]
+
+# histogram of the sender -> what it is called here; only a round trip is a latency
+TIMES = {"round_trip_ns": "latency", "send_time_ns": "send time", "completion_time_ns": "completion"}
+MEANINGS = {
+    "round_trip_ns": "request sent to response received",
+    "send_time_ns": "handing one message to the kernel",
+    "completion_time_ns": "send return to notification read",
+}
+QUANTILES = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"), ("max", "max"))
 
 
 def render(record: Record, *, verbose: bool, explain: bool, console: Console) -> None:
@@ -43,6 +51,19 @@ def table_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     """The ledger: what is copied where, and where the CPU time goes."""
     lines = account_lines(record, width, verbose=verbose) + stage_lines(record, width, verbose=verbose)
     return lines + call_lines(record, width) + exact_lines(record, width)
+
+
+def message_time_lines(record: Record, width: int) -> list[Text]:
+    """How long one message took, over all segments and the warm-up: quantiles, never a mean alone."""
+    lines: list[Text] = []
+    histograms = record["traffic"]["sender"]["histograms"]
+    for key, label in TIMES.items():
+        histogram = histograms.get(key)
+        if histogram and histogram["count"]:
+            values = ", ".join(f"{name} {units.format_ns(histogram[q])}" for q, name in QUANTILES)
+            count = units.format_count(histogram["count"])
+            lines += labelled(label, f"{values} ({count} timed: {MEANINGS[key]})", width)
+    return lines
 
 
 def headline_lines(record: Record, width: int) -> list[Text]:

@@ -12,8 +12,7 @@ from copyscope import units
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.evidence import evidence_lines
-from copyscope.render.explain import explain_lines
-from copyscope.render.explain_watch import explain_watch_lines
+from copyscope.render.explain import explain_lines, explain_program_lines
 from copyscope.render.layout import labelled
 from copyscope.render.portrait import portrait_lines
 from copyscope.render.terminal import judged_lines, table_lines
@@ -32,8 +31,7 @@ def render(record: Record, *, verbose: bool, console: Console, explain: bool = F
     lines += evidence_lines(record, width, verbose=verbose)
     lines += advice_lines(record, width)
     if explain:
-        lines += explain_lines(record, width)
-        lines += explain_watch_lines(record, width)
+        lines += explain_lines(record, width) + explain_program_lines(record, width)
     print_lines(lines, console)
 
 
