@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from copyscope import units
 from copyscope.escaping import visible
@@ -24,16 +24,28 @@ class Bar:
     """A bar on a terminal that is not to be quiet, a context manager; elsewhere nothing."""
 
     def __init__(
-        self, stream: TextIO | None, *, quiet: bool, fields: Sequence[str], count: bool = True
+        self,
+        title: str,
+        total: float | None,
+        stream: TextIO | None,
+        clock: Callable[[], float],
+        *,
+        quiet: bool,
+        fields: Sequence[str],
+        count: bool = True,
     ) -> None:
-        """`stream` is stderr unless given; `fields` stand behind the count, in this order.
+        """`stream` is stderr unless given; `fields` stand behind the count, in this order; `clock`: seconds.
 
         Without a `count` it is drawn when something is shown, and not in between: that would take CPU time
         from the program that is watched.
         """
+        self._title, self._quiet, self._clock = visible(title), quiet, clock
         self._stream = sys.stderr if stream is None else stream
         self._fields, self._count = fields, count
+        self._began_s: float | None = None
         self._bar = self._open_bar() if self._stream.isatty() and not quiet else None
+        if self._bar is not None:
+            self._task = self._bar.add_task(self._title, total=total, **dict.fromkeys(fields, ""))
 
     def _open_bar(self) -> Progress:
         # 20 ms before the first packet, for terminals only
@@ -49,6 +61,14 @@ class Bar:
             transient=True,
             auto_refresh=self._count,
         )
+
+    def prepare(self, step: str) -> None:
+        """Say what is done before the first step."""
+        self._set(step=visible(step))
+
+    def _set(self, **what: Any) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, refresh=not self._count, **what)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -77,50 +97,46 @@ class Steps(Bar):
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is printed when `quiet`; `stream` is stderr unless given; `clock` counts seconds."""
-        super().__init__(stream, quiet=quiet, fields=("step",))
-        self._title = visible(title)
+        """Nothing is printed when `quiet`."""
+        super().__init__(title, total, stream, clock, quiet=quiet, fields=("step",))
         self._total = total
-        self._quiet = quiet
-        self._clock = clock
-        self._finished = 0
+        self._finished = self._there = 0  # of those that are finished so many were there from the start
+        self._each_s: float | None = None  # what one should take, before one was seen
         self._said_s: float | None = None
-        self._began_s: float | None = None
-        self._task = None if self._bar is None else self._bar.add_task(self._title, total=total, step="")
-
-    def prepare(self, step: str) -> None:
-        """Say what is done before the first step."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, step=visible(step))
 
     def begin(self, step: str) -> None:
         """Say what runs now."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, step=visible(step + self._left()))
-        elif not self._quiet and self._may_speak():
-            place = f"{self._finished + 1} of {self._total}"
-            print(visible(f"{self._title}: {place}: {step}{self._left()}"), file=self._stream, flush=True)
+        text = step + self._left()
+        self._set(step=visible(text), completed=self._finished)
+        if self._bar is None and self._may_speak():
+            self._say(f"{self._finished + 1} of {self._total}: {text}")
 
     def done(self, steps: int = 1) -> None:
         """Count finished steps."""
         self._finished += steps
-        if self._bar is not None and self._task is not None:
-            self._bar.advance(self._task, steps)
+        self._set(completed=self._finished)
+
+    def expect(self, total: int) -> None:
+        """There are more or fewer steps than was thought."""
+        self._total = total
+        self._set(total=total)
 
     def _left(self) -> str:
         """How long it will still take, if what is left is as what is done."""
         if self._began_s is None:
             self._began_s = self._clock()
-        if not self._finished:
-            return ""
-        left_s = (self._clock() - self._began_s) / self._finished * (self._total - self._finished)
-        return f", {units.format_minutes(left_s)} left"
+        ran = self._finished - self._there
+        each_s = (self._clock() - self._began_s) / ran if ran else self._each_s
+        left_s = (each_s or 0.0) * (self._total - self._finished)
+        return "" if each_s is None else f", {units.format_minutes(left_s)} left"
 
-    def expect(self, total: int) -> None:
-        """There are more or fewer steps than was thought."""
-        self._total = total
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=total)
+    def _say(self, text: str) -> None:
+        """A line of its own."""
+        line = visible(f"{self._title}: {text}")
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False)
+        elif not self._quiet:
+            print(line, file=self._stream, flush=True)
 
     def _may_speak(self) -> bool:
         now_s = self._clock()
@@ -145,37 +161,25 @@ class Clock(Bar):
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(stream, quiet=quiet, fields=("step", "left"), count=False)
-        self._duration_s, self._clock = duration_s, clock
-        self._step = ""
-        self._began_s: float | None = None
-        self._task = (
-            None
-            if self._bar is None
-            else self._bar.add_task(visible(title), total=duration_s, step="getting ready", left="")
-        )
+        fields = ("step", "left")
+        super().__init__(title, duration_s, stream, clock, quiet=quiet, fields=fields, count=False)
+        self._duration_s = duration_s
+        self.prepare("getting ready")
 
     def begin(self, step: str) -> None:
         """Say what runs now."""
         if self._began_s is None:
             self._began_s = self._clock()
-        self._show(step)
-
-    def prepare(self, step: str) -> None:
-        """Say what is done before the first step."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, step=visible(step), refresh=True)
+        self._set(step=visible(step), **self._passed())
 
     def done(self) -> None:
         """A step is over."""
-        self._show()
+        if self._began_s is not None:
+            self._set(**self._passed())
 
-    def _show(self, step: str | None = None) -> None:
-        if self._bar is None or self._task is None or self._began_s is None:
-            return
-        elapsed_s = self._clock() - self._began_s
-        left = ""
-        if self._duration_s is not None:
-            left = f"{units.format_minutes(max(0.0, self._duration_s - elapsed_s))} left"
-        self._step = self._step if step is None else visible(step)
-        self._bar.update(self._task, completed=elapsed_s, left=left, step=self._step, refresh=True)
+    def _passed(self) -> dict[str, Any]:
+        elapsed_s = self._clock() - (self._began_s or 0.0)
+        if self._duration_s is None:
+            return {"completed": elapsed_s}
+        left_s = max(0.0, self._duration_s - elapsed_s)
+        return {"completed": elapsed_s, "left": f"{units.format_minutes(left_s)} left"}

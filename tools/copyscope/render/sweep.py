@@ -6,16 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from copyscope.escaping import visible
-from copyscope.render.progress import LINE_EVERY_S, Bar
+from copyscope.render.progress import Steps
 from copyscope.units import format_minutes
 
 # Enough to see what they have in common; the rest is in the files, and with --verbose here.
 MOST_LINES = 10
 
 
-class SweepProgress(Bar):
-    """A bar with the time left on a terminal; elsewhere a line every 10 s, with `verbose` one per run."""
+class SweepProgress(Steps):
+    """Steps of which some may be there already. A failed one is always told, with `verbose` every one."""
 
     def __init__(
         self,
@@ -26,62 +25,30 @@ class SweepProgress(Bar):
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(stream, quiet=quiet, fields=("left", "step"))
-        self._title = title
-        self._quiet = quiet
+        super().__init__(title, 0, quiet=quiet, stream=stream, clock=clock)
         self._verbose = verbose
-        self._clock = clock
-        self._total = self._finished = self._ran = 0
-        self._expected_run_s = 0.0
-        self._began_s = self._said_s = 0.0
-        self._task = None if self._bar is None else self._bar.add_task(title, total=None, step="", left="")
 
     def start(self, total: int, done: int, run_s: float) -> None:
         """`done` of `total` runs are there already; `run_s` is what one should take."""
-        self._total, self._finished = total, done
-        self._expected_run_s = run_s
-        self._began_s = self._clock()
-        self._said_s = self._began_s - LINE_EVERY_S
+        self.expect(total)
+        self._finished = self._there = done
+        self._each_s = run_s
         if done:
-            self._line(f"{done} of {total} runs are there already")
+            self._say(f"{done} of {total} runs are there already")
 
-    def begin(self, what: str) -> None:
-        """Say what runs now."""
-        left = f"{format_minutes(self.left_s())} left"
-        if self._bar is not None and self._task is not None:
-            self._bar.update(
-                self._task, total=self._total, completed=self._finished, step=visible(what), left=left
-            )
-        elif not self._verbose and self._clock() - self._said_s >= LINE_EVERY_S:
-            self._said_s = self._clock()
-            self._line(f"{self._finished + 1} of {self._total}: {what}; {left}")
+    def begin(self, step: str) -> None:
+        if self._bar is not None or not self._verbose:
+            super().begin(step)
 
     def end(self, what: str, outcome: str) -> None:
-        """Count a run. A failed one is always told."""
-        self._finished += 1
-        self._ran += 1
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._finished)
+        """Count a run."""
+        self.done()
         if self._verbose or outcome.startswith("failed"):
-            self._line(f"{self._finished} of {self._total}: {what}: {outcome}")
+            self._say(f"{self._finished} of {self._total}: {what}: {outcome}")
 
     def add(self, runs: int) -> None:
         """More runs than were planned: repeated ones."""
-        self._total += runs
-
-    def left_s(self) -> float:
-        """From the runs so far; before the first, from what one should take."""
-        per_run_s = (self._clock() - self._began_s) / self._ran if self._ran else self._expected_run_s
-        return (self._total - self._finished) * per_run_s
-
-    def _line(self, text: str) -> None:
-        if self._quiet:
-            return
-        text = visible(text)
-        if self._bar is not None:
-            self._bar.console.print(f"{self._title}: {text}", markup=False, highlight=False)
-        else:
-            print(f"{self._title}: {text}", file=self._stream, flush=True)
+        self.expect(self._total + runs)
 
 
 def plan_lines(name: str, question: str, *, points: int, repeats: int, there: int, run_s: float) -> list[str]:
