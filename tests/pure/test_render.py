@@ -20,7 +20,7 @@ from copyscope import paths, units
 from copyscope.ledger.derive import derive
 from copyscope.render import evidence, terminal
 from copyscope.render.console import REPORT_WIDTH, make_console
-from copyscope.render.layout import Column, Table, wrap
+from copyscope.render.layout import Table, wrap
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
 from rich.console import Console
@@ -270,9 +270,7 @@ def test_summary_without_a_valid_run_says_so() -> None:
 
 
 def test_a_table_that_is_too_wide_continues_under_its_keys() -> None:
-    table = Table(
-        [Column("name", right=False, key=True), Column("first"), Column("second"), Column("", optional=True)]
-    )
+    table = Table(("name",), "first", "second", "", optional=("",))
     table.add("a", "1" * 8, "2" * 8, "###")
     table.add("b", None, "3", "")
     assert [line.plain for line in table.lines(40)] == [
@@ -292,7 +290,7 @@ def test_a_table_that_is_too_wide_continues_under_its_keys() -> None:
 
 
 def test_a_column_without_any_value_is_left_out() -> None:
-    table = Table([Column("name", right=False, key=True), Column("known"), Column("unknown")])
+    table = Table(("name",), "known", "unknown")
     table.add("a", "1", None)
     assert [line.plain for line in table.lines(80)] == ["name  known", "a         1"]
 

@@ -72,7 +72,7 @@ def _query(arguments: argparse.Namespace) -> int:
     numbers = {
         name for at, name in enumerate(names) if any(isinstance(line[at], (int, float)) for line in lines)
     }
-    table = Table.of((), *names, words=set(names) - numbers)
+    table = Table((), *names, words=set(names) - numbers)
     for line in lines:
         table.add(*(_shown(value) for value in line))
     console = make_console()

@@ -20,7 +20,7 @@ def render_crosscheck(
     width = report_width(console)
     lines = heading("SECOND OPINION", title, width)
     titles = ("ours", "theirs", "ratio", "interval", "agree")
-    table = Table.of(("quantity", "by"), *titles, words=("agree",))
+    table = Table(("quantity", "by"), *titles, words=("agree",))
     for row in rows:
         verdict = {True: "yes", False: "NO", None: None}[row["agrees"]]
         interval = None if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"

@@ -11,7 +11,7 @@ from rich.text import Text
 from copyscope.crossover.crossover import spelled
 from copyscope.crossover.document import CPU, QUANTITIES
 from copyscope.render.console import print_lines, report_width
-from copyscope.render.layout import Column, Table, heading, labelled, wrap
+from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.units import format_size
 
 Row = Mapping[str, Any]
@@ -41,18 +41,9 @@ def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:
     lines = heading("CROSSOVERS", "the size at which the second overtakes the first; 95 % interval", width)
     if not rows:
         return lines + wrap("no two strategies were measured in the same setting", width)
-    left = (Column(title, right=False, key=True) for title in ("first", "second"))
-    table = Table(
-        [
-            *left,
-            Column("threads", key=True),
-            Column("quantity", right=False, key=True),
-            Column("setting", right=False),
-            Column("verdict", right=False),
-            Column("second wins"),
-            Column("interval"),
-        ]
-    )
+    words = ("setting", "verdict")
+    keys = ("first", "second", "threads", "quantity")
+    table = Table(keys, *words, "second wins", "interval", words=words, numbers=("threads",))
     for row in rows:
         ends = (row["low_bytes"], row["high_bytes"])
         known = row["size_bytes"] is not None and ends != (None, None)
@@ -73,10 +64,9 @@ def split_lines(rows: Sequence[Row], width: int) -> list[Text]:
     lines = heading(
         "THE DIFFERENCE", "second less first, ns/KiB of all CPU time; negative: the second saves it", width
     )
-    columns = [Column("pair", right=False, key=True), Column("threads", key=True), Column("size", key=True)]
     splits = [at for row in rows for at in row["split_ns_per_kib"]]
     parts = [name for name in SPLIT if name not in SELDOM or any(at[name] for at in splits)]
-    table = Table([*columns, *(Column(name) for name in parts)])
+    table = Table(("pair", "threads", "size"), *parts, numbers=("threads", "size"))
     for row in rows:
         for at in row["split_ns_per_kib"]:
             cells = [f"{at[name]:+.1f}" for name in parts]

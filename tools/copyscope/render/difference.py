@@ -36,7 +36,7 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
     points = made["points"]
     if made["overall"]:
         lines += heading("ALL SETTINGS", "mean change, each setting once", width)
-        table = Table.of(("what",), *COLUMNS, words=("verdict",))
+        table = Table(("what",), *COLUMNS, words=("verdict",))
         for row in made["overall"]:
             what, *_, change, interval, verdict = cells(made, row)
             table.add(what, change, interval, verdict, strong=row["verdict"] != "equivalent")
@@ -45,7 +45,7 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
         if not verbose and left_out(point, points):
             continue
         lines += heading(word(made, point["verdict"]).upper(), setting_text(made, point), width)
-        table = Table.of(("what",), *titles(made), words=("side", "where", "verdict"))
+        table = Table(("what",), *titles(made), words=("side", "where", "verdict"))
         for row in shown_rows(made, point, verbose=verbose):
             table.add(*cells(made, row), strong=row["decides"] and row["verdict"] != "equivalent")
         lines += table.lines(width)

@@ -10,7 +10,7 @@ from copyscope.render.layout import Table, wrap
 
 def drill_lines(rows: list[Row], kernel: str, width: int) -> list[Text]:
     """The table of a kernel: one row for each way and path."""
-    table = Table.of(
+    table = Table(
         ("path", "way"),
         "the buffer, rewritten after the call",
         words=("the buffer, rewritten after the call",),

@@ -73,7 +73,7 @@ def call_lines(record: Record, width: int) -> list[Text]:
         why = "the collector counted none" if ran else why_no_calls(typed(record).hooks)
         return lines + wrap(f"n/a: {why}", width, indent=2, style="dim")
     times = ("p50 <=", "p99 <=", "mean", "+ softirq", "+ blocked")
-    table = Table.of(("call", "side"), "calls", "bytes", *times)
+    table = Table(("call", "side"), "calls", "bytes", *times)
     for call in calls:
         count = call["calls"]
         table.add(
@@ -307,7 +307,7 @@ def _sampler_events(sampler: Mapping[str, Any], *, refused: bool) -> str:
 
 def _hook_table(hooks: Iterable[Mapping[str, Any]], width: int) -> list[Text]:
     words = ("instrument", "symbol", "state", "how")
-    table = Table.of(("hook",), *words, words=words)
+    table = Table(("hook",), *words, words=words)
     reasons: list[Text] = []
     for hook in hooks:
         table.add(hook["id"], hook["instrument"], hook["symbol"], hook["state"], hook["how"] or "-")

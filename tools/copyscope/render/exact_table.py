@@ -38,7 +38,7 @@ def exact_lines(record: Record, width: int) -> list[Text]:
     lines = heading("EXACT", note, width)
     gated = record["functions"]["gate"] > 1
     titles = ("calls", "bytes", "self time", "ns/KiB", "95 % interval", "share")
-    table = Table.of(("in", "side", "where"), *titles, *(title for _, title, _ in COUNTED))
+    table = Table(("in", "side", "where"), *titles, *(title for _, title, _ in COUNTED))
     for row in sorted(rows, key=lambda row: (row["side"] != "sender", row["side"], -row["self_ns"])):
         per_kib = _per_kib(row)
         table.add(

@@ -19,7 +19,7 @@ from copyscope.grouping import grouped
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines
 from copyscope.render.evidence import in_order
-from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.render.layout import Table, heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, kib_factor, occurring, position
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
@@ -165,13 +165,11 @@ def _path(record: Record, width: int, rows_max: int) -> list[Text]:
 
 def _table(steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -> Table:
     """Bars get the room that the numbers leave."""
-    columns = [Column("what", right=False, key=True), Column("where", right=False, key=True)]
-    columns += [Column("ns/KiB"), Column("share"), Column("cores")]
-    if width >= WIDE:
-        columns += [Column("CPU time"), Column("bytes")]
-    if width >= WIDEST:
-        columns += [Column("calls"), Column("mostly in", right=False)]
-    rows = []
+    titles = ["ns/KiB", "share", "cores"]
+    titles += ["CPU time", "bytes"] if width >= WIDE else []
+    titles += ["calls", "mostly in"] if width >= WIDEST else []
+    table = Table(("what", "where"), *titles, words=("mostly in",))
+    made = Table(("what", "where"), *titles, "", words=("mostly in", ""), optional=("",))
     for step in steps:
         price = None if step.ns is None else step.ns * per_kib
         row = [step.what, step.where, units.format_tenths(price)]
@@ -182,13 +180,11 @@ def _table(steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -
         if width >= WIDEST:
             about = "~" if step.about else ""
             row += ["" if step.calls is None else about + units.format_count(step.calls), step.functions]
-        rows.append(row)
-    table = Table(columns, list(rows))
+        table.add(*row)
     taken = max(len(line.plain) for line in table.lines(WIDTH_MAX * 2))
     room = min(max(width - taken - 2, BAR_MIN), BAR_MAX)
     longest = max(step.ns or 0.0 for step in steps if step.what not in ("all", OTHERS)) / total_ns
-    made = Table([*columns, Column("", right=False, optional=True)])
-    for step, row in zip(steps, rows, strict=True):
+    for step, row in zip(steps, table.rows, strict=True):
         shown = step.ns is not None and step.what not in ("all", OTHERS)
         made.add(*row, units.format_bar((step.ns or 0.0) / total_ns, longest, room) if shown else "")
     return made

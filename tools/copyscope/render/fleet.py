@@ -25,7 +25,7 @@ SENTENCES_MAX = 20
 
 def fleet_lines(rows: Sequence[Row], command: str, width: int) -> list[Text]:
     """The table, in the order of the inventory, and below it what is to be looked at."""
-    table = Table.of(COLUMNS[:1], *COLUMNS[1:], words=WORDS)
+    table = Table(COLUMNS[:1], *COLUMNS[1:], words=WORDS)
     for row in rows:
         cells = (None if cell is None else visible(cell) for cell in _cells(row))
         table.add(*cells, strong=row.state != "ok")

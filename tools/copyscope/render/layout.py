@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Self
 
 from rich.text import Text
 
@@ -23,34 +21,32 @@ NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not break a line there
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|Gb/s|[GMK]iB|B|s|ms|us|ns)(?![\w/]))")
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column: `key` columns are repeated in every block, `optional` ones may be left out."""
-
-    title: str
-    right: bool = True
-    key: bool = False
-    optional: bool = False
-
-
-@dataclass
 class Table:
     """Rows of cells; a None cell is an unknown and is shown as n/a."""
 
-    columns: Sequence[Column]
-    rows: list[Sequence[str | None]] = field(default_factory=list)
-    strong: set[int] = field(default_factory=set)
+    def __init__(
+        self,
+        keys: Sequence[str],
+        *titles: str,
+        words: Container[str] = (),
+        numbers: Container[str] = (),
+        optional: Container[str] = (),
+    ) -> None:
+        """Columns `keys`, which are repeated in every block, and others; those of numbers stand to the right.
 
-    @classmethod
-    def of(cls, keys: Iterable[str], *titles: str, words: Container[str] = ()) -> Self:
-        """Key columns, then those of numbers, and of `words`, which are set to the left."""
-        named = (Column(title, right=False, key=True) for title in keys)
-        return cls([*named, *(Column(title, right=title not in words) for title in titles)])
+        Keys are words but for `numbers`, others are numbers but for `words`; `optional` may be left out.
+        """
+        self.titles = (*keys, *titles)
+        self.rows: list[Sequence[str | None]] = []
+        self.strong: set[int] = set()
+        self._keys = range(len(keys))
+        self._right = [*(title in numbers for title in keys), *(title not in words for title in titles)]
+        self._optional = [title in optional for title in self.titles]
 
     def add(self, *cells: str | None, strong: bool = False) -> None:
         """Append one row, one cell per column."""
-        if len(cells) != len(self.columns):
-            raise ValueError(f"table row: {len(cells)} cells for {len(self.columns)} columns")
+        if len(cells) != len(self.titles):
+            raise ValueError(f"table row: {len(cells)} cells for {len(self.titles)} columns")
         if strong:
             self.strong.add(len(self.rows))
         self.rows.append(cells)
@@ -59,15 +55,15 @@ class Table:
         """The table as lines of at most `width` columns (a single column wider than that is kept whole)."""
         if not self.rows:
             return []
-        shown = [index for index in range(len(self.columns)) if not self._unknown(index)]
+        shown = [index for index in range(len(self.titles)) if not self._unknown(index)]
         if self._width(shown, GAPS[1]) > width:
-            shown = [index for index in shown if not self.columns[index].optional]
+            shown = [index for index in shown if not self._optional[index]]
         gap = GAPS[1] if self._width(shown, GAPS[0]) > width >= self._width(shown, GAPS[1]) else GAPS[0]
-        keys = [index for index in shown if self.columns[index].key]
-        blocks: list[list[int]] = [list(keys)]
-        for index in (index for index in shown if not self.columns[index].key):
-            if len(blocks[-1]) > len(keys) and self._width([*blocks[-1], index], gap) > width:
-                blocks.append(list(keys))
+        keys = len(self._keys)
+        blocks: list[list[int]] = [[*self._keys]]
+        for index in shown[keys:]:
+            if len(blocks[-1]) > keys and self._width([*blocks[-1], index], gap) > width:
+                blocks.append([*self._keys])
             blocks[-1].append(index)
         lines: list[Text] = []
         for block in blocks:
@@ -77,28 +73,24 @@ class Table:
         return lines
 
     def _unknown(self, index: int) -> bool:
-        if self.columns[index].key:
-            return False
-        return bool(self.rows) and all(row[index] is None for row in self.rows)
+        return index not in self._keys and all(row[index] is None for row in self.rows)
 
     def _column_width(self, index: int) -> int:
         cells = [_shown(row[index]) for row in self.rows]
-        return max(len(self.columns[index].title), *map(len, cells))
+        return max(len(self.titles[index]), *map(len, cells))
 
     def _width(self, indexes: list[int], gap: str) -> int:
         return sum(self._column_width(index) for index in indexes) + len(gap) * (len(indexes) - 1)
 
     def _block(self, indexes: list[int], gap: str) -> Iterable[Text]:
-        yield Text(self._line(indexes, [column.title for column in self.columns], gap), style="dim")
+        yield Text(self._line(indexes, self.titles, gap), style="dim")
         for number, row in enumerate(self.rows):
             cells = [_shown(cell) for cell in row]
             yield Text(self._line(indexes, cells, gap), style="bold" if number in self.strong else "")
 
     def _line(self, indexes: list[int], cells: Sequence[str], gap: str) -> str:
         padded = (
-            cells[index].rjust(self._column_width(index))
-            if self.columns[index].right
-            else cells[index].ljust(self._column_width(index))
+            f"{cells[index]:{'>' if self._right[index] else '<'}{self._column_width(index)}}"
             for index in indexes
         )
         return gap.join(padded).rstrip()

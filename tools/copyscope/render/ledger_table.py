@@ -66,7 +66,7 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
         return lines + wrap(f"n/a: {'; '.join(reasons)}", width, indent=2, style="dim")
     titles = ["ns/KiB", "95 % interval", "share", "bytes", "calls", "method", "cycles/B", "instr/B"]
     titles += ["L1D miss/KiB", "LLC miss/KiB", "CPU time", *(["samples", "bytes by"] if verbose else [])]
-    table = Table.of(("account", "side", "where"), *titles, words=("method", "bytes by"))
+    table = Table(("account", "side", "where"), *titles, words=("method", "bytes by"))
     per_kib = kib_factor(record)
     rows = [_with_dittos(row, rows) for row in rows]
     for row in rows:

@@ -9,11 +9,12 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.escaping import visible
-from copyscope.render.layout import Column, Table, heading, labelled, wrap
+from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 
 Row = Mapping[str, Any]
 LEVELS = (("L1D", "l1d"), ("L2", "l2"), ("LLC", "llc"))
+MISSES = tuple(f"{title} misses" for title, _ in LEVELS)
 # An account below it, for each KiB, is shown as zeros only.
 LEAST_PER_KIB = 0.05
 # A stage below this share of its side's instructions and of its lines goes into one row with others.
@@ -60,10 +61,8 @@ def _measurement_lines(one: Row, section: Row, width: int) -> list[Text]:
 def _side_by_side(measurements: Sequence[Row], width: int) -> list[Text]:
     """Each measurement in one row: what all together missed, what the copies did, and what the sender did."""
     lines = heading("SIDE BY SIDE", "modelled; misses per KiB delivered, reads and writes together", width)
-    columns = [Column("strategy", right=False, key=True), Column("size", key=True), Column("instr")]
-    for whom in ("all", "copies", "sender"):
-        columns += [Column(f"{whom}: L1D"), *(Column(title) for title, _ in LEVELS[1:])]
-    table = Table(columns)
+    misses = [title for whom in ("all", "copies", "sender") for title in (f"{whom}: L1D", "L2", "LLC")]
+    table = Table(("strategy", "size"), "instr", *misses, numbers=("size",))
     for one in measurements:
         sides = {row["side"]: row for row in one["sides"]}
         copies = [row for row in one["rows"] if _is_copy(row)]
@@ -85,10 +84,8 @@ def _misses(rows: Sequence[Row]) -> list[str | None]:
 
 
 def _account_table(rows: Iterable[Row]) -> Table:
-    columns = [Column(title, right=False, key=True) for title in ("account", "side", "where")]
-    columns += [Column(title) for title in ("instr", "bytes", "lines")]
-    columns += [Column(f"{title} misses") for title, _ in LEVELS]
-    table = Table([*columns, Column("remote"), Column("dTLB", optional=True)])
+    titles = ("instr", "bytes", "lines", *MISSES, "remote", "dTLB")
+    table = Table(("account", "side", "where"), *titles, optional=("dTLB",))
     for row in rows:
         table.add(
             *(row["category"], row["side"], row["context"]),
@@ -103,9 +100,7 @@ def _account_table(rows: Iterable[Row]) -> Table:
 
 
 def _stage_table(one: Row) -> Table:
-    columns = [Column("stage", right=False, key=True), Column("side", right=False, key=True)]
-    columns += [Column("instr"), Column("lines"), *(Column(f"{title} misses") for title, _ in LEVELS)]
-    table = Table([*columns, Column("remote"), Column("dTLB", optional=True)])
+    table = Table(("stage", "side"), "instr", "lines", *MISSES, "remote", "dTLB", optional=("dTLB",))
     for whole in one["sides"]:
         side, small = whole["side"], list[Row]()
         mine = [row for row in one["rows"] if row["side"] == side]

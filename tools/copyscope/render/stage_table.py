@@ -10,7 +10,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.record.segments import PROCESSES, WATCHED
-from copyscope.render.layout import Column, Table, heading, wrap
+from copyscope.render.layout import Table, heading, wrap
 from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples
 
 BAR_WIDTH = 10
@@ -55,10 +55,8 @@ def _why_unknown(record: Row) -> str:
 def _balance_table(record: Row, totals: Mapping[str, Mapping[str, Sums]]) -> Table:
     # without payload there is nothing to divide by: the time itself stands in its place
     price = "ns/KiB" if kib_factor(record) is not None else "CPU time"
-    columns = [Column("stage", right=False, key=True)]
-    for side in processes(record):
-        columns += [Column(side), Column("softirq"), Column(price), Column("", right=False, optional=True)]
-    table = Table(columns)
+    titles = [title for side in processes(record) for title in (side, "softirq", price, "")]
+    table = Table(("stage",), *titles, words=("",), optional=("",))
     longest = max(sums["share"] or 0 for side in processes(record) for sums in totals[side].values())
     for stage in _stage_order(totals):
         cells: list[str | None] = [stage]
@@ -158,7 +156,7 @@ def _stage_detail_lines(record: Row, width: int) -> list[Text]:
     lines = heading("STAGES IN DETAIL", "one row per stage, side and context", width)
     per_kib = kib_factor(record)
     numbers = ("CPU time", "ns/KiB", "95 % interval", "share", "samples")
-    table = Table.of(("stage", "side", "where"), *numbers, "method", words=("method",))
+    table = Table(("stage", "side", "where"), *numbers, "method", words=("method",))
     order = sorted(record["stages"], key=lambda row: (position(SIDES, row["side"]), -(row["share"] or 0)))
     for row in order:
         table.add(
@@ -178,7 +176,7 @@ def _stage_detail_lines(record: Row, width: int) -> list[Text]:
 def _symbol_lines(record: Row, width: int) -> list[Text]:
     """The unattributed samples by leaf symbol: what a taxonomy rule is still missing for."""
     lines = heading("UNATTRIBUTED", "by the kernel function that was running", width)
-    table = Table.of(("symbol",), "side", "where", "samples", words=("side", "where"))
+    table = Table(("symbol",), "side", "where", "samples", words=("side", "where"))
     samples = [row for row in time_samples(record) if row.category == "unattributed"]
     for row in sorted(samples, key=lambda row: (-row.samples, row.symbol)):
         table.add(row.symbol, row.side, row.context, units.format_count(row.samples))

@@ -34,7 +34,7 @@ def render_summary(records: Sequence[Record], console: Console) -> None:
 
 def _run_lines(records: Sequence[Record], width: int) -> list[Text]:
     lines = heading("RUNS", "goodput of the segments without instruments", width)
-    table = Table.of(("run",), "goodput", "messages", "verdict", words=("verdict",))
+    table = Table(("run",), "goodput", "messages", "verdict", words=("verdict",))
     reasons: list[Text] = []
     for record in records:
         verdict = record["verdict"]
@@ -76,7 +76,7 @@ def _account_lines(valid: Sequence[Record], width: int) -> list[Text]:
         for row in occurring(record["ledger"]):
             if row["ns_per_kib"] is not None:
                 values[row["account"], row["side"], row["context"]].append(row["ns_per_kib"])
-    table = Table.of(("account", "side", "where"), "median", "min..max", "runs")
+    table = Table(("account", "side", "where"), "median", "min..max", "runs")
     for key in sorted(values, key=_flow_order):
         numbers = values[key]
         table.add(

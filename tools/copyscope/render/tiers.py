@@ -25,7 +25,7 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
         return lines + wrap(f"n/a: {absent}", width, indent=2)
     rows = compare_tiers(raw)
     titles = ("exact", "sampled", "95 % interval", "agree", "ledger", "exact / ledger")
-    table = Table.of(("in", "side", "where"), *titles, words=("agree",))
+    table = Table(("in", "side", "where"), *titles, words=("agree",))
     for row in rows:
         tier = "sampled" if row["beside_share"] is None else "beside"
         low, high = (f"{row[f'{tier}_{end}'] * 100:.1f}" for end in ("low", "high"))
