@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -15,6 +14,7 @@ from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
 from copyscope.record import store
+from copyscope.record.segments import Record
 from copyscope.render import first_screen
 from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.tiers import tier_lines
@@ -23,8 +23,6 @@ from copyscope.start import streams
 from copyscope.taxonomy.samples import folded_stacks, of_ledger, to_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.units import format_bytes
-
-Record = dict[str, Any]
 
 
 def open_directory(name: str | None) -> Path | None:

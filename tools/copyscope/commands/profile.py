@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from typing import Any
 
 from copyscope import calling
 from copyscope.commands import entry, keeping
@@ -23,6 +22,7 @@ from copyscope.plan.run_plan import traffic_plan
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.check import typed
+from copyscope.record.segments import Record
 from copyscope.render.console import make_console
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
@@ -30,8 +30,6 @@ from copyscope.render.terminal import render
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Raw, Session
-
-Record = dict[str, Any]
 
 EXIT_INVALID = 1
 EXIT_INTERRUPTED = 130

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 from copyscope.commands import entry, keeping, keys
 from copyscope.commands.watch_arguments import parse
@@ -29,6 +28,7 @@ from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.check import typed
 from copyscope.record.same_machine import where_else
+from copyscope.record.segments import Record
 from copyscope.render.live import LiveView, has_screen
 from copyscope.render.progress import Clock
 from copyscope.render.watch import render
@@ -39,8 +39,6 @@ from copyscope.run.program.target import Target, find_cgroup, find_netns, parse_
 from copyscope.run.program.watched import WatchedProgram
 from copyscope.run.session import Session, Silent
 from copyscope.start import streams
-
-Record = dict[str, Any]
 
 # Said of a command that outlasts its measurement.
 AFTER = "waiting for its end (Ctrl-C is passed on)"

@@ -10,11 +10,10 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from copyscope.record.segments import Record
 from copyscope.stats import LEVEL, normal_quantile, quantile
 
-Record = Mapping[str, Any]
 Quantities = Mapping[str, float]
 
 DRAWS = 2000

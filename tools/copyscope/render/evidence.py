@@ -13,11 +13,9 @@ from copyscope.grouping import gathered
 from copyscope.ledger.overhead import found
 from copyscope.record.check import typed
 from copyscope.record.hooks import failed_hooks
-from copyscope.record.segments import why_no_calls
+from copyscope.record.segments import Record, why_no_calls
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason, says_no_pmu
-
-Record = Mapping[str, Any]
 
 
 def evidence_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:

@@ -10,10 +10,9 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.losses import dropped_roots
 from copyscope.record.check import typed
+from copyscope.record.segments import Record
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason
-
-Record = Mapping[str, Any]
 
 # Columns that come from counters: key of the row, title, payload bytes that the number is for.
 COUNTED = (

@@ -6,18 +6,14 @@ of the record at hand, so that the explanation is true for the kernel that was m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.rows import CONTEXTS
+from copyscope.record.segments import Record
 from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, occurring
 from copyscope.taxonomy.taxonomy import ACCOUNTS
-
-Record = Mapping[str, Any]
 
 ACCOUNT_MEANING = {
     "gather": "The program itself copies the fields of a message into one buffer before it sends. "

@@ -6,9 +6,8 @@ of one whole: the CPU time of both sides and of the softirq work beside them, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -16,14 +15,13 @@ from rich.text import Text
 from copyscope import calling, units
 from copyscope.escaping import one_line
 from copyscope.grouping import grouped
+from copyscope.record.segments import Record
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines
 from copyscope.render.evidence import in_order
 from copyscope.render.layout import Table, heading, wrap
-from copyscope.render.ledger_table import deciding_symbols, kib_factor, occurring, position
+from copyscope.render.ledger_table import Row, deciding_symbols, kib_factor, occurring, position
 from copyscope.taxonomy.taxonomy import ACCOUNTS
-
-Record = Mapping[str, Any]
 
 # What a terminal that says nothing is thought to have.
 WIDTH, HEIGHT = 80, 24
@@ -184,9 +182,9 @@ def _table(steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -
     taken = max(len(line.plain) for line in table.lines(WIDTH_MAX * 2))
     room = min(max(width - taken - 2, BAR_MIN), BAR_MAX)
     longest = max(step.ns or 0.0 for step in steps if step.what not in ("all", OTHERS)) / total_ns
-    for step, row in zip(steps, table.rows, strict=True):
+    for step, cells in zip(steps, table.rows, strict=True):
         shown = step.ns is not None and step.what not in ("all", OTHERS)
-        made.add(*row, units.format_bar((step.ns or 0.0) / total_ns, longest, room) if shown else "")
+        made.add(*cells, units.format_bar((step.ns or 0.0) / total_ns, longest, room) if shown else "")
     return made
 
 
@@ -216,7 +214,7 @@ def _copies(record: Record) -> list[Step]:
     return steps
 
 
-def _is_counted(record: Record, row: Record) -> bool:
+def _is_counted(record: Record, row: Row) -> bool:
     """Of a watched program its own CPU time is the whole: what is done on the time of others is beside it."""
     return not record.get("target") or row["side"] == "target"
 

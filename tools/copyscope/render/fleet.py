@@ -42,9 +42,10 @@ def fleet_page(rows: Sequence[Row], command: str, began: str) -> str:
     counts = Counter(row.state for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
     sentences = _sentences(rows)
-    hosts = [[*("" if cell is None else cell for cell in _cells(row)), row.cause or ""] for row in rows]
+    hosts: list[list[str | blocks.Cell]] = [[cell or "" for cell in _cells(row)] for row in rows]
     for row, cells in zip(rows, hosts, strict=True):
         cells[COLUMNS.index("state")] = blocks.Cell(row.state, "" if row.state == "ok" else "bad")
+        cells.append(row.cause or "")
     return html.write(
         [
             blocks.Heading(1, f"{command} on {len(rows)} hosts", "top"),

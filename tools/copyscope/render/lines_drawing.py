@@ -7,8 +7,8 @@ from typing import Any
 
 from copyscope import units
 from copyscope.escaping import for_html, one_line
+from copyscope.record.segments import Record
 
-Record = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 WIDTH, LEFT, TOP = 960, 24, 78

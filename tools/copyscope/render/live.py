@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -15,12 +15,10 @@ from rich.text import Text
 from copyscope import units
 from copyscope.escaping import visible
 from copyscope.record.check import typed
-from copyscope.record.segments import select, total, wall_ns
+from copyscope.record.segments import Record, select, total, wall_ns
 from copyscope.render.console import SafeConsole
 from copyscope.render.layout import LABEL_WIDTH
 from copyscope.taxonomy.taxonomy import ACCOUNTS
-
-Record = Mapping[str, Any]
 
 SMALLEST_ROWS = 16
 # How the rows are sorted, one after the other.

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from copyscope import units
 from copyscope.escaping import for_html, one_line
 from copyscope.ledger.attribution import SIDES
+from copyscope.record.segments import Record
 from copyscope.render.ledger_table import occurring
 
-Record = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 WIDTH = 960

@@ -10,10 +10,9 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.ledger.rows import CONTEXTS
+from copyscope.record.segments import Record
 from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, occurring
-
-Record = Mapping[str, Any]
 
 BOX_WIDTH = 76
 MARGIN = "   "

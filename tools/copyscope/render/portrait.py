@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.text import Text
 
 from copyscope import units
+from copyscope.record.segments import Record
 from copyscope.render.layout import heading, labelled, wrap
-
-Record = Mapping[str, Any]
 
 BAR_WIDTH = 24
 SLOTS_SHOWN = 8

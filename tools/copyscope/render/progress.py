@@ -45,7 +45,8 @@ class Bar:
         self._began_s: float | None = None
         self._bar = self._open_bar() if self._stream.isatty() and not quiet else None
         if self._bar is not None:
-            self._task = self._bar.add_task(self._title, total=total, **dict.fromkeys(fields, ""))
+            empty: dict[str, Any] = dict.fromkeys(fields, "")
+            self._task = self._bar.add_task(self._title, total=total, **empty)
 
     def _open_bar(self) -> Progress:
         # 20 ms before the first packet, for terminals only

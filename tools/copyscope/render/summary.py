@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -13,12 +12,12 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.ledger.rows import CONTEXTS
+from copyscope.record.segments import Record
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import occurring
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
-Record = Mapping[str, Any]
 Key = tuple[str, str, str]  # account, side, context
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from copyscope import units
+from copyscope.record.segments import Record
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.evidence import call_lines, evidence_lines, tls_lines, worker_lines
 from copyscope.render.exact_table import exact_lines
@@ -18,8 +19,6 @@ from copyscope.render.ledger_table import account_lines
 from copyscope.render.path_picture import path_lines
 from copyscope.render.stage_table import stage_lines
 from copyscope.render.zerocopy import zerocopy_lines
-
-Record = Mapping[str, Any]
 
 # histogram of the sender -> what it is called here; only a round trip is a latency
 TIMES = {"round_trip_ns": "latency", "send_time_ns": "send time", "completion_time_ns": "completion"}

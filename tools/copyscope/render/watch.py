@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Console
 from rich.text import Text
 
 from copyscope import units
+from copyscope.record.segments import Record
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.evidence import evidence_lines
@@ -16,8 +14,6 @@ from copyscope.render.explain import explain_lines, explain_program_lines
 from copyscope.render.layout import labelled
 from copyscope.render.portrait import portrait_lines
 from copyscope.render.terminal import judged_lines, table_lines
-
-Record = Mapping[str, Any]
 
 
 def render(record: Record, *, verbose: bool, console: Console, explain: bool = False) -> None:

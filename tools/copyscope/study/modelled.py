@@ -10,13 +10,13 @@ from typing import Any
 
 from copyscope import stats
 from copyscope.compare.estimates import Estimate
+from copyscope.record.segments import Record
 from copyscope.simulate.rows import half_width
 from copyscope.study.cost_waterfall import PARTS, REST, Step
 from copyscope.study.table import strategy_order
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from copyscope.units import format_whole_size
 
-Record = Mapping[str, Any]
 Counted = Mapping[str, Any]
 LEVELS = ("l1d", "l2", "llc")
 TITLES = {"l1d": "L1D", "l2": "L2", "llc": "LLC"}

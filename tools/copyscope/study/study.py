@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from copyscope.compare.estimates import Missing
 from copyscope.crossover.crossover import Crossover, costs_of, crossovers_of, fitted
 from copyscope.crossover.strategy_costs import Costs
+from copyscope.record.segments import Record
 from copyscope.study.claims import Judgement
 from copyscope.study.cost_waterfall import Waterfall, waterfalls
 from copyscope.study.modelled import ModelPoint
@@ -17,8 +17,6 @@ from copyscope.study.modelled_answers import beside
 from copyscope.study.published import spell_path
 from copyscope.study.questions import Answer, answers
 from copyscope.study.table import Row
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)

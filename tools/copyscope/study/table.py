@@ -9,9 +9,9 @@ from typing import Any
 from copyscope.compare import estimates
 from copyscope.compare.estimates import Estimate, Missing, Point
 from copyscope.compare.metrics import METRICS
+from copyscope.record.segments import Record
 from copyscope.study.composition import parts_of, typical
 
-Record = dict[str, Any]
 Key = tuple[str, str, str]  # account or stage, side, context
 
 # the factors that every point has, swept or not, and where a record keeps them

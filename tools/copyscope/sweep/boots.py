@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from copyscope.errors import UsageError
+from copyscope.record.segments import Record
 from copyscope.simulate import qemu, request, simulation
 from copyscope.sweep.experiment import Experiment, Factors, Point, arguments, describe, identify, points_in
 
-Record = dict[str, Any]
 # Pages that nobody has touched since the boot miss every level. So that they do not all count for the first
 # strategy, the largest messages come first, and so many times as many of them warm up.
 FIRST_WARMS = 6

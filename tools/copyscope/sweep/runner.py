@@ -21,12 +21,11 @@ from copyscope.plan.options import (
 )
 from copyscope.plan.run_plan import RunPlan, traffic_plan
 from copyscope.record.assemble import Identity, assemble
+from copyscope.record.segments import Record
 from copyscope.run.build import git_revision
 from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Session, Silent
 from copyscope.sweep.experiment import Experiment, Factors, Point, arguments, describe, identify
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from copyscope.errors import MachineError, RunError
+from copyscope.record.segments import Record
 from copyscope.sweep.directory import StopError, SweepDirectory, open_directory
 from copyscope.sweep.experiment import (
     Experiment,
@@ -24,7 +25,6 @@ from copyscope.sweep.experiment import (
 from copyscope.sweep.noise import Sample, Unsteady, count_judged, find_unsteady, sample
 from copyscope.topology import TopologyError
 
-Record = dict[str, Any]
 # A run of this machine; raises RunError, TopologyError or MachineError when it cannot be had.
 Run = Callable[[Point], Record]
 

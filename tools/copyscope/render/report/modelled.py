@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from copyscope.record.segments import Record
 from copyscope.render.plots.catalogue import MODELLED
 from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 from copyscope.render.report.cells import spell
@@ -14,7 +15,6 @@ from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, copies, estimat
 from copyscope.study.modelled_answers import modelled_answers
 from copyscope.units import format_bytes, format_whole_size
 
-Record = Mapping[str, Any]
 LIMITS = (
     "Counted in QEMU by a model of the caches: how many lines each copy moves, and from which level. It is no"
     " measurement of this or another machine.",
