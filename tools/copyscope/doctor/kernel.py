@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from copyscope import paths
 from copyscope.doctor.findings import Finding
 from copyscope.machine.files import ROOT, read_integer, read_text
 
+in_kernel = partial(Finding, "kernel")
+disturbing = partial(Finding, "confounders")
 # Tool -> what it is for, the package that has it (Debian's name; tools/deps.sh knows the others), essential.
 TOOLS = {
     "ip": ("links and addresses", "iproute2", True),
@@ -66,13 +69,13 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
         root, "containers", "cgroup2", "--cgroup, --unit and --container find nothing", CGROUP2
     )
     if machine["pmu"]:
-        yield Finding("kernel", "PMU", "ok", ", ".join(machine["pmu"]))
+        yield in_kernel("PMU", "ok", ", ".join(machine["pmu"]))
     else:
         advice = (
             "none needed; for cycles and misses use bare metal, or a VM with a virtual PMU;"
             " tools/profile.py --simulate models the misses of each copy"
         )
-        yield Finding("kernel", "PMU", "limited", "none: no cycles, no cache misses", advice)
+        yield in_kernel("PMU", "limited", "none: no cycles, no cache misses", advice)
 
 
 TRACEFS = "mount -t tracefs nodev /sys/kernel/tracing"
@@ -84,15 +87,15 @@ def mount_finding(root: Path, name: str, kind: str, without: str, advice: str) -
     rows = [line.split() for line in (read_text(root, "proc/mounts") or "").splitlines()]
     places = [row[1] for row in rows if len(row) > 2 and row[2] == kind]
     if places:
-        return Finding("kernel", name, "ok", f"{kind} at {places[0]}")
-    return Finding("kernel", name, "limited", f"{kind} is not mounted: {without}", advice)
+        return in_kernel(name, "ok", f"{kind} at {places[0]}")
+    return in_kernel(name, "limited", f"{kind} is not mounted: {without}", advice)
 
 
 def _btf(root: Path) -> Finding:
     if (root / "sys/kernel/btf/vmlinux").exists():
-        return Finding("kernel", "BTF", "ok", "/sys/kernel/btf/vmlinux")
+        return in_kernel("BTF", "ok", "/sys/kernel/btf/vmlinux")
     fact = "/sys/kernel/btf/vmlinux: missing: nothing can be hooked, no other program watched; samples work"
-    return Finding("kernel", "BTF", "limited", fact, "use a kernel with CONFIG_DEBUG_INFO_BTF=y")
+    return in_kernel("BTF", "limited", fact, "use a kernel with CONFIG_DEBUG_INFO_BTF=y")
 
 
 def _symbols(machine: Mapping[str, Any], root: Path) -> Finding:
@@ -102,35 +105,29 @@ def _symbols(machine: Mapping[str, Any], root: Path) -> Finding:
             shown = any(line.partition(" ")[0].strip("0") for line in lines)
     except OSError as error:
         fact = error.strerror or "cannot be read"
-        return Finding(
-            "kernel", "symbols", "missing", f"/proc/kallsyms: {fact}", "run as root", essential=True
-        )
+        return in_kernel("symbols", "missing", f"/proc/kallsyms: {fact}", "run as root", essential=True)
     if shown:
-        return Finding("kernel", "symbols", "ok", "/proc/kallsyms shows addresses", essential=True)
+        return in_kernel("symbols", "ok", "/proc/kallsyms shows addresses", essential=True)
     fact = f"/proc/kallsyms hides addresses (kptr_restrict {machine['kptr_restrict']})"
-    return Finding(
-        "kernel", "symbols", "missing", fact, "run as root, or sysctl kernel.kptr_restrict=1", True
-    )
+    return in_kernel("symbols", "missing", fact, "run as root, or sysctl kernel.kptr_restrict=1", True)
 
 
 def _jit(machine: Mapping[str, Any]) -> Finding:
     enabled = machine["sysctls"].get("net.core.bpf_jit_enable")
     if enabled in ("1", "2"):
-        return Finding("kernel", "BPF JIT", "ok", "on")
-    return Finding(
-        "kernel", "BPF JIT", "limited", f"bpf_jit_enable is {enabled}", "sysctl net.core.bpf_jit_enable=1"
-    )
+        return in_kernel("BPF JIT", "ok", "on")
+    return in_kernel("BPF JIT", "limited", f"bpf_jit_enable is {enabled}", "sysctl net.core.bpf_jit_enable=1")
 
 
 def _lockdown(machine: Mapping[str, Any]) -> Finding:
     mode = machine["lockdown"]
     if mode is None:
-        return Finding("kernel", "lockdown", "ok", "not known to be on; each hook is tried")
+        return in_kernel("lockdown", "ok", "not known to be on; each hook is tried")
     if mode == "confidentiality":
         fact = "confidentiality: kprobes, tracefs and BPF programs that read kernel memory are refused"
         advice = "boot without lockdown=confidentiality (secure boot policy)"
-        return Finding("kernel", "lockdown", "limited", fact, advice)
-    return Finding("kernel", "lockdown", "ok", str(mode))
+        return in_kernel("lockdown", "limited", fact, advice)
+    return in_kernel("lockdown", "ok", str(mode))
 
 
 def _capabilities(root: Path) -> Iterable[Finding]:
@@ -140,22 +137,22 @@ def _capabilities(root: Path) -> Iterable[Finding]:
     sys_admin = bool(held >> CAPABILITIES["CAP_SYS_ADMIN"][0] & 1)
     for name, (bit, purpose) in CAPABILITIES.items():
         if held >> bit & 1:
-            yield Finding("kernel", name, "ok", purpose)
+            yield in_kernel(name, "ok", purpose)
         elif name in ("CAP_BPF", "CAP_PERFMON") and sys_admin:
-            yield Finding("kernel", name, "ok", f"{purpose}: through CAP_SYS_ADMIN")
+            yield in_kernel(name, "ok", f"{purpose}: through CAP_SYS_ADMIN")
         elif name in OPTIONAL_CAPABILITIES:
-            yield Finding("kernel", name, "limited", f"not held ({purpose})", OPTIONAL_CAPABILITIES[name])
+            yield in_kernel(name, "limited", f"not held ({purpose})", OPTIONAL_CAPABILITIES[name])
         else:
             advice = "run as root, outside of an unprivileged container"
-            yield Finding("kernel", name, "missing", f"not held ({purpose})", advice, essential=True)
+            yield in_kernel(name, "missing", f"not held ({purpose})", advice, essential=True)
 
 
 def _paranoia(machine: Mapping[str, Any]) -> Finding:
     level = machine["perf_event_paranoid"]
     if level is None:
-        return Finding("kernel", "perf events", "missing", "not in this kernel", "use another kernel", True)
+        return in_kernel("perf events", "missing", "not in this kernel", "use another kernel", True)
     fact = f"perf_event_paranoid {level}" + (" (does not bind root)" if level > 1 else "")
-    return Finding("kernel", "perf events", "ok", fact)
+    return in_kernel("perf events", "ok", fact)
 
 
 def check_disturbances(
@@ -167,18 +164,18 @@ def check_disturbances(
         advice = (
             "for steady cycles switch it off: /sys/devices/system/cpu/intel_pstate/no_turbo or cpufreq/boost"
         )
-        yield Finding("confounders", "turbo", "confounder", "on: the clock follows temperature", advice)
+        yield disturbing("turbo", "confounder", "on: the clock follows temperature", advice)
     if machine["smt"]:
         advice = (
             "profile with --placement split, or switch it off: echo off >/sys/devices/system/cpu/smt/control"
         )
-        yield Finding("confounders", "SMT", "confounder", "on: two threads share a core", advice)
+        yield disturbing("SMT", "confounder", "on: two threads share a core", advice)
     if machine["hybrid"]:
         cores = ", ".join(f"{kind} {cpus}" for kind, cpus in machine["hybrid"].items())
-        yield Finding("confounders", "hybrid cores", "confounder", cores, "give --cpus of one core type")
+        yield disturbing("hybrid cores", "confounder", cores, "give --cpus of one core type")
     if machine["cpus_online"] < 2:
         fact = "1: sender, receiver and softirq take turns"
-        yield Finding("confounders", "CPUs", "confounder", fact, "use a machine with two or more")
+        yield disturbing("CPUs", "confounder", fact, "use a machine with two or more")
     yield _load(machine, root)
     yield _steal(machine, steal)
     yield from _memory(machine, root)
@@ -190,45 +187,39 @@ def check_disturbances(
         "hyperv_clocksource_tsc_page",
     ):
         fact = f"{machine['clocksource']}: reading the time is slow"
-        yield Finding(
-            "confounders", "clocksource", "confounder", fact, "boot with clocksource=tsc if it is stable"
-        )
+        yield disturbing("clocksource", "confounder", fact, "boot with clocksource=tsc if it is stable")
     if machine["sysctls"].get("kernel.nmi_watchdog") == "1" and machine["pmu"]:
         fact = "takes one hardware counter of each CPU"
-        yield Finding("confounders", "NMI watchdog", "confounder", fact, "sysctl kernel.nmi_watchdog=0")
+        yield disturbing("NMI watchdog", "confounder", fact, "sysctl kernel.nmi_watchdog=0")
 
 
 def _governor(machine: Mapping[str, Any]) -> Finding:
     governor = machine["governor"]
     if governor in (None, "performance"):
-        return Finding("confounders", "frequency", "ok", governor or "not controlled by this kernel")
+        return disturbing("frequency", "ok", governor or "not controlled by this kernel")
     advice = "cpupower frequency-set -g performance"
-    return Finding("confounders", "frequency", "confounder", f"governor {governor}", advice)
+    return disturbing("frequency", "confounder", f"governor {governor}", advice)
 
 
 def _load(machine: Mapping[str, Any], root: Path) -> Finding:
     words = (read_text(root, "proc/loadavg") or "").split()
     if not words:
-        return Finding("confounders", "load", "ok", "not known")
+        return disturbing("load", "ok", "not known")
     load, cpus = float(words[0]), machine["cpus_online"]
     fact = f"{load:.2f} runnable tasks on {cpus} CPUs in the last minute"
     if load > BUSY_LOAD_PER_CPU * cpus:
-        return Finding("confounders", "load", "confounder", fact, "stop other programs, or wait")
-    return Finding("confounders", "load", "ok", fact)
+        return disturbing("load", "confounder", fact, "stop other programs, or wait")
+    return disturbing("load", "ok", fact)
 
 
 def _steal(machine: Mapping[str, Any], steal: float | None) -> Finding:
     if machine["hypervisor"] is None:
-        return Finding("confounders", "hypervisor", "ok", "none seen")
+        return disturbing("hypervisor", "ok", "none seen")
     fact = f"{machine['hypervisor']}: copies on the host are not seen"
     if steal is not None and steal > LOW_STEAL_PERCENT:
         fact = f"{fact}; it stole {steal:.1f} % of the CPU time just now"
-        return Finding(
-            "confounders", "hypervisor", "confounder", fact, "repeat at another time, or on bare metal"
-        )
-    return Finding(
-        "confounders", "hypervisor", "confounder", fact, "none; the steal time of each run is recorded"
-    )
+        return disturbing("hypervisor", "confounder", fact, "repeat at another time, or on bare metal")
+    return disturbing("hypervisor", "confounder", fact, "none; the steal time of each run is recorded")
 
 
 def _memory(machine: Mapping[str, Any], root: Path) -> Iterable[Finding]:
@@ -236,15 +227,15 @@ def _memory(machine: Mapping[str, Any], root: Path) -> Iterable[Finding]:
     if huge == "always":
         fact = "always: heap buffers may be huge pages although 4 KiB ones were asked for"
         advice = "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"
-        yield Finding("confounders", "huge pages (THP)", "confounder", fact, advice)
+        yield disturbing("huge pages (THP)", "confounder", fact, advice)
     elif huge == "never":
         advice = "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"
-        yield Finding("confounders", "huge pages (THP)", "limited", "never: --pages thp cannot work", advice)
+        yield disturbing("huge pages (THP)", "limited", "never: --pages thp cannot work", advice)
     else:
-        yield Finding("confounders", "huge pages (THP)", "ok", str(huge))
+        yield disturbing("huge pages (THP)", "ok", str(huge))
     reserved = read_integer(root, "proc/sys/vm/nr_hugepages") or 0
     if reserved:
-        yield Finding("confounders", "huge pages (reserved)", "ok", f"{reserved} pages")
+        yield disturbing("huge pages (reserved)", "ok", f"{reserved} pages")
     else:
         advice = "only for --pages hugetlb: sysctl vm.nr_hugepages=64"
-        yield Finding("confounders", "huge pages (reserved)", "limited", "none reserved", advice)
+        yield disturbing("huge pages (reserved)", "limited", "none reserved", advice)

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from copyscope.doctor.findings import Finding
 from copyscope.machine.files import ROOT, read_text
 from copyscope.topology.inspection import PacketSocket, find_socket_owners, parse_packet_sockets
 
+zero_copy = partial(Finding, "zero-copy")
+disturbing = partial(Finding, "confounders")
 SO_ZEROCOPY = 60  # include/uapi/asm-generic/socket.h; not in Python's socket module
 SYS_IO_URING_SETUP = 425  # the same number on every architecture
 PAGE_BYTES = 4096
@@ -48,15 +51,15 @@ def _msg_zerocopy() -> Finding:
             probe.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
         except OSError as error:
             advice = "use Linux 4.14 or newer; --impl zero_copy cannot run here"
-            return Finding("zero-copy", "MSG_ZEROCOPY", "limited", f"SO_ZEROCOPY: {error.strerror}", advice)
-    return Finding("zero-copy", "MSG_ZEROCOPY", "ok", "SO_ZEROCOPY is accepted")
+            return zero_copy("MSG_ZEROCOPY", "limited", f"SO_ZEROCOPY: {error.strerror}", advice)
+    return zero_copy("MSG_ZEROCOPY", "ok", "SO_ZEROCOPY is accepted")
 
 
 def memlock_finding(memlock_bytes: int | None) -> Finding:
     """The locked-memory limit as the traffic meets it, in numbers of sends."""
     name = "locked memory"
     if memlock_bytes is None:
-        return Finding("zero-copy", name, "ok", "unlimited")
+        return zero_copy(name, "ok", "unlimited")
     fits = {label: sends_in_flight(memlock_bytes, size) for label, size in SIZES.items()}
     listed = ", ".join(f"{count} of {label}" for label, count in fits.items())
     fact = f"{memlock_bytes >> 10} KiB = sends in flight, (size>>12)+2 pages each: {listed}"
@@ -65,29 +68,29 @@ def memlock_finding(memlock_bytes: int | None) -> Finding:
         advice = (
             f"zero-copy sends from {impossible[0]} on fail: raise `ulimit -l` (limits.conf), log in again"
         )
-        return Finding("zero-copy", name, "limited", fact, advice)
+        return zero_copy(name, "limited", fact, advice)
     if fits["1 MiB"] < 2:
         advice = "few fit: expect ENOBUFS waits at large sizes; raise `ulimit -l`"
-        return Finding("zero-copy", name, "limited", fact, advice)
-    return Finding("zero-copy", name, "ok", fact)
+        return zero_copy(name, "limited", fact, advice)
+    return zero_copy(name, "ok", fact)
 
 
 def optmem_finding(optmem_max: str | None) -> Finding:
     if optmem_max is None or not optmem_max.isdecimal():
-        return Finding("zero-copy", "option memory", "ok", "net.core.optmem_max is not known")
+        return zero_copy("option memory", "ok", "net.core.optmem_max is not known")
     sends = int(optmem_max) // NOTIFICATION_BYTES
     fact = f"net.core.optmem_max {optmem_max}: at least {sends} sends in flight per socket"
     if sends < ENOUGH_IN_FLIGHT:
-        return Finding("zero-copy", "option memory", "limited", fact, "sysctl net.core.optmem_max=131072")
-    return Finding("zero-copy", "option memory", "ok", fact)
+        return zero_copy("option memory", "limited", fact, "sysctl net.core.optmem_max=131072")
+    return zero_copy("option memory", "ok", fact)
 
 
 def tls_finding(protocols: str | None) -> Finding:
     """Whether programs can give TLS to the kernel; asked of a list, for a socket's question would load it."""
     if "tls" in (protocols or "").split():
-        return Finding("zero-copy", "tls", "ok", "the kernel's TLS is there (tcp_available_ulp)")
+        return zero_copy("tls", "ok", "the kernel's TLS is there (tcp_available_ulp)")
     advice = "none needed, but for programs that use kTLS: modprobe tls"
-    return Finding("zero-copy", "tls", "limited", "the kernel's TLS is not loaded, or not built", advice)
+    return zero_copy("tls", "limited", "the kernel's TLS is not loaded, or not built", advice)
 
 
 def _io_uring() -> Finding:
@@ -102,7 +105,7 @@ def _io_uring() -> Finding:
     if ctypes.get_errno() == errno.EPERM:
         why = "switched off (kernel.io_uring_disabled, or seccomp)"
     advice = "--impl uring_send and uring_zc cannot run here; allow io_uring, or use one_copy and zero_copy"
-    return Finding("zero-copy", "io_uring", "limited", why, advice)
+    return zero_copy("io_uring", "limited", why, advice)
 
 
 def _uring_strategies(traffic: Path) -> Finding:
@@ -111,13 +114,11 @@ def _uring_strategies(traffic: Path) -> Finding:
         said = subprocess.run([traffic, "list"], capture_output=True, check=True, timeout=10).stdout
         names = [row["name"] for row in json.loads(said) if row.get("in_ring")]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Finding("zero-copy", "io_uring", "limited", f"traffic list: {error}", "build it with make")
+        return zero_copy("io_uring", "limited", f"traffic list: {error}", "build it with make")
     if not names:
         advice = "tools/deps.sh installs liburing-dev; then make"
-        return Finding(
-            "zero-copy", "io_uring", "limited", "this build has no liburing (2.3 or newer)", advice
-        )
-    return Finding("zero-copy", "io_uring", "ok", f"available: --impl {', '.join(names)}")
+        return zero_copy("io_uring", "limited", "this build has no liburing (2.3 or newer)", advice)
+    return zero_copy("io_uring", "ok", f"available: --impl {', '.join(names)}")
 
 
 def check_disturbances(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Finding]:
@@ -128,13 +129,13 @@ def check_disturbances(machine: Mapping[str, Any], root: Path = ROOT) -> Iterabl
 def congestion_finding(sysctls: Mapping[str, str | None]) -> Finding:
     default = sysctls.get("net.ipv4.tcp_congestion_control")
     if default in ("cubic", "reno"):
-        return Finding("confounders", "congestion control", "ok", f"default {default}")
+        return disturbing("congestion control", "ok", f"default {default}")
     effect = ": it paces, and changes results up to 3x" if default == "bbr" else ""
     advice = (
         "compare runs of one congestion control only: --congestion sets it, each record says which it was"
     )
     fact = f"the host's default is {default}{effect}"
-    return Finding("confounders", "congestion control", "confounder", fact, advice)
+    return disturbing("congestion control", "confounder", fact, advice)
 
 
 def packet_socket_findings(root: Path = ROOT) -> Iterable[Finding]:
@@ -149,9 +150,9 @@ def packet_socket_findings(root: Path = ROOT) -> Iterable[Finding]:
         )
         fact = f"{who} taps every packet of {where}: zero-copy sends there become copies"
         advice = "stop it for measurements on real devices; copyscope's own namespaces are not touched"
-        yield Finding("confounders", "packet socket", "confounder", fact, advice)
+        yield disturbing("packet socket", "confounder", fact, advice)
     if not sockets:
-        yield Finding("confounders", "packet sockets", "ok", "no packet socket taps this host")
+        yield disturbing("packet sockets", "ok", "no packet socket taps this host")
 
 
 def _device_name(root: Path, index: int) -> str:
