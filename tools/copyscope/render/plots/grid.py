@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import PathPatch
+from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from copyscope.compare.estimates import Estimate
@@ -103,9 +103,28 @@ def say_not_available(axes: Axes, reason: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT)
 
 
-def draw_boxes(
-    axes: Axes, boxes: Sequence[Sequence[tuple[float, float]]], colour: str, hatch: str, edge: float
-) -> None:
+Box = Sequence[tuple[float, float]]
+
+
+def patch(colour: str, hatch: str) -> Patch:
+    """What a legend shows of boxes of one look."""
+    return Patch(facecolor=colour, hatch=hatch, edgecolor=INK, linewidth=0.5)
+
+
+def box(left: float, right: float, bottom: float, top: float) -> Box:
+    return [(left, bottom), (right, bottom), (right, top), (left, top)]
+
+
+def stack(parts: Iterable[tuple[str, float]], left: float, right: float, into: dict[str, list[Box]]) -> None:
+    """The boxes of one bar, each into those of its name."""
+    base = 0.0
+    for name, height in parts:
+        if height > 0:
+            into[name].append(box(left, right, base, base + height))
+            base += height
+
+
+def draw_boxes(axes: Axes, boxes: Sequence[Box], colour: str, hatch: str, edge: float) -> None:
     """Boxes of one look as one path: for each path its hatch is painted anew, a large picture at 300 DPI."""
     if boxes:
         path = Path.make_compound_path_from_polys(np.array(boxes))

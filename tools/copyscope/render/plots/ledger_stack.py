@@ -7,14 +7,13 @@ from itertools import groupby
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from copyscope.compare.estimates import Estimate, Missing
 from copyscope.escaping import visible
 from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
-from copyscope.render.plots.looks import FAINT, FILLS, INK
+from copyscope.render.plots.grid import Box, Grid, draw_boxes, draw_intervals, patch, say_not_available, stack
+from copyscope.render.plots.looks import FAINT, FILLS
 from copyscope.render.plots.style import look
 from copyscope.study.facets import describe, find_axis, spell, varied
 from copyscope.study.table import Row, comparable
@@ -58,13 +57,9 @@ def plot(rows: Sequence[Row], caption: str) -> Figure:
             _draw_panel(axes, members, varied(rows, without=("impl", axis.factor)))
             if index % grid.columns == 0:
                 axes.set_ylabel("CPU time (ns/KiB)")
-        grid.legend([_patch(name) for name in seen], seen, columns=min(LEGEND_COLUMNS, len(seen) or 1))
+        patches = [patch(FILLS[name].colour, FILLS[name].hatch) for name in seen]
+        grid.legend(patches, seen, columns=min(LEGEND_COLUMNS, len(seen) or 1))
     return grid.figure
-
-
-def _patch(category: str) -> Patch:
-    fill = FILLS[category]
-    return Patch(facecolor=fill.colour, hatch=fill.hatch, edgecolor=INK, linewidth=0.5)
 
 
 def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> None:
@@ -73,12 +68,16 @@ def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> Non
         say_not_available(axes, reasons[0] if reasons else "no sample was taken")
         return
     place, places, labels = 0.0, [], []
-    shapes: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in CATEGORIES}
+    shapes: dict[str, list[Box]] = {name: [] for name in CATEGORIES}
     wholes: list[tuple[float, Estimate]] = []
     for group, bars in groupby(members, key=lambda row: [row.factors.get(name) for name in swept]):
         first = place
         for row in bars:
-            _stack(axes, row, place, shapes)
+            if not row.parts:
+                axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), rotation=90, fontsize=7,
+                          ha="center", va="bottom", color=FAINT)  # fmt: skip
+            parts = ((name, row.parts.get(name, 0.0)) for name in CATEGORIES)
+            stack(parts, place - 0.43, place + 0.43, shapes)
             whole = _whole(row)
             if row.parts and isinstance(whole, Estimate):
                 wholes.append((place, whole))
@@ -106,18 +105,3 @@ def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> Non
 
 def _whole(row: Row) -> Estimate | Missing:
     return row.values["system_cpu_ns_per_kib"]
-
-
-def _stack(axes: Axes, row: Row, place: float, shapes: dict[str, list[list[tuple[float, float]]]]) -> None:
-    """The boxes of one bar."""
-    if not row.parts:
-        axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), rotation=90, fontsize=7,
-                  ha="center", va="bottom", color=FAINT)  # fmt: skip
-        return
-    base = 0.0
-    for category in CATEGORIES:
-        top = base + row.parts.get(category, 0.0)
-        if top > base:
-            left, right = place - 0.43, place + 0.43
-            shapes[category].append([(left, base), (right, base), (right, top), (left, top)])
-        base = top

@@ -9,11 +9,10 @@ from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from copyscope.render.plots.grid import Grid, draw_boxes, say_not_available
-from copyscope.render.plots.looks import FAINT, FILLS, INK, Fill
+from copyscope.render.plots.grid import Box, Grid, draw_boxes, patch, say_not_available, stack
+from copyscope.render.plots.looks import FAINT, FILLS, Fill
 from copyscope.render.plots.style import look
 from copyscope.study.modelled import LEVELS, PAGES, TITLES, ModelPoint
 from copyscope.study.table import strategy_order
@@ -65,9 +64,7 @@ def draw(points: Sequence[ModelPoint], across: Across, title: str, caption: str)
             if index % len(caches) == 0:
                 axes.set_ylabel("lines per KiB")
         names = [*seen, REST]
-        patches = [
-            Patch(facecolor=LOOK[n].colour, hatch=LOOK[n].hatch, edgecolor=INK, linewidth=0.5) for n in names
-        ]
+        patches = [patch(LOOK[name].colour, LOOK[name].hatch) for name in names]
         grid.legend(patches, [NAMES.get(name, name) for name in names])
     return grid.figure
 
@@ -80,10 +77,13 @@ def _panel(axes: Axes, points: Sequence[ModelPoint], level: str, across: Across)
     wholes = {point: sum(point.parts(level).values()) for point in points}
     usual = [whole for point, whole in wholes.items() if point.size >= FULL_FROM] or list(wholes.values())
     top = max(8.0, 1.3 * max(usual))
-    shapes: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in (*STACK, REST)}
+    shapes: dict[str, list[Box]] = {name: [] for name in (*STACK, REST)}
     for point, whole in wholes.items():
         middle = math.log2(across.of(point)) + bar * (impls.index(point.impl) - (len(impls) - 1) / 2)
-        _stack(point.parts(level), (middle - 0.46 * bar, middle + 0.46 * bar), shapes)
+        found = point.parts(level)
+        rest = sum(value for name, value in found.items() if name not in STACK)
+        parts = (*((name, found.get(name, 0.0)) for name in STACK), (REST, rest))
+        stack(parts, middle - 0.46 * bar, middle + 0.46 * bar, shapes)
         if whole > top:
             axes.text(middle, 0.97 * top, f"{whole:,.0f}", rotation=90, ha="center", va="top", fontsize=6,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4}, zorder=5)  # fmt: skip
@@ -100,18 +100,6 @@ def _panel(axes: Axes, points: Sequence[ModelPoint], level: str, across: Across)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(False, axis="x")
     axes.set_xlabel(across.label)
-
-
-def _stack(
-    parts: dict[str, float], sides: tuple[float, float], shapes: dict[str, list[list[tuple[float, float]]]]
-) -> None:
-    left, right = sides
-    base = 0.0
-    rest = sum(value for name, value in parts.items() if name not in STACK)
-    for name, height in (*((name, parts.get(name, 0.0)) for name in STACK), (REST, rest)):
-        if height > 0:
-            shapes[name].append([(left, base), (right, base), (right, base + height), (left, base + height)])
-            base += height
 
 
 def _mark_caches(axes: Axes, point: ModelPoint, seen: tuple[float, float], top: float) -> None:

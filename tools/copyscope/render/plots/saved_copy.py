@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from copyscope.compare.estimates import Missing
 from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Grid, draw_boxes, draw_intervals, say_not_available
+from copyscope.render.plots.grid import Box, Grid, box, draw_boxes, draw_intervals, patch, say_not_available
 from copyscope.render.plots.looks import BLUE, FAINT, INK, VERMILLION
 from copyscope.render.plots.style import look
 from copyscope.study.cost_waterfall import Step, Waterfall
@@ -63,7 +62,7 @@ def waterfalls(
             if index % grid.columns == 0:
                 axes.set_ylabel(unit)
         faces = ((WHOLE, ""), (DEARER, "\\\\"), (SAVED, "//"))
-        grid.legend([Patch(facecolor=c, hatch=h, edgecolor=INK, linewidth=0.5) for c, h in faces], named)
+        grid.legend([patch(colour, hatch) for colour, hatch in faces], named)
     return grid.figure
 
 
@@ -72,9 +71,10 @@ def draw_steps(axes: Axes, names: tuple[str, str], ends: tuple[float, float], st
     labels = [names[0], *(step.name for step in steps), names[1]]
     last = len(labels) - 1
     level, levels = ends[0], [ends[0]]
-    boxes: dict[bool, list[list[tuple[float, float]]]] = {True: [], False: []}
+    boxes: dict[bool, list[Box]] = {True: [], False: []}
     for place, step in enumerate(steps, start=1):
-        boxes[step.change.value >= 0].append(_box(place, level, step))
+        change = box(place - 0.43, place + 0.43, level, level + step.change.value)
+        boxes[step.change.value >= 0].append(change)
         _number(axes, place, step.change.value, "+")
         axes.plot([place - 1.43, place + 0.43], [level, level], color=FAINT, linewidth=0.6)
         level += step.change.value
@@ -93,11 +93,6 @@ def draw_steps(axes: Axes, names: tuple[str, str], ends: tuple[float, float], st
     axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7.5)
     axes.grid(False, axis="x")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-
-
-def _box(place: int, level: float, step: Step) -> list[tuple[float, float]]:
-    left, right, top = place - 0.43, place + 0.43, level + step.change.value
-    return [(left, level), (right, level), (right, top), (left, top)]
 
 
 def _number(axes: Axes, place: int, value: float, sign: str) -> None:
