@@ -158,12 +158,11 @@ def test_a_sample_is_drawn_by_its_seed(place: Path, capsys: pytest.CaptureFixtur
 
 def test_so_many_of_so_many_give_a_share_within_two_points() -> None:
     """Of 500 and of 10,000 hosts; drawn 300 times, 19 of 20 times it holds, and not with half of them."""
-    assert (sample.enough(500, 0.02), sample.enough(10_000, 0.02)) == (414, 1937)
     assert sample.margin(500, 500) == 0.0
-    for hosts, true in ((500, 0.5), (10_000, 0.5), (10_000, 0.1)):
-        count = sample.enough(hosts, 0.02, true)
-        held = [within_two_points(hosts, true, count, seed) for seed in range(300)]
-        fewer = [within_two_points(hosts, true, count // 2, seed) for seed in range(300)]
+    for hosts, count in ((500, 414), (10_000, 1937)):
+        assert sample.margin(count, hosts) <= 0.02 < sample.margin(count - 1, hosts)
+        held = [within_two_points(hosts, 0.5, count, seed) for seed in range(300)]
+        fewer = [within_two_points(hosts, 0.5, count // 2, seed) for seed in range(300)]
         assert 270 <= sum(held) <= 297 and sum(fewer) < 270
 
 

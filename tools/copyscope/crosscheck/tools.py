@@ -123,24 +123,6 @@ class Funclatency(Peer):
         return {"tcp_sendmsg_calls": float(sum(map(int, counts)))} if counts else {}
 
 
-class Llcstat(Peer):
-    """libbpf-tools' llcstat: last-level cache references and misses; needs a PMU."""
-
-    name = "llcstat"
-    program = "/usr/sbin/llcstat"
-    renamed = "/usr/sbin/llcstat-libbpf"
-    package = "libbpf-tools"
-    needs = (PMUS / "cpu", "hardware counters: this machine shows no PMU")
-
-    def argv(self, watched: Watched) -> list[str]:
-        return [self.found or self.program, "-c", "100", "100"]
-
-    def read(self, watched: Watched, output: str) -> Quantities:
-        pid = watched.pids["sender"]
-        found = re.findall(rf"^{pid} +\S+ +\d+ +(\d+) +(\d+) ", output, re.MULTILINE)
-        return {"llc_misses": float(sum(int(misses) * 100 for _, misses in found))}
-
-
 class BccSyscount(Syscount):
     """bcc's own syscount, which compiles its program on this machine and needs the kernel's headers."""
 
@@ -153,7 +135,7 @@ class BccSyscount(Syscount):
 
 PEERS: tuple[type[Peer], ...] = (
     *(Bpftrace, Syscount, PerfTrace, PerfRecord),
-    *(BpftraceFunctions, Funclatency, Llcstat, BccSyscount),
+    *(BpftraceFunctions, Funclatency, BccSyscount),
 )
 
 

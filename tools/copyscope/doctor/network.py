@@ -37,12 +37,12 @@ def sends_in_flight(memlock_bytes: int, size_bytes: int) -> int:
     return (memlock_bytes // PAGE_BYTES) // ((size_bytes >> 12) + 2)
 
 
-def check_zero_copy(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Finding]:
+def check_zero_copy(machine: Mapping[str, Any]) -> Iterable[Finding]:
     yield _msg_zerocopy()
     yield memlock_finding(machine["limits"]["memlock_bytes"])
     yield optmem_finding(machine["sysctls"].get("net.core.optmem_max"))
     yield _io_uring()
-    yield tls_finding(read_text(root, "proc/sys/net/ipv4/tcp_available_ulp"))
+    yield tls_finding(read_text(ROOT, "proc/sys/net/ipv4/tcp_available_ulp"))
 
 
 def _msg_zerocopy() -> Finding:

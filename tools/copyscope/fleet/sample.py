@@ -14,7 +14,7 @@ def draw(names: Sequence[str], count: int, seed: int) -> list[str]:
     return [name for at, name in enumerate(names) if at in drawn]
 
 
-def margin(count: int, of: int, share: float = 0.5) -> float:
+def margin(count: int, of: int) -> float:
     """A share of the drawn lies within so much of that of all, 19 times of 20.
 
     Drawn without putting back: all of all leaves nothing open (Cochran, Sampling Techniques, 3.2). A share of
@@ -22,10 +22,4 @@ def margin(count: int, of: int, share: float = 0.5) -> float:
     """
     if of <= 1 or count >= of:
         return 0.0
-    return Z * math.sqrt(share * (1 - share) / count * (of - count) / (of - 1))
-
-
-def enough(of: int, within: float, share: float = 0.5) -> int:
-    """The fewest that give a share within that much."""
-    wanted = share * (1 - share) * (Z / within) ** 2
-    return min(of, math.ceil(wanted * of / (wanted + of - 1)))
+    return Z * math.sqrt(0.25 / count * (of - count) / (of - 1))

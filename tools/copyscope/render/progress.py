@@ -112,9 +112,9 @@ class Steps(Bar):
         if self._bar is None and self._may_speak():
             self._say(f"{self._finished + 1} of {self._total}: {text}")
 
-    def done(self, steps: int = 1) -> None:
-        """Count finished steps."""
-        self._finished += steps
+    def done(self) -> None:
+        """Count a finished step."""
+        self._finished += 1
         self._set(completed=self._finished)
 
     def expect(self, total: int) -> None:
@@ -153,17 +153,9 @@ class Clock(Bar):
     A terminal gets a bar; elsewhere nothing is said: what is being waited for stands there already.
     """
 
-    def __init__(
-        self,
-        title: str,
-        duration_s: float | None,
-        *,
-        quiet: bool = False,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, title: str, duration_s: float | None, *, quiet: bool = False) -> None:
         fields = ("step", "left")
-        super().__init__(title, duration_s, stream, clock, quiet=quiet, fields=fields, count=False)
+        super().__init__(title, duration_s, None, time.monotonic, quiet=quiet, fields=fields, count=False)
         self._duration_s = duration_s
         self.prepare("getting ready")
 

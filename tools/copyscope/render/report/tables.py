@@ -45,7 +45,7 @@ def results_table(study: Study) -> Table:
     swept = varied(study.rows, without=("impl", "size", "threads"))
     lines = [(_keys(row, swept), [row.values[name] for name in RESULTS]) for row in study.rows]
     names = [f"{METRICS[name].label} ({METRICS[name].unit})" for name in RESULTS]
-    return estimates_table("Results", _key_names(swept, runs=True), names, lines, [INTERVALS])
+    return estimates_table("Results", _key_names(swept), names, lines, [INTERVALS])
 
 
 def _keys(row: Row, swept: Sequence[str]) -> list[str]:
@@ -54,9 +54,8 @@ def _keys(row: Row, swept: Sequence[str]) -> list[str]:
     return [row.impl, format_size(row.size), str(row.threads), *rest, runs]
 
 
-def _key_names(swept: Sequence[str], *, runs: bool) -> list[str]:
-    names = ["strategy", "message", "threads", *(name.replace("_", " ") for name in swept)]
-    return [*names, "runs"] if runs else names
+def _key_names(swept: Sequence[str]) -> list[str]:
+    return ["strategy", "message", "threads", *(name.replace("_", " ") for name in swept), "runs"]
 
 
 def copies_table(study: Study) -> Table:
@@ -72,9 +71,7 @@ def copies_table(study: Study) -> Table:
         for row in study.rows
     ]
     names = [f"{account} ({side}, {context})" for account, side, context in keys]
-    return estimates_table(
-        "Copies: CPU time, ns/KiB", _key_names(swept, runs=True), names, lines, [INTERVALS]
-    )
+    return estimates_table("Copies: CPU time, ns/KiB", _key_names(swept), names, lines, [INTERVALS])
 
 
 def saved_tables(saved: Sequence[Waterfall | Missing]) -> list[Table]:
