@@ -21,6 +21,7 @@ from copyscope import paths
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render import first_screen
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 from rich.console import Console
 from test_render import RECORDS, Record
 
@@ -61,6 +62,16 @@ def test_it_is_one_screen_and_the_golden_one(name: str) -> None:
             if os.environ.get("COPYSCOPE_GOLDEN"):
                 path.write_text(said)
             assert said == path.read_text(), path.name
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_every_copy_has_a_row(account: str) -> None:
+    """Also the cipher of kTLS, which no golden record has."""
+    record = derive(raw_record("one_copy"))
+    row = next(row for row in record["ledger"] if row["account"] == "copy_in" and row["cpu_ns"])
+    record["ledger"] = [{**row, "account": account}]
+    first = screen(record).partition("ns/KiB    share  cores\n")[2].splitlines()[0]
+    assert re.match(r"[a-z][a-z', ]+ sender +172\.6 ", first), first
 
 
 def test_a_pipe_gets_the_smallest_screen() -> None:
