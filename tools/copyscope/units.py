@@ -30,6 +30,11 @@ def format_count(value: float | None) -> str:
     return NOT_AVAILABLE if value is None else f"{value:,.0f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 thread`, `4 threads`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def format_bytes(value: float | None, *, exact: bool = False) -> str:
     """Bytes in binary units; `exact` spells every byte. Whole multiples lose no digits: 64 KiB."""
     if value is None:

@@ -22,8 +22,6 @@ from copyscope.render.progress import Steps
 from copyscope.run.build import build_if_stale, git_revision
 from copyscope.run.own_traffic import OwnTraffic
 
-EXIT_DISAGREES = 1
-EXIT_INTERRUPTED = 130
 # The sampler gets as many samples as perf record, so that the shares' intervals are alike.
 FREQUENCY_HZ = "997"
 EACH_S = "3"
@@ -88,8 +86,8 @@ def _crosscheck(argv: list[str]) -> int:
     invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
     kept = _print(title, rows, absent, invalid, args.json)
     if raw.interrupted:
-        return EXIT_INTERRUPTED
-    return EXIT_DISAGREES if not kept or invalid or any(row.agrees is False for row in rows) else 0
+        return entry.INTERRUPTED
+    return entry.FAILED if not kept or invalid or any(row.agrees is False for row in rows) else 0
 
 
 def _rows(mine: list[Seen], session: PeerSession, seed: int) -> list[Row]:

@@ -110,7 +110,10 @@ def keep(made: Record, samples: list[Record], directory: Path) -> bool:
 
 def write_json(what: Record | list[Record], name: str, command: str = "profile") -> bool:
     """To a file, or with `-` to standard output; False: it is elsewhere, and where was said."""
-    data = store.serialise(what) if isinstance(what, dict) else _serialise_all(what)
+    if isinstance(what, dict):
+        data = store.serialise(what)
+    else:
+        data = json.dumps(what, indent=1, sort_keys=True).encode() + b"\n"
     try:
         if name != "-":
             saving.save(Path(name), data)
@@ -126,7 +129,3 @@ def write_json(what: Record | list[Record], name: str, command: str = "profile")
         say(command, f"--json: {where}: cannot be written: {error.strerror}")
         say(command, rescue({"record.json": data}))
         return False
-
-
-def _serialise_all(records: list[Record]) -> bytes:
-    return (json.dumps(records, indent=1, sort_keys=True) + "\n").encode()

@@ -31,9 +31,6 @@ from copyscope.run.build import build_if_stale, git_revision
 from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Raw, Session
 
-EXIT_INVALID = 1
-EXIT_INTERRUPTED = 130
-
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 valid, 1 failed or invalid, 2 usage, 130 interrupted."""
@@ -109,10 +106,10 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if args.json and args.repeat > 1:
         kept &= keeping.write_json(records, args.json)
     if interrupted:
-        return EXIT_INTERRUPTED
+        return entry.INTERRUPTED
     if args.compare_tiers and any(why_not(typed(made)) for made in records):
-        return EXIT_INVALID
-    return 0 if kept and all(made["verdict"]["valid"] for made in records) else EXIT_INVALID
+        return entry.FAILED
+    return 0 if kept and all(made["verdict"]["valid"] for made in records) else entry.FAILED
 
 
 @contextlib.contextmanager

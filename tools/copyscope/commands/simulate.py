@@ -3,14 +3,12 @@
 import argparse
 from collections.abc import Sequence
 
-from copyscope.commands import keeping
+from copyscope.commands import entry, keeping
 from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.progress import Steps
 from copyscope.render.simulated import simulated_lines
 from copyscope.run.build import build_if_stale
 from copyscope.simulate import request, simulation
-
-EXIT_INVALID = 1
 
 
 def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
@@ -28,4 +26,4 @@ def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     if args.json != "-":
         console = make_console()
         print_lines(simulated_lines(made, report_width(console)), console)
-    return 0 if made["verdict"]["valid"] and kept else EXIT_INVALID
+    return 0 if made["verdict"]["valid"] and kept else entry.FAILED

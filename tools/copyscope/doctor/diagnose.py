@@ -148,20 +148,17 @@ def _function_findings(hooks: list[dict[str, Any]], *, any_tried: bool) -> Itera
 
 def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:
     usable = [event["name"] for event in events if event["status"] == "sampled"]
+    advice = f"none needed: {usable[0]} is used" if usable else "use a machine with a PMU"
     for event in events:
         if event["name"] in usable:
             yield Finding("sampler", event["name"], "ok", f"can be sampled, in {event['unit']}")
         else:
             why = str(event.get("reason") or event["status"])
-            yield Finding("sampler", event["name"], "limited", why, _pmu_advice(usable))
+            yield Finding("sampler", event["name"], "limited", why, advice)
     if not usable:
         yield Finding(
             "sampler", "samples", "missing", "no event can be sampled", "run as root", essential=True
         )
-
-
-def _pmu_advice(usable: list[str]) -> str:
-    return f"none needed: {usable[0]} is used" if usable else "use a machine with a PMU"
 
 
 def count_own_work() -> dict[str, Counter]:

@@ -12,7 +12,7 @@ from copyscope.crossover.crossover import spelled
 from copyscope.crossover.document import CPU, QUANTITIES
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Table, heading, labelled, wrap
-from copyscope.units import format_size
+from copyscope.units import counted, format_size
 
 Row = Mapping[str, Any]
 
@@ -97,5 +97,5 @@ def _setting(row: Row) -> str | None:
 
 
 def _who(row: Row) -> str:
-    threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
+    threads = counted(row["threads"], "thread")
     return f"{' -> '.join(row['pair'])}, {threads}, {QUANTITIES[row['quantity']]}"

@@ -129,7 +129,7 @@ def _title(record: Record) -> str:
         sent, received = units.format_bytes(record["tx_bytes"]), units.format_bytes(record["rx_bytes"])
         return f"{name}: {speed}, {sent} sent, {received} received in {measured}"
     work = record["workload"]
-    threads = f"{work['threads']} thread{'' if work['threads'] == 1 else 's'}"
+    threads = units.counted(work["threads"], "thread")
     size = units.format_bytes(work["size_bytes"])
     return f"{work['impl']}, {size}, {threads}, {record['topology']['kind']}: {speed}, {measured} measured"
 

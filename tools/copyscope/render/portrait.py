@@ -137,13 +137,10 @@ def _counts_text(counts: list[list[int]]) -> str:
     """The most frequent numbers, in their order, with their shares."""
     whole = sum(count for _, count in counts)
     shown = sorted(sorted(counts, key=lambda slot: -slot[1])[:COUNTS_SHOWN])
-    parts = [f"{_slot_text(low)}: {units.format_percent(count / whole)}" for low, count in shown]
+    # Up to 15 each number has a slot of its own; from 16 on a slot is a power of two.
+    slots = ((f"{low} to {2 * low - 1}" if low >= COUNTS_EXACT else str(low), count) for low, count in shown)
+    parts = [f"{slot}: {units.format_percent(count / whole)}" for slot, count in slots]
     return ", ".join(parts + ["..."] * (len(counts) > len(shown)))
-
-
-def _slot_text(low: int) -> str:
-    """Numbers up to 15 have a slot of their own; from 16 on a slot is a power of two."""
-    return str(low) if low < COUNTS_EXACT else f"{low} to {2 * low - 1}"
 
 
 def _packet_text(portrait: Record) -> str:

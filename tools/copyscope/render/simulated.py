@@ -52,7 +52,8 @@ def _measurement_lines(one: Row, section: Row, width: int) -> list[Text]:
         "modelled; per KiB delivered; read + written; a copy of 1 KiB must read 16 lines and write 16",
         width,
     )
-    accounts = [row for row in one["rows"] if row["kind"] == "account" and _happens(row)]
+    accounts = [row for row in one["rows"] if row["kind"] == "account"]
+    accounts = [row for row in accounts if _total([row], "read_lines", "written_lines") >= LEAST_PER_KIB]
     lines += _account_table(accounts).lines(width) if accounts else wrap("no copy was seen", width)
     lines += heading("ALL WORK", "modelled; per KiB delivered; reads and writes together", width)
     return lines + _stage_table(one).lines(width)
@@ -143,10 +144,6 @@ def _cells(rows: Sequence[Row]) -> list[str | None]:
 
 def _total(rows: Iterable[Row], *names: str) -> float:
     return float(sum(row[f"{name}_per_kib"] for row in rows for name in names))
-
-
-def _happens(row: Row) -> bool:
-    return _total([row], "read_lines", "written_lines") >= LEAST_PER_KIB
 
 
 def _pair(row: Row, loads: str, stores: str, digits: int = 1) -> str:

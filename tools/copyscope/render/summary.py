@@ -62,10 +62,9 @@ def _goodput_lines(valid: Sequence[Record], width: int) -> list[Text]:
     lines = [Text()]
     if not values:
         return lines + labelled("goodput", "n/a: no valid run with an unprobed segment", width)
-    text = f"median {units.format_gbps(median(values))}, {units.format_gbps(min(values))} .. "
-    return lines + labelled(
-        "goodput", f"{text}{units.format_gbps(max(values))} ({_runs(len(values))})", width
-    )
+    middle, low, high = (units.format_gbps(one(values)) for one in (median, min, max))
+    text = f"median {middle}, {low} .. {high} ({units.counted(len(values), 'run')})"
+    return lines + labelled("goodput", text, width)
 
 
 def _account_lines(valid: Sequence[Record], width: int) -> list[Text]:
@@ -90,7 +89,3 @@ def _account_lines(valid: Sequence[Record], width: int) -> list[Text]:
 def _flow_order(key: Key) -> tuple[int, int, int]:
     account, side, context = key
     return ACCOUNTS.index(account), SIDES.index(side), CONTEXTS.index(context)
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"

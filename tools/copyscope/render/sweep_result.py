@@ -55,7 +55,8 @@ def _table(panel: Panel, axis: Axis, metric: str, width: int, *, plain: bool) ->
     first = max(len(impl) for impl in panel.lines)
     lines = []
     each = max(1, (width - first) // (8 + len(GAP)))
-    for across in _in_blocks(places(members, axis), each):
+    every = places(members, axis)
+    for across in (every[at : at + each] for at in range(0, len(every), each)):
         title = Text(" " * first, style="dim")
         for place in across:
             title.append(GAP + spell(axis.factor, place).rjust(8))
@@ -72,10 +73,6 @@ def _table(panel: Panel, axis: Axis, metric: str, width: int, *, plain: bool) ->
                 line.append(GAP + text.rjust(8), style="bold" if strong else "")
             lines.append(line)
     return lines
-
-
-def _in_blocks(across: Sequence[float], each: int) -> list[tuple[float, ...]]:
-    return [tuple(across[at : at + each]) for at in range(0, len(across), each)]
 
 
 def _best(rows: Sequence[Row | None], metric: str) -> set[str]:

@@ -93,8 +93,8 @@ def _threads_text(workload: dict[str, Any]) -> str:
     """What `threads` says: connections, and a thread for each or one for all."""
     count = workload["threads"]
     if workload.get("sender") == "loop":
-        return f"{count} connection{'' if count == 1 else 's'} in one sending thread"
-    return f"{count} thread{'' if count == 1 else 's'}"
+        return f"{units.counted(count, 'connection')} in one sending thread"
+    return units.counted(count, "thread")
 
 
 def _workload_text(record: Record) -> str:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from copyscope.compare.estimates import Estimate
-from copyscope.record.segments import Record, segments_of, select, total
+from copyscope.record.segments import segments_of, select, total
 from copyscope.study.table import Row
 
 Cell = str | int | float | bool | None
@@ -75,12 +75,9 @@ def _total(row: Row, event: str) -> float | None:
 
 
 def _switches(row: Row) -> float:
-    return float(median(_switches_of(record) for record in row.point.records))
-
-
-def _switches_of(record: Record) -> int:
-    segments = select(segments_of(record), "ledger")
-    return sum(total(segments, "sender", f"{kind}voluntary_switches") for kind in ("", "in"))
+    runs = [select(segments_of(record), "ledger") for record in row.point.records]
+    kinds = ("voluntary_switches", "involuntary_switches")
+    return float(median(sum(total(segments, "sender", kind) for kind in kinds) for segments in runs))
 
 
 def spell_path(topology: dict[str, Any]) -> str:

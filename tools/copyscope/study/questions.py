@@ -18,6 +18,7 @@ from copyscope.study.cost_waterfall import REST, Waterfall, counterparts, waterf
 from copyscope.study.facets import describe
 from copyscope.study.table import ALWAYS, Row
 from copyscope.study.wording import interval, joined, listed, number, say_ratio
+from copyscope.units import counted
 
 # in which two strategies are compared
 SHORT = {"goodput_gbps": "goodput", "system_cpu_ns_per_kib": "CPU time, all sides"}
@@ -71,7 +72,10 @@ def why_not_zero_copy(rows: Sequence[Row]) -> Answer:
     facts += [Fact(_setting(after), f"{s.name}: change", "ns/KiB", s.change) for s in found.steps]
     sentences = [_whole(found), _balance(found), _fate(after)]
     if len(pairs) > 1:
-        sentences.append(_small_message(*pairs[0]))
+        small, other = pairs[0]
+        ratio = say_ratio(estimates.ratio(other.point, small.point, "system_cpu_ns_per_kib"))
+        place = f"At {_place(other)}, where the price of a call decides"
+        sentences.append(f"{place}, the costs compare as {ratio}.")
         facts += _costs(*pairs[0])
     return Answer(question, " ".join(s for s in sentences if s), tuple(facts))
 
@@ -115,11 +119,6 @@ def _fate(after: Row) -> str:
         return "No byte of its payload was copied on this machine."
     why = f": {cause}" if cause else ", the cause is not known"
     return f"{copied.value * 100:.3g} % of its payload was copied after all{why}."
-
-
-def _small_message(before: Row, after: Row) -> str:
-    ratio = estimates.ratio(after.point, before.point, "system_cpu_ns_per_kib")
-    return f"At {_place(after)}, where the price of a call decides, the costs compare as {say_ratio(ratio)}."
 
 
 def which_cache_level(rows: Sequence[Row]) -> Answer:
@@ -226,7 +225,7 @@ def overtakes(second: str, first: str, crossings: Sequence[Crossover]) -> Answer
     for c in found:
         if c.quantity not in SHORT:
             continue
-        setting = joined([f"{c.threads} thread{'s' if c.threads != 1 else ''}", describe(c.where)])
+        setting = joined([counted(c.threads, "thread"), describe(c.where)])
         sentences.append(f"{SHORT[c.quantity]}, {setting}: {c.evidence.split('; largest residual')[0]}.")
         facts += [
             Fact(

@@ -56,7 +56,7 @@ def document(record: Record) -> list[Block]:
         *_verdict(record),
         Heading(2, "The path of a byte", "path"),
         *_path(record),
-        *_flames(record),
+        *([Heading(2, FLAMES.title, "flames"), FLAMES] if record.get("stacks") else []),
         Heading(2, "Ledger", "ledger"),
         _ledger(record),
         *_advice(record),
@@ -72,10 +72,8 @@ def _title(record: Record) -> str:
     if record.get("target"):
         return f"{record['target']['name']}: what it copies"
     work, path = record["workload"], record["topology"]["kind"]
-    threads = f"{work['threads']} thread{'' if work['threads'] == 1 else 's'}"
-    return (
-        f"{work['impl']}, {units.format_bytes(work['size_bytes'])}, {threads}, {path}: where the copies are"
-    )
+    size, threads = units.format_bytes(work["size_bytes"]), units.counted(work["threads"], "thread")
+    return f"{work['impl']}, {size}, {threads}, {path}: where the copies are"
 
 
 def _byline(record: Record) -> str:
@@ -132,10 +130,6 @@ def _path(record: Record) -> list[Block]:
 def _price(ns_per_kib: float) -> str:
     cores = units.format_hundredths(ns_per_kib * first_screen.CORES_AT_10_GBPS)
     return f"{number(ns_per_kib)} ns/KiB, {cores} cores at 10 Gb/s"
-
-
-def _flames(record: Record) -> list[Block]:
-    return [Heading(2, FLAMES.title, "flames"), FLAMES] if record.get("stacks") else []
 
 
 def _name(row: Mapping[str, Any]) -> str:

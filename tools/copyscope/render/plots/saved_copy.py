@@ -16,6 +16,7 @@ from copyscope.render.plots.style import look
 from copyscope.study.cost_waterfall import Step, Waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.modelled import LineWaterfall
+from copyscope.units import counted
 
 TITLE = "Where the saved copy went"
 WHOLE, DEARER, SAVED = "#BBBBBB", VERMILLION, BLUE
@@ -32,7 +33,7 @@ def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure:
         by: varied([one.after for one in drawn if one.by == by], without=(by, "threads"))
         for by in {one.by for one in drawn}
     }
-    count = f"{fewest} thread{'s' if fewest != 1 else ''}"
+    count = counted(fewest, "thread")
     note = f"All sides together, {count}; steps of paired repeats; an interval may leave its panel."
     titles = [describe({n: one.after.factors[n] for n in swept[one.by]}) or "all" for one in drawn]
     grid = Grid(TITLE, f"{note} {caption}", len(drawn), panel_in=2.5, below_in=1.1, down_in=1.45)

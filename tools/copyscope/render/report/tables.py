@@ -16,7 +16,7 @@ from copyscope.study.questions import SHORT, Answer
 from copyscope.study.study import Study
 from copyscope.study.table import Row
 from copyscope.taxonomy.taxonomy import ACCOUNTS
-from copyscope.units import format_size
+from copyscope.units import counted, format_size
 
 RESULTS = (
     "goodput_gbps",
@@ -131,7 +131,7 @@ def verdict_table(crossings: Sequence[Crossover]) -> Table:
         for (pair, label, setting), cells in lines.items()
     ]
     setting = ["setting"] if several else []
-    heads = [f"{n} thread{'' if n == 1 else 's'}" for n in threads]
+    heads = [counted(n, "thread") for n in threads]
     notes = [
         "The first of a pair against the second. In brackets: 95 % interval of the size. Each cell leads to"
         " what it rests on."

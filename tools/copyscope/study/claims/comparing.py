@@ -18,7 +18,7 @@ from copyscope.study.claims.model import (
     estimate_row,
     interval_text,
 )
-from copyscope.units import format_size
+from copyscope.units import counted, format_size
 
 # A 95 % interval lies wholly on the wrong side of the truth in this share of cases.
 WRONG_SIDE = 0.025
@@ -43,17 +43,13 @@ class Comparison:
 
     @property
     def place(self) -> str:
-        return f"{self.what} at {format_size(self.size_bytes)}, {thread_text(self.threads)}"
+        return f"{self.what} at {format_size(self.size_bytes)}, {counted(self.threads, 'thread')}"
 
     @property
     def text(self) -> str:
         if isinstance(self.ratio, Missing):
             return f"{self.place}: n/a ({self.ratio.reason})"
         return f"{self.place}: {interval_text(self.ratio)}"
-
-
-def thread_text(threads: int) -> str:
-    return "1 thread" if threads == 1 else f"{threads} threads"
 
 
 def compare(runs: Runs, first: str, second: str, metric: str, wanted: str) -> list[Comparison]:

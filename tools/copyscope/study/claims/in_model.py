@@ -114,7 +114,8 @@ def second_copy(points: Sequence[ModelPoint]) -> Finding:
             continue
         reached = []
         for level in LEVELS:
-            missed = {p.size: fmean(_second(p, level)) for p in mine}
+            second = (f"{level}_load_misses",)
+            missed = {p.size: fmean(p.values(second, lambda row: row["category"] == "copy_in")) for p in mine}
             counted = {str(size): round(value, 3) for size, value in missed.items()}
             what = f"two_copy: copy_in, {TITLES[level]} load misses per KiB"
             rows.append({"what": what, "setting": setting.text, "method": "modelled", "misses": counted})
@@ -130,10 +131,6 @@ def second_copy(points: Sequence[ModelPoint]) -> Finding:
     )
     text += f" cache once a message outgrows it. {'; '.join(said)}"
     return Finding(UNDETERMINED, text, rows)
-
-
-def _second(point: ModelPoint, level: str) -> list[float]:
-    return point.values((f"{level}_load_misses",), lambda row: row["category"] == "copy_in")
 
 
 def zero_wins_on_a_nic(points: Sequence[ModelPoint]) -> Finding:

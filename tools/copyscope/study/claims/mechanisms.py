@@ -10,8 +10,9 @@ from copyscope.compare.estimates import LESS, MORE, Estimate
 from copyscope.ledger.attribution import tied
 from copyscope.record.raw import Requests
 from copyscope.record.segments import Record, samples_of, segments_of, select, total, undisturbed
-from copyscope.study.claims.comparing import Comparison, always, compare, make, thread_text
+from copyscope.study.claims.comparing import Comparison, always, compare, make
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, interval_text
+from copyscope.units import counted
 
 FLUSHES = "tlb-flushes"
 # a claim of one per send is taken to hold from half of them on, and refuted below one in a hundred
@@ -152,7 +153,7 @@ def latency_of_threads(runs: Runs) -> Finding:
         if threads == fewest:
             continue
         pair = (point, runs.points[impl, fewest, size])
-        what = f"{impl}: {thread_text(threads)} / {thread_text(fewest)}"
+        what = f"{impl}: {counted(threads, 'thread')} / {counted(fewest, 'thread')}"
         real.append(make(what, (threads, size), pair, "rtt_p50_us", LESS))
         inverse.append(make(what, (threads, size), pair, "inverse_throughput_us", LESS))
     if not real:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from copyscope.compare.estimates import LESS, MORE
 from copyscope.crossover.crossover import Crossover, crossovers_in
 from copyscope.crossover.document import as_json
-from copyscope.study.claims.comparing import always, compare, thread_text
+from copyscope.study.claims.comparing import always, compare
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, together
-from copyscope.units import format_size
+from copyscope.units import counted, format_size
 
 KIB = 1024
 
@@ -46,7 +46,7 @@ def _each(found: list[Crossover], judge: object) -> Finding:
     assert callable(judge)
     if not found:
         return Finding(UNDETERMINED, "the two strategies were not measured at the same sizes")
-    return together([(thread_text(at.threads), judge(at)) for at in found])
+    return together([(counted(at.threads, "thread"), judge(at)) for at in found])
 
 
 def _between(at: Crossover, low: int, high: int) -> Finding:
