@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -114,10 +114,8 @@ def points_of(records: Iterable[Record]) -> list[ModelPoint]:
 
 def estimate(values: Sequence[float]) -> Estimate:
     """The mean of some boots with its interval: other seeds are other samples of the same machine."""
-    middle, half = fmean(values), half_width(values)
-    if half is None:
-        return Estimate(middle, None, None, 0.0, 1)
-    return Estimate(middle, max(0.0, middle - half), middle + half, stats.LEVEL, len(values))
+    found = change([0.0] * len(values), values)
+    return found if found.low is None else replace(found, low=max(0.0, found.low))
 
 
 def change(before: Sequence[float], after: Sequence[float]) -> Estimate:
