@@ -11,6 +11,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.grouping import gathered
 from copyscope.ledger.overhead import found
+from copyscope.ledger.zerocopy_life import at_most
 from copyscope.record.check import typed
 from copyscope.record.hooks import failed_hooks
 from copyscope.record.segments import Record, why_no_calls
@@ -99,16 +100,8 @@ def _per_call(total_ns: float | None, calls: int) -> str | None:
 
 def quantile(histogram: Mapping[str, Any] | None, share: float) -> str | None:
     """Upper edge of the bucket that holds the quantile: true as "at most", whatever the bucket's width."""
-    if histogram is None:
-        return None
-    buckets = histogram["buckets"]
-    wanted = share * sum(count for _, _, count in buckets)
-    seen = 0
-    for _, high, count in buckets:
-        seen += count
-        if count and seen >= wanted:
-            return units.format_ns(high)
-    return None
+    largest = None if histogram is None else at_most(histogram["buckets"], share)
+    return None if largest is None else units.format_ns(largest + 1)
 
 
 # A file has its keys by the alphabet; on the screen they stand as they are measured.

@@ -13,31 +13,16 @@ from copyscope.render.console import make_console
 from copyscope.render.exports import flamegraph
 from copyscope.render.ledger_table import kib_factor, occurring
 from copyscope.render.plots.looks import FILLS
-from copyscope.render.report import html
-from copyscope.render.report.blocks import (
-    Bar,
-    Bars,
-    Block,
-    Box,
-    Bullets,
-    Cell,
-    Code,
-    Fold,
-    Heading,
-    Paragraph,
-    Picture,
-    Table,
-    Tone,
-)
+from copyscope.render.report import blocks, html
 from copyscope.render.report.machine import machine_blocks
 from copyscope.study.wording import number
 
-FLAMES = Picture(
+FLAMES = blocks.Picture(
     "flamegraph", "Flame graph", "Functions of the kernel, as wide as their CPU time; copies are red."
 )
 WORDS = {**first_screen.COPIES, **first_screen.WORK}
 SHOWN = ("ns_per_kib", "ci", "share", "bytes", "calls")
-TONES: dict[bool | None, Tone] = {True: "good", False: "bad", None: "open"}
+TONES: dict[bool | None, blocks.Tone] = {True: "good", False: "bad", None: "open"}
 HOLDS = {True: "holds", False: "does not hold", None: "n/a"}
 
 
@@ -47,23 +32,23 @@ def write(record: Record) -> bytes:
     return html.write(document(record), pictures).encode()
 
 
-def document(record: Record) -> list[Block]:
+def document(record: Record) -> list[blocks.Block]:
     """All blocks, the verdict first."""
     return [
-        Heading(1, _title(record), "top"),
-        Paragraph(_byline(record)),
-        Heading(2, "Verdict", "verdict"),
+        blocks.Heading(1, _title(record), "top"),
+        blocks.Paragraph(_byline(record)),
+        blocks.Heading(2, "Verdict", "verdict"),
         *_verdict(record),
-        Heading(2, "The path of a byte", "path"),
+        blocks.Heading(2, "The path of a byte", "path"),
         *_path(record),
-        *([Heading(2, FLAMES.title, "flames"), FLAMES] if record.get("stacks") else []),
-        Heading(2, "Ledger", "ledger"),
+        *([blocks.Heading(2, FLAMES.title, "flames"), FLAMES] if record.get("stacks") else []),
+        blocks.Heading(2, "Ledger", "ledger"),
         _ledger(record),
         *_advice(record),
-        Heading(2, "Consistency checks", "checks"),
+        blocks.Heading(2, "Consistency checks", "checks"),
         _checks(record),
-        Heading(2, "All of it, and what it means", "all"),
-        Fold("as a terminal shows it", [Code(_text(record))]),
+        blocks.Heading(2, "All of it, and what it means", "all"),
+        blocks.Fold("as a terminal shows it", [blocks.Code(_text(record))]),
         *machine_blocks(record["machine"]),
     ]
 
@@ -85,23 +70,23 @@ def _byline(record: Record) -> str:
     )
 
 
-def _verdict(record: Record) -> Iterator[Block]:
+def _verdict(record: Record) -> Iterator[blocks.Block]:
     verdict = record["verdict"]
     if not verdict["valid"]:
-        yield Paragraph("INVALID RUN", strong=True)
-        yield Bullets(verdict["reasons"])
-    yield Paragraph(verdict["sentence"], strong=True)
+        yield blocks.Paragraph("INVALID RUN", strong=True)
+        yield blocks.Bullets(verdict["reasons"])
+    yield blocks.Paragraph(verdict["sentence"], strong=True)
     goodput = record["throughput_gbps"]
     rates = {"without instruments": goodput["unprobed"], "with the ledger's": goodput["probed"]}
     told = ", ".join(f"{units.format_gbps(rate)} {how}" for how, rate in rates.items() if rate is not None)
     held = [one["holds"] for one in record["identities"] if one["holds"] is not None]
     measured = units.format_seconds(record["run"]["measured_s"])
-    yield Paragraph(
+    yield blocks.Paragraph(
         f"Goodput: {told or 'n/a'}; {measured} measured; {sum(held)} of {len(held)} consistency checks hold."
     )
 
 
-def _path(record: Record) -> list[Block]:
+def _path(record: Record) -> list[blocks.Block]:
     """Copies in the order in which a byte meets them, then other work, the dearest first; they add up."""
     per_kib = kib_factor(record)
     copies = [row for row in occurring(record["ledger"]) if row["cpu_ns"]]
@@ -112,19 +97,19 @@ def _path(record: Record) -> list[Block]:
         why = next(
             filter(None, (row["reasons"].get("share") for row in record["stages"])), "no CPU time was seen"
         )
-        return [Paragraph(f"Not drawn: {why}.")]
+        return [blocks.Paragraph(f"Not drawn: {why}.")]
     longest = max(row["cpu_ns"] for row in rows)
     bars = [
-        Bar(
+        blocks.Bar(
             f"{WORDS.get(_name(row), _name(row))} ({row['side']}, {row['context']})",
-            [Box(0, row["cpu_ns"] / longest, FILLS[_name(row)].colour)],
+            [blocks.Box(0, row["cpu_ns"] / longest, FILLS[_name(row)].colour)],
             f"{_price(row['cpu_ns'] * per_kib)}, {row['cpu_ns'] / whole:.1%} of all",
         )
         for row in rows
     ]
     moved = "sent or received" if record.get("target") else "delivered"
     title = f"CPU time for each KiB {moved}: colours are copies, greys are other work"
-    return [Paragraph(f"In all {_price(whole * per_kib)}."), Bars(title, bars)]
+    return [blocks.Paragraph(f"In all {_price(whole * per_kib)}."), blocks.Bars(title, bars)]
 
 
 def _price(ns_per_kib: float) -> str:
@@ -136,7 +121,7 @@ def _name(row: Mapping[str, Any]) -> str:
     return str(row.get("account") or row["stage"])
 
 
-def _ledger(record: Record) -> Table:
+def _ledger(record: Record) -> blocks.Table:
     columns = ["account", "what", "side", "where", "ns/KiB", "95 % interval", "share of its side"]
     columns += ["bytes", "calls", "method"]
     per_kib = kib_factor(record) or 0.0
@@ -160,7 +145,7 @@ def _ledger(record: Record) -> Table:
     reasons = dict.fromkeys(
         row["reasons"][key] for row in record["ledger"] for key in SHOWN if row["reasons"].get(key)
     )
-    return Table(
+    return blocks.Table(
         columns,
         rows,
         frozenset((4, 5, 6, 7, 8)),
@@ -169,28 +154,28 @@ def _ledger(record: Record) -> Table:
     )
 
 
-def _advice(record: Record) -> Sequence[Block]:
+def _advice(record: Record) -> Sequence[blocks.Block]:
     advice = record.get("advice")
     if not advice:
         return []
     rows = [[one["name"], _answer(one["answer"]), one["why"]] for one in advice.get("remedies") or ()]
-    table = [Table(["remedy", "answer", "why"], rows)] if rows else []
+    table = [blocks.Table(["remedy", "answer", "why"], rows)] if rows else []
     return [
-        Heading(2, "What would help?", "advice"),
+        blocks.Heading(2, "What would help?", "advice"),
         *table,
-        Bullets(advice.get("reasons") or [advice["text"]]),
+        blocks.Bullets(advice.get("reasons") or [advice["text"]]),
     ]
 
 
-def _answer(word: str) -> Cell:
-    tones: dict[str, Tone] = {"yes": "good", "no": "bad", "maybe": "open"}
-    return Cell(word, tones.get(word, ""))
+def _answer(word: str) -> blocks.Cell:
+    tones: dict[str, blocks.Tone] = {"yes": "good", "no": "bad", "maybe": "open"}
+    return blocks.Cell(word, tones.get(word, ""))
 
 
-def _checks(record: Record) -> Table:
+def _checks(record: Record) -> blocks.Table:
     rows = [
         [
-            Cell(HOLDS[one["holds"]], TONES[one["holds"]]),
+            blocks.Cell(HOLDS[one["holds"]], TONES[one["holds"]]),
             one["name"],
             one["what"],
             *("n/a" if one[key] is None else f"{one[key]:,.10g}" for key in ("left", "right", "tolerance")),
@@ -203,7 +188,7 @@ def _checks(record: Record) -> Table:
     )
     columns = ["check", "name", "what must agree", "left", "right", "may differ by", "unit"]
     notes = [f"n/a: {why}." for why in reasons]
-    return Table(columns, rows, frozenset((3, 4, 5)), notes, "What must agree")
+    return blocks.Table(columns, rows, frozenset((3, 4, 5)), notes, "What must agree")
 
 
 def _text(record: Record) -> str:

@@ -9,22 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from copyscope.escaping import for_html
-from copyscope.render.report import charts
-from copyscope.render.report.blocks import (
-    Bars,
-    Block,
-    Bullets,
-    Cell,
-    Choice,
-    Code,
-    Curves,
-    Fold,
-    Heading,
-    Paragraph,
-    Picture,
-    Table,
-    text_of,
-)
+from copyscope.render.report import blocks, charts
 from copyscope.render.report.page import SCRIPT, STYLE
 
 # a longer table is folded away until it is wanted
@@ -38,12 +23,12 @@ POLICY = (
 )
 
 
-def write(blocks: Sequence[Block], pictures: Pictures) -> str:
+def write(document: Sequence[blocks.Block], pictures: Pictures) -> str:
     """The page. `pictures`: the SVG of each plot by its name. Before the first section stands its head."""
-    title = next(block.text for block in blocks if isinstance(block, Heading))
-    sections = [block for block in blocks if isinstance(block, Heading) and block.level == 2]
+    title = next(block.text for block in document if isinstance(block, blocks.Heading))
+    sections = [block for block in document if isinstance(block, blocks.Heading) and block.level == 2]
     links = "\n".join(f'<a href="#{for_html(s.anchor)}">{for_html(s.text)}</a>' for s in sections)
-    at = blocks.index(sections[0]) if sections else len(blocks)
+    at = document.index(sections[0]) if sections else len(document)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -58,13 +43,13 @@ def write(blocks: Sequence[Block], pictures: Pictures) -> str:
 <body>
 <header>
 <h1>{for_html(title)}</h1>
-{_all(blocks[1:at], pictures)}
+{_all(document[1:at], pictures)}
 </header>
 <nav aria-label="Sections">
 {links}
 </nav>
 <main>
-{_all(blocks[at:], pictures)}
+{_all(document[at:], pictures)}
 </main>
 <script>{SCRIPT}</script>
 </body>
@@ -72,40 +57,40 @@ def write(blocks: Sequence[Block], pictures: Pictures) -> str:
 """
 
 
-def _all(blocks: Sequence[Block], pictures: Pictures) -> str:
+def _all(document: Sequence[blocks.Block], pictures: Pictures) -> str:
     """Charts that follow each other stand side by side where there is room."""
     made = []
-    for charted, group in groupby(blocks, key=lambda block: isinstance(block, Curves)):
+    for charted, group in groupby(document, key=lambda block: isinstance(block, blocks.Curves)):
         texts = [_block(block, pictures) for block in group]
         made += [f'<div class="charts">{"".join(texts)}</div>'] if charted else texts
     return "\n".join(made)
 
 
-def _block(block: Block, pictures: Pictures) -> str:  # noqa: PLR0911 (a row for each kind)
+def _block(block: blocks.Block, pictures: Pictures) -> str:  # noqa: PLR0911 (a row for each kind)
     match block:
-        case Heading():
+        case blocks.Heading():
             return f'<h{block.level} id="{for_html(block.anchor)}">{for_html(block.text)}</h{block.level}>'
-        case Paragraph():
+        case blocks.Paragraph():
             mark = ' class="strong"' if block.strong else ""
             return f"<p{mark}>{for_html(block.text)}</p>"
-        case Bullets():
+        case blocks.Bullets():
             return "<ul>\n" + "\n".join(f"<li>{for_html(item)}</li>" for item in block.items) + "\n</ul>"
-        case Code():
+        case blocks.Code():
             return f'<div class="wide" tabindex="0"><pre>{for_html(block.text)}</pre></div>'
-        case Picture():
+        case blocks.Picture():
             return _picture(block, pictures[block.name])
-        case Bars():
+        case blocks.Bars():
             return charts.bars(block)
-        case Curves():
+        case blocks.Curves():
             columns, rows = charts.numbers(block)
-            table = Table(columns, rows, frozenset(range(1, len(columns))))
+            table = blocks.Table(columns, rows, frozenset(range(1, len(columns))))
             folded = _folded("in numbers", _table(table))
             return charts.curves(block).removesuffix("</figure>") + folded + "</figure>"
-        case Choice():
+        case blocks.Choice():
             return _choice(block, pictures)
-        case Fold():
+        case blocks.Fold():
             return _folded(block.summary, _all(block.blocks, pictures))
-        case Table():
+        case blocks.Table():
             made = _table(block)
             if len(block.rows) > LONG_ROWS and not block.whole:
                 made = _folded(f"{block.title or 'Table'}: {len(block.rows)} rows", made)
@@ -116,7 +101,7 @@ def _folded(summary: str, inside: str) -> str:
     return f"<details><summary>{for_html(summary)}</summary>{inside}</details>"
 
 
-def _choice(choice: Choice, pictures: Pictures) -> str:
+def _choice(choice: blocks.Choice, pictures: Pictures) -> str:
     """Each view folded away but the first; the script has a menu for each name instead."""
 
     def data(texts: Sequence[str]) -> str:
@@ -131,7 +116,7 @@ def _choice(choice: Choice, pictures: Pictures) -> str:
     return f'<div class="choice" data-names="{data(choice.names)}">\n{views}\n</div>'
 
 
-def _picture(picture: Picture, svg: bytes) -> str:
+def _picture(picture: blocks.Picture, svg: bytes) -> str:
     """As an image: the ids inside of one plot cannot meet those of another."""
     data = base64.b64encode(svg).decode()
     return (
@@ -141,15 +126,15 @@ def _picture(picture: Picture, svg: bytes) -> str:
     )
 
 
-def _table(table: Table) -> str:
-    def attributes(index: int, cell: str | Cell = "") -> str:
-        tone = cell.tone if isinstance(cell, Cell) else ""
+def _table(table: blocks.Table) -> str:
+    def attributes(index: int, cell: str | blocks.Cell = "") -> str:
+        tone = cell.tone if isinstance(cell, blocks.Cell) else ""
         names = " ".join(filter(None, ("n" if index in table.numbers else "", tone)))
         return f' class="{names}"' if names else ""
 
-    def shown(cell: str | Cell) -> str:
-        text = for_html(text_of(cell))
-        if isinstance(cell, Cell) and cell.link:
+    def shown(cell: str | blocks.Cell) -> str:
+        text = for_html(blocks.text_of(cell))
+        if isinstance(cell, blocks.Cell) and cell.link:
             return f'<a href="#{for_html(cell.link)}">{text}</a>'
         return text
 

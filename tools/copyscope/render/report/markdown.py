@@ -6,62 +6,49 @@ import re
 from collections.abc import Sequence
 
 from copyscope.escaping import visible
-from copyscope.render.report import charts
-from copyscope.render.report.blocks import (
-    Bars,
-    Block,
-    Bullets,
-    Cell,
-    Choice,
-    Code,
-    Curves,
-    Fold,
-    Heading,
-    Paragraph,
-    Picture,
-    Table,
-    text_of,
-)
+from copyscope.render.report import blocks, charts
 
 
-def write(blocks: Sequence[Block]) -> str:
+def write(document: Sequence[blocks.Block]) -> str:
     """The whole document; pictures point to plots/NAME.png beside it."""
-    return _all(blocks) + "\n"
+    return _all(document) + "\n"
 
 
-def _all(blocks: Sequence[Block]) -> str:
-    return "\n\n".join(_block(block) for block in blocks)
+def _all(document: Sequence[blocks.Block]) -> str:
+    return "\n\n".join(_block(block) for block in document)
 
 
-def _block(block: Block) -> str:  # noqa: PLR0911 (a row for each kind)
+def _block(block: blocks.Block) -> str:  # noqa: PLR0911 (a row for each kind)
     match block:
-        case Heading():
+        case blocks.Heading():
             return f"{'#' * block.level} {_text(block.text)}"
-        case Paragraph():
+        case blocks.Paragraph():
             return f"**{_text(block.text)}**" if block.strong else _text(block.text)
-        case Bullets():
+        case blocks.Bullets():
             return "\n".join(f"- {_text(item)}" for item in block.items)
-        case Picture():
+        case blocks.Picture():
             return f"![{_text(block.alt)}](plots/{block.name}.png)"
-        case Code():
+        case blocks.Code():
             # A fence is longer than any that stands inside.
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
             return f"{fence}\n{visible(block.text, lines=True)}\n{fence}"
-        case Bars():
-            return _table(Table(["", ""], [[bar.label, bar.text] for bar in block.bars], title=block.title))
-        case Curves():
+        case blocks.Bars():
+            return _table(
+                blocks.Table(["", ""], [[bar.label, bar.text] for bar in block.bars], title=block.title)
+            )
+        case blocks.Curves():
             columns, rows = charts.numbers(block)
-            return _table(Table(columns, rows, frozenset(range(1, len(columns))), title=block.title))
-        case Choice():
+            return _table(blocks.Table(columns, rows, frozenset(range(1, len(columns))), title=block.title))
+        case blocks.Choice():
             view = block.views[block.first]
             return f"{_text(', '.join(view.setting))}\n\n{_all(view.blocks)}"
-        case Fold():
+        case blocks.Fold():
             return _all(block.blocks)
-        case Table():
+        case blocks.Table():
             return _table(block)
 
 
-def _table(table: Table) -> str:
+def _table(table: blocks.Table) -> str:
     rules = ["--:" if index in table.numbers else "---" for index in range(len(table.columns))]
     lines = [_line(table.columns), f"|{'|'.join(rules)}|", *(_line(row) for row in table.rows)]
     title = [f"{_text(table.title)}\n"] if table.title else []
@@ -69,8 +56,8 @@ def _table(table: Table) -> str:
     return "\n".join([*title, *lines, *notes])
 
 
-def _line(cells: Sequence[str | Cell]) -> str:
-    return "| " + " | ".join(_text(text_of(cell)).replace("|", "\\|") for cell in cells) + " |"
+def _line(cells: Sequence[str | blocks.Cell]) -> str:
+    return "| " + " | ".join(_text(blocks.text_of(cell)).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _text(text: str) -> str:
