@@ -37,9 +37,10 @@ def portrait_lines(record: Record, width: int) -> list[Text]:
         lines += histogram_lines(part["sizes"], width)
     if portrait["mapped"] is not None:
         lines += labelled("mapped", _mapped_text(portrait["mapped"]), width)
-    lines += labelled("buffers", _buffer_text(portrait), width)
-    lines += labelled("rounds", _round_text(portrait), width)
-    lines += labelled("packets", _packet_text(portrait), width)
+    for label, said in (("buffers", _buffer_text), ("rounds", _round_text), ("packets", _packet_text)):
+        part = portrait[label]
+        text = f"n/a: {portrait['reasons'][label]}" if part is None else said(part)
+        lines += labelled(label, text, width)
     if record["target"].get("spared"):
         lines += labelled("counted", _counted_text(record["target"]["spared"]), width)
     return lines + labelled("peers", _peer_text(record), width)
@@ -105,11 +106,8 @@ def _mapped_text(mapped: Record) -> str:
     )
 
 
-def _buffer_text(portrait: Record) -> str:
+def _buffer_text(buffers: Record) -> str:
     """How many buffers a message has, and where they begin."""
-    buffers = portrait["buffers"]
-    if buffers is None:
-        return f"n/a: {portrait['reasons']['buffers']}"
     text = f"{buffers['mean_per_message']:.1f} per message ({_counts_text(buffers['per_message'])})"
     if buffers["looked"]:
         page, line, other = (
@@ -122,11 +120,8 @@ def _buffer_text(portrait: Record) -> str:
     return text
 
 
-def _round_text(portrait: Record) -> str:
+def _round_text(rounds: Record) -> str:
     """How often TCP goes round its copy loop for one send."""
-    rounds = portrait["rounds"]
-    if rounds is None:
-        return f"n/a: {portrait['reasons']['rounds']}"
     return (
         f"{rounds['mean_per_send']:.1f} rounds of TCP's loop per send ({_counts_text(rounds['per_send'])}); "
         "each fills a packet or a fragment, or waits for room"
@@ -143,10 +138,7 @@ def _counts_text(counts: list[list[int]]) -> str:
     return ", ".join(parts + ["..."] * (len(counts) > len(shown)))
 
 
-def _packet_text(portrait: Record) -> str:
-    packets = portrait["packets"]
-    if packets is None:
-        return f"n/a: {portrait['reasons']['packets']}"
+def _packet_text(packets: Record) -> str:
     return (
         f"{units.format_count(packets['packets'])} handed to a device in its own time, "
         f"{units.format_bytes(round(packets['mean_bytes']))} and {packets['mean_segments']:.1f} segments "
