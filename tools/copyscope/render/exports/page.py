@@ -34,6 +34,7 @@ def write(record: Record) -> bytes:
 
 def document(record: Record) -> list[blocks.Block]:
     """All blocks, the verdict first."""
+    flames: list[blocks.Block] = [blocks.Heading(2, FLAMES.title, "flames"), FLAMES]
     return [
         blocks.Heading(1, _title(record), "top"),
         blocks.Paragraph(_byline(record)),
@@ -41,7 +42,7 @@ def document(record: Record) -> list[blocks.Block]:
         *_verdict(record),
         blocks.Heading(2, "The path of a byte", "path"),
         *_path(record),
-        *([blocks.Heading(2, FLAMES.title, "flames"), FLAMES] if record.get("stacks") else []),
+        *(flames if record.get("stacks") else []),
         blocks.Heading(2, "Ledger", "ledger"),
         _ledger(record),
         *_advice(record),
