@@ -27,9 +27,9 @@ sys.path[:0] = [str(ROOT / place) for place in ("tools", "tests/pure", "tests/li
 
 import far_hosts  # noqa: E402
 from builders import raw_record  # noqa: E402
-from copyscope.fleet import kept  # noqa: E402
+from copyscope.fleet import directory  # noqa: E402
 from copyscope.fleet.answers import Row, judge  # noqa: E402
-from copyscope.fleet.asking import Answer, Job, ask_all  # noqa: E402
+from copyscope.fleet.by_ssh import Answer, Job, ask_all  # noqa: E402
 from copyscope.ledger.derive import derive  # noqa: E402
 from copyscope.places import Place  # noqa: E402
 from copyscope.record import store  # noqa: E402
@@ -77,11 +77,11 @@ def simulate(hosts: int, forks: int, seed: int, seconds: float) -> dict[str, Any
             how = ways[way] if way < len(ways) else "ok"
             places[f"h{number}"] = Pretended(min(connect_s, 2), run_s, how, record)
         out = Path(name, "out")
-        begun = kept.start(out, kept.Asked(("run",), False, "simulated"), list(places), again=False)
+        begun = directory.start(out, directory.Asked(("run",), False, "simulated"), list(places), again=False)
         rows: dict[str, Row] = {}
 
         def ended(host: str, answer: Answer) -> None:
-            rows[host] = kept.keep(out, begun.asked, judge(host, "run", answer))
+            rows[host] = directory.keep(out, begun.asked, judge(host, "run", answer))
 
         job = Job((), False, TIMEOUT_S)
         cost = _Cost()

@@ -12,8 +12,8 @@ from builders.sweep import sweep
 from copyscope import paths
 from copyscope.compare.estimates import Estimate
 from copyscope.compare.metrics import METRICS
-from copyscope.render import export
-from copyscope.render.export import Table
+from copyscope.render import table_files
+from copyscope.render.table_files import Table
 from copyscope.study import table as results_table
 from copyscope.study.published import COLUMNS
 from pyarrow import parquet
@@ -36,7 +36,11 @@ def rows() -> list[results_table.Row]:
 
 @pytest.fixture(scope="module", params=["results", "ledger"])
 def table(request: pytest.FixtureRequest, rows: list[results_table.Row]) -> Table:
-    return export.results_table(rows, "demo") if request.param == "results" else export.ledger_table(rows)
+    return (
+        table_files.results_table(rows, "demo")
+        if request.param == "results"
+        else table_files.ledger_table(rows)
+    )
 
 
 def parse(data: bytes) -> list[dict[str, str]]:
@@ -44,13 +48,13 @@ def parse(data: bytes) -> list[dict[str, str]]:
 
 
 def test_the_published_columns_come_first(rows: list[results_table.Row]) -> None:
-    header = export.as_csv(export.results_table(rows, "demo")).decode().splitlines()[0]
+    header = table_files.as_csv(table_files.results_table(rows, "demo")).decode().splitlines()[0]
     assert header.startswith(PUBLISHED + ",")
     assert ",".join(COLUMNS) == PUBLISHED
 
 
 def test_one_row_per_point_with_value_low_and_high(rows: list[results_table.Row]) -> None:
-    lines = parse(export.as_csv(export.results_table(rows, "demo")))
+    lines = parse(table_files.as_csv(table_files.results_table(rows, "demo")))
     assert len(lines) == 8
     assert [line["invalid_runs"] for line in lines].count("1") == 1
     for line, row in zip(lines, rows, strict=True):
@@ -70,7 +74,7 @@ def test_one_row_per_point_with_value_low_and_high(rows: list[results_table.Row]
 
 
 def test_a_counter_that_no_pmu_counts_is_empty_and_explained(rows: list[results_table.Row]) -> None:
-    for line in parse(export.as_csv(export.results_table(rows, "demo"))):
+    for line in parse(table_files.as_csv(table_files.results_table(rows, "demo"))):
         for column in ("cycles", "cycles_per_byte", "l1d_load_misses", "llc_load_misses"):
             assert line[column] == ""
         assert "no PMU" in line["missing"]
@@ -79,7 +83,7 @@ def test_a_counter_that_no_pmu_counts_is_empty_and_explained(rows: list[results_
 
 def test_with_a_pmu_the_totals_are_of_the_sender() -> None:
     rows = results_table.fill(sweep(impls=("one_copy",), sizes=(4096,), threads=(1,), repeats=1, pmu=True))
-    (line,) = export.results_table(rows, "demo")
+    (line,) = table_files.results_table(rows, "demo")
     counted = rows[0].point.records[0]["counters"]["sender"]["cycles"]["value"]
     assert line["cycles"] == pytest.approx(counted, rel=1e-5)
     assert line["counted_process"] == "sender"
@@ -89,27 +93,29 @@ def test_what_other_programs_took_of_the_cpus_is_a_column() -> None:
     records = sweep(impls=("one_copy",), sizes=(4096, 65_536), threads=(1,), repeats=1)
     for record, share in zip(records, (0.48, None), strict=True):
         record["machine_state"] |= {"others_share": share, "reasons": {"others_share": "no /proc/stat"}}
-    known, unknown = export.results_table(results_table.fill(records), "demo")
+    known, unknown = table_files.results_table(results_table.fill(records), "demo")
     assert known["others_percent"] == pytest.approx(48)
     assert unknown["others_percent"] is None and "others_percent: no /proc/stat" in str(unknown["missing"])
 
 
 def test_parquet_holds_the_same_cells(table: Table, tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
-    path.write_bytes(export.as_parquet(table))
+    path.write_bytes(table_files.as_parquet(table))
     read = parquet.read_table(path).to_pylist()
     assert read == table
     # and so does the CSV, cell by cell, as text
-    spelled = [{k: "" if v is None else export.spell_cell(v) for k, v in line.items()} for line in read]
-    assert spelled == parse(export.as_csv(table))
+    spelled = [{k: "" if v is None else table_files.spell_cell(v) for k, v in line.items()} for line in read]
+    assert spelled == parse(table_files.as_csv(table))
     first = path.read_bytes()
-    path.write_bytes(export.as_parquet(table))
+    path.write_bytes(table_files.as_parquet(table))
     assert path.read_bytes() == first
 
 
 def test_a_column_of_several_kinds_is_text(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
-    path.write_bytes(export.as_parquet([{"a": 1, "b": None, "c": True}, {"a": "x", "b": None, "c": None}]))
+    path.write_bytes(
+        table_files.as_parquet([{"a": 1, "b": None, "c": True}, {"a": "x", "b": None, "c": None}])
+    )
     assert parquet.read_table(path).to_pylist() == [
         {"a": "1", "b": None, "c": True},
         {"a": "x", "b": None, "c": None},
@@ -117,7 +123,7 @@ def test_a_column_of_several_kinds_is_text(tmp_path: Path) -> None:
 
 
 def test_the_ledger_of_a_point_adds_up_to_its_accounts(rows: list[results_table.Row]) -> None:
-    lines = export.ledger_table(rows)
+    lines = table_files.ledger_table(rows)
     assert len(lines) == sum(len(row.accounts) for row in rows)
     assert {line["kind"] for line in lines} == {"account", "stage"}
 

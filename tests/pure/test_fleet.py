@@ -22,7 +22,7 @@ from copyscope.commands import fleet as command
 from copyscope.errors import UsageError
 from copyscope.fleet import inventory, outliers
 from copyscope.fleet.answers import Row, copied_share, judge
-from copyscope.fleet.asking import GUARD, Answer, Job, ask, ask_all
+from copyscope.fleet.by_ssh import GUARD, Answer, Job, ask, ask_all
 from copyscope.ledger.derive import derive
 from copyscope.places import Here, InNamespace, OnHost, Place
 from copyscope.record import store

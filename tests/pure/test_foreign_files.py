@@ -22,13 +22,13 @@ from copyscope.ledger.derive import derive
 from copyscope.record import store as record
 from copyscope.render.claims import render as render_claims
 from copyscope.render.console import make_console
-from copyscope.render.export import as_csv
 from copyscope.render.exports import FORMATS
 from copyscope.render.live import LiveView
 from copyscope.render.plots.draw import Subject, draw
 from copyscope.render.progress import Steps
 from copyscope.render.report import html, markdown
 from copyscope.render.report.blocks import Block, Code, Heading, Paragraph, Table
+from copyscope.render.table_files import as_csv
 from copyscope.render.watch import render
 from copyscope.run.program.target import Target
 from copyscope.study import table as results_table

@@ -41,7 +41,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.record import store as record
-from copyscope.render import export, exports
+from copyscope.render import exports, table_files
 from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
 from copyscope.study import claims as claim_list
 from copyscope.study import table
@@ -181,7 +181,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
         cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.drill.run_all", side_effect=RunError("cut off")))
-        cut.enter_context(patch("copyscope.fleet.asking.asyncio.run", side_effect=not_asked))
+        cut.enter_context(patch("copyscope.fleet.by_ssh.asyncio.run", side_effect=not_asked))
         cut.enter_context(patch("copyscope.commands.fleet.by_ansible.find", side_effect=RunError("cut off")))
         cut.enter_context(patch("os.geteuid", lambda: 1000))
         yield place
@@ -418,6 +418,6 @@ def read_all(directory: Path, odd: Path) -> None:
     with in_time(), contextlib.suppress(UsageError):
         found = results.load(directory)
         rows = table.fill(found.records)
-        export.as_csv(export.results_table(rows, "demo")).decode()
-        export.as_csv(export.ledger_table(rows)).decode()
+        table_files.as_csv(table_files.results_table(rows, "demo")).decode()
+        table_files.as_csv(table_files.ledger_table(rows)).decode()
         json.dumps(document.document(list(found.records), [], []), allow_nan=False)

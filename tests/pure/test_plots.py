@@ -11,7 +11,7 @@ from builders.sweep import sweep
 from copyscope.compare.estimates import Estimate
 from copyscope.render.plots import draw
 from copyscope.render.plots.catalogue import PLOTS
-from copyscope.render.plots.looks import FILLS, KNOWN
+from copyscope.render.plots.colours import FILLS, KNOWN
 from copyscope.study import facets, table
 from copyscope.study.cost_waterfall import simplest
 from copyscope.study.table import Row

@@ -15,9 +15,9 @@ from copyscope.render.sweep import SweepProgress
 from copyscope.simulate import simulation
 from copyscope.simulate.request import Request
 from copyscope.sweep import results
-from copyscope.sweep.boots import BootRunner
 from copyscope.sweep.directory import refuse_foreign
 from copyscope.sweep.experiment import expand, load, points_in, run_s, runs_of
+from copyscope.sweep.simulated_runner import BootRunner
 from copyscope.sweep.sweep import Outcome, perform
 
 pytestmark = pytest.mark.timeout(20)

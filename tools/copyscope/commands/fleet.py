@@ -12,9 +12,9 @@ from copyscope.arguments import UsageParser
 from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
 from copyscope.files import regular_file, saving
-from copyscope.fleet import by_ansible, inventory, kept, sample
+from copyscope.fleet import by_ansible, directory, inventory, sample
 from copyscope.fleet.answers import Row, judge
-from copyscope.fleet.asking import Answer, Began, Ended, Job, ask_hosts
+from copyscope.fleet.by_ssh import Answer, Began, Ended, Job, ask_hosts
 from copyscope.hosts import bundle as bundles
 from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.fleet import fleet_lines, fleet_page
@@ -112,7 +112,9 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
     far = (f"{tree}/bin/copyscope", command, "--json", "-", *rest)
     out = Path(arguments.out)
     source = hashlib.sha256(bundle).hexdigest() if bundle else tree
-    begun = kept.start(out, kept.Asked(tuple(words), arguments.sudo, source), hosts, again=arguments.again)
+    begun = directory.start(
+        out, directory.Asked(tuple(words), arguments.sudo, source), hosts, again=arguments.again
+    )
     if begun.said is not None:
         entry.say("fleet", begun.said)
     rows = dict(begun.rows)
@@ -120,7 +122,7 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
     with Steps(f"{command} on {len(left)} hosts", len(left), quiet=arguments.quiet) as steps:
 
         def ended(name: str, answer: Answer) -> None:
-            rows[name] = kept.keep(out, begun.asked, judge(name, command, answer))
+            rows[name] = directory.keep(out, begun.asked, judge(name, command, answer))
             steps.done()
 
         interrupted = False
@@ -131,7 +133,7 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
             interrupted = True
     unasked = "not asked to the end: ask again"
     shown = [rows.get(name) or Row(name, "interrupted", cause=unasked) for name in hosts]
-    saving.save(out / kept.PAGE, fleet_page(shown, " ".join(words), begun.asked.began).encode())
+    saving.save(out / directory.PAGE, fleet_page(shown, " ".join(words), begun.asked.began).encode())
     console = make_console()
     print_lines(fleet_lines(shown, command, report_width(console)), console)
     if interrupted:

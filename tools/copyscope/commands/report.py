@@ -15,7 +15,7 @@ from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.files import saving
 from copyscope.record.store import Record
-from copyscope.render import export
+from copyscope.render import table_files
 from copyscope.render.plots.draw import Drawing, Studio, Subject, studio
 from copyscope.render.report import html, markdown, modelled
 from copyscope.render.report.blocks import Block
@@ -137,9 +137,9 @@ def _make_modelled(found: Results, out: Path, at_work: Studio) -> None:
         [claims.judge_one(claim, (), points) for claim in claims.read()],
     )
     promised = at_work.draw(Subject((), (), study.caption, points))
-    table = export.modelled_table(points)
-    saving.save(out / "modelled.csv", export.as_csv(table))
-    saving.save(out / "modelled.parquet", export.as_parquet(table))
+    table = table_files.modelled_table(points)
+    saving.save(out / "modelled.csv", table_files.as_csv(table))
+    saving.save(out / "modelled.parquet", table_files.as_parquet(table))
     _write_blocks(modelled.document(study), promised.result(), out)
     counts = f"{len(points)} points, {len(found.modelled)} boots, {len(found.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
@@ -177,11 +177,11 @@ def _simulated_beside(directory: Path) -> list[ModelPoint]:
 
 def _write_tables(study: Study, out: Path) -> None:
     for name, table in (
-        ("results", export.results_table(study.rows, study.name)),
-        ("ledger", export.ledger_table(study.rows)),
+        ("results", table_files.results_table(study.rows, study.name)),
+        ("ledger", table_files.ledger_table(study.rows)),
     ):
-        saving.save(out / f"{name}.csv", export.as_csv(table))
-        saving.save(out / f"{name}.parquet", export.as_parquet(table))
+        saving.save(out / f"{name}.csv", table_files.as_csv(table))
+        saving.save(out / f"{name}.parquet", table_files.as_parquet(table))
     found = crossover_verdict.document(study.records, study.crossings, study.costs)
     documents.write_json(found, out / "crossover.json")
 

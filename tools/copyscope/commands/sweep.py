@@ -18,11 +18,11 @@ from copyscope.render.sweep_result import next_lines, result_lines
 from copyscope.run.build import build_if_stale
 from copyscope.study import table as results_table
 from copyscope.sweep import results
-from copyscope.sweep.boots import BootRunner
 from copyscope.sweep.directory import refuse_foreign
 from copyscope.sweep.experiment import Experiment, describe, expand, load, run_s, runs_of
 from copyscope.sweep.experiment_file import NAME
 from copyscope.sweep.runner import Runner
+from copyscope.sweep.simulated_runner import BootRunner
 from copyscope.sweep.sweep import Outcome, perform
 
 EXIT_INCOMPLETE = 1

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct, ValidationError, convert
 
 from copyscope.escaping import one_line
-from copyscope.fleet.asking import Answer
+from copyscope.fleet.by_ssh import Answer
 from copyscope.record import store
 from copyscope.record.store import RecordError
 

@@ -14,7 +14,7 @@ from copyscope.compare.metrics import METRICS
 from copyscope.escaping import visible
 from copyscope.render.layout import heading, wrap
 from copyscope.study.facets import Axis, Panel, arrange, find_axis, spell
-from copyscope.study.relative import places
+from copyscope.study.ratios import places
 from copyscope.study.table import Row
 from copyscope.study.wording import number
 

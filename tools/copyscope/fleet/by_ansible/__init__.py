@@ -26,7 +26,7 @@ from msgspec.json import decode
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
 from copyscope.fleet.answers import SSH_FAILED
-from copyscope.fleet.asking import END_S, GUARD, SILENCE_S, Answer, Began, Ended, Job
+from copyscope.fleet.by_ssh import END_S, GUARD, SILENCE_S, Answer, Began, Ended, Job
 from copyscope.start.environment import of_caller
 
 HERE = Path(__file__).parent

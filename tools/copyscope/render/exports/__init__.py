@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from copyscope.record.segments import Record
-from copyscope.render.export import as_csv, as_parquet
 from copyscope.render.exports import flamegraph, openmetrics, page, pprof, speedscope, timeline
 from copyscope.render.exports.costs import folded, table
+from copyscope.render.table_files import as_csv, as_parquet
 
 # format -> (how its files end, what makes one)
 FORMATS: dict[str, tuple[str, Callable[[Record], bytes]]] = {

@@ -14,7 +14,7 @@ from typing import Any
 
 from copyscope.escaping import visible
 from copyscope.record.segments import Record
-from copyscope.render.export import Table
+from copyscope.render.table_files import Table
 from copyscope.taxonomy.events import TIME_EVENTS
 
 Key = tuple[str, str, str]

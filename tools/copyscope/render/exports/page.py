@@ -12,7 +12,7 @@ from copyscope.render import first_screen, terminal, watch
 from copyscope.render.console import make_console
 from copyscope.render.exports import flamegraph
 from copyscope.render.ledger_table import kib_factor, occurring
-from copyscope.render.plots.looks import FILLS
+from copyscope.render.plots.colours import FILLS
 from copyscope.render.report import blocks, html
 from copyscope.render.report.machine import machine_blocks
 from copyscope.study.wording import number

@@ -12,9 +12,9 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from copyscope.compare.estimates import Estimate, Missing
 from copyscope.grouping import gathered
 from copyscope.render.plots.catalogue import Plot, Quantity
+from copyscope.render.plots.colours import FAINT, Mark, mark_of
 from copyscope.render.plots.grid import Grid, say_not_available
-from copyscope.render.plots.looks import FAINT, Mark, mark_of
-from copyscope.render.plots.style import look
+from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.facets import Axis, Panel, arrange, find_axis
 from copyscope.study.table import Row
 from copyscope.units import format_whole_size

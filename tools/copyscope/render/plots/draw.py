@@ -186,7 +186,7 @@ def draw(name: str, subject: Subject) -> Drawing:
         if not axis.label.get_text():
             axis.set_label_coords(0, 0)
     svg = io.BytesIO()
-    from copyscope.render.plots.style import look  # noqa: PLC0415 (imports matplotlib)
+    from copyscope.render.plots.matplotlib_settings import look  # noqa: PLC0415 (imports matplotlib)
 
     with look():
         harmless(figure)

@@ -17,8 +17,8 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from copyscope.compare.estimates import Estimate
-from copyscope.render.plots.looks import FAINT, INK
-from copyscope.render.plots.style import look
+from copyscope.render.plots.colours import FAINT, INK
+from copyscope.render.plots.matplotlib_settings import look
 
 WIDTH_IN = 10.0
 LEFT_IN, RIGHT_IN = 0.75, 0.15

@@ -11,10 +11,10 @@ from matplotlib.ticker import FuncFormatter
 
 from copyscope.compare.estimates import Estimate, Missing
 from copyscope.escaping import visible
+from copyscope.render.plots.colours import FAINT, FILLS
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Box, Grid, draw_boxes, draw_intervals, patch, say_not_available, stack
-from copyscope.render.plots.looks import FAINT, FILLS
-from copyscope.render.plots.style import look
+from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.facets import describe, find_axis, spell, varied
 from copyscope.study.table import Row, comparable
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES

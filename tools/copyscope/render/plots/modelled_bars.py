@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from copyscope.render.plots.colours import FAINT, FILLS, Fill
 from copyscope.render.plots.grid import Box, Grid, draw_boxes, patch, say_not_available, stack
-from copyscope.render.plots.looks import FAINT, FILLS, Fill
-from copyscope.render.plots.style import look
+from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.modelled import LEVELS, PAGES, TITLES, ModelPoint
 from copyscope.study.table import strategy_order
 from copyscope.taxonomy.taxonomy import ACCOUNTS

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from copyscope.compare.estimates import Missing
+from copyscope.render.plots.colours import BLUE, FAINT, INK, VERMILLION
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Box, Grid, box, draw_boxes, draw_intervals, patch, say_not_available
-from copyscope.render.plots.looks import BLUE, FAINT, INK, VERMILLION
-from copyscope.render.plots.style import look
+from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.cost_waterfall import Step, Waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.modelled import LineWaterfall

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from copyscope.compare.estimates import Estimate
-from copyscope.render.plots.looks import Mark
+from copyscope.render.plots.colours import Mark
 
 Tone = Literal["", "good", "bad", "open"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from copyscope.compare.estimates import Estimate
 from copyscope.escaping import for_html
-from copyscope.render.plots.looks import Mark
+from copyscope.render.plots.colours import Mark
 from copyscope.render.report.blocks import Bars, Curve, Curves
 from copyscope.study.wording import interval, number
 

@@ -13,7 +13,7 @@ from copyscope.compare.estimates import Missing
 from copyscope.crossover.document import TYPICAL_BYTES
 from copyscope.grouping import grouped
 from copyscope.render.first_screen import COPIES
-from copyscope.render.plots.looks import BLUE, FILLS, VERMILLION, mark_of
+from copyscope.render.plots.colours import BLUE, FILLS, VERMILLION, mark_of
 from copyscope.render.report.blocks import (
     Bar,
     Bars,
@@ -30,7 +30,7 @@ from copyscope.render.report.cells import spell as spell_estimate
 from copyscope.study.cost_waterfall import Waterfall
 from copyscope.study.facets import find_axis, varied
 from copyscope.study.facets import spell as spell_factor
-from copyscope.study.relative import BASE, places, relative
+from copyscope.study.ratios import BASE, places, relative
 from copyscope.study.study import Study
 from copyscope.study.table import Row, comparable
 from copyscope.study.wording import number

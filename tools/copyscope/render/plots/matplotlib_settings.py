@@ -1,4 +1,4 @@
-"""How matplotlib draws every plot; looks.py has the colours and marks."""
+"""How matplotlib draws every plot; colours.py has the colours and marks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib.font_manager import fontManager
 
-from copyscope.render.plots.looks import FAINT, GRID, INK
+from copyscope.render.plots.colours import FAINT, GRID, INK
 
 matplotlib.use("Agg")
 # Neither a matplotlibrc nor the fonts of this machine have a say: the same records are the same bytes.
