@@ -47,7 +47,7 @@ def test_what_a_tool_has_counted_and_cannot_be_read_is_its_own_failure(
     monkeypatch.setattr(one_peer, "_running", running)
     monkeypatch.setattr(one_peer, "_wait_attached", lambda *_: None)
     with (
-        pytest.raises(RunError, match="broken: what it has counted cannot be read"),
+        pytest.raises(RunError, match="broken: its output cannot be read"),
         one_peer.attached(Broken(), {}),
     ):
         pass

@@ -34,7 +34,7 @@ def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
     (stale,) = [path for path in paths if not before[path][1]["verdict"]["valid"]]
 
     assert report.main([str(directory), "--derive"]) == 0
-    assert f"1 of {len(paths)} records came out otherwise: {stale.name}" in capsys.readouterr().err
+    assert f"1 of {len(paths)} records were changed: {stale.name}" in capsys.readouterr().err
     assert record.read(stale)["verdict"] == truth
     for path, (data, old) in before.items():
         new = record.read(path)
@@ -45,7 +45,7 @@ def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
     assert cut.read_text() == '{"schema": 1'
 
     assert report.main([str(directory), "--derive"]) == 0
-    assert f"0 of {len(paths)} records came out otherwise\n" in capsys.readouterr().err
+    assert f"0 of {len(paths)} records were changed\n" in capsys.readouterr().err
 
 
 # Of a time when a record had not yet what others took of the CPUs.
@@ -66,9 +66,9 @@ def test_stripped_records_are_read_as_before_and_stay_stripped(
     directory = store(made, tmp_path / "host" / "demo")
     before = results.load(directory).records
     assert report.main([str(directory), "--strip"]) == 0
-    assert f"{len(made)} of {len(made)} records came out otherwise" in capsys.readouterr().err
+    assert f"{len(made)} of {len(made)} records were changed" in capsys.readouterr().err
     assert results.load(directory).records == before
     for path in (directory / "raw").iterdir():
         assert record.read(path).keys() & set(Derived.__struct_fields__) == {"loss", "machine_state"}
     assert report.main([str(directory), "--derive"]) == 0
-    assert f"0 of {len(made)} records came out otherwise" in capsys.readouterr().err
+    assert f"0 of {len(made)} records were changed" in capsys.readouterr().err

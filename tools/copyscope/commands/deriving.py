@@ -24,7 +24,7 @@ def strip(old: Record) -> Record:
 
 
 def rewrite(directory: Path, change: Callable[[Record], Record]) -> tuple[int, list[str]]:
-    """Change each record in DIR/raw, and write those that come out otherwise.
+    """Change each record in DIR/raw, and write those that are other than before.
 
     Returns how many there are, and the names of those that were written. What cannot be read is left for the
     report to name. Raises UsageError for one that cannot be written.

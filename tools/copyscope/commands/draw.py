@@ -62,7 +62,7 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 def _path(arguments: argparse.Namespace, found: store.Record) -> str:
     if arguments.size is not None:
-        raise UsageError("--size: is of a simulated record: this run has one size: leave it out")
+        raise UsageError("--size: for simulated records only: this run has one size: leave it out")
     if not found.get("rx_bytes") and not found.get("tx_bytes"):
         raise RunError(f"{arguments.record}: nothing was sent in this run: there is no path to draw")
     return draw(found)
@@ -72,7 +72,7 @@ def _lines(arguments: argparse.Namespace, found: store.Record) -> str:
     sizes = {one["size_bytes"] for one in found["simulated"]["measurements"]} - {None}
     if not sizes:
         raise RunError(
-            f"{arguments.record}: of a command: how its bytes go is not known: there is nothing to draw"
+            f"{arguments.record}: a simulated command: the path of its bytes is not known: nothing to draw"
         )
     wanted = USUAL_SIZE if USUAL_SIZE in sizes else max(sizes)
     if arguments.size is not None:

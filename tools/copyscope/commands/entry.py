@@ -34,7 +34,7 @@ def run(
     except MemoryError:
         say(command, "memory: there is not enough: free some, or ask for less at once")
     except RecursionError:
-        say(command, "input: nested too deeply: no file of copyscope is")
+        say(command, "input: nested too deeply: not a file that copyscope wrote")
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         say(command, f"{where}{error.strerror or error}: check space and permissions")

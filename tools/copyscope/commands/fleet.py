@@ -149,7 +149,7 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[str], Engine]:
         by = by_ansible.find(Path(source), arguments.limit, arguments.serial)
         names, engine = inventory.checked(by.hosts(), source), by.ask_all
     elif arguments.limit is not None or arguments.serial is not None:
-        raise UsageError("--limit and --serial: are of --ansible")
+        raise UsageError("--limit and --serial: go with --ansible only")
     else:
         try:
             text = regular_file.read(Path(source)).decode()

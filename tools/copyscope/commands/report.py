@@ -57,7 +57,7 @@ def parser() -> UsageParser:
         "--derive",
         action="store_true",
         help="first work out anew, from the raw sections of each record in DIR/raw, all that is derived of"
-        " them (ledger, consistency checks, verdict), and write the records that come out otherwise",
+        " them (ledger, consistency checks, verdict), and write the records that change",
     )
     made.add_argument(
         "--strip",
@@ -102,7 +102,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _rewrite(directory: Path, change: Callable[[Record], Record]) -> None:
     count, written = rewrite(directory, change)
     named = f": {', '.join(written[:3])}{' and others' if len(written) > 3 else ''}" if written else ""
-    entry.say("report", f"{directory}: {len(written)} of {count} records came out otherwise{named}")
+    entry.say("report", f"{directory}: {len(written)} of {count} records were changed{named}")
 
 
 def make(directory: Path, out: Path) -> None:

@@ -65,7 +65,7 @@ def _show(arguments: argparse.Namespace) -> int:
     for one in found:
         reading.check_whole(one, arguments.record)
     if arguments.out is not None and arguments.export is None:
-        raise UsageError("--out: is of --export: the screen goes to stdout")
+        raise UsageError("--out: goes with --export only: the screen goes to stdout")
     if arguments.export is not None:
         return _export(found, arguments)
     console = make_console()

@@ -214,12 +214,9 @@ def _middle(values: Sequence[float]) -> float:
 def _interval(ratios: Sequence[float], seed: int) -> tuple[float, float]:
     """95 % of the mean ratio over a peer's segments, by a seeded bootstrap."""
     generator = random.Random(seed)
-    means = sorted(sum(draw) / len(ratios) for draw in _draws(ratios, generator))
+    count = len(ratios)
+    means = sorted(sum(generator.choices(ratios, k=count)) / count for _ in range(DRAWS))
     return quantile(means, 0.025), quantile(means, 0.975)
-
-
-def _draws(values: Sequence[float], generator: random.Random) -> list[list[float]]:
-    return [generator.choices(values, k=len(values)) for _ in range(DRAWS)]
 
 
 def _compare_shares(mine: Sequence[Seen], peer: str, theirs: Sequence[Seen]) -> list[Row]:

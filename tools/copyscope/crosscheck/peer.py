@@ -96,7 +96,7 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
             _wait_attached(peer, tool, output)
             yield made
             if tool.poll() is not None:
-                raise RunError(f"{peer.name}: ended while it was to look, status {tool.returncode}")
+                raise RunError(f"{peer.name}: ended during its segment, status {tool.returncode}")
             tool.send_signal(signal.SIGINT)
             try:
                 tool.wait(END_S)
@@ -106,7 +106,7 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
         try:
             made.quantities = peer.read(watched, output.read())
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise RunError(f"{peer.name}: what it has counted cannot be read: {error}") from error
+            raise RunError(f"{peer.name}: its output cannot be read: {error}") from error
 
 
 @contextlib.contextmanager

@@ -18,8 +18,8 @@ def drill_lines(rows: list[Row], kernel: str, width: int) -> list[Text]:
     for row in rows:
         table.add(row.path, row.way, say(row))
     note = (
-        "By reference: what is rewritten before the receiver reads is what it gets. At once: while it waits "
-        "in the sender's socket behind what the receiver has no room for."
+        "By reference: the receiver gets what the program wrote into the buffer after the call. Changed at "
+        "once: rewritten while all of it still waited in the sender's socket."
     )
     unknown = {row.copied_by_reason or "" for row in rows if row.result in COPYING and row.copied_by is None}
     for reason in sorted(unknown - {NOBODY_SEEN}):

@@ -77,7 +77,7 @@ def _cells(row: Row) -> list[str | None]:
 def _sentences(rows: Sequence[Row]) -> list[str]:
     found = outliers.find(rows)
     more = len(found) - SENTENCES_MAX
-    told = [f"and {more} differences more: they are in the records"] if more > 0 else []
+    told = [f"and {more} more differences: they are in the records"] if more > 0 else []
     return [*found[:SENTENCES_MAX], *told]
 
 

@@ -20,8 +20,8 @@ LIMITS = (
     " measurement of this or another machine.",
     "The model has no time, no overlap of misses, no instruction cache and no prefetcher unless asked for."
     " Its CPUs take turns, so that more data waits in sockets than on real ones.",
-    "A boot counts some MiB after a warm-up: of a working set beyond the last level not all is gone round,"
-    " and what an earlier strategy has left in the cache may still be there.",
+    "A boot counts some MiB after a warm-up: a working set that is larger than the last level is not sent"
+    " completely, and the cache may still hold what an earlier strategy left there.",
     "In full: docs/5-simulated-caches.md.",
 )
 
