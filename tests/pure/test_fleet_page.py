@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 from copyscope.fleet.answers import Facts, Row
-from copyscope.render.fleet import fleet_page
+from copyscope.render.fleet_page import fleet_page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"' \x1b[2J\n../"
 

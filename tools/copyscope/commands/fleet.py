@@ -17,7 +17,7 @@ from copyscope.fleet.answers import Row, judge
 from copyscope.fleet.by_ssh import Answer, Began, Ended, Job, ask_hosts
 from copyscope.hosts import bundle as bundles
 from copyscope.render.console import make_console, print_lines, report_width
-from copyscope.render.fleet import fleet_lines, fleet_page
+from copyscope.render.fleet import fleet_lines
 from copyscope.render.progress import Steps
 
 VERBS = ("run", "watch", "advise", "doctor", "drill")
@@ -133,6 +133,8 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
             interrupted = True
     unasked = "not asked to the end: ask again"
     shown = [rows.get(name) or Row(name, "interrupted", cause=unasked) for name in hosts]
+    from copyscope.render.fleet_page import fleet_page  # noqa: PLC0415 (what reports are made of loads a ledger)
+
     saving.save(out / directory.PAGE, fleet_page(shown, " ".join(words), begun.asked.began).encode())
     console = make_console()
     print_lines(fleet_lines(shown, command, report_width(console)), console)
