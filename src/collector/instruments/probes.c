@@ -11,8 +11,7 @@
 
 #include "attach/recursion.h"
 #include "attach/tracepoints.h"
-#include "call_counting.h"
-#include "call_timing.h"
+#include "call_hooks.h"
 #include "duty_cycle.h"
 #include "functions/functions.h"
 #include "on_sight.h"
@@ -59,7 +58,7 @@ static int load(struct probes *probes, int only, int only_function)
 	if (!skel)
 		return -errno;
 	/* Where every call is timed sys_exit stays anyway; a watched program sends in ways that pass no socket hook. */
-	call_counting__choose(probes->hooks, !probes->watch && !probes->calls.count_returns && probes->share > 1,
+	call_hooks__choose_counters(probes->hooks, !probes->watch && !probes->calls.count_returns && probes->share > 1,
 			      probes->timed_only);
 	err = tracepoints__prepare(probes->hooks, skel, only) ?:
 	      functions__prepare(probes->functions, skel, only_function) ?:
@@ -72,7 +71,7 @@ static int load(struct probes *probes, int only, int only_function)
 		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
 	skel->rodata->count_timed_only = probes->timed_only;
 	skel->rodata->sends_in_pieces = probes->calls.count_returns;
-	skel->rodata->count_at_socket = call_counting__at_socket(probes->hooks);
+	skel->rodata->count_at_socket = call_hooks__at_socket(probes->hooks);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
 	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
@@ -144,7 +143,7 @@ int probes__open(struct probes **result, const struct calls_options *calls, cons
 	if (!probes)
 		return -ENOMEM;
 	probes->calls = *calls;
-	probes->share = call_timing__share(calls->time_one_in, watch);
+	probes->share = call_hooks__share(calls->time_one_in, watch);
 	probes->timed_only = calls->count_timed && probes->share > 1;
 	probes->watch = watch;
 	probes->sampling = sampling;
@@ -171,12 +170,12 @@ static bool is_required(const struct probes *probes, enum hook_id id)
 {
 	enum need need = hook_rows[id].need;
 
-	return need == REQUIRED || need == TIMED || (need == COUNTER && call_counting__at_socket(probes->hooks));
+	return need == REQUIRED || need == TIMED || (need == COUNTER && call_hooks__at_socket(probes->hooks));
 }
 
 static bool comes_and_goes(const struct probes *probes, enum hook_id id)
 {
-	return call_timing__comes_and_goes(id, probes->hooks, probes->skel, probes->share);
+	return call_hooks__comes_and_goes(id, probes->hooks, probes->skel, probes->share);
 }
 
 bool probes__counts_all_taken(const struct probes *probes)
@@ -230,7 +229,7 @@ int probes__attach(struct probes *probes, const char *instrument)
 	}
 	if (strcmp(instrument, "calls"))
 		return 0;
-	return call_timing__start(&probes->cycle, probes->hooks, probes->skel, probes->share);
+	return call_hooks__start(&probes->cycle, probes->hooks, probes->skel, probes->share);
 }
 
 int probes__detach(struct probes *probes)

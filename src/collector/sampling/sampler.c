@@ -2,9 +2,12 @@
 #include "sampler.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <bpf/libbpf.h>
 #include <sampling.skel.h>
@@ -15,7 +18,6 @@
 #include "report/maps.h"
 #include "report/message.h"
 #include "report/names.h"
-#include "thread_timers.h"
 #include "timer_rate.h"
 #include "watch_target.h"
 
@@ -45,7 +47,9 @@ struct sampler {
 	__u64 periods_ns[SIDES];
 	struct events timers[SIDES];
 	struct events counters;
-	struct thread_timers threads;
+	/* Threads that were found, and those of them that could not have a timer. */
+	unsigned int threads;
+	unsigned int untimed;
 	struct bursts *bursts;
 	volatile __u32 *others_sampled;
 	bool works[SAMPLE_CNT];
@@ -147,6 +151,62 @@ static unsigned int timer_hz(const struct target_pids *targets, unsigned int fre
 	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }
 
+/* Hooks come and go meanwhile, and what is read of /proc. */
+#define FILES_OF_OTHERS 512
+
+/* Two files for each timer: the event and its link. */
+static int timers_that_fit(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur == RLIM_INFINITY)
+		return INT_MAX;
+	return files.rlim_cur > FILES_OF_OTHERS ? (files.rlim_cur - FILES_OF_OTHERS) / 2 : 0;
+}
+
+/* Threads that cannot have a timer are counted: the others' samples are not all. */
+static int open_thread_timer(struct sampler *sampler, struct events *timers, struct bpf_program *program,
+			     struct perf_event_attr attr, pid_t tid)
+{
+	int err = timers->count < timers_that_fit() ? events__add(timers, attr, program, tid, -1) : -EMFILE;
+
+	if (err == -ESRCH) /* it has ended meanwhile */
+		return 0;
+	sampler->threads++;
+	if (err != -EMFILE && err != -ENFILE && err != -ENOMEM)
+		return err;
+	sampler->untimed++;
+	return 0;
+}
+
+/* One for each thread of a process, as far as there are files for them; those that they start later have them, too. */
+static int open_thread_timers(struct sampler *sampler, struct sampling *skel, enum side side, pid_t pid)
+{
+	struct perf_event_attr attr = {
+		.type = event_rows[SAMPLE_CPU_CLOCK].type,
+		.config = event_rows[SAMPLE_CPU_CLOCK].config,
+		.sample_period = sampler->periods_ns[side],
+		.inherit = 1,
+	};
+	char path[32];
+	struct dirent *entry;
+	DIR *tasks;
+	int err = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	if (!tasks) /* it has ended meanwhile */
+		return errno == ENOENT ? 0 : -errno;
+	while (!err && (entry = readdir(tasks))) {
+		pid_t tid = atoi(entry->d_name);
+
+		if (tid > 0)
+			err = open_thread_timer(sampler, &sampler->timers[side], skel->progs.on_cpu_clock, attr, tid);
+	}
+	closedir(tasks);
+	return err;
+}
+
 static int open_timers(struct sampler *sampler, struct sampling *skel, const struct target_pids targets[SIDE_TARGETS], double duties[SIDES])
 {
 	struct perf_event_attr attr = {
@@ -169,12 +229,9 @@ static int open_timers(struct sampler *sampler, struct sampling *skel, const str
 		if (side < SIDE_TARGETS && !targets[side].count)
 			duties[side] = 0;
 	}
-	for (int i = 0; i < SIDE_TARGETS && !err; i++) {
-		attr.sample_period = sampler->periods_ns[i];
-		for (int n = 0; n < targets[i].count && !err; n++)
-			err = thread_timers__open(&sampler->threads, &sampler->timers[i], skel->progs.on_cpu_clock,
-						  attr, targets[i].pids[n]);
-	}
+	for (int side = 0; side < SIDE_TARGETS; side++)
+		for (int n = 0; n < targets[side].count && !err; n++)
+			err = open_thread_timers(sampler, skel, side, targets[side].pids[n]);
 	attr.sample_period = sampler->periods_ns[SIDE_OTHER];
 	for (int cpu = 0; cpu < cpus && !err; cpu++) {
 		err = events__add(&sampler->timers[SIDE_OTHER], attr, skel->progs.on_cpu_clock_elsewhere, -1,
@@ -245,16 +302,8 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 
 int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid)
 {
-	struct perf_event_attr attr = {
-		.type = event_rows[SAMPLE_CPU_CLOCK].type,
-		.config = event_rows[SAMPLE_CPU_CLOCK].config,
-		.sample_period = sampler->periods_ns[SIDE_SENDER],
-	};
-
 	/* Counters are open on every CPU and see it already. */
-	if (!sampler->bursts)
-		return 0;
-	return thread_timers__open(&sampler->threads, &sampler->timers[SIDE_SENDER], skel->progs.on_cpu_clock, attr, pid);
+	return sampler->bursts ? open_thread_timers(sampler, skel, SIDE_SENDER, pid) : 0;
 }
 
 int sampler__enable(struct sampler *sampler, bool counted)
@@ -301,9 +350,8 @@ json_t *sampler__json(const struct sampler *sampler)
 
 json_t *sampler__loss_json(const struct sampler *sampler, unsigned int lost)
 {
-	struct thread_timers none = {}, timers = sampler ? sampler->threads : none;
-
-	return json_pack("{s:I, s:I}", "count", (json_int_t)timers.missing + lost, "of", (json_int_t)timers.threads + lost);
+	return json_pack("{s:I, s:I}", "count", (json_int_t)(sampler ? sampler->untimed : 0) + lost,
+			 "of", (json_int_t)(sampler ? sampler->threads : 0) + lost);
 }
 
 void sampler__close(struct sampler *sampler)
