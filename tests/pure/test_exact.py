@@ -228,6 +228,8 @@ def test_counters_of_every_call_are_exact() -> None:
     row = row_of(exact_record(counted={"cycles": 3, "instructions": 5}), "copy_out")
     assert (row["cpu_ns"], row["cycles"], row["instructions"]) == (4_000_000, 12_000_000, 20_000_000)
     assert row["method"] == "exact" and row["ci"] is None and row["reasons"]["ci"] == "each call was timed"
+    # of 6,320, 6,560 and 6,400 messages of 64 KiB in the segments of the arm
+    assert row["ns_per_kib"] == pytest.approx(4_000_000 / (19_280 * 64), rel=1e-3)
     assert row["llc_misses"] is None and "no such event" in row["reasons"]["llc_misses"]
     assert row["page_faults"] is None and "not counted in this run" in row["reasons"]["page_faults"]
 

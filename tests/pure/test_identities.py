@@ -223,6 +223,18 @@ def test_calls_that_the_counting_program_is_known_to_have_missed_are_not_broken(
     assert found["tolerance"] == (missed if hook == COUNTING[counted_at] else 0)
 
 
+def test_other_calls_of_the_sender_and_those_of_the_receiver_are_no_sends() -> None:
+    """500 looks into the error queue are no sends; what the receiver's calls missed is no excuse."""
+    raw = copy.deepcopy(RAW["zero_copy"])
+    (row,) = (row for row in raw["calls"] if row["side"] == "sender")
+    raw["calls"].append({**row, "syscall": "recvmsg", "calls": 500})
+    next(row for row in raw["calls"] if row["side"] == "receiver")["counted_at"] = "return"
+    raw["loss"]["recursion_syscall_exit"] = 7
+    (found,) = (i for i in derive(raw)["identities"] if i["name"] == "timed_calls")
+    made = sum(s["sender"]["calls"] for s in raw["run"]["segments"] if s["arm"] == "calls")
+    assert (found["left"], found["right"], found["tolerance"]) == (made, made, 0)
+
+
 def test_cycles_are_checked_against_their_counter() -> None:
     raw = builders.raw_record("one_copy", pmu=True)
     found = {i["name"]: i for i in derive(raw)["identities"]}
@@ -318,6 +330,27 @@ def test_with_tls_the_cipher_has_all_bytes_and_no_count_tells_which_were_pinned(
     assert rows["copy_out"]["bytes"] == 0
     assert broken(RAW["tls"]) == set()
     assert "kTLS 1.3: the cipher takes" in FULL["tls"]["verdict"]["sentence"]
+
+
+def test_pages_that_are_encrypted_are_in_no_balance_of_references() -> None:
+    """By sendfile(2) with kTLS: no count tells what was pinned, so nothing is compared with it."""
+    held = {i["name"]: i["holds"] for i in derive(with_tls(RAW["sendfile"]))["identities"]}
+    assert set(held.values()) == {True} and held["encrypted_rows"]
+    assert not {"sent_split", "referenced_split", "sent_rows", "referenced_rows", "received_rows"} & set(held)
+
+
+# include/net/tcp_states.h: once the peer's FIN has come, it is in bytes_received as one byte more.
+BEFORE_FIN = {1: "ESTABLISHED", 4: "FIN_WAIT1", 5: "FIN_WAIT2"}
+AFTER_FIN = {6: "TIME_WAIT", 7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 11: "CLOSING"}
+
+
+@pytest.mark.parametrize("state", [*BEFORE_FIN, *AFTER_FIN])
+def test_the_end_of_the_stream_is_one_byte_where_it_has_come(state: int) -> None:
+    raw = copy.deepcopy(RAW["map"])
+    (thread,) = raw["traffic"]["receiver"]["threads"]
+    for more in (0, 1):
+        thread["tcp_info"] |= {"state": state, "bytes_received": raw["traffic"]["receiver"]["bytes"] + more}
+        assert ("received_of_tcp" not in broken(raw)) is (more == (state in AFTER_FIN))
 
 
 def test_where_a_send_was_short_records_are_not_known() -> None:

@@ -65,6 +65,10 @@ def test_the_owner_of_deferred_copies_is_the_program() -> None:
     raw = watched_with_functions(zerocopy=True, copied=100)
     full = derive(raw)
     assert [row["owner_side"] for row in full["zerocopy_life"]["owners"]] == ["target"]
+    # What is sent a second time is copied a second time.
+    tolerance = identities(full)["functions_owner"]["tolerance"]
+    raw["connections"][0]["retransmitted_bytes"] = 5 * SIZE
+    assert identities(derive(raw))["functions_owner"]["tolerance"] == tolerance + 5 * SIZE
     raw["functions"]["owners"][0]["owner_side"] = "other"
     assert identities(derive(raw))["functions_owner"]["holds"] is False
 

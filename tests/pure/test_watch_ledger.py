@@ -87,6 +87,8 @@ def test_what_is_mapped_is_received_and_tcp_says_so_too() -> None:
     assert full["throughput_gbps"]["unprobed"] == full["throughput_gbps"]["probed"]
     found = identity(full, "connection_received_bytes")
     assert found["holds"] and "mapped" in found["what"]
+    whole = full["portrait"]["mapped"]
+    assert (whole["bytes"], whole["pages"]) == (whole["calls"] * MAPPED, whole["calls"] * MAPPED // 4096)
     raw["connections"][0]["received_bytes"] -= raw["connections"][0]["received_bytes"] // 10
     assert identity(derive(raw), "connection_received_bytes")["holds"] is False
 
@@ -218,6 +220,32 @@ def test_a_time_that_nobody_read_is_unknown_and_not_nothing() -> None:
     assert "what its copies cost is not known: no CPU clock" in made["verdict"]["sentence"]
     assert made["verdict"]["limit"]["evidence"].startswith("CPU time not known")
     assert store.validate(made) == []
+
+
+@pytest.mark.parametrize(
+    ("cpus", "threads", "waited_ms", "who", "words"),
+    [
+        (0.97, 1, (1000, 900, 0), "target", "on CPU 97 % of the time, with one thread"),
+        (0.89, 1, (1000, 900, 0), "peer", "busy time 90 % waited for the peer's window and 0 %"),
+        (0.97, 2, (1000, 100, 600), "path", "10 % waited for the peer's window and 60 % for the send buffer"),
+        (1.95, 4, (1000, 900, 0), "target", "on CPU 195 % of the time, of 2 CPUs"),
+        (0.30, 1, (1000, 200, 100), "unknown", "busy time 20 % waited"),
+        (0.30, 1, (0, 0, 0), "unknown", "30 % of the time; no connection that lasted was busy sending"),
+    ],
+)
+def test_who_limits_it_is_named(
+    cpus: float, threads: int, waited_ms: tuple[int, int, int], who: str, words: str
+) -> None:
+    """Of 0.9 s in the ledger's segments, on two CPUs; busy, waiting for the window, for the send buffer."""
+    raw = watched_record()
+    raw["counters"]["target"]["task-clock"]["value"] = round(cpus * 3 * SEGMENT_NS)
+    for segment in raw["run"]["segments"]:
+        segment["target"]["threads"] = threads
+    raw["connections"][0] |= dict(
+        zip(("busy_ms", "rwnd_limited_ms", "sndbuf_limited_ms"), waited_ms, strict=True)
+    )
+    limit = derive(raw)["verdict"]["limit"]
+    assert (limit["who"], words in limit["evidence"]) == (who, True), limit
 
 
 def test_segments_in_which_nothing_moved_have_no_goodput() -> None:
