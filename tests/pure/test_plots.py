@@ -128,27 +128,21 @@ def test_the_stack_is_as_high_as_its_rows(without_pmu: list[Row]) -> None:
     assert len(tops) == len(rows)
 
 
-@pytest.mark.parametrize("name", ["goodput", "ledger_stack", "saved_copy", "latency"])
-def test_a_plot_drawn_by_another_process_without_the_records_is_the_same_bytes(
-    name: str, without_pmu: list[Row]
-) -> None:
-    with draw.studio() as at_work:
-        first = at_work.draw(subject(without_pmu)).result()[name]
-    again = draw.draw(name, subject(without_pmu))
-    assert again == first
-    assert first.png.startswith(b"\x89PNG")
-    assert b"<svg" in first.svg
-    assert b"date" not in first.svg.lower()
-
-
-def test_a_process_that_may_have_threads_is_not_forked(
+def test_plots_drawn_by_another_process_without_the_records_are_the_same_bytes(
     without_pmu: list[Row], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Who draws is no copy of it, and has no threads either: Python 3.12 and newer would warn of a fork."""
-    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
-    with draw.studio() as at_work:
-        assert at_work.draw(subject(without_pmu)).result()["goodput"].png
+    """It is no fork of a process that may have threads, of which Python 3.12 and newer would warn."""
+    with monkeypatch.context() as cut:
+        cut.setattr(os, "fork", lambda: pytest.fail("forked"))
+        with draw.studio() as at_work:
+            drawn = at_work.draw(subject(without_pmu)).result()
     assert capfd.readouterr().err == ""
+    for name in ("goodput", "ledger_stack", "saved_copy", "latency"):
+        first = drawn[name]
+        assert draw.draw(name, subject(without_pmu)) == first
+        assert first.png.startswith(b"\x89PNG")
+        assert b"<svg" in first.svg
+        assert b"date" not in first.svg.lower()
 
 
 def test_the_factor_with_the_most_values_is_the_axis() -> None:
