@@ -34,7 +34,7 @@ KEPT = ROOT / ".output" / "two-hosts"
 UNPACKED = ROOT / ".output" / "tests" / "openssh"
 # A guest with another processor sees none of this machine's files: an sshd, and what a far host has to have.
 FAR_HOST = (
-    *("openssh-server", "bash", "iproute2", "util-linux", "ethtool", "tar", "gzip", "kmod", "mount"),
+    *("openssh-server", "bash", "dash", "iproute2", "util-linux", "ethtool", "tar", "gzip", "kmod", "mount"),
     *("coreutils", "grep", "sed", "hostname", "busybox-static"),
 )
 SSHD_CONFIG = """\
@@ -132,8 +132,8 @@ def other_processor(kernel: Kernel, root: str, place: Path) -> dict[str, str]:
         (tree / directory).mkdir(parents=True, exist_ok=True)
     (tree / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
     (tree / "etc" / "group").write_text("root:x:0:\n")
-    if not (tree / "bin" / "sh").exists():
-        (tree / "bin" / "sh").symlink_to("dash")
+    # Made when dash is installed, and here nothing is.
+    (tree / "bin" / "sh").symlink_to("dash")
     for part in (
         HERE / "host_on_cable",
         *(place / name for name in ("host", "host.pub", "user.pub", "sshd_config")),
