@@ -132,8 +132,6 @@ def other_processor(kernel: Kernel, root: str, place: Path) -> dict[str, str]:
         (tree / directory).mkdir(parents=True, exist_ok=True)
     (tree / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
     (tree / "etc" / "group").write_text("root:x:0:\n")
-    # Made when dash is installed, and here nothing is.
-    (tree / "bin" / "sh").symlink_to("dash")
     for part in (
         HERE / "host_on_cable",
         *(place / name for name in ("host", "host.pub", "user.pub", "sshd_config")),
