@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.encrypted import with_tls
 from copyscope import paths, units
 from copyscope.ledger.derive import derive
 from copyscope.render import evidence, terminal
@@ -267,6 +268,13 @@ def test_summary_without_a_valid_run_says_so() -> None:
     console = plain_console(80)
     render_summary([record], console)
     assert "n/a: no valid run" in printed(console)
+
+
+def test_the_picture_has_the_cipher_on_both_ways() -> None:
+    said = report(derive(with_tls(raw_record("one_copy"))), explain=True)
+    picture = said.partition("THE PATH OF A BYTE")[2].partition("WHAT THE ROWS MEAN")[0]
+    places = [picture.index(f"  {name}: ") for name in ("copy_in", "encrypt", "decrypt", "copy_out")]
+    assert places == sorted(places)
 
 
 def test_a_table_that_is_too_wide_continues_under_its_keys() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.text import Text
 
 from copyscope import calling
+from copyscope.record.segments import Record
 from copyscope.render.layout import heading, wrap
-
-Record = Mapping[str, Any]
 
 LEAST = 3  # lines of reasons, however little room there is
 

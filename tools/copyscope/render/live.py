@@ -14,6 +14,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.escaping import visible
+from copyscope.grouping import grouped
 from copyscope.record.check import typed
 from copyscope.record.segments import Record, select, total, wall_ns
 from copyscope.render.console import SafeConsole
@@ -164,15 +165,12 @@ def rates(record: Record) -> dict[str, float | None]:
 
 def shares(record: Record) -> list[tuple[str, float, float | None]]:
     """(account or stage, share, ns/KiB) of the program: copies in their order, then the largest stages."""
-    sums: dict[str, list[float]] = {}
-    for row in [*record["ledger"], *record["stages"]]:
-        if row["side"] == "target" and row["share"] is not None:
-            share, price = sums.setdefault(row.get("account") or row["stage"], [0.0, 0.0])
-            name = row.get("account") or row["stage"]
-            sums[name] = [share + row["share"], price + (row["ns_per_kib"] or 0.0)]
-    copies = [name for name in ACCOUNTS if name in sums and sums[name][0] > 0]
-    stages = sorted((n for n in sums if n not in ACCOUNTS and sums[n][0] > 0), key=lambda n: -sums[n][0])
-    return [(name, sums[name][0], sums[name][1] or None) for name in [*copies, *stages]]
+    rows = (row for row in (*record["ledger"], *record["stages"]) if row["side"] == "target" and row["share"])
+    found = [
+        (name, sum(row["share"] for row in mine), sum(row["ns_per_kib"] or 0.0 for row in mine) or None)
+        for name, mine in grouped(rows, lambda row: str(row.get("account") or row["stage"])).items()
+    ]
+    return sorted(found, key=lambda one: ACCOUNTS.index(one[0]) if one[0] in ACCOUNTS else 99 - one[1])
 
 
 def line_of(record: Record) -> str:

@@ -63,7 +63,7 @@ def _picture(record: Record) -> Iterable[str]:
         yield f"{MARGIN}      |  no copy by the CPU: {by}"
         yield f"{MARGIN}      v"
     yield from _place("receiver's socket")
-    taken = [account for account in ("mapped", "copy_out") if account in present]
+    taken = [account for account in ("decrypt", "mapped", "copy_out") if account in present]
     for account in taken:
         yield from _step(record, rows, account)
     yield _boundary("receive call")
