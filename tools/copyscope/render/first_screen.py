@@ -41,11 +41,11 @@ COPIES = {
     "gather": "program's own memcpy",
     "copy_in": "copy into the kernel",
     "pin": "page pinning",
-    "encrypt": "cipher, before sending",
+    "encrypt": "encryption",
     "deferred": "late copy",
     "silent": "hidden copy",
     "completion": "completion notices",
-    "decrypt": "cipher, after receiving",
+    "decrypt": "decryption",
     "copy_out": "copy to the receiver",
     "mapped": "pages mapped",
 }
