@@ -91,9 +91,7 @@ def test_two_strategies_take_turns_in_blocks_of_random_order(
 def test_the_table_has_the_names_of_the_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main(["zero_copy", "one_copy", "--quiet"]) == 0
     out = capsys.readouterr().out
-    assert "one_copy instead of zero_copy: better: goodput +25.0 % (+25.0 to +25.0)" in " ".join(
-        out.split()
-    )
+    assert "one_copy instead of zero_copy: better: goodput +25.0 % (+25.0 to +25.0)" in " ".join(out.split())
     assert any("zero_copy one_copy change" in " ".join(line.split()) for line in out.splitlines())
 
 
