@@ -1,0 +1,40 @@
+"""How often are equal runs called a regression? By equal runs that were made.
+
+results/vm/published measured each setting three times: two runs of one setting are a block of equal ones.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from copyscope import paths
+from copyscope.commands import diff
+from copyscope.commands.compare import REPEATS
+from copyscope.compare import difference
+from copyscope.compare.difference import CPU, GOODPUT, WORSE, Difference, How, metric_row, read_metric
+from copyscope.compare.metrics import Reading
+
+RAW = paths.ROOT / "results" / "vm" / "published" / "raw"
+BLOCKS, DRAWS = 48, 400
+
+
+def test_two_of_forty_comparisons_of_equal_runs_are_called_a_regression_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many blocks as `compare` runs, chosen by chance; which of two is first is chance, too."""
+    chance = random.Random(1)
+    names = sorted(path.name.removesuffix("-0.json.gz") for path in RAW.glob("*-0.json.gz"))
+    blocks = []
+    for name in chance.sample(names, BLOCKS):
+        runs = [run for number in (0, 1) for run in diff.runs_of(RAW / f"{name}-{number}.json.gz")]
+        read = [{metric: read_metric(run, metric).value for metric in (GOODPUT, CPU)} for run in runs]
+        blocks += [read] * all(all(run.values()) for run in read)  # nothing arrives of `null`
+    monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
+    found = 0
+    for _ in range(DRAWS):
+        pairs = [chance.sample(block, 2) for block in chance.sample(blocks, REPEATS)]
+        groups = [first for first, _ in pairs], [second for _, second in pairs]
+        rows = (metric_row(*groups, name, How(paired=True)) for name in (GOODPUT, CPU))
+        found += Difference(tuple(row for row in rows if row), ()).verdict == WORSE
+    assert found / DRAWS <= 2 / 40
