@@ -110,12 +110,15 @@ class WatchedProgram(Subject):
             target.started.append(self.command.pid)
         listening = until if self.command is None else self._exit
         listening.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
+        session = self.session
+        session.collector.send("symbols", "symbols")
+        perfs = self.perfs if session.plan.counters and target.follow else None
+        self._followed = Followed(target, self.raw, session.collector, until, perfs)
+        self.raw.machine = fingerprint.describe(self._namespace())
 
     def start(self, plan: RunPlan, collector: Program) -> None:
         self._bound = Bound(self._duration_s, plan.probes)
-        collector.ask("symbols", "symbols", ASK_S)
-        perfs = self.perfs if plan.counters and self._target.follow else None
-        self._followed = Followed(self._target, self.raw, collector, self.session.until, perfs)
+        collector.expect("symbols", ASK_S)
         self.raw.before = self._unwatched()
         self.session.steps.prepare("attaching")
         collector.ask(f"open {','.join(plan.always)}", "opened", ASK_S)
@@ -134,7 +137,7 @@ class WatchedProgram(Subject):
             # Children inherit the timers that are there when they are made: so they must be, from the start.
             collector.ask("open sampler", "opened", ASK_S)
             collector.ask("close", "closed", ASK_S)
-        self.raw.machine = fingerprint.describe(self._namespace())
+        assert self.raw.machine is not None  # prepare() has described it
         processes.put_memlock(self.raw.machine, self._followed.pids)
         self._describe()
         self._look_at_connections()
