@@ -342,7 +342,7 @@ def test_the_screen_has_a_line_for_each_remedy_and_the_next_command() -> None:
     why = lines.index("why:")
     assert starts == list(range(starts[0], starts[0] + len(NAMES))) and starts[-1] < why
     assert all(line.startswith(("- ", "  ")) for line in lines[why + 1 :])
-    assert "to know: sudo tools/crossover.py (two minutes), or add --crossover" in " ".join(lines[:why])
+    assert "to know: sudo tools/crossover.py (two minutes), or --crossover with this" in " ".join(lines[:why])
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def _larger(sends: Sends) -> Remedy:
     most = _entering(sends.run)
     if most is None:
         return Remedy(name, "maybe", f"{small}; the price of a call was not sampled")
-    return Remedy(name, _worth(most), f"{small}; system calls take {_shown(most)}", most)
+    return Remedy(name, _worth(most), f"{small}; these take {_shown(most)}", most)
 
 
 def _fewer_copies(run: WatchedRun) -> Remedy:

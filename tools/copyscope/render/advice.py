@@ -26,8 +26,8 @@ def advice_lines(record: Record, width: int, room: int | None = None) -> list[Te
         row[0].stylize("bold", 0, name + 7)
         lines += row
     if advice["measure"]:
-        then = "or add --crossover to this command"
-        lines += wrap(calling.spelled(f"to know: {advice['measure']} (two minutes), {then}"), width, indent=2)
+        command = f"to know: {advice['measure']} (two minutes), or --crossover with this"
+        lines += wrap(calling.spelled(command), width, indent=2)
     lines += wrap("why:", width)
     reasons = [wrap(calling.spelled(f"- {one}"), width, indent=2) for one in advice["reasons"]]
     whole = sum(map(len, reasons))
