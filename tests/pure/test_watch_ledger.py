@@ -310,7 +310,21 @@ def test_the_screen_fits_a_small_terminal() -> None:
     lines = screen_of(derived(zerocopy=True, copied=100), 80, 24)
     assert len(lines) <= 24 and max(len(line.plain) for line in lines) < 80
     assert any(line.plain.startswith("pin ") for line in lines)
-    assert "Gb/s" in live.line_of(derived()) and "\n" not in live.line_of(derived())
+    assert any(re.search(r"sends/s, .* sent, .* received$", line.plain) for line in lines)
+    told = live.line_of(derived())
+    assert "Gb/s" in told and "\n" not in told and "zero-copy" not in told and "lost" not in told
+
+
+def test_the_screen_says_what_is_done_before_there_is_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    with live.LiveView(wanted=True, stream=stream) as view:
+        view.prepare("nginx: loading")
+        assert "nginx: loading" in stream.getvalue()
+        view.update(derived())
+        view.prepare("nginx: its pace")
+    assert "COPIES, THEN STAGES" in stream.getvalue() and "its pace" not in stream.getvalue()
 
 
 TARGET = {"how": "pid", "name": "x", "comm": "x", "cgroup": None, "netns": None, "follow": True}

@@ -124,7 +124,7 @@ class Screen(Silent):
         # A command has the terminal to itself, and so have lines.
         told = args.live or lines or program.is_command
         self.clock = Clock(name, args.duration, quiet=args.quiet or told)
-        self._program, self._window = program, window
+        self._name, self._program, self._window = name, program, window
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
@@ -134,6 +134,7 @@ class Screen(Silent):
 
     def prepare(self, step: str) -> None:
         self.clock.prepare(step)
+        self.view.prepare(f"{self._name}: {step}")
 
     def begin(self, step: str) -> None:
         self.clock.begin(step)

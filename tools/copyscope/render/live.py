@@ -93,6 +93,11 @@ class LiveView:
         elif not self._paused:
             self._draw()
 
+    def prepare(self, step: str) -> None:
+        """Say what is done before there is anything to show."""
+        if self._live is not None and self._now.record is None:
+            self._live.update(Text(visible(step)), refresh=True)
+
     def press(self, key: str) -> None:
         """Space holds the picture; s sorts its rows in another way."""
         if key == " ":
@@ -177,19 +182,18 @@ def line_of(record: Record) -> str:
     """One second in one line."""
     now = rates(record)
     copies = [f"{name} {share * 100:.0f} %" for name, share, _ in shares(record) if name in ACCOUNTS]
-    zerocopy = record["zerocopy"]
-    state = "no zero-copy"
-    if zerocopy:
+    parts = [
+        f"{units.format_gbps(now['gbps'])}, "
+        f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s",
+        ", ".join(copies) or "no copy sampled",
+    ]
+    if zerocopy := record["zerocopy"]:
         known = zerocopy["completions"] is not None
-        state = (
+        parts.append(
             f"zero-copy {zerocopy['copied']}/{zerocopy['completions']} copied" if known else "zero-copy n/a"
         )
-    return (
-        f"{units.format_gbps(now['gbps'])}, "
-        f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s; "
-        f"{', '.join(copies) or 'no copy sampled'}; {state}; lost {lost(record)}"
-        f"{''.join(f'; {text}' for text in _busy(record))}"
-    )
+    parts += [f"lost {text}"] if (text := lost(record)) != "0" else []
+    return "; ".join([*parts, *_busy(record)])
 
 
 def screen_of(shown: Shown, width: int, height: int) -> list[Text]:
@@ -209,7 +213,7 @@ def screen_of(shown: Shown, width: int, height: int) -> list[Text]:
             "calls",
             f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s; "
             f"{units.format_bytes(record['tx_bytes'])} sent, "
-            f"{units.format_bytes(record['rx_bytes'])} received in this window",
+            f"{units.format_bytes(record['rx_bytes'])} received",
         ),
         _labelled("CPU", f"{cpus} CPUs, {last['processes']} processes, {last['threads']} threads"),
         Text(),
