@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from builders import raw_record
 from builders.watched import watched_record
-from copyscope import paths
+from copyscope import calling, paths
 from copyscope.commands import draw as command
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render import terminal
+from copyscope.render import first_screen, terminal
 from copyscope.render.path_drawing import LEFT, MIDDLE, RIGHT, draw
 from rich.console import Console
 
@@ -152,16 +152,30 @@ def test_the_drawing_in_the_docs_is_that_of_the_record_beside_it() -> None:
     assert (DOCS / "path.svg").read_text() == draw(store.read(DOCS / "path.json.gz"))
 
 
-@pytest.mark.parametrize(
-    "page", [paths.ROOT / "README.md", DOCS / "1-tutorial.md"], ids=lambda page: page.name
-)
-def test_the_output_that_a_page_shows_is_what_the_record_prints(page: Path) -> None:
+README, TUTORIAL = paths.ROOT / "README.md", DOCS / "1-tutorial.md"
+
+
+def test_the_output_that_a_page_shows_is_what_the_record_prints() -> None:
     """From the first line of that run to the next empty line, or the next output."""
     console = Console(file=io.StringIO(), width=100, color_system=None)
     terminal.render(store.read(DOCS / "path.json.gz"), verbose=False, explain=False, console=console)
     printed = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    lines = page.read_text(encoding="utf-8").splitlines()
+    lines = TUTORIAL.read_text(encoding="utf-8").splitlines()
     first = next(number for number, line in enumerate(lines) if line == f"    {printed[0]}")
     shown = lines[first : lines.index("", first)]
     assert len(shown) >= 4
     assert [line for line in shown if line.removeprefix("    ") not in printed] == []
+
+
+@pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.name)
+@pytest.mark.parametrize("kept", ["path", "advise"])
+def test_the_screen_that_a_page_shows_is_that_of_the_record(
+    page: Path, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bin/copyscope show docs/advise.json.gz prints it again."""
+    monkeypatch.setattr(calling, "_called", {"profile": "run"})
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    first_screen.render(store.read(DOCS / f"{kept}.json.gz"), console)
+    assert isinstance(console.file, io.StringIO)
+    screen = [f"    {line}".rstrip() for line in console.file.getvalue().splitlines()]
+    assert "\n".join(screen) in page.read_text(encoding="utf-8")
