@@ -7,7 +7,7 @@ from dataclasses import replace
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, keeping
 from copyscope.crosscheck.compare import Row, Seen, compare, ours
-from copyscope.crosscheck.run import PeerSession, describe, with_peers
+from copyscope.crosscheck.run import PeerSession, with_peers
 from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import RunError, UsageError
 from copyscope.ledger.derive import derive
@@ -98,8 +98,9 @@ def _print(
     title: str, rows: list[Row], absent: dict[str, str], invalid: list[str], target: str | None
 ) -> bool:
     """Whether it is where it was to go."""
-    made = {"title": title, "rows": describe(rows), "absent": absent, "invalid": invalid}
+    described = [vars(row) for row in rows]
+    made = {"title": title, "rows": described, "absent": absent, "invalid": invalid}
     kept = target is None or keeping.write_json(made, target, "crosscheck")
     if target != "-":
-        render_crosscheck(title, describe(rows), absent, invalid, make_console())
+        render_crosscheck(title, described, absent, invalid, make_console())
     return kept

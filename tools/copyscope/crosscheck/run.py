@@ -6,7 +6,6 @@ import contextlib
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from copyscope.crosscheck.compare import Seen
 from copyscope.crosscheck.peer import Attached, Peer, attached
@@ -76,8 +75,3 @@ def with_peers(plan: RunPlan, peers: Sequence[Peer], each_s: float, seed: int) -
         segments += [Segment(len(segments) + i, block, arm, segment_s) for i, arm in enumerate(order)]
     otherwise = None if plan.otherwise is None else with_peers(plan.otherwise, peers, each_s, seed)
     return replace(plan, segments=tuple(segments), otherwise=otherwise)
-
-
-def describe(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Rows as JSON objects."""
-    return [dict(vars(row)) for row in rows]
