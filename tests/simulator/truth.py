@@ -44,8 +44,8 @@ SHARES = tuple(
 TRIES = 2
 # A row that is no handful of samples.
 LARGE = 0.05
-# Samples before counting begins and after it ends, and what is not known: on 6.12 it was one of 18.
-UNSEEN_MAX = 0.1
+# Samples before counting begins and after it ends, and what is not known: 5 to 11 of 100.
+UNSEEN_MAX = 0.15
 
 
 def check_calls(seen: Seen) -> int:
