@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -23,6 +24,7 @@ TITLE = "The copy ledger: CPU time of a delivered KiB, by what it was spent on"
 CATEGORIES = (*ACCOUNTS, *STAGES)
 GAP = 0.7  # between groups, in bars
 LEGEND_COLUMNS = 7
+LETTERS = 4.0  # of a group's name, to a bar
 
 
 def plot(rows: Sequence[Row], caption: str) -> Figure:
@@ -84,7 +86,9 @@ def _draw_panel(axes: Axes, members: Sequence[Row], swept: Sequence[str]) -> Non
             places.append(place)
             labels.append(row.impl)
             place += 1
-        text = describe(dict(zip(swept, group, strict=True)))
+        # No wider than its bars: with several factors it is many words, over few bars.
+        letters = max(10, round(LETTERS * (place - first)))
+        text = textwrap.fill(describe(dict(zip(swept, group, strict=True))), letters)
         axes.text(
             (first + place - 1) / 2, 1.0, text, transform=axes.get_xaxis_transform(), ha="center", va="top",
             fontsize=7.5, color=FAINT,
