@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,17 +76,21 @@ def ask_hosts(  # noqa: PLR0917 (the hosts, and then what every engine is told)
 
 
 async def ask_all(hosts: Mapping[str, Place], job: Job, forks: int, began: Began, ended: Ended) -> None:
-    """Every host is asked once, `forks` at a time."""
-    turns = asyncio.Semaphore(forks)
+    """Every host is asked once, `forks` at a time; `ended` is called in a thread of its own.
+
+    An answer takes milliseconds to check. Meanwhile the others are read: the time that each host has goes on.
+    """
+    turns, loop = asyncio.Semaphore(forks), asyncio.get_running_loop()
 
     async def in_turn(name: str, place: Place) -> None:
         async with turns:
             began(name)
-            ended(name, await ask(place, job))
+            await loop.run_in_executor(beside, ended, name, await ask(place, job))
 
-    async with asyncio.TaskGroup() as group:
-        for name, place in hosts.items():
-            group.create_task(in_turn(name, place))
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        async with asyncio.TaskGroup() as group:
+            for name, place in hosts.items():
+                group.create_task(in_turn(name, place))
 
 
 async def ask(place: Place, job: Job) -> Answer:
