@@ -1,9 +1,12 @@
 """The path of a watched program from what its hooks noted: which namespace, which devices."""
 
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from copyscope.run.program import path
+from copyscope.topology.inspection import read_sysctls
 
 OWN = Path("/proc/self/ns/net").stat().st_ino
 GONE = path.Namespace(Path("/proc/0/ns/net"), None)
@@ -39,3 +42,14 @@ def test_a_noted_device_needs_no_route(monkeypatch: pytest.MonkeyPatch) -> None:
     described = path.describe(GONE, [], {"192.0.2.7": "eth9"})
     assert described["peers"] == [{"address": "192.0.2.7", "device": "eth9", "local": None}]
     assert described["kind"] == "no path seen"
+
+
+def test_a_sysctl_that_this_kernel_lacks_hides_no_other() -> None:
+    """grep ends with 2 for a missing file, and what a failed command printed is not read."""
+
+    def run(command: Sequence[str]) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+        return done.stdout if done.returncode == 0 else ""
+
+    names = ("kernel.ostype", "kernel.no_such_thing")
+    assert read_sysctls(names, run) == {"kernel.ostype": "Linux", "kernel.no_such_thing": None}

@@ -1,7 +1,7 @@
 """What the kernel made of a topology: pure parsers of `ip -j -d link`, `ethtool -k` and /proc/net/packet."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -118,14 +118,13 @@ def packet_socket_rows(
     return rows
 
 
-def sysctl_files(names: Iterable[str]) -> list[str]:
-    return [f"/proc/sys/{name.replace('.', '/')}" for name in names]
-
-
-def parse_sysctls(text: str, names: Sequence[str]) -> dict[str, str | None]:
-    """Sysctl name -> value, from what `grep -H ""` printed of their files; None for one that is absent."""
+def read_sysctls(names: Sequence[str], run: Callable[[Sequence[str]], str]) -> dict[str, str | None]:
+    """Sysctl name -> value, None for one that is absent. `run`: what a command prints where they are read."""
+    # grep ends with 2 when one file is missing, which is an answer here and not a failure.
+    script = 'grep -sH "" "$@"; [ $? -le 2 ]'
+    files = (f"/proc/sys/{name.replace('.', '/')}" for name in names)
     values: dict[str, str | None] = dict.fromkeys(names)
-    for line in text.splitlines():
+    for line in run(("sh", "-c", script, "sh", *files)).splitlines():
         file, _, value = line.partition(":")
         name = file.removeprefix("/proc/sys/").replace("/", ".")
         if name in values:

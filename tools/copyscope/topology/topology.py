@@ -16,8 +16,7 @@ from copyscope.topology.inspection import (
     packet_socket_rows,
     parse_features,
     parse_links,
-    parse_sysctls,
-    sysctl_files,
+    read_sysctls,
 )
 from copyscope.topology.namespace import Namespace
 from copyscope.topology.shell import Command, TopologyError, run, run_together
@@ -141,10 +140,10 @@ class Topology(ABC):
 
     def sysctls(self, side: Side, names: Sequence[str]) -> dict[str, str | None]:
         """Network sysctls as they are on that side (most are per namespace); None when absent."""
-        # grep ends with 2 when one file is missing, which is an answer here and not a failure.
-        script = 'grep -sH "" "$@"; [ $? -le 2 ]'
-        argv = (*self.namespaces[side].enter(), "sh", "-c", script, "sh", *sysctl_files(names))
-        return parse_sysctls(run(Command(argv, "check that /proc/sys is mounted")), names)
+        inside = self.namespaces[side].enter()
+        return read_sysctls(
+            names, lambda command: run(Command((*inside, *command), "check that /proc/sys is mounted"))
+        )
 
     def describe(self) -> dict[str, Any]:
         """The record's `topology` section, read back from the kernel and not from what was asked.

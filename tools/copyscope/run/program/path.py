@@ -14,8 +14,7 @@ from copyscope.topology.inspection import (
     packet_socket_rows,
     parse_features,
     parse_links,
-    parse_sysctls,
-    sysctl_files,
+    read_sysctls,
 )
 
 PEERS_MAX = 16
@@ -57,7 +56,7 @@ class Namespace:
 
     def sysctls(self, _side: Literal["sender", "receiver"], names: Sequence[str]) -> dict[str, str | None]:
         """Sysctl name -> value inside; for machine.describe()."""
-        return parse_sysctls(self.run("grep", "-sH", "", *sysctl_files(names)), names)
+        return read_sysctls(names, lambda command: self.run(*command))
 
 
 def namespace_of(found: Namespace, peers: Sequence[Mapping[str, Any]]) -> Namespace:
