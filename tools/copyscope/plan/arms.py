@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from copyscope.arguments import seconds
 from copyscope.errors import UsageError
 
 # Which instruments a segment has: unprobed, ledger, calls, bytes, functions, or several joined by `+`.
@@ -116,7 +117,7 @@ def parse_time_s(text: str, option: str) -> float:
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smh])", text.strip())
     if not found or float(found[1]) == 0:
         raise UsageError(f"{option}: {text or 'nothing'}: not a time such as 90s, 20m or 1h")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+    return seconds(text.strip())
 
 
 def place(placement: Placement, cpus: Sequence[int]) -> tuple[list[int] | None, list[int] | None]:
