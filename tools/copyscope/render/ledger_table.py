@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
@@ -68,7 +68,7 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     titles += ["L1D miss/KiB", "LLC miss/KiB", "CPU time", *(["samples", "bytes by"] if verbose else [])]
     table = Table(("account", "side", "where"), *titles, words=("method", "bytes by"))
     per_kib = kib_factor(record)
-    rows = [_with_dittos(row, rows) for row in rows]
+    rows = _with_dittos(rows)
     for row in rows:
         table.add(*_account_cells(row, per_kib, verbose=verbose))
     lines += table.lines(width)
@@ -82,10 +82,12 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     return lines
 
 
-def _with_dittos(row: Row, rows: Iterable[Row]) -> Row:
-    """What was counted for this account on another row that is shown is a ditto mark here."""
-    shown = {COUNTED_ON + " ".join((one["account"], one["side"], one["context"])) for one in rows}
-    return {**row, **{key: DITTO for key, reason in row["reasons"].items() if reason in shown}}
+def _with_dittos(rows: Sequence[Row]) -> list[Row]:
+    """What was counted for an account on another row that is shown is a ditto mark."""
+    shown = {COUNTED_ON + " ".join((row["account"], row["side"], row["context"])) for row in rows}
+    return [
+        {**row, **{key: DITTO for key, reason in row["reasons"].items() if reason in shown}} for row in rows
+    ]
 
 
 def says_no_pmu(record: Row) -> bool:

@@ -19,6 +19,7 @@ from copyscope.record.check import typed
 from copyscope.record.segments import Record, select, total, wall_ns
 from copyscope.render.console import SafeConsole
 from copyscope.render.layout import LABEL_WIDTH
+from copyscope.render.ledger_table import position
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 SMALLEST_ROWS = 16
@@ -175,7 +176,7 @@ def shares(record: Record) -> list[tuple[str, float, float | None]]:
         (name, sum(row["share"] for row in mine), sum(row["ns_per_kib"] or 0.0 for row in mine) or None)
         for name, mine in grouped(rows, lambda row: str(row.get("account") or row["stage"])).items()
     ]
-    return sorted(found, key=lambda one: ACCOUNTS.index(one[0]) if one[0] in ACCOUNTS else 99 - one[1])
+    return sorted(found, key=lambda one: (position(ACCOUNTS, one[0]), -one[1]))
 
 
 def line_of(record: Record) -> str:
