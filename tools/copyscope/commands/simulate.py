@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
+from copyscope import units
 from copyscope.commands import entry, keeping
 from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.progress import Steps
@@ -18,8 +19,7 @@ def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     # The traffic program checks its options, here as there.
     build_if_stale()
     wanted = request.read_command(args, words) if words else request.read(args)
-    count = len(wanted.measured)
-    title = f"simulating {words[0]}" if words else f"simulating {count} measurement{'s' if count > 1 else ''}"
+    title = f"simulating {words[0] if words else units.counted(len(wanted.measured), 'measurement')}"
     with Steps(title, simulation.steps_of(wanted), quiet=args.quiet) as steps:
         made = simulation.simulate(wanted, steps)
     kept = not args.json or keeping.write_json(made, args.json)

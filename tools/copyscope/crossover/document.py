@@ -12,7 +12,7 @@ from copyscope.crossover.strategy_costs import Costs
 from copyscope.ledger.attribution import tied
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.record.segments import Record, samples_of
-from copyscope.units import format_size
+from copyscope.units import counted, format_size
 
 SCHEMA = 1
 TYPICAL_BYTES = 65_536  # where a difference is quoted, or the measured size that is nearest to it
@@ -63,7 +63,7 @@ def sentence(found: Sequence[Crossover], records: Iterable[Record]) -> str:
 def say(at: Crossover, cause: str | None = None) -> str:
     """One crossover as a sentence; `cause`: why the copy was made anyway."""
     first, second = (NAMES.get(name, name) for name in at.pair)
-    against = f"{QUANTITIES[at.quantity]}, {_threads(at)}, against {first}"
+    against = f"{QUANTITIES[at.quantity]}, {counted(at.threads, 'thread')}, against {first}"
     if at.verdict == "undetermined":
         return f"On this path it is {at.evidence.split('; largest residual')[0]} ({against})."
     because = f"the copy is made anyway ({cause}), " if cause else ""
@@ -87,10 +87,6 @@ def _short(at: Crossover) -> str:
         interval = f"{format_size(at.low)} to {format_size(at.high)}"
         return f"{second} wins {side} {format_size(at.size_bytes)} ({interval})"
     return at.evidence.split("; largest residual")[0]
-
-
-def _threads(at: Crossover) -> str:
-    return "1 thread" if at.threads == 1 else f"{at.threads} threads"
 
 
 def _span(at: Crossover) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from copyscope.record.check import WatchedRun
 from copyscope.record.segments import select, total
-from copyscope.units import format_size
+from copyscope.units import counted, format_size
 
 Row = dict[str, Any]
 Strategy = Literal["zero_copy", "sendfile"]
@@ -115,7 +115,7 @@ def _cannot_tell(asked: Question) -> str:
 
 def _verdict(row: Row, asked: Question, run: WatchedRun) -> str:
     name = asked.name.capitalize()
-    threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
+    threads = counted(row["threads"], "thread")
     where = (
         f"against {row['pair'][0]}, {QUANTITIES.get(row['quantity'], row['quantity'])}, {threads}, "
         f"measured on this host over {row['path']}: {row['file']}"

@@ -8,10 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from copyscope.compare.comparison import CHOICE
+from copyscope.compare.difference import BETTER, WORSE
 from copyscope.escaping import visible
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Table, heading, labelled, wrap
-from copyscope.units import format_whole_size
+from copyscope.units import counted, format_whole_size
 
 Made = Mapping[str, Any]
 
@@ -23,8 +25,6 @@ LEGEND = (
     "change: of goodput and CPU time their own, of copies a share of the payload, of each row of ns/KiB a"
     " share of all CPU time before"
 )
-# Of two ways that somebody chooses between, none is a regression of the other.
-CHOICE = {"regression": "worse", "improvement": "better"}
 
 
 def render(made: Made, *, verbose: bool, console: Console) -> None:
@@ -105,7 +105,8 @@ def chosen(made: Made) -> bool:
 
 
 def word(made: Made, verdict: str) -> str:
-    return CHOICE.get(verdict, verdict) if chosen(made) else verdict
+    """Of two ways that somebody chooses between, none is a regression of the other."""
+    return CHOICE[verdict] if chosen(made) and verdict in (WORSE, BETTER) else verdict
 
 
 def setting_text(made: Made, point: Made) -> str:
@@ -115,9 +116,8 @@ def setting_text(made: Made, point: Made) -> str:
     names = dict.fromkeys((*("impl", "size", "threads", "topology"), *varied))
     texts = [f"{name} {_value(name, known[name])}" for name in names if name in known]
     before, after = point["runs"]
-    runs = f"{before} run{'s' * (before > 1)} before, {after} after"
-    if chosen(made):
-        runs = f"{before} runs of each"
+    runs = counted(before, "run")
+    runs += " of each" if chosen(made) else f" before, {after} after"
     return ", ".join([*texts, runs])
 
 

@@ -206,7 +206,7 @@ def loss_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
         return labelled("losses", "n/a: no loss counter was read", width)
     lost = {name: entry for name, entry in loss.items() if entry["count"]}
     zero = [name for name, entry in loss.items() if entry["count"] == 0]
-    counters = f"{len(zero)} {'other ' if lost else ''}loss counter{'' if len(zero) == 1 else 's'} read"
+    counters = f"{units.counted(len(zero), 'other loss counter' if lost else 'loss counter')} read"
     parts = []
     for name, entry in lost.items():
         part = f"{name} {units.format_count(entry['count'])}"

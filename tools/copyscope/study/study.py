@@ -17,6 +17,7 @@ from copyscope.study.modelled_answers import beside
 from copyscope.study.published import spell_path
 from copyscope.study.questions import Answer, answers
 from copyscope.study.table import Row
+from copyscope.units import counted
 
 
 @dataclass(frozen=True)
@@ -102,5 +103,4 @@ def duration(records: Sequence[Record]) -> str:
 def repeats(rows: Sequence[Row]) -> str:
     """How many runs stand behind a point."""
     counts = sorted({row.valid + row.invalid for row in rows})
-    span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{span} repeat{'' if span == '1' else 's'}"
+    return counted(counts[0], "repeat") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} repeats"
