@@ -1,6 +1,7 @@
 """What a look at the machine brings: rows of facts, each with what to do about it."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 Status = Literal["ok", "limited", "missing", "confounder"]
@@ -16,6 +17,9 @@ class Finding:
     fact: str
     advice: str | None = None
     essential: bool = False
+
+
+disturbing = partial(Finding, "confounders")
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ class Diagnosis:
             first = self.obstacles[0]
             return f"cannot profile here: {first.name}: {first.fact}: {first.advice}"
         limited = dict.fromkeys(row.area for row in self.findings if row.status in ("limited", "missing"))
-        disturbing = sum(row.status == "confounder" for row in self.findings)
+        confounders = sum(row.status == "confounder" for row in self.findings)
         limits = f"limits in {', '.join(limited)}" if limited else "no limits"
-        said = f"profiling works here: {limits}; things that may disturb the numbers: {disturbing}"
+        said = f"profiling works here: {limits}; things that may disturb the numbers: {confounders}"
         return said if self.to_do else f"{said}; nothing to do"
 
     @property

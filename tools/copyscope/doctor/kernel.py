@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from copyscope import paths
-from copyscope.doctor.findings import Finding
+from copyscope.doctor.findings import Finding, disturbing
 from copyscope.machine.files import ROOT, read_integer, read_text
 
 in_kernel = partial(Finding, "kernel")
-disturbing = partial(Finding, "confounders")
 # Tool -> what it is for, the package that has it (Debian's name; tools/deps.sh knows the others), essential.
 TOOLS = {
     "ip": ("links and addresses", "iproute2", True),

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from copyscope import paths
-from copyscope.doctor.findings import Finding
+from copyscope.doctor.findings import Finding, disturbing
 from copyscope.machine.files import ROOT, read_text
 from copyscope.topology.inspection import PacketSocket, find_socket_owners, parse_packet_sockets
 
 zero_copy = partial(Finding, "zero-copy")
-disturbing = partial(Finding, "confounders")
 SO_ZEROCOPY = 60  # include/uapi/asm-generic/socket.h; not in Python's socket module
 SYS_IO_URING_SETUP = 425  # the same number on every architecture
 PAGE_BYTES = 4096
