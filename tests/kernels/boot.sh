@@ -4,7 +4,8 @@
 #
 # COPYSCOPE_GUEST_ARCH=arm64: another processor, which needs a tree (COPYSCOPE_GUEST_TREE) of its own programs, with
 # bin/busybox, bin/sh, usr/bin/env, sbin/ip. Its emulated PMU counts cycles and instructions where time is counted in
-# instructions, on one CPU: hence -icount (COPYSCOPE_GUEST_ICOUNT=no: without). The short pointer authentication is 4 times faster to emulate.
+# instructions, on one CPU: hence -icount (COPYSCOPE_GUEST_ICOUNT=no: without). The short pointer authentication is 4
+# times faster to emulate.
 #
 # No network reaches the guest. tsc=reliable: a busy host makes the watchdog fall back to the HPET, which takes
 # microseconds to read (5.10). TCG unless COPYSCOPE_ACCEL=kvm: that /dev/kvm exists does not mean that it works.
