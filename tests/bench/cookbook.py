@@ -36,8 +36,8 @@ The live tests run every script where its kernel allows, and compare its answer 
 passed with bpftrace 0.17.0 and with 0.23.2 (2026-11-22; what needs kprobes only with 0.17). The
 outputs below are from 500 zero-copy sends of 64 KiB over lo (one-copy: 40,000 for `copy_stacks`). A cost
 is the ratio of goodputs with and without the script, one-copy sends of 64 KiB over lo: the median of
-alternating runs and its 95 % interval. Where tracefs is not mounted:
-`sudo mount -t tracefs tracefs /sys/kernel/tracing`. Made by `make cookbook`; do not edit.
+alternating runs and its 95 % interval. Where tracefs is not mounted a script says so, and how to mount it,
+and mounts nothing. Made by `make cookbook`; do not edit.
 """
 # Ours in the output: what other processes did is not the example's business.
 OTHERS = re.compile(r"^@\w+\[(?!traffic|lo[,\]]|\d+|$)[^\n]*: ?\d*$")

@@ -132,8 +132,22 @@ def test_the_script_answers(name: str) -> None:
     assert recipe.check(done.stdout), done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("name", sorted(RECIPES.keys() - {"copy_stacks"}))
+def test_without_tracefs_a_script_says_one_line_and_mounts_nothing(name: str) -> None:
+    unmounted = (
+        "umount -a -t tracefs,debugfs; before=$(cat /proc/mounts); "
+        'case $before in *tracefs*) exit 9; esac; "$1"'
+    )
+    alike = unmounted + '; status=$?; test "$before" = "$(cat /proc/mounts)" || exit 8; exit $status'
+    script = str(COOKBOOK / f"{name}.bt")
+    argv = ["unshare", "--mount", "sh", "-c", alike, "sh", script]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30 * SLOW)
+    said = f"{script}: tracefs is not mounted: mount -t tracefs nodev /sys/kernel/tracing\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
 def test_the_answer_comes_on_interrupt() -> None:
-    argv = [*IN_TRACEFS, "bpftrace", str(COOKBOOK / "receive_copies.bt")]
+    argv = [*IN_TRACEFS, str(COOKBOOK / "receive_copies.bt")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as script:
         try:
             assert script.stdout is not None

@@ -129,6 +129,32 @@ def test_counters() -> None:
     assert list(check_counters(None)) == []
 
 
+def test_no_pmu_is_said_once(tmp_path: Path) -> None:
+    absent = {"unit": "x", "status": "unsupported", "reason": "this machine has no such event (no PMU?)"}
+    sampled = {"name": "cpu-clock", "unit": "ns", "status": "sampled", "reason": None}
+    reason = "not supported: no PMU of this machine (or virtual machine) counts it"
+    asked = [
+        *probe(events=[sampled, {**absent, "name": "cycles"}]),
+        *check_counters({"cache-misses": Counter(None, "misses", "unsupported", None, reason)}),
+    ]
+
+    def found(pmu: list[str]) -> Diagnosis:
+        kernel_rows = kernel.check_kernel({**MACHINE, "pmu": pmu}, tmp_path)
+        said = [row for row in kernel_rows if row.name == "PMU"]
+        return Diagnosis((*diagnose.events_of_the_pmu(asked, pmu), *said))
+
+    without = found([])
+    first_screen = shown(without)
+    assert first_screen.count("PMU") == 2  # its row, and a virtual one in what to do
+    assert "cycles, instructions and cache misses are neither counted nor sampled" in " ".join(
+        first_screen.split()
+    )
+    assert "cache-misses" in shown(without, verbose=True)
+    assert without.sentence.startswith("profiling works here: limits in kernel;")
+    # A machine with a PMU that has not this event says it of the event.
+    assert "limits in sampler, counters;" in found(["cpu"]).sentence
+
+
 def test_zero_copy_arithmetic() -> None:
     # (size >> 12) + 2 pages: 64 KiB needs 18 pages, 1 MiB needs 258.
     assert network.sends_in_flight(8 << 20, 64 << 10) == 2048 // 18

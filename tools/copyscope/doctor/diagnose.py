@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from copyscope import paths
@@ -39,8 +40,9 @@ def diagnose() -> Diagnosis:
         *kernel.check_tools(machine["tools"]),
         *check_programs(),
         *check_topologies(root),
-        *check_collector(root),
-        *check_counters(count_own_work() if root else None),
+        *events_of_the_pmu(
+            [*check_collector(root), *check_counters(count_own_work() if root else None)], machine["pmu"]
+        ),
         *kernel.check_kernel(machine),
         *network.check_zero_copy(machine),
         *network.check_disturbances(machine),
@@ -159,6 +161,13 @@ def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:
         yield Finding(
             "sampler", "samples", "missing", "no event can be sampled", "run as root", essential=True
         )
+
+
+def events_of_the_pmu(rows: Iterable[Finding], pmu: Sequence[str]) -> Iterable[Finding]:
+    """Without a PMU its events are absent for one reason, which the row of the PMU says."""
+    for row in rows:
+        lacks_it = not pmu and row.status == "limited" and "no PMU" in row.fact
+        yield replace(row, cause="PMU") if lacks_it else row
 
 
 def count_own_work() -> dict[str, Counter]:

@@ -9,7 +9,7 @@ Status = Literal["ok", "limited", "missing", "confounder"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One row. `essential`: without it no profile can be made."""
+    """One row. `essential`: without it no profile can be made. `cause`: the row that says why."""
 
     area: str
     name: str
@@ -17,6 +17,7 @@ class Finding:
     fact: str
     advice: str | None = None
     essential: bool = False
+    cause: str | None = None
 
 
 disturbing = partial(Finding, "confounders")
@@ -40,7 +41,9 @@ class Diagnosis:
         if self.obstacles:
             first = self.obstacles[0]
             return f"cannot profile here: {first.name}: {first.fact}: {first.advice}"
-        limited = dict.fromkeys(row.area for row in self.findings if row.status in ("limited", "missing"))
+        limited = dict.fromkeys(
+            row.area for row in self.findings if row.status in ("limited", "missing") and not row.cause
+        )
         confounders = sum(row.status == "confounder" for row in self.findings)
         limits = f"limits in {', '.join(limited)}" if limited else "no limits"
         said = f"profiling works here: {limits}; things that may disturb the numbers: {confounders}"
@@ -52,7 +55,10 @@ class Diagnosis:
         return tuple(
             row
             for row in self.findings
-            if row.status != "ok" and row.advice and not row.advice.startswith(("none", "only for"))
+            if row.status != "ok"
+            and row.advice
+            and not row.cause
+            and not row.advice.startswith(("none", "only for"))
         )
 
     def as_json(self) -> dict[str, Any]:

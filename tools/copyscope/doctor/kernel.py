@@ -74,7 +74,8 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
             "none needed; for cycles and misses use bare metal, or a VM with a virtual PMU;"
             " tools/profile.py --simulate models the misses of each copy"
         )
-        yield in_kernel("PMU", "limited", "none: no cycles, no cache misses", advice)
+        fact = "none: cycles, instructions and cache misses are neither counted nor sampled"
+        yield in_kernel("PMU", "limited", fact, advice)
 
 
 TRACEFS = "mount -t tracefs nodev /sys/kernel/tracing"

@@ -34,7 +34,7 @@ def _table(rows: Sequence[Finding], verbose: bool) -> Table:
     table.add_column()
     fine = [row for row in rows if row.status == "ok"]
     # Neighbours that say the same are one row: a machine without a PMU lacks six counters for one reason.
-    shown = rows if verbose else [row for row in rows if row.status != "ok"]
+    shown = rows if verbose else [row for row in rows if row.status != "ok" and not row.cause]
     for _, group in groupby(shown, key=lambda row: (row.status, row.fact, row.advice)):
         first, *_ = alike = list(group)
         names = ", ".join(row.name for row in alike)
