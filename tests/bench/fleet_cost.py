@@ -1,13 +1,17 @@
 """What asking many hosts costs here: fleet_cost.py sshd N [--ansible], or simulate N [--forks F] [--seed S].
 
+    fleet_cost.py simulate 10000 --forks 100 --out DIR --within 400    until all have answered
+
 `sshd`: N hosts that are an sshd in namespaces each (root; tests/live/far_hosts.py); their copyscope sleeps
 SECONDS and prints a record, so that all else is the cost of asking. Both ends are this machine: CPU time is
 of both. `simulate`: hosts that are a shell each, with latencies and failures drawn from a seed: what the
-asking machine does without ssh. One line of JSON comes out; docs/method/fleet.md quotes these.
+asking machine does without ssh. With --out it goes on where the last one was ended by --within: hosts with a
+record are not asked again. One line of JSON comes out; docs/method/fleet.md quotes these.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -17,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,7 @@ sys.path[:0] = [str(ROOT / place) for place in ("tools", "tests/pure", "tests/li
 import far_hosts  # noqa: E402
 from builders import raw_record  # noqa: E402
 from copyscope.fleet import directory  # noqa: E402
-from copyscope.fleet.answers import Row, judge  # noqa: E402
+from copyscope.fleet.answers import judge  # noqa: E402
 from copyscope.fleet.by_ssh import Answer, Job, ask_all  # noqa: E402
 from copyscope.ledger.derive import derive  # noqa: E402
 from copyscope.places import Place  # noqa: E402
@@ -37,6 +41,7 @@ from copyscope.record import store  # noqa: E402
 FACTS = json.dumps({"kernel": "6.12.1", "arch": "x86_64", "nics": ["mlx5_core"]})
 # Of a hundred hosts; all others answer.
 FAILING = {"unreachable": 3, "failed": 2, "not an answer": 1, "timed out": 1}
+STATES = {"not an answer": "failed"}
 TIMEOUT_S = 5.0
 
 
@@ -62,39 +67,52 @@ class Pretended:
         return ["sh", "-c", f"sleep {self.connect_s:.3f}; {ends.get(self.how, answers)}"]
 
 
-def simulate(hosts: int, forks: int, seed: int, seconds: float) -> dict[str, Any]:
+def drawn(hosts: int, seed: int, seconds: float, record: Path) -> dict[str, Pretended]:
     """Latencies are log-normal, their median 50 ms; the command takes `seconds` and up to a tenth more."""
-    drawn = random.Random(seed)
+    by = random.Random(seed)
     ways = [way for way, share in FAILING.items() for _ in range(share)]
-    with tempfile.TemporaryDirectory() as name:
-        record = Path(name, "record.json")
-        record.write_bytes(store.serialise(derive(raw_record("zero_copy"))))
-        places: dict[str, Place] = {}
-        for number in range(hosts):
-            way = drawn.randrange(100)
-            connect_s = 0.05 * drawn.lognormvariate(0, 1)
-            run_s = seconds * drawn.uniform(1, 1.1)
-            how = ways[way] if way < len(ways) else "ok"
-            places[f"h{number}"] = Pretended(min(connect_s, 2), run_s, how, record)
-        out = Path(name, "out")
-        begun = directory.start(out, directory.Asked(("run",), False, "simulated"), list(places), again=False)
-        rows: dict[str, Row] = {}
+    places = {}
+    for number in range(hosts):
+        way = by.randrange(100)
+        connect_s = 0.05 * by.lognormvariate(0, 1)
+        run_s = seconds * by.uniform(1, 1.1)
+        how = ways[way] if way < len(ways) else "ok"
+        places[f"h{number}"] = Pretended(min(connect_s, 2), run_s, how, record)
+    return places
 
-        def ended(host: str, answer: Answer) -> None:
-            rows[host] = directory.keep(out, begun.asked, judge(host, "run", answer))
 
-        job = Job((), False, TIMEOUT_S)
-        cost = _Cost()
-        asyncio.run(ask_all(places, job, forks, lambda _: None, ended))
-        found = cost.found(hosts)
-        states = Counter(row.state for row in rows.values())
-        files = sum(1 for _ in out.glob("host=*/date=*/*.json"))
-        bytes_ = record.stat().st_size
-        assert len(rows) == hosts and files == states["ok"]
-    drawn_ways = Counter(place.how for place in places.values() if isinstance(place, Pretended))
-    return {"hosts": hosts, "forks": forks, "seed": seed, "record_bytes": bytes_, **found} | {
-        "drawn": dict(drawn_ways),
+def simulate(
+    out: Path, places: Mapping[str, Pretended], forks: int, within_s: float | None
+) -> dict[str, Any]:
+    """Those that have no record yet, until all were asked or the time is over; what is there then."""
+    begun = directory.start(out, directory.Asked(("run",), False, "simulated"), list(places), again=False)
+    rows = dict(begun.rows)
+    left: dict[str, Place] = {name: place for name, place in places.items() if name not in rows}
+
+    def ended(host: str, answer: Answer) -> None:
+        rows[host] = directory.keep(out, begun.asked, judge(host, "run", answer))
+
+    async def in_time() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await ask_all(left, Job((), False, TIMEOUT_S), forks, lambda _: None, ended)
+
+    cost = _Cost()
+    asyncio.run(in_time())
+    found = cost.found(max(len(rows) - len(begun.rows), 1))
+    states = Counter(row.state for row in rows.values())
+    files = sum(1 for _ in out.glob("host=*/date=*/*.json"))
+    # Each row has its host, each record its row, and nothing else is there.
+    assert files == states["ok"] and not list(out.rglob("*.part"))
+    assert not Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    wrong = [
+        name for name, row in rows.items() if row.state != STATES.get(places[name].how, places[name].how)
+    ]
+    return {"hosts": len(places), "forks": forks, "asked_before": len(begun.rows), **found} | {
+        "unasked": len(places) - len(rows),
+        "drawn": dict(Counter(place.how for place in places.values())),
         "states": dict(states),
+        "not as drawn": wrong[:20],
     }
 
 
@@ -153,10 +171,17 @@ def main() -> int:
     parser.add_argument("--ansible", action="store_true")
     parser.add_argument("--forks", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="keeps what was answered, and goes on there")
+    parser.add_argument("--within", type=float, default=None, metavar="S", help="ends after so many seconds")
     parser.add_argument("--seconds", type=float, default=5.0, help="that the command takes on a host")
     given = parser.parse_args()
     if given.what == "simulate":
-        found = simulate(given.hosts, given.forks, given.seed, given.seconds)
+        with tempfile.TemporaryDirectory() as name:
+            record = Path(name, "record.json")
+            record.write_bytes(store.serialise(derive(raw_record("zero_copy"))))
+            places = drawn(given.hosts, given.seed, given.seconds, record)
+            found = simulate(given.out or Path(name, "out"), places, given.forks, given.within)
+            found |= {"seed": given.seed, "record_bytes": record.stat().st_size}
     else:
         found = sshd(given.hosts, given.forks, given.seconds, ansible=given.ansible)
     print(json.dumps(found))
