@@ -13,6 +13,7 @@ import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import raw_record
@@ -21,6 +22,7 @@ from copyscope import paths
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render import first_screen
+from copyscope.render.explain import IN_A_LINE
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from rich.console import Console
 from test_render import RECORDS, Record
@@ -34,9 +36,9 @@ GOLDEN_80X24 = sorted(set(ALL) - {"one_copy_pmu", "trunc"})
 LARGER = ("zero_copy_xdp", "invalid", "watched")
 
 
-def screen(record: Record, width: int = 80, height: int = 24) -> str:
+def screen(record: Record, width: int = 80, height: int = 24, *, explain: bool = False) -> str:
     console = Console(file=io.StringIO(), width=width, height=height, color_system=None, force_terminal=True)
-    first_screen.render(record, console)
+    first_screen.render(record, console, explain=explain)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -62,6 +64,48 @@ def test_it_is_one_screen_and_the_golden_one(name: str) -> None:
             if os.environ.get("COPYSCOPE_GOLDEN"):
                 path.write_text(said)
             assert said == path.read_text(), path.name
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_each_row_means_is_on_one_screen_too(name: str) -> None:
+    record = ALL[name]()
+    for width, height in ((80, 24), (100, 30), (160, 50)):
+        said = screen(record, width, height, explain=True)
+        lines = said.splitlines()
+        assert len(lines) < height and max(map(len, lines)) <= width
+        if name in LARGER and width < 160:
+            path = GOLDEN / f"{name}-explained-{width}x{height}.txt"
+            if os.environ.get("COPYSCOPE_GOLDEN"):
+                path.write_text(said)
+            assert said == path.read_text(), path.name
+
+
+def test_every_row_has_its_meaning_in_one_line() -> None:
+    assert set(IN_A_LINE) == {*first_screen.COPIES, *first_screen.WORK} == {*ACCOUNTS, *first_screen.WORK}
+    assert max(map(len, IN_A_LINE.values())) <= 78
+
+
+@pytest.mark.parametrize(
+    ("state", "low", "high", "said"),
+    [
+        ({"sentence": None}, 0.96, 0.99, "overhead 3 % (1 to 4); machine quiet; nothing lost"),
+        (
+            {"sentence": "machine busy: ...", "others_share": 0.84, "steal_share": 0.02},
+            *(0.7, 1.9, "overhead unclear; busy: others took 86 %; nothing lost"),
+        ),
+        (
+            {"sentence": "unsteady: ...", "others_share": 0.01, "steal_share": None, "spread_share": 0.25},
+            *(0.97, 0.98, "overhead 3 % (2 to 3); goodput varied 25 %; nothing lost"),
+        ),
+    ],
+)
+def test_trust_is_one_line_on_a_noisy_machine_too(
+    state: dict[str, Any], low: float, high: float, said: str
+) -> None:
+    record = ALL["one_copy"]()
+    record["machine_state"] = state
+    record["overhead"] |= {"ratio": 0.97, "low": low, "high": high}
+    assert f"\nvalid, 26 checks hold; {said}\nmore: " in screen(record)
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)

@@ -86,8 +86,8 @@ def report(
 def show(made: Record, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
     """The report. A verb says first what fits one screen: -v is all that tools/ says without, -vv with -v."""
     level = args.verbose - calling.by_verb()
-    if level < 0 and not args.explain:
-        first_screen.render(made, console)
+    if level < 0:
+        first_screen.render(made, console, explain=args.explain)
     else:
         render(made, verbose=level > 0, explain=args.explain, console=console)
 

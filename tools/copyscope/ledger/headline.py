@@ -170,7 +170,7 @@ def _caution(cost: Overhead, share: float | None) -> str:
     low, high = cost.low, cost.high
     if low is None or high is None or share is None:
         return ""
-    if overhead.found(low, high) == "too noisy to tell":
+    if overhead.found(low, high) == overhead.NOISY:
         return f"; too noisy to tell what watching changed (goodput {change(low)} to {change(high)})"
     certain = max(0.0, 1 - high, low - 1)
     if certain <= share:

@@ -15,6 +15,7 @@ from copyscope.record.segments import comparable, delivered_bytes, goodput_gbps,
 FEWEST_PAIRS = 3
 # An effect on goodput that matters. An interval that holds no effect and one of this size tells nothing.
 MATTERS = 0.10
+NOISY = "too noisy to tell"
 ARMS = ("ledger", "calls")
 # Where the tiers are compared, calls are timed in the segments in which functions are hooked.
 TOGETHER = "calls+functions"
@@ -68,7 +69,7 @@ def found(low: float, high: float) -> str:
     """What an interval of a ratio says: an effect, none that matters, or that the run was too noisy."""
     if not low <= 1 <= high:
         return "effect seen"
-    return "no effect found" if low >= 1 - MATTERS and high <= 1 + MATTERS else "too noisy to tell"
+    return "no effect found" if low >= 1 - MATTERS and high <= 1 + MATTERS else NOISY
 
 
 def block_pairs(run: RunBase, arm: str) -> list[tuple[float, float]]:

@@ -15,6 +15,32 @@ from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, occurring
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
+# What a row of the first screen is, in one line of a terminal of 80 columns.
+IN_A_LINE = {
+    "gather": "the program copies the fields of a message into one buffer, then sends it",
+    "copy_in": "the send call copies the bytes from the program's memory into the kernel",
+    "pin": "no copy: the kernel holds the program's pages and sends from them",
+    "encrypt": "kTLS: the cipher reads plaintext and writes ciphertext into kernel pages",
+    "deferred": "the copy that zero-copy avoided, made after all, later than the send call",
+    "silent": "a copy on the way of which zero-copy's completion notices say nothing",
+    "completion": "the kernel tells the program which buffers it may use again",
+    "decrypt": "kTLS: the cipher opens what arrived",
+    "copy_out": "the receive call copies the bytes from the kernel into a program's memory",
+    "mapped": "no copy: pages of packets are mapped into the receiver's memory",
+    "syscall": "the way into the kernel and back: entry, file descriptor, security checks",
+    "skb_alloc": "allocating, cloning and freeing packet buffers (sk_buff)",
+    "tcp_ip": "segments, acknowledgements, windows, timers, routing",
+    "device": "handing packets to the device, taking them from it (veth, lo, a driver)",
+    "softirq": "starting deferred work of the kernel, not the work itself",
+    "wakeup_sched": "waking the other side; the scheduler choosing what runs",
+    "lock": "waiting for locks, and taking them",
+    "memory": "the page allocator: pages for socket buffers and for copies",
+    "irq": "interrupts and timers that came meanwhile",
+    "user": "the program's own code outside the kernel",
+    "instruments": "copyscope's own BPF programs: part of what watching cost",
+    "unattributed": "kernel functions that copyscope's table does not name",
+}
+
 ACCOUNT_MEANING = {
     "gather": "The program itself copies the fields of a message into one buffer before it sends. "
     "Copy number one of a two-copy send; the kernel knows nothing of it. The program times it.",

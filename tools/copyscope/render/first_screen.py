@@ -6,8 +6,9 @@ of one whole: the CPU time of both sides and of the softirq work beside them, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -15,10 +16,12 @@ from rich.text import Text
 from copyscope import calling, units
 from copyscope.escaping import one_line
 from copyscope.grouping import grouped
+from copyscope.ledger import overhead
 from copyscope.record.segments import Record
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines
 from copyscope.render.evidence import in_order
+from copyscope.render.explain import IN_A_LINE
 from copyscope.render.layout import Table, heading, wrap
 from copyscope.render.ledger_table import Row, deciding_symbols, kib_factor, occurring, position
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -64,6 +67,13 @@ WORK = {
     "unattributed": "not explained",
 }
 MORE = "more: -v (everything), --explain (what each line means), --json FILE (the data)"
+MORE_EXPLAINED = "more: -v --explain (all tables, what each line means, the path drawn)"
+# Where there is room for them.
+WORDS_MEAN = (
+    "checks hold: bytes that are counted in two places agree",
+    "overhead: goodput lost by watching, and its 95 % interval; -v tells more of each",
+    "cores: CPUs that 10 Gb/s would keep busy",
+)
 
 
 @dataclass(frozen=True)
@@ -79,16 +89,23 @@ class Step:
     about: bool = False
     functions: str = ""
     why: str = ""
+    meaning: str = ""
 
 
-def render(record: Record, console: Console) -> None:
-    """Print it. The last line is the verdict's: above it a long screen may have scrolled away."""
+def render(record: Record, console: Console, *, explain: bool = False) -> None:
+    """Print it, or fewer rows, each with what it means.
+
+    The last line is the verdict's: above it a long screen may have scrolled away.
+    """
     says_its_size = console.is_terminal and not console.is_dumb_terminal
     width = min(console.width, WIDTH_MAX if says_its_size else WIDTH)
     # One line is the prompt's.
     height = (max(console.height, HEIGHT) if says_its_size else HEIGHT) - 1
     title = wrap(_title(record), width, indent=2, style="bold")
-    end = [Text(), *wrap(_trust(record), width, indent=2), *wrap(MORE, width, indent=2, style="dim")]
+    end = [Text(), *wrap(_trust(record, width), width, indent=2)]
+    if explain and height >= HEIGHT:
+        end += [line for text in WORDS_MEAN for line in wrap(f"  {text}", width, indent=2, style="dim")]
+    end += wrap(MORE_EXPLAINED if explain else MORE, width, indent=2, style="dim")
     end += _verdict(record, width)
     room = height - len(title) - len(end)
     if record.get("advice"):
@@ -98,7 +115,7 @@ def render(record: Record, console: Console) -> None:
         between = next(
             lines
             for rows in range(ROWS_MAX if height < HEIGHT else height, ROWS_MIN - 1, -1)
-            if len(lines := _path(record, width, rows)) <= room or rows == ROWS_MIN
+            if len(lines := _path(record, width, rows, explain)) <= room or rows == ROWS_MIN
         )
     print_lines([*title, *between, *end], console)
 
@@ -134,7 +151,7 @@ def _title(record: Record) -> str:
     return f"{work['impl']}, {size}, {threads}, {record['topology']['kind']}: {speed}, {measured} measured"
 
 
-def _path(record: Record, width: int, rows_max: int) -> list[Text]:
+def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text]:
     """Each copy in the order in which a byte meets it, then what else takes most; they add up."""
     copies, work = _copies(record), _work(record)
     total_ns = sum(step.ns or 0.0 for step in (*copies, *work))
@@ -145,18 +162,25 @@ def _path(record: Record, width: int, rows_max: int) -> list[Text]:
         title = heading("THE PATH OF A BYTE", "", width)
         return title + wrap(f"n/a: {why or 'no CPU time was seen, or nothing moved'}", width, indent=2)
     work.sort(key=lambda step: step.ns or 0.0, reverse=True)
-    room = max(1, rows_max - len(copies) - 1)
+    room = max(0 if explain else 1, rows_max - len(copies) - 1)
     if len(work) > room + 1:
         work = [*work[:room], Step("the rest", "", sum(step.ns or 0.0 for step in work[room:]))]
     whose = "its CPU time, per KiB sent or received" if record.get("target") else "CPU time per KiB delivered"
-    note = f"{whose}; cores: at 10 Gb/s"
-    lines = heading("THE PATH OF A BYTE", note, width)
+    lines = heading("THE PATH OF A BYTE", f"{whose}; cores: at 10 Gb/s", width)
     steps = [*copies, *work, Step("all", "", total_ns)]
     if beside := _beside(record):
         steps.append(Step(OTHERS, "softirq", beside))
     table = _table(steps, total_ns, per_kib, width)
     table.strong = {*range(len(copies)), len(copies) + len(work)}
-    lines += table.lines(width)
+    rows = table.lines(width)
+    lines += rows[:1]
+    said = {""}
+    for number, row in enumerate(rows[1:]):
+        lines.append(row)
+        meaning = steps[number].meaning if explain and number < len(steps) else ""
+        if meaning not in said:
+            lines += wrap(f"  {meaning}", width, indent=2, style="dim")
+            said.add(meaning)
     for step in copies:
         if step.why:
             lines += wrap(f"{step.what} n/a: {step.why}", width, indent=2, style="dim")
@@ -211,6 +235,7 @@ def _copies(record: Record) -> list[Step]:
                     any(row.get("calls_method") == "scaled" for row in some),
                     _functions(record, account, side),
                     why,
+                    IN_A_LINE[account],
                 )
             )
     return steps
@@ -249,14 +274,54 @@ def _work(record: Record) -> list[Step]:
         if _is_counted(record, row):
             times[row["stage"]] = times.get(row["stage"], 0.0) + (row["cpu_ns"] or 0.0)
     return [
-        Step(WORK.get(stage, stage), "", ns, functions=_functions(record, stage))
+        Step(WORK[stage], "", ns, functions=_functions(record, stage), meaning=IN_A_LINE[stage])
         for stage, ns in times.items()
         if ns
     ]
 
 
-def _trust(record: Record) -> str:
-    """Whether it counts, what measuring cost, how quiet the machine was, what was lost."""
+def _trust(record: Record, width: int) -> str:
+    """Whether it counts, what measuring cost, how quiet the machine was, what was lost: all in one line."""
+    whole = _trust_in_full(record)
+    return whole if len(whole) <= width else _trust_in_short(record)
+
+
+def _trust_in_short(record: Record) -> str:
+    """What a line of 80 columns can hold."""
+    checks = [one["holds"] for one in record["identities"] if one["holds"] is not None]
+    valid = f"valid, {len(checks)} checks hold"
+    if not record["verdict"]["valid"]:
+        valid = f"INVALID, {sum(checks)} of {len(checks)} checks hold"
+    cost = record["overhead"].get("attached") or record["overhead"]
+    state = record.get("machine_state")
+    return "; ".join([valid, _overhead_in_short(cost), *([_quiet(state)] if state else []), _losses(record)])
+
+
+def _overhead_in_short(cost: Mapping[str, Any]) -> str:
+    """The loss of goodput in percent; nothing where no effect and a large one are as likely."""
+    if cost["ratio"] is None:
+        return "overhead n/a"
+    if cost["low"] is None or cost["high"] is None:
+        return f"overhead {_loss(cost['ratio'])} %"
+    if overhead.found(cost["low"], cost["high"]) == overhead.NOISY:
+        return "overhead unclear"
+    return f"overhead {_loss(cost['ratio'])} % ({_loss(cost['high'])} to {_loss(cost['low'])})"
+
+
+def _loss(ratio: float) -> int:
+    return round((1 - ratio) * 100)
+
+
+def _quiet(state: Mapping[str, Any]) -> str:
+    if state["sentence"] is None:
+        return "machine quiet"
+    taken = sum(state[f"{who}_share"] or 0.0 for who in ("others", "steal"))
+    if state["sentence"].startswith("unsteady"):
+        return f"goodput varied {state['spread_share'] * 100:.0f} %"
+    return f"busy: others took {taken * 100:.0f} %"
+
+
+def _trust_in_full(record: Record) -> str:
     checks = [one for one in record["identities"] if one["holds"] is not None]
     holding = sum(bool(one["holds"]) for one in checks)
     parts = [
@@ -266,13 +331,15 @@ def _trust(record: Record) -> str:
     state = record.get("machine_state")
     if state is not None:
         parts.append(state["sentence"] or "machine quiet")
+    return "; ".join([*parts, _losses(record)])
+
+
+def _losses(record: Record) -> str:
     counts = {name: entry["count"] for name, entry in record["loss"].items()}
     lost = [name for name, count in counts.items() if count]
     unknown = sum(count is None for count in counts.values())
-    if not counts or unknown:
-        parts.append(f"{unknown or 'all'} loss counters n/a")
-    parts.append(f"lost: {', '.join(lost)}" if lost else "nothing lost" if counts else "losses not known")
-    return "; ".join(parts)
+    said = f"lost: {', '.join(lost)}" if lost else "nothing lost" if counts else "losses not known"
+    return f"{said} ({unknown} counters n/a)" if unknown else said
 
 
 def _overheads(record: Record) -> Iterable[str]:
