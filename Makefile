@@ -156,9 +156,9 @@ check-live: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) ##
 check-kernels: deps-kernels all .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
-check-two-hosts: deps-kernels all bundle .venv/.ready-test ## Sender and receiver on two guests with kernels of their own, over e1000: KERNELS="6.12 6.12-arm64" (network)
+check-two-hosts: deps-kernels all bundle .venv/.ready-test ## Sender and receiver on two guests with kernels of their own, over e1000: KERNELS="6.12 6.12-arm64" RUNS=crossover (network)
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh
-	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/two_hosts.py $(KERNELS)
+	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/two_hosts.py $(addprefix --only ,$(RUNS)) $(KERNELS)
 
 check-simulator: deps-kernels all .venv/.ready-test ## Function hooks and samples against every instruction of a simulated guest: KERNELS="6.1 6.12 7.x" EXTENT=brief (network)
 	$(Q)PYTHONPATH=tests/simulator:tools $(PYTHON) -P -B tests/simulator/truth.py $(if $(filter brief,$(EXTENT)),--brief) $(KERNELS)

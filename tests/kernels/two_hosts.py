@@ -2,6 +2,7 @@
 
     make check-two-hosts                              6.12 and 7.x
     make check-two-hosts KERNELS="6.12 6.12-arm64"    the second has another processor
+    make check-two-hosts RUNS=crossover               from which size on zero_copy pays there (six minutes)
 
 The cable is a socket of QEMU's between two e1000 cards. Over a second card each guest has an sshd, which this
 machine reaches: it is the third, from which `tools/profile.py --sender-at ... --receiver-at ...` is called.
@@ -9,6 +10,7 @@ What is measured is kept in .output/two-hosts; a broken identity, or a zero-copy
 """
 
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -65,15 +67,37 @@ RUNS = {
     "one_copy": (*SENT, "--impl", "one_copy", "--duration", "3"),
     "zero_copy_back": (*BACK, "--impl", "zero_copy", "--duration", "3"),
 }
+CROSSOVER = "crossover"
+# In the order of the seed, so that what drifts hits both.
+EXPERIMENT = """\
+name = "wire"
+question = "From which message size on does zero-copy overtake one-copy between two hosts?"
+expected = "6m"
+repeats = 2
+duration_s = 1.5
+seed = 1
+
+[factors]
+impl = ["one_copy", "zero_copy"]
+size = ["4K", "32K", "256K"]
+
+[fixed]
+sender_at = "guest1"
+receiver_at = "guest2"
+sender_address = "198.18.0.1"
+bundles = "{place}/bundles"
+frequency = 499
+"""
 BOOT_S = 240.0
 RUN_S = 240.0
+CROSSOVER_S = 1200.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     known = {kernel.name: kernel for kernel in matrix.KERNELS}
     parser.add_argument("kernels", nargs="*", default=["6.12", "7.x"], help=", ".join(known))
-    parser.add_argument("--only", action="append", choices=RUNS, help="of the runs")
+    parser.add_argument("--only", action="append", choices=(*RUNS, CROSSOVER), help="of the runs")
     asked = parser.parse_args()
     if len(asked.kernels) != 2 or not set(asked.kernels) <= set(known):
         parser.error(f"name two kernels, each one of {', '.join(known)}")
@@ -92,7 +116,7 @@ def main() -> int:
         for number in (1, 2):
             wait_for(place, f"guest{number}")
         for name in asked.only or RUNS:
-            problems += run(place, name)
+            problems += crossover(place) if name == CROSSOVER else run(place, name)
     print("\n".join(problems) or "two hosts: all as it should be")
     return 1 if problems else 0
 
@@ -206,25 +230,48 @@ def wait_for(place: Path, host: str) -> None:
         time.sleep(1)
 
 
-def run(place: Path, name: str) -> list[str]:
-    """One profile, from here; what is wrong with it."""
-    file = KEPT / f"{name}.json"
+def copyscope(place: Path, within_s: float, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A command of ours, for which `ssh` knows the guests."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
-    done = subprocess.run(
-        [
-            *(sys.executable, "-I", str(ROOT / "tools" / "copyscope"), "profile", "--quiet", "-v"),
-            *(*RUNS[name], "--bundles", str(place / "bundles"), "--json", str(file)),
-        ],
+    return subprocess.run(
+        [sys.executable, "-I", str(ROOT / "tools" / "copyscope"), *words],
         env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "160"},
         capture_output=True,
         text=True,
         check=False,
-        timeout=RUN_S,
+        timeout=within_s,
     )
+
+
+def run(place: Path, name: str) -> list[str]:
+    """One profile, from here; what is wrong with it."""
+    file = KEPT / f"{name}.json"
+    words = ("--quiet", "-v", *RUNS[name], "--bundles", str(place / "bundles"), "--json", str(file))
+    done = copyscope(place, RUN_S, "profile", *words)
     (KEPT / f"{name}.txt").write_text(done.stdout + done.stderr)
     if not file.exists():
         return [f"{name}: no record: {done.stderr.strip()}"]
     return [f"{name}: {problem}" for problem in judge(json.loads(file.read_text()))]
+
+
+def crossover(place: Path) -> list[str]:
+    """An experiment over the cable: what it says, and what is wrong with its runs."""
+    experiment, out = KEPT / "wire.toml", KEPT / "wire"
+    experiment.write_text(EXPERIMENT.format(place=place))
+    words = ("--experiment", str(experiment), "--out", str(out), "-v")
+    done = copyscope(place, CROSSOVER_S, CROSSOVER, *words)
+    (KEPT / f"{CROSSOVER}.txt").write_text(done.stdout + done.stderr)
+    print(done.stdout, flush=True)
+    records = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(out.glob("raw/*.json.gz"))]
+    runs = [f"{record['workload']['impl']} {record['workload']['size_bytes']}" for record in records]
+    found = [
+        f"{name}: {problem}" for name, record in zip(runs, records, strict=True) for problem in judge(record)
+    ]
+    if len(set(runs)) != 6 or done.returncode:
+        found.append(
+            f"{CROSSOVER}: status {done.returncode}, runs of {sorted(set(runs))}: {done.stderr[-400:]}"
+        )
+    return found
 
 
 def judge(record: dict[str, Any]) -> list[str]:
@@ -243,9 +290,11 @@ def judge(record: dict[str, Any]) -> list[str]:
     if zerocopy and (zerocopy["copied"] or not zerocopy["completions"]):
         found.append(f"{zerocopy['copied']} of {zerocopy['completions']} zero-copy sends were copied")
     copied = "" if not zerocopy else f"; {zerocopy['copied']} of {zerocopy['completions']} sends copied"
+    workload = record["workload"]
     print(
-        f"{record['workload']['impl']}: {kernels}: {record['tx_bytes']} B sent, {record['rx_bytes']} B"
-        f" received, {len(held)} of {len(record['identities'])} identities hold{copied}",
+        f"{workload['impl']} {workload['size_bytes']} B: {kernels}: {record['tx_bytes']} B sent,"
+        f" {record['rx_bytes']} B received,"
+        f" {len(held)} of {len(record['identities'])} identities hold{copied}",
         flush=True,
     )
     return found

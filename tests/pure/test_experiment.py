@@ -171,15 +171,14 @@ def test_a_good_file(write: Callable[[str], Path]) -> None:
 
 
 def test_a_path_between_hosts(write: Callable[[str], Path]) -> None:
-    """An address alone means nothing: it is read beside the hosts."""
+    """An address alone means nothing: it is read beside the hosts. Between two others nobody here is root."""
+    text = GOOD.replace('tso = ["on", "off"]', 'mode = ["stream"]').replace('tso = "off"', "")
     hosts = 'receiver_at = "web2"\nsender_address = "198.51.100.7"'
-    made = load(
-        write(
-            GOOD.replace("touch = true", hosts)
-            .replace('tso = ["on", "off"]', 'mode = ["stream"]')
-            .replace('tso = "off"', "")
-        )
-    )
+    made = load(write(text.replace("touch = true", hosts)))
+    assert not made.elsewhere
+    for sender, elsewhere in (("here", False), ("web1", True)):
+        both = f'{hosts}\nsender_at = "{sender}"'
+        assert load(write(text.replace("touch = true", both))).elsewhere is elsewhere
     assert arguments(made, {"impl": "one_copy", "size": 512}).sender_address == "198.51.100.7"
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from copyscope.places import HERE
 from copyscope.plan.arguments import of_profile
 from copyscope.plan.arms import parse_time_s
 from copyscope.record import store
@@ -63,6 +64,11 @@ class Experiment:
     def simulated(self) -> bool:
         """Whether its runs are boots of a simulated machine."""
         return self.fixed.get("simulate") is True
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether both sides of all its runs are on other machines: nothing here needs root then."""
+        return all(self.fixed.get(side, HERE) != HERE for side in ("sender_at", "receiver_at"))
 
     @property
     def expected_s(self) -> float:
