@@ -5,7 +5,6 @@
 
 /* What the time inside a send, a receive or a softirq is charged to: the innermost hooked function decides. */
 enum category {
-	CATEGORY_NONE,
 	CATEGORY_SEND,
 	CATEGORY_RECEIVE,
 	CATEGORY_COPY_IN,
@@ -15,6 +14,7 @@ enum category {
 	CATEGORY_SILENT,
 	CATEGORY_COMPLETION,
 	CATEGORY_COPY_OUT,
+	CATEGORY_MAPPED,
 	CATEGORY_TRANSMIT,
 	CATEGORY_SKB,
 	CATEGORY_MEMORY,
@@ -23,6 +23,8 @@ enum category {
 	/* Last: what is around the roots is none of them. */
 	CATEGORY_SYSCALL,
 	CATEGORY_CNT,
+	/* Nothing is charged to it, so it has no cell. */
+	CATEGORY_NONE = CATEGORY_CNT,
 };
 
 /* How a hooked function is followed. */
@@ -66,6 +68,7 @@ enum hook_bytes {
 	BYTES_SECOND_ARGUMENT,
 	BYTES_FIFTH_ARGUMENT,
 	BYTES_TAKEN,
+	BYTES_INSERTED_PAGES,
 };
 
 /* Perf counters that are read with the clock, at most. */

@@ -126,6 +126,14 @@ static __always_inline int leave_syscall(__u32 row)
 	return 0;
 }
 
+static __always_inline __u64 pages_at(__u64 address)
+{
+	unsigned long pages = 0;
+
+	bpf_probe_read_kernel(&pages, sizeof(pages), (const void *)address);
+	return pages;
+}
+
 static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_kind)
 {
 	__u8 probed = function_probed[row];
@@ -134,6 +142,8 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 		return BPF_CORE_READ((struct sk_buff *)ARGUMENT(ctx, probed, 0, PT_REGS_PARM1), data_len);
 	if (bytes_kind == BYTES_SECOND_ARGUMENT)
 		return ARGUMENT(ctx, probed, 1, PT_REGS_PARM2);
+	if (bytes_kind == BYTES_INSERTED_PAGES)
+		return pages_at(ARGUMENT(ctx, probed, 3, PT_REGS_PARM4)) * page_bytes;
 	if (bytes_kind == BYTES_FOURTH_ARGUMENT || bytes_kind == BYTES_TAKEN)
 		return (__u32)ARGUMENT(ctx, probed, 3, PT_REGS_PARM4);
 	if (bytes_kind == BYTES_FIFTH_ARGUMENT)

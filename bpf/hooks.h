@@ -72,6 +72,7 @@
  *           CHECKED (second argument, where the third says that it goes to the kernel) |
  *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages) |
  *           TAKEN (fourth argument if it returned 0, else the return value, if that is positive) |
+ *           INSERTED_PAGES (whole pages, as many as the fourth argument points at, if it returned 0) |
  *           SECOND_ARGUMENT (if it returned as much: of less, TCP takes nothing)
  * need      REQUIRED | OPTIONAL, as above: a send and a receive begin somewhere, and without these two there is nothing to
  *           charge time to; any other row that is missing leaves its time with the function around it
@@ -92,6 +93,8 @@
  * copy_in_record, pin_record: kTLS. Its own functions are in a module and call none of the roots, so these two are roots where our
  * own traffic runs; the cipher, and the ciphertext that TCP takes by reference, are in no row. sk_msg_memcopy_from_iter() returns
  * what it copied since 6.13 (commit fdf478d236dc; older stable series have it, too), and 0 before.
+ * map: with what it takes out of the address space, and the flush of the TLBs. splice_out: what splice(2) takes out of a socket;
+ * the bytes that it handed on are those of the category RECEIVE.
  * uring_*: the request takes the place of a system call, on the caller's time, that of a worker or of the ring's own thread.
  * The rows of the category SYSCALL are as far out as a function can be hooked that only sends, receives and sockets reach: the
  * call's own entry, where the architecture has one by name. read(2), write(2) and their like are hooked where they reach a socket.
@@ -121,6 +124,9 @@
 	FUNCTION(uring_completion, "io_tx_ubuf_complete|io_uring_tx_zerocopy_callback", COMPLETION, SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, OWN_ROOT, RETURNED, OPTIONAL, "") \
+	FUNCTION(map, "tcp_zerocopy_receive", MAPPED, ROOT, NONE, OPTIONAL, "*sk") \
+	FUNCTION(map_pages, "vm_insert_pages", MAPPED, SPAN, INSERTED_PAGES, OPTIONAL, "_, _, _, *num") \
+	FUNCTION(splice_out, "__tcp_read_sock|tcp_read_sock", RECEIVE, ROOT, RETURNED, OPTIONAL, "*sk") \
 	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(tsq, "tcp_tasklet_func|tcp_tsq_workfn", TSQ, WORK, NONE, OPTIONAL, "") \
 	FUNCTION(skb_alloc, "tcp_stream_alloc_skb|sk_stream_alloc_skb", SKB, SPAN, NONE, OPTIONAL, "") \

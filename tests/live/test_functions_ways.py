@@ -1,4 +1,4 @@
-"""The exact tier of the newer ways: rings, and records of kTLS."""
+"""The exact tier of the newer ways: rings, pages that are mapped, splice out of a socket, records of kTLS."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from profiling import broken_identities, is_root, record_of
+from profiling import SLOW, broken_identities, is_root, record_of
 from test_functions import MESSAGES, SIZE, cells, sent_again, why_not
 
 pytestmark = [
@@ -56,6 +56,26 @@ def test_a_request_of_a_ring_is_a_call_and_its_bytes_are_where_they_were_moved(i
     assert (cells(record, "completion", "calls") >= MESSAGES) == (impl == "uring_zc")
 
 
+def test_pages_that_are_mapped_are_counted_where_they_are_inserted() -> None:
+    record = hooked(
+        *("--impl", "zero_copy", "--receiver", "map", "--size", "64K", "--mtu", "4148", "--sndbuf", "128K"),
+        *("--fields", "1", "--duration", "1" if SLOW == 1 else "4"),
+    )
+    assert {"functions_mapped", "functions_copy_out"} <= held(record)
+    mapped = sum(segment["receiver"]["mapped"]["bytes"] for segment in while_hooked(record))
+    assert 0 < cells(record, "mapped", "bytes") == mapped
+    assert mapped > cells(record, "copy_out", "bytes")
+
+
+def test_what_splice_takes_out_of_a_socket_is_counted_and_not_copied() -> None:
+    record = hooked(
+        *("--impl", "one_copy", "--receiver", "splice", "--messages", str(MESSAGES), "--size", str(SIZE))
+    )
+    assert "functions_receive" in held(record)
+    assert cells(record, "receive", "bytes") == MESSAGES * SIZE
+    assert cells(record, "copy_out", "bytes") == 0
+
+
 @pytest.mark.parametrize(
     ("options", "copied"),
     [
@@ -93,6 +113,9 @@ def test_with_the_hooks_the_ledger_knows_what_a_record_copied() -> None:
 HOOKS = {
     "copy_in_record": ("sk_msg_memcopy_from_iter",),
     "pin_record": ("sk_msg_zerocopy_from_iter",),
+    "map": ("tcp_zerocopy_receive",),
+    "map_pages": ("vm_insert_pages",),
+    "splice_out": ("__tcp_read_sock", "tcp_read_sock"),
     "uring_send": ("io_send",),
     "uring_sendmsg": ("io_sendmsg",),
     "uring_send_zc": ("io_send_zc",),

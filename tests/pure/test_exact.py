@@ -58,6 +58,26 @@ def test_one_byte_too_many_is_found(category: str, name: str) -> None:
     assert identities(raw)[f"functions_{name}"]["holds"] is False
 
 
+@pytest.mark.parametrize(
+    ("receiver", "way", "hook", "category"),
+    [("map", "mapped", "map_pages", "mapped"), ("splice", "spliced", "splice_out", "receive")],
+)
+def test_what_is_mapped_or_taken_by_splice_is_what_the_calls_said(
+    receiver: str, way: str, hook: str, category: str
+) -> None:
+    raw = with_functions(raw_record("zero_copy", arms=ARMS, receiver=receiver))
+    hooked = [s for s in raw["run"]["segments"] if s["arm"] == "functions"]
+    taken = sum(s["receiver"][way]["bytes"] for s in hooked)
+    cells, like = raw["functions"]["cells"], raw["hooks"][-1]
+    cells.append({**cells[-1], "category": category, "bytes": taken, "self_ns": 0, "self_ns_squared": 0.0})
+    assert identities(raw)[f"functions_{category}"]["holds"] is None
+    raw["hooks"].append({**like, "id": hook, "category": category})
+    assert {row["holds"] for row in identities(raw).values()} == {True}
+    cells[-1]["bytes"] -= 4096
+    assert identities(raw)[f"functions_{category}"]["holds"] is False
+    assert f"functions_{category}" not in identities(exact_record())
+
+
 def test_somebody_elses_copies_are_in_no_row_and_break_nothing() -> None:
     raw = exact_record()
     cells = raw["functions"]["cells"]

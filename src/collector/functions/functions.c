@@ -392,7 +392,7 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 
 		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", function_rows[row].id, "instrument", "functions",
-						       "category", category ? category_names[category] : NULL,
+						       "category", category != CATEGORY_NONE ? category_names[category] : NULL,
 						       "symbol", function->symbol,
 						       "state", state_names[spare ? STATE_UNUSED : function->state],
 						       "how", used ? attach__how(function) : NULL,

@@ -90,7 +90,6 @@ const char *const loss_names[LOSS_CNT] = {
 };
 
 const char *const category_names[CATEGORY_CNT] = {
-	[CATEGORY_NONE] = "none",
 	[CATEGORY_SEND] = "send",
 	[CATEGORY_RECEIVE] = "receive",
 	[CATEGORY_COPY_IN] = "copy_in",
@@ -100,6 +99,7 @@ const char *const category_names[CATEGORY_CNT] = {
 	[CATEGORY_SILENT] = "silent",
 	[CATEGORY_COMPLETION] = "completion",
 	[CATEGORY_COPY_OUT] = "copy_out",
+	[CATEGORY_MAPPED] = "mapped",
 	[CATEGORY_TRANSMIT] = "transmit",
 	[CATEGORY_SKB] = "skb_alloc",
 	[CATEGORY_MEMORY] = "memory",

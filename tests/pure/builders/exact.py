@@ -18,6 +18,8 @@ HOOKED = {
     "zerocopy_use": None,
 }
 SEND_NS = 1_000_000
+# What a receiver takes otherwise than by a copy.
+WAYS_OUT = ("mapped", "spliced")
 USUAL = ("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses")
 READ_COST = {
     "reads": 992,
@@ -67,7 +69,8 @@ def with_functions(
     referenced = sum(z["bytes_sent"] for z in zerocopy)
     referenced += sum((s["sender"].get("spliced") or {"bytes": 0})["bytes"] for s in segments)
     copied = sum(z["bytes_copied"] for z in zerocopy)
-    received = sum(s["receiver"]["bytes"] - s["receiver"]["truncated_bytes"] for s in segments)
+    uncopied = sum((s["receiver"].get(way) or {"bytes": 0})["bytes"] for s in segments for way in WAYS_OUT)
+    received = sum(s["receiver"]["bytes"] - s["receiver"]["truncated_bytes"] for s in segments) - uncopied
 
     def cell(side: str, context: str, category: str, bytes_: int, self_ns: int) -> Record:
         row = {"side": side, "context": context, "category": category, "calls": calls, "bytes": bytes_}

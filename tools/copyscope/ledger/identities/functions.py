@@ -6,7 +6,7 @@ tolerance: what moved at the edges, one call of each thread, and zero-copy sends
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from copyscope.ledger.flows import encrypts
 from copyscope.ledger.functions import ARM
@@ -19,11 +19,13 @@ from copyscope.record.hooks import find
 from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoot, Functions, Hook
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
-from copyscope.record.raw import RawRun
+from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
     cut_short,
+    mapped_total,
     ring_total,
     select,
+    spliced_out,
     spliced_total,
     total,
     uncopied_out,
@@ -31,7 +33,11 @@ from copyscope.record.segments import (
 )
 
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
-HOOKS_OF = {"copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check")}
+HOOKS_OF = {
+    "copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check"),
+    "mapped": ("map_pages",),
+    "receive": ("splice_out",),
+}
 # and those that count pages of a file in `pin`
 SPLICE_HOOKS = ("splice", "send_pages")
 # and of kTLS, those of the plaintext
@@ -70,6 +76,7 @@ def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
         _bytes(raw.hooks, functions, "deferred", late, "bytes of sends reported copied", tolerance=again),
         _bytes(raw.hooks, functions, "copy_out", copied_out, "bytes received"),
         *_own_zerocopy(raw, functions, again),
+        *_taken(raw.hooks, functions, segments),
     ]
 
 
@@ -83,6 +90,17 @@ def _plaintext(raw: RawRun, functions: Functions, expected: int) -> Identity:
     return compare(
         *said, added([c for c in cells if c.category in ("copy_in", "pin")], "bytes"), expected, "bytes"
     )
+
+
+def _taken(hooks: Iterable[Hook], functions: Functions, segments: Sequence[Segment]) -> list[Identity]:
+    """What a receiver maps, or takes by splice(2)."""
+    ways = (
+        ("mapped", mapped_total(segments, "bytes"), "bytes that the calls said were mapped"),
+        ("receive", spliced_out(segments, "bytes"), "bytes that splice(2) returned"),
+    )
+    return [
+        _bytes(hooks, functions, category, moved, what) for category, moved, what in ways if moved is not None
+    ]
 
 
 def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
