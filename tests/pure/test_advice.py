@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from builders.watched import SIZE, watched_record
 from copyscope import paths
-from copyscope.commands import crossover
+from copyscope.commands import crossover, entry, watch
 from copyscope.commands.watch import read_crossovers
 from copyscope.crossover import advice
 from copyscope.crossover import nearest as crossover_near
@@ -439,3 +440,35 @@ def test_the_crossovers_of_this_tree_can_be_used(tmp_path: Path, capsys: pytest.
     assert "Cannot tell whether zero-copy would pay" in said(derived(), *rows)
     strange = read_crossovers([host], machine | {"cpu_model": "another"})
     assert strange and f"measured on {machine['cpu_model']}: run" in said(derived(local=True), *strange)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_only_a_crossover_tells_is_measured_and_an_end_of_it_loses_nothing(
+    interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = derived()
+    here = full["machine"]
+    monkeypatch.setattr(watch, "all_results", lambda _: [tmp_path])
+    monkeypatch.setattr(watch, "host_results", lambda *_: tmp_path)
+
+    def measured(argv: list[str]) -> int:
+        assert argv == ["--out", str(tmp_path / "crossover")]
+        if interrupted:
+            return entry.INTERRUPTED
+        rows = [{**row, "where": {}} for row in (CROSSOVER, SENDFILE)]
+        keep(
+            tmp_path / "crossover" / "crossover.json",
+            machine=here,
+            topology=CROSSOVER["path"],
+            crossovers=rows,
+        )
+        return 0
+
+    monkeypatch.setattr(crossover, "main", measured)
+    arguments = argparse.Namespace(advise=True, crossover=True)
+    assert watch.add_advice(full, arguments) is not interrupted
+    answers = {one["name"]: one["answer"] for one in full["advice"]["remedies"]}
+    assert answers["sendfile"] == ("maybe" if interrupted else "yes")
+    said = capsys.readouterr().err
+    assert said.startswith("profile: --crossover: only that can tell: 99 short runs; Ctrl-C prints")
+    assert ("the same command goes on where it was" in said) is interrupted

@@ -21,6 +21,11 @@ def name(tool: str) -> str:
     return f"copyscope {_called.get(tool, tool)}" if _called else tool
 
 
+def verb(tool: str) -> str | None:
+    """The verb that this tool was called as."""
+    return _called.get(tool)
+
+
 def by_verb() -> bool:
     """Whether a verb was called."""
     return bool(_called)

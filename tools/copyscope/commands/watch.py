@@ -93,8 +93,8 @@ def watch(argv: list[str]) -> int:
             raw = assemble(seen, workload, identity, args.frequency, section)
             made = derive(raw | keeping.stacks(seen, args))
             check_met(made, args)
-            add_advice(made, args)
-            kept = keeping.report(made, seen, args, out, render)
+            asked = add_advice(made, args)
+            kept = keeping.report(made, seen, args, out, render) and asked
             sys.stdout.flush()
             if command and program.raw.status is None and not args.quiet:
                 entry.say("profile", f"measured; {section['name']} goes on: {AFTER}")
@@ -173,10 +173,13 @@ def check_met(made: Record, args: argparse.Namespace) -> None:
         )
 
 
-def add_advice(made: Record, args: argparse.Namespace) -> None:
-    """Where it was asked for; with --crossover what it still asks for is measured, and it is given again."""
+def add_advice(made: Record, args: argparse.Namespace) -> bool:
+    """Where it was asked for; with --crossover what it still asks for is measured, and it is given again.
+
+    False: that was not measured, or was interrupted; what is known of the program is reported all the same.
+    """
     if not args.advise and not args.crossover:
-        return
+        return True
     here = made["machine"]
     made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
     asked = made["advice"]["measure"]
@@ -185,8 +188,16 @@ def add_advice(made: Record, args: argparse.Namespace) -> None:
 
         # Where there is one of another machine or of other strategies it goes beside that.
         name = f"crossover-{here['kernel']}" if "--out" in asked else "crossover"
-        crossover.measure(host_results(here["hostname"], here["kernel"]) / name)
+        entry.say(
+            "profile", "--crossover: only that can tell: 99 short runs; Ctrl-C prints what is known without"
+        )
+        try:
+            crossover.measure(host_results(here["hostname"], here["kernel"]) / name)
+        except RunError as error:
+            entry.say("profile", f"--crossover: {error}; the same command goes on where it was")
+            return False
         made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
+    return True
 
 
 # On an idle machine it takes two, most of which is the look at the program before anything is attached.

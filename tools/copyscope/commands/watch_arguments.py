@@ -38,22 +38,20 @@ examples:
   sudo tools/profile.py --pid 4711 --duration 10m -i 10      a line every ten seconds
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 """
-COMMON = (
-    *(
-        "--pid",
-        "--comm",
-        "--unit",
-        "--container",
-        "--duration",
-        "--live",
-        "--interval",
-        "--advise",
-        "--json",
-        "--explain",
-        "--verbose",
-    ),
-    "--help-all",
-)
+WATCH_EXAMPLES = """\
+examples:
+  sudo tools/profile.py nginx --duration 10                  every process of that name
+  sudo tools/profile.py 4711 --live                          until Ctrl-C
+  sudo tools/profile.py 4711 --duration 10m -i 10            a line every ten seconds
+  sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
+"""
+ADVICE_EXAMPLES = """\
+examples:
+  sudo tools/profile.py nginx --duration 10                  every process of that name
+  sudo tools/profile.py 4711 --duration 10 --crossover       measures what only a crossover tells, too
+  sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
+"""
+COMMON = ("--unit", "--container", "--duration", "--json", "--explain", "--verbose", "--help-all")
 
 
 def asks_to_watch(argv: Sequence[str]) -> bool:
@@ -71,12 +69,21 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def parser() -> UsageParser:
+    description = "Watch what a program sends and receives; print its copies and what they cost."
+    common, examples = ("--live", "--interval"), FIRST_EXAMPLES
+    if calling.verb("profile") == "advise":
+        description = "Watch what a program sends and receives; say what would make it copy less, and why."
+        common, examples = ("--live", "--crossover"), ADVICE_EXAMPLES
+    elif calling.by_verb():
+        examples = WATCH_EXAMPLES
+    else:
+        common = ("--pid", "--comm", "--advise", *common)
     made = UsageParser(
         prog="profile",
         usage="%(prog)s [options] (NAME | PID | --unit UNIT | --container ID | -- COMMAND [ARGUMENTS])",
-        description="Watch what a program sends and receives; print its copies and what they cost.",
-        common=COMMON,
-        examples=FIRST_EXAMPLES,
+        description=description,
+        common=(*COMMON, *common),
+        examples=examples,
         epilog=EXAMPLES,
         allow_abbrev=False,
     )
@@ -136,7 +143,8 @@ def parser() -> UsageParser:
     out.add_argument(
         "--crossover",
         action="store_true",
-        help="--advise; where only a crossover can tell, it is measured here afterwards (two minutes)",
+        help="--advise; where only a crossover can tell, it is measured here afterwards: 99 short runs, two"
+        " minutes on an idle machine",
     )
     out.add_argument(
         "-i",
