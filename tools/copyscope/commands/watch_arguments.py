@@ -70,7 +70,8 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def parser() -> UsageParser:
     description = "Watch what a program sends and receives; print its copies and what they cost."
-    common, examples = ("--live", "--interval"), FIRST_EXAMPLES
+    common: tuple[str, ...] = ("--live", "--interval")
+    examples = FIRST_EXAMPLES
     if calling.verb("profile") == "advise":
         description = "Watch what a program sends and receives; say what would make it copy less, and why."
         common, examples = ("--live", "--crossover"), ADVICE_EXAMPLES
