@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.two_hosts import on_two_hosts
 from copyscope import paths
 from copyscope.commands.deriving import rewrite, strip
 from copyscope.commands.sweep import EXPERIMENTS, default_directory
@@ -464,6 +465,25 @@ def test_what_another_machine_has_made_is_not_gone_on_with(
     outcome = sweep(directory, lambda point: runs.append(point) or make(point), here=HERE)  # type: ignore[func-returns-value]
     assert outcome.stopped == wanted and runs == [] and not outcome.complete
     refuse_foreign(directory, HERE | {key: value})
+
+
+def test_what_two_other_hosts_have_made_is_gone_on_with_and_never_with_another_kernel_of_theirs(
+    directory: Path,
+) -> None:
+    """This machine has no part in it, and its own kernel may be any."""
+    between = derive(on_two_hosts(raw_record("one_copy")))
+    here = HERE | {"hostname": "vm", "kernel": "6.18.44"}
+
+    def far(point: Point, kernel: str = "7.2.13") -> dict[str, Any]:
+        places = {side: dict(place) for side, place in between["places"].items()}
+        places["receiver"]["machine"] = places["receiver"]["machine"] | {"kernel": kernel}
+        return between | {"run": {**between["run"], **make(point)["run"]}, "places": places}
+
+    assert sweep(directory, far, here=here).complete
+    refuse_foreign(directory, here)
+    next((directory / "raw").iterdir()).unlink()
+    stopped = sweep(directory, lambda point: far(point, "7.3.0"), here=here).stopped
+    assert stopped is not None and "web2: machine.kernel: 7.2.13 and 7.3.0: results of two" in stopped
 
 
 def test_reference_results_are_not_gone_on_with(directory: Path) -> None:

@@ -23,6 +23,7 @@ from copyscope.files import regular_file, saving
 from copyscope.files.rescuing import rescue
 from copyscope.ledger.derive import whole
 from copyscope.paths import is_reference
+from copyscope.places import HERE
 from copyscope.record import store
 from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
 from copyscope.record.store import RecordError
@@ -45,7 +46,7 @@ class SweepDirectory:
     path: Path
     records: dict[str, Path] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
-    machine: dict[str, Any] | None = None
+    machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     here: Mapping[str, Any] | None = None
 
     @property
@@ -112,17 +113,18 @@ class SweepDirectory:
             raise StopError(f"{path}: {error.strerror}: free some space") from error
 
     def _check_machine(self, found: Record) -> None:
-        if self.here is not None and (why := foreign(_machine_of(found), self.here)) is not None:
+        if self.here is not None and (why := foreign(found, self.here)) is not None:
             raise StopError(f"{self.path}: {why}")
-        machine = {key: value for key, value in _machine_of(found).items() if key in (*SAME_MACHINE, "qemu")}
-        if self.machine is None:
-            self.machine = machine
-        for key, value in machine.items():
-            if self.machine[key] != value:
-                raise StopError(
-                    f"{self.path}: machine.{key}: {self.machine[key]} and {value}: "
-                    "results of two machines (or kernels) are not mixed: choose another --out"
-                )
+        for host, made_on in _machines_of(found).items():
+            machine = {key: value for key, value in made_on.items() if key in (*SAME_MACHINE, "qemu")}
+            first = self.machines.setdefault(host, machine)
+            for key, value in machine.items():
+                if first[key] != value:
+                    where = "" if host == HERE else f"{host}: "
+                    raise StopError(
+                        f"{self.path}: {where}machine.{key}: {first[key]} and {value}: "
+                        "results of two machines (or kernels) are not mixed: choose another --out"
+                    )
 
 
 @contextmanager
@@ -148,16 +150,22 @@ def open_directory(
         yield SweepDirectory(path, here=here)
 
 
-def _machine_of(found: Record) -> Mapping[str, Any]:
-    """The machine of a record; a simulated one is the same wherever this QEMU runs it."""
+def _machines_of(found: Record) -> dict[str, Mapping[str, Any]]:
+    """The machines of a record by host; a simulated one is the same wherever this QEMU runs it."""
     if "simulated" in found:
-        return {"qemu": found["simulated"]["qemu"]["version"]}
-    machine: Mapping[str, Any] = found["machine"]
-    return machine
+        return {HERE: {"qemu": found["simulated"]["qemu"]["version"]}}
+    places = found.get("places")
+    if not places:
+        return {HERE: found["machine"]}
+    return {place["host"]: place["machine"] for place in places.values()}
 
 
-def foreign(made_on: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
-    """In what a record is of another machine, or of this one in another state; None: in nothing."""
+def foreign(found: Record, here: Mapping[str, Any]) -> str | None:
+    """In what a record is of another machine, or of this one in another state; None: in nothing.
+
+    What was measured between two other hosts is not of this machine, whatever it is.
+    """
+    made_on = _machines_of(found).get(HERE, {})
     for key in (*SAME_MACHINE, *SAME_SETTINGS):
         if key in made_on and key in here and made_on[key] != here[key]:
             what = "" if key == "kernel" else f"{key} "
@@ -174,7 +182,7 @@ def refuse_foreign(path: Path, here: Mapping[str, Any]) -> None:
             found = store.read(file)
         except RecordError:
             continue  # it will be named, and run again
-        if (why := foreign(_machine_of(found), here)) is not None:
+        if (why := foreign(found, here)) is not None:
             raise UsageError(f"{path}: {why}")
         return
 
