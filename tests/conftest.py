@@ -36,6 +36,9 @@ _load()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# rich takes a terminal without a name, or one that is called `dumb` (sudo: `unknown`), for one of 80 by 25.
+os.environ["TERM"] = "xterm"
+
 # How long a property takes says nothing on a busy or emulated machine.
 settings.register_profile("copyscope", deadline=None)
 settings.load_profile("copyscope")
