@@ -2,14 +2,14 @@
 
     make check-compilers                                  all compilers; this kernel and four of Debian's
     make check-compilers KERNELS=here COMPILERS="13 19"   some compilers, on this kernel alone
-    make check-compilers KERNELS="here 5.10"              this kernel, and one guest
+    make check-compilers KERNELS="here 5.10"              this kernel, and one guest: the others' columns stay
 
 A compiler is fetched with its own libraries (fetch.sh) and run by its own loader, so nothing is installed
 and a newer C library does not matter. The collector is built with its objects into .output/compilers/clang-N,
-with this kernel's vmlinux.h, as on a user's machine. Which programs a kernel takes is what `collector --load`
-says there (accepts). A program that one kernel refuses fails the run. With all compilers, what came of it is
-written to results/kernels/compilers.json and docs/reference/machines.md; kernels that were not asked
-stay as they are.
+with this kernel's vmlinux.h, as on a user's machine, and stays there: kernels may be asked one by one. Which
+programs a kernel takes is what `collector --load` says there (accepts). A program that one kernel refuses
+fails the run. With all compilers, what came of it is written to results/kernels/compilers.json and
+docs/reference/machines.md; kernels that were not asked stay as they are.
 """
 
 import argparse
@@ -69,18 +69,22 @@ class Cell:
     not_permitted: int = 0
 
 
-def wrap(root: Path, version: int, wrapper: Path) -> None:
-    """A program that runs this clang with the libraries that it was made for."""
+def wrap(root: Path, version: int, wrapper: Path) -> bool:
+    """A program that runs this clang with the libraries that it was made for: whether it is another now."""
     loader = next(root.rglob("ld-linux-*.so.*"))
     headers = next(root.glob(f"usr/lib/llvm-{version}/lib/clang/*/include/stddef.h"))
     libraries = [*root.glob("lib/*-linux-gnu"), *root.glob("usr/lib/*-linux-gnu")]
     libraries.append(root / "usr" / "lib" / f"llvm-{version}" / "lib")
-    wrapper.parent.mkdir(parents=True, exist_ok=True)
-    wrapper.write_text(
+    text = (
         f"#!/bin/sh\nexec '{loader}' --library-path '{':'.join(map(str, libraries))}' \\\n"
         f"  '{root}/usr/lib/llvm-{version}/bin/clang' -resource-dir '{headers.parent.parent}' \"$@\"\n"
     )
+    if wrapper.exists() and wrapper.read_text() == text:
+        return False
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(text)
     wrapper.chmod(0o755)
+    return True
 
 
 def root_of(version: int) -> str | None:
@@ -91,11 +95,11 @@ def root_of(version: int) -> str | None:
 def build(root: str, version: int, jobs: int) -> str | None:
     """The version that the compiler gives itself, after its objects and their collector are there."""
     here = BUILT / f"clang-{version}"
-    shutil.rmtree(here, ignore_errors=True)
     wrapper = BUILT.with_name("compilers.d") / f"clang-{version}"
-    wrap(Path(root), version, wrapper)
+    if wrap(Path(root), version, wrapper):
+        shutil.rmtree(here, ignore_errors=True)
     said = subprocess.run([wrapper, "--version"], capture_output=True, text=True, check=True).stdout
-    here.mkdir(parents=True)
+    here.mkdir(parents=True, exist_ok=True)
     argv = [
         "make",
         "--no-print-directory",
@@ -205,12 +209,15 @@ def main(arguments: Sequence[str]) -> int:
     unknown = [*(set(chosen) - set(known)), *map(str, set(versions) - set(SUITES))]
     if unknown:
         parser.error(f"{', '.join(unknown)}: not in the table")
-    shutil.rmtree(BUILT, ignore_errors=True)
     jobs = len(os.sched_getaffinity(0))
     roots = {version: root_of(version) for version in versions}
     for version in [version for version, root in roots.items() if root is None and SUITES[version] == "sid"]:
         print(f"  clang-{version}: sid has it no more: left out")
         del roots[version]
+    # A kernel loads whatever is there.
+    for built in BUILT.glob("clang-*"):
+        if int(built.name[6:]) not in roots:
+            shutil.rmtree(built)
     made = {version: root and build(root, version, jobs) for version, root in roots.items()}
     problems = [
         f"clang-{version}: not there, or does not build (above)" for version in made if not made[version]
