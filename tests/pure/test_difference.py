@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import random
 import shutil
 import subprocess
 import sys
@@ -18,9 +19,10 @@ from builders.sweep import one
 from builders.watched import watched_record
 from copyscope import paths, stats
 from copyscope.commands import diff
-from copyscope.compare import noise
+from copyscope.compare import difference, noise
 from copyscope.compare.comparison import document
 from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge, payload_bytes
+from copyscope.compare.metrics import Reading
 from copyscope.errors import RunError
 from copyscope.ledger.derive import derive
 from copyscope.record import store
@@ -104,6 +106,40 @@ def test_less_than_the_noise_of_this_host_is_no_regression(base: dict[str, Recor
     assert document(before, after, loud)["verdict"] != WORSE
     far = runs(base["one_copy"], [one * 0.7 for one in STEADY])
     assert document(before, far, loud)["verdict"] == WORSE
+
+
+def test_so_many_runs_as_it_asks_for_find_five_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs 10 % apart: what 21 blocks ask for finds a change of 5 % in nine of ten comparisons."""
+    chance = random.Random(1)
+    monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
+
+    def blocks(count: int) -> difference.Difference:
+        sides: tuple[list[Record], list[Record]] = ([], [])
+        for _ in range(count):
+            for side, change in zip(sides, (0.0, math.log(1.05)), strict=True):
+                side.append({name: math.exp(chance.gauss(change, 0.1)) for name in (difference.CPU,)})
+        row = difference.metric_row(*sides, difference.CPU, How(paired=True))
+        assert row is not None
+        return difference.Difference((row,), ())
+
+    asked = sorted(difference.enough(blocks(21), (21, 21), How(paired=True)) or 0 for _ in range(60))
+    # Each block differs by sqrt(2) times 10 %; (1.96 + 1.28)^2 (0.141 / 0.029)^2 = 250.
+    count = asked[30]
+    assert 200 <= count <= 300
+    assert 0.8 <= sum(blocks(count).verdict == WORSE for _ in range(100)) / 100 <= 0.98
+    assert difference.enough(blocks(2), (1, 1), How()) is None
+
+
+def test_what_it_asks_for_is_on_the_screen(base: dict[str, Record]) -> None:
+    wild = (100.0, 80.0, 120.0, 90.0, 110.0)
+    made = document(runs(base["one_copy"], wild), runs(base["one_copy"], wild[::-1]), How())
+    assert made["verdict"] == UNSURE and made["enough_runs"] > 5
+    console = Console(file=io.StringIO(), width=100)
+    render(made, verbose=False, console=console)
+    shown = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert f"next: as far as runs lie apart here, {made['enough_runs']} runs of each would find" in shown
+    steady = document(runs(base["one_copy"], STEADY), runs(base["one_copy"], STEADY), How(paired=True))
+    assert steady["enough_runs"] is None
 
 
 def test_one_run_each_says_nothing_of_times(base: dict[str, Record]) -> None:

@@ -22,6 +22,7 @@ from copyscope.compare.difference import (
     How,
     Row,
     compare,
+    enough,
     judge,
     share_of,
     worsening,
@@ -67,6 +68,7 @@ def document(
         points.append((key, found, (len(old), len(new))))
     overall = over_all([found for _, found, _ in points]) if len(points) > 1 else []
     verdict = find_verdict([found for _, found, _ in points], overall)
+    lone = points[0] if len(points) == 1 and verdict == UNSURE else None
     return {
         "kind": KIND,
         "across": sorted(across),
@@ -77,6 +79,7 @@ def document(
         "noise": None if how.noise is None else dict(how.noise),
         "verdict": verdict,
         "sentence": sentence(verdict, points, overall),
+        "enough_runs": lone and enough(lone[1], lone[2], how),
         "overall": [asdict(row) for row in overall],
         "points": [
             {

@@ -20,6 +20,8 @@ from copyscope.record.check import typed
 from copyscope.record.segments import Record, delivered_bytes, goodput_gbps, select
 
 THRESHOLD = 0.02
+# What somebody who repeats wants to find, and in how many of ten comparisons.
+WANTED, POWER = 0.05, 0.9
 # The exponential of more has no floating-point number: e^700 is 10^304.
 MOST_LOG = 700.0
 # Of the payload: of what is counted exactly, a larger share is a difference.
@@ -98,6 +100,26 @@ class Difference:
         if self.appeared and not self.chosen:
             return WORSE
         return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in found), SAME)
+
+
+def enough(found: Difference, runs: tuple[int, int], how: How) -> int | None:
+    """So many runs of each find a change of WANTED in nine of ten comparisons, as far as runs lie apart here.
+
+    By goodput or by CPU time: that one which does not tell yet, or needs fewer; None where it would tell with
+    no more runs, has no interval, or the known noise of this host is as large. The half of an interval
+    is a quantile times the error of the mean; that goes down with the root of the number of runs.
+    """
+    quantile = stats.normal_quantile(how.level) + stats.normal_quantile(2 * POWER - 1)
+    needed = []
+    for row in found.rows if min(runs) > 1 else ():
+        room = math.log1p(WANTED) - math.log1p(row.threshold)
+        if row.what not in ("goodput", "CPU time") or row.verdict != UNSURE or room <= 0:
+            continue
+        if row.low is not None and row.high is not None:
+            half = (math.log1p(row.high) - math.log1p(row.low)) / 2
+            error = half / stats.student(how.level, min(runs) - 1)
+            needed.append(math.ceil(min(runs) * (quantile * error / room) ** 2))
+    return next((count for count in sorted(needed) if count > min(runs)), None)
 
 
 def worsening(metric: str, low: float, high: float) -> tuple[float, float]:

@@ -93,6 +93,9 @@ def notes(made: Made) -> Iterator[str]:
     for where, keys in zip(("before", "after"), made["only_in"], strict=True):
         if keys:
             yield f"only {where}, in no number: {len(keys)} settings"
+    if made["enough_runs"]:
+        repeat = f"--repeat {made['enough_runs']}" if chosen(made) else f"{made['enough_runs']} runs of each"
+        yield f"next: as far as runs lie apart here, {repeat} would find a change of 5 % nine times in ten"
     reasons = dict.fromkeys(
         row["reason"] for point in made["points"] for row in point["rows"] if row["reason"] and row["decides"]
     )

@@ -1,0 +1,110 @@
+"""By hand: what `compare` says of equal runs here, and of a strategy that became 5 % dearer.
+
+COPYSCOPE_BLOCKS=60 lets tools/compare.py make that many blocks of one_copy beside one_copy, and beside
+one_copy that rewrites each message before it sends it (--touch), a pass over its memory more. Comparisons are
+of blocks chosen by chance, as many as it makes by default; what the slowed runs differ by over all blocks is
+scaled to 5 %. COPYSCOPE_KEPT=DIR: blocks of before count, too; COPYSCOPE_LIMIT_S=60: no more are made after
+so many seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from copyscope import paths
+from copyscope.commands import diff
+from copyscope.commands.compare import REPEATS
+from copyscope.compare import difference
+from copyscope.compare.difference import CPU, GOODPUT, WORSE, Difference, How, enough, metric_row
+from copyscope.compare.metrics import Reading
+
+BLOCKS = int(os.environ.get("COPYSCOPE_BLOCKS", "0"))
+LIMIT_S = float(os.environ.get("COPYSCOPE_LIMIT_S", "600"))
+WAYS = {"equal": "one_copy", "slowed": "one_copy --touch"}
+METRICS = (GOODPUT, CPU)
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not BLOCKS, reason="by hand: COPYSCOPE_BLOCKS=60")]
+Run = dict[str, float]
+Blocks = list[tuple[Run, Run]]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(os.environ.get("COPYSCOPE_KEPT") or tmp_path_factory.mktemp("blocks"))
+
+
+def measured(kept: Path, way: str) -> Blocks:
+    """Goodput and CPU time of the runs of each block that is valid."""
+    while (missing := BLOCKS - len(found := list(read(kept / way)))) > 0:
+        out = kept / way / str(len(list((kept / way).glob("*"))))
+        argv: list[str | Path] = [paths.ROOT / "tools" / "compare.py", "one_copy", WAYS[way], "--out", out]
+        argv += ["--repeat", str(missing), "--quiet", "--noise-out", out / "noise"]
+        with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as compared:
+            try:
+                compared.wait(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                compared.send_signal(signal.SIGTERM)
+                compared.wait(timeout=60)
+                return list(read(kept / way))
+    return found
+
+
+def read(chunks: Path) -> Blocks:
+    found = []
+    for first in sorted(chunks.glob("*/1-one_copy/*.json.gz")):
+        # The number of the block is the end of a run's name.
+        second = list(first.parents[1].glob(f"2-one_copy/*-{first.name.rpartition('-')[2]}"))
+        runs = [run for file in (first, *second) for run in diff.runs_of(file)]
+        values = [{name: difference.read_metric(run, name).value for name in METRICS} for run in runs]
+        if len(runs) == 2 and all(run["verdict"]["valid"] for run in runs):
+            found.append((values[0], values[1]))
+    return found  # type: ignore[return-value]
+
+
+def verdicts(blocks: Blocks, draws: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Of so many comparisons, each of as many blocks as `compare` makes."""
+    monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
+    chance, how, said, asked = random.Random(1), How(paired=True), Counter[str](), []
+    for _ in range(draws):
+        before, after = zip(*chance.sample(blocks, REPEATS), strict=True)
+        rows = (metric_row(before, after, name, how) for name in METRICS)
+        found = Difference(tuple(row for row in rows if row), ())
+        said[found.verdict] += 1
+        asked.append(enough(found, (REPEATS, REPEATS), how) or REPEATS)
+    print(f"{dict(said)} of {draws}; median of what they ask for: {sorted(asked)[draws // 2]} blocks")
+    return said
+
+
+def changes(blocks: Blocks) -> dict[str, float]:
+    """Mean over all blocks, of the logarithms."""
+    return {name: fmean(math.log(b[name] / a[name]) for a, b in blocks) for name in METRICS}
+
+
+def told(way: str, blocks: Blocks) -> None:
+    means = {name: f"{math.expm1(value):+.1%}" for name, value in changes(blocks).items()}
+    print(f"\n{way}: {len(blocks)} blocks, mean changes {means}: ", end="")
+
+
+def test_equal_runs_are_called_a_regression_twice_in_forty_at_most(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = measured(kept, "equal")
+    told("equal", blocks)
+    assert verdicts(blocks, 40, monkeypatch)[WORSE] <= 2
+
+
+def test_five_percent_are_found_in_eighteen_of_twenty(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = measured(kept, "slowed")
+    told("slowed", blocks)
+    wanted, made = {GOODPUT: -math.log(1.05), CPU: math.log(1.05)}, changes(blocks)
+    factors = {name: math.exp(wanted[name] - made[name]) for name in METRICS}
+    scaled = [(a, {name: b[name] * factors[name] for name in METRICS}) for a, b in blocks]
+    assert verdicts(scaled, 20, monkeypatch)[WORSE] >= 18
