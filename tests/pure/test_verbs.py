@@ -35,7 +35,7 @@ def test_alone_it_answers_questions_with_verbs() -> None:
     done = call()
     lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
-    assert 10 <= len(lines) <= 13 and max(map(len, lines)) <= 110
+    assert 10 <= len(lines) <= 14 and max(map(len, lines)) <= 80
     assert "Is my nginx copying?" in done.stdout and "watch nginx" in done.stdout
     # No verb is kept from those who look for one.
     assert all(verb.name in done.stdout for verb in VERBS)

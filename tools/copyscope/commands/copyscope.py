@@ -33,12 +33,16 @@ def _verb(argv: list[str]) -> int:
 
 
 def overview() -> list[str]:
-    """Each question with the command that answers it."""
+    """Each question with the verb that answers it, in lines of 80 columns."""
     asked = [verb for verb in VERBS if verb.question]
     width = max(len(verb.question) for verb in asked)
     others = ", ".join(verb.name for verb in VERBS if not verb.question)
-    lines = [f"{verb.question:{width}}  {verb.example.replace('copyscope', calling.FRONT)}" for verb in asked]
-    return [*lines, f"Others: {others}. copyscope VERB --help says more, --version which copyscope this is."]
+    free = ", ".join(verb.name for verb in asked if not verb.example.startswith("sudo"))
+    return [
+        f"sudo {calling.FRONT} VERB OPTIONS   (without sudo: {free})",
+        *(f"{verb.question:{width}}  {verb.example.partition('copyscope ')[2]}" for verb in asked),
+        f"Others: {others}. VERB --help lists its options.",
+    ]
 
 
 def unknown(name: str, words: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """tools/crossover.py: runs what it needs, or reads what was run, and says where strategies overtake."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -99,8 +100,8 @@ def _asked(text: str, records: Sequence[Record]) -> tuple[str, tuple[tuple[str, 
 
 
 def measure(directory: Path) -> None:
-    """The experiment `crossover` into a directory, with its crossover.json; what is said goes to stderr."""
-    with redirect_stdout(sys.stderr):
+    """The experiment `crossover` into a directory, with its crossover.json; the tables stay unsaid."""
+    with redirect_stdout(io.StringIO()):
         if main(["--out", str(directory)]) not in (0, sweep.EXIT_INCOMPLETE):
             raise RunError("the crossover was not measured: see above")
 

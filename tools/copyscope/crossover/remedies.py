@@ -134,7 +134,7 @@ def _judged(
 
 
 def _undecided(row: Row | None) -> str:
-    return "a crossover would tell" if row is None else "no crossover decides"
+    return "a crossover would tell" if row is None else "crossover: undecided"
 
 
 def _io_uring(sends: Sends) -> Remedy:

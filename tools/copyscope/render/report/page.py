@@ -26,6 +26,7 @@ p { margin: .5rem 0; }
 a { color: var(--link); }
 nav { position: sticky; top: 0; z-index: 2; display: flex; gap: .9rem; overflow-x: auto; font-size: .85rem;
   white-space: nowrap; padding: .6rem 0; background: var(--paper); border-bottom: 1px solid var(--line); }
+@media (min-width: 700px) { nav { flex-wrap: wrap; row-gap: 0; } html { --nav: 4.5rem; } }
 figure { margin: 1.25rem 0 2rem; }
 figcaption { color: var(--faint); font-size: .875rem; max-width: 60rem; margin-top: .25rem; }
 figure .paper { background: #fff; border: 1px solid var(--line); border-radius: 6px; }
