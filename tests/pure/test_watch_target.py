@@ -204,6 +204,7 @@ def test_a_start_that_took_long_is_named() -> None:
 
 
 DOCKER_ID, PODMAN_ID, OLD_ID = "ab12" + "0" * 60, "cd34" + "1" * 60, "ef56" + "2" * 60
+ONCE_ID = "0a9b" + "3" * 60
 
 
 @pytest.fixture
@@ -214,6 +215,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         11: "0::/system.slice/nginx.service/worker\n",
         20: f"4:memory:/x\n0::/system.slice/docker-{DOCKER_ID}.scope\n",
         30: f"0::/machine.slice/libpod-{PODMAN_ID}.scope/container\n",
+        31: f"0::/libpod_parent/libpod-{ONCE_ID}\n",
         40: f"3:cpu:/docker/{OLD_ID}\n0::/\n",
         50: "0::/machine.slice/machine-my\\x2dbox.scope/payload\n",
         60: "0::/kubepods.slice/a/redis.service\n",
@@ -225,10 +227,15 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "proc" / str(pid) / "cgroup").write_text(text)
     monkeypatch.setattr(processes, "PROC", tmp_path / "proc")
     monkeypatch.setattr(containers, "DOCKER", tmp_path / "docker")
-    monkeypatch.setattr(containers, "PODMAN", tmp_path / "containers.json")
+    monkeypatch.setattr(containers, "PODMAN", (tmp_path / "lib", tmp_path / "run"))
     (tmp_path / "docker" / DOCKER_ID).mkdir(parents=True)
     (tmp_path / "docker" / DOCKER_ID / "config.v2.json").write_text('{"Name": "/web"}')
-    (tmp_path / "containers.json").write_text(f'[{{"id": "{PODMAN_ID}", "names": ["db"]}}]')
+    for file, known, name in (
+        ("lib/vfs-containers/containers.json", PODMAN_ID, "db"),
+        ("run/overlay-containers/volatile-containers.json", ONCE_ID, "once"),
+    ):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(f'[{{"id": "{known}", "names": ["{name}"]}}]')
 
 
 @pytest.mark.usefixtures("host")
@@ -238,6 +245,7 @@ def test_the_cgroup_of_a_unit_and_of_a_container() -> None:
     docker = f"system.slice/docker-{DOCKER_ID}.scope"
     assert {containers.container_path(name) for name in ("web", "ab12", DOCKER_ID)} == {docker}
     assert containers.container_path("db") == f"machine.slice/libpod-{PODMAN_ID}.scope"
+    assert containers.container_path("once") == f"libpod_parent/libpod-{ONCE_ID}"
     assert containers.container_path("my-box") == "machine.slice/machine-my\\x2dbox.scope"
 
 

@@ -13,7 +13,8 @@ from copyscope.run.program import processes
 _ID = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$")
 # A name is looked up where docker and podman keep it: ID and name of each container.
 DOCKER = Path("/var/lib/docker/containers")
-PODMAN = Path("/var/lib/containers/storage/overlay-containers/containers.json")
+# Podman: below DRIVER-containers/, and in /run those that are gone after a boot (containers-storage).
+PODMAN = (Path("/var/lib/containers/storage"), Path("/run/containers/storage"))
 _SHORTEST = 4
 
 
@@ -77,10 +78,11 @@ def _named() -> Iterator[tuple[str, str]]:
         known = _read(file)
         if isinstance(known, dict):
             yield file.parent.name, str(known.get("Name", "")).lstrip("/")
-    rows = _read(PODMAN)
-    for row in rows if isinstance(rows, list) else ():
-        if isinstance(row, dict):
-            yield from ((str(row.get("id")), str(called)) for called in row.get("names") or ())
+    for file in (file for storage in PODMAN for file in storage.glob("*-containers/*containers.json")):
+        rows = _read(file)
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict):
+                yield from ((str(row.get("id")), str(called)) for called in row.get("names") or ())
 
 
 def _read(file: Path) -> object:
