@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from copyscope.commands import watch
 from copyscope.commands.watch import check_met, late
-from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parser, split
+from copyscope.commands.watch_arguments import asks_to_watch, check_usage, parse, parser, split
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import watched_segments
@@ -247,6 +247,16 @@ def test_the_cgroup_of_a_unit_and_of_a_container() -> None:
     assert containers.container_path("db") == f"machine.slice/libpod-{PODMAN_ID}.scope"
     assert containers.container_path("once") == f"libpod_parent/libpod-{ONCE_ID}"
     assert containers.container_path("my-box") == "machine.slice/machine-my\\x2dbox.scope"
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("options", [("--container", "web"), ("--unit", "nginx")])
+def test_a_container_and_a_unit_are_called_as_the_user_does(
+    options: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(watch, "find_cgroup", tmp_path.joinpath)
+    args, command = parse(options)
+    assert watch.find_target(args, command).name() == f"{options[0][2:]} {options[1]}"
 
 
 @pytest.mark.usefixtures("host")

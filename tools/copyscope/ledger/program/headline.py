@@ -47,7 +47,9 @@ def find_sentence(
     reads = file_read_share(raw.samples)
     if reads is not None and reads >= WORTH_SAYING:
         parts.append(f"reading files into the program takes {percent(reads)}")
-    text = ", ".join(parts) + " of its CPU time" if parts else "no copy takes 0.5 % of its CPU time"
+    text = (
+        ", ".join(parts) + " of its CPU time" if parts else "no copy takes as much as 0.5 % of its CPU time"
+    )
     if zerocopy is not None and zerocopy.completions and zerocopy.copied is not None:
         copied = percent(zerocopy.copied / zerocopy.completions)
         text += f"; {copied} of its zero-copy sends were copied after all"

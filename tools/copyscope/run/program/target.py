@@ -27,6 +27,7 @@ class Target:
     command: tuple[str, ...] = ()
     follow: bool = True
     netns: Path | None = None
+    called: str | None = None  # of a cgroup: the container or the unit that was asked for
     started: list[int] = field(default_factory=list)  # the command's process, once it is there
     # When each process began that was asked about: a number is given away again (pid_max).
     _born: dict[int, int] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class Target:
             return Path(self.command[0]).name
         if self.how == "pid":
             return ", ".join(f"{_comm(pid)}[{pid}]" for pid in self.pids)
-        return f"{self.how} {self.comm or self.cgroup}"
+        return self.called or f"{self.how} {self.comm or self.cgroup}"
 
 
 def parse_pids(text: str) -> tuple[int, ...]:
