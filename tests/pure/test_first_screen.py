@@ -135,6 +135,18 @@ def test_what_it_shows_adds_up_to_all_of_it(name: str) -> None:
     assert sum(rows) == pytest.approx(100.0, abs=0.05 * len(rows))
 
 
+def test_work_on_the_time_of_others_is_beside_the_whole_and_has_no_share_of_it() -> None:
+    record = ALL["watched"]()
+    row = next(row for row in record["stages"] if row["cpu_ns"])
+    before = [line for line in screen(record).splitlines() if line.startswith("all ")]
+    record["stages"].append({**row, "side": "other", "cpu_ns": 6e9})
+    lines = screen(record).splitlines()
+    # Ten times the 312.5 ns/KiB of its own CPU time.
+    (beside,) = [line for line in lines if line.startswith("on the time of others")]
+    assert beside.split()[-2:] == ["3,125.0", "3.81"] and "%" not in beside
+    assert [line.split() for line in lines if line.startswith("all ")] == [before[0].split()]
+
+
 def test_a_core_is_a_second_of_cpu_time_in_a_second() -> None:
     """10 Gb/s are 1,220,703 KiB a second: at 901.7 ns each 1.10 s of CPU time."""
     (row,) = [line for line in screen(ALL["zero_copy"]()).splitlines() if line.startswith("all ")]

@@ -84,6 +84,8 @@ def test_help_of_a_verb_is_short_and_names_no_other_command(
     assert len(options) <= 13
     assert "tools/" not in brief + whole and "examples:" in brief
     assert len(whole) >= len(brief)
+    description = brief.partition("\n\n")[2].partition("\n\n")[0]
+    assert max(map(len, description.splitlines())) <= 80
     assert version == f"copyscope {VERSION}\n"
 
 

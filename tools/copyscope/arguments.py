@@ -28,7 +28,7 @@ class UsageParser(argparse.ArgumentParser):
         self, *, prog: str, common: Sequence[str] = (), examples: str | None = None, **options: Any
     ) -> None:
         super().__init__(prog=calling.name(prog.removesuffix(".py")), **options)
-        self.formatter_class = argparse.RawDescriptionHelpFormatter
+        self.formatter_class = _Formatter
         self.register("type", int, whole_number)
         self.register("type", float, number)
         self.register("type", text, text)
@@ -85,6 +85,15 @@ class UsageParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help lists the options)")
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Examples stay as they are written; the description is prose, in lines as wide as the options'."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
 
 
 class _HelpAll(argparse.Action):

@@ -25,11 +25,11 @@ from copyscope.run.own_traffic import OwnTraffic
 # The sampler gets as many samples as perf record, so that the shares' intervals are alike.
 FREQUENCY_HZ = "997"
 EACH_S = "3"
-DESCRIPTION = """\
-Run one traffic and, in turns, our instruments and independent tools (bpftrace, libbpf-tools, perf, bcc);
-print what each counted. The options are those of tools/profile.py; --duration is the time that each
-instrument and each tool gets (3 s), in half seconds, taken in turns.
-"""
+DESCRIPTION = (
+    "Run one traffic and, in turns, our instruments and independent tools (bpftrace, libbpf-tools, perf,"
+    " bcc); print what each counted. The options are those of tools/profile.py; --duration is the time that"
+    " each instrument and each tool gets (3 s), in half seconds, taken in turns."
+)
 EXAMPLES = """\
 examples:
   sudo tools/crosscheck.py --impl zerocopy

@@ -197,7 +197,9 @@ def _table(steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -
     for step in steps:
         price = None if step.ns is None else step.ns * per_kib
         row = [step.what, step.where, units.format_tenths(price)]
-        row += [units.format_percent(None if step.ns is None else step.ns / total_ns)]
+        # What is beside the whole has no share of it.
+        share = None if step.ns is None else step.ns / total_ns
+        row += ["" if step.what == OTHERS else units.format_percent(share)]
         row += [units.format_hundredths(None if price is None else price * CORES_AT_10_GBPS)]
         if width >= WIDE:
             row += [units.format_ns(step.ns), "" if step.bytes is None else units.format_bytes(step.bytes)]
