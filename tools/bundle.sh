@@ -15,6 +15,7 @@ rm "$tree"/tools/*.sh
 install -t "$tree/.output" "$to/collector"
 install -T .output/guest/traffic "$tree/.output/traffic"
 install -m 644 -t "$tree/.output" .output/xdp_pass.bpf.o
+install -m 644 -D -t "$tree/experiments" experiments/crossover.toml
 .venv/bin/python3 -I tools/copyscope/__main__.py packages "$packages" requirements.txt
 find "$tree" -name __pycache__ -prune -exec rm -rf {} +
 strip "$tree/.output/collector" "$tree/.output/traffic"

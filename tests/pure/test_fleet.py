@@ -133,6 +133,26 @@ def test_a_record_of_another_host_is_believed_only_when_it_is_whole() -> None:
     assert judge("h", "run", answer(0, FACTS + b'{"schema": 99}')).state == "failed"
 
 
+def test_hosts_are_alike_in_whether_one_strategy_overtakes_and_unlike_in_the_size() -> None:
+    """Of a crossover without a valid run nothing is believed."""
+    at = {"pair": ["one_copy", "zero_copy"], "quantity": "goodput_gbps", "threads": 1, "verdict": "crosses"}
+    document = {
+        "schema": 1,
+        "kind": "crossover",
+        "valid_runs": 6,
+        "sentence": "above 32 KiB",
+        "crossovers": [at],
+    }
+    row = judge("h", "crossover", answer(0, said(document)))
+    assert (row.state, dict(row.traits)) == (
+        "ok",
+        {"one_copy and zero_copy, goodput_gbps, threads 1": "crosses"},
+    )
+    row = judge("h", "crossover", answer(1, said(document | {"valid_runs": 0, "sentence": "undetermined"})))
+    assert (row.state, row.cause) == ("failed", "undetermined")
+    assert judge("h", "crossover", answer(0, said(document | {"crossovers": 1}))).state == "failed"
+
+
 def test_what_was_copied_without_the_flag_is_copied() -> None:
     share = {"completions": 10, "copied": 0, "bytes_silent": 30, "bytes_zero_copy": 10}
     assert copied_share(share) == 0.75

@@ -20,7 +20,7 @@ from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.fleet import fleet_lines
 from copyscope.render.progress import Steps
 
-VERBS = ("run", "watch", "advise", "doctor", "drill")
+VERBS = ("run", "watch", "advise", "doctor", "drill", "crossover")
 EXAMPLES = """\
 examples:
   tools/fleet.py hosts -- doctor

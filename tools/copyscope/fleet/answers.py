@@ -43,6 +43,23 @@ class Drilled(Struct):
     ways: list[Way]
 
 
+class Pair(Struct):
+    """Two strategies in one quantity: from which size on the second is better, if from any."""
+
+    pair: list[str]
+    quantity: str
+    threads: int
+    verdict: str
+
+
+class Crossed(Struct):
+    """What a crossover says."""
+
+    sentence: str
+    valid_runs: int
+    crossovers: list[Pair]
+
+
 class Found(Struct):
     """A row of the doctor's."""
 
@@ -124,12 +141,14 @@ def _read(row: Row, command: str, output: bytes) -> Row:
     """What the command's document says. Raises Refused."""
     try:
         text = output.decode()
-        if command not in ("doctor", "drill"):
+        if command not in ("doctor", "drill", "crossover"):
             return _of_record(row, store.parse(text, "its answer"))
         document = json.loads(text)
         if command == "drill":
             ways = {f"{way.way} over {way.path}": way.result for way in convert(document, Drilled).ways}
             return replace(row, state="ok", traits=ways, document=document)
+        if command == "crossover":
+            return _of_crossover(row, convert(document, Crossed), document)
         seen = convert(document, Examined)
     except (ValueError, RecursionError, ValidationError) as error:
         raise Refused(f"not what {command} says: {error}: is it the same version there?") from error
@@ -142,6 +161,16 @@ def _read(row: Row, command: str, output: bytes) -> Row:
         traits={f"{found.area}: {found.name}": found.status for found in seen.findings},
         document=document,
     )
+
+
+def _of_crossover(row: Row, said: Crossed, document: dict[str, Any]) -> Row:
+    """Sizes are of each host alone: hosts are alike in whether there is one."""
+    if not said.valid_runs:
+        return _with(replace(row, document=document), "failed", said.sentence)
+    traits = {
+        f"{' and '.join(at.pair)}, {at.quantity}, threads {at.threads}": at.verdict for at in said.crossovers
+    }
+    return replace(row, state="ok", traits=traits, document=document)
 
 
 def _of_record(row: Row, record: dict[str, Any]) -> Row:

@@ -177,7 +177,7 @@ def _of_this_schema(record: Any, source: str) -> Record:
             f"record: {source}: a {type(record).__name__} at the top, not an object: not a record"
         )
     found = record.get("schema")
-    if not isinstance(found, int) or isinstance(found, bool):
+    if not isinstance(found, int) or isinstance(found, bool) or "kind" in record:
         raise NoSchemaError(f"record: {source}: no schema number: not a record of copyscope")
     if found > SCHEMA:
         raise SchemaError(
