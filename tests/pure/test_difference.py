@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from builders.watched import watched_record
 from copyscope import paths, stats
 from copyscope.commands import diff
 from copyscope.compare import difference, noise
-from copyscope.compare.comparison import document
+from copyscope.compare.comparison import document, surely
 from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge, payload_bytes
 from copyscope.compare.metrics import Reading
 from copyscope.errors import RunError
@@ -128,6 +129,35 @@ def test_so_many_runs_as_it_asks_for_find_five_percent(monkeypatch: pytest.Monke
     assert 200 <= count <= 300
     assert 0.8 <= sum(blocks(count).verdict == WORSE for _ in range(100)) / 100 <= 0.98
     assert difference.enough(blocks(2), (1, 1), How()) is None
+
+
+def test_a_row_that_surely_changed_is_named_where_the_whole_leaves_it_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of twenty equal rows, where the whole varies by a fifth; rows of equal runs are not named."""
+    chance = random.Random(1)
+    monkeypatch.setattr(difference, "row_costs", lambda run: run["rows"])
+    monkeypatch.setattr(difference, "cpu_per_kib", lambda run: Reading(run["cpu"], None))
+
+    def runs_of(count: int, more: float) -> list[Record]:
+        made = []
+        for _ in range(count):
+            rows = {(f"row{n}", "sender", "user"): 50 * math.exp(chance.gauss(0, 0.2)) for n in range(20)}
+            rows["row7", "sender", "user"] += more
+            made.append({"rows": rows, "cpu": 1000 * math.exp(chance.gauss(0, 0.2))})
+        return made
+
+    def sure(more: float) -> list[str]:
+        rows = difference.cost_rows(runs_of(21, 0.0), runs_of(21, more), How(paired=True))
+        return [row.what for row in rows if row.sure]
+
+    assert sum(sure(60.0) == ["row7"] for _ in range(50)) >= 45
+    assert sum(bool(sure(0.0)) for _ in range(100)) <= 5
+    open_row = difference.Row("CPU time", None, None, "ns/KiB", change=0.02, verdict=UNSURE, decides=True)
+    row = difference.Row("user", "sender", "user", "ns/KiB", base="cpu", change=0.067, low=0.05, high=0.08)
+    found = difference.Difference((open_row, replace(row, sure=True)), ())
+    assert surely(found) == "; sure is sender user (user) +6.7 % (+5.0 to +8.0) of all CPU time"
+    assert surely(difference.Difference((replace(row, sure=True),), ())) == ""
 
 
 def test_what_it_asks_for_is_on_the_screen(base: dict[str, Record]) -> None:

@@ -185,7 +185,7 @@ def sentence(
         return f"{verdict}: of {len(points)} settings {counts}{means} over all"
     (key, found, _) = points[0]
     if found.chosen:
-        return choice(found, str(dict(key).get("topology", "these paths")))
+        return choice(found, str(dict(key).get("topology", "these paths"))) + surely(found)
     parts = [
         f"{one.copy} copies appeared: {percent(one.before)} before, {percent(one.after)} after"
         for one in found.appeared
@@ -195,7 +195,17 @@ def sentence(
     parts += [
         said(row) for row in telling if row.what in LABELS or (row.verdict != UNSURE and row.what not in new)
     ]
-    return f"{verdict}: {'; '.join(parts)}" if parts else f"{verdict}: nothing that counts differs"
+    text = f"{verdict}: {'; '.join(parts)}" if parts else f"{verdict}: nothing that counts differs"
+    return text + surely(found)
+
+
+def surely(found: Difference) -> str:
+    """Where all CPU time leaves it open: the row of it that changed most of those that surely did."""
+    rows = [row for row in found.rows if row.sure and row.change is not None]
+    if found.verdict != UNSURE or not rows:
+        return ""
+    row = max(rows, key=lambda one: abs(one.change or 0.0))
+    return f"; sure is {row.side} {said(replace(row, unit=f'({row.context})'))} of all CPU time"
 
 
 def choice(found: Difference, path: str) -> str:

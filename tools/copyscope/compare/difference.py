@@ -56,6 +56,8 @@ class Row:
     verdict: str = UNSURE
     decides: bool = False
     reason: str | None = None
+    # Of a row of CPU time: beyond the threshold also at a level that leaves one false alarm for all rows.
+    sure: bool = False
 
 
 @dataclass(frozen=True)
@@ -305,19 +307,25 @@ def cost_rows(before: Sequence[Record], after: Sequence[Record], how: How) -> li
     if len(whole) < len(before):
         return []
     threshold = how.threshold(CPU, (len(before), len(after)))
+    level = 1 - (1 - how.level) / max(1, len(keys))
     rows = []
     for key in keys:
+        wide: stats.Interval | None = None
         # A row that a run does not have is 0 there: its side was sampled, and nothing of it was seen.
         old, new = ([table.get(key, 0.0) for table in group] for group in tables)
         if len(before) == len(after) == 1:
             change, interval = old_to_new(groups, key, (old[0], new[0]))
         else:
             change, interval = stats.mean_difference(old, new, paired=how.paired, level=how.level)
+            _, wide = stats.mean_difference(old, new, paired=how.paired, level=level)
         all_time = fmean(whole)
         row = Row(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change / all_time, threshold=threshold)
         if interval is not None:
             low, high = interval.low / all_time, interval.high / all_time
             row = replace(row, low=low, high=high, verdict=judge(low, high, threshold))
+        if wide is not None:
+            found = judge(wide.low / all_time, wide.high / all_time, threshold)
+            row = replace(row, sure=found in (WORSE, BETTER))
         rows.append(row)
     return sorted(rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what, row.side or ""))
 
