@@ -400,7 +400,7 @@ def test_outcome_in_words(directory: Path) -> None:
     assert "noise: none of 2 points is noisy" in lines
     many = vars(outcome) | {"noisy": [f"point {n}" for n in range(30)], "interrupted": True}
     lines = outcome_lines("tiny", RUNS, many, verbose=False)
-    assert "  and 20 more (-v shows them)" in lines and "point 12" not in "".join(lines)
+    assert "  and 27 more (-v shows them)" in lines and "point 3" not in "".join(lines)
     assert lines[-1] == "interrupted: run the same command again to go on"
     assert "  point 29" in outcome_lines("tiny", RUNS, many, verbose=True)
 

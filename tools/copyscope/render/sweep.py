@@ -11,6 +11,8 @@ from copyscope.units import format_minutes
 
 # Enough to see what they have in common; the rest is in the files, and with --verbose here.
 MOST_LINES = 10
+# On a busy machine every point is noisy, for one reason.
+MOST_NOISY = 3
 
 
 class SweepProgress(Steps):
@@ -71,7 +73,8 @@ def outcome_lines(name: str, planned: int, outcome: Mapping[str, Any], verbose: 
     lines += _listed("failed (all attempts: failures.jsonl)", outcome["failed"], verbose)
     lines += _listed("invalid: kept, never averaged", outcome["invalid"], verbose)
     lines += _listed(
-        "noisy (--budget TIME repeats those whose median is not well known)", outcome["noisy"], verbose
+        "noisy (--budget TIME repeats those whose median is not well known)",
+        *(outcome["noisy"], verbose, MOST_NOISY),
     )
     if not outcome["noisy"]:
         judged = outcome["judged"]
@@ -84,10 +87,10 @@ def outcome_lines(name: str, planned: int, outcome: Mapping[str, Any], verbose: 
     return lines
 
 
-def _listed(title: str, rows: Sequence[str], verbose: bool) -> list[str]:
+def _listed(title: str, rows: Sequence[str], verbose: bool, most: int = MOST_LINES) -> list[str]:
     if not rows:
         return []
-    shown = rows if verbose else rows[:MOST_LINES]
+    shown = rows if verbose else rows[:most]
     lines = [f"{len(rows)} {title}", *(f"  {row}" for row in shown)]
     if len(shown) < len(rows):
         lines.append(f"  and {len(rows) - len(shown)} more (-v shows them)")
