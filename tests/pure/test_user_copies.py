@@ -21,6 +21,7 @@ from copyscope.taxonomy.user_copies import copies, is_repeated_move
 
 Record = dict[str, Any]
 
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to open /proc/PID/map_files")
 PROGRAM = """
 #include <string.h>
 #include <unistd.h>
@@ -67,6 +68,7 @@ def sample(pid: int, address: int, count: int = 1) -> Record:
     return row | {"pid": pid, "address": address}
 
 
+@NEEDS_ROOT
 def test_the_variant_of_memmove_that_this_process_uses_is_found() -> None:
     """dlsym(3) says where that is: the end of the function is where the unwind table has it."""
     code, rows = (
@@ -95,6 +97,7 @@ def test_what_nobody_can_name() -> None:
     )
 
 
+@NEEDS_ROOT
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize("options", [(), ("-s",), ("-static",), ("-static", "-s")])
 def test_a_stripped_program_is_known_if_its_memcpy_is_that_of_libc(
