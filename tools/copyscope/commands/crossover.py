@@ -103,7 +103,7 @@ def measure(directory: Path) -> None:
     """The experiment `crossover` into a directory, with its crossover.json; the tables stay unsaid."""
     with redirect_stdout(io.StringIO()):
         if main(["--out", str(directory)]) not in (0, sweep.EXIT_INCOMPLETE):
-            raise RunError("the crossover was not measured: see above")
+            raise RunError("not measured to its end")
 
 
 def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
