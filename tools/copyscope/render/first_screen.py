@@ -329,7 +329,7 @@ def _trust_in_full(record: Record) -> str:
     parts = [
         f"{'valid' if record['verdict']['valid'] else 'INVALID'}, {holding} of {len(checks)} checks hold"
     ]
-    parts.append(f"overhead on goodput: {', '.join(_overheads(record))}")
+    parts.append(f"overhead, goodput lost: {', '.join(_overheads(record))}")
     state = record.get("machine_state")
     if state is not None:
         parts.append(state["sentence"] or "machine quiet")
@@ -345,7 +345,7 @@ def _losses(record: Record) -> str:
 
 
 def _overheads(record: Record) -> Iterable[str]:
-    """Of goodput, with its interval; of a watched program what all that is attached costs."""
+    """The loss of goodput, with its interval; of a watched program by all that is attached."""
     section = record["overhead"]
     attached = section.get("attached")
     arms = [("watching", attached)] if attached is not None else in_order(section["arms"])
@@ -353,6 +353,6 @@ def _overheads(record: Record) -> Iterable[str]:
         if one["ratio"] is None:
             yield f"{name} n/a"
         else:
-            ends = [f"{(end - 1) * 100:+.1f}" for end in (one["low"], one["high"]) if end is not None]
+            ends = [f"{(1 - end) * 100:.1f}" for end in (one["high"], one["low"]) if end is not None]
             interval = f" ({' to '.join(ends)})" if ends else ""
-            yield f"{name} {(one['ratio'] - 1) * 100:+.1f} %{interval}"
+            yield f"{name} {(1 - one['ratio']) * 100:.1f} %{interval}"
