@@ -190,10 +190,13 @@ def ask(name: str, compilers: Sequence[str]) -> tuple[str, list[Cell]]:
 def keep(found: dict[str, Any]) -> None:
     """Of these kernels in place of what is kept of them; the page of all."""
     path = PAGE_RESULTS / "compilers.json"
+    found |= {"dates": dict.fromkeys(found["kernels"], found["made"])}
     if path.exists():
         before = json.loads(path.read_text())
         others = [cell for cell in before["cells"] if cell["kernel"] not in found["kernels"]]
+        dates = before.get("dates", dict.fromkeys(before["kernels"], before["made"]))
         found = found | {"kernels": before["kernels"] | found["kernels"], "cells": others + found["cells"]}
+        found |= {"dates": dates | found["dates"]}
     path.write_text(json.dumps(found, indent=1) + "\n")
     write_page()
 

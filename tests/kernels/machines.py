@@ -85,6 +85,11 @@ def page() -> str:
     if compilers.exists():
         found = json.loads(compilers.read_text())
         made = f"Made on {found['made']}, with vmlinux.h of {found['vmlinux_h_of']}.\n"
+        made += "".join(
+            f"\nThe column of {found['kernels'][kernel]} is of {date}, with the programs of then.\n"
+            for kernel, date in found.get("dates", {}).items()
+            if date != found["made"]
+        )
         known = sorted({reason for cell in found["cells"] for reason in cell["known"]})
         parts += [COMPILERS, compiler_table(found), made + (f"\nKnown:\n\n{bullets(known)}" if known else "")]
     distributions = [json.loads(path.read_text()) for path in sorted(DISTRIBUTIONS.glob("*.json"))]
