@@ -45,6 +45,8 @@ class Machine:
         self.asked: list[str] = []
         self.established = self.whole_looks = 0
         self.accepted = True
+        # What passes while all connections are looked at.
+        self.look_s = 0.0
 
     def step(self, seconds: float = 0.1) -> None:
         fours = round(self.rate * seconds / 5)
@@ -96,12 +98,15 @@ class Machine:
 
     def look(self) -> Any:
         self.whole_looks += 1
+        self.step(self.look_s)
         return {inode: self.connection(inode) for inode in self.sockets}
 
     def connection(self, inode: int) -> Any:
         sent, received = self.sockets[inode]
+        times = dict.fromkeys(("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "bytes_retrans"), 0)
+        ends = {"mss_bytes": 1448, "local": "a:1", "peer": "b:2", "established": True}
         return SimpleNamespace(
-            inode=inode, written=sent, taken=received, state_number=1, receive_queue_bytes=0
+            inode=inode, written=sent, taken=received, state_number=1, receive_queue_bytes=0, **times, **ends
         )
 
     def again(self, known: Any) -> Any:
@@ -202,6 +207,38 @@ def test_the_bytes_are_exact_and_the_calls_follow_the_mix(spared: tuple[Machine,
     counted = seen.counted[-1]
     assert counted["sent_inner_bytes"] <= counted["sent_bytes"] <= counted["sent_outer_bytes"]
     assert counted["sent_bytes"] == round(500_000 * 0.1 / 5) * (3 * SMALL + LARGE)
+
+
+@pytest.mark.parametrize(
+    "spared", [{"rate": 500_000, "older_bytes": 1_000_003}, {"rate": 500_000}], indirect=True
+)
+def test_what_moves_between_the_last_hook_and_the_look_is_in_the_sum(
+    spared: tuple[Machine, Spared, Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a connection that was there at the first look, and of one that came later to a program that ran."""
+    machine, one, seen = spared
+    monkeypatch.setattr(one, "_began", False)
+    there = {inode: at for inode, at in machine.look().items() if inode != 7 or seen.before}
+    seen.connections.add(there, {"7": [0, 0]}, there)
+    machine.look_s = 0.002
+    segment(machine, one, "calls", 0.02)
+    assert seen.spared is not None
+    after, _ = segment(machine, one, "unprobed")
+    assert moved(after, "send", "bytes") == machine.sent
+    assert moved(after, "receive", "bytes") == machine.sends // 4 * SMALL
+
+
+@pytest.mark.parametrize("spared", [{"rate": 500_000, "older_bytes": 1_000_003}], indirect=True)
+def test_what_a_process_sent_before_it_was_found_is_not_in_the_sum(
+    spared: tuple[Machine, Spared, Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, one, seen = spared
+    monkeypatch.setattr(one, "_began", False)
+    seen.before = []
+    seen.connections.add({8: machine.connection(8)}, {}, {8: machine.connection(8)})
+    segment(machine, one, "calls", 0.02)
+    after, _ = segment(machine, one, "unprobed")
+    assert seen.spared is not None and moved(after, "send", "bytes") == machine.sent
 
 
 @pytest.mark.parametrize("spared", [{"rate": 500_000}], indirect=True)

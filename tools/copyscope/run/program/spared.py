@@ -1,7 +1,7 @@
 """What a program has moved so far: by hooks at its calls or, while it is spared them, by TCP's own counts."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from copyscope.plan.run_plan import RunPlan
@@ -17,6 +17,7 @@ from copyscope.run.program.sparing import (
     Pair,
     Sockets,
     duty,
+    exceeds,
     hooks_share,
     next_time_s,
 )
@@ -146,6 +147,7 @@ class Spared:
         hooked = self._hooked()
         if time.process_time() - began_s > 2 * LOOK_MOST_S or not hooked.keys() <= seen.keys():
             return
+        old = self._old(seen, hooked)
         self._collector.ask("spare on", "spare", ASK_S)
         self._collector.ask("close", "closed", ASK_S)
         # Nothing counts any more: the two are of one moment.
@@ -157,15 +159,25 @@ class Spared:
             for number, direction in enumerate(("send", "receive"))
         ]
         self._sockets = Sockets((gone[0], gone[1]))
-        before = self._seen.before
-        old = set(before[-1].moved_bytes) if before else set() if self._began else None
         seen = self._look()
-        self._sockets.begin(seen, hooked, old)
+        self._sockets.begin(seen, hooked, old, self._seen.connections.moved_before)
         self._note(seen)
         # Of these the hooks have counted all, and they are among those that are closed.
         self._ended = {inode: moved for inode, moved in self._ended.items() if inode in hooked}
         self._books, self._spared = Books(reading), True
         self._seen.spared = f"to count each call would take {100 * share:.1f} % of a CPU"
+
+    def _old(self, seen: dict[int, Connection], hooked: dict[int, Pair]) -> Collection[int]:
+        """The connections that the hooks have not counted from their first byte on, by inode.
+
+        `seen` is older than `hooked`: what TCP has more was sent before the hooks came, or before the process
+        was found.
+        """
+        if self._began:
+            return ()
+        before = self._seen.before
+        known = before[-1].moved_bytes if before else self._seen.connections.old or ()
+        return {*known, *(inode for inode, at in seen.items() if exceeds(at, hooked.get(inode, (0, 0))))}
 
     def _end(self, why: str) -> None:
         """It does now what TCP does not count: from here on each call is counted again."""

@@ -55,12 +55,24 @@ class Sockets:
         # Of sockets that are older than the watching: what TCP had counted when it began.
         self._began: dict[int, Pair] = {}
 
-    def begin(self, seen: Mapping[int, Any], hooked: Mapping[int, Pair], old: Collection[int] | None) -> None:
-        """`hooked`: what the hooks have counted of each, as long as they were there. None: all are `old`."""
+    def begin(
+        self,
+        seen: Mapping[int, Any],
+        hooked: Mapping[int, Pair],
+        old: Collection[int],
+        moved_before: Callable[[int], Pair | None],
+    ) -> None:
+        """`hooked`: what the hooks have counted of each, as long as they were there.
+
+        `moved_before`: what one that is `old` had moved at most, by an earlier look, for it went on between
+        the last hook and this one.
+        """
         for inode, connection in seen.items():
             now = counts_of(connection)
-            if old is None or inode in old:
-                self._began[inode] = _less(now, hooked.get(inode, (0, 0)))
+            if inode in old:
+                began = _less(now, hooked.get(inode, (0, 0)))
+                first = moved_before(inode) or began
+                self._began[inode] = min(began[0], first[0]), min(began[1], first[1])
             if inode in hooked:
                 self._open[inode] = now
 
@@ -109,6 +121,11 @@ def _more(one: Pair, other: Pair) -> Pair:
 
 def _less(one: Pair, other: Pair) -> Pair:
     return one[0] - other[0], one[1] - other[1]
+
+
+def exceeds(connection: Any, hooked: Pair) -> bool:
+    """Whether TCP has counted more, either way."""
+    return any(tcp > ours for tcp, ours in zip(counts_of(connection), hooked, strict=True))
 
 
 def counts_of(connection: Any) -> Pair:
