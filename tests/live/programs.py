@@ -40,9 +40,6 @@ http {{
 }}
 """
 
-# Shares of equal runs spread by so much more than their samples say, beside others or not (limits.md).
-BETWEEN_RUNS = 1.35
-
 
 def missing(*programs: str) -> str | None:
     """Which of the programs is not installed; None when all are."""
@@ -148,10 +145,9 @@ def share_of(record: Record, account: str) -> float:
 
 
 def overlap(one: Record, other: Record, account: str) -> bool:
-    """Whether the 95 % intervals of a copy's share of its side's time, widened so, have a value in common."""
+    """Whether the 95 % intervals of a copy's share of its side's time have a value in common."""
     (low, high), (also_low, also_high) = (_interval_of(record, account) for record in (one, other))
-    more = (BETWEEN_RUNS - 1) / 2 * (high - low + also_high - also_low)
-    return low - more <= also_high and also_low - more <= high
+    return low <= also_high and also_low <= high
 
 
 def _interval_of(record: Record, account: str) -> tuple[float, float]:
