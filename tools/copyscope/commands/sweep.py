@@ -92,11 +92,11 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
         return _say_plan(experiment, directory, cannot, args)
     if isinstance(runner, BootRunner):
         runner.check_machine()
-    elif experiment.elsewhere:
-        pass
-    elif os.geteuid() != 0:
-        raise RunError(f"needs root to load BPF and make namespaces: sudo tools/sweep.py {' '.join(argv)}")
-    else:
+    elif not experiment.elsewhere:
+        if os.geteuid() != 0:
+            raise RunError(
+                f"needs root to load BPF and make namespaces: sudo tools/sweep.py {' '.join(argv)}"
+            )
         fingerprint.check_pid_namespace()
     with SweepProgress(experiment.name, quiet=args.quiet, verbose=args.verbose) as progress:
         outcome = perform(experiment, directory, budget_s=budget_s, progress=progress, run=runner, here=here)

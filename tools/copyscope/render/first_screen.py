@@ -284,34 +284,38 @@ def _work(record: Record) -> list[Step]:
 
 def _trust(record: Record, width: int) -> str:
     """Whether it counts, what measuring cost, how quiet the machine was, what was lost: all in one line."""
-    whole = _trust_in_full(record)
-    return whole if len(whole) <= width else _trust_in_short(record)
-
-
-def _trust_in_short(record: Record) -> str:
-    """What a line of 80 columns can hold."""
+    valid = record["verdict"]["valid"]
     checks = [one["holds"] for one in record["identities"] if one["holds"] is not None]
-    valid = f"valid, {len(checks)} checks hold"
-    if not record["verdict"]["valid"]:
-        valid = f"INVALID, {sum(checks)} of {len(checks)} checks hold"
+    said = "valid" if valid else "INVALID"
+    in_full = f"{said}, {sum(checks)} of {len(checks)} checks hold"
+    in_short = f"{said}, {len(checks)} checks hold" if valid else in_full
+    state, end = record.get("machine_state"), _losses(record)
+    whole = [in_full, f"overhead, goodput lost: {', '.join(_overheads(record))}"]
+    whole += [state["sentence"] or "machine quiet", end] if state else [end]
+    if len(line := "; ".join(whole)) <= width:
+        return line
+    # What a line of 80 columns can hold.
     cost = record["overhead"].get("attached") or record["overhead"]
-    state = record.get("machine_state")
-    return "; ".join([valid, _overhead_in_short(cost), *([_quiet(state)] if state else []), _losses(record)])
+    return "; ".join([in_short, _overhead_in_short(cost), *([_quiet(state)] if state else []), end])
 
 
 def _overhead_in_short(cost: Mapping[str, Any]) -> str:
-    """The loss of goodput in percent; nothing where no effect and a large one are as likely."""
+    """In whole percent; nothing where no effect and a large one are as likely."""
     if cost["ratio"] is None:
         return "overhead n/a"
-    if cost["low"] is None or cost["high"] is None:
-        return f"overhead {_loss(cost['ratio'])} %"
-    if overhead.found(cost["low"], cost["high"]) == overhead.NOISY:
+    if cost["low"] is not None and overhead.found(cost["low"], cost["high"]) == overhead.NOISY:
         return "overhead unclear"
-    return f"overhead {_loss(cost['ratio'])} % ({_loss(cost['high'])} to {_loss(cost['low'])})"
+    return f"overhead {_lost(cost, 0)}"
 
 
-def _loss(ratio: float) -> int:
-    return round((1 - ratio) * 100)
+def _lost(cost: Mapping[str, Any], decimals: int) -> str:
+    """The loss of goodput in percent, and its interval where there is one."""
+    low, ratio, high = (
+        # A loss of -0.0 is none.
+        None if cost[key] is None else f"{round((1 - cost[key]) * 100, decimals) + 0.0:.{decimals}f}"
+        for key in ("high", "ratio", "low")
+    )
+    return f"{ratio} %" if low is None else f"{ratio} % ({low} to {high})"
 
 
 def _quiet(state: Mapping[str, Any]) -> str:
@@ -321,19 +325,6 @@ def _quiet(state: Mapping[str, Any]) -> str:
     if state["sentence"].startswith("unsteady"):
         return f"goodput varied {state['spread_share'] * 100:.0f} %"
     return f"busy: others took {taken * 100:.0f} %"
-
-
-def _trust_in_full(record: Record) -> str:
-    checks = [one for one in record["identities"] if one["holds"] is not None]
-    holding = sum(bool(one["holds"]) for one in checks)
-    parts = [
-        f"{'valid' if record['verdict']['valid'] else 'INVALID'}, {holding} of {len(checks)} checks hold"
-    ]
-    parts.append(f"overhead, goodput lost: {', '.join(_overheads(record))}")
-    state = record.get("machine_state")
-    if state is not None:
-        parts.append(state["sentence"] or "machine quiet")
-    return "; ".join([*parts, _losses(record)])
 
 
 def _losses(record: Record) -> str:
@@ -350,9 +341,4 @@ def _overheads(record: Record) -> Iterable[str]:
     attached = section.get("attached")
     arms = [("watching", attached)] if attached is not None else in_order(section["arms"])
     for name, one in arms:
-        if one["ratio"] is None:
-            yield f"{name} n/a"
-        else:
-            ends = [f"{(1 - end) * 100:.1f}" for end in (one["high"], one["low"]) if end is not None]
-            interval = f" ({' to '.join(ends)})" if ends else ""
-            yield f"{name} {(1 - one['ratio']) * 100:.1f} %{interval}"
+        yield f"{name} {'n/a' if one['ratio'] is None else _lost(one, 1)}"

@@ -72,10 +72,8 @@ def outcome_lines(name: str, planned: int, outcome: Mapping[str, Any], verbose: 
     lines += _listed("could not be read and run again", outcome["damaged"], verbose)
     lines += _listed("failed (all attempts: failures.jsonl)", outcome["failed"], verbose)
     lines += _listed("invalid: kept, never averaged", outcome["invalid"], verbose)
-    lines += _listed(
-        "noisy (--budget TIME repeats those whose median is not well known)",
-        *(outcome["noisy"], verbose, MOST_NOISY),
-    )
+    noisy = "noisy (--budget TIME repeats those whose median is not well known)"
+    lines += _listed(noisy, outcome["noisy"], verbose, MOST_NOISY)
     if not outcome["noisy"]:
         judged = outcome["judged"]
         steady = f"none of {judged} points is noisy" if judged else "no point has two valid runs to compare"
