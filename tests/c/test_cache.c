@@ -51,8 +51,8 @@ static void test_walks(void)
 		{ 8u << 10, 8, { 128, 128, 128, 0, 0 } },
 		{ 32u << 10, 8, { 512, 512, 512, 0, 0 } },
 		/* LRU keeps nothing of what is walked over in turn and does not fit */
-		{ 128u << 10, 8, { 4 * 2048, 2048, 2048, 0, 0 } },
-		{ 2u << 20, 64, { 4 * 32768, 4 * 32768, 32768, 0, 0 } },
+		{ 128u << 10, 64, { 4 * 2048, 2048, 2048, 0, 0 } },
+		{ 1280u << 10, 64, { 4 * 20480, 4 * 20480, 20480, 0, 0 } },
 		/* 16 lines that all belong to one of the 64 sets of 8 ways */
 		{ 64u << 10, 4096, { 4 * 16, 16, 16, 0, 0 } },
 		{ 32u << 10, 4096, { 8, 8, 8, 0, 0 } },
@@ -108,17 +108,18 @@ static void test_a_line_moves_between_cores(void)
 	hierarchy__close(&caches);
 }
 
-/* L2 of 1 MiB and LLC of 2 MiB: 2.5 MiB in turn fit when the LLC holds only what the L2 does not. */
+/* L2 of 64 KiB and LLC of 128 KiB: 160 KiB in turn fit when the LLC holds only what the L2 does not. */
 static void test_a_victim_cache_adds_to_the_l2(void)
 {
 	struct hierarchy_shape shape = usual;
 
-	shape.llc = (struct cache_shape){ 2u << 20, 16 };
-	CHECK_EQUAL(walk(&shape, 2560u << 10, 64, 4).llc, 4 * 40960);
+	shape.l2 = (struct cache_shape){ 64u << 10, 16 };
+	shape.llc = (struct cache_shape){ 128u << 10, 16 };
+	CHECK_EQUAL(walk(&shape, 160u << 10, 64, 4).llc, 4 * 2560);
 	shape.victim = true;
-	CHECK_EQUAL(walk(&shape, 2560u << 10, 64, 4).llc, 40960);
+	CHECK_EQUAL(walk(&shape, 160u << 10, 64, 4).llc, 2560);
 	shape.llc = (struct cache_shape){ 0 };
-	CHECK_EQUAL(walk(&shape, 2560u << 10, 64, 4).llc, 4 * 40960);
+	CHECK_EQUAL(walk(&shape, 160u << 10, 64, 4).llc, 4 * 2560);
 }
 
 /* What a device has written is read from memory, or from the LLC; not from where it was before. */
@@ -270,7 +271,7 @@ static void check_random(uint64_t seed, bool victim, unsigned int lines)
 	}
 	naive.llc.sets = 4, naive.llc.ways = 8;
 	CHECK_EQUAL(hierarchy__open(&caches, &shape), 0);
-	for (unsigned int i = 0; i < 15000 && !check_failed; i++) {
+	for (unsigned int i = 0; i < 2000 && !check_failed; i++) {
 		unsigned int core = next_random(&seed) % CORES;
 		uint64_t line = next_random(&seed) % lines;
 		bool write = next_random(&seed) % 3 == 0;

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from builders.simulated import simulated_record
 from copyscope import paths
 from copyscope.commands import crossover, reading
 from copyscope.errors import RunError, UsageError
+from copyscope.plan import options
 from copyscope.render.sweep import SweepProgress
 from copyscope.simulate import simulation
 from copyscope.simulate.request import Request
@@ -45,6 +49,16 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "lines.toml"
     path.write_text(EXPERIMENT)
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def asked_once() -> Iterator[None]:
+    """The traffic program is asked about the same words once, not by each boot of each test."""
+    ask = options._ask_traffic
+    kept = cache(lambda words: json.dumps(ask(list(words))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(options, "_ask_traffic", lambda words: json.loads(kept(tuple(words))))
+        yield
 
 
 class Booted:
