@@ -10,7 +10,7 @@ static const struct test *const files[] = {
 #ifndef __SANITIZE_THREAD__
 	histogram_tests, zerocopy_tests, quantity_tests, message_tests, pattern_tests, slices_tests, registry_tests,
 	call_decode_tests, counter_trial_tests, prototype_tests, ksyms_tests, call_stack_tests, maps_tests,
-	lines_tests, target_pids_tests, cache_tests, call_shadow_tests, simulator_tests,
+	lines_tests, target_pids_tests, timer_rate_tests, cache_tests, call_shadow_tests, simulator_tests,
 	simulator_report_tests, timers_tests, vcpu_tests, uring_tests, tls_tests,
 #endif
 };

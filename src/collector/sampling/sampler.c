@@ -213,7 +213,7 @@ static int open_timers(struct sampler *sampler, struct sampling *skel, const str
 		.type = event_rows[SAMPLE_CPU_CLOCK].type,
 		.config = event_rows[SAMPLE_CPU_CLOCK].config,
 	};
-	unsigned int burst_hz = timer_rate__find(skel, BURST_HZ);
+	unsigned int burst_hz = timer_rate__find(skel->progs.on_cpu_clock, skel->bss->samples_of_side, BURST_HZ);
 	int cpus = libbpf_num_possible_cpus();
 	int err = 0;
 
