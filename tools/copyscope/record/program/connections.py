@@ -52,6 +52,8 @@ class Connections:
         self.ours: Mapping[str, list[int]] = {}
         # All that were there at the first look, other programs' too, by inode; None before it.
         self.old: frozenset[int] | None = None
+        # How often it had connections.
+        self.looks = 0
         self._counts_taken = False
 
     def add(
@@ -71,7 +73,9 @@ class Connections:
         if counts_taken and not self._counts_taken:
             self._counts_taken = True
             self._ends.clear()
+            self.looks = 0
         self.ours = ours
+        self.looks += bool(ours)
         if len(self._ends) + len(ours) > KEPT_MAX:
             self._forget(ours)
         for inode, counts in ours.items():

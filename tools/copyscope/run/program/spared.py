@@ -135,6 +135,18 @@ class Spared:
         """The program's connections, and those of others where all had to be looked at."""
         return self._look_again() or self._look_at()
 
+    def look_after(
+        self, earlier: dict[int, Connection] | None, ours: Collection[str]
+    ) -> dict[int, Connection] | None:
+        """The second look of two, at those of `ours` alone (by inode) that the `earlier` one has.
+
+        To walk the kernel's table again costs as much as the first time: others' connections are in it, too,
+        and those that are closed and wait for their time to be over (TIME_WAIT).
+        """
+        used = [earlier[int(inode)] for inode in ours if int(inode) in earlier] if earlier else []
+        found = self._snapshots.again(used) if len(used) <= AGAIN_MOST else None
+        return self.look() if found is None else found
+
     def sockets(self) -> dict[str, list[int]] | None:
         """What each moved, where TCP says it."""
         if self._sockets is None:

@@ -161,7 +161,8 @@ class WatchedProgram(Subject):
         block = 0
         for segment in planned:
             if segment.block != block:
-                self._look_at_connections(due=False)
+                # A command may end at any moment: of one look at its connections nothing follows.
+                self._look_at_connections(due=self.is_command and self.raw.connections.looks < 2)
                 block = segment.block
             if self._spared.skips(segment.arm):
                 self._lengths.skip(segment)
@@ -292,7 +293,8 @@ class WatchedProgram(Subject):
         with self._looks:
             earlier = self._spared.look()
             told = self.session.collector.ask("sockets", "sockets", ASK_S)
-            ours, later = self._spared.sockets() or told["sockets"], self._spared.look()
+            ours = self._spared.sockets() or told["sockets"]
+            later = self._spared.look_after(earlier, ours)
         if earlier is not None and later is not None:
             self.raw.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
         used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
