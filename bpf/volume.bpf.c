@@ -221,17 +221,21 @@ static __always_inline void note_ended(const struct sock *sk, int newstate)
 	bpf_map_delete_elem(&socket_cells, &key);
 }
 
-/* A socket that is closed leaves its place to others. */
+/*
+ * A socket that is closed leaves its place to others: at once, in the task that closes it. Its program moves nothing over it any
+ * more, while TCP may go on with it for minutes, and the rest of its states are told in softirqs, where programs are skipped.
+ */
 static __always_inline void forget_socket(const struct sock *sk, int newstate)
 {
 	__u64 key = (__u64)sk;
 
 	if (volume_away)
 		note_ended(sk, newstate);
-	if (newstate != TCP_CLOSE)
-		return;
-	bpf_map_delete_elem(&socket_cells, &key);
-	bpf_map_delete_elem(&zerocopy_sockets, &key);
+	if (newstate == TCP_CLOSE || sk->sk_shutdown == SHUTDOWN_MASK)
+		bpf_map_delete_elem(&socket_cells, &key);
+	/* Completions may still come. */
+	if (newstate == TCP_CLOSE)
+		bpf_map_delete_elem(&zerocopy_sockets, &key);
 }
 
 SEC("?tp_btf")

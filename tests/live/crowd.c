@@ -10,6 +10,7 @@
  *            between the two rounds it says so and waits for a line; several processes share them
  *   processes  COUNT children, which are there before the line: each sends 100 bytes over loopback; the last 100 of them then
  *            spend 10 ms of CPU time in getppid(2)
+ *   unread  COUNT connections, each filled until nothing more fits, and closed; who has the other end reads nothing
  *   threads  COUNT threads, one after the other, each of which sends 1 byte over loopback and ends
  */
 #include <arpa/inet.h>
@@ -142,6 +143,20 @@ static void do_threads(long count)
 		start(send_one, NULL, &thread);
 		pthread_join(thread, NULL);
 		checked(recv(far, &byte, 1, 0), "recv");
+	}
+}
+
+static void do_unread(long count)
+{
+	static const char block[1 << 16];
+
+	for (long i = 0; i < count; i++) {
+		connect_pair();
+		while (send(near, block, sizeof(block), MSG_DONTWAIT) > 0)
+			;
+		if (errno != EAGAIN)
+			err(1, "send");
+		close(near);
 	}
 }
 
@@ -280,6 +295,7 @@ static const struct {
 	{ "connections", do_connections, NULL },
 	{ "processes", do_processes, make_processes },
 	{ "threads", do_threads, NULL },
+	{ "unread", do_unread, NULL },
 };
 
 int main(int argc, char **argv)

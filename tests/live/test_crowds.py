@@ -1,6 +1,7 @@
 """Programs with many calls, threads, processes and connections: nothing is forgotten without a count."""
 
 import time
+from pathlib import Path
 
 import pytest
 from copyscope import paths
@@ -15,6 +16,8 @@ pytestmark = [
         not CROWD.exists(), reason=f"needs {CROWD.name}: make {CROWD.relative_to(paths.ROOT)}"
     ),
 ]
+
+FIN_WAIT1 = 4  # include/net/tcp_states.h
 
 
 def test_a_call_whose_file_is_closed_meanwhile_is_counted_and_timed() -> None:
@@ -54,6 +57,19 @@ def test_every_open_connection_is_told_apart() -> None:
     assert sorted(second) == sorted([[200, 0], [0, 200]] * count)
     # Closed, they leave their places to others.
     assert left == [] and loss["watch_socket_map_full"] == 0
+
+
+def test_a_connection_that_is_closed_leaves_its_place_while_tcp_goes_on() -> None:
+    """It has more to send than its peer takes, so TCP keeps it for minutes."""
+    with crowd("unread", 4) as made, watching(made.pid) as collector:
+        made.begin()
+        made.wait()
+        told = sockets_of(collector)
+        volume = collector.ask("volume", "volume")["volume"]
+        closing = Path("/proc/net/tcp").read_text().count(f" {FIN_WAIT1:02X} ")
+    assert sum(row["bytes"] for row in volume if row["direction"] == "send") > 4 * 65536
+    assert closing >= 4
+    assert told == []
 
 
 def test_connections_that_find_no_place_are_counted() -> None:
