@@ -11,6 +11,7 @@
 #include "sender_thread.h"
 
 #define RECEIVER_RESTS_NS 20000000
+#define TICK_NS 4000000		/* of a kernel with HZ=250 */
 
 /*
  * Which message of each window of time_every is timed is random: a fixed distance could fall in step
@@ -258,6 +259,18 @@ static void rest_both(struct sender_thread *thread)
 	nanosleep(&while_it_reads, NULL);
 }
 
+/*
+ * The tick of a simulated machine may be its only timer. It ends every sleep, so all boots would begin to count at the same
+ * moment of a tick: this moment is drawn by the seed.
+ */
+static void wait_within_a_tick(const struct sender_thread *thread)
+{
+	uint64_t until_ns = clock__now_ns() + thread->random % TICK_NS;
+
+	while (clock__now_ns() < until_ns)
+		;
+}
+
 static void wait_for_all(struct sender_thread *thread)
 {
 	if (thread->options->threads > 1)
@@ -277,8 +290,10 @@ static void send_simulated(struct sender_thread *thread)
 		sender_thread__send_next(thread);
 	rest_both(thread);
 	wait_for_all(thread);
-	if (leads)
+	if (leads) {
+		wait_within_a_tick(thread);
 		marker__execute(MARKER_COUNT);
+	}
 	wait_for_all(thread);
 	while (sender_thread__has_more(thread) && gate__is_open(thread->gate))
 		sender_thread__send_next(thread);

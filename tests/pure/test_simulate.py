@@ -17,6 +17,7 @@ import pytest
 from builders.simulated import RECEIVES, SYMBOLS, measured, plugin_output, reports, simulated_record
 from copyscope.commands import deriving, draw, profile
 from copyscope.errors import RunError, UsageError
+from copyscope.plan.arguments import parser
 from copyscope.record import store
 from copyscope.record.simulated import PerKib
 from copyscope.render.simulated import simulated_lines
@@ -35,6 +36,8 @@ from copyscope.simulate import (
     unpacked,
     zstd,
 )
+from copyscope.simulate.command import Command
+from copyscope.simulate.request import read
 from copyscope.sweep import results
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -122,7 +125,21 @@ def test_a_machine_that_is_the_same_bits_each_time() -> None:
     assert "-drive" not in said and "-fsdev" not in said
     fast = qemu.command(this, qemu.Machine(2, 5, exact=False, cards=True), files)
     assert "-icount" not in fast and fast.count("-netdev") == 2 and "-plugin" not in fast
+    # By the clock nothing is gained where no CPU has a timer.
+    ticks = [
+        "nolapic_timer" in " ".join(qemu.command(this, qemu.Machine(2, 5, exact, fine_timers=fine), files))
+        for exact, fine in ((True, False), (True, True), (False, False))
+    ]
+    assert ticks == [True, False, False]
     assert qemu.plugin_argument("/a,b.so", [("out", "x,y")]) == "/a,,b.so,out=x,,y"
+
+
+def test_what_may_sleep_for_less_than_a_tick_has_timers() -> None:
+    own, paced = (
+        read(parser().parse_args(["--simulate", *words])) for words in ([], ["--congestion", "bbr"])
+    )
+    of_a_program = replace(own, command=Command(("./program",), b"", b""))
+    assert [one.fine_timers for one in (own, paced, of_a_program)] == [False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,9 @@ def _command(plan: Plan, seed: int, guest: Guest) -> list[str]:
     options = [("out", guest.counted.path), ("symbols", plan.symbols), ("symbols", guest.symbols.path)]
     plugin = qemu.plugin_argument(plan.programs.plugin, [*options, *asked.model.options()])
     cards = asked.path.kind == "nics"
-    machine = qemu.Machine(asked.model.vcpus, seed, asked.exact, cards=cards, plugin=plugin)
+    machine = qemu.Machine(
+        asked.model.vcpus, seed, asked.exact, cards=cards, plugin=plugin, fine_timers=asked.fine_timers
+    )
     return qemu.command(plan.qemu, machine, guest.files)
 
 

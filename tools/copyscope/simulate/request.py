@@ -47,6 +47,12 @@ class Request:
         """Measurements in each boot."""
         return 1 if self.command else len(self.measured)
 
+    @property
+    def fine_timers(self) -> bool:
+        """Whether something may sleep for less than a tick: a command, and TCP that paces what it sends."""
+        paces = any(one.how.get("congestion_control") for one in self.measured)
+        return self.command is not None or paces
+
 
 def read(args: argparse.Namespace) -> Request:
     """The options as a request. Raises UsageError."""
