@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from copyscope import VERSION, paths
 from copyscope.commands import fleet as command
+from copyscope.commands.verbs import VERBS
 from copyscope.errors import UsageError
 from copyscope.fleet import inventory, outliers
 from copyscope.fleet.answers import Row, copied_share, judge
@@ -372,3 +375,16 @@ def test_the_table_and_the_records_of_a_run(
     assert kept.parent.parent == out / "host=here" and kept.parent.name.startswith("date=20")
     assert json.loads(kept.read_text()) == document
     assert command.main([str(tmp_path / "hosts"), "--", "rm", "-rf"]) == 2
+
+
+def test_the_manifest_runs_a_command_that_is_understood_and_waits_for_the_files_that_it_writes() -> None:
+    """A writable root is not needed: all that it names lies in the one volume, and so do temporary files."""
+    manifest = (paths.ROOT / "docs/reference/fleet-daemonset.yaml").read_text()
+    (line,) = re.findall(r"^ *copyscope (.*)$", manifest, re.MULTILINE)
+    words, _, shell = line.partition(" > ")
+    name, *options = words.split()
+    args = next(verb for verb in VERBS if verb.name == name).parser().parse_args(options)
+    assert (args.program, args.duration, args.json) == ("nginx", 30.0, "/out/record.json")
+    assert shell == "/out/screen.txt 2>&1"
+    assert f"image: registry.example/copyscope:{VERSION}\n" in manifest
+    assert "mountPath: /out\n" in manifest and "value: /out\n" in manifest
