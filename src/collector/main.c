@@ -6,6 +6,7 @@
  * The end of stdin is the end of the master, and then of this process and of every program and link with it.
  */
 #include <argp.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -208,6 +209,18 @@ static int print_libbpf(enum libbpf_print_level level, const char *format, va_li
 	return env.verbose ? vfprintf(stderr, format, args) : 0;
 }
 
+static const char *what_loading_lacks(int err)
+{
+	__u32 id;
+
+	if (err == -EPERM)
+		return ": needs root, or CAP_BPF and CAP_PERFMON";
+	/* What is not in the kernel's own BTF libbpf looks for in that of its modules, which only CAP_SYS_ADMIN may list. */
+	if (bpf_btf_get_next_id(0, &id) && errno == EPERM)
+		return ": needs CAP_SYS_ADMIN, too: without it the BTF of this kernel's modules cannot be read";
+	return "";
+}
+
 static void raise_to_hard(int resource)
 {
 	struct rlimit limit;
@@ -291,8 +304,7 @@ int main(int argc, char **argv)
 		err = probes__open(&collector.probes, &env.calls, &env.functions_options, watch,
 				   collector.sampler_skel);
 	if (err)
-		complain("bpf", "load: %s%s", strerror(-err),
-			 err == -EPERM ? ": needs root, or CAP_BPF and CAP_PERFMON" : "");
+		complain("bpf", "load: %s%s", strerror(-err), what_loading_lacks(err));
 	else
 		err = env.load ? commands__load(&collector) :
 		      env.probe ? commands__probe(&collector) : serve(&collector);
