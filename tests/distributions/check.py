@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -87,7 +88,8 @@ def check(suite: str, extent: str) -> dict[str, Any]:
         kept = Path(made)
         kept.chmod(0o777)
         (kept / "script").write_text(script(extent))
-        argv = [str(HERE / "root.sh"), suite, "bash /results/script"]
+        # What ends root.sh ends all in the root, and this program's end ends root.sh.
+        argv = ["setpriv", "--pdeathsig", "KILL", str(HERE / "root.sh"), suite, "bash /results/script"]
         done = subprocess.run(argv, env={**os.environ, "COPYSCOPE_RESULTS": made}, check=False)
         said = dict(line.split("=", 1) for line in read(kept / "said").splitlines() if "=" in line)
         texts = {name: read(kept / f"{name}.txt") for name in ("profile", "test")}
@@ -125,6 +127,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--extent", choices=("all", "brief"), default="all")
     parser.add_argument("--keep", action="store_true", help="write what came of brief tests, too")
     options = parser.parse_args(arguments)
+    # So that what was made for the results is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     found: list[Mapping[str, Any]] = [check(suite, options.extent) for suite in options.suites or SUITES]
     print(f"\n{distribution_table(found)}")
     problems = [problem for one in found for problem in one["problems"]]
