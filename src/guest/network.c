@@ -123,13 +123,13 @@ static int load_pass(void)
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .imm = XDP_PASS },
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
-	union bpf_attr wanted = {
-		.prog_type = BPF_PROG_TYPE_XDP,
-		.insns = (uintptr_t)pass,
-		.insn_cnt = sizeof(pass) / sizeof(*pass),
-		.license = (uintptr_t)"GPL",
-	};
+	/* Of a union that names a member, GCC 15 and newer leave the rest as it was; the kernel refuses what is not zero. */
+	union bpf_attr wanted = {};
 
+	wanted.prog_type = BPF_PROG_TYPE_XDP;
+	wanted.insns = (uintptr_t)pass;
+	wanted.insn_cnt = sizeof(pass) / sizeof(*pass);
+	wanted.license = (uintptr_t)"GPL";
 	return syscall(SYS_bpf, BPF_PROG_LOAD, &wanted, sizeof(wanted));
 }
 

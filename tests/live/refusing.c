@@ -31,9 +31,13 @@ static int is_refused(int cmd, const union bpf_attr *attr)
 	fd = cmd == BPF_LINK_CREATE ? (int)attr->link_create.prog_fd : (int)attr->raw_tracepoint.prog_fd;
 	if (getenv("REFUSE_ATTACH")) {
 		struct bpf_prog_info info = {};
-		union bpf_attr ask = { .info = { .bpf_fd = fd, .info_len = sizeof(info), .info = (unsigned long)&info } };
+		/* All of it zero, also where GCC 15 and newer would clear the named member alone. */
+		union bpf_attr ask = {};
 		long (*real)(long, ...) = dlsym(RTLD_NEXT, "syscall");
 
+		ask.info.bpf_fd = fd;
+		ask.info.info_len = sizeof(info);
+		ask.info.info = (unsigned long)&info;
 		if (!real(SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &ask, sizeof(ask)))
 			return !strncmp(info.name, getenv("REFUSE_ATTACH"), BPF_OBJ_NAME_LEN);
 	}
