@@ -4,6 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from copyscope import paths
 from profiling import SLOW
 
@@ -26,6 +27,7 @@ __attribute__((constructor)) static void spy(void) {
 """
 
 
+@pytest.mark.live
 def test_the_callers_environment_stays_outside_and_comes_back(tmp_path: Path) -> None:
     """Libraries, Python modules and programs of the caller's: only the command that is watched gets them."""
     tmp_path.chmod(0o755)

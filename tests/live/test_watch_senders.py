@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ SENDS = paths.OUTPUT / "tests" / "sends"
 # A guest that is emulated takes long to start what looks at the path; the senders must still be there then.
 SECONDS = str(1.2 if SLOW == 1 else 3 * SLOW)
 CANNOT = 77
+# Under sudo a watched command is the user's, who needs a user namespace to make the others.
+CALLER = os.environ.get("SUDO_UID")
+AS_CALLER = ["setpriv", "--reuid", CALLER, "--clear-groups"] if CALLER else []
+IN_A_BOX = ["unshare", "--map-root-user", "--net"]
 ETH_P_ALL = 3
 
 pytestmark = [
@@ -27,6 +32,13 @@ pytestmark = [
         not SENDS.exists(), reason=f"needs {SENDS.name}: make {SENDS.relative_to(paths.ROOT)}"
     ),
 ]
+
+
+@pytest.fixture
+def _boxes() -> None:
+    made = subprocess.run([*AS_CALLER, *IN_A_BOX, "true"], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"user namespaces: {made.stderr.strip()}")
 
 
 def sent(report: Path) -> dict[str, int]:
@@ -151,11 +163,13 @@ def test_a_packet_socket_on_lo_is_named_and_not_blamed() -> None:
     assert f"copied after all ({cause})" in record["advice"]["text"]
 
 
+@pytest.mark.usefixtures("_boxes")
 def test_only_the_namespace_that_was_asked_for(tmp_path: Path) -> None:
     """Two senders of the target at once, one of them in a network namespace of its own."""
     inside, outside = tmp_path / "inside", tmp_path / "outside"
-    with running(["unshare", "--net", "sh", "-c", "ip link set lo up; exec sleep 600"]) as box:
-        enter = f"nsenter --net=/proc/{box.pid}/ns/net"
+    lasting = [*IN_A_BOX, "sh", "-c", "ip link set lo up; exec sleep 600"]
+    with running([*AS_CALLER, *lasting]) as box:
+        enter = f"nsenter --target {box.pid} --user --net --preserve-credentials"
         script = f"{enter} {SENDS} writev {SECONDS} {inside} & {SENDS} sendto {SECONDS} {outside} & wait"
         time.sleep(0.3 * SLOW)
         record = watch("--netns", str(box.pid), "--", "sh", "-c", script, check=None)
@@ -165,13 +179,13 @@ def test_only_the_namespace_that_was_asked_for(tmp_path: Path) -> None:
     assert {row["protocol"] for row in record["volume"]} == {"tcp"}
 
 
+@pytest.mark.usefixtures("_boxes")
 def test_a_container_is_seen_into(tmp_path: Path) -> None:
     """Network, pid, mount and cgroup namespaces of its own, as a container has them."""
     report = tmp_path / "inside"
     mine = f"ip link set lo up; exec {SENDS} writev {SECONDS} {report}"
     box = [
-        "unshare",
-        "--net",
+        *IN_A_BOX,
         "--pid",
         "--cgroup",
         "--mount-proc",
