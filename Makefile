@@ -158,7 +158,7 @@ check-kernels: deps-kernels all .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests
 
 check-two-hosts: deps-kernels all bundle .venv/.ready-test ## Sender and receiver on two guests with kernels of their own, over e1000: KERNELS="6.12 6.12-arm64" RUNS=crossover (network)
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh
-	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/two_hosts.py $(addprefix --only ,$(RUNS)) $(KERNELS)
+	$(Q)PYTHONPATH=tests/kernels:tests/live:tools $(PYTHON) -P -B tests/kernels/two_hosts.py $(addprefix --only ,$(RUNS)) $(KERNELS)
 
 check-simulator: deps-kernels all .venv/.ready-test ## Function hooks and samples against every instruction of a simulated guest: KERNELS="6.1 6.12 7.x" EXTENT=brief (network)
 	$(Q)PYTHONPATH=tests/simulator:tools $(PYTHON) -P -B tests/simulator/truth.py $(if $(filter brief,$(EXTENT)),--brief) $(KERNELS)
@@ -209,9 +209,10 @@ golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden fil
 cookbook: all .venv/.ready-test ## docs/4-cookbook.md anew, from real runs of every script (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
 
-# An sshd for the tests of the fleet, unpacked and not installed: the package would make it listen. Without it they are skipped.
+# An sshd for the tests of the fleet with all that its package would bring, unpacked and not installed: the package would make it
+# listen. Without it they are skipped.
 $(OUTPUT)/tests/openssh: | $(OUTPUT)/tests
-	$(Q)rm -rf $@.new && mkdir $@.new && cd $@.new && apt-get -qq download openssh-server libwrap0 && for deb in *.deb; do dpkg-deb -x "$$deb" .; done && mv $(abspath $@.new) $(abspath $@)
+	$(Q)rm -rf $@.new && mkdir $@.new && cd $@.new && apt-get -qq download $$(apt-get -s install --no-install-recommends openssh-server | sed -n 's/^Inst \([^ ]*\).*/\1/p') && for deb in *.deb; do dpkg-deb -x "$$deb" .; done && mv $(abspath $@.new) $(abspath $@)
 
 $(OUTPUT)/tests/bare_uring: BENCH_LIBS := -luring
 $(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests

@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import matrix
+from far_hosts import SSHD, UNPACKED, parts_of_sshd
 from matrix import Kernel
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 KEPT = ROOT / ".output" / "two-hosts"
-UNPACKED = ROOT / ".output" / "tests" / "openssh"
 # A guest with another processor sees none of this machine's files: an sshd, and what a far host has to have.
 FAR_HOST = (
     *("openssh-server", "bash", "dash", "iproute2", "util-linux", "ethtool", "tar", "gzip", "kmod", "mount"),
@@ -131,11 +131,11 @@ def write(place: Path, first: int, second: int) -> None:
     """Keys and configurations, where the guests read them, too."""
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)], check=True)
-    sshd = next(path for path in (Path("/usr/sbin/sshd"), UNPACKED / "usr/sbin/sshd") if path.exists())
-    (place / "sshd").symlink_to(sshd)
-    library = next(UNPACKED.glob("usr/lib/*/libwrap.so.0"), Path("/none"))
-    (place / "libraries").symlink_to(library.parent)
-    (place / "sshd_config").write_text(SSHD_CONFIG.format(place=place))
+    assert SSHD is not None
+    (place / "sshd").symlink_to(SSHD)
+    library = next(UNPACKED.glob("usr/lib/*-linux-*"), Path("/none"))
+    (place / "libraries").symlink_to(library)
+    (place / "sshd_config").write_text(SSHD_CONFIG.format(place=place) + parts_of_sshd())
     (place / "ssh_config").write_text(SSH_CONFIG.format(place=place, first=first, second=second))
     (place / "known").write_text(f"guest {(place / 'host.pub').read_text()}")
     shutil.copytree(ROOT / ".output" / "bundle", place / "bundles")
@@ -160,12 +160,13 @@ def other_processor(kernel: Kernel, root: str, place: Path) -> dict[str, str]:
     (tree / "etc" / "group").write_text("root:x:0:\n")
     for part in (
         HERE / "host_on_cable",
-        *(place / name for name in ("host", "host.pub", "user.pub", "sshd_config")),
+        *(place / name for name in ("host", "host.pub", "user.pub")),
     ):
         there = tree / part.relative_to("/")
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(part, there)
     (tree / place.relative_to("/") / "sshd").symlink_to("/usr/sbin/sshd")
+    (tree / place.relative_to("/") / "sshd_config").write_text(SSHD_CONFIG.format(place=place))
     pack(kernel, place / "bundles")
     return {
         "COPYSCOPE_GUEST_ARCH": kernel.arch,

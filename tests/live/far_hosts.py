@@ -17,7 +17,10 @@ AuthorizedKeysFile {place}/user.pub
 StrictModes no
 UsePAM no
 PermitRootLogin yes
+SetEnv {environment}
 """
+# OpenSSH 9.8 and newer start these for each connection, where their package puts them.
+PARTS = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
 # sshd wants a user and a directory of its own; both are there for it alone.
 HOST = """\
 #!/bin/sh
@@ -39,17 +42,29 @@ Host stranger
 """
 
 
-def make(place: Path, host: str = HOST, ssh_config: str = SSH_CONFIG, sshd: str = "", **more: str) -> None:
+def parts_of_sshd() -> str:
+    """Lines of sshd_config: where an sshd that was unpacked for the tests has its parts."""
+    found = {} if SSHD is None or not SSHD.is_relative_to(UNPACKED) else PARTS
+    at = {word: UNPACKED / "usr/lib/openssh" / name for word, name in found.items()}
+    return "".join(f"{word} {path}\n" for word, path in at.items() if path.exists())
+
+
+def make(place: Path, host: str = HOST, ssh_config: str = SSH_CONFIG, tmp: str = "/tmp", **more: str) -> None:
     """A configuration of ssh, and `bin/ssh`, which reads it: as it stands with hosts web*, and `stranger`,
-    which refuses the key. `host` starts a sshd, `sshd` is more of its configuration, `more` is filled in.
+    which refuses the key. `host` starts a sshd, `tmp` is TMPDIR of its sessions, `more` is filled in.
     """
+    # Where the tests run under sudo this tree is the user's, and there root may run it only as if by sudo.
+    caller = [f"{name}={value}" for name, value in os.environ.items() if name in ("SUDO_UID", "SUDO_GID")]
+    # The directory is of whoever calls `fleet()`: root, without sudo.
+    os.chown(place, os.geteuid(), -1)
     for name in ("host", "user", "other"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)]
         subprocess.run(command, check=True, timeout=10)
     assert SSHD is not None
-    library = next(UNPACKED.glob("usr/lib/*/libwrap.so.0"), Path("/none"))
-    words = {"place": place, "sshd": SSHD, "libraries": library.parent, **more}
-    (place / "sshd_config").write_text(SSHD_CONFIG.format(**words) + sshd)
+    library = next(UNPACKED.glob("usr/lib/*-linux-*"), Path("/none"))
+    there = " ".join([f"TMPDIR={tmp}", *caller])
+    words = {"place": place, "sshd": SSHD, "libraries": library, "environment": there, **more}
+    (place / "sshd_config").write_text(SSHD_CONFIG.format(**words) + parts_of_sshd())
     (place / "ssh_config").write_text(ssh_config.format(**words))
     (place / "known").write_text(f"far {(place / 'host.pub').read_text()}")
     users = Path("/etc/passwd").read_text()

@@ -67,7 +67,7 @@ def path() -> Iterator[Topology]:
 def place(tmp_path: Path, path: Topology) -> Path:
     (tmp_path / "far").mkdir()
     sides = {side: namespace.path for side, namespace in path.namespaces.items()}
-    far_hosts.make(tmp_path, HOST, SSH_CONFIG, f"SetEnv TMPDIR={tmp_path}/far\n", **sides)
+    far_hosts.make(tmp_path, HOST, SSH_CONFIG, f"{tmp_path}/far", **sides)
     return tmp_path
 
 
@@ -90,14 +90,14 @@ BOTH = ("--sender-at", "sending", "--receiver-at", "receiving")
 
 
 def far_programs(place: Path) -> list[str]:
-    """What runs out of a bundle."""
+    """What runs out of a bundle. Where the tests are in a chroot, its path is that outside of it."""
     found = []
     for exe in Path("/proc").glob("[0-9]*/exe"):
         try:
             program = str(exe.readlink())
         except OSError:
             continue
-        if program.startswith(str(place / "far")):
+        if str(place / "far") in program:
             found.append(f"{program}, process {exe.parent.name}")
     return found
 
