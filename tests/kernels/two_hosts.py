@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import matrix
-from far_hosts import SSHD, UNPACKED, parts_of_sshd
+from far_hosts import LIBRARIES, SSHD, parts_of_sshd
 from matrix import Kernel
 
 HERE = Path(__file__).resolve().parent
@@ -133,8 +133,7 @@ def write(place: Path, first: int, second: int) -> None:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)], check=True)
     assert SSHD is not None
     (place / "sshd").symlink_to(SSHD)
-    library = next(UNPACKED.glob("usr/lib/*-linux-*"), Path("/none"))
-    (place / "libraries").symlink_to(library)
+    (place / "libraries").symlink_to(LIBRARIES)
     (place / "sshd_config").write_text(SSHD_CONFIG.format(place=place) + parts_of_sshd())
     (place / "ssh_config").write_text(SSH_CONFIG.format(place=place, first=first, second=second))
     (place / "known").write_text(f"guest {(place / 'host.pub').read_text()}")

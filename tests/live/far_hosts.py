@@ -19,6 +19,7 @@ UsePAM no
 PermitRootLogin yes
 SetEnv {environment}
 """
+LIBRARIES = next(UNPACKED.glob("usr/lib/*-linux-*"), Path("/none"))
 # OpenSSH 9.8 and newer start these for each connection, where their package puts them.
 PARTS = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
 # sshd wants a user and a directory of its own; both are there for it alone.
@@ -61,9 +62,8 @@ def make(place: Path, host: str = HOST, ssh_config: str = SSH_CONFIG, tmp: str =
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)]
         subprocess.run(command, check=True, timeout=10)
     assert SSHD is not None
-    library = next(UNPACKED.glob("usr/lib/*-linux-*"), Path("/none"))
     there = " ".join([f"TMPDIR={tmp}", *caller])
-    words = {"place": place, "sshd": SSHD, "libraries": library, "environment": there, **more}
+    words = {"place": place, "sshd": SSHD, "libraries": LIBRARIES, "environment": there, **more}
     (place / "sshd_config").write_text(SSHD_CONFIG.format(**words) + parts_of_sshd())
     (place / "ssh_config").write_text(ssh_config.format(**words))
     (place / "known").write_text(f"far {(place / 'host.pub').read_text()}")

@@ -54,7 +54,7 @@ static double arrived(void *context, unsigned int hz)
 	return err ? -1 : (double)(samples_so_far(trial) - before) * NSEC_PER_SEC / ((double)took_ns * hz);
 }
 
-/* Of what a hypervisor took from the CPU no sample comes, however fast it is: nothing makes more arrive than it can take. */
+/* A CPU that a hypervisor takes away loses samples that it could have taken. Nothing makes more arrive, so the best trial counts. */
 static bool works(timer_trial *try, void *context, unsigned int hz)
 {
 	for (int i = 0; i < TRIALS; i++) {
