@@ -148,7 +148,7 @@ VERBS = (
         "Cache misses, without a PMU?",
         "copyscope simulate one_copy,zero_copy",
         ("--simulate",),
-        PROFILE,
+        "commands.simulate_arguments",
     ),
     Verb("draw", "draw", "draw the path of a byte from a record, as an SVG"),
     Verb("claims", "claims", "judge eighteen published claims by your records"),

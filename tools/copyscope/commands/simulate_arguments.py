@@ -1,0 +1,29 @@
+"""The help of `copyscope simulate`: options of tools/profile.py, those of a simulated machine first."""
+
+from copyscope.arguments import UsageParser
+from copyscope.plan import arguments
+
+DESCRIPTION = (
+    "Boot a kernel in QEMU, send there, and count the instructions and cache misses of each copy by a model"
+    " of the caches. Needs no root and no PMU. Options that only a measured run has are refused by name."
+)
+EXAMPLES = """\
+examples:
+  tools/profile.py one_copy,zero_copy                        cache misses of each copy, three boots
+  tools/profile.py one_copy --size 1K,64K,1M --seeds 1       one boot: fewer seconds, no intervals
+  tools/profile.py zero_copy --cache genoa,llc=64M:16 --kernel 7.x
+  tools/profile.py --json run.json -- ./program ARGUMENTS    a static program, over loopback in the guest
+"""
+EPILOG = f"""\
+{EXAMPLES}
+exit status: 0 all checks hold, 1 one does not, or the record could not be written where it was to go, 2 wrong
+usage, 130 interrupted
+"""
+COMMON = (
+    *("--impl", "--size", "--threads", "--topology", "--cache", "--kernel", "--seeds", "--fast", "--json"),
+    "--help-all",
+)
+
+
+def parser() -> UsageParser:
+    return arguments.parser("profile", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
