@@ -216,7 +216,7 @@ static const char *what_loading_lacks(int err)
 	if (err == -EPERM)
 		return ": needs root, or CAP_BPF and CAP_PERFMON";
 	/* What is not in the kernel's own BTF libbpf looks for in that of its modules, which only CAP_SYS_ADMIN may list. */
-	if (bpf_btf_get_next_id(0, &id) && errno == EPERM)
+	if (err == -EINVAL && bpf_btf_get_next_id(0, &id) && errno == EPERM)
 		return ": needs CAP_SYS_ADMIN, too: without it the BTF of this kernel's modules cannot be read";
 	return "";
 }
