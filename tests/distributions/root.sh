@@ -72,8 +72,14 @@ inside() {
 	# What this machine trusts, the root does: a registry may be behind a proxy.
 	[ ! -r /etc/ssl/certs/ca-certificates.crt ] || cp /etc/ssl/certs/ca-certificates.crt "$at/etc/ssl/certs/"
 	git clone --quiet --depth 1 "file://$tree" "$at/home/user/copyscope"
-	chroot "$at" chown -R user:user /home/user/copyscope
-	chroot "$at" setpriv --reuid user --regid user --init-groups \
+	# Not chroot(8): in a root that is not that of its mount namespace the kernel makes no user namespace (user_namespaces(7)).
+	mkdir "$at/.outside"
+	cd "$at"
+	pivot_root . .outside
+	umount --lazy .outside
+	rmdir .outside
+	chown -R user:user /home/user/copyscope
+	setpriv --reuid user --regid user --init-groups \
 		env -i HOME=/home/user USER=user LOGNAME=user LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin \
 		bash -c "cd ~/copyscope && $command"
 }

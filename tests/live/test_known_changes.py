@@ -43,7 +43,11 @@ LIMIT_S = float(os.environ.get("COPYSCOPE_LIMIT_S", "600"))
 WAYS = {"equal": "one_copy", "slowed": "one_copy --touch"}
 METRICS = (GOODPUT, CPU)
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not BLOCKS, reason="by hand: COPYSCOPE_BLOCKS=60")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(LIMIT_S + 120),
+    pytest.mark.skipif(not BLOCKS, reason="by hand: COPYSCOPE_BLOCKS=60"),
+]
 Run = dict[str, Any]
 USER = ("user", "sender", "user")  # where the slowed runs rewrite their messages
 Blocks = list[tuple[Run, Run]]

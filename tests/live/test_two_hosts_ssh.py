@@ -90,14 +90,14 @@ BOTH = ("--sender-at", "sending", "--receiver-at", "receiving")
 
 
 def far_programs(place: Path) -> list[str]:
-    """What runs out of a bundle. Where the tests are in a chroot, its path is that outside of it."""
+    """What runs out of a bundle."""
     found = []
     for exe in Path("/proc").glob("[0-9]*/exe"):
         try:
             program = str(exe.readlink())
         except OSError:
             continue
-        if str(place / "far") in program:
+        if program.startswith(str(place / "far")):
             found.append(f"{program}, process {exe.parent.name}")
     return found
 
