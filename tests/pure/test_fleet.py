@@ -23,7 +23,7 @@ from copyscope import VERSION, paths
 from copyscope.commands import fleet as command
 from copyscope.commands.verbs import VERBS
 from copyscope.errors import UsageError
-from copyscope.fleet import inventory, outliers
+from copyscope.fleet import by_ssh, inventory, outliers
 from copyscope.fleet.answers import Row, copied_share, judge
 from copyscope.fleet.by_ssh import GUARD, Answer, Job, ask, ask_all
 from copyscope.ledger.derive import derive
@@ -206,6 +206,46 @@ def test_a_command_says_what_it_has_to_say_and_ends_with_its_own_status() -> Non
     assert (found.status, rest, found.errors) == (7, b"out\n", b"err\n")
     found = asked("/nowhere/tools/doctor.py")
     assert (found.status, found.errors) == (127, b"/nowhere/tools/doctor.py: No such file or directory\n")
+
+
+@dataclass(frozen=True)
+class Stopped(Here):
+    """An ssh that was stopped: it does not see the end of its input."""
+
+    said: Path
+
+    def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
+        del command, become
+        return ["sh", "-c", f"echo $$ > {self.said}; kill -STOP $$"]
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_an_ssh_that_was_stopped_is_gone_after_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupts: int
+) -> None:
+    """With the asyncio of Debian 12's Python 3.11.2, too: there a timeout counts cancellations from zero."""
+    enter = asyncio.Timeout.__aenter__
+
+    async def as_in_3_11_2(self: asyncio.Timeout) -> asyncio.Timeout:
+        entered = await enter(self)
+        self._cancelling = 0  # type: ignore[attr-defined]
+        return entered
+
+    monkeypatch.setattr(asyncio.Timeout, "__aenter__", as_in_3_11_2)
+    monkeypatch.setattr(by_ssh, "END_S", 0.5)
+    place = Stopped(tmp_path / "pid")
+
+    async def interrupted() -> None:
+        asking = asyncio.create_task(ask(place, Job((), False, 60.0)))
+        await asyncio.to_thread(wait_for, place.said)
+        for _ in range(interrupts):
+            asking.cancel()
+            await asyncio.sleep(0.1)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(interrupted())
+    assert not is_alive(int(wait_for(place.said)))
 
 
 def test_what_takes_too_long_is_ended_over_there(tmp_path: Path) -> None:

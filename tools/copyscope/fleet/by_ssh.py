@@ -164,10 +164,12 @@ async def _keep_last(stream: asyncio.StreamReader, into: bytearray) -> None:
 async def _end(process: asyncio.subprocess.Process) -> None:
     assert process.stdin
     process.stdin.close()
+    ended = asyncio.ensure_future(process.wait())
     try:
-        async with asyncio.timeout(END_S):
-            await process.wait()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        # Not asyncio.timeout(): before Python 3.11.3 it does not tell its own end from a Ctrl-C (gh-102780).
+        await asyncio.wait((ended,), timeout=END_S)
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    await process.wait()
