@@ -1,11 +1,11 @@
 """By hand: what `compare` says of equal runs here, and of a strategy that became 5 % dearer.
 
-COPYSCOPE_BLOCKS=60 lets tools/compare.py make that many blocks of one_copy beside one_copy, and beside
+COPYSCOPE_BLOCKS=90 lets tools/compare.py make that many blocks of one_copy beside one_copy, and beside
 one_copy that rewrites each message before it sends it (--touch), a pass over its memory more. Comparisons are
-of blocks chosen by chance, as many as it makes by default; what the slowed runs differ by over all blocks is
-made 5 %. It is found by a verdict, or by the row that `compare` names as sure. COPYSCOPE_REPEATS=40: so many
-blocks each. COPYSCOPE_KEPT=DIR: blocks of before count, too; COPYSCOPE_LIMIT_S=60: no more are made after so
-many seconds.
+of blocks chosen by chance, as many as it makes by default, with its second look where the first leaves the
+verdict open; what the slowed runs differ by over all blocks is made 5 %. It is found by a verdict, or by the
+row that `compare` names as sure. COPYSCOPE_REPEATS=40: so many blocks each, and one look. COPYSCOPE_KEPT=DIR:
+blocks of before count, too; COPYSCOPE_LIMIT_S=60: no more are made after so many seconds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from copyscope import paths
+from copyscope import paths, stats
 from copyscope.commands import compare, diff
 from copyscope.compare import difference
 from copyscope.compare.difference import (
     CPU,
     GOODPUT,
+    UNSURE,
     WORSE,
     Difference,
     How,
@@ -38,7 +39,10 @@ from copyscope.compare.estimates import row_costs
 from copyscope.compare.metrics import Reading
 
 BLOCKS = int(os.environ.get("COPYSCOPE_BLOCKS", "0"))
-REPEATS = int(os.environ.get("COPYSCOPE_REPEATS", compare.REPEATS))
+REPEATS = os.environ.get("COPYSCOPE_REPEATS")
+LOOKS, LEVEL = (
+    ((int(REPEATS),), stats.LEVEL) if REPEATS is not None else (compare.LOOKS, compare.LEVEL_OF_TWO)
+)
 LIMIT_S = float(os.environ.get("COPYSCOPE_LIMIT_S", "600"))
 WAYS = {"equal": "one_copy", "slowed": "one_copy --touch"}
 METRICS = (GOODPUT, CPU)
@@ -46,7 +50,7 @@ METRICS = (GOODPUT, CPU)
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(LIMIT_S + 120),
-    pytest.mark.skipif(not BLOCKS, reason="by hand: COPYSCOPE_BLOCKS=60"),
+    pytest.mark.skipif(not BLOCKS, reason="by hand: COPYSCOPE_BLOCKS=90"),
 ]
 Run = dict[str, Any]
 USER = ("user", "sender", "user")  # where the slowed runs rewrite their messages
@@ -92,15 +96,20 @@ def verdicts(blocks: Blocks, draws: int, monkeypatch: pytest.MonkeyPatch) -> Cou
     monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
     monkeypatch.setattr(difference, "row_costs", lambda run: run["rows"])
     monkeypatch.setattr(difference, "cpu_per_kib", lambda run: Reading(run[CPU], None))
-    chance, how, said, asked = random.Random(1), How(paired=True), Counter[str](), []
+    chance, how = random.Random(1), How(paired=True, level=LEVEL)
+    said, asked = Counter[str](), []
     for _ in range(draws):
-        before, after = zip(*chance.sample(blocks, REPEATS), strict=True)
-        rows = (metric_row(before, after, name, how) for name in METRICS)
-        found = Difference(tuple(row for row in rows if row), ())
+        drawn = chance.sample(blocks, LOOKS[-1])
+        for look in LOOKS:
+            before, after = zip(*drawn[:look], strict=True)
+            rows = (metric_row(before, after, name, how) for name in METRICS)
+            found = Difference(tuple(row for row in rows if row), ())
+            if found.verdict != UNSURE:
+                break
         named = any(row.sure and row.verdict == WORSE for row in cost_rows(before, after, how))
         said[f"{found.verdict}{', a row' * named}"] += 1
         said["found"] += named or found.verdict == WORSE
-        asked.append(enough(found, (REPEATS, REPEATS), how) or REPEATS)
+        asked.append(enough(found, (look, look), how) or look)
     print(f"{dict(said)} of {draws}; median of what they ask for: {sorted(asked)[draws // 2]} blocks")
     return said
 

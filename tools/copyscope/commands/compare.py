@@ -6,16 +6,18 @@ import os
 import random
 import secrets
 import shlex
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from copyscope import paths
+from copyscope import paths, stats
 from copyscope.arguments import UsageParser
 from copyscope.commands import documents, entry, keeping
 from copyscope.commands.diff import add_form, answer, noise_here
 from copyscope.compare import noise
 from copyscope.compare.comparison import document
-from copyscope.compare.difference import How
+from copyscope.compare.difference import UNSURE, How
 from copyscope.compare.settings import settings
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
@@ -31,6 +33,9 @@ from copyscope.topology import TopologyError
 
 # Runs differ more than their segments do: many short ones tell more than few long ones (docs/method).
 REPEATS, DURATION_S, WARMUP_S = 21, 0.5, 0.1
+# Where so many leave the verdict open, as many again are made. An interval at this level at each of the two
+# looks is one of 95 % for both (Pocock, Biometrika 64, 1977, table 1).
+LOOKS, LEVEL_OF_TWO = (REPEATS, 2 * REPEATS), 1 - 0.0294
 EXIT_INVALID = 1
 DESCRIPTION = (
     "Runs two strategies in turns, in blocks of random order, and prints each difference with its 95 %"
@@ -44,7 +49,8 @@ examples:
   sudo tools/compare.py one_copy zero_copy --json - | jq .verdict
   sudo tools/compare.py one_copy one_copy        what equal runs differ by here; compare and diff know it then
 
-All other options are those of tools/profile.py, for both; 21 blocks of 0.5 s runs by default.
+All other options are those of tools/profile.py, for both; by default 21 blocks of 0.5 s runs, and 21 more
+where these leave the verdict open.
 """
 FIRST_EXAMPLES = """\
 examples:
@@ -72,10 +78,10 @@ def parser() -> UsageParser:
         help=f"of two equal ones: where what they differ by goes; default results/HOST-KERNEL/{noise.FILE}",
     )
     made.describe(
-        repeat=f"blocks, each with one run of both; default {REPEATS}",
+        repeat=f"blocks, each with one run of both; default {REPEATS}, twice that where these leave it open",
         duration=f"measuring time of a run in seconds; default {DURATION_S:g}",
     )
-    made.set_defaults(repeat=REPEATS, duration=DURATION_S, warmup=WARMUP_S, impl=None)
+    made.set_defaults(repeat=None, duration=DURATION_S, warmup=WARMUP_S, impl=None)
     return made
 
 
@@ -85,6 +91,8 @@ def main(argv: list[str]) -> int:
 
 
 def _compare(args: argparse.Namespace, argv: list[str]) -> int:
+    looks = LOOKS if args.repeat is None else (args.repeat,)
+    args.repeat = looks[0]
     if args.repeat < 2:
         raise UsageError(
             f"--repeat: {args.repeat}: one run says nothing of how far two lie apart: at least 2"
@@ -106,21 +114,43 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
     quiet = args.quiet or "-" in (args.json, args.markdown)
-    ran, status = perform(sides, args.repeat, args.seed, out=out, quiet=quiet)
-    first, second = valid_blocks(ran)
+    level = LEVEL_OF_TWO if len(looks) > 1 else stats.LEVEL
+    ran, status = perform(
+        sides, looks, args.seed, out=out, quiet=quiet, tells=lambda made: tells(made, args.noise, level)
+    )
+    (first, second), reasons = valid_blocks(ran)
+    for reason in reasons:
+        entry.say("compare", f"invalid, its block is in no number: {reason}")
     if len(first) < 2:
         entry.say("compare", "fewer than two blocks are valid: see above")
         return status or EXIT_INVALID
-    apart = {name for name, value in settings(first[0]).items() if settings(second[0])[name] != value}
-    equal = not apart
-    known = None if equal else noise_here(args.noise, first[0]["machine"])
-    made = document(first, second, How(paired=True, chosen=True, noise=known), frozenset(apart))
+    made = compared(first, second, args.noise, level)
+    equal = not made["across"]
     made |= {"kind": "compare", "names": names}
     made["sentence"] = f"{names[1]} instead of {names[0]}: {made['sentence']}"
     answer(made, args)
     if equal:
         _keep_noise(noise.noise(first, second), args)
-    return status or (0 if len(first) == args.repeat else EXIT_INVALID)
+    return status or (EXIT_INVALID if reasons else 0)
+
+
+def compared(
+    first: list[store.Record], second: list[store.Record], noise_from: str | None, level: float
+) -> dict[str, Any]:
+    """The document of blocks; `across` are the settings in which the two differ, none for equal ones."""
+    apart = {name for name, value in settings(first[0]).items() if settings(second[0])[name] != value}
+    known = noise_here(noise_from, first[0]["machine"]) if apart else None
+    how = How(paired=True, chosen=True, noise=known, level=level)
+    return document(first, second, how, frozenset(apart))
+
+
+def tells(ran: Groups, noise_from: str | None, level: float) -> bool:
+    """Whether no more blocks are needed: there is a verdict, or the two are equal, or none is valid."""
+    (first, second), _ = valid_blocks(ran)
+    if len(first) < 2:
+        return True
+    made = compared(first, second, noise_from, level)
+    return not made["across"] or made["verdict"] != UNSURE
 
 
 def _side(args: argparse.Namespace, words: str) -> Prepared:
@@ -135,39 +165,52 @@ def _side(args: argparse.Namespace, words: str) -> Prepared:
 
 
 def perform(
-    sides: list[Prepared], repeats: int, seed: int | None, *, out: Path | None, quiet: bool
+    sides: list[Prepared],
+    looks: Sequence[int],
+    seed: int | None,
+    *,
+    out: Path | None,
+    quiet: bool,
+    tells: Callable[[Groups], bool],
 ) -> tuple[Groups, int]:
     """Blocks of one run each, in random order; every run is kept in `out`, in a directory for each side.
 
-    What ends it before its time is said, and is the exit status: the blocks before that are compared.
+    `looks`: after so many blocks it ends, if they tell, and at the last in any case. What ends it before its
+    time is said, and is the exit status: the blocks before that are compared.
     """
     first_seed = secrets.randbelow(1 << 31) if seed is None else seed
     order = random.Random(first_seed)
     git, dirty = git_revision()
     found: Groups = ([], [])
-    with Steps("runs in turns", 2 * repeats, quiet=quiet) as steps:
-        try:
-            for repeat in range(repeats):
-                for index in order.sample((0, 1), 2):
-                    side = sides[index]
-                    name = str(side.traffic.resolved["impl"])
-                    number = len(found[0]) + len(found[1])
-                    steps.begin(f"{name}, block {repeat + 1} of {repeats}")
-                    run_id = store.run_id("compare", {**side.traffic.resolved, "side": index}, repeat)
-                    who = Identity(run_id, "compare", repeat, number, first_seed + number, git, dirty)
-                    made = side.run(who)
-                    steps.done()
-                    found[index].append(made)
-                    if out is not None:
-                        place = out / f"{index + 1}-{name}"
-                        saving.make_directory(place)
-                        _keep(made, place / f"{run_id}.json.gz")
-        except KeyboardInterrupt:
-            entry.say("compare", f"interrupted in block {repeat + 1} of {repeats}")
-            return found, entry.INTERRUPTED
-        except (RunError, TopologyError, OSError) as error:
-            entry.say("compare", f"block {repeat + 1} of {repeats}: {error}")
-            return found, entry.FAILED
+    for begin, end in pairwise((0, *looks)):
+        if begin and tells(found):
+            break
+        if begin and not quiet:
+            entry.say("compare", f"{begin} blocks leave the verdict open: {end - begin} more")
+        with Steps("runs in turns", 2 * (end - begin), quiet=quiet) as steps:
+            try:
+                for repeat in range(begin, end):
+                    for index in order.sample((0, 1), 2):
+                        side = sides[index]
+                        name = str(side.traffic.resolved["impl"])
+                        number = len(found[0]) + len(found[1])
+                        steps.begin(f"{name}, block {repeat + 1} of {end}")
+                        run_id = store.run_id("compare", {**side.traffic.resolved, "side": index}, repeat)
+                        made = side.run(
+                            Identity(run_id, "compare", repeat, number, first_seed + number, git, dirty)
+                        )
+                        steps.done()
+                        found[index].append(made)
+                        if out is not None:
+                            place = out / f"{index + 1}-{name}"
+                            saving.make_directory(place)
+                            _keep(made, place / f"{run_id}.json.gz")
+            except KeyboardInterrupt:
+                entry.say("compare", f"interrupted in block {repeat + 1} of {end}")
+                return found, entry.INTERRUPTED
+            except (RunError, TopologyError, OSError) as error:
+                entry.say("compare", f"block {repeat + 1} of {end}: {error}")
+                return found, entry.FAILED
     return found, 0
 
 
@@ -178,17 +221,17 @@ def _keep(made: store.Record, path: Path) -> None:
         raise RunError(f"{error}: {rescue({path.name: store.compressed(made)})}") from error
 
 
-def valid_blocks(ran: Groups) -> Groups:
-    """Without blocks of which a run is invalid, or was not made."""
+def valid_blocks(ran: Groups) -> tuple[Groups, list[str]]:
+    """Without blocks of which a run is invalid, with the first reason of each such run, or was not made."""
     kept: Groups = ([], [])
+    reasons = []
     for pair in zip(*ran, strict=False):
-        wrong = [record for record in pair if not record["verdict"]["valid"]]
-        for record in wrong:
-            entry.say("compare", f"invalid, its block is in no number: {record['verdict']['reasons'][0]}")
+        wrong = [record["verdict"]["reasons"][0] for record in pair if not record["verdict"]["valid"]]
+        reasons += wrong
         if not wrong:
             for group, record in zip(kept, pair, strict=True):
                 group.append(record)
-    return kept
+    return kept, reasons
 
 
 def _keep_noise(made: dict[str, Any], args: argparse.Namespace) -> None:

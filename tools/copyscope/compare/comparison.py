@@ -59,7 +59,7 @@ def document(
     shared = [key for key in groups[0] if key in groups[1]]
     if not shared:
         raise UsageError(why_apart(next(iter(groups[0])), next(iter(groups[1]))))
-    each = replace(how, level=1 - (1 - stats.LEVEL) / len(shared))
+    each = replace(how, level=1 - (1 - how.level) / len(shared))
     points = []
     for key in shared:
         old, new = groups[0][key], groups[1][key]
