@@ -32,6 +32,8 @@ LATE_WAKE_NS = 10_000
 EDGE_NS = 5_000_000
 # Timer interrupts come up to tens of microseconds late in virtual machines (they wait for the next exit).
 SHORT_BURST_NS = 50_000
+# A hypervisor takes slices: a moment of what it takes lies in one of this length, on average (docs/dev/notes.md).
+STOLEN_SLICE_NS = 20_000_000
 # Bursts of the sampling timer are what chance deals; from fewer their spread cannot be told.
 FEWEST_TIMER_BURSTS = 8
 
@@ -129,7 +131,10 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
     if unit == "ns":
         tolerance += spent.departures * SWITCH_NS
-        tolerance += hidden_at_birth_ns(raw) + stolen_share(raw) * exact
+        stolen_ns = stolen_share(raw) * exact
+        tolerance += hidden_at_birth_ns(raw) + stolen_ns
+        if while_armed is not None:
+            tolerance += stolen_in_bursts_ns(raw, side, stolen_ns)
     else:
         tolerance += uncounted_share(raw, side) * exact
     if unit == "ns" and spent.stay_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
@@ -165,6 +170,19 @@ def stolen_share(raw: Measured) -> float:
     if not load or not load.steal_ns or load.busy_ns is None:
         return 0.0
     return load.steal_ns / (load.steal_ns + load.busy_ns)
+
+
+def stolen_in_bursts_ns(raw: Measured, side: str, stolen_ns: float) -> float:
+    """How much more of the stolen time than their part the bursts of a side may have met, scaled as they are.
+
+    Slices of stolen time fall into them by chance: of N slices that each fall into a part of 1/K the variance
+    is that of N/K events, each of which counts K times. In no case it is more than all of it.
+    """
+    bursts = burst_of(raw.sampler, side)
+    assert bursts is not None
+    scale = raw.sampler.enabled_ns_of(side) / bursts.armed_ns
+    chance = math.sqrt(stolen_ns * STOLEN_SLICE_NS * scale)
+    return min(stats.normal_quantile(VALIDITY_LEVEL) * chance, stolen_ns * (scale - 1))
 
 
 def uncounted_share(raw: Measured, side: str) -> float:
