@@ -32,7 +32,7 @@ LATE_WAKE_NS = 10_000
 EDGE_NS = 5_000_000
 # Timer interrupts come up to tens of microseconds late in virtual machines (they wait for the next exit).
 SHORT_BURST_NS = 50_000
-# A hypervisor takes slices: a moment of what it takes lies in one of this length, on average (docs/dev/notes.md).
+# A hypervisor takes slices: a moment of what it takes lies in one of this length on average (notes.md).
 STOLEN_SLICE_NS = 20_000_000
 # Bursts of the sampling timer are what chance deals; from fewer their spread cannot be told.
 FEWEST_TIMER_BURSTS = 8
