@@ -209,14 +209,30 @@ def test_a_command_says_what_it_has_to_say_and_ends_with_its_own_status() -> Non
 
 
 @dataclass(frozen=True)
-class Stopped(Here):
-    """An ssh that was stopped: it does not see the end of its input."""
+class Odd(Here):
+    """An ssh that behaves oddly, as a shell does it."""
 
-    said: Path
+    script: str
 
     def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
         del command, become
-        return ["sh", "-c", f"echo $$ > {self.said}; kill -STOP $$"]
+        return ["sh", "-c", self.script]
+
+
+@pytest.mark.timeout(20)
+def test_who_says_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads the rest: waiting for the end of that would have no end."""
+    monkeypatch.setattr(by_ssh, "OUTPUT_MAX_BYTES", 1 << 20)
+    found = asyncio.run(ask(Odd("exec yes"), Job((), False, 60.0)))
+    assert found.status == 1 and b"more than 1 MiB" in found.errors and len(found.output) < 2 << 20
+
+
+@pytest.mark.timeout(20)
+def test_what_an_ssh_has_started_and_left_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ProxyCommand has the standard error of its ssh, and may outlive it."""
+    monkeypatch.setattr(by_ssh, "END_S", 0.5)
+    found = asyncio.run(ask(Odd("sleep 15 & exec sleep 16"), Job((), False, 0.5)))
+    assert found.status is None and found.seconds < 5
 
 
 @pytest.mark.parametrize("interrupts", [1, 2])
@@ -233,11 +249,12 @@ def test_an_ssh_that_was_stopped_is_gone_after_ctrl_c(
 
     monkeypatch.setattr(asyncio.Timeout, "__aenter__", as_in_3_11_2)
     monkeypatch.setattr(by_ssh, "END_S", 0.5)
-    place = Stopped(tmp_path / "pid")
+    said = tmp_path / "pid"
+    place = Odd(f"echo $$ > {said}; kill -STOP $$")
 
     async def interrupted() -> None:
         asking = asyncio.create_task(ask(place, Job((), False, 60.0)))
-        await asyncio.to_thread(wait_for, place.said)
+        await asyncio.to_thread(wait_for, said)
         for _ in range(interrupts):
             asking.cancel()
             await asyncio.sleep(0.1)
@@ -245,7 +262,7 @@ def test_an_ssh_that_was_stopped_is_gone_after_ctrl_c(
             await asking
 
     asyncio.run(interrupted())
-    assert not is_alive(int(wait_for(place.said)))
+    assert not is_alive(int(wait_for(said)))
 
 
 def test_what_takes_too_long_is_ended_over_there(tmp_path: Path) -> None:

@@ -109,27 +109,22 @@ async def ask(place: Place, job: Job) -> Answer:
         )
     except OSError as error:
         return Answer(127, b"", f"{error.filename}: {error.strerror}".encode(), 0.0)
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin
     output, errors = bytearray(), bytearray()
-    said = [
-        asyncio.create_task(_keep(process.stdout, output, OUTPUT_MAX_BYTES)),
-        asyncio.create_task(_keep_last(process.stderr, errors)),
-    ]
+    listening = asyncio.create_task(_listen(process, output, errors))
+    # Whether anybody asks for its error or not, asyncio prints none.
+    listening.add_done_callback(lambda task: task.cancelled() or task.exception())
     beat = asyncio.create_task(_beat(process.stdin, job.opening()))
     status: int | None = None
     try:
-        async with asyncio.timeout(job.timeout_s):
-            await asyncio.gather(*said)
-            status = await process.wait()
-    except TimeoutError:
-        pass
+        await asyncio.wait((listening,), timeout=job.timeout_s)
+        if listening.done():
+            status = listening.result()
     except TooMuchError:
         status, errors = 1, bytearray(f"more than {OUTPUT_MAX_BYTES >> 20} MiB were said".encode())
     finally:
         beat.cancel()
-        for task in said:
-            task.cancel()
-        await _end(process)
+        await _end(process, listening)
     return Answer(status, bytes(output), bytes(errors), time.monotonic() - started)
 
 
@@ -148,6 +143,13 @@ async def _beat(stdin: asyncio.StreamWriter, opening: bytes) -> None:
             stdin.write(b"\n")
 
 
+async def _listen(process: asyncio.subprocess.Process, output: bytearray, errors: bytearray) -> int:
+    """What it says until it ends, and how it ends. Raises TooMuchError."""
+    assert process.stdout and process.stderr
+    await asyncio.gather(_keep(process.stdout, output, OUTPUT_MAX_BYTES), _keep_last(process.stderr, errors))
+    return await process.wait()
+
+
 async def _keep(stream: asyncio.StreamReader, into: bytearray, most: int) -> None:
     while chunk := await stream.read(1 << 16):
         into += chunk
@@ -161,15 +163,15 @@ async def _keep_last(stream: asyncio.StreamReader, into: bytearray) -> None:
         del into[:-ERRORS_MAX_BYTES]
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process, listening: "asyncio.Task[int]") -> None:
+    """Its input ends; whatever it still says is read; then it is killed."""
     assert process.stdin
     process.stdin.close()
-    ended = asyncio.ensure_future(process.wait())
     try:
         # Not asyncio.timeout(): before Python 3.11.3 it does not tell its own end from a Ctrl-C (gh-102780).
-        await asyncio.wait((ended,), timeout=END_S)
+        await asyncio.wait((listening,), timeout=END_S)
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+        # Kills it and closes its streams: wait() waits for their end, too, and a ProxyCommand may hold them.
+        process._transport.close()  # type: ignore[attr-defined]
+        listening.cancel()
     await process.wait()
