@@ -180,41 +180,46 @@ def perform(
     """
     first_seed = secrets.randbelow(1 << 31) if seed is None else seed
     order = random.Random(first_seed)
-    git, dirty = git_revision()
+    revision = git_revision()
     found: Groups = ([], [])
-    for begin, end in pairwise((0, *looks)):
-        if begin and tells(found):
-            break
-        if begin and not quiet:
-            entry.say("compare", f"{begin} blocks leave the verdict open: {end - begin} more")
-        with Steps("runs in turns", 2 * (end - begin), quiet=quiet) as steps:
-            try:
+    end = looks[0]
+    try:
+        for begin, end in pairwise((0, *looks)):
+            if begin and tells(found):
+                break
+            if begin and not quiet:
+                entry.say("compare", f"{begin} blocks leave the verdict open: {end - begin} more")
+            with Steps("runs in turns", 2 * (end - begin), quiet=quiet) as steps:
                 for repeat in range(begin, end):
                     for index in order.sample((0, 1), 2):
-                        side = sides[index]
-                        name = str(side.traffic.resolved["impl"])
-                        number = len(found[0]) + len(found[1])
+                        name = str(sides[index].traffic.resolved["impl"])
                         steps.begin(f"{name}, block {repeat + 1} of {end}")
-                        run_id = store.run_id("compare", {**side.traffic.resolved, "side": index}, repeat)
-                        made = side.run(
-                            Identity(run_id, "compare", repeat, number, first_seed + number, git, dirty)
+                        number = len(found[0]) + len(found[1])
+                        run_id = store.run_id(
+                            "compare", {**sides[index].traffic.resolved, "side": index}, repeat
                         )
+                        seed = first_seed + number
+                        made = sides[index].run(Identity(run_id, "compare", repeat, number, seed, *revision))
                         steps.done()
                         found[index].append(made)
                         if out is not None:
-                            place = out / f"{index + 1}-{name}"
-                            saving.make_directory(place)
-                            _keep(made, place / f"{run_id}.json.gz")
-            except KeyboardInterrupt:
-                entry.say("compare", f"interrupted in block {repeat + 1} of {end}")
-                return found, entry.INTERRUPTED
-            except (RunError, TopologyError, OSError) as error:
-                entry.say("compare", f"block {repeat + 1} of {end}: {error}")
-                return found, entry.FAILED
+                            _keep(made, out / f"{index + 1}-{name}" / f"{run_id}.json.gz")
+    except KeyboardInterrupt:
+        entry.say("compare", f"interrupted in block {_block(found)} of {end}")
+        return found, entry.INTERRUPTED
+    except (RunError, TopologyError, OSError) as error:
+        entry.say("compare", f"block {_block(found)} of {end}: {error}")
+        return found, entry.FAILED
     return found, 0
 
 
+def _block(ran: Groups) -> int:
+    """The number of the first that has not both runs."""
+    return min(map(len, ran)) + 1
+
+
 def _keep(made: store.Record, path: Path) -> None:
+    saving.make_directory(path.parent)
     try:
         store.write(made, path)
     except store.RecordError as error:
