@@ -109,7 +109,7 @@ def test_since_when_and_what_changed_with_it(tmp_path: Path, capsys: pytest.Capt
     assert (first["host"], first["zero-copy sends are"]) == ("a", "copied")
     assert (first["since"], first["last otherwise"]) == ("2026-11-03 10:00:00", "2026-11-02 10:00:00")
     assert first["changed with it"] == "kernel 6.1.0 -> 6.12.0"
-    assert (second["host"], second["changed with it"]) == ("b", "as long as it is known")
+    assert (second["host"], second["changed with it"]) == ("b", "no record from before")
 
 
 def test_who_would_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

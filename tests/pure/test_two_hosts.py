@@ -286,6 +286,12 @@ def test_a_host_is_spoken_to_while_it_is_held_and_nothing_is_there_afterwards(
             "echo 'Host key verification failed.' >&2; exit 255",
             "web2: Host key verification failed: make `ssh web2 true` work without a question",
         ),
+        (
+            "ssh",
+            "head -c 100000 /dev/zero; exec sleep 60",
+            "web2: its first line is not ours: its login shell",
+        ),
+        ("ssh", "exec sleep 60 >&-", "web2: its guard there has ended: run it again"),
         ("uname", "echo riscv64", "web2: no bundle for its architecture, riscv64: "),
         ("head", "echo 'head: No space left on device' >&2; exit 1", ": the disk is full: make room"),
         ("sha256sum", "echo 0 -", "web2: the bundle arrived damaged: its SHA-256 is another"),

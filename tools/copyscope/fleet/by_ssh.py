@@ -123,9 +123,10 @@ async def ask(place: Place, job: Job) -> Answer:
     except TooMuchError:
         status, errors = 1, bytearray(f"more than {OUTPUT_MAX_BYTES >> 20} MiB were said".encode())
     finally:
+        seconds = time.monotonic() - started
         beat.cancel()
         await _end(process, listening)
-    return Answer(status, bytes(output), bytes(errors), time.monotonic() - started)
+    return Answer(status, bytes(output), bytes(errors), seconds)
 
 
 def _environment() -> dict[str, str]:

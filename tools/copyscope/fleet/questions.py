@@ -63,7 +63,7 @@ WITH told AS (
 )
 SELECT host, subject, path, CASE WHEN copies THEN 'copied' ELSE 'not copied' END AS "zero-copy sends are",
   started_at AS since, CASE WHEN before IS NULL THEN NULL ELSE last_seen_otherwise END AS "last otherwise",
-  concat_ws('; ', CASE WHEN before IS NULL THEN 'as long as it is known' END,
+  concat_ws('; ', CASE WHEN before IS NULL THEN 'no record from before' END,
     CASE WHEN kernel <> kernel_before THEN 'kernel ' || kernel_before || ' -> ' || kernel END,
     CASE WHEN nic <> nic_before THEN 'nic ' || nic_before || ' -> ' || nic END) AS "changed with it"
 FROM changed WHERE before IS NULL OR copies <> before

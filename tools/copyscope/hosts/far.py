@@ -96,7 +96,7 @@ class Far(Host):
         """Who is there, and the programs for it."""
         words = self._line(FACTS_S).split()
         if len(words) < 4 or words[0] != "copyscope" or not words[2].isdecimal() or not words[3].isdecimal():
-            raise RunError(f"{self.name}: its first line is not ours: its login shell must print nothing")
+            raise RunError(self._not_ours())
         self.user = WorkloadUser(int(words[2]), int(words[3]), known=True)
         self.become = self.user.uid != 0
         self.connection = tuple(words[4:])
@@ -138,12 +138,18 @@ class Far(Host):
             if left <= 0 or not select.select([self._guard.stdout], [], [], left)[0]:
                 raise RunError(f"{self.name}: no answer within {seconds:g} s: look whether `ssh` gets in")
             chunk = os.read(self._guard.stdout.fileno(), LINE_MAX_BYTES)
-            if not chunk or len(self._pending) > LINE_MAX_BYTES:
-                self._guard.wait(END_S)
+            if not chunk:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._guard.wait(END_S)
                 raise RunError(f"{self.name}: {self._cause()}")
+            if len(self._pending) > LINE_MAX_BYTES:
+                raise RunError(self._not_ours())
             self._pending += chunk
         line, _, self._pending = self._pending.partition(b"\n")
         return line.decode(errors="replace")
+
+    def _not_ours(self) -> str:
+        return f"{self.name}: its first line is not ours: its login shell must print nothing"
 
     def _cause(self) -> str:
         """Why the guard has ended, and what to do, in one line."""
