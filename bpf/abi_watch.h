@@ -12,6 +12,8 @@ enum direction {
 	DIRECTION_PEEK,
 	/* Received without a copy: pages that were mapped into its memory. */
 	DIRECTION_MAPPED,
+	/* Returned by calls with MSG_TRUNC, counted above as well: TCP drops it without a copy; of a datagram it is the whole length. */
+	DIRECTION_TRUNCATED,
 	DIRECTION_CNT,
 };
 
@@ -42,7 +44,7 @@ struct volume_cell {
 _Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell");
 #define VOLUME_CELLS (PROTOCOL_CNT * DIRECTION_CNT * CALL_CNT)
 /* A power of two, that an index can be cut to (BOUNDED). */
-#define VOLUME_SLOTS 512
+#define VOLUME_SLOTS 1024
 _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
 
 /* Slots 0 to 15 hold the counts 0 to 15, slot 16 + n holds [16 << n, 32 << n). */

@@ -7,6 +7,7 @@
 #include "target.bpf.h"
 
 #define MSG_PEEK 0x2
+#define MSG_TRUNC 0x20
 #define MSG_ERRQUEUE 0x2000
 #define AF_UNIX 1
 #define AF_INET 2

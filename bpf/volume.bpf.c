@@ -128,6 +128,14 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	return 0;
 }
 
+static __always_inline struct volume_cell *count_received(__u32 protocol, enum direction direction, __u32 call, __u64 flags,
+							  __u64 bytes)
+{
+	if (flags & MSG_TRUNC)
+		count_volume(protocol, DIRECTION_TRUNCATED, call, bytes);
+	return count_volume(protocol, direction, call, bytes);
+}
+
 SEC("?tp_btf")
 int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 {
@@ -139,7 +147,7 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 		return 0;
 	protocol = protocol_of_given(sk);
 	if (protocol != PROTOCOL_CNT)
-		count_volume(protocol, direction, current_call(), ret);
+		count_received(protocol, direction, current_call(), flags, ret);
 	if (protocol != PROTOCOL_TCP || direction == DIRECTION_RECEIVE)
 		note_socket(sk, protocol, direction, ret);
 	return 0;
@@ -150,6 +158,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	struct volume_cell *cell;
 	__u32 protocol, call;
 	struct sock *sk;
+	__u64 flags;
 
 	/* Every system call of the machine comes here: the cheapest test first. */
 	call = call_of(SYSCALL_NR_KNOWN(regs));
@@ -161,12 +170,13 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	call = watched_call(call, regs, &protocol);
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
 		return;
+	flags = receive_flags(regs, call);
 	if (is_looking(regs, call)) {
-		if (!(receive_flags(regs, call) & MSG_ERRQUEUE))
-			count_volume(protocol, DIRECTION_PEEK, call, ret);
+		if (!(flags & MSG_ERRQUEUE))
+			count_received(protocol, DIRECTION_PEEK, call, flags, ret);
 		return;
 	}
-	cell = count_volume(protocol, direction_of(call), call, ret);
+	cell = count_received(protocol, direction_of(call), call, flags, ret);
 	sk = socket_of_call(regs, call);
 	/* Another thread has closed it meanwhile. */
 	if (!sk)

@@ -151,6 +151,33 @@ static void do_unix_dgram(void)
 		exchange();
 }
 
+/* Every second one is looked at without a copy, and then dropped without one. */
+static void do_tcp_dropped(void)
+{
+	inet_pair(SOCK_STREAM, 0);
+	while (more()) {
+		bool drops = did.sends % 2;
+
+		sent(send(sender, memory, DATAGRAM_BYTES, 0));
+		if (drops)
+			checked(recv(receiver, NULL, DATAGRAM_BYTES, MSG_PEEK | MSG_TRUNC), "recv");
+		received(recv(receiver, memory, DATAGRAM_BYTES, drops ? MSG_TRUNC : 0));
+		if (!drops)
+			did.copied += DATAGRAM_BYTES;
+	}
+}
+
+/* As systemd does: how long is the next one? */
+static void do_unix_length(void)
+{
+	unix_pair(SOCK_DGRAM);
+	while (more()) {
+		sent(send(sender, memory, DATAGRAM_BYTES, 0));
+		checked(recv(receiver, NULL, 0, MSG_PEEK | MSG_TRUNC), "recv");
+		received(recv(receiver, memory, DATAGRAM_BYTES, 0));
+	}
+}
+
 static void do_udp(void)
 {
 	inet_pair(SOCK_DGRAM, 0);
@@ -273,6 +300,8 @@ static const struct {
 } ways[] = {
 	{ "unix_stream", do_unix_stream },
 	{ "unix_dgram", do_unix_dgram },
+	{ "unix_length", do_unix_length },
+	{ "tcp_dropped", do_tcp_dropped },
 	{ "udp", do_udp },
 	{ "udp_zerocopy", do_udp_zerocopy },
 	{ "mptcp", do_mptcp },

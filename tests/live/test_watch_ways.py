@@ -93,6 +93,24 @@ def test_each_kind_of_socket_has_its_bytes_and_its_name(how: str, tmp_path: Path
         assert record["zerocopy"] is None and truth["flagged"] == 0
 
 
+def test_what_is_dropped_without_a_copy_is_received_and_not_copied_out(tmp_path: Path) -> None:
+    record, truth = moved("tcp_dropped", tmp_path)
+    dropped = truth["received"] - truth["copied"]
+    assert truth["sent"] == truth["received"] and 0 < dropped < truth["received"]
+    assert bytes_of(record, "copy_out") == truth["copied"]
+    # Looked at, and dropped.
+    assert rows(record, "tcp", "truncated")["recvfrom"][1] == 2 * dropped
+    assert rows(record, "tcp", "peek")["recvfrom"][1] == dropped
+    assert "received_split" in held(record)
+    assert "of what it received was dropped without a copy (MSG_TRUNC)" in record["verdict"]["sentence"]
+
+
+def test_whoever_asks_for_the_length_of_a_datagram_gets_no_bytes_of_it(tmp_path: Path) -> None:
+    record, truth = moved("unix_length", tmp_path)
+    assert rows(record, "unix_dgram", "truncated") == {"recvfrom": (truth["sends"], truth["sent"])}
+    assert bytes_of(record, "copy_out") == record["target"]["received_bytes"] == truth["sent"]
+
+
 def test_completions_of_udp_are_seen(tmp_path: Path) -> None:
     record, truth = moved("udp_zerocopy", tmp_path)
     assert truth["completions"] == truth["sends"] == MESSAGES

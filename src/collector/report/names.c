@@ -33,6 +33,7 @@ const char *const direction_names[DIRECTION_CNT] = {
 	[DIRECTION_COPY_OUT] = "copy_out",
 	[DIRECTION_PEEK] = "peek",
 	[DIRECTION_MAPPED] = "mapped",
+	[DIRECTION_TRUNCATED] = "truncated",
 };
 
 const char *const protocol_names[PROTOCOL_CNT] = {

@@ -18,7 +18,7 @@ from copyscope.record.derived import Identity
 from copyscope.record.hooks import find
 from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoot, Functions, Hook
 from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
+from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, dropped, volume
 from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
     cut_short,
@@ -113,7 +113,8 @@ def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
     received = [row for row in received if row.syscall not in TAKEN] + peeked
     zerocopy_bytes = added(sent, "zerocopy_bytes")
     pinned = added([row for row in sent if row.syscall in BY_REFERENCE], "bytes") + zerocopy_bytes
-    copied_in, copied_out = added(sent, "bytes") - pinned, added(received, "bytes")
+    thrown = [row for row in dropped(raw.volume, ARM) if row.protocol == "tcp"]
+    copied_in, copied_out = added(sent, "bytes") - pinned, added(received, "bytes") - added(thrown, "bytes")
     sending = edges(segments, "sent", largest(sent))
     receiving = edges(segments, "received", largest(received))
     looked = "bytes received or looked at"

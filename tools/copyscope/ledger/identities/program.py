@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from copyscope.ledger.identities.balance import Balance, Unknown
 from copyscope.record.instruments import Call
 from copyscope.record.program.raw import Connection, Counted, ProgramSegment, RawProgramRun, Volume
-from copyscope.record.program.volume import MAPPED_IN, SPLICED_IN, TAKEN, added, counted_calls, volume
+from copyscope.record.program.volume import (
+    MAPPED_IN,
+    SPLICED_IN,
+    TAKEN,
+    added,
+    counted_calls,
+    dropped,
+    volume,
+)
 from copyscope.record.segments import measured, select, total, wall_ns
 
 # Their return values are no bytes.
@@ -111,25 +119,42 @@ def beside_returns(raw: RawProgramRun, direction: str) -> int:
     return edges(select(raw.run.segments, "calls"), NAMES[direction], one_call)
 
 
+def uncopied(raw: RawProgramRun) -> set[str]:
+    """Protocols of which no hook sees all copies: UDP; local datagrams whose length alone was asked for."""
+    asked = volume(raw.volume, "truncated", "ledger")
+    return {"udp", *(row.protocol for row in asked if row.protocol == "unix_dgram")}
+
+
+def looked_at(raw: RawProgramRun) -> list[Volume]:
+    """What its receive calls returned, of all protocols, with what stayed in the queue."""
+    rows = volume(raw.volume, "receive", "ledger") + volume(raw.volume, "peek", "ledger")
+    return [row for row in rows if row.syscall != SPLICED_IN]
+
+
 def taken_by_calls(raw: RawProgramRun) -> list[Volume]:
-    """What its receive calls returned or looked at, but for UDP: no hook sees all of its copies."""
+    """The part of it whose copies are seen."""
     if not select(raw.run.segments, "ledger"):
         raise Unknown("no segment of the arm ledger in this run")
-    rows = [row for row in volume(raw.volume, "receive", "ledger") if row.syscall != SPLICED_IN]
-    rows += volume(raw.volume, "peek", "ledger")
-    found = [row for row in rows if row.protocol != "udp"]
+    rows, unseen = looked_at(raw), uncopied(raw)
+    found = [row for row in rows if row.protocol not in unseen]
     if rows and not found:
-        raise Unknown("it received nothing but datagrams of UDP")
+        raise Unknown("it received nothing but datagrams whose copies no hook sees")
     return found
 
 
+def taken_with_a_copy(raw: RawProgramRun) -> int:
+    return added(taken_by_calls(raw), "bytes") - added(dropped(raw.volume, "ledger"), "bytes")
+
+
 def copied_out(raw: RawProgramRun) -> int:
-    return added([row for row in volume(raw.volume, "copy_out", "ledger") if row.protocol != "udp"], "bytes")
+    unseen = uncopied(raw)
+    rows = [row for row in volume(raw.volume, "copy_out", "ledger") if row.protocol not in unseen]
+    return added(rows, "bytes")
 
 
-def _received_udp(raw: RawProgramRun) -> bool:
-    rows = volume(raw.volume, "receive", "ledger") + volume(raw.volume, "peek", "ledger")
-    return any(row.protocol == "udp" and row.syscall != SPLICED_IN for row in rows)
+def _received_unseen(raw: RawProgramRun) -> bool:
+    unseen = uncopied(raw)
+    return any(row.protocol in unseen for row in looked_at(raw))
 
 
 def _by_connection(direction: str, what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
@@ -171,14 +196,14 @@ def _by_system_call(direction: str) -> Table:
 def _copied_out(what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
     return Balance(
         *("received_split", what, "bytes"),
-        lambda raw: added(taken_by_calls(raw), "bytes"),
+        taken_with_a_copy,
         copied_out,
         lambda raw: edges(select(raw.run.segments, "ledger"), "received", largest(taken_by_calls(raw))),
         lambda raw: not raw.target.spared and applies(raw),
     )
 
 
-SPLIT = "bytes received, or looked at (MSG_PEEK) = copy_out ({} segments)"
+SPLIT = "bytes received, or looked at (MSG_PEEK), but not dropped (MSG_TRUNC) = copy_out ({} segments)"
 BALANCES: tuple[Table, ...] = (
     _by_connection("send", "bytes sent by socket calls = bytes sent by TCP's own count", lambda _: True),
     _where_counted("send"),
@@ -194,8 +219,8 @@ BALANCES: tuple[Table, ...] = (
     _where_counted("receive"),
     _by_system_call("send"),
     _by_system_call("receive"),
-    _copied_out(SPLIT.format("ledger"), lambda raw: not _received_udp(raw)),
-    _copied_out(f"{SPLIT.format('ledger')}, but for UDP: no hook sees all of its copies", _received_udp),
+    _copied_out(SPLIT.format("ledger"), lambda raw: not _received_unseen(raw)),
+    _copied_out(f"{SPLIT.format('ledger')}, but for datagrams whose copies no hook sees", _received_unseen),
     Balance(
         *("received_split", SPLIT.format("calls"), "bytes"),
         lambda raw: added(where_counted(raw), "received_bytes"),

@@ -9,7 +9,7 @@ from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.instruments import Sample
 from copyscope.record.program.derived import Attached, ProgramZerocopy
 from copyscope.record.program.raw import RawProgramRun, Volume
-from copyscope.record.program.volume import BY_REFERENCE, SPLICED_MEMORY, added, volume
+from copyscope.record.program.volume import BY_REFERENCE, SPLICED_MEMORY, added, dropped, volume
 from copyscope.record.segments import total
 
 WORTH_SAYING = 0.005
@@ -65,6 +65,7 @@ def ways_of_its_own(raw: RawProgramRun) -> list[str]:
     memory = part([row for row in sent if row.syscall == SPLICED_MEMORY], tx)
     pages = part([row for row in sent if row.syscall in BY_REFERENCE and row.syscall != SPLICED_MEMORY], tx)
     local = part([row for row in both if row.protocol in ("unix_stream", "unix_dgram")], tx + rx)
+    thrown_away = min(1.0, part(dropped(raw.volume), rx))  # some may have been looked at before
     mptcp = part([row for row in both if row.protocol == "mptcp"], tx + rx)
     if pages:
         found.append(f"; {percent(pages)} of its bytes went out by reference to pages")
@@ -73,6 +74,8 @@ def ways_of_its_own(raw: RawProgramRun) -> list[str]:
             f"; {percent(memory)} of its bytes went out by reference to its own memory (vmsplice), "
             "and nothing tells it when that may be written again"
         )
+    if thrown_away:
+        found.append(f"; {percent(thrown_away)} of what it received was dropped without a copy (MSG_TRUNC)")
     if local:
         found.append(f"; {percent(local)} of its bytes went through UNIX sockets")
     if mptcp:

@@ -21,10 +21,19 @@ MAPPED_IN = "receive by mapping"
 
 TAKEN = (SPLICED_IN, MAPPED_IN)
 
+# With MSG_TRUNC these drop what they receive or look at (tcp(7), mptcp_recvmsg()); others tell the length of
+# a datagram, of which they copy what there is room for.
+DROPPING = ("tcp", "mptcp")
+
 
 def volume(rows: Iterable[Volume], direction: str, arm: str | None = None) -> list[Volume]:
     """The rows of one direction, of one arm or of all."""
     return [r for r in rows if r.direction == direction and (arm is None or arm in r.arm.split("+"))]
+
+
+def dropped(rows: Iterable[Volume], arm: str | None = None) -> list[Volume]:
+    """Of what was received or looked at, what was never copied to the program."""
+    return [row for row in volume(rows, "truncated", arm) if row.protocol in DROPPING]
 
 
 def added(rows: Iterable[Section], key: str) -> int:
