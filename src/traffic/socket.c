@@ -138,8 +138,15 @@ int socket__connect(const struct socket_options *options, struct failure *failur
 		return fd;
 	/* connect() obeys the send timeout; afterwards a send may take as long as it likes. */
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	if (connect(fd, found->ai_addr, found->ai_addrlen)) {
-		err = errno == EINPROGRESS ? -ETIMEDOUT : -errno;
+	/*
+	 * With a limit, connect() is not restarted (signal(7)): a process that was stopped interrupts it, and so does the end of an
+	 * io_uring that was only tried (io_ring_exit_work()). Asked again, it waits for the same connection (__inet_stream_connect()).
+	 */
+	do
+		err = connect(fd, found->ai_addr, found->ai_addrlen) ? -errno : 0;
+	while (err == -EINTR);
+	if (err) {
+		err = err == -EINPROGRESS || err == -EALREADY ? -ETIMEDOUT : err;
 		err = failure__set(failure, err, "connect: %s:%u: %s: is `traffic send` listening there?",
 				   options->address, options->port, strerror(-err));
 		close(fd);

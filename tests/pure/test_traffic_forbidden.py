@@ -5,8 +5,10 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from test_traffic_loopback import (
@@ -149,3 +151,28 @@ def test_descriptors_of_pipes_rings_and_files_are_counted_before_the_run(words: 
         assert done.returncode == status, done.stderr
         refused = f"needs {needed} descriptors, the hard limit is {limit}: raise ulimit -n\n"
         assert done.stderr.endswith(refused) if status else not done.stderr
+
+
+def test_a_receiver_that_is_stopped_while_it_connects_connects_all_the_same() -> None:
+    """What interrupts connect(2), as the end of a ring that was only tried does, too, is no failure."""
+    with socket.socket() as listener, socket.socket() as first:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        listener.settimeout(SECONDS_MAX)
+        here = listener.getsockname()
+        first.connect(here)  # The queue is full: who comes next waits, and asks again after a second.
+        with running("recv", "--port", str(here[1])) as receiver:
+            waiting = f":{here[1]:04X} 02 "  # TCP_SYN_SENT
+            until = time.monotonic() + SECONDS_MAX
+            while waiting not in Path("/proc/net/tcp").read_text() and time.monotonic() < until:
+                time.sleep(0.01)
+            receiver.send_signal(signal.SIGSTOP)
+            receiver.send_signal(signal.SIGCONT)
+            time.sleep(0.1)
+            listener.accept()[0].close()
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(bytes(4096))
+            stdout, stderr = receiver.communicate(timeout=SECONDS_MAX)
+    assert "Interrupted" not in stderr
+    assert json.loads(stdout)["bytes"] == 4096
