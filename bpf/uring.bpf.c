@@ -22,6 +22,30 @@ static __always_inline void note_notification(const struct io_kiocb___found *req
 		add_total(WATCH_COPIED, 1);
 }
 
+/* What a request asks for that sends (io_uring/net.c); it is kept where the request has its file, too. */
+struct io_sr_msg___found {
+	__u16 flags;
+} __attribute__((preserve_access_index));
+
+/*
+ * A request that sent nothing is notified of as well, and as copied: that is no completion of a send. Its two ends come in either
+ * order, so what its notification adds is taken off here.
+ */
+static __always_inline void discount_notification(const struct io_kiocb___found *request)
+{
+	const struct io_sr_msg___found *asked = (const void *)__builtin_preserve_access_index(&request->file);
+
+	if (!(BPF_CORE_READ(request, cqe.flags) & IORING_CQE_F_MORE))
+		return;
+	if (!bpf_core_field_exists(asked->flags) || !(BPF_CORE_READ(asked, flags) & IORING_SEND_ZC_REPORT_USAGE)) {
+		add_total(WATCH_UNTOLD, -1);
+		return;
+	}
+	add_total(WATCH_NOTIFICATIONS, -1);
+	add_total(WATCH_COMPLETIONS, -1);
+	add_total(WATCH_COPIED, -1);
+}
+
 /*
  * A request has ended; its result is in the request, where every kernel has it: the arguments of the tracepoint changed. The
  * bytes have been counted at the socket (volume.bpf.c), which does not know how they were sent. Completions that belong to no
@@ -45,8 +69,12 @@ int BPF_PROG(on_uring_complete, void *ring, void *ended)
 	}
 	opcode = BPF_CORE_READ(request, opcode);
 	sent = BPF_CORE_READ(request, cqe.res);
-	if (!is_zerocopy_send(opcode) || sent <= 0)
+	if (!is_zerocopy_send(opcode))
 		return 0;
+	if (sent <= 0) {
+		discount_notification(request);
+		return 0;
+	}
 	sk = socket_of_file(BPF_CORE_READ(request, file));
 	protocol = sk ? protocol_of(sk) : PROTOCOL_CNT;
 	if (protocol == PROTOCOL_CNT)

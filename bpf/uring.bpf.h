@@ -10,7 +10,9 @@
 #define IORING_OP_SEND 26
 #define IORING_OP_SEND_ZC 47
 #define IORING_OP_SENDMSG_ZC 48
+#define IORING_CQE_F_MORE (1U << 1)
 #define IORING_CQE_F_NOTIF (1U << 3)
+#define IORING_SEND_ZC_REPORT_USAGE (1U << 3)
 #define IORING_NOTIF_USAGE_ZC_COPIED (1U << 31)
 
 /* Read from BTF: none of it is in every kernel that has the tracepoint; where it is not, there is no SEND_ZC either. */

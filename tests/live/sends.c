@@ -163,10 +163,10 @@ static struct ended next_completion(void)
 	return ended;
 }
 
-static void send_by_ring(int opcode, int flags)
+static struct ended end_by_ring(int opcode, int flags, int fd)
 {
 	unsigned int tail, index;
-	struct ended ended;
+	struct ended result, ended;
 
 	if (ring.fd < 0)
 		open_ring();
@@ -174,21 +174,28 @@ static void send_by_ring(int opcode, int flags)
 	index = tail & ring.sq_mask;
 	memset(&ring.sqes[index], 0, sizeof(*ring.sqes));
 	ring.sqes[index].opcode = opcode;
-	ring.sqes[index].fd = sock;
+	ring.sqes[index].fd = fd;
 	ring.sqes[index].addr = (unsigned long)memory;
 	ring.sqes[index].len = URING_BYTES;
 	ring.sqes[index].ioprio = flags;
 	ring.sq_array[index] = index;
 	atomic_store(ring.sq_tail, tail + 1);
 	checked(syscall(__NR_io_uring_enter, ring.fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0), "io_uring_enter");
-	ended = next_completion();
+	result = ended = next_completion();
+	/* The buffer is ours again with the notification. */
+	while (ended.flags & IORING_CQE_F_MORE)
+		ended = next_completion();
+	return result;
+}
+
+static void send_by_ring(int opcode, int flags)
+{
+	struct ended ended = end_by_ring(opcode, flags, sock);
+
 	if (ended.res == -EINVAL || ended.res == -EOPNOTSUPP)
 		exit(CANNOT);
 	errno = -ended.res;
 	count(1, checked(ended.res, "io_uring: send"));
-	/* The buffer is ours again with the notification. */
-	while (ended.flags & IORING_CQE_F_MORE)
-		ended = next_completion();
 }
 
 static void do_uring(void)
@@ -207,6 +214,20 @@ static void do_uring_zc_quiet(void)
 	send_by_ring(IORING_OP_SEND_ZC, 0);
 }
 
+/* After each send one that is refused, and is notified of all the same: with whether it was copied, and without. */
+static void do_uring_zc_refused(void)
+{
+	static int ends[2] = { -1, -1 };
+	static int flags;
+
+	do_uring_zc();
+	if (ends[0] < 0)
+		checked(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), "socketpair");
+	flags ^= IORING_SEND_ZC_REPORT_USAGE;
+	if (end_by_ring(IORING_OP_SEND_ZC, flags, ends[0]).res >= 0)
+		errx(1, "io_uring: a UNIX socket took SEND_ZC");
+}
+
 static const struct {
 	const char *name;
 	int type;
@@ -221,6 +242,7 @@ static const struct {
 	{ "uring", SOCK_STREAM, do_uring },
 	{ "uring_zc", SOCK_STREAM, do_uring_zc },
 	{ "uring_zc_quiet", SOCK_STREAM, do_uring_zc_quiet },
+	{ "uring_zc_refused", SOCK_STREAM, do_uring_zc_refused },
 };
 
 static void *drain(void *arg)

@@ -46,9 +46,11 @@ def sent(report: Path) -> dict[str, int]:
     return made
 
 
-def watch_one(how: str, directory: Path, seconds: str = SECONDS) -> tuple[Record, dict[str, int]]:
+def watch_one(
+    how: str, directory: Path, *options: str, seconds: str = SECONDS
+) -> tuple[Record, dict[str, int]]:
     report = directory / how
-    record = watch("--", str(SENDS), how, seconds, str(report), check=None)
+    record = watch(*options, "--", str(SENDS), how, seconds, str(report), check=None)
     if record["target"]["status"] == CANNOT:
         pytest.skip(f"this kernel cannot do {how}")
     return record, sent(report)
@@ -146,6 +148,17 @@ def test_zero_copy_of_io_uring_is_copied_here_after_all(how: str, tmp_path: Path
         assert zerocopy["completions"] == 0 < zerocopy["untold"]
         deferred = next(row for row in record["ledger"] if row["account"] == "deferred")
         assert deferred["bytes"] is None and "IORING_SEND_ZC_REPORT_USAGE" in deferred["reasons"]["bytes"]
+
+
+def test_a_notification_of_a_refused_request_is_no_completion(tmp_path: Path) -> None:
+    """The kernel sends one, and says "copied"."""
+    record, truth = watch_one("uring_zc_refused", tmp_path, "--whole")
+    if hook_state(record, "volume_sent") != "attached":
+        pytest.skip("no sock_send_length: what io_uring sends is not seen")
+    assert broken_identities(record) == []
+    zerocopy = record["zerocopy"]
+    assert zerocopy["sends"] == zerocopy["completions"] == zerocopy["copied"] == truth["calls"]
+    assert (zerocopy["untold"], zerocopy["unseen"]) == (0, 0)
 
 
 def test_a_packet_socket_on_lo_is_named_and_not_blamed() -> None:
