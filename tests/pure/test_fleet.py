@@ -352,6 +352,8 @@ def test_a_signal_that_comes_while_the_command_begins_leaves_nothing(tmp_path: P
 def test_a_bundle_runs_only_as_it_was_sent() -> None:
     found = asked("@BUNDLE@/tools/hello.sh", "you", bundle=bundle())
     assert (found.status, found.output.split(b"\n", 1)[1]) == (0, b"hello you\n")
+    found = asked("@BUNDLE@/tools", bundle=bundle())
+    assert found.status == 127 and b"/tools: Permission denied: let TMPDIR there name another" in found.errors
     # One bit is another on the way.
     job = Job(("@BUNDLE@/tools/hello.sh",), False, 5.0, bundle())
     opening = job.opening().replace(b"echo hello", b"echo jello")

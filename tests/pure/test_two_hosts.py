@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -291,10 +292,20 @@ def test_a_host_is_spoken_to_while_it_is_held_and_nothing_is_there_afterwards(
             "head -c 100000 /dev/zero; exec sleep 60",
             "web2: its first line is not ours: its login shell",
         ),
-        ("ssh", "exec sleep 60 >&-", "web2: its guard there has ended: run it again"),
         ("uname", "echo riscv64", "web2: no bundle for its architecture, riscv64: "),
         ("head", "echo 'head: No space left on device' >&2; exit 1", ": the disk is full: make room"),
         ("sha256sum", "echo 0 -", "web2: the bundle arrived damaged: its SHA-256 is another"),
+        # A shell puts its own name before what it says, which must not be all of the guard's text.
+        (
+            "ssh",
+            'for last; do :; done; cd "${0%/*}"; rm sudo; ln -s /bin/sh .; PATH=$PWD exec sh -c "$last"',
+            "sudo: not found: let sudo there do it without a password, or log in as root",
+        ),
+        (
+            "tar",
+            'mkdir -p "$4/copyscope/.output"; touch "$4/copyscope/.output/traffic"',
+            "can be run (noexec?): let TMPDIR there name another directory",
+        ),
     ],
 )
 def test_what_keeps_us_out_is_one_line_and_leaves_nothing(
@@ -308,3 +319,22 @@ def test_what_keeps_us_out_is_one_line_and_leaves_nothing(
         pass
     assert said in str(caught.value) and len(str(caught.value)) <= 400 and "\n" not in str(caught.value)
     assert [path.name for path in (tmp_path / "there").iterdir()] == []
+
+
+def test_when_we_are_killed_nothing_of_ours_stays_here(programs: Path, tmp_path: Path) -> None:
+    """The directory of ssh's socket: whoever made it cannot remove it any more."""
+    program(programs / "id", "echo 0")
+    program(programs / "chown", "true")
+    held = (
+        "import pathlib, sys, time; sys.path.insert(0, sys.argv[1]); from copyscope.hosts import Far\n"
+        "with Far('web2', pathlib.Path(sys.argv[2])): print('held', flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", held, str(paths.ROOT / "tools"), str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as running:
+        assert running.stdout and running.stdout.readline() == b"held\n"
+        assert len(list((tmp_path / "there").iterdir())) == 2
+        running.kill()
+    end = time.monotonic() + 5
+    while list((tmp_path / "there").iterdir()):
+        assert time.monotonic() < end, "it stayed"
+        time.sleep(0.05)

@@ -114,7 +114,7 @@ def main() -> int:
     signal.set_wakeup_fd(ring)
     for number in (signal.SIGCHLD, *HANDLED):
         signal.signal(number, lambda _number, _frame: None)  # look() is told of it
-    pending, directory = b"", None
+    pending, directory, step = b"", None, ""
     try:
         while b"\n" not in pending:
             pending += look(OPENING_S, wakeup)
@@ -130,19 +130,24 @@ def main() -> int:
             while left > 0:
                 parts.append(look(job["silence_s"], wakeup))
                 left -= len(parts[-1])
-            directory = tempfile.mkdtemp(prefix="copyscope-")  # 0700
+            step = ": make room, or let TMPDIR there name another directory"
             try:
+                directory = tempfile.mkdtemp(prefix="copyscope-")  # 0700
                 unpack(b"".join(parts)[:size], job["sha256"], directory)
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                sys.stderr.write(f"bundle: {tempfile.tempdir}: {error.strerror}{step}\n")
+                return NO_BUNDLE
+            except ValueError as error:
                 sys.stderr.write(f"bundle: {error}\n")
                 return NO_BUNDLE
+            step = ": let TMPDIR there name another directory, in which programs may run"
             argv = [word.replace("@BUNDLE@", directory) for word in argv]
         return watch(argv, job["silence_s"], wakeup)
     except Gone as why:
         sys.stderr.write(f"ended there: {why}: ask it again\n")
         return ABANDONED
     except OSError as error:
-        sys.stderr.write(f"{error.filename}: {error.strerror}\n")
+        sys.stderr.write(f"{error.filename}: {error.strerror}{step}\n")
         return NOT_THERE
     finally:
         if directory is not None:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -26,12 +27,15 @@ from copyscope.start.environment import of_caller
 from copyscope.topology.workload_user import WorkloadUser, environment_of, invoking_user
 
 GUARD = Path(__file__).with_name("guard.sh")
-# As root, by sudo where the login is not root's.
+# As root, by sudo where the login is not root's. $1 is the guard; $0 stands before what this sh says.
 OPENING = """\
+guard=$1
 set -- guard "${SSH_CONNECTION:-}" "${TMPDIR:-/tmp}"
-[ "$(id -u)" = 0 ] && exec sh -c "$0" "$@"
-exec sudo -n -- sh -c "$0" "$@"
+[ "$(id -u)" = 0 ] && exec sh -c "$guard" "$@"
+exec sudo -n -- sh -c "$guard" "$@"
 """
+# Here: when we are killed, nobody else removes the directory of ssh's socket.
+HOLD = '"$@"; status=$?; rm -rf -- "$0"; exit "$status"'
 FACTS_S = 60.0
 READY_S = 60.0
 BEAT_S = 1.0
@@ -70,10 +74,11 @@ class Far(Host):
         self._errors = tempfile.TemporaryFile()
         through = OnHost(self.name, f"{self._directory}/ssh")
         self.place = through
-        command = ("sh", "-c", OPENING, GUARD.read_text(encoding="utf-8"))
+        command = ("sh", "-c", OPENING, "copyscope", GUARD.read_text(encoding="utf-8"))
+        caller = self._caller.argv() if self._caller else ()
         try:
             self._guard = subprocess.Popen(
-                [*(self._caller.argv() if self._caller else ()), *through.first(command)],
+                [*caller, "sh", "-c", HOLD, self._directory, *through.first(command)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -139,8 +144,7 @@ class Far(Host):
                 raise RunError(f"{self.name}: no answer within {seconds:g} s: look whether `ssh` gets in")
             chunk = os.read(self._guard.stdout.fileno(), LINE_MAX_BYTES)
             if not chunk:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._guard.wait(END_S)
+                self._guard.wait(END_S)
                 raise RunError(f"{self.name}: {self._cause()}")
             if len(self._pending) > LINE_MAX_BYTES:
                 raise RunError(self._not_ours())
@@ -159,6 +163,8 @@ class Far(Host):
         whole = "\n".join(lines).lower()
         if "no space left" in whole or "no room" in whole:
             return f"{said}: the disk is full: make room, or let TMPDIR there name another directory"
+        if "noexec" in whole:
+            return f"{said}: let TMPDIR there name another directory"
         if "sudo" in whole:
             return f"{said}: let sudo there do it without a password, or log in as root"
         if self._guard.returncode != SSH_FAILED:
@@ -178,7 +184,7 @@ class Far(Host):
         try:
             self._guard.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._guard.kill()
+            os.killpg(self._guard.pid, signal.SIGKILL)
             self._guard.wait()
         self._guard.stdout.close()
         self._errors.close()

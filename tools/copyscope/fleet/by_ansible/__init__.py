@@ -104,8 +104,9 @@ class Ansible:
                     elif line.host in unsaid:
                         unsaid.discard(line.host)
                         ended(line.host, _answer(line))
+                said = _last((place / "errors").read_bytes())
             if len(unsaid) == len(names):
-                raise RunError(f"ansible: {_last((place / 'errors').read_bytes())}")
+                raise RunError(f"ansible: {said}")
             for host in unsaid:
                 ended(host, Answer(1, b"", b"ansible ended before it was asked", 0.0))
 
@@ -208,7 +209,7 @@ def _running(words: Sequence[str], errors: Path) -> Iterator[Iterator[Line]]:
                     stderr=stream,
                     start_new_session=True,  # Ctrl-C is for us, and we then end it
                     pass_fds=(writing, alive),
-                    env={**environment(), "COPYSCOPE_LINES": f"{writing} {alive}"},
+                    env={**environment(), "COPYSCOPE_LINES": f"{writing} {alive} {errors.parent}"},
                 )
         except OSError as error:
             raise RunError(f"{words[0]}: {error.strerror}: ansible could not be started") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -28,10 +29,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def end_with(handle: int) -> None:
-    """When nobody holds the other end, nothing of this goes on: workers have sessions of their own."""
+def end_with(handle: int, place: str) -> None:
+    """When nobody holds the other end, nothing of this goes on, and the play's files go.
+
+    Workers have sessions of their own. The starter, if it was killed, removes nothing.
+    """
     while os.read(handle, 1):
         pass
+    shutil.rmtree(place, ignore_errors=True)
     for pid in (*descendants(os.getpid()), os.getpid()):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -48,9 +53,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        lines, alive = (int(word) for word in os.environ[PLACE].split())
-        self._stream = os.fdopen(lines, "w", encoding="utf-8")
-        threading.Thread(target=end_with, args=(alive,), daemon=True).start()
+        lines, alive, place = os.environ[PLACE].split(" ", 2)
+        self._stream = os.fdopen(int(lines), "w", encoding="utf-8")
+        threading.Thread(target=end_with, args=(int(alive), place), daemon=True).start()
 
     def _say(self, host: Any, **what: Any) -> None:
         self._stream.write(json.dumps({"host": host.get_name(), **what}) + "\n")
