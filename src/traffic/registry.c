@@ -94,7 +94,7 @@ const char *strategy__suggest(const char *name)
 			unsigned int rank = 2 * found + (*name != *candidate);
 
 			/* a1 and a2 are one letter from anything short */
-			if (rank < best && found < strlen(candidate)) {
+			if (rank < best && found < strlen(candidate) && found < strlen(name)) {
 				best = rank;
 				nearest = (*strategy)->name;
 			}

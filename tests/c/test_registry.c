@@ -32,6 +32,7 @@ static void names_and_slips(void)
 		CHECK(found && !strcmp(found, slips[i].meant));
 	}
 	CHECK(!strategy__suggest("sendfile_from_disk"));
+	CHECK(!strategy__suggest("ls"));
 	CHECK(!strategy__find("zero copy"));
 	CHECK(strategy__find("a3") == strategy__find("zero_copy"));
 }
