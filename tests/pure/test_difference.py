@@ -345,7 +345,24 @@ def test_forms_for_programs_and_for_pull_requests(
     assert row["change"] == pytest.approx(-0.1)
     text = (tmp_path / "x.md").read_text()
     assert text.startswith("**regression: goodput -10.0 %")
-    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {9}
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {8}
+
+
+def test_on_a_small_terminal_the_verdict_is_last_and_a_row_is_one_line(base: dict[str, Record]) -> None:
+    before, after = ([base["zero_copy"]] for _ in range(2))
+    made = document(before, after, How())
+    said = {}
+    for width in (80, 160):
+        console = Console(file=io.StringIO(), width=width, color_system=None)
+        render(made, verbose=False, console=console)
+        assert isinstance(console.file, io.StringIO)
+        said[width] = console.file.getvalue()
+    lines = said[80].splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert lines[-2].startswith("verdict") or lines[-1].startswith("verdict")
+    assert sum(line.startswith("late copy") for line in lines) == 1
+    headers = [next(line for line in said[width].splitlines() if line.startswith("what")) for width in said]
+    assert ["before" in line for line in headers] == [False, True] and "deferred" not in said[80]
 
 
 def test_a_program_that_is_watched_is_compared_too() -> None:

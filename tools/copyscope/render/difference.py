@@ -12,6 +12,7 @@ from copyscope.compare.comparison import CHOICE
 from copyscope.compare.difference import BETTER, WORSE
 from copyscope.escaping import visible
 from copyscope.render.console import print_lines, report_width
+from copyscope.render.first_screen import WORDS
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.units import counted, format_whole_size
 
@@ -23,16 +24,14 @@ BEFORE_AFTER = ("before", "after")
 WORTH = 0.05
 LEGEND = (
     "change: of goodput and CPU time their own, of copies a share of the payload, of each row of ns/KiB a"
-    " share of all CPU time before"
+    " share of all CPU time before; the verdict is of the bold rows"
 )
 
 
 def render(made: Made, *, verbose: bool, console: Console) -> None:
-    """Print the verdict, and a table for each setting."""
+    """Print a table for each setting, and last what stays on a small screen: the verdict."""
     width = report_width(console)
-    lines = labelled("verdict", made["sentence"], width, style="bold")
-    for text in notes(made):
-        lines += wrap(text, width, indent=2)
+    lines: list[Text] = []
     points = made["points"]
     if made["overall"]:
         lines += heading("ALL SETTINGS", "mean change, each setting once", width)
@@ -45,12 +44,16 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
         if not verbose and left_out(point, points):
             continue
         lines += heading(word(made, point["verdict"]).upper(), setting_text(made, point), width)
-        table = Table(("what",), *titles(made), words=("side", "where", "verdict"))
+        values = () if verbose else titles(made)[1:3]
+        table = Table(("what",), *titles(made), words=("where", "verdict"), optional=values)
         for row in shown_rows(made, point, verbose=verbose):
             table.add(*cells(made, row), strong=row["decides"] and row["verdict"] != "equivalent")
         lines += table.lines(width)
     lines += [Text(), *wrap(LEGEND, width, style="dim")]
-    print_lines(lines, console)
+    for text in notes(made):
+        lines += wrap(text, width, indent=2)
+    lines += labelled("verdict", made["sentence"], width, style="bold")
+    print_lines(lines[not lines[0] :], console)
 
 
 def markdown(made: Made) -> str:
@@ -61,7 +64,7 @@ def markdown(made: Made) -> str:
         if left_out(point, made["points"]):
             continue
         lines += ["", f"#### {cell(setting_text(made, point))}", ""]
-        lines += [f"| what | {' | '.join(map(cell, titles(made)))} |", f"|---|---|---|{'--:|' * 4}---|"]
+        lines += [f"| what | {' | '.join(map(cell, titles(made)))} |", f"|---|---|{'--:|' * 4}---|"]
         for row in shown_rows(made, point, verbose=False):
             lines.append(f"| {' | '.join(cell(one or '') for one in cells(made, row))} |")
     return "\n".join([*lines, "", LEGEND, ""])
@@ -74,7 +77,7 @@ def left_out(point: Made, points: Sequence[Made]) -> bool:
 
 def titles(made: Made) -> tuple[str, ...]:
     """Of the columns; two that took turns have names."""
-    return ("side", "where", *made.get("names", BEFORE_AFTER), *COLUMNS)
+    return ("where", *made.get("names", BEFORE_AFTER), *COLUMNS)
 
 
 def cell(text: str) -> str:
@@ -133,7 +136,7 @@ def shown_rows(made: Made, point: Made, *, verbose: bool) -> Iterator[Made]:
     for one in () if chosen(made) else point["appeared"]:
         yield {
             **dict.fromkeys(("side", "context", "low", "high")),
-            **{"what": f"{one['copy']} APPEARED", "unit": "share", "base": "payload", "decides": True},
+            **{"what": f"{_name(one['copy'])} APPEARED", "unit": "share", "base": "payload", "decides": True},
             **{"before": one["before"], "after": one["after"], "change": one["after"] - one["before"]},
             "verdict": "regression",
         }
@@ -150,9 +153,8 @@ def cells(made: Made, row: Made) -> list[str | None]:
     change = row["change"]
     exact = low is not None and low == high
     return [
-        row["what"],
-        row["side"] or "",
-        row["context"] or "",
+        _name(row["what"]),
+        ", ".join(filter(None, (row["side"], row["context"] if row["context"] != "process" else None))),
         *(_number(row[key], row["unit"]) for key in ("before", "after")),
         None if change is None else f"{100 * change:+.1f} %",
         "exact"
@@ -162,6 +164,11 @@ def cells(made: Made, row: Made) -> list[str | None]:
         else f"{100 * low:+.1f}..{100 * high:+.1f}",
         word(made, row["verdict"]),
     ]
+
+
+def _name(what: str) -> str:
+    """As the screen of a run calls an account or a stage."""
+    return {**WORDS, "flagged": "sends copied anyway"}.get(what, what)
 
 
 def _number(value: float | None, unit: str) -> str | None:

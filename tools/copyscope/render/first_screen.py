@@ -66,6 +66,7 @@ WORK = {
     "instruments": "copyscope itself",
     "unattributed": "not explained",
 }
+WORDS = {**COPIES, **WORK}
 MORE = "more: -v (everything), --explain (what each line means), --json FILE (the data)"
 MORE_EXPLAINED = "more: -v --explain (all tables, what each line means, the path drawn)"
 # Where there is room for them.
@@ -328,11 +329,16 @@ def _quiet(state: Mapping[str, Any]) -> str:
 
 
 def _losses(record: Record) -> str:
-    counts = {name: entry["count"] for name, entry in record["loss"].items()}
-    lost = [name for name, count in counts.items() if count]
-    unknown = sum(count is None for count in counts.values())
+    counts = record["loss"]
+    lost = [_lost_at(name, one) for name, one in counts.items() if one["count"]]
+    unknown = sum(one["count"] is None for one in counts.values())
     said = f"lost: {', '.join(lost)}" if lost else "nothing lost" if counts else "losses not known"
     return f"{said} ({unknown} counters n/a)" if unknown else said
+
+
+def _lost_at(name: str, one: Mapping[str, Any]) -> str:
+    whole = f" of {one['of']:,}" if one["of"] else ""
+    return f"{one['count']:,}{whole} {name.removeprefix('recursion_')}"
 
 
 def _overheads(record: Record) -> Iterable[str]:

@@ -20,7 +20,6 @@ from copyscope.study.wording import number
 FLAMES = blocks.Picture(
     "flamegraph", "Flame graph", "Functions of the kernel, as wide as their CPU time; copies are red."
 )
-WORDS = {**first_screen.COPIES, **first_screen.WORK}
 SHOWN = ("ns_per_kib", "ci", "share", "bytes", "calls")
 TONES: dict[bool | None, blocks.Tone] = {True: "good", False: "bad", None: "open"}
 HOLDS = {True: "holds", False: "does not hold", None: "n/a"}
@@ -102,7 +101,7 @@ def _path(record: Record) -> list[blocks.Block]:
     longest = max(row["cpu_ns"] for row in rows)
     bars = [
         blocks.Bar(
-            f"{WORDS.get(_name(row), _name(row))} ({row['side']}, {row['context']})",
+            f"{first_screen.WORDS.get(_name(row), _name(row))} ({row['side']}, {row['context']})",
             [blocks.Box(0, row["cpu_ns"] / longest, FILLS[_name(row)].colour)],
             f"{_price(row['cpu_ns'] * per_kib)}, {row['cpu_ns'] / whole:.1%} of all",
         )
@@ -133,7 +132,7 @@ def _ledger(record: Record) -> blocks.Table:
         rows.append(
             [
                 _name(row),
-                WORDS.get(_name(row), ""),
+                first_screen.WORDS.get(_name(row), ""),
                 row["side"],
                 row["context"],
                 "n/a" if row["ns_per_kib"] is None else f"{row['ns_per_kib']:.1f}",
