@@ -42,7 +42,12 @@ def test_a_watched_program_a_simulated_machine_and_several_runs(
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{}", "no schema number"), ("[1]", "not an object"), ('{"schema": 1', "truncated")],
+    [
+        ("{}", "no schema number"),
+        ("[1]", "not an object"),
+        ("[]", "an empty list"),
+        ('{"schema": 1', "truncated"),
+    ],
 )
 def test_what_is_no_record_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str

@@ -61,6 +61,11 @@ def test_alone_it_answers_questions_with_verbs() -> None:
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root is told who is watched"),
         ),
         (("sweep", "--no-such"), "copyscope sweep: the following arguments are required: EXPERIMENT"),
+        (("prof", "nginx"), "a program is watched: bin/copyscope watch prof"),
+        (("report", "/no/such"), "/no/such: no such directory: give the directory of a sweep"),
+        (("crossover", "/etc/passwd"), "/etc/passwd: not a directory: give the directory of a sweep"),
+        (("diff", "/proc/sys", "/x"), "/proc/sys: no record in it"),
+        (("crosscheck", "--repeat", "3"), "of single runs: use bin/copyscope run"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_next_step(
@@ -91,6 +96,24 @@ def test_help_of_a_verb_is_short_and_names_no_other_command(
     description = brief.partition("\n\n")[2].partition("\n\n")[0]
     assert max(map(len, description.splitlines())) <= 80
     assert version == f"copyscope {VERSION}\n"
+
+
+def test_examples_are_of_the_verb_and_not_of_another(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {}
+    for name in ("run", "watch", "advise", "crosscheck"):
+        monkeypatch.setattr(calling, "_called", {})
+        verb = find(name)
+        assert verb is not None
+        with pytest.raises(SystemExit):
+            verb.main(["--help-all"])
+        told[name] = capsys.readouterr().out
+    examples = {name: text.partition("examples:")[2] for name, text in told.items()}
+    assert "watch --help" in examples["run"] and "--pid" not in examples["run"]
+    assert "--advise" not in examples["watch"] + examples["advise"]
+    assert "watch nginx" in examples["watch"] and "advise nginx" in examples["advise"]
+    assert "5 (default)" not in told["crosscheck"] and "default 3" in told["crosscheck"]
 
 
 def test_compare_lists_options_of_its_own_in_its_short_help(capsys: pytest.CaptureFixture[str]) -> None:

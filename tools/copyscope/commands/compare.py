@@ -79,6 +79,7 @@ def parser() -> UsageParser:
     )
     made.describe(
         repeat=f"blocks, each with one run of both; default {REPEATS}, twice that where these leave it open",
+        json="the answer as JSON; - is stdout, without the table",
         duration=f"measuring time of a run in seconds; default {DURATION_S:g}",
     )
     made.set_defaults(repeat=None, duration=DURATION_S, warmup=WARMUP_S, impl=None)

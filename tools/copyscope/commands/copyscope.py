@@ -54,4 +54,5 @@ def unknown(name: str, words: Sequence[str]) -> str:
     meant = MEANT.get(name) or (close[0] if close else None)
     if meant is not None and find(meant) is not None:
         return f"{name}: no such verb: did you mean {calling.FRONT} {meant}?"
-    return f"{name}: no such verb: {calling.FRONT} alone lists them; a program is watched by watch {name}"
+    front = calling.FRONT
+    return f"{name}: no such verb: {front} alone lists them; a program is watched: {front} watch {name}"

@@ -27,20 +27,28 @@ FREQUENCY_HZ = "997"
 EACH_S = "3"
 DESCRIPTION = (
     "Run one traffic and, in turns, our instruments and independent tools (bpftrace, libbpf-tools, perf,"
-    " bcc); print what each counted. The options are those of tools/profile.py; --duration is the time that"
-    " each instrument and each tool gets (3 s), in half seconds, taken in turns."
+    " bcc); print what each counted. The options are those of tools/profile.py, but of its output; --duration"
+    " is given in half seconds, taken in turns."
 )
 EXAMPLES = """\
 examples:
-  sudo tools/crosscheck.py --impl zerocopy
-  sudo tools/crosscheck.py --impl one_copy --size 4K --json -
+  sudo tools/crosscheck.py zero_copy
+  sudo tools/crosscheck.py one_copy --size 4K --json -
 
 exit status: 0 all that could be compared agrees, 1 something disagrees or the run failed, 2 wrong usage
 """
 
 
+COMMON = ("--impl", "--size", "--threads", "--duration", "--topology", "--json", "--quiet", "--help-all")
+
+
 def parser() -> UsageParser:
-    return arguments.parser("crosscheck", DESCRIPTION, EXAMPLES, EXAMPLES)
+    made = arguments.parser("crosscheck", DESCRIPTION, EXAMPLES, EXAMPLES, COMMON)
+    made.describe(
+        duration=f"seconds that each instrument and each tool gets; default {EACH_S}",
+        json="what each counted, as JSON; - is stdout, without the table",
+    )
+    return made
 
 
 def main(argv: list[str]) -> int:
@@ -52,6 +60,11 @@ def _crosscheck(argv: list[str]) -> int:
     args = parser().parse_args(["--frequency", FREQUENCY_HZ, "--gate", "1", "--duration", EACH_S, *argv])
     if args.messages is not None:
         raise UsageError("--messages: not with crosscheck: its segments are of time")
+    if args.simulate or args.keep or args.compare_tiers or args.stacks or args.out or args.repeat != 1:
+        raise UsageError(
+            "--simulate, --keep, --compare-tiers, --stacks, --out, --repeat: of single runs:"
+            " use tools/profile.py"
+        )
     instruments = check_usage(args)
     if on_hosts(args):
         raise UsageError(

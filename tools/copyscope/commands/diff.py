@@ -113,7 +113,7 @@ def runs_of(path: Path) -> list[store.Record]:
         else:
             entry.say("diff", f"invalid, in no number: {run['id']}: {verdict['reasons'][0]}")
     if not valid:
-        raise UsageError(f"{path}: no valid run in it: measure again")
+        raise UsageError(f"{path}: no {'valid run' if found else 'record'} in it: measure again")
     return list(valid.values())
 
 

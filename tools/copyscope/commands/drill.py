@@ -66,4 +66,4 @@ def read_expected(path: Path) -> dict[tuple[str, str], str]:
         rows = json.loads(regular_file.read(path))["ways"]
         return {(str(row["way"]), str(row["path"])): str(row["result"]) for row in rows}
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise UsageError(f"--expect: {path}: not a table of drill.py --json") from None
+        raise UsageError(f"--expect: {path}: not a table of tools/drill.py --json") from None

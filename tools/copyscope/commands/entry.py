@@ -14,6 +14,13 @@ from copyscope.topology import TopologyError
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
+# What to do about a file that cannot be read or written.
+NEXT_STEPS: dict[type[OSError], str] = {
+    FileNotFoundError: "check its name",
+    IsADirectoryError: "choose a file in it",
+    NotADirectoryError: "choose a directory",
+}
+DISTURBED = "check space and permissions"
 
 
 def run(
@@ -37,7 +44,7 @@ def run(
         say(command, "input: nested too deeply: not a file that copyscope wrote")
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
-        say(command, f"{where}{error.strerror or error}: check space and permissions")
+        say(command, f"{where}{error.strerror or error}: {NEXT_STEPS.get(type(error), DISTURBED)}")
     except KeyboardInterrupt:
         say(command, interrupted)
         return INTERRUPTED

@@ -22,12 +22,12 @@ STACKS = ("folded", "flamegraph", "speedscope", "pprof")
 BINARY = ("pprof", "parquet")
 EXAMPLES = """\
 examples:
-  copyscope show run.json                       one screen; -v is everything
-  copyscope show results/HOST/quick/raw/RUN.json.gz --explain
-  copyscope show simulated.json
-  copyscope show run.json --export html --out run.html
-  copyscope show run.json --export pprof > run.pb.gz && go tool pprof -http : run.pb.gz
-  copyscope show run.json --export flamegraph --out run.svg
+  tools/show.py run.json                       one screen; -v is everything
+  tools/show.py results/HOST/quick/raw/RUN.json.gz --explain
+  tools/show.py simulated.json
+  tools/show.py run.json --export html --out run.html
+  tools/show.py run.json --export pprof > run.pb.gz && go tool pprof -http : run.pb.gz
+  tools/show.py run.json --export flamegraph --out run.svg
 
 A record is what `--json run.json` or `--out DIR` of run, watch, advise and simulate keeps.
 """
@@ -62,6 +62,8 @@ def main(argv: list[str]) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     found = store.read_runs(Path(arguments.record))
+    if not found:
+        raise RunError(f"record: {arguments.record}: an empty list: no record in it")
     for one in found:
         reading.check_whole(one, arguments.record)
     if arguments.out is not None and arguments.export is None:

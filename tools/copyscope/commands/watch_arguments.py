@@ -23,7 +23,8 @@ examples:
   sudo tools/profile.py --pid 4711 --duration 10 --advise
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
   sudo tools/profile.py --whole --instruments functions -- curl -T file http://192.0.2.1/
-
+"""
+STATUS = """
 a command gets SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 as they come. The first Ctrl-C or SIGTERM is passed on,
 too, and ends the measurement; how long the command then takes to end is its own business. With the second
 it gets SIGTERM and with the third SIGKILL, and its children with it.
@@ -51,6 +52,11 @@ examples:
   sudo tools/profile.py 4711 --duration 10 --crossover       measures what only a crossover tells, too
   sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 """
+MORE_EXAMPLES = """\
+  sudo tools/profile.py --unit nginx.service --duration 10 --json nginx.json
+  sudo tools/profile.py --cgroup system.slice/redis.service --live
+  sudo tools/profile.py --whole --instruments functions -- curl -T file http://192.0.2.1/
+"""
 COMMON = ("--unit", "--container", "--duration", "--json", "--explain", "--verbose", "--help-all")
 
 
@@ -71,12 +77,13 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def parser() -> UsageParser:
     description = "Watch what a program sends and receives; print its copies and what they cost."
     common: tuple[str, ...] = ("--live", "--interval")
-    examples = FIRST_EXAMPLES
+    examples, epilog = FIRST_EXAMPLES, EXAMPLES
     if calling.verb("profile") == "advise":
         description = "Watch what a program sends and receives; say what would make it copy less, and why."
         common, examples = ("--live", "--crossover"), ADVICE_EXAMPLES
+        epilog = ADVICE_EXAMPLES + MORE_EXAMPLES
     elif calling.by_verb():
-        examples = WATCH_EXAMPLES
+        examples, epilog = WATCH_EXAMPLES, WATCH_EXAMPLES + MORE_EXAMPLES
     else:
         common = ("--pid", "--comm", "--advise", *common)
     made = UsageParser(
@@ -85,7 +92,7 @@ def parser() -> UsageParser:
         description=description,
         common=(*COMMON, *common),
         examples=examples,
-        epilog=EXAMPLES,
+        epilog=epilog + STATUS,
         allow_abbrev=False,
     )
     if not calling.by_verb():
@@ -144,8 +151,8 @@ def parser() -> UsageParser:
     out.add_argument(
         "--crossover",
         action="store_true",
-        help="--advise; where only a crossover can tell, it is measured here afterwards: 99 short runs, two"
-        " minutes on an idle machine",
+        help="with the advice; where only a crossover can tell, it is measured here afterwards: 99 short"
+        " runs, two minutes on an idle machine",
     )
     out.add_argument(
         "-i",

@@ -22,13 +22,15 @@ examples:
   sudo tools/profile.py --impl zerocopy --json - | jq .verdict
   tools/profile.py --simulate --impl one_copy,zerocopy --size 1K,64K --cache genoa    no root, no PMU
   tools/profile.py --simulate -- ./program ARGUMENTS         a static program, over loopback in the guest
-
+"""
+PROGRAMS = """
 any other program (--pid, --comm, --cgroup, -- COMMAND; with them --netns, --no-follow, --whole, --live,
 --advise and more: tools/profile.py --pid 1 --help):
   sudo tools/profile.py --pid $(pidof -s nginx)              until Ctrl-C; its children are followed
   sudo tools/profile.py --duration 10 -- iperf3 -c HOST      a command, as the user who called sudo
   sudo tools/profile.py --cgroup system.slice/redis.service --live
-
+"""
+STATUS = """
 exit status: 0 a valid run, 1 a failed or invalid one, or one that could not be written where it was to go
 (a line says where it is kept), 2 wrong usage, 130 interrupted; who stops reading the output changes none
 """
@@ -57,7 +59,7 @@ def parser(
     prog: str = "profile",
     description: str = "Run a TCP send strategy over a path of its own; print its copies and what they cost.",
     examples: str = FIRST_EXAMPLES,
-    epilog: str = EXAMPLES,
+    epilog: str | None = None,
     common: Sequence[str] = COMMON,
     *,
     named: bool = True,
@@ -71,7 +73,7 @@ def parser(
         description=description,
         common=common,
         examples=examples,
-        epilog=epilog,
+        epilog=epilog or _epilog(),
         allow_abbrev=False,
     )
     work = made.add_argument_group("workload")
@@ -214,6 +216,11 @@ def parser(
     )
     add_output(made)
     return made
+
+
+def _epilog() -> str:
+    programs = f"\nany other program: {calling.FRONT} watch --help\n" if calling.by_verb() else PROGRAMS
+    return EXAMPLES + programs + STATUS
 
 
 def _add_strategy(work: argparse._ArgumentGroup, *, named: bool) -> None:

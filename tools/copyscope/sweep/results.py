@@ -71,9 +71,9 @@ def load(directory: Path) -> Results:
     except OSError as error:  # a name that is too long
         raise UsageError(f"{directory}: {error.strerror}: give the directory of a sweep") from error
     if not there:
-        raise UsageError(
-            f"{directory}: no raw/ in it: give the directory of a sweep, results/HOST/EXPERIMENT"
-        )
+        kind = "no raw/ in it" if directory.is_dir() else "not a directory"
+        cause = kind if directory.exists() else "no such directory"
+        raise UsageError(f"{directory}: {cause}: give the directory of a sweep, results/HOST/EXPERIMENT")
     paths = record_paths(raw)
     read, left_out = _read_all(paths)
     measured = [(path, record) for path, record in read if "simulated" not in record]
