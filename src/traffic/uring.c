@@ -410,8 +410,7 @@ static int register_messages(struct flow *flow)
 	err = io_uring_register_buffers(&uring->ring, &memory, 1);
 	if (err)
 		return failure__set(&flow->failure, err, "registered: %zu KiB of messages: %s: the limit of locked memory is "
-				    "%llu KiB for all of this user's: raise it (ulimit -l), or lower --size, --threads or "
-				    "--working-set",
+				    "%llu KiB for all of this user's: raise it (ulimit -l) or lower --size",
 				    flow->arena_bytes >> 10, strerror(-err),
 				    (unsigned long long)memlock__limit_bytes() >> 10);
 	uring->registered = true;

@@ -17,6 +17,7 @@ from copyscope.drill.trials import TRIALS, Row, changes, judge, run_all, try_way
 from copyscope.drill.ways import BUFFER_BYTES, MsgZerocopy, SendZc, Vmsplice, Way, Write
 from copyscope.render.drill import say
 from copyscope.taxonomy.taxonomy import Taxonomy
+from copyscope.topology import TopologyError
 
 
 class Late(Way):
@@ -175,9 +176,22 @@ def test_the_command_and_what_it_expects(
     assert command.main([*options, "--expect", str(kept)]) == 1
     said = capsys.readouterr().err
     assert said == "drill: expect: write over unix: was by reference, is copied before return\n"
-    for wrong in ("[]", "{", '{"ways": [1]}'):
+    for wrong in ("[]", "{", '{"ways": [1]}', '{"ways": []}'):
         kept.write_text(wrong)
         assert command.main([*options, "--expect", str(kept)]) == 2
+
+
+def test_a_file_or_a_card_that_is_not_there_is_no_way_that_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "missing")
+    assert command.main(["--expect", missing]) == command.main(["--file", missing]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"drill: --expect: {missing}: No such file or directory: name a table of tools/drill.py --json",
+        f"drill: --file: {missing}: No such file or directory: name a directory to write into",
+    ]
+    with pytest.raises(TopologyError, match="name two interfaces"):
+        run_all(tmp_path, ["nics:lo"])
 
 
 def test_what_was_expected_and_not_tried_is_a_change() -> None:

@@ -138,6 +138,6 @@ static int receive_multishot(struct receiver_thread *thread, struct arrival *arr
 
 const struct reading reading_multishot = {
 	.name = "multishot", .call = "io_uring receive", .in_ring = true, .buffers = BUFFERS,
-	.needs = "io_uring of Linux 6.0, allowed (sysctl kernel.io_uring_disabled, seccomp), and locked memory (ulimit -l)",
+	.needs = "io_uring of Linux 6.0 (sysctl kernel.io_uring_disabled=0, seccomp) and locked memory (ulimit -l)",
 	.open = open_multishot, .receive = receive_multishot, .close = close_multishot,
 };

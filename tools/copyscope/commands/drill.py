@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import tempfile
 from pathlib import Path
 
 from copyscope.arguments import UsageParser
@@ -47,6 +48,7 @@ def main(argv: list[str]) -> int:
 
 def _drill(arguments: argparse.Namespace) -> int:
     expected = {} if arguments.expect is None else read_expected(Path(arguments.expect))
+    check_directory(Path(arguments.file))
     kernel = platform.release()
     cards = () if arguments.nics is None else (f"nics:{arguments.nics}",)
     rows = run_all(Path(arguments.file), (*PATHS, *cards))
@@ -64,6 +66,21 @@ def read_expected(path: Path) -> dict[tuple[str, str], str]:
     """What came of each (way, path) in a table that was kept. Raises UsageError."""
     try:
         rows = json.loads(regular_file.read(path))["ways"]
-        return {(str(row["way"]), str(row["path"])): str(row["result"]) for row in rows}
+        expected = {(str(row["way"]), str(row["path"])): str(row["result"]) for row in rows}
+    except OSError as error:
+        raise UsageError(
+            f"--expect: {path}: {error.strerror}: name a table of tools/drill.py --json"
+        ) from None
     except (ValueError, LookupError, TypeError, RecursionError):
         raise UsageError(f"--expect: {path}: not a table of tools/drill.py --json") from None
+    if not expected:
+        raise UsageError(f"--expect: {path}: no way is in it: name a table of tools/drill.py --json")
+    return expected
+
+
+def check_directory(path: Path) -> None:
+    """Raises UsageError where no file can be made."""
+    try:
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise UsageError(f"--file: {path}: {error.strerror}: name a directory to write into") from None

@@ -53,7 +53,10 @@ FindCopier = Callable[[Callable[[], object], str], tuple[Copier | None, str | No
 
 
 def run_all(directory: Path, over: Sequence[str]) -> list[Row]:
-    """All ways on these paths (connections.py). Those over veth and network cards need root."""
+    """All ways on these paths (connections.py). Those over veth and network cards need root.
+
+    Raises TopologyError of a path that not every run tries.
+    """
     for way in WAYS:
         way.directory = directory
     rows = []
@@ -63,6 +66,8 @@ def run_all(directory: Path, over: Sequence[str]) -> list[Row]:
                 with open_path(path) as (name, connect):
                     rows += [try_way(way, name, connect, find) for way in WAYS]
             except (TopologyError, Missing) as error:
+                if path not in PATHS and isinstance(error, TopologyError):  # it was asked for by name
+                    raise
                 name = path.partition(":")[0]
                 rows += [_refused(way.name, name, str(error).removeprefix("topology: ")) for way in WAYS]
     return rows

@@ -67,7 +67,15 @@ class VethXdp(Veth):
         device = self.devices["receiver"]
         attach = ("ip", "link", "set", "dev", device, "xdpdrv", "obj", str(self.xdp_object), "sec", "xdp")
         # veth_xdp_set() refuses when a packet of the peer's MTU does not fit in one page with its headroom.
-        run(self._inside("receiver", attach, "use an MTU of at most 3506 bytes (4 KiB pages), or kind veth"))
+        try:
+            run(self._inside("receiver", attach, "use kind veth"))
+        except TopologyError as error:
+            if "MTU" not in str(error):
+                raise
+            raise TopologyError(
+                f"topology: {self.kind}: an MTU of {self.mtu_bytes}: a packet for XDP must fit into a page: "
+                "at most 3506 bytes with pages of 4 KiB, or kind veth"
+            ) from None
         show = ("ip", "-j", "-d", "link", "show", "dev", device)
         link = parse_links(run(self._inside("receiver", show, "update iproute2")))[0]
         if link.xdp != "native":
