@@ -49,7 +49,7 @@ def parser() -> UsageParser:
         description="Runs a command of copyscope on many hosts by your ssh, some at a time, keeps what each"
         " measured as OUT/host=NAME/date=DAY/TIME.json, and prints one table (OUT/fleet.html is the same as a"
         " page): a host that cannot be reached, or that fails, is a row of it. Asked the same again, it goes"
-        " on with the hosts that have no record yet. Nothing is asked: ssh must get in without a question."
+        " on with the hosts that have no record yet. ssh must log in without asking for anything."
         " When this ends, in whatever way, what it runs over there ends, too. Exit status: 0 all hosts ok, 1"
         " some not, 2 usage, 130 interrupted.",
         epilog=EXAMPLES,
