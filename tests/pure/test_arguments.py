@@ -67,7 +67,7 @@ def test_numbers_have_an_end() -> None:
             watch_arguments.parser().parse_args(["x", f"--duration={word}", "-i", word]).interval == seconds
         )
     for word in ("nan", "inf", "1e999", "abc", "m", "nanm", "5d"):
-        with pytest.raises(UsageError, match="not a number"):
+        with pytest.raises(UsageError, match="not a time such as 5, 90s or 10m"):
             profile_parser().parse_args([f"--duration={word}"])
 
 

@@ -23,7 +23,7 @@ from builders.watched import watched_record
 from copyscope.commands import show
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render.exports import FORMATS, export
+from copyscope.render.exports import FORMATS, export, page
 from copyscope.render.exports.costs import costs
 from copyscope.taxonomy.samples import to_record, to_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -279,3 +279,15 @@ def test_show_writes_an_export(
     assert show.main([str(file), "--out", "x"]) == 2
     file.write_text(json.dumps([record, record]))
     assert show.main([str(file), "--export", "csv"]) == 2
+
+
+def test_the_page_of_a_watched_program_has_the_shares_of_its_screen() -> None:
+    record = derive(watched_record())
+    record["stages"].append(
+        {**record["stages"][0], "side": "other", "stage": "tcp_ip", "context": "softirq", "cpu_ns": 10**9}
+    )
+    said = " ".join(re.sub("<[^>]*>", " ", page.write(record).decode()).split())
+    drawn = said.partition("The path of a byte In all")[2].partition("Ledger")[0]
+    shares = [float(one) for one in re.findall(r"([0-9.]+)% of its CPU time", drawn)]
+    assert sum(shares) == pytest.approx(100, abs=1) and "on the time of others" in drawn
+    assert "(target" not in drawn and "of all" not in drawn

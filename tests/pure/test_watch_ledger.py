@@ -309,7 +309,7 @@ def screen_of(record: Record, width: int, height: int) -> list[Text]:
 def test_the_screen_fits_a_small_terminal() -> None:
     lines = screen_of(derived(zerocopy=True, copied=100), 80, 24)
     assert len(lines) <= 24 and max(len(line.plain) for line in lines) < 80
-    assert any(line.plain.startswith("pin ") for line in lines)
+    assert any(line.plain.startswith("page pinning ") for line in lines)
     assert any(re.search(r"sends/s, .* sent, .* received$", line.plain) for line in lines)
     told = live.line_of(derived())
     assert "Gb/s" in told and "\n" not in told and "zero-copy" not in told and "lost" not in told
@@ -324,7 +324,9 @@ def test_the_screen_says_what_is_done_before_there_is_a_picture(monkeypatch: pyt
         assert "nginx: loading" in stream.getvalue()
         view.update(derived())
         view.prepare("nginx: its pace")
-    assert "COPIES, THEN STAGES" in stream.getvalue() and "its pace" not in stream.getvalue()
+    said = stream.getvalue()
+    assert "COPIES, THEN STAGES" in said and "its pace" not in said
+    assert "copy into the kernel" in said and "copy_in" not in said
 
 
 TARGET = {"how": "pid", "name": "x", "comm": "x", "cgroup": None, "netns": None, "follow": True}
@@ -347,7 +349,7 @@ def test_the_live_view_says_that_the_machine_is_busy_while_it_is() -> None:
         window.add_load(block, load)
         shown.append(window.record(seen, {"samples": [], "loss": {}}))
     lines = [" ".join(line.plain for line in screen_of(record, 100, 24)) for record in shown]
-    said = [re.search(r"machine +machine busy: others took (\d+) %", line) for line in lines]
+    said = [re.search(r"machine +busy: others took (\d+) %", line) for line in lines]
     # Of the last four blocks, as many of which as were busy: an eighth of both CPUs each.
     assert [found and int(found[1]) for found in said] == [
         *(None, None, 17, 25, 38, 38, 25, 12, None, None, None, None)

@@ -128,7 +128,10 @@ def number(word: str) -> float:
 def seconds(word: str) -> float:
     """`type=seconds`: 10, 90s, 10m or 1.5h."""
     unit = {"s": 1, "m": 60, "h": 3600}.get(word[-1:])
-    return number(word) if unit is None else unit * number(word[:-1])
+    try:
+        return number(word) if unit is None else unit * number(word[:-1])
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{word or 'nothing'}: not a time such as 5, 90s or 10m") from None
 
 
 def text(word: str) -> str:

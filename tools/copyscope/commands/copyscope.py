@@ -47,6 +47,8 @@ def overview() -> list[str]:
 
 def unknown(name: str, words: Sequence[str]) -> str:
     """What is said of a verb that is none."""
+    if name.startswith("-"):
+        return f"{name}: an option before the verb: {calling.FRONT} VERB {name}"
     program = next((word for word in words if not word.startswith("-")), None)
     if name == "profile" and program is not None:
         return f"profile: no such verb: a program is watched: {calling.FRONT} watch {program}"

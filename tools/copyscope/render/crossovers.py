@@ -22,18 +22,18 @@ SELDOM = ("mapped", "cipher")
 
 
 def render(made: Row, *, verbose: bool, console: Console) -> None:
-    """Print a crossover.json: the verdict, where strategies overtake, what makes the difference."""
+    """Print a crossover.json: where strategies overtake, what makes the difference; last the verdict."""
     width = report_width(console)
-    lines = labelled("verdict", made["sentence"], width)
     rows = [row for row in made["crossovers"] if verbose or row["quantity"] in (CPU, "goodput_gbps")]
-    lines += overtaking_lines(rows, width)
+    lines = overtaking_lines(rows, width)
     lines += split_lines([row for row in rows if row["quantity"] == CPU], width)
     lines += residual_lines(made["costs"], width)
     if verbose:
         lines.append(Text())
         for row in rows:
             lines += wrap(f"{_who(row)}: {row['evidence']}", width, indent=2)
-    print_lines(lines, console)
+    lines += [Text(), *labelled("verdict", made["sentence"], width)]
+    print_lines(lines[not lines[0] :], console)
 
 
 def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:

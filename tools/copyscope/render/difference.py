@@ -12,7 +12,7 @@ from copyscope.compare.comparison import CHOICE
 from copyscope.compare.difference import BETTER, WORSE
 from copyscope.escaping import visible
 from copyscope.render.console import print_lines, report_width
-from copyscope.render.first_screen import WORDS
+from copyscope.render.first_screen import called
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.units import counted, format_whole_size
 
@@ -153,7 +153,7 @@ def cells(made: Made, row: Made) -> list[str | None]:
     change = row["change"]
     exact = low is not None and low == high
     return [
-        _name(row["what"]),
+        _name(row["what"], row["side"]),
         ", ".join(filter(None, (row["side"], row["context"] if row["context"] != "process" else None))),
         *(_number(row[key], row["unit"]) for key in ("before", "after")),
         None if change is None else f"{100 * change:+.1f} %",
@@ -166,9 +166,9 @@ def cells(made: Made, row: Made) -> list[str | None]:
     ]
 
 
-def _name(what: str) -> str:
+def _name(what: str, side: str | None = None) -> str:
     """As the screen of a run calls an account or a stage."""
-    return {**WORDS, "flagged": "sends copied anyway"}.get(what, what)
+    return "sends copied anyway" if what == "flagged" else called(what, watched=side == "target")
 
 
 def _number(value: float | None, unit: str) -> str | None:

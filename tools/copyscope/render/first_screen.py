@@ -219,7 +219,7 @@ def _table(steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -
 
 def _copies(record: Record) -> list[Step]:
     """Each account and side; one that took no time is no row, one of which that is not known is."""
-    counted = (row for row in occurring(record["ledger"]) if _is_counted(record, row))
+    counted = (row for row in occurring(record["ledger"]) if is_counted(record, row))
     rows = grouped(counted, lambda row: (row["account"], row["side"]))
     steps = []
     for account, side in sorted(rows, key=lambda key: position(ACCOUNTS, key[0])):
@@ -230,8 +230,8 @@ def _copies(record: Record) -> list[Step]:
         if ns or not known:
             steps.append(
                 Step(
-                    _copy(record, account),
-                    _where(record, side, {row["context"] for row in some}),
+                    called(account, watched=bool(record.get("target"))),
+                    where(record, side, {row["context"] for row in some}),
                     ns if known else None,
                     next((row["bytes"] for row in some if row["bytes"] is not None), None),
                     next((row["calls"] for row in some if row["calls"] is not None), None),
@@ -244,7 +244,7 @@ def _copies(record: Record) -> list[Step]:
     return steps
 
 
-def _is_counted(record: Record, row: Row) -> bool:
+def is_counted(record: Record, row: Row) -> bool:
     """Of a watched program its own CPU time is the whole: what is done on the time of others is beside it."""
     return not record.get("target") or row["side"] == "target"
 
@@ -252,7 +252,7 @@ def _is_counted(record: Record, row: Row) -> bool:
 def _beside(record: Record) -> float:
     """Of a watched program, softirq work on packets of its own on the time of others."""
     rows = [*record["ledger"], *record["stages"]]
-    return sum(row["cpu_ns"] or 0.0 for row in rows if not _is_counted(record, row))
+    return sum(row["cpu_ns"] or 0.0 for row in rows if not is_counted(record, row))
 
 
 def _functions(record: Record, category: str, side: str | None = None) -> str:
@@ -261,11 +261,12 @@ def _functions(record: Record, category: str, side: str | None = None) -> str:
     return one_line(", ".join(names), FUNCTIONS_MAX)
 
 
-def _copy(record: Record, account: str) -> str:
-    return "copy to the program" if account == "copy_out" and record.get("target") else COPIES[account]
+def called(name: str, *, watched: bool) -> str:
+    """What people are told of an account or a stage; of other things their own name."""
+    return "copy to the program" if name == "copy_out" and watched else WORDS.get(name, name)
 
 
-def _where(record: Record, side: str, contexts: set[str]) -> str:
+def where(record: Record, side: str, contexts: set[str]) -> str:
     whose = "" if record.get("target") else side
     return f"{whose}, softirq".removeprefix(", ") if contexts == {"softirq"} else whose
 
@@ -274,7 +275,7 @@ def _work(record: Record) -> list[Step]:
     """The same of all other work, both sides in one."""
     times: dict[str, float] = {}
     for row in record["stages"]:
-        if _is_counted(record, row):
+        if is_counted(record, row):
             times[row["stage"]] = times.get(row["stage"], 0.0) + (row["cpu_ns"] or 0.0)
     return [
         Step(WORK[stage], "", ns, functions=_functions(record, stage), meaning=IN_A_LINE[stage])

@@ -18,6 +18,7 @@ from copyscope.grouping import grouped
 from copyscope.record.check import typed
 from copyscope.record.segments import Record, select, total, wall_ns
 from copyscope.render.console import SafeConsole
+from copyscope.render.first_screen import called
 from copyscope.render.layout import LABEL_WIDTH
 from copyscope.render.ledger_table import position
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -182,7 +183,11 @@ def shares(record: Record) -> list[tuple[str, float, float | None]]:
 def line_of(record: Record) -> str:
     """One second in one line."""
     now = rates(record)
-    copies = [f"{name} {share * 100:.0f} %" for name, share, _ in shares(record) if name in ACCOUNTS]
+    copies = [
+        f"{called(name, watched=True)} {share * 100:.0f} %"
+        for name, share, _ in shares(record)
+        if name in ACCOUNTS
+    ]
     parts = [
         f"{units.format_gbps(now['gbps'])}, "
         f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s",
@@ -243,7 +248,8 @@ def _bars(shown: Shown, record: Record, width: int, height: int) -> list[Text]:
     title = f"{'COPIES, THEN STAGES' if shown.order == ORDERS[0] else 'BY ' + shown.order.upper():<20}"
     lines = [Text(f"{title} {'share':>8} {'ns/KiB':>8} {'':<{bar}}  history", style="dim")]
     for name, share, price in found[: max(1, height - FRAME_LINES)]:
-        text = f"{name:<20} {units.format_percent(share) or '':>8} {units.format_tenths(price) or 'n/a':>8} "
+        text = f"{called(name, watched=True):<20} "
+        text += f"{units.format_percent(share) or '':>8} {units.format_tenths(price) or 'n/a':>8} "
         text += f"{units.format_bar(share, longest, bar):<{bar}}  "
         past = [row.get(name, 0.0) for row in shown.shares]
         text += units.format_history(past, history, blocks=shown.blocks)
@@ -263,7 +269,7 @@ def _findings(record: Record) -> list[Text]:
     segments = typed(record).run.segments
     arms = {arm: len(select(segments, arm)) for arm in ("unprobed", "ledger", "calls")}
     return [
-        *(_labelled("machine", text) for text in _busy(record)),
+        *(_labelled("machine", text.removeprefix("machine ")) for text in _busy(record)),
         _labelled("zero-copy", state),
         _labelled("losses", lost(record)),
         _labelled("segments", ", ".join(f"{count} {arm}" for arm, count in arms.items())),

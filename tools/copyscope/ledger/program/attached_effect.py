@@ -65,7 +65,11 @@ def why_unknown(
         (target.baseline is False, "--no-baseline"),
         (not slices["before"], "it was not there, or TCP could not be asked, before the first hook came"),
         (not slices["after"], "it had ended, or TCP could not be asked, when the last hook had gone"),
-        (covered is None, "nothing moved over TCP, which alone counts bytes when no hook does"),
+        (
+            covered is None,
+            "no TCP connection that was still open at the end had moved bytes; TCP alone counts them when no hook"
+            " does",
+        ),
         (
             any(row.syscall in TAKEN for row in moved),
             "bytes taken by splice(2) or mapped are not counted everywhere",

@@ -92,7 +92,7 @@ def _path(record: Record) -> list[blocks.Block]:
     copies = [row for row in occurring(record["ledger"]) if row["cpu_ns"]]
     work = sorted((row for row in record["stages"] if row["cpu_ns"]), key=lambda row: -row["cpu_ns"])
     rows = [*copies, *work]
-    whole = sum(row["cpu_ns"] for row in rows)
+    whole = sum(row["cpu_ns"] for row in rows if first_screen.is_counted(record, row))
     if not whole or per_kib is None:
         why = next(
             filter(None, (row["reasons"].get("share") for row in record["stages"])), "no CPU time was seen"
@@ -101,15 +101,31 @@ def _path(record: Record) -> list[blocks.Block]:
     longest = max(row["cpu_ns"] for row in rows)
     bars = [
         blocks.Bar(
-            f"{first_screen.WORDS.get(_name(row), _name(row))} ({row['side']}, {row['context']})",
+            _label(record, row),
             [blocks.Box(0, row["cpu_ns"] / longest, FILLS[_name(row)].colour)],
-            f"{_price(row['cpu_ns'] * per_kib)}, {row['cpu_ns'] / whole:.1%} of all",
+            f"{_price(row['cpu_ns'] * per_kib)}, {_share(record, row, whole)}",
         )
         for row in rows
     ]
+    beside = sum(row["cpu_ns"] for row in rows) - whole
+    said = f"In all {_price(whole * per_kib)}"
+    said += f"; {first_screen.OTHERS} {_price(beside * per_kib)}." if beside else "."
     moved = "sent or received" if record.get("target") else "delivered"
     title = f"CPU time for each KiB {moved}: colours are copies, greys are other work"
-    return [blocks.Paragraph(f"In all {_price(whole * per_kib)}."), blocks.Bars(title, bars)]
+    return [blocks.Paragraph(said), blocks.Bars(title, bars)]
+
+
+def _label(record: Record, row: Mapping[str, Any]) -> str:
+    where = first_screen.where(record, row["side"], {row["context"]})
+    name = first_screen.called(_name(row), watched=bool(record.get("target")))
+    return f"{name} ({where})" if where else name
+
+
+def _share(record: Record, row: Mapping[str, Any], whole: float) -> str:
+    """Of the same whole as on the screen."""
+    if not first_screen.is_counted(record, row):
+        return first_screen.OTHERS
+    return f"{row['cpu_ns'] / whole:.1%} of {'its CPU time' if record.get('target') else 'all'}"
 
 
 def _price(ns_per_kib: float) -> str:

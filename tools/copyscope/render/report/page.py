@@ -75,6 +75,7 @@ details { margin: .5rem 0; }
 summary { cursor: pointer; font-weight: 600; padding: .25rem 0; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); }
 @media (max-width: 40rem) {
+  th, td { padding-left: .3rem; padding-right: .3rem; }
   .bars li { grid-template-columns: 1fr; padding: .4rem 0; }
   .track { height: 1.25rem; }
 }
