@@ -126,7 +126,7 @@ def test_slices_that_say_nothing_are_not_compared() -> None:
     assert "2 blocks" in reason([1.0] * 2, full, full)
     assert "moved nothing before" in reason(full, [0.0] * 4, full)
     assert "50 % of its bytes" in reason(full, full, full, {"7": [50, 0], "8": [50, 0]})
-    assert "over TCP" in reason(full, full, full, {"7": [0, 0]})
+    assert "still open at the end" in reason(full, full, full, {"7": [0, 0]})
     unasked = effect_of(full, [], [], target={"baseline": False})
     assert unasked["ratio"] is None and unasked["reason"] == "--no-baseline"
 

@@ -67,8 +67,8 @@ def why_unknown(
         (not slices["after"], "it had ended, or TCP could not be asked, when the last hook had gone"),
         (
             covered is None,
-            "no TCP connection that was still open at the end had moved bytes; TCP alone counts them when no hook"
-            " does",
+            "no TCP connection that was still open at the end had moved bytes; TCP alone counts them when no"
+            " hook does",
         ),
         (
             any(row.syscall in TAKEN for row in moved),
