@@ -6,6 +6,7 @@
 #include "bounded.bpf.h"
 #include "target.bpf.h"
 
+#define MSG_OOB 0x1
 #define MSG_PEEK 0x2
 #define MSG_TRUNC 0x20
 #define MSG_ERRQUEUE 0x2000

@@ -133,6 +133,9 @@ static __always_inline struct volume_cell *count_received(__u32 protocol, enum d
 {
 	if (flags & MSG_TRUNC)
 		count_volume(protocol, DIRECTION_TRUNCATED, call, bytes);
+	/* The urgent byte is copied by itself (tcp_recv_urg()). */
+	else if (flags & MSG_OOB && protocol == PROTOCOL_TCP)
+		count_volume(protocol, DIRECTION_COPY_OUT, call, bytes);
 	return count_volume(protocol, direction, call, bytes);
 }
 

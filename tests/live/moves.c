@@ -167,6 +167,17 @@ static void do_tcp_dropped(void)
 	}
 }
 
+/* An urgent byte ends each message, and is received out of its turn. */
+static void do_tcp_urgent(void)
+{
+	inet_pair(SOCK_STREAM, 0);
+	while (more()) {
+		sent(send(sender, memory, DATAGRAM_BYTES, MSG_OOB));
+		received(recv(receiver, memory, 1, MSG_OOB));
+		received(recv(receiver, memory, DATAGRAM_BYTES - 1, MSG_WAITALL));
+	}
+}
+
 /* As systemd does: how long is the next one? */
 static void do_unix_length(void)
 {
@@ -183,6 +194,16 @@ static void do_udp(void)
 	inet_pair(SOCK_DGRAM, 0);
 	while (more())
 		exchange();
+}
+
+/* There is room for a part of each; the call tells how long it was. */
+static void do_udp_length(void)
+{
+	inet_pair(SOCK_DGRAM, 0);
+	while (more()) {
+		sent(send(sender, memory, DATAGRAM_BYTES, 0));
+		received(recv(receiver, memory, DATAGRAM_BYTES / 2, MSG_TRUNC));
+	}
 }
 
 /* It asks for zero-copy in vain. */
@@ -302,7 +323,9 @@ static const struct {
 	{ "unix_dgram", do_unix_dgram },
 	{ "unix_length", do_unix_length },
 	{ "tcp_dropped", do_tcp_dropped },
+	{ "tcp_urgent", do_tcp_urgent },
 	{ "udp", do_udp },
+	{ "udp_length", do_udp_length },
 	{ "udp_zerocopy", do_udp_zerocopy },
 	{ "mptcp", do_mptcp },
 	{ "mapped", do_mapped },

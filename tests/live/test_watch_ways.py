@@ -111,6 +111,19 @@ def test_whoever_asks_for_the_length_of_a_datagram_gets_no_bytes_of_it(tmp_path:
     assert bytes_of(record, "copy_out") == record["target"]["received_bytes"] == truth["sent"]
 
 
+def test_how_much_is_copied_of_a_datagram_that_is_too_long_is_not_known(tmp_path: Path) -> None:
+    record, truth = moved("udp_length", tmp_path)
+    assert rows(record, "udp", "truncated") == {"recvfrom": (truth["sends"], truth["sent"])}
+    (copied,) = (row for row in record["ledger"] if row["account"] == "copy_out")
+    assert copied["bytes"] is None and "MSG_TRUNC" in copied["reasons"]["bytes"]
+
+
+def test_urgent_bytes_are_copied_out_by_themselves(tmp_path: Path) -> None:
+    record, truth = moved("tcp_urgent", tmp_path)
+    assert truth["sent"] == truth["received"] == bytes_of(record, "copy_out")
+    assert rows(record, "tcp", "copy_out")["recvfrom"] == (truth["sends"], truth["sends"])
+
+
 def test_completions_of_udp_are_seen(tmp_path: Path) -> None:
     record, truth = moved("udp_zerocopy", tmp_path)
     assert truth["completions"] == truth["sends"] == MESSAGES

@@ -99,6 +99,9 @@ def copied_out_rows(rows: Sequence[Volume]) -> list[Volume]:
 def _copied_out(rows: Sequence[Volume], target: Target) -> Flow:
     """Where it is counted for a part of the time: what TCP says that the program took was copied out."""
     received = volume(rows, "receive", "ledger")
+    if any(row.protocol == "udp" for row in volume(rows, "truncated", "ledger")):
+        reason = "its calls with MSG_TRUNC told the length of datagrams of UDP, not how much was copied"
+        return Flow(bytes_reason=reason, calls_reason=reason)
     if not any(row.estimated for row in received):
         return _counted(copied_out_rows(rows))
     taken, counted = added(received, "bytes"), counted_calls(target)
