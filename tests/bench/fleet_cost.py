@@ -173,8 +173,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keeps what was answered, and goes on there")
     parser.add_argument("--within", type=float, default=None, metavar="S", help="ends after so many seconds")
-    parser.add_argument("--seconds", type=float, default=5.0, help="that the command takes on a host")
+    parser.add_argument(
+        "--seconds", type=float, help="that the command takes on a host: 5, or 1 of those that are simulated"
+    )
     given = parser.parse_args()
+    if given.seconds is None:
+        given.seconds = 1.0 if given.what == "simulate" else 5.0
     if given.what == "simulate":
         with tempfile.TemporaryDirectory() as name:
             record = Path(name, "record.json")

@@ -74,8 +74,13 @@ def test_the_bundle_is_brought_and_nothing_of_it_stays(place: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_remains_over_there_when_the_fleet_ends(place: Path, how: signal.Signals) -> None:
+def test_nothing_remains_there_and_here_when_the_fleet_ends(
+    place: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
     before, ansible = of_runs(), of_ansible()
+    here = place / "here"
+    here.mkdir()
+    monkeypatch.setenv("TMPDIR", str(here))
     words = ("--ansible", "--limit", "web1", "--", "run", "--duration", "60", "--quiet")
     running = fleet(place, INVENTORY, *words)
     try:
@@ -84,6 +89,7 @@ def test_nothing_remains_over_there_when_the_fleet_ends(place: Path, how: signal
         began = time.monotonic()
         wait_until(lambda: of_runs() <= before and of_ansible() <= ansible)
         assert time.monotonic() - began < 5 * SLOW
+        wait_until(lambda: not list(here.iterdir()))
     finally:
         table, _ = running.communicate(timeout=20 * SLOW)
     if how == signal.SIGINT:
