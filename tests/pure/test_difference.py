@@ -361,6 +361,7 @@ def test_on_a_small_terminal_the_verdict_is_last_and_a_row_is_one_line(base: dic
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
     assert lines[-2].startswith("verdict") or lines[-1].startswith("verdict")
     assert sum(line.startswith("late copy") for line in lines) == 1
+    assert "all copies and sends copied anyway" in " ".join(lines)
     headers = [next(line for line in said[width].splitlines() if line.startswith("what")) for width in said]
     assert ["before" in line for line in headers] == [False, True] and "deferred" not in said[80]
 

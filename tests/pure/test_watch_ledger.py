@@ -355,7 +355,7 @@ def test_the_live_view_says_that_the_machine_is_busy_while_it_is() -> None:
         *(None, None, 17, 25, 38, 38, 25, 12, None, None, None, None)
     ]  # fmt: skip
     assert [len(screen_of(record, 80, 24)) <= 24 for record in shown] == [True] * 12
-    assert "; machine busy: others took 38 % of the CPUs" in live.line_of(shown[4])
+    assert "; busy: others took 38 %" in live.line_of(shown[4])
     assert "busy" not in live.line_of(shown[0])
 
 

@@ -24,7 +24,7 @@ BEFORE_AFTER = ("before", "after")
 WORTH = 0.05
 LEGEND = (
     "change: of goodput and CPU time their own, of copies a share of the payload, of each row of ns/KiB a"
-    " share of all CPU time before; the verdict is of the bold rows"
+    " share of all CPU time before; the verdict rests on goodput, CPU time"
 )
 
 
@@ -49,7 +49,7 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
         for row in shown_rows(made, point, verbose=verbose):
             table.add(*cells(made, row), strong=row["decides"] and row["verdict"] != "equivalent")
         lines += table.lines(width)
-    lines += [Text(), *wrap(LEGEND, width, style="dim")]
+    lines += [Text(), *wrap(legend(made), width, style="dim")]
     for text in notes(made):
         lines += wrap(text, width, indent=2)
     lines += labelled("verdict", made["sentence"], width, style="bold")
@@ -67,7 +67,12 @@ def markdown(made: Made) -> str:
         lines += [f"| what | {' | '.join(map(cell, titles(made)))} |", f"|---|---|{'--:|' * 4}---|"]
         for row in shown_rows(made, point, verbose=False):
             lines.append(f"| {' | '.join(cell(one or '') for one in cells(made, row))} |")
-    return "\n".join([*lines, "", LEGEND, ""])
+    return "\n".join([*lines, "", legend(made), ""])
+
+
+def legend(made: Made) -> str:
+    """What `change` is of, and which rows decide: of two ways to choose between, not how they copy."""
+    return LEGEND if chosen(made) else f"{LEGEND}, all copies and sends copied anyway"
 
 
 def left_out(point: Made, points: Sequence[Made]) -> bool:

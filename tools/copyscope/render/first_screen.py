@@ -298,7 +298,7 @@ def _trust(record: Record, width: int) -> str:
         return line
     # What a line of 80 columns can hold.
     cost = record["overhead"].get("attached") or record["overhead"]
-    return "; ".join([in_short, _overhead_in_short(cost), *([_quiet(state)] if state else []), end])
+    return "; ".join([in_short, _overhead_in_short(cost), *([quiet(state)] if state else []), end])
 
 
 def _overhead_in_short(cost: Mapping[str, Any]) -> str:
@@ -320,7 +320,7 @@ def _lost(cost: Mapping[str, Any], decimals: int) -> str:
     return f"{ratio} %" if low is None else f"{ratio} % ({low} to {high})"
 
 
-def _quiet(state: Mapping[str, Any]) -> str:
+def quiet(state: Mapping[str, Any]) -> str:
     if state["sentence"] is None:
         return "machine quiet"
     taken = sum(state[f"{who}_share"] or 0.0 for who in ("others", "steal"))

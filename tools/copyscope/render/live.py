@@ -18,7 +18,7 @@ from copyscope.grouping import grouped
 from copyscope.record.check import typed
 from copyscope.record.segments import Record, select, total, wall_ns
 from copyscope.render.console import SafeConsole
-from copyscope.render.first_screen import called
+from copyscope.render.first_screen import called, quiet
 from copyscope.render.layout import LABEL_WIDTH
 from copyscope.render.ledger_table import position
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -199,7 +199,8 @@ def line_of(record: Record) -> str:
             f"zero-copy {zerocopy['copied']}/{zerocopy['completions']} copied" if known else "zero-copy n/a"
         )
     parts += [f"lost {text}"] if (text := lost(record)) != "0" else []
-    return "; ".join([*parts, *_busy(record)])
+    state = record["machine_state"]
+    return "; ".join([*parts, *([quiet(state)] if state["sentence"] else [])])
 
 
 def screen_of(shown: Shown, width: int, height: int) -> list[Text]:
