@@ -78,7 +78,7 @@ def test_only_regular_files_of_a_size_are_read(tmp_path: Path) -> None:
     (tmp_path / "zero").symlink_to("/dev/zero")
     (tmp_path / "dir").mkdir()
     for name in ("fifo", "zero", "dir"):
-        with pytest.raises(OSError, match="regular file"):
+        with pytest.raises(OSError, match=r"regular file|is a directory"):
             regular_file.read(tmp_path / name)
     (tmp_path / "large").write_bytes(bytes(2 * MIB))
     with pytest.raises(OSError, match="larger than 1 MiB"):

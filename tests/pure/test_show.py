@@ -46,6 +46,8 @@ def test_a_watched_program_a_simulated_machine_and_several_runs(
         ("{}", "no schema number"),
         ("[1]", "not an object"),
         ("[]", "an empty list"),
+        ("hi", "not a record, or damaged"),
+        ("", "x.json: empty: "),
         ('{"schema": 1', "truncated"),
     ],
 )
@@ -56,3 +58,8 @@ def test_what_is_no_record_is_one_line(
     assert show.main([str(tmp_path / "x.json")]) == 1
     err = capsys.readouterr().err
     assert said in err and err.startswith("show: record: ") and err.count("\n") == 1
+
+
+def test_a_directory_is_called_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"show: record: {tmp_path}: cannot be read: is a directory\n"

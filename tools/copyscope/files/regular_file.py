@@ -14,8 +14,11 @@ def read(path: Path, most: int = BYTES_MAX) -> bytes:
     """Its bytes. Raises OSError with the name, also for what is no regular file, or too large."""
     # O_NONBLOCK: a FIFO without a writer opens at once, to be refused; a terminal does not become ours.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    kind = os.fstat(handle).st_mode
+    if not stat.S_ISREG(kind):
         os.close(handle)
+        if stat.S_ISDIR(kind):
+            raise OSError(errno.EISDIR, "is a directory", str(path))
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     with os.fdopen(handle, "rb") as stream:
         data = stream.read(most + 1)

@@ -143,9 +143,9 @@ def _parsed(text: str, path: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant, parse_int=_whole_number, parse_float=_number)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
-        cause = "truncated" if cut else "invalid JSON"
+        said = f"{'truncated' if cut else 'invalid JSON'} at line {error.lineno}: {error.msg}"
         raise RecordError(
-            f"record: {path}: {cause} at line {error.lineno}: {error.msg}: run it again"
+            f"record: {path}: {said if text.strip() else 'empty'}: not a record, or damaged"
         ) from error
     except ValueError as error:
         raise RecordError(f"record: {path}: {error}: run it again") from error
