@@ -102,10 +102,11 @@ def test_nothing_remains_over_there_when_the_fleet_ends_or_is_no_longer_heard(
     finally:
         if how == signal.SIGSTOP:
             running.send_signal(signal.SIGINT)  # which ends an ssh that is stopped, too
-        table, _ = running.communicate(timeout=20 * SLOW)
+        table, errors = running.communicate(timeout=20 * SLOW)
     wait_until(lambda: not Path(f"/proc/{ssh}").exists())
     if how != signal.SIGKILL:
-        assert running.returncode == 130 and "1 of 1 interrupted: web1" in table
+        said = table + errors
+        assert running.returncode == 130 and "1 of 1 interrupted: web1" in table, said
 
 
 def children_of(pid: int) -> list[int]:

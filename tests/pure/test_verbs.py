@@ -119,6 +119,13 @@ def test_examples_are_of_the_verb_and_not_of_another(
     assert "5 (default)" not in told["crosscheck"] and "default 3" in told["crosscheck"]
 
 
+def test_help_of_a_question_to_a_fleet_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        front.main(["fleet", "query", "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and "--sql" in shown and "who-copies" in shown
+
+
 def test_compare_lists_options_of_its_own_in_its_short_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         verb = find("compare")

@@ -33,7 +33,8 @@ class Verb:
     def main(self, argv: list[str]) -> int:
         """Run it: its exit status."""
         calling.as_verb(self.name, self.tool)
-        if HELP & set(argv[: argv.index("--")] if "--" in argv else argv):
+        query = self.name == "fleet" and argv[:1] == ["query"]  # has options of its own
+        if not query and HELP & set(argv[: argv.index("--")] if "--" in argv else argv):
             self.help(argv)
         module = importlib.import_module(f"copyscope.commands.{self.module}")
         return int(module.main([*self.words, *argv]))

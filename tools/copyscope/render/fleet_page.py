@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from copyscope import units
 from copyscope.fleet.answers import Row
 from copyscope.grouping import grouped
 from copyscope.render.fleet import COLUMNS, cells_of, sentences_of
@@ -22,7 +23,7 @@ def fleet_page(rows: Sequence[Row], command: str, began: str) -> str:
         cells.append(row.cause or "")
     return html.write(
         [
-            blocks.Heading(1, f"{command} on {len(rows)} hosts", "top"),
+            blocks.Heading(1, f"{command} on {units.counted(len(rows), 'host')}", "top"),
             blocks.Paragraph(f"Begun {began[:16].replace('T', ' ')} UTC: {told}."),
             blocks.Heading(2, "To look at", "differ"),
             blocks.Bullets(sentences) if sentences else blocks.Paragraph("All hosts are alike."),
