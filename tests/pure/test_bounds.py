@@ -62,7 +62,7 @@ def test_a_machine_too_busy_to_check_is_one_line(
     def late(argv: list[str], *, timeout: float, **_: object) -> None:
         raise subprocess.TimeoutExpired(argv, timeout)
 
-    monkeypatch.setattr(profile, "build_if_stale", lambda: None)
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(subprocess, "run", late)
     assert profile.main(["--impl", "one_copy"]) == 1
     assert capsys.readouterr().err.endswith(

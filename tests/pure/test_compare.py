@@ -59,7 +59,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     made = Machine()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(compare, "build_if_stale", lambda: None)
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(compare, "check_pid_namespace", lambda: None)
     monkeypatch.setattr(compare, "git_revision", lambda: (None, None))
     monkeypatch.setattr(compare, "prepare", made.prepare)

@@ -111,12 +111,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
         pytest.skip("the options are checked as the invoking user, whom only root becomes")
     made = Runs()
     for name, instead in (
-        ("build_if_stale", lambda: None),
         ("Session", made),
         ("git_revision", lambda: (None, None)),
         ("assemble", lambda *_: builders.raw_record()),
     ):
         monkeypatch.setattr(profile, name, instead)
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return made
 

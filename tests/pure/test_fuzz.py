@@ -171,9 +171,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(place)
     with contextlib.ExitStack() as cut:
         # All that comes after the options are understood.
-        for name in ("profile", "sweep", "crosscheck", "compare"):
-            cut.enter_context(patch(f"copyscope.commands.{name}.build_if_stale", lambda: None))
-        cut.enter_context(patch("copyscope.commands.watch.build_if_stale", lambda: None))
+        cut.enter_context(patch("copyscope.commands.entry.build_if_stale", lambda *_: None))
         cut.enter_context(patch("copyscope.sweep.runner.git_revision", lambda: (None, None)))
         cut.enter_context(patch("copyscope.sweep.results.find", lambda _: []))
         cut.enter_context(

@@ -588,7 +588,7 @@ def test_a_guest_that_comes_to_its_end_is_heard() -> None:
 def test_what_makes_no_sense_is_refused(
     words: list[str], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("copyscope.commands.simulate.build_if_stale", lambda: None)
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     assert profile.main(words) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1 and why in said[0]

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 from builders.simulated import simulated_record
-from copyscope.commands import profile, simulate
+from copyscope.commands import entry, profile
 from copyscope.errors import RunError
 from copyscope.files import rescuing
 from copyscope.simulate import boot, debian, guest, kernels, simulation
@@ -58,7 +58,7 @@ def command(place: Path) -> NoReturn:
         "STARTED": str(place / "started"),
     }
     tempfile.tempdir = str(place / "tmp")
-    setattr(simulate, "build_if_stale", lambda: None)  # noqa: B010 (it is another function)
+    setattr(entry, "build_if_stale", lambda *_: None)  # noqa: B010 (it is another function)
     setattr(boot, "build", lambda _: boot.Programs(b"", b"", "/nowhere"))  # noqa: B010
     with (place / "said").open("w") as sys.stderr:
         words = ["--json", str(place / "run.json"), "--seeds", "2", "--impl", "one_copy"]
@@ -179,7 +179,7 @@ def test_a_record_that_finds_no_room_is_kept_elsewhere_and_shown(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     made: dict[str, Any] = simulated_record()
-    monkeypatch.setattr("copyscope.commands.simulate.build_if_stale", lambda: None)
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(simulation, "simulate", lambda *_: made)
     monkeypatch.setattr("copyscope.commands.keeping.saving.save", full)
     monkeypatch.setattr(rescuing, "PLACES", (str(tmp_path),))

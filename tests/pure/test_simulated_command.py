@@ -39,7 +39,7 @@ def test_what_cannot_run_in_the_guest_is_refused_before_it_boots(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("copyscope.commands.simulate.build_if_stale", lambda: None)
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     path = tmp_path / "program"
     path.write_bytes(program)
     path.chmod(0o755)

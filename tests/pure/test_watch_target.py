@@ -186,10 +186,10 @@ def test_only_a_command_that_is_started_here_has_short_first_blocks(
 
     for name, instead in (
         ("Session", session),
-        ("build_if_stale", lambda: None),
         ("git_revision", lambda: (None, None)),
     ):
         monkeypatch.setattr(watch, name, instead)
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(RunError, match="cut off"):
         watch.watch(["--instruments", "sampler", *whom])

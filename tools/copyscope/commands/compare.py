@@ -27,7 +27,7 @@ from copyscope.plan.arguments import parser as profile_parser
 from copyscope.record import store
 from copyscope.record.assemble import Identity
 from copyscope.render.progress import Steps
-from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.build import git_revision
 from copyscope.sweep.runner import Prepared, prepare
 from copyscope.topology import TopologyError
 
@@ -104,7 +104,7 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         raise UsageError(
             "--simulate, --keep, --compare-tiers, --stacks: of single runs: use tools/profile.py"
         )
-    build_if_stale()
+    entry.build("compare")
     names = [args.first, args.second]
     sides = [_side(args, words) for words in names]
     if os.geteuid() != 0:

@@ -19,7 +19,7 @@ from copyscope.record.assemble import Identity, assemble
 from copyscope.render.console import make_console
 from copyscope.render.crosscheck import render_crosscheck
 from copyscope.render.progress import Steps
-from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.build import git_revision
 from copyscope.run.own_traffic import OwnTraffic
 
 # The sampler gets as many samples as perf record, so that the shares' intervals are alike.
@@ -70,7 +70,7 @@ def _crosscheck(argv: list[str]) -> int:
         raise UsageError(
             "--sender-at, --receiver-at: other people's tools are asked on this machine alone: leave them"
         )
-    build_if_stale()
+    entry.build("crosscheck")
     traffic = resolve_traffic(args)
     if os.geteuid() != 0:
         raise RunError(

@@ -9,6 +9,7 @@ from copyscope import calling
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
 from copyscope.record.store import RecordError
+from copyscope.run.build import build_if_stale
 from copyscope.topology import TopologyError
 
 FAILED = 1
@@ -61,6 +62,11 @@ def end_in_order() -> None:
 
 def _interrupt(_signum: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def build(command: str) -> None:
+    """What is compiled is brought up to date; one line when that takes a while. Raises RunError."""
+    build_if_stale(lambda text: say(command, text))
 
 
 def say(command: str, text: str) -> None:

@@ -27,7 +27,7 @@ from copyscope.render.console import make_console
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
 from copyscope.render.terminal import render
-from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.build import git_revision
 from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Raw, Session
 
@@ -53,7 +53,7 @@ def _choose(argv: list[str]) -> int:
 
 def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     instruments = check_usage(args)
-    build_if_stale()
+    entry.build("profile")
     # Which processors another machine has is not known here.
     if "," in args.impl:
         both = " ".join(args.impl.split(",")[:2])

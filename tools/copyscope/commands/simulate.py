@@ -8,7 +8,6 @@ from copyscope.commands import entry, keeping
 from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.progress import Steps
 from copyscope.render.simulated import simulated_lines
-from copyscope.run.build import build_if_stale
 from copyscope.simulate import request, simulation
 
 
@@ -17,7 +16,7 @@ def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     request.check(args, request.OF_COMMAND if words else request.TAKEN)
     keeping.check_json(args.json)
     # The traffic program checks its options, here as there.
-    build_if_stale()
+    entry.build("profile")
     wanted = request.read_command(args, words) if words else request.read(args)
     title = f"simulating {words[0] if words else units.counted(len(wanted.measured), 'measurement')}"
     with Steps(title, simulation.steps_of(wanted), quiet=args.quiet) as steps:

@@ -15,7 +15,6 @@ from copyscope.plan.arms import parse_time_s
 from copyscope.render.console import make_console, print_lines
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.render.sweep_result import next_lines, result_lines
-from copyscope.run.build import build_if_stale
 from copyscope.study import table as results_table
 from copyscope.sweep import results
 from copyscope.sweep.directory import refuse_foreign
@@ -83,7 +82,7 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
         experiment = replace(experiment, repeats=args.repeats)
     budget_s = None if args.budget is None else parse_time_s(args.budget, "--budget")
     directory = Path(args.out) if args.out else default_directory(experiment)
-    build_if_stale()
+    entry.build("sweep")
     runner = BootRunner(experiment) if experiment.simulated else Runner(experiment)
     cannot = runner.prepare(runs_of(experiment))
     here = fingerprint.describe()

@@ -32,7 +32,7 @@ from copyscope.record.segments import Record
 from copyscope.render.live import LiveView, has_screen
 from copyscope.render.progress import Clock
 from copyscope.render.watch import render
-from copyscope.run.build import build_if_stale, git_revision
+from copyscope.run.build import git_revision
 from copyscope.run.program import containers
 from copyscope.run.program.command import Output
 from copyscope.run.program.target import Target, find_cgroup, find_netns, parse_pids
@@ -54,7 +54,7 @@ def watch(argv: list[str]) -> int:
     args, command = parse(argv)
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
-    build_if_stale()
+    entry.build("profile")
     fingerprint.check_pid_namespace()
     target = find_target(args, command)
     out = keeping.open_directory(args.out)

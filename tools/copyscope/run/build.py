@@ -3,16 +3,19 @@
 import fcntl
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from copyscope import paths
 from copyscope.errors import RunError
 from copyscope.topology import environment_of, owner_of
 
+# Make takes less to find that nothing is to do.
+SILENT_S = 2.0
 
-def build_if_stale(targets: Sequence[str] = ("artifacts",)) -> None:
-    """`make artifacts`, or other targets; quiet when nothing is to do.
+
+def build_if_stale(say: Callable[[str], None] | None = None, targets: Sequence[str] = ("artifacts",)) -> None:
+    """`make artifacts`, or other targets; `say` is told when that takes longer than SILENT_S.
 
     Raises RunError with the compiler's first complaint.
 
@@ -28,19 +31,30 @@ def build_if_stale(targets: Sequence[str] = ("artifacts",)) -> None:
         # Two profiles at once must not build at once; the lock goes with the file.
         with (paths.ROOT / "Makefile").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            result = subprocess.run(
-                [*as_user, *make], capture_output=True, text=True, errors="replace", check=False
-            )
+            status, said = _run([*as_user, *make], say)
     except OSError as error:
         raise RunError(f"make: {error.strerror}: install it: sudo tools/deps.sh run") from error
-    if result.returncode != 0:
-        said = [line for line in (result.stderr or result.stdout).splitlines() if line.strip()]
+    if status != 0:
         reason = next(
             (line for line in said if "error" in line or "missing" in line), said[0] if said else "failed"
         )
         raise RunError(
             f"build: {reason.strip()}: run make to see it all, sudo tools/deps.sh run for the packages"
         )
+
+
+def _run(argv: list[str], say: Callable[[str], None] | None) -> tuple[int, list[str]]:
+    """Its status, and the lines that it printed: its complaints, if it had any."""
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as building:
+        try:
+            output, errors = building.communicate(timeout=SILENT_S)
+        except subprocess.TimeoutExpired:
+            if say is not None:
+                say("building what has changed, or was never built (make)")
+            output, errors = building.communicate()
+    return building.returncode, [line for line in (errors or output).splitlines() if line.strip()]
 
 
 def git_revision(tree: Path = paths.ROOT) -> tuple[str | None, bool | None]:

@@ -51,7 +51,7 @@ def build(found: qemu.Qemu) -> Programs:
     """The guest's programs, and the plugin for this QEMU. Raises RunError with the compiler's words."""
     plugin = BUILT / f"simulator-{found.api}.so"
     wanted = [BUILT / "init", BUILT / "traffic", plugin]
-    build_if_stale([str(path.relative_to(paths.ROOT)) for path in wanted])
+    build_if_stale(targets=[str(path.relative_to(paths.ROOT)) for path in wanted])
     try:
         init, traffic = (path.read_bytes() for path in wanted[:2])
     except OSError as error:
