@@ -52,7 +52,7 @@ def to_parquet(out: Path) -> Kept:
             continue  # what a doctor or a drill says is kept there, too
         except RecordError as error:
             reason = str(error).removeprefix("record: ").removeprefix(f"{path}: ")
-            found.left_out.append(f"{path}: {reason}")
+            found.left_out.append(f"{path.relative_to(out)}: {reason}")
             made.unlink(missing_ok=True)
             continue
         saving.save(made, parquet_of(table))
