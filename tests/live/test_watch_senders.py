@@ -98,7 +98,7 @@ def test_every_byte_and_every_buffer(tmp_path: Path) -> None:
 def test_many_small_sends_are_exact_in_bytes_though_few_are_counted(tmp_path: Path) -> None:
     """A thread of the same program takes what it sends: both directions are known."""
     # Long enough for two segments that count each call: of one there is no interval.
-    record, truth = watch_one("small", tmp_path, str(3.5 * SLOW))
+    record, truth = watch_one("small", tmp_path, seconds=str(3.5 * SLOW))
     if record["target"]["spared"] is None:
         pytest.skip("fewer than 55,000 sends a second here: each was counted")
     assert broken_identities(record) == []
