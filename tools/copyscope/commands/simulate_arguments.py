@@ -1,7 +1,10 @@
 """The help of `copyscope simulate`: options of tools/profile.py, those of a simulated machine first."""
 
+import argparse
+
 from copyscope.arguments import UsageParser
 from copyscope.plan import arguments
+from copyscope.simulate.request import TAKEN
 
 DESCRIPTION = (
     "Boot a kernel in QEMU, send there, and count the instructions and cache misses of each copy by a model"
@@ -26,4 +29,10 @@ COMMON = (
 
 
 def parser() -> UsageParser:
-    return arguments.parser("profile", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
+    """For its help alone: what is typed is read by tools/profile.py's."""
+    made = arguments.parser("profile", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
+    refused = vars(made.parse_args([])).keys() - TAKEN
+    made.describe(
+        **dict.fromkeys(refused, argparse.SUPPRESS), seed="of the first boot; each further one has the next"
+    )
+    return made
