@@ -6,8 +6,6 @@ import os
 import random
 import secrets
 import shlex
-from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,17 +114,23 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     keeping.check_json(args.json)
     quiet = args.quiet or "-" in (args.json, args.markdown)
     level = LEVEL_OF_TWO if len(looks) > 1 else stats.LEVEL
-    ran, status = perform(
-        sides, looks, args.seed, out=out, quiet=quiet, tells=lambda made: tells(made, args.noise, level)
-    )
-    (first, second), reasons = valid_blocks(ran)
+    turns = Turns(sides, args.seed, out, quiet=quiet)
+    for end in looks:
+        status = turns.go_on(end)
+        (first, second), reasons = valid_blocks(turns.ran)
+        if len(first) < 2:
+            break
+        made = compared(first, second, args.noise, level)
+        equal = not made["across"]
+        if status or equal or made["verdict"] != UNSURE:
+            break
+        if end != looks[-1] and not quiet:
+            entry.say("compare", f"{end} blocks leave the verdict open: {looks[-1] - end} more")
     for reason in reasons:
         entry.say("compare", f"invalid, its block is in no number: {reason}")
     if len(first) < 2:
         entry.say("compare", "fewer than two blocks are valid: see above")
         return status or EXIT_INVALID
-    made = compared(first, second, args.noise, level)
-    equal = not made["across"]
     made |= {"kind": "compare", "names": names}
     made["sentence"] = f"{names[1]} instead of {names[0]}: {made['sentence']}"
     answer(made, args)
@@ -145,15 +149,6 @@ def compared(
     return document(first, second, how, frozenset(apart))
 
 
-def tells(ran: Groups, noise_from: str | None, level: float) -> bool:
-    """Whether no more blocks are needed: there is a verdict, or the two are equal, or none is valid."""
-    (first, second), _ = valid_blocks(ran)
-    if len(first) < 2:
-        return True
-    made = compared(first, second, noise_from, level)
-    return not made["across"] or made["verdict"] != UNSURE
-
-
 def _side(args: argparse.Namespace, words: str) -> Prepared:
     """One of the two: what is asked of both, and its own."""
     try:
@@ -165,58 +160,48 @@ def _side(args: argparse.Namespace, words: str) -> Prepared:
     return prepare(profile_parser().parse_args(["--impl", *own], copy.copy(args)))
 
 
-def perform(
-    sides: list[Prepared],
-    looks: Sequence[int],
-    seed: int | None,
-    *,
-    out: Path | None,
-    quiet: bool,
-    tells: Callable[[Groups], bool],
-) -> tuple[Groups, int]:
-    """Blocks of one run each, in random order; every run is kept in `out`, in a directory for each side.
+class Turns:
+    """Blocks of one run each, in random order; every run is kept in `out`, in a directory for each side."""
 
-    `looks`: after so many blocks it ends, if they tell, and at the last in any case. What ends it before its
-    time is said, and is the exit status: the blocks before that are compared.
-    """
-    first_seed = secrets.randbelow(1 << 31) if seed is None else seed
-    order = random.Random(first_seed)
-    revision = git_revision()
-    found: Groups = ([], [])
-    end = looks[0]
-    try:
-        for begin, end in pairwise((0, *looks)):
-            if begin and tells(found):
-                break
-            if begin and not quiet:
-                entry.say("compare", f"{begin} blocks leave the verdict open: {end - begin} more")
-            with Steps("runs in turns", 2 * (end - begin), quiet=quiet) as steps:
+    def __init__(self, sides: list[Prepared], seed: int | None, out: Path | None, *, quiet: bool) -> None:
+        self.ran: Groups = ([], [])
+        self._sides, self._out, self._quiet = sides, out, quiet
+        self._first_seed = secrets.randbelow(1 << 31) if seed is None else seed
+        self._order = random.Random(self._first_seed)
+        self._revision = git_revision()
+
+    def go_on(self, end: int) -> int:
+        """Until there are so many blocks. What ends it before is said, and is the exit status."""
+        begin = len(self.ran[0])
+        try:
+            with Steps("runs in turns", 2 * (end - begin), quiet=self._quiet) as steps:
                 for repeat in range(begin, end):
-                    for index in order.sample((0, 1), 2):
-                        name = str(sides[index].traffic.resolved["impl"])
+                    for index in self._order.sample((0, 1), 2):
+                        name = str(self._sides[index].traffic.resolved["impl"])
                         steps.begin(f"{name}, block {repeat + 1} of {end}")
-                        number = len(found[0]) + len(found[1])
-                        run_id = store.run_id(
-                            "compare", {**sides[index].traffic.resolved, "side": index}, repeat
-                        )
-                        seed = first_seed + number
-                        made = sides[index].run(Identity(run_id, "compare", repeat, number, seed, *revision))
+                        self._run(index, name, repeat)
                         steps.done()
-                        found[index].append(made)
-                        if out is not None:
-                            _keep(made, out / f"{index + 1}-{name}" / f"{run_id}.json.gz")
-    except KeyboardInterrupt:
-        entry.say("compare", f"interrupted in block {_block(found)} of {end}")
-        return found, entry.INTERRUPTED
-    except (RunError, TopologyError, OSError) as error:
-        entry.say("compare", f"block {_block(found)} of {end}: {error}")
-        return found, entry.FAILED
-    return found, 0
+        except KeyboardInterrupt:
+            entry.say("compare", f"interrupted in block {self._block()} of {end}")
+            return entry.INTERRUPTED
+        except (RunError, TopologyError, OSError) as error:
+            entry.say("compare", f"block {self._block()} of {end}: {error}")
+            return entry.FAILED
+        return 0
 
+    def _run(self, index: int, name: str, repeat: int) -> None:
+        side, number = self._sides[index], len(self.ran[0]) + len(self.ran[1])
+        run_id = store.run_id("compare", {**side.traffic.resolved, "side": index}, repeat)
+        made = side.run(
+            Identity(run_id, "compare", repeat, number, self._first_seed + number, *self._revision)
+        )
+        self.ran[index].append(made)
+        if self._out is not None:
+            _keep(made, self._out / f"{index + 1}-{name}" / f"{run_id}.json.gz")
 
-def _block(ran: Groups) -> int:
-    """The number of the first that has not both runs."""
-    return min(map(len, ran)) + 1
+    def _block(self) -> int:
+        """The number of the first that has not both runs."""
+        return min(map(len, self.ran)) + 1
 
 
 def _keep(made: store.Record, path: Path) -> None:

@@ -37,8 +37,6 @@ examples:
 
 exit status: 0 all that could be compared agrees, 1 something disagrees or the run failed, 2 wrong usage
 """
-
-
 COMMON = ("--impl", "--size", "--threads", "--duration", "--topology", "--json", "--quiet", "--help-all")
 
 

@@ -53,13 +53,13 @@ def _choose(argv: list[str]) -> int:
 
 def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     instruments = check_usage(args)
-    entry.build("profile")
-    # Which processors another machine has is not known here.
     if "," in args.impl:
         both = " ".join(args.impl.split(",")[:2])
         raise UsageError(
             f"{args.impl}: a run has one strategy: sudo tools/compare.py {both} runs two in turns"
         )
+    entry.build("profile")
+    # Which processors another machine has is not known here.
     try:
         traffic = resolve_traffic(args, pinned=not on_hosts(args))
     except UsageError:

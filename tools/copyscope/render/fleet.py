@@ -24,9 +24,8 @@ def fleet_lines(rows: Sequence[Row], command: str, width: int) -> list[Text]:
         cells = (None if cell is None else visible(cell) for cell in cells_of(row))
         table.add(*cells, strong=row.state != "ok")
     good = sum(row.state == "ok" for row in rows)
-    lines = heading(f"{command} on {units.counted(len(rows), 'host')}", f"{good} ok", width)[
-        1:
-    ] + table.lines(width)
+    title = f"{command} on {units.counted(len(rows), 'host')}"
+    lines = heading(title, f"{good} ok", width)[1:] + table.lines(width)
     sentences = sentences_of(rows)
     if sentences:
         lines += heading("TO LOOK AT", "", width)
