@@ -24,6 +24,8 @@ class Verb:
     words: tuple[str, ...] = ()
     # The module with its parser(), where that is another one.
     options: str | None = None
+    # A first word after which the module has other options, and its own help.
+    inner: str | None = None
 
     @property
     def tool(self) -> str:
@@ -33,8 +35,7 @@ class Verb:
     def main(self, argv: list[str]) -> int:
         """Run it: its exit status."""
         calling.as_verb(self.name, self.tool)
-        query = self.name == "fleet" and argv[:1] == ["query"]  # has options of its own
-        if not query and HELP & set(argv[: argv.index("--")] if "--" in argv else argv):
+        if argv[:1] != [self.inner] and HELP & set(argv[: argv.index("--")] if "--" in argv else argv):
             self.help(argv)
         module = importlib.import_module(f"copyscope.commands.{self.module}")
         return int(module.main([*self.words, *argv]))
@@ -134,6 +135,7 @@ VERBS = (
         "run a verb on many hosts by ssh, and print one table",
         "The same, on many hosts?",
         "copyscope fleet hosts -- doctor",
+        inner="query",
     ),
     Verb(
         "doctor",

@@ -11,7 +11,7 @@ from rich.text import Text
 from copyscope.crossover.crossover import spelled
 from copyscope.crossover.document import CPU, QUANTITIES
 from copyscope.render.console import print_lines, report_width
-from copyscope.render.layout import Table, heading, labelled, wrap
+from copyscope.render.layout import Table, heading, labelled, without_gap, wrap
 from copyscope.units import counted, format_size
 
 Row = Mapping[str, Any]
@@ -33,7 +33,7 @@ def render(made: Row, *, verbose: bool, console: Console) -> None:
         for row in rows:
             lines += wrap(f"{_who(row)}: {row['evidence']}", width, indent=2)
     lines += [Text(), *labelled("verdict", made["sentence"], width)]
-    print_lines(lines[not lines[0] :], console)
+    print_lines(without_gap(lines), console)
 
 
 def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:

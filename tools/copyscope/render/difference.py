@@ -13,7 +13,7 @@ from copyscope.compare.difference import BETTER, WORSE
 from copyscope.escaping import visible
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.first_screen import called
-from copyscope.render.layout import Table, heading, labelled, wrap
+from copyscope.render.layout import Table, heading, labelled, without_gap, wrap
 from copyscope.units import counted, format_whole_size
 
 Made = Mapping[str, Any]
@@ -53,7 +53,7 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
     for text in notes(made):
         lines += wrap(text, width, indent=2)
     lines += labelled("verdict", made["sentence"], width, style="bold")
-    print_lines(lines[not lines[0] :], console)
+    print_lines(without_gap(lines), console)
 
 
 def markdown(made: Made) -> str:
