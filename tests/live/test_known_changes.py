@@ -95,7 +95,6 @@ def verdicts(blocks: Blocks, draws: int, monkeypatch: pytest.MonkeyPatch) -> Cou
     """Of so many comparisons, each of as many blocks as `compare` makes."""
     monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
     monkeypatch.setattr(difference, "row_costs", lambda run: run["rows"])
-    monkeypatch.setattr(difference, "cpu_per_kib", lambda run: Reading(run[CPU], None))
     chance, how = random.Random(1), How(paired=True, level=LEVEL)
     said, asked = Counter[str](), []
     for _ in range(draws):

@@ -63,8 +63,13 @@ def runs(
     return made
 
 
+def crossovers(records: list[dict[str, Any]]) -> list[Crossover]:
+    return crossover.crossovers_of(crossover.fitted(records))
+
+
 def answer(records: list[dict[str, Any]], quantity: str = SENDER) -> Crossover:
-    return next(iter(crossover.crossovers_in(records, quantity)))
+    fits = crossover.fitted(records, quantities=(quantity,))
+    return crossover.crossovers_of(fits, (quantity,))[0]
 
 
 def test_known_costs_give_back_the_known_size() -> None:
@@ -92,7 +97,7 @@ def test_interval_holds_the_known_size(repeats: int) -> None:
 def test_the_fitted_prices_are_the_true_ones() -> None:
     fitted = next(
         row
-        for row in crossover.costs(runs(PRICES, noise=0.0))
+        for row in crossover.costs_of(crossover.fitted(runs(PRICES, noise=0.0)))
         if (row.impl, row.quantity) == ("zero_copy", SENDER)
     )
     sender = fitted.coefficients["sender"]
@@ -124,7 +129,7 @@ def test_a_copy_that_is_made_anyway_never_pays() -> None:
             copies = {"side": "sender", "symbol": "skb_copy_ubufs", "samples": 40, "weight": 40.0}
             others = {"side": "other", "symbol": "not_of_this_run", "samples": 400, "weight": 400.0}
             record["samples"] = [row | copies, row | others]
-    found = crossover.crossovers(records)
+    found = crossovers(records)
     at = answer(records)
     assert at.verdict == "never"
     assert (at.size_bytes, at.low, at.high) == (None, None, None)
@@ -140,9 +145,9 @@ def test_goodput_may_say_otherwise_than_the_senders_time() -> None:
     records = runs(PRICES)
     for record in records:
         record["throughput_gbps"]["unprobed"] *= 0.05 if record["workload"]["impl"] == "zero_copy" else 1.0
-    text = document.sentence(crossover.crossovers(records), records)
+    text = document.sentence(crossovers(records), records)
     assert "zero-copy pays above 17" in text and text.endswith("In goodput: zero-copy never wins.")
-    rows = document.document(records, crossover.crossovers(records), [])["crossovers"]
+    rows = document.document(records, crossovers(records), [])["crossovers"]
     for at in (at for row in rows for at in row["measured"]):
         assert at["low"] <= at["ratio"] <= at["high"]
 
@@ -219,7 +224,7 @@ def test_settings_and_threads_are_never_mixed() -> None:
     for record in runs(PRICES):
         record["run"]["factors"]["pages"] = "hugetlb"
         records.append(record)
-    found = [at for at in crossover.crossovers(records) if at.quantity == SENDER]
+    found = [at for at in crossovers(records) if at.quantity == SENDER]
     assert {(at.threads, at.where.get("pages")) for at in found} == {(1, None), (4, None), (1, "hugetlb")}
     assert len(found) == 3
 
@@ -230,15 +235,15 @@ def test_invalid_runs_count_for_nothing() -> None:
     for record in spoiled:
         record["verdict"]["valid"] = False
     assert answer(records + spoiled) == answer(records)
-    assert crossover.crossovers(spoiled) == []
+    assert crossovers(spoiled) == []
     assert document.sentence([], spoiled).startswith("undetermined")
 
 
 def test_same_records_same_answer_and_plain_json() -> None:
     records = runs(PRICES)
-    found, again = crossover.crossovers(records), crossover.crossovers(list(reversed(records)))
+    found, again = crossovers(records), crossovers(list(reversed(records)))
     assert found == again
-    made = document.document(records, found, crossover.costs(records))
+    made = document.document(records, found, crossover.costs_of(crossover.fitted(records)))
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["runs"] == made["valid_runs"] == len(records)
 
@@ -273,7 +278,7 @@ def test_any_two_values_of_a_setting_are_a_pair() -> None:
     row = document.as_json(at)
     assert (row["pair"], row["by"]) == (["read", "map"], "receiver")
     # The usual pairs are of strategies, and there is only one here.
-    assert crossover.crossovers(records) == []
+    assert crossovers(records) == []
 
 
 def test_a_pair_that_is_none_is_named() -> None:

@@ -22,8 +22,9 @@ from copyscope import paths, stats
 from copyscope.commands import diff
 from copyscope.compare import difference, noise
 from copyscope.compare.comparison import document, surely
-from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge, payload_bytes
+from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
 from copyscope.compare.metrics import Reading
+from copyscope.compare.settings import delivered_bytes
 from copyscope.errors import RunError
 from copyscope.ledger.derive import derive
 from copyscope.record import store
@@ -137,7 +138,7 @@ def test_a_row_that_surely_changed_is_named_where_the_whole_leaves_it_open(
     """Of twenty equal rows, where the whole varies by a fifth; rows of equal runs are not named."""
     chance = random.Random(1)
     monkeypatch.setattr(difference, "row_costs", lambda run: run["rows"])
-    monkeypatch.setattr(difference, "cpu_per_kib", lambda run: Reading(run["cpu"], None))
+    monkeypatch.setattr(difference, "read_metric", lambda run, _: Reading(run["cpu"]))
 
     def runs_of(count: int, more: float) -> list[Record]:
         made = []
@@ -210,7 +211,7 @@ def test_of_two_ways_none_is_a_regression_and_what_each_copies_is_no_fault(
     after = runs(base["zero_copy"], [factor * one for one in STEADY])
     for run, known in zip(after, before, strict=True):
         for side, row in run["sides"].items():
-            moved = payload_bytes(run) / payload_bytes(known)
+            moved = delivered_bytes(run) / delivered_bytes(known)
             row["cpu_ns"] = known["sides"][side]["cpu_ns"] * cpu * moved
     how = How(paired=True, chosen=True)
     made = document(before, after, how, frozenset({"impl"})) | {"kind": "compare", "names": ["A", "B"]}

@@ -10,7 +10,7 @@ import builders
 import pytest
 from builders.watched import watched_record
 from copyscope.ledger.derive import derive
-from copyscope.ledger.next_step import next_step
+from copyscope.ledger.verdict import next_step
 from copyscope.machine import fingerprint
 from copyscope.record.machine_load import readings
 from copyscope.render import terminal

@@ -9,7 +9,7 @@ import pytest
 from builders.sweep import sweep
 from copyscope.compare import estimates, metrics
 from copyscope.compare.estimates import Missing
-from copyscope.crossover.crossover import crossovers
+from copyscope.crossover.crossover import crossovers_of, fitted
 from copyscope.render.report.tables import saved_tables
 from copyscope.study import composition, cost_waterfall, questions, table
 from copyscope.study.cost_waterfall import Waterfall
@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 
 def answer_all(records: list[Record]) -> list[Answer]:
-    return questions.answers(table.fill(records), crossovers(records))
+    return questions.answers(table.fill(records), crossovers_of(fitted(records)))
 
 
 @pytest.fixture(scope="module")

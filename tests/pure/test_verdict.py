@@ -217,7 +217,7 @@ def limited(
             segment[side]["process_cpu_ns"] = round(share * builders.SEGMENT_NS * threads)
     for thread in raw["traffic"]["sender"]["threads"]:
         thread["tcp_info"] = {
-            "busy_us": 10**6,
+            "busy_time_us": 10**6,
             "rwnd_limited_us": round(window * 10**6),
             "sndbuf_limited_us": round(buffer * 10**6),
         }

@@ -29,6 +29,7 @@ from copyscope.compare.difference import (
 )
 from copyscope.compare.settings import SETTINGS, Scalar, settings
 from copyscope.errors import UsageError
+from copyscope.grouping import grouped
 from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
 from copyscope.record.segments import Record
 
@@ -58,7 +59,8 @@ def document(
     groups = [by_setting(runs, across) for runs in (before, after)]
     shared = [key for key in groups[0] if key in groups[1]]
     if not shared:
-        raise UsageError(why_apart(next(iter(groups[0])), next(iter(groups[1]))))
+        one, other = (dict(next(iter(group))) for group in groups)
+        raise UsageError(next(filter(None, (why_apart(name, one, other) for name in one))))
     each = replace(how, level=1 - (1 - how.level) / len(shared))
     points = []
     for key in shared:
@@ -69,13 +71,17 @@ def document(
     overall = over_all([found for _, found, _ in points]) if len(points) > 1 else []
     verdict = find_verdict([found for _, found, _ in points], overall)
     lone = points[0] if len(points) == 1 and verdict == UNSURE else None
+    machines = before[0]["machine"], after[0]["machine"]
     return {
         "kind": KIND,
         "across": sorted(across),
-        "machine": [
-            {name: runs[0]["machine"].get(name) for name in SAME_MACHINE} for runs in (before, after)
+        "machine": [{name: machine.get(name) for name in SAME_MACHINE} for machine in machines],
+        # Settings of the machine that somebody has changed: named, and no reason not to compare.
+        "also_differs": [
+            [name, old, new]
+            for name in SAME_SETTINGS
+            if (old := machines[0].get(name)) != (new := machines[1].get(name))
         ],
-        "also_differs": also_differs(before[0]["machine"], after[0]["machine"]),
         "noise": None if how.noise is None else dict(how.noise),
         "verdict": verdict,
         "sentence": sentence(verdict, points, overall),
@@ -130,45 +136,27 @@ def check_machine(before: Sequence[Record], after: Sequence[Record], across: fro
         if (other.get("target") is None) != (first.get("target") is None):
             raise UsageError("traffic of our own and a watched program: the two have nothing to compare")
         for name in SAME_MACHINE:
-            a, b = first["machine"].get(name), other["machine"].get(name)
-            if a != b and name not in across:
-                raise UsageError(
-                    f"machine.{name}: {shown(a)} and {shown(b)}: not comparable: --across {name} does it"
-                )
-
-
-def also_differs(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[list[Any]]:
-    """Settings of the machine that somebody has changed: named, and no reason not to compare."""
-    return [
-        [name, before.get(name), after.get(name)]
-        for name in SAME_SETTINGS
-        if before.get(name) != after.get(name)
-    ]
+            if name not in across and (why := why_apart(name, first["machine"], other["machine"])):
+                raise UsageError(f"machine.{why}")
 
 
 def by_setting(runs: Iterable[Record], across: frozenset[str]) -> dict[Key, list[Record]]:
     """The runs of each setting, in the order of their blocks; of a program that is watched there is one."""
-    found: dict[Key, list[Record]] = {}
-    for record in runs:
+
+    def key(record: Record) -> Key:
         known = {} if record.get("target") is not None else settings(record)
-        key = tuple(sorted((name, value) for name, value in known.items() if name not in across))
-        found.setdefault(key, []).append(record)
+        return tuple(sorted((name, value) for name, value in known.items() if name not in across))
+
     return {
-        key: sorted(group, key=lambda record: (record["run"]["repeat"], record["run"]["started"]))
-        for key, group in found.items()
+        setting: sorted(group, key=lambda record: (record["run"]["repeat"], record["run"]["started"]))
+        for setting, group in grouped(runs, key).items()
     }
 
 
-def why_apart(before: Key, after: Key) -> str:
-    """The first setting in which they differ."""
-    name, a, b = next(
-        (name, value, dict(after).get(name)) for name, value in before if dict(after).get(name) != value
-    )
-    return f"{name}: {shown(a)} and {shown(b)}: not comparable: --across {name} does it"
-
-
-def shown(value: Any) -> str:
-    return "not known" if value is None else str(value)
+def why_apart(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """What two runs differ in under this name; None: in nothing."""
+    a, b = ("not known" if one.get(name) is None else one[name] for one in (before, after))
+    return f"{name}: {a} and {b}: not comparable: --across {name} does it" if a != b else None
 
 
 def sentence(

@@ -15,9 +15,10 @@ from statistics import fmean, median
 
 from copyscope import stats
 from copyscope.compare.estimates import RowKey, keyed_rows, row_costs
-from copyscope.compare.metrics import METRICS, Reading, read
-from copyscope.record.check import typed
-from copyscope.record.segments import Record, delivered_bytes, goodput_gbps, select
+from copyscope.compare.metrics import METRICS, Reading, cpu_per_kib, read
+from copyscope.compare.settings import delivered_bytes
+from copyscope.record import segments
+from copyscope.record.segments import Record, goodput_gbps, segments_of, select
 
 THRESHOLD = 0.02
 # What somebody who repeats wants to find, and in how many of ten comparisons.
@@ -190,45 +191,27 @@ def share_of(log: float) -> float:
 
 
 def read_metric(record: Record, name: str) -> Reading:
-    """A metric of a run of either kind."""
+    """A metric of a run of either kind; CPU time is that of all sides, and of softirq beside them."""
     if name == CPU:
-        return cpu_per_kib(record)
+        return cpu_per_kib(record, (side for side in record["sides"] if side != "elsewhere"))
     if record.get("target") is not None and name in ROUND_TRIPS:
         return Reading(None, "a watched program says nothing of round trips")
     return read(record, name)
 
 
-def cpu_per_kib(record: Record) -> Reading:
-    """CPU time of all sides, and of softirq beside them, over the payload, ns/KiB."""
-    spent = 0.0
-    for side, row in record["sides"].items():
-        if side == "elsewhere":
-            continue
-        if row["cpu_ns"] is None:
-            return Reading(None, f"{side}: {row['reasons'].get('cpu_ns', 'CPU time not known')}")
-        spent += row["cpu_ns"]
-    payload = payload_bytes(record)
-    return Reading(spent * 1024 / payload, None) if payload else Reading(None, "no payload was delivered")
-
-
-def payload_bytes(record: Record) -> int:
-    """Of the ledger segments."""
-    return delivered_bytes(select(typed(record).run.segments, "ledger"))
-
-
 def within_run(record: Record, name: str) -> list[float]:
     """The same in each segment of a run, as far as a segment can tell."""
-    segments = typed(record).run.segments
+    ran = segments_of(record)
     if name == GOODPUT:
-        rates = [goodput_gbps([one]) for one in select(segments, "unprobed")]
+        rates = [goodput_gbps([one]) for one in select(ran, "unprobed")]
         return [rate for rate in rates if rate and rate > 0]
     if name != CPU:
         return []
     sides = [side for side in record["sides"] if side not in ("other", "elsewhere")]
     prices = [
         sum(getattr(one, side).process_cpu_ns for side in sides) / moved
-        for one in select(segments, "ledger")
-        if (moved := delivered_bytes([one]))
+        for one in select(ran, "ledger")
+        if (moved := segments.delivered_bytes([one]))
     ]
     return [price for price in prices if price > 0]
 
@@ -257,7 +240,7 @@ def exact_rows(before: Counted, after: Counted, *, chosen: bool = False) -> list
 
 def counted(runs: Sequence[Record]) -> Counted:
     """What was counted for the payload of all runs, where each of them knows it."""
-    payload = sum(map(payload_bytes, runs))
+    payload = sum(map(delivered_bytes, runs))
     sums: Counted = {}
     runs_with: dict[tuple[str, str, str], int] = {}
     for row in (row for record in runs for row in record["ledger"] if row["account"] in COPIES):
@@ -301,7 +284,7 @@ def find_appeared(before: Counted, after: Counted) -> list[Appeared]:
 def cost_rows(before: Sequence[Record], after: Sequence[Record], how: How) -> list[Row]:
     """CPU time of each row of the ledger, dearest first; a change is a share of all CPU time before."""
     groups = (before, after)
-    whole = [value for record in before if (value := cpu_per_kib(record).value)]
+    whole = [value for record in before if (value := read_metric(record, CPU).value)]
     tables = [[row_costs(record) for record in runs] for runs in groups]
     keys = {key for group in tables for table in group for key in table}
     if len(whole) < len(before):

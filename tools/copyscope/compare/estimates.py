@@ -6,17 +6,17 @@ repeat: repeat N of both ran in the same block, so that a drift of the machine i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from copyscope import stats
-from copyscope.compare.metrics import Reading, read
+from copyscope.compare.metrics import read
 from copyscope.compare.settings import Scalar, factors
+from copyscope.grouping import grouped
 from copyscope.record.segments import Record
 
 RowKey = tuple[str, str, str]
-Verdict = str
 MORE, LESS, SAME = "more", "less", "no difference found"
 
 
@@ -38,7 +38,7 @@ class Estimate:
     level: float
     samples: int
 
-    def against(self, value: float) -> Verdict:
+    def against(self, value: float) -> str:
         """Whether this is more or less than a value, or no difference was found: the interval holds it."""
         if self.low is None or self.high is None or self.low <= value <= self.high:
             return SAME
@@ -54,11 +54,8 @@ class Missing:
 
 def group(records: Iterable[Record], *, valid_only: bool = True) -> list[Point]:
     """The points of some records, sorted by their factors; without invalid runs, which are never averaged."""
-    found: dict[tuple[tuple[str, Scalar], ...], list[Record]] = {}
-    for record in records:
-        if valid_only and not record["verdict"]["valid"]:
-            continue
-        found.setdefault(tuple(sorted(factors(record).items())), []).append(record)
+    wanted = (record for record in records if record["verdict"]["valid"] or not valid_only)
+    found = grouped(wanted, lambda record: tuple(sorted(factors(record).items())))
     points = [
         Point(dict(key), tuple(sorted(runs, key=lambda run: (run["run"]["repeat"], run["run"]["id"]))))
         for key, runs in found.items()
@@ -77,28 +74,24 @@ def _rank(value: Scalar) -> tuple[int, float, str]:
 
 def estimate(point: Point, metric: str) -> Estimate | Missing:
     """A metric over the repeats of a point; of those repeats that have it."""
-    return _median([read(record, metric) for record in point.records], f"{metric}: no run")
+    readings = [read(record, metric) for record in point.records]
+    values = [reading.value for reading in readings if reading.value is not None]
+    if values:
+        return from_median(stats.median_of(values))
+    return Missing(next((r.reason for r in readings if r.reason), f"{metric}: no run"))
 
 
 def ratio(point_a: Point, point_b: Point, metric: str) -> Estimate | Missing:
     """A metric of a over that of b, paired by repeat."""
-    return ratio_of(point_a, point_b, lambda record: read(record, metric), metric)
-
-
-def ratio_of(
-    point_a: Point, point_b: Point, measure: Callable[[Record], Reading], name: str
-) -> Estimate | Missing:
-    """As `ratio`, of anything that can be read from a record."""
-    ours, theirs = ({r["run"]["repeat"]: measure(r) for r in p.records} for p in (point_a, point_b))
-    shared = sorted(set(ours) & set(theirs))
+    ours, theirs = ({r["run"]["repeat"]: read(r, metric) for r in p.records} for p in (point_a, point_b))
     pairs = []
-    why = f"{name}: no repeat that both have"
-    for repeat in shared:
+    why = f"{metric}: no repeat that both have"
+    for repeat in sorted(ours.keys() & theirs):
         a, b = ours[repeat], theirs[repeat]
         if a.value is None or b.value is None:
             why = str(a.reason or b.reason)
         elif a.value <= 0 or b.value <= 0:
-            why = f"{name}: zero has no ratio"
+            why = f"{metric}: zero has no ratio"
         else:
             pairs.append((a.value, b.value))
     return from_median(stats.ratio_of(pairs)) if pairs else Missing(why)
@@ -109,13 +102,6 @@ def from_median(found: stats.Median) -> Estimate:
     if found.interval is None:
         return Estimate(found.value, None, None, 0.0, found.samples)
     return Estimate(found.value, found.interval.low, found.interval.high, found.interval.level, found.samples)
-
-
-def _median(readings: Sequence[Reading], otherwise: str) -> Estimate | Missing:
-    values = [reading.value for reading in readings if reading.value is not None]
-    if values:
-        return from_median(stats.median_of(values))
-    return Missing(next((r.reason for r in readings if r.reason), otherwise))
 
 
 def account_estimates(point: Point) -> dict[RowKey, Estimate]:

@@ -5,12 +5,11 @@ A metric that a record does not have is None with a reason, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from copyscope.compare.settings import delivered_bytes
-from copyscope.record.check import typed
 from copyscope.record.segments import (
     Record,
     Side,
@@ -19,7 +18,6 @@ from copyscope.record.segments import (
     total,
     undisturbed,
     wall_ns,
-    why_no_ledger,
     zerocopy_total,
 )
 
@@ -29,7 +27,7 @@ class Reading:
     """One metric of one record: a value in the metric's unit, or None with its reason."""
 
     value: float | None
-    reason: str | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,78 +46,67 @@ def read(record: Record, name: str) -> Reading:
     return METRICS[name].function(record)
 
 
-def _known(value: float) -> Reading:
-    return Reading(value, None)
-
-
-def _unknown(reason: str) -> Reading:
-    return Reading(None, reason)
-
-
 def goodput(record: Record, arm: str) -> Reading:
     """Payload delivered in the segments of an arm, Gb/s."""
     value = record["throughput_gbps"][arm]
     if value is None:
-        return _unknown(str(record["throughput_gbps"]["reasons"].get(arm, "not measured")))
-    return _known(float(value))
+        return Reading(None, str(record["throughput_gbps"]["reasons"].get(arm, "not measured")))
+    return Reading(float(value))
 
 
-def message_time(record: Record, connections: int) -> Reading:
-    """Wall time times `connections` over messages, in the segments without instruments."""
+def message_time(record: Record, *, of_each: bool) -> Reading:
+    """Wall time over messages, in the segments without instruments: what some call latency.
+
+    It falls with each thread that sends as well; `of_each` connection it is the time that one message took.
+    """
     segments = select(segments_of(record), "unprobed")
     messages = total(segments, "sender", "messages")
     if not segments:
-        return _unknown("no segment of the arm unprobed in this run")
+        return Reading(None, "no segment of the arm unprobed in this run")
     if not messages:
-        return _unknown("no message was sent")
-    return _known(wall_ns(segments) * connections / messages / 1000)
-
-
-def time_per_message(record: Record) -> Reading:
-    """How long one connection took for one message: the wall time of all threads over the messages."""
-    return message_time(record, int(record["workload"]["threads"]))
-
-
-def inverse_throughput(record: Record) -> Reading:
-    """Wall time over messages: what some call latency. It falls with each thread that sends as well."""
-    return message_time(record, 1)
+        return Reading(None, "no message was sent")
+    connections = int(record["workload"]["threads"]) if of_each else 1
+    return Reading(wall_ns(segments) * connections / messages / 1000)
 
 
 def round_trip(record: Record, quantile: str) -> Reading:
     """A quantile of request to response, us; only where one request waits for its response."""
     found = record["traffic"]["sender"]["histograms"].get("round_trip_ns")
     if record["workload"]["mode"] != "rr":
-        return _unknown("stream mode has no response to wait for: latency needs --mode rr")
+        return Reading(None, "stream mode has no response to wait for: latency needs --mode rr")
     if not found or found.get(quantile) is None:
-        return _unknown("no round trip was timed")
-    return _known(found[quantile] / 1000)
+        return Reading(None, "no round trip was timed")
+    return Reading(found[quantile] / 1000)
 
 
-def cpu_per_kib(record: Record, sides: tuple[str, ...]) -> Reading:
+def cpu_per_kib(record: Record, sides: Iterable[str]) -> Reading:
     """CPU time of the sides in the ledger segments over the payload delivered in them, ns/KiB."""
     spent = 0.0
     for side in sides:
         row = record["sides"][side]
         if row["cpu_ns"] is None:
-            return _unknown(f"{side}: {row['reasons'].get('cpu_ns', 'CPU time not known')}")
+            return Reading(None, f"{side}: {row['reasons'].get('cpu_ns', 'CPU time not known')}")
         spent += row["cpu_ns"]
     delivered = delivered_bytes(record)
-    return _known(spent / (delivered / 1024)) if delivered else _unknown(_no_payload(record))
+    return Reading(spent / (delivered / 1024)) if delivered else Reading(None, _no_payload(record))
 
 
 def _no_payload(record: Record) -> str:
-    return why_no_ledger(typed(record).run) or "no payload was delivered"
+    probed = select(segments_of(record), "ledger")
+    return "no payload was delivered" if probed else "no segment of the arm ledger in this run"
 
 
 def event_per_byte(record: Record, side: Side, event: str, per_bytes: int) -> Reading:
     """A counter of a side over the payload delivered while it counted, per so many bytes."""
     counter = record["counters"][side].get(event)
     if counter is None:
-        return _unknown(f"{event}: not asked for in this run")
+        return Reading(None, f"{event}: not asked for in this run")
     if counter["value"] is None:
-        return _unknown(f"{event}: {counter['reason']}")
+        return Reading(None, f"{event}: {counter['reason']}")
     delivered = delivered_bytes(record)
-    return _known(counter["value"] * per_bytes / delivered) if delivered else _unknown(_no_payload(record))
+    if not delivered:
+        return Reading(None, _no_payload(record))
+    return Reading(counter["value"] * per_bytes / delivered)
 
 
 def switches_per_message(record: Record, side: Side) -> Reading:
@@ -127,27 +114,27 @@ def switches_per_message(record: Record, side: Side) -> Reading:
     segments = undisturbed(record)
     messages = total(segments, "sender", "messages")
     if not messages:
-        return _unknown("no message was sent" if segments else "no segment to count them in")
+        return Reading(None, "no message was sent" if segments else "no segment to count them in")
     switches = sum(total(segments, side, f"{kind}voluntary_switches") for kind in ("", "in"))
-    return _known(switches / messages)
+    return Reading(switches / messages)
 
 
 def copied_share(record: Record) -> Reading:
     """How much of the payload sent with MSG_ZEROCOPY was copied after all, 0..1: flagged or silently."""
     zerocopy = record["zerocopy"]
     if zerocopy is None:
-        return _unknown("this strategy sends without MSG_ZEROCOPY")
+        return Reading(None, "this strategy sends without MSG_ZEROCOPY")
     sent = zerocopy_total(select(segments_of(record), "ledger"), "bytes_sent")
     if zerocopy["bytes_zero_copy"] is None or not sent:
-        return _unknown(_no_payload(record))
-    return _known(1 - zerocopy["bytes_zero_copy"] / sent)
+        return Reading(None, _no_payload(record))
+    return Reading(1 - zerocopy["bytes_zero_copy"] / sent)
 
 
 def steal(record: Record) -> Reading:
     """CPU time that the hypervisor gave to others, per cent."""
     value = record["machine"]["steal_percent"]
     reasons = record["machine"].get("reasons", {})
-    return _unknown(reasons.get("steal_percent", "not known")) if value is None else _known(float(value))
+    return Reading(value) if value is not None else Reading(None, reasons.get("steal_percent", "not known"))
 
 
 def others(record: Record) -> Reading:
@@ -155,14 +142,14 @@ def others(record: Record) -> Reading:
     state = record.get("machine_state") or {}
     share = state.get("others_share")
     if share is None:
-        return _unknown(state.get("reasons", {}).get("others_share", "not measured"))
-    return _known(100 * float(share))
+        return Reading(None, state.get("reasons", {}).get("others_share", "not measured"))
+    return Reading(100 * float(share))
 
 
 def overhead_effect(record: Record) -> Reading:
     """The share of goodput lost to the ledger's instruments."""
     arm = record["overhead"]["arms"]["ledger"]
-    return _unknown(str(arm["reason"])) if arm["effect"] is None else _known(float(arm["effect"]))
+    return Reading(None, str(arm["reason"])) if arm["effect"] is None else Reading(float(arm["effect"]))
 
 
 def _of_side(side: Side) -> list[Metric]:
@@ -190,6 +177,7 @@ def _cpu(who: str, label: str, *sides: str) -> Metric:
 
 _P50, _P99 = (partial(round_trip, quantile=quantile) for quantile in ("p50", "p99"))
 _PLAIN, _PROBED = (partial(goodput, arm=arm) for arm in ("unprobed", "probed"))
+_EACH, _ALL = (partial(message_time, of_each=each) for each in (True, False))
 
 # Their order is that of exported columns.
 METRICS: dict[str, Metric] = {
@@ -197,8 +185,8 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric("goodput_gbps", "Gb/s", "goodput", _PLAIN, more_is_better=True),
         Metric("goodput_probed_gbps", "Gb/s", "goodput with instruments", _PROBED, more_is_better=True),
-        Metric("time_per_message_us", "us", "time per message and connection", time_per_message),
-        Metric("inverse_throughput_us", "us", "wall time over messages", inverse_throughput),
+        Metric("time_per_message_us", "us", "time per message and connection", _EACH),
+        Metric("inverse_throughput_us", "us", "wall time over messages", _ALL),
         Metric("rtt_p50_us", "us", "median round trip", _P50),
         Metric("rtt_p99_us", "us", "99th percentile of the round trip", _P99),
         _cpu("sender", "the sender", "sender"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from copyscope.record.segments import Record, segments_of, select, total
+from copyscope.record import segments
+from copyscope.record.segments import Record, segments_of, select
 
 Scalar = str | int | float | bool | None
 
@@ -65,5 +66,5 @@ def factors(record: Record) -> Mapping[str, Scalar]:
 
 
 def delivered_bytes(record: Record) -> int:
-    """Payload that arrived in the ledger segments, in bytes."""
-    return total(select(segments_of(record), "ledger"), "receiver", "bytes")
+    """Payload that moved in the ledger segments, in bytes."""
+    return segments.delivered_bytes(select(segments_of(record), "ledger"))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from copyscope.compare import estimates
-from copyscope.compare.estimates import LESS, MORE, Estimate, Missing, Point
+from copyscope.compare.estimates import MORE, SAME, Estimate, Missing, Point
 from copyscope.compare.metrics import METRICS
 from copyscope.compare.settings import Scalar, factors, settings
 from copyscope.crossover import sign_change
@@ -111,20 +111,11 @@ def spelled(value: Scalar) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def crossovers(records: Sequence[Record]) -> list[Crossover]:
-    """Every pair, number of threads and quantity of which both strategies were measured at some size."""
-    return crossovers_of(fitted(records))
-
-
-def crossovers_in(records: Sequence[Record], quantity: str) -> list[Crossover]:
-    """Those of one quantity: the others are not fitted."""
-    fits = [(where, table, fit_costs(table, (quantity,))) for where, table in arrange(records)]
-    return crossovers_of(fits, (quantity,))
-
-
-def fitted(records: Sequence[Record], by: str = "impl") -> list[Fitted]:
+def fitted(
+    records: Sequence[Record], by: str = "impl", quantities: Iterable[str] = tuple(PARTS)
+) -> list[Fitted]:
     """(setting, its points, the models of each strategy and number of threads): what takes the time."""
-    return [(where, table, fit_costs(table)) for where, table in arrange(records, by)]
+    return [(where, table, fit_costs(table, quantities)) for where, table in arrange(records, by)]
 
 
 def crossovers_of(
@@ -133,7 +124,7 @@ def crossovers_of(
     pairs: Iterable[tuple[str, str]] = PAIRS,
     by: str = "impl",
 ) -> list[Crossover]:
-    """The same, of models that are already there."""
+    """Every pair, number of threads and quantity of which both strategies were measured at some size."""
     answers = []
     for where, table, models in fits:
         for threads in sorted({threads for _, threads, _ in table}):
@@ -145,13 +136,8 @@ def crossovers_of(
     return [replace(at, by=by) for at in answers]
 
 
-def costs(records: Sequence[Record]) -> list[Costs]:
-    """The fitted cost models with their residuals, one per strategy, number of threads and quantity."""
-    return costs_of(fitted(records))
-
-
 def costs_of(fits: Sequence[Fitted]) -> list[Costs]:
-    """The same, of models that are already there."""
+    """The cost models with their residuals, one per strategy, number of threads and quantity."""
     return [found for where, _, models in fits for model in models.values() for found in model.costs(where)]
 
 
@@ -189,13 +175,17 @@ def _answer(
         )
 
     if len(sizes) < 2:
-        have = f"only at {_ratio_text(measured[0], pair)}" if sizes else "at no size"
+        have = f"only at {_ratio_text(measured[0], pair)}" if measured else "at no size"
         return made("undetermined", f"undetermined: both were measured {have}: at least two sizes are needed")
-    crossing, method = sign_change.find(*_model_draws(first, second, quantity, sizes)), "model"
-    fits = residual_text(first, second, quantity)
+    repeated = first.repeated and second.repeated
+    curves = zip(first.curves(quantity), second.curves(quantity), strict=True)
+    crossing, method = sign_change.find(sizes, [_log_ratio(a, b) for a, b in curves], repeated), "model"
+    worst = [max(abs(value) for value in model.residuals(quantity).values()) for model in (first, second)]
+    fits = f"largest residual of the models {worst[0]:.0%} ({first.impl}), {worst[1]:.0%} ({second.impl})"
     contradiction = _contradiction(crossing, measured, pair)
     if contradiction is not None:
-        crossing, method = sign_change.find(*_direct_draws(first, second, quantity, sizes)), "interpolated"
+        direct = _direct_curves(first, second, quantity, sizes)
+        crossing, method = sign_change.find(sizes, direct, repeated), "interpolated"
         again = _contradiction(crossing, measured, pair)
         if again is not None:
             return made("undetermined", f"undetermined: no single size fits: {again}; {fits}")
@@ -207,13 +197,9 @@ def _answer(
 
 def _measured(first: Point, second: Point, size: int, quantity: str, names: tuple[str, str]) -> Measured:
     ratio = estimates.ratio(second, first, quantity)
-    if isinstance(ratio, Missing):
-        return Measured(size, ratio, None)
-    verdict = ratio.against(1.0)
-    if verdict not in (MORE, LESS):
-        return Measured(size, ratio, None)
+    verdict = SAME if isinstance(ratio, Missing) else ratio.against(1.0)
     second_wins = (verdict == MORE) == METRICS[quantity].more_is_better
-    return Measured(size, ratio, names[1] if second_wins else names[0])
+    return Measured(size, ratio, None if verdict == SAME else names[second_wins])
 
 
 def _ratio_text(at: Measured, pair: tuple[str, str]) -> str:
@@ -230,11 +216,8 @@ def _contradiction(crossing: Crossing, measured: Sequence[Measured], pair: tuple
         if at.better is None:
             continue
         expected = crossing.second_better(at.size_bytes)
-        # at the border itself both answers are right
-        if expected is None or (crossing.low or 0) <= at.size_bytes <= (crossing.high or math.inf):
-            continue
-        if expected != (at.better == pair[1]):
-            assert isinstance(at.ratio, Estimate)
+        at_the_border = (crossing.low or 0) <= at.size_bytes <= (crossing.high or math.inf)
+        if expected is not None and not at_the_border and expected != (at.better == pair[1]):
             return f"{at.better} was measured to be better at {format_size(at.size_bytes)}"
     return None
 
@@ -257,36 +240,15 @@ def _judge(
         return "crosses", f"{who} is better above {format_size(crossing.size)} ({interval})"
     if not any(at.better for at in measured):
         return "undetermined", f"undetermined: no difference found between {first} and {second} {span}"
-    return "undetermined", f"undetermined: {_wins(measured)}{_ends(crossing)}"
-
-
-def _wins(measured: Sequence[Measured]) -> str:
-    """Which strategy was measured to be better where."""
     texts = []
     for name in dict.fromkeys(at.better for at in measured):
-        sizes = ", ".join(format_size(at.size_bytes) for at in measured if at.better == name)
-        texts.append(f"{name} is better at {sizes}" if name else f"no difference found at {sizes}")
-    return "; ".join(texts)
-
-
-def _ends(crossing: Crossing) -> str:
-    """What is known of a crossing that may lie outside of the measured sizes."""
+        where = ", ".join(format_size(at.size_bytes) for at in measured if at.better == name)
+        texts.append(f"{name} is better at {where}" if name else f"no difference found at {where}")
+    # What is known of a crossing that may lie outside of the measured sizes.
     ends = [f"above {format_size(crossing.low)}"] if crossing.low is not None else []
     ends += [f"below {format_size(crossing.high)}"] if crossing.high is not None else []
-    return f"; if they cross, then {' and '.join(ends)}" if ends else ""
-
-
-def residual_text(first: StrategyCosts, second: StrategyCosts, quantity: str) -> str:
-    """How well the two models describe what they were fitted to."""
-    worst = [max(abs(value) for value in model.residuals(quantity).values()) for model in (first, second)]
-    return f"largest residual of the models {worst[0]:.0%} ({first.impl}), {worst[1]:.0%} ({second.impl})"
-
-
-def _model_draws(
-    first: StrategyCosts, second: StrategyCosts, quantity: str, sizes: Sequence[int]
-) -> tuple[list[int], list[Callable[[float], float]], bool]:
-    pairs = zip(first.curves(quantity), second.curves(quantity), strict=True)
-    return list(sizes), [_log_ratio(a, b) for a, b in pairs], first.repeated and second.repeated
+    texts += [f"if they cross, then {' and '.join(ends)}"] if ends else []
+    return "undetermined", f"undetermined: {'; '.join(texts)}"
 
 
 def _log_ratio(a: Callable[[float], float], b: Callable[[float], float]) -> Callable[[float], float]:
@@ -299,15 +261,14 @@ def _log_ratio(a: Callable[[float], float], b: Callable[[float], float]) -> Call
     return at
 
 
-def _direct_draws(
+def _direct_curves(
     first: StrategyCosts, second: StrategyCosts, quantity: str, sizes: Sequence[int]
-) -> tuple[list[int], list[Callable[[float], float]], bool]:
-    ours, theirs = first.measured_and_drawn(quantity), second.measured_and_drawn(quantity)
+) -> list[Callable[[float], float]]:
     curves = []
-    for a, b in zip(ours, theirs, strict=True):
+    for a, b in zip(first.measured_and_drawn(quantity), second.measured_and_drawn(quantity), strict=True):
         ratio = _log_ratio(a.__getitem__, b.__getitem__)
         curves.append(sign_change.interpolate(sizes, [ratio(size) for size in sizes]))
-    return list(sizes), curves, first.repeated and second.repeated
+    return curves
 
 
 def _split(first: StrategyCosts, second: StrategyCosts, quantity: str, size: int) -> dict[str, float]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from copyscope.crossover.cost_model import GROUPS, Size
+from copyscope.grouping import gathered
 
 # group -> ns per message, for each draw; draw 0 is the measurement itself
 GroupDraws = list[dict[str, float]]
@@ -24,14 +25,12 @@ def block_effects(sizes: Sequence[Size], part: str) -> dict[int, float]:
 
     This is the pairing by block: a machine that was slow for one repeat was slow for all strategies in it.
     """
-    deviations: dict[int, list[float]] = {}
-    for size in sizes:
-        values = size.totals[part]
-        if len(values) < 2 or min(values.values()) <= 0:
-            continue
-        middle = math.log(median(values.values()))
-        for repeat, value in values.items():
-            deviations.setdefault(repeat, []).append(math.log(value) - middle)
+    known = [values for size in sizes if len(values := size.totals[part]) > 1 and min(values.values()) > 0]
+    deviations = gathered(
+        (repeat, math.log(value) - math.log(median(values.values())))
+        for values in known
+        for repeat, value in values.items()
+    )
     # with few points the median would follow their own noise and hide it
     return {repeat: median(found) for repeat, found in deviations.items() if len(found) >= 8}
 

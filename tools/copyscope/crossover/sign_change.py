@@ -53,7 +53,9 @@ NOWHERE = Crossing("open", None, None, None, None, 0.0)
 
 def find(sizes: Sequence[int], curves: Sequence[LogRatio], repeated: bool) -> Crossing:
     """The crossing of the first curve (the measurement), with an interval from the others (its draws)."""
-    rising, size = _last_turn(sizes, curves[0])
+    turns = _turns(sizes, curves[0])
+    rising = turns[0][0] if turns else None
+    size = _bisect(curves[0], *turns[0][1:]) if turns else None
     if not repeated:
         return Crossing("open", size, None, None, rising, 0.0)
     # without a crossing of the measurement its draws are read as those of a strategy that wins when large
@@ -72,35 +74,20 @@ def find(sizes: Sequence[int], curves: Sequence[LogRatio], repeated: bool) -> Cr
     return Crossing("open" if None in ends else "crosses", size, ends[0], ends[1], rising, 0.95)
 
 
-def _crossings(sizes: Sequence[int], curve: LogRatio) -> tuple[list[float], list[tuple[bool, int]]]:
-    """The curve at the sizes, and (rising, index of the size before) of each change of sign."""
-    values = [curve(size) for size in sizes]
-    crossings = [
-        (before > 0, index)
-        for index, (before, after) in enumerate(pairwise(values))
-        if (before > 0) != (after > 0)
-    ]
-    return values, crossings
-
-
-def _last_turn(sizes: Sequence[int], curve: LogRatio) -> tuple[bool | None, float | None]:
-    _, crossings = _crossings(sizes, curve)
-    if not crossings:
-        return None, None
-    rising, index = crossings[-1]
-    return rising, _bisect(curve, sizes[index], sizes[index + 1])
+def _turns(sizes: Sequence[int], curve: LogRatio) -> list[tuple[bool, int, int]]:
+    """(rising, the size before, the size after) of each change of sign, the last one first."""
+    dearer = [curve(size) > 0 for size in sizes]
+    found = zip(pairwise(dearer), pairwise(sizes), strict=True)
+    return [(before, low, high) for (before, after), (low, high) in found if before != after][::-1]
 
 
 def _place(sizes: Sequence[int], curve: LogRatio, rising: bool) -> float | None:
     """Where this draw crosses that way: 0 below all sizes, infinity above all, None the other way."""
-    values, crossings = _crossings(sizes, curve)
-    for direction, index in reversed(crossings):
-        if direction == rising:
-            return _bisect(curve, sizes[index], sizes[index + 1])
-    if crossings:
-        return None
-    second_dearer = values[0] > 0
-    return math.inf if second_dearer == rising else 0.0
+    turns = _turns(sizes, curve)
+    if not turns:
+        return math.inf if (curve(sizes[0]) > 0) == rising else 0.0
+    ends = next((ends for direction, *ends in turns if direction == rising), None)
+    return None if ends is None else _bisect(curve, *ends)
 
 
 def _bisect(curve: LogRatio, low: float, high: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -64,13 +65,14 @@ class StrategyCosts:
         self.threads = threads
         self._sizes = [size for size, _ in found]
         work = found[0][1].records[0]["workload"]
-        self._curve = Curve(self._sizes, int(work["fields"]), str(work["align"]))
+        # The drivers at a size, which every curve is asked for.
+        self._drivers = cache(Curve(self._sizes, int(work["fields"]), str(work["align"])).at)
         self._draws: dict[str, list[GroupDraws]] = {}
         self._models: dict[str, list[Coefficients]] = {}
         self._known: dict[str, list[Size]] = {}
-        self._measured: dict[str, list[dict[float, float]]] = {}
-        self._curves: dict[str, list[Callable[[float], float]]] = {}
-        self._cache: dict[float, tuple[float, ...]] = {}
+        # Asked for by several pairs.
+        self.curves = cache(self._fitted_curves)
+        self.measured_and_drawn = cache(self._measured_and_drawn)
         # more than one run at every size, or the spread is not known
         self.repeated = all(len(point.records) > 1 for _, point in found)
 
@@ -108,34 +110,25 @@ class StrategyCosts:
         found = [{size.size_bytes for size in self._known[part]} for part in PARTS[quantity]]
         return sorted(set.intersection(*found))
 
-    def curves(self, quantity: str) -> list[Callable[[float], float]]:
+    def _fitted_curves(self, quantity: str) -> list[Callable[[float], float]]:
         """Size -> ns per message, as fitted: to the measurement first, then to each draw."""
-        if quantity not in self._curves:
-            models = [self._models[part] for part in PARTS[quantity]]
-            self._curves[quantity] = [self._predicted(collapse(parts)) for parts in zip(*models, strict=True)]
-        return self._curves[quantity]
 
-    def _predicted(self, prices: Sequence[float]) -> Callable[[float], float]:
-        return lambda size: predict(prices, self._drivers(size))
+        def predicted(prices: Sequence[float]) -> Callable[[float], float]:
+            return lambda size: predict(prices, self._drivers(size))
 
-    def _drivers(self, size: float) -> tuple[float, ...]:
-        if size not in self._cache:
-            self._cache[size] = self._curve.at(size)
-        return self._cache[size]
+        models = [self._models[part] for part in PARTS[quantity]]
+        return [predicted(collapse(parts)) for parts in zip(*models, strict=True)]
 
     def measured(self, quantity: str) -> dict[int, float]:
         """Size -> ns per message, as measured."""
         return {size: sum(self.groups(quantity, size).values()) for size in self.sizes(quantity)}
 
-    def measured_and_drawn(self, quantity: str) -> list[dict[float, float]]:
+    def _measured_and_drawn(self, quantity: str) -> list[dict[float, float]]:
         """The same, and then as drawn: all of it is only asked for where a model does not fit."""
-        if quantity not in self._measured:
-            draws = {float(size): self._draws_at(quantity, size) for size in self.sizes(quantity)}
-            self._measured[quantity] = [
-                {size: sum(_summed(parts, n).values()) for size, parts in draws.items()}
-                for n in range(DRAWS + 1)
-            ]
-        return self._measured[quantity]
+        draws = {float(size): self._draws_at(quantity, size) for size in self.sizes(quantity)}
+        return [
+            {size: sum(_summed(parts, n).values()) for size, parts in draws.items()} for n in range(DRAWS + 1)
+        ]
 
     def groups(self, quantity: str, size_bytes: int) -> Mapping[str, float]:
         """Group of rows -> ns per message, as measured."""
@@ -157,22 +150,12 @@ class StrategyCosts:
         """What was fitted, one row per quantity that was measured."""
         rows = []
         for quantity, parts in PARTS.items():
-            if not self.sizes(quantity):
-                continue
-            curve = self.curves(quantity)[0]
-            measured = self.measured(quantity)
-            rows.append(
-                Costs(
-                    self.impl,
-                    self.threads,
-                    quantity,
-                    {part: self._models[part][0] for part in parts},
-                    measured,
-                    {size: curve(size) for size in measured},
-                    self.residuals(quantity),
-                    where,
-                )
-            )
+            if self.sizes(quantity):
+                coefficients = {part: self._models[part][0] for part in parts}
+                measured = self.measured(quantity)
+                fitted = {size: self.curves(quantity)[0](size) for size in measured}
+                named = (self.impl, self.threads, quantity)
+                rows.append(Costs(*named, coefficients, measured, fitted, self.residuals(quantity), where))
         return rows
 
 

@@ -135,32 +135,26 @@ def side_times(raw: Measured) -> dict[str, SideTime]:
     """All sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
     names = time_event(raw.samples)
     if names is None:
-        reason = why_undivided(raw) or why_unsampled(raw)
-        empty = Weights({}, {})
-        return {side: SideTime(empty, None, None, reason) for side in (*processes(raw), "other")}
+        unknown = SideTime(Weights({}, {}), None, None, why_undivided(raw) or why_unsampled(raw))
+        return dict.fromkeys((*processes(raw), "other"), unknown)
     times: dict[str, SideTime] = {}
     covered, exact = 0.0, 0.0
     for side in processes(raw):
         weights = weights_of(raw.sampler, raw.samples, side, names)
-        cpu_ns = cpu_time(raw, side).ns
         base = clocked(weights, raw, side)
-        unknown = why_no_time(raw, side) or why_undivided(raw)
-        if base <= 0 or unknown:
-            reason = unknown or f"{names[0]}: no sample of the {side}: run longer or sample more often"
-            times[side] = SideTime(weights, names[0], None, reason)
-            continue
-        times[side] = SideTime(weights, names[0], cpu_ns / base, None)
-        covered, exact = covered + base, exact + cpu_ns
+        reason = why_no_time(raw, side) or why_undivided(raw)
+        if base <= 0 and not reason:
+            reason = f"{names[0]}: no sample of the {side}: run longer or sample more often"
+        cpu_ns = cpu_time(raw, side).ns
+        times[side] = SideTime(weights, names[0], None if reason else cpu_ns / base, reason)
+        if not reason:
+            covered, exact = covered + base, exact + cpu_ns
     weights = weights_of(raw.sampler, raw.samples, "other", names)
     if "cpu-clock" in names:
-        times["other"] = SideTime(weights, names[0], 1.0, None, cluster_of_others(raw.sampler))
-    elif covered > 0:
-        times["other"] = SideTime(weights, names[0], exact / covered, None)
-    else:
-        times["other"] = SideTime(
-            weights, names[0], None, f"{names[0]}: no process was sampled to scale it by"
-        )
-    return times
+        return times | {"other": SideTime(weights, names[0], 1.0, None, cluster_of_others(raw.sampler))}
+    scale = exact / covered if covered > 0 else None
+    reason = f"{names[0]}: no process was sampled to scale it by" if scale is None else None
+    return times | {"other": SideTime(weights, names[0], scale, reason)}
 
 
 def cluster_of_others(sampler: Sampler) -> float:
@@ -207,11 +201,9 @@ def why_unsampled(raw: Measured) -> str:
         return absent
     if not events:
         return "the sampler was not used, or the collector gave no report"
-    if not any(event.status == "sampled" for event in events):
-        for event in events:
-            if event.reason:
-                return f"{event.name}: {event.status}: {event.reason}"
-    return "the sampler took no sample: run longer or sample more often"
+    refused = [] if any(event.status == "sampled" for event in events) else events
+    reasons = (f"{event.name}: {event.status}: {event.reason}" for event in refused if event.reason)
+    return next(reasons, "the sampler took no sample: run longer or sample more often")
 
 
 def interval(time: SideTime, side: str, samples: int) -> Interval | None:

@@ -37,6 +37,7 @@ from copyscope.record.derived import (
     AccountRow,
     Derived,
     Identity,
+    Limit,
     Overhead,
     Sides,
     Throughput,
@@ -98,30 +99,25 @@ def derive_own(raw: RawRun) -> Derived:
     stages = stage_rows(raw, times, gather_ns)
     sender, receiver = (traffic_side(raw, side, times[side]) for side in PROCESSES)
     sides = Sides(sender, receiver, *softirq_beside(raw, times))
-    zerocopy = own_zerocopy(raw, ledger)
-    loss, cost = losses(raw), overhead(raw)
-    state = machine_state(raw, sides.other.cpu_ns)
-    balances = check(own.BALANCES, own.Books(raw, ledger))
+    zerocopy, cost = own_zerocopy(raw, ledger), overhead(raw)
     of_time = time_identities(raw, times, structs.asdict(sides), [*ledger, *stages], gather_ns)
-    identities = weighed(raw, [*balances, *of_time, *function_identities(raw)])
     sentence = headline.find_sentence(headline.Story(raw, ledger, sides, zerocopy), cost)
     segments = measured(raw.run.segments)
     return Derived(
-        throughput_gbps=throughput(raw),
         tx_bytes=total(segments, "sender", "bytes"),
         rx_bytes=total(segments, "receiver", "bytes"),
         messages=total(segments, "sender", "messages"),
-        loss=loss,
         ledger=ledger,
         stages=stages,
-        exact=exact_rows(raw),
-        zerocopy_life=zerocopy_life(raw.functions),
-        identities=identities,
-        verdict=find_verdict(raw, identities, loss, state.sentence, (sentence, find_limit(raw))),
-        machine_state=state,
         sides=sides,
         zerocopy=zerocopy,
         overhead=cost,
+        **_concluded(
+            raw,
+            check(own.BALANCES, own.Books(raw, ledger)) + of_time,
+            sides.other.cpu_ns,
+            (sentence, find_limit(raw)),
+        ),
     )
 
 
@@ -133,40 +129,47 @@ def derive_program(raw: RawProgramRun, *, effects: bool) -> DerivedProgram:
     rows, stages = ledger_rows(raw, times, moved), stage_rows(raw, times, 0)
     ledger = user_copies.told(rows, unknown)
     sides = ProgramSides(program_side(raw, times["target"]), *softirq_beside(raw, times))
-    zerocopy = program_zerocopy(raw, ledger)
-    loss, attached = losses(raw), attached_effect(raw)
-    state = machine_state(raw, sides.other.cpu_ns)
-    balances = check(program.BALANCES, raw)
+    zerocopy, attached = program_zerocopy(raw, ledger), attached_effect(raw)
     of_time = time_identities(raw, times, structs.asdict(sides), [*rows, *stages], 0)
-    identities = weighed(raw, [*balances, *of_time, *function_identities(raw)])
     cost = overhead(raw) if effects else NOT_WORKED_OUT
     sentence = program_headline.find_sentence(raw, ledger, stages, zerocopy, attached)
     limit = find_program_limit(raw, sides.target.cpus_used)
     segments = raw.run.segments
     return DerivedProgram(
-        throughput_gbps=throughput(raw),
         tx_bytes=total(segments, "target", "bytes_sent"),
         rx_bytes=total(segments, "target", "bytes_received"),
         messages=total(segments, "target", "send_calls"),
-        loss=loss,
         ledger=ledger,
         stages=stages,
-        exact=exact_rows(raw),
-        zerocopy_life=zerocopy_life(raw.functions),
-        identities=identities,
-        verdict=find_verdict(raw, identities, loss, state.sentence, (sentence, limit)),
-        machine_state=state,
         sides=sides,
         zerocopy=zerocopy,
         overhead=ProgramOverhead(**structs.asdict(cost), attached=attached),
         advice=None,
         portrait=portrait(raw),
+        **_concluded(raw, check(program.BALANCES, raw) + of_time, sides.other.cpu_ns, (sentence, limit)),
     )
 
 
-def weighed(raw: Raw, identities: Sequence[Identity]) -> list[Identity]:
-    """As they are; of a run that ended inside a segment without those that this has broken."""
-    return [excused(identity) for identity in identities] if cut_short(raw.run) else list(identities)
+def _concluded(
+    raw: Raw, identities: Sequence[Identity], beside_ns: float | None, finding: tuple[str, Limit]
+) -> dict[str, Any]:
+    """What is alike in both: the checks as far as they count, and the verdict that follows.
+
+    beside_ns: of the side `other`; finding: the main finding, and who was the limit.
+    """
+    loss, state = losses(raw), machine_state(raw, beside_ns)
+    found = [*identities, *function_identities(raw)]
+    # A run that ended inside a segment has broken some of them by that.
+    found = [excused(identity) for identity in found] if cut_short(raw.run) else found
+    return {
+        "throughput_gbps": throughput(raw),
+        "loss": loss,
+        "exact": exact_rows(raw),
+        "zerocopy_life": zerocopy_life(raw.functions),
+        "identities": found,
+        "verdict": find_verdict(raw, found, loss, state.sentence, finding),
+        "machine_state": state,
+    }
 
 
 def throughput(raw: Raw) -> Throughput:

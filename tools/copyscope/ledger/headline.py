@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from copyscope.grouping import gathered
 from copyscope.ledger import overhead
 from copyscope.ledger.attribution import tied
 from copyscope.ledger.cpu_time import cpu_time
@@ -39,6 +39,10 @@ def find_sentence(story: Story, cost: Overhead) -> str:
         return f"{opening}: what its copies cost is not known: {absent}"
     text, share = _finding(story)
     return f"{opening}: {text}{_caution(cost, share)}"
+
+
+def _probed(raw: RawRun) -> list[Segment]:
+    return select(raw.run.segments, "ledger")
 
 
 def _finding(story: Story) -> tuple[str, float | None]:
@@ -108,8 +112,8 @@ def _spliced(story: Story) -> tuple[str, float | None]:
 
 def _plain(story: Story) -> tuple[str, float | None]:
     if not Books(story.raw, story.ledger).sends:
-        per_message = _sender_ns_per_message(story.raw)
-        cost = f", {per_message:,.0f} ns of CPU time per message" if per_message else ""
+        messages, spent_ns = total(_probed(story.raw), "sender", "messages"), cpu_time(story.raw, "sender").ns
+        cost = f", {spent_ns / messages:,.0f} ns of CPU time per message" if messages and spent_ns else ""
         return f"nothing was sent: this is the price of the loop and the clock{cost}", None
     copy_in, gather = account_share(story, "copy_in"), account_share(story, "gather")
     first = f"the program's gather copy takes {percent(gather)}, " if gather else ""
@@ -135,34 +139,24 @@ def account_share(story: Story, account: str) -> float | None:
 
 def main_context(ledger: Sequence[AccountRow], account: str) -> str | None:
     """The context in which most of an account's time ran."""
-    spent: Counter[str] = Counter()
-    for row in ledger:
-        if row.account == account and row.cpu_ns:
-            spent[row.context] += round(row.cpu_ns)
-    return spent.most_common(1)[0][0] if spent else None
+    return most_of((row.context, row.cpu_ns) for row in ledger if row.account == account and row.cpu_ns)
 
 
 def doer(samples: Sequence[Sample], category: str) -> str:
     """The function that most samples of a category name, in brackets; empty without samples."""
-    symbols: Counter[str] = Counter()
-    for row in tied(samples):
-        if row.category == category:
-            symbols[row.symbol] += row.samples
-    return f" ({symbols.most_common(1)[0][0]})" if symbols else ""
+    symbol = most_of((row.symbol, row.samples) for row in tied(samples) if row.category == category)
+    return f" ({symbol})" if symbol else ""
+
+
+def most_of(counted: Iterable[tuple[str, float]]) -> str | None:
+    """The name with the largest sum; None of nothing."""
+    sums = {name: sum(counts) for name, counts in gathered(counted).items()}
+    return max(sums, key=lambda name: sums[name], default=None)
 
 
 def percent(share: float | None) -> str:
     """A share for reading."""
     return "an unknown part" if share is None else f"{share * 100:.0f} %"
-
-
-def _probed(raw: RawRun) -> list[Segment]:
-    return select(raw.run.segments, "ledger")
-
-
-def _sender_ns_per_message(raw: RawRun) -> float | None:
-    messages = total(_probed(raw), "sender", "messages")
-    return cpu_time(raw, "sender").ns / messages if messages else None
 
 
 def _caution(cost: Overhead, share: float | None) -> str:

@@ -8,7 +8,7 @@ buffer).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import chain
 
 from copyscope.ledger.cpu_time import cpu_time
 from copyscope.record.derived import Limit
@@ -19,6 +19,8 @@ from copyscope.record.segments import PROCESSES, machines, select, wall_ns
 
 SATURATED = 0.90
 MOSTLY = 0.50
+# Of tcp_info: how long a connection had something to send, and in it waited for the window, for the buffer.
+TCP_TIMES = ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us")
 
 
 def find_limit(raw: RawRun) -> Limit:
@@ -41,17 +43,14 @@ def find_limit(raw: RawRun) -> Limit:
             f"{evidence}; all {raw.machine.cpus_online} CPUs were {crowded * 100:.0f} % busy "
             f"with both sides, most of it the {who}",
         )
-    tcp = tcp_seconds(raw.traffic.sender.threads)
-    if tcp is None or tcp["busy"] <= 0:
+    infos = [thread.get("tcp_info") or {} for thread in raw.traffic.sender.threads]
+    spent_us = [[info.get(key) for info in infos] for key in TCP_TIMES]
+    sums_us = [sum(us for us in of_all if us is not None) for of_all in spent_us]
+    if None in chain(*spent_us) or not sums_us[0]:
         return Limit("unknown", f"{evidence}; the sender's connections reported no busy time")
-    window, buffer = tcp["window"] / tcp["busy"], tcp["buffer"] / tcp["busy"]
-    evidence += (
-        f"; of the connections' busy time {window * 100:.0f} % waited for the receiver's window "
-        f"and {buffer * 100:.0f} % for the send buffer"
-    )
-    waited = waited_for(window, buffer, "receiver")
-    none = ": no one cause holds for most of the time" if waited == "unknown" else ""
-    return Limit(waited, evidence + none)
+    waited = waited_for(sums_us, "receiver", "the connections'")
+    none = ": no one cause holds for most of the time" if waited.who == "unknown" else ""
+    return Limit(waited.who, f"{evidence}; {waited.evidence}{none}")
 
 
 def find_program_limit(raw: RawProgramRun, cpus_used: float | None) -> Limit:
@@ -63,20 +62,22 @@ def find_program_limit(raw: RawProgramRun, cpus_used: float | None) -> Limit:
     machine_cpus = raw.machine.cpus_online
     if cpus_used is not None and cpus_used >= SATURATED * machine_cpus:
         return Limit("target", f"{evidence}, of {machine_cpus} CPUs")
-    busy_ms = added(raw.connections, "busy_ms")
-    if not busy_ms:
+    spent_ms = [added(raw.connections, f"{key}_ms") for key in ("busy", "rwnd_limited", "sndbuf_limited")]
+    if not spent_ms[0]:
         return Limit("unknown", f"{evidence}; no connection that lasted was busy sending")
-    window, buffer = (added(raw.connections, f"{key}_limited_ms") / busy_ms for key in ("rwnd", "sndbuf"))
-    evidence += (
-        f"; of its connections' busy time {window * 100:.0f} % waited for the peer's window and "
-        f"{buffer * 100:.0f} % for the send buffer"
+    waited = waited_for(spent_ms, "peer", "its connections'")
+    return Limit(waited.who, f"{evidence}; {waited.evidence}")
+
+
+def waited_for(spent: Sequence[int], other_end: str, whose: str) -> Limit:
+    """Whom connections waited for most of their busy time, of (busy, limited by window, by buffer)."""
+    busy, window, buffer = spent
+    evidence = (
+        f"of {whose} busy time {window / busy * 100:.0f} % waited for the {other_end}'s window and "
+        f"{buffer / busy * 100:.0f} % for the send buffer"
     )
-    return Limit(waited_for(window, buffer, "peer"), evidence)
-
-
-def waited_for(window: float, buffer: float, other_end: str) -> str:
-    """Whom connections waited for most of their busy time."""
-    return other_end if window >= MOSTLY else "path" if buffer >= MOSTLY else "unknown"
+    by_buffer = "path" if buffer >= MOSTLY * busy else "unknown"
+    return Limit(other_end if window >= MOSTLY * busy else by_buffer, evidence)
 
 
 def on_cpu_share(raw: RawRun, side: str) -> float | None:
@@ -89,21 +90,3 @@ def threads_of(workload: Workload, side: str) -> int:
     """How many threads of a side have the work: one for each connection, or one for all of them."""
     one = workload.sender == "loop" if side == "sender" else workload.receiver == "poll"
     return 1 if one else workload.threads
-
-
-def tcp_seconds(threads: Sequence[dict[str, Any]]) -> dict[str, float] | None:
-    """Busy, window-limited and buffer-limited time of the connections in s; None when not reported."""
-    names = {
-        "busy": ("busy_time_us", "busy_us"),
-        "window": ("rwnd_limited_us",),
-        "buffer": ("sndbuf_limited_us",),
-    }
-    sums = dict.fromkeys(names, 0.0)
-    for thread in threads:
-        info = thread.get("tcp_info") or {}
-        for what, keys in names.items():
-            value = next((info[key] for key in keys if info.get(key) is not None), None)
-            if value is None:
-                return None
-            sums[what] += value / 1e6
-    return sums if threads else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from copyscope.ledger.next_step import next_step
+from copyscope.ledger.machine_state import remedy
 from copyscope.record.call_totals import PROGRAM
 from copyscope.record.derived import Identity, Limit, Loss, Verdict
 from copyscope.record.hooks import absent, why_absent
@@ -22,6 +22,18 @@ from copyscope.record.segments import (
 )
 
 MOST_LOSS_SHARE = 0.001
+AGAIN = "run it once more"
+# How a reason begins -> what to do. Some reasons say it themselves.
+STEPS = (
+    ("interrupted", f"{AGAIN}, to its end"),
+    ("run: interrupted", f"{AGAIN}, to its end"),
+    ("identity ", f"{AGAIN}; if the same two disagree again, keep the run with --json FILE and report it"),
+    ("loss: ", f"{AGAIN} with fewer instruments (--instruments counters,sampler) or a larger --gate"),
+    ("too short: ", f"{AGAIN}, longer"),
+    ("nothing was sent", "watch the process that sends or receives, while it does (--live shows when)"),
+    ("hook ", "tools/doctor.py says what this kernel allows"),
+)
+OTHERWISE = f"mend what the first reason names, and {AGAIN}"
 # Of own traffic: the check that compares a hook's bytes with those of the program.
 COUNTED_TWICE = {
     "send_bytes": "sent_bytes",
@@ -46,13 +58,8 @@ def find_verdict(
     if isinstance(raw, RawProgramRun):
         found = silence(raw) + found + heavy_losses(loss) + too_short_beside(raw)
     else:
-        traffic = raw.traffic
         found += (
-            heavy_losses(loss, complete_hooks(raw, identities))
-            + traffic_errors(traffic)
-            + wrong_bytes(traffic)
-            + undrained(traffic)
-            + too_short(raw)
+            heavy_losses(loss, complete_hooks(raw, identities)) + of_traffic(raw.traffic) + too_short(raw)
         )
     reasons = interrupted(raw.run) + found + missing_hooks(raw)
     if reasons:
@@ -115,27 +122,19 @@ def silence(raw: RawProgramRun) -> list[str]:
     ]
 
 
-def traffic_errors(traffic: Traffic) -> list[str]:
-    """Errors that either program reported."""
+def of_traffic(traffic: Traffic) -> list[str]:
+    """What either program reported: errors, wrong payload, zero-copy sends that were never given back."""
     reports = {"sender": traffic.sender, "receiver": traffic.receiver}
-    return [f"{side}: {error}" for side, report in reports.items() for error in report.errors]
-
-
-def wrong_bytes(traffic: Traffic) -> list[str]:
-    """Payload that arrived and was not what was sent."""
+    found = [f"{side}: {error}" for side, report in reports.items() for error in report.errors]
     verify = traffic.receiver.verify
-    if verify is None or not verify.wrong_bytes:
-        return []
-    return [
-        f"receiver: {verify.wrong_bytes:,} wrong bytes of {verify.checked_bytes:,} checked, "
-        f"the first at offset {verify.first_wrong_offset}"
-    ]
-
-
-def undrained(traffic: Traffic) -> list[str]:
-    """Zero-copy sends whose buffers were never given back."""
-    left = traffic.sender.zerocopy.in_flight if traffic.sender.zerocopy else 0
-    return [f"sender: {left:,} zero-copy sends were never completed: the run ended undrained"] if left else []
+    if verify is not None and verify.wrong_bytes:
+        found.append(
+            f"receiver: {verify.wrong_bytes:,} wrong bytes of {verify.checked_bytes:,} checked, "
+            f"the first at offset {verify.first_wrong_offset}"
+        )
+    if traffic.sender.zerocopy and (left := traffic.sender.zerocopy.in_flight):
+        found.append(f"sender: {left:,} zero-copy sends were never completed: the run ended undrained")
+    return found
 
 
 def too_short(raw: RawRun) -> list[str]:
@@ -165,6 +164,19 @@ def below_the_shortest(segments: Sequence[SegmentBase], why: str) -> list[str]:
         f"too short: {elapsed_ns / 1e6:.1f} ms with instruments, at least "
         f"{SHORTEST_LEDGER_NS // 1_000_000} ms are needed {why}"
     ]
+
+
+def next_step(reasons: Sequence[str], busy: str | None, duration_s: float | None) -> str:
+    """What to do after a run that is not valid, by its first reason; a busy machine is the first suspect.
+
+    Empty for a run that nothing is held against. busy: the sentence of `machine_state`.
+    """
+    if not reasons:
+        return ""
+    # A run that the user stopped, or of a program that sends nothing, does not get better on a quiet machine.
+    if busy and reasons[0].startswith(("identity ", "loss: ", "too short")):
+        return f"{busy.split(':')[0]}: {remedy(duration_s, busy=True)}"
+    return next((step for start, step in STEPS if reasons[0].startswith(start)), OTHERWISE)
 
 
 def missing_hooks(raw: Measured) -> list[str]:

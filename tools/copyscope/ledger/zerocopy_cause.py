@@ -10,6 +10,29 @@ from copyscope.record.raw import PacketSocket, TopologyBase
 ETH_P_ALL = frozenset(("all", "*", "eth_p_all", "3", "0x3", "0003", "0x0003"))
 
 
+OTHER_FORM = Cause(
+    "silent_copy",
+    "the kernel copied packets into another form on the way, and the completion flag does not tell",
+)
+NATIVE_XDP = Cause(
+    "xdp_native",
+    "native XDP on the receiver's device: the driver copies every packet into a page of its own, and the "
+    "completion flag does not tell",
+)
+NO_GATHER = (
+    "{} cannot gather from several pages (scatter-gather is off), so the bytes were copied at the send call; "
+    "turn it on with ethtool -K"
+)
+NO_DEVICE = (
+    "cause not known: its device was not seen; a UDP socket that is not connected names its receiver in each "
+    "message only: connect(2) it, or see what `ip route get RECEIVER` says"
+)
+NOTHING_FOUND = (
+    "cause not known: no XDP, packet socket, local delivery or device without scatter-gather was found on "
+    "this path"
+)
+
+
 def find_cause(path: TopologyBase, copied: int, silent_bytes: int) -> Cause | None:
     """The first cause that explains it; None when nothing was copied.
 
@@ -18,10 +41,17 @@ def find_cause(path: TopologyBase, copied: int, silent_bytes: int) -> Cause | No
     packet socket (which costs a copy even towards a real device).
     """
     if silent_bytes > 0:
-        return _silent(path)
-    if copied > 0:
-        return _no_gather(path) or _local(path) or _tap(path) or _unknown(path)
-    return None
+        return NATIVE_XDP if path.xdp == "native" else OTHER_FORM
+    if copied <= 0:
+        return None
+    device, listener, local = device_without_gather(path), _listener(path), _local(path)
+    if device is not None:
+        return Cause("no_scatter_gather", NO_GATHER.format(device))
+    if local is not None:
+        return Cause("local_delivery", local)
+    if listener is not None:
+        return Cause("packet_socket", f"{listener}: each packet is copied for it; stop it and run again")
+    return Cause("unknown", NOTHING_FOUND if path.devices else NO_DEVICE)
 
 
 def is_tap(socket: PacketSocket, path: TopologyBase) -> bool:
@@ -44,49 +74,16 @@ def device_without_gather(path: TopologyBase) -> str | None:
     return None
 
 
-def _silent(path: TopologyBase) -> Cause:
-    if path.xdp != "native":
-        return Cause(
-            "silent_copy",
-            "the kernel copied packets into another form on the way, and the completion flag does not tell",
-        )
-    return Cause(
-        "xdp_native",
-        "native XDP on the receiver's device: the driver copies every packet into a page of its own, and the "
-        "completion flag does not tell",
-    )
-
-
-def _no_gather(path: TopologyBase) -> Cause | None:
-    device = device_without_gather(path)
-    if device is None:
-        return None
-    return Cause(
-        "no_scatter_gather",
-        f"{device} cannot gather from several pages (scatter-gather is off), so the bytes were copied at the "
-        "send call; turn it on with ethtool -K",
-    )
-
-
-def _local(path: TopologyBase) -> Cause | None:
+def _local(path: TopologyBase) -> str | None:
     """A packet socket on such a path is named, but to stop it would change nothing."""
     listener = _listener(path)
     if path.local_delivery:
         text = f"local delivery over {path.kind}; this path cannot show a gain"
-        return Cause("local_delivery", text if listener is None else f"{text}, with or without {listener}")
+        return text if listener is None else f"{text}, with or without {listener}"
     peers = path.peers if isinstance(path, ProgramTopology) else []
-    near = [peer for peer in peers if peer.local]
-    if not near:
-        return None
-    text = f"local delivery to {len(near)} of its {len(peers)} peers"
-    return Cause("local_delivery", text if listener is None else f"{text}, and {listener}, which gets a copy")
-
-
-def _tap(path: TopologyBase) -> Cause | None:
-    listener = _listener(path)
-    if listener is None:
-        return None
-    return Cause("packet_socket", f"{listener}: each packet is copied for it; stop it and run again")
+    near = sum(bool(peer.local) for peer in peers)
+    text = f"local delivery to {near} of its {len(peers)} peers"
+    return (text if listener is None else f"{text}, and {listener}, which gets a copy") if near else None
 
 
 def _listener(path: TopologyBase) -> str | None:
@@ -98,17 +95,3 @@ def _listener(path: TopologyBase) -> str | None:
     if tap.pid is not None:
         owner = f"{tap.comm or 'unknown program'}, pid {tap.pid}"
     return f"a packet socket on {tap.device or 'every device'} ({owner})"
-
-
-def _unknown(path: TopologyBase) -> Cause:
-    if not path.devices:
-        return Cause(
-            "unknown",
-            "cause not known: its device was not seen; a UDP socket that is not connected names its "
-            "receiver in each message only: connect(2) it, or see what `ip route get RECEIVER` says",
-        )
-    return Cause(
-        "unknown",
-        "cause not known: no XDP, packet socket, local delivery or device without scatter-gather was found "
-        "on this path",
-    )

@@ -35,9 +35,10 @@ WARM_UP: Final = "warmup"
 SHORTEST_LEDGER_NS = 50_000_000
 
 
-def segments_of(record: Record) -> list[Segment]:
-    """The segments of a record of our own traffic."""
-    return convert(record["run"]["segments"], list[Segment])
+def segments_of(record: Record) -> list[Any]:
+    """The segments of a record of either kind."""
+    rows = record["run"]["segments"]
+    return convert(rows, list[Segment] if record.get("target") is None else list[ProgramSegment])
 
 
 def samples_of(record: Mapping[str, Any]) -> list[Sample]:

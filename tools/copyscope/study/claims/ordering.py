@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copyscope.compare.estimates import LESS, MORE
-from copyscope.crossover.crossover import Crossover, crossovers_in
+from copyscope.crossover.crossover import Crossover, crossovers_of, fitted
 from copyscope.crossover.document import as_json
 from copyscope.study.claims.comparing import always, compare
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, together
@@ -39,7 +39,8 @@ def zero_wins_on_a_nic(runs: Runs) -> Finding:
 
 def _of(runs: Runs, pair: tuple[str, str], quantity: str) -> list[Crossover]:
     settled = [{**r, "run": {**r["run"], "factors": None}} for r in runs.records]
-    return [at for at in crossovers_in(settled, quantity) if at.pair == pair]
+    found = crossovers_of(fitted(settled, quantities=(quantity,)), (quantity,))
+    return [at for at in found if at.pair == pair]
 
 
 def _each(found: list[Crossover], judge: object) -> Finding:
