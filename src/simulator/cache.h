@@ -47,8 +47,8 @@ struct hierarchy_shape {
 	unsigned int line_bytes;
 	unsigned int cores;
 	struct cache_shape l1d, l2, llc;
-	bool victim;		/* the LLC holds what the L2s drop; else all that they hold, too */
-	bool prefetch_next;
+	unsigned int victim;	/* 1: the LLC holds what the L2s drop; else all that they hold, too */
+	unsigned int prefetch_next;
 };
 
 /* What an access of one line was; 0: it hit the L1D. */

@@ -16,13 +16,11 @@ enum ddio {
 	DDIO_CNT
 };
 
-extern const char *const ddio_names[DDIO_CNT];
-
 /* All that the plugin is told. The texts are those of its arguments. */
 struct model {
 	struct hierarchy_shape caches;
 	struct tlb_shape tlb;
-	enum ddio ddio;
+	unsigned int ddio;	/* enum ddio */
 	const char *out;
 	const char *symbols[SYMBOL_FILES_MAX];
 	unsigned int symbol_files;
@@ -33,7 +31,7 @@ struct model {
 
 #define MODEL_ERROR_BYTES 256
 
-/* NAME=VALUE each. 0, or -EINVAL and one line of why. */
+/* NAME=VALUE each, as tools/copyscope/simulate/caches.py has checked them. 0, or -EINVAL and which one is none. */
 int model__parse(struct model *model, int argc, char *const *argv, char error[MODEL_ERROR_BYTES]);
 
 #endif

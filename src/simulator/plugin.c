@@ -300,7 +300,7 @@ static void stop(void)
 		simulator.failed = true;
 		return;
 	}
-	if (report__write(simulator.out, ++simulator.measurements, &simulator.model, &simulator.machine)) {
+	if (report__write(simulator.out, ++simulator.measurements, &simulator.machine)) {
 		fprintf(stderr, "simulator: %s: cannot write: %s\n", simulator.model.out, strerror(errno));
 		simulator.failed = true;
 	}

@@ -42,13 +42,6 @@ static bool is_empty(const struct counts *counts)
 	return true;
 }
 
-static void put_counts(struct writer *writer, const struct counts *counts)
-{
-	for (unsigned int i = 0; i < COUNT_CNT; i++)
-		put(writer, "%s%" PRIu64, i ? "," : "[", counts->of[i]);
-	put(writer, "]");
-}
-
 static void put_frames(struct writer *writer, const struct stacks *stacks, uint32_t index)
 {
 	put(writer, "[");
@@ -63,26 +56,6 @@ static bool is_unrooted(const struct stacks *stacks, uint32_t index)
 	while (!node__is_root(stacks, index))
 		index = stacks->nodes[index].parent;
 	return index >= SIDE_CNT;
-}
-
-static void put_shape(FILE *out, const char *name, const struct cache_shape *shape)
-{
-	fprintf(out, "\"%s\":\"%" PRIu64 ":%u\",", name, shape->size_bytes, shape->ways);
-}
-
-static void put_model(FILE *out, const struct model *model)
-{
-	const struct hierarchy_shape *caches = &model->caches;
-
-	fprintf(out, "\"model\":{\"line\":%u,\"vcpus\":%u,", caches->line_bytes, caches->cores);
-	put_shape(out, "l1d", &caches->l1d);
-	put_shape(out, "l2", &caches->l2);
-	put_shape(out, "llc", &caches->llc);
-	put_shape(out, "tlb_l1_small", &model->tlb.small);
-	put_shape(out, "tlb_l1_huge", &model->tlb.huge);
-	put_shape(out, "tlb_l2", &model->tlb.second);
-	fprintf(out, "\"inclusion\":\"%s\",\"prefetch\":\"%s\",\"ddio\":\"%s\"},",
-		caches->victim ? "victim" : "inclusive", caches->prefetch_next ? "next" : "off", ddio_names[model->ddio]);
 }
 
 static int finish_line(FILE *out)
@@ -115,17 +88,14 @@ static void put_fires(FILE *out, const struct stacks *stacks, const struct timer
 	fprintf(out, "]}");
 }
 
-int report__write(FILE *out, unsigned int number, const struct model *model, const struct machine *machine)
+int report__write(FILE *out, unsigned int number, const struct machine *machine)
 {
 	const struct stacks *stacks = &machine->stacks;
 	struct writer writer = { out, DIGEST_START };
-	struct counts totals[SIDE_CNT] = { 0 };
 	uint64_t unrooted = 0;
 	bool first = true;
 
-	fprintf(out, "{\"measurement\":%u,", number);
-	put_model(out, model);
-	fprintf(out, "\"columns\":[");
+	fprintf(out, "{\"measurement\":%u,\"columns\":[", number);
 	for (unsigned int i = 0; i < COUNT_CNT; i++)
 		fprintf(out, "%s\"%s\"", i ? "," : "", columns[i]);
 	fprintf(out, "],\"stacks\":[");
@@ -136,23 +106,18 @@ int report__write(FILE *out, unsigned int number, const struct model *model, con
 			continue;
 		put(&writer, "%s{\"side\":\"%s\",\"frames\":", first ? "" : ",", side_names[node->side]);
 		put_frames(&writer, stacks, i);
-		put(&writer, ",\"counts\":");
-		put_counts(&writer, &node->counts);
+		put(&writer, ",\"counts\":[");
+		for (unsigned int column = 0; column < COUNT_CNT; column++)
+			put(&writer, "%s%" PRIu64, column ? "," : "", node->counts.of[column]);
+		put(&writer, "]");
 		if (machine->timers.period_ns)
 			fprintf(out, ",\"armed\":%" PRIu64, node->armed);
 		put(&writer, "}");
 		first = false;
-		for (unsigned int column = 0; column < COUNT_CNT; column++)
-			totals[node->side].of[column] += node->counts.of[column];
 		if (is_unrooted(stacks, i))
 			unrooted += node->counts.of[COUNT_instructions];
 	}
-	fprintf(out, "],\"totals\":{");
-	for (unsigned int side = 0; side < SIDE_CNT; side++) {
-		put(&writer, "%s\"%s\":", side ? "," : "", side_names[side]);
-		put_counts(&writer, &totals[side]);
-	}
-	fprintf(out, "},\"lost\":{\"accesses\":%" PRIu64 ",\"returns\":%" PRIu64 ",\"calls\":%" PRIu64
+	fprintf(out, "],\"lost\":{\"accesses\":%" PRIu64 ",\"returns\":%" PRIu64 ",\"calls\":%" PRIu64
 		",\"unrooted_instructions\":%" PRIu64 ",\"memory\":%s},\"digest\":\"%016" PRIx64 "\"", machine->lost_accesses,
 		stacks->lost_returns, stacks->lost_calls, unrooted, stacks->failed ? "true" : "false", writer.digest);
 	if (machine->timers.period_ns)

@@ -4,11 +4,10 @@
 
 #include <stdio.h>
 
-#include "model.h"
 #include "machine.h"
 
 /* One measurement as one line of JSON, flushed. 0 or -errno. */
-int report__write(FILE *out, unsigned int number, const struct model *model, const struct machine *machine);
+int report__write(FILE *out, unsigned int number, const struct machine *machine);
 /* The last line: what is before it is whole. */
 int report__end(FILE *out, unsigned int measurements);
 /* Instead of a measurement. */

@@ -155,31 +155,11 @@ static void test_options(void)
 	static char *all[] = { NEEDED, "symbols=t", "l1d=48K:12", "l2=2M:16", "llc=105M:15", "line=128", "vcpus=8",
 			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on",
 			       "timers=357015/190949" };
-	static const struct {
-		char *option;
-		const char *error;
-	} wrong[] = {
-		{ "l1d", "'l1d': not NAME=VALUE" },
-		{ "l3=1M:8", "l3: unknown option: use out, symbols, l1d, l2, llc, line, vcpus, inclusion, prefetch, tlb, "
-			     "ddio, timers" },
-		{ "l1d=32K", "l1d: '32K': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
-		{ "l1d=-32K:8", "l1d: '-32K:8': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
-		{ "llc=5000M:16", "llc: '5000M:16': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
-		{ "l1d=33000:8", "l1d: 33000 bytes: not a multiple of 8 ways of 64 bytes" },
-		{ "l1d=0:0", "l1d: 0: only the llc may be left out" },
-		{ "l2=0:8", "l2: '0:8': not SIZE:WAYS, at most 4096M and 4096 ways: as in 32K:8" },
-		{ "line=96", "line: 96: not a power of 2" },
-		{ "line=8", "line: '8': not a number from 16 to 256" },
-		{ "vcpus=9", "vcpus: '9': not a number from 1 to 8" },
-		{ "inclusion=half", "inclusion: 'half': use inclusive or victim" },
-		{ "ddio=yes", "ddio: 'yes': use unseen, off or on" },
-		{ "timers=1000/", "timers: '1000/': not NS/NS/..., one for each measurement, at most 64" },
-		{ "timers=0", "timers: '0': not NS/NS/..., one for each measurement, at most 64" },
-		{ "prefetch=", "prefetch: '': use off or next" },
-		{ "tlb=64:4/32:4", "tlb: '64:4/32:4': not ENTRIES:WAYS/ENTRIES:WAYS/ENTRIES:WAYS: as in "
-				   "64:4/32:4/2048:16" },
-		{ "tlb=64:5/32:4/2048:16", "tlb: '64:5/32:4/2048:16': entries are not a multiple of their ways" },
+	static char *const wrong[] = {
+		"l1d", "l3=1M:8", "l1d=32K", "l1d=-32K:8", "llc=5000M:16", "l2=0:8", "line=8", "vcpus=9", "inclusion=half",
+		"ddio=yes", "timers=1000/", "timers=0", "prefetch=", "tlb=64:4/32:4", "tlb=64:5/32:4/2048:16",
 	};
+	static char *const unsound[] = { "l1d=33000:8", "l1d=0:0", "line=96" };
 	static char *without_out[] = { "symbols=s" }, *without_symbols[] = { "out=o" };
 	char error[MODEL_ERROR_BYTES] = "";
 	struct model model;
@@ -196,15 +176,19 @@ static void test_options(void)
 	CHECK_EQUAL(model.timed, 2);
 	CHECK_EQUAL(model.periods_ns[1], 190949);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
-		char *arguments[] = { NEEDED, wrong[i].option };
+		char *arguments[] = { NEEDED, wrong[i] };
 
 		CHECK_EQUAL(model__parse(&model, 3, arguments, error), -EINVAL);
-		if (strcmp(error, wrong[i].error))
-			printf("  %s\n", error);
-		CHECK(!strcmp(error, wrong[i].error));
+		CHECK(!strncmp(error, wrong[i], strlen(wrong[i])) && strstr(error, ": no such option, or not a value of it"));
+	}
+	for (size_t i = 0; i < sizeof(unsound) / sizeof(*unsound); i++) {
+		char *arguments[] = { NEEDED, unsound[i] };
+
+		CHECK_EQUAL(model__parse(&model, 3, arguments, error), -EINVAL);
+		CHECK(!strcmp(error, "caches: not whole sets of lines"));
 	}
 	CHECK_EQUAL(model__parse(&model, 1, without_out, error), -EINVAL);
-	CHECK(!strcmp(error, "out: missing: name the file to write"));
+	CHECK(strstr(error, "name the file to write"));
 	CHECK_EQUAL(model__parse(&model, 1, without_symbols, error), -EINVAL);
 }
 

@@ -58,10 +58,8 @@ def plugin_output(l1d: int = 16) -> str:
     ]  # fmt: skip
     row = {
         "measurement": 1,
-        "model": {"line": 64},
         "columns": list(output.COLUMNS),
         "stacks": stacks,
-        "totals": {},
         "lost": {"accesses": 0, "returns": 3, "unrooted_instructions": 9999},
         "digest": "0123456789abcdef",
     }

@@ -42,7 +42,6 @@ class Measurement:
     stacks: tuple[Stack, ...]
     lost: Counts
     digest: str
-    model: dict[str, Any]
     fires: tuple[Fire, ...] = ()
     # Of the timers' starts, stops and interrupts those that the model of them cannot explain.
     strange: int = 0
@@ -83,4 +82,4 @@ def _measurement(row: dict[str, Any]) -> Measurement:
         Fire(str(one["side"]), tuple(one["due"]), tuple(one["at"]), str(one["late"]), int(one["late_ns"]))
         for one in timers["fires"]
     )
-    return Measurement(stacks, lost, str(row["digest"]), dict(row["model"]), fires, int(timers["strange"]))
+    return Measurement(stacks, lost, str(row["digest"]), fires, int(timers["strange"]))
