@@ -16,9 +16,11 @@
 #include "kernel/ksyms.h"
 #include "kernel/privileges.h"
 #include "lines.h"
-#include "readings.h"
+#include "report/cells.h"
+#include "report/maps.h"
 #include "report/message.h"
 #include "report/names.h"
+#include "sampling/bursts.h"
 #include "sampling/sampler.h"
 #include "sampling/stacks.h"
 
@@ -172,11 +174,21 @@ static int open_one(struct collector *collector, const char *instrument)
 	return sampler__enable(collector->sampler, !beside);
 }
 
+/* What the watched program moved so far, and when that was read. */
+static json_t *volume_json(struct collector *collector)
+{
+	json_t *volume = watch__json(probes__skeleton(collector->probes));
+
+	json_object_set_new(volume, "counts_taken", json_boolean(probes__counts_all_taken(collector->probes)));
+	json_object_set_new(volume, "t_ns", json_integer(now_ns()));
+	return volume;
+}
+
 /* What a watched program had moved when the function hooks began, or ceased, to count: it goes on while they come and go. */
 static void add_volume_at_switch(struct collector *collector, json_t *answer, bool hooking)
 {
 	if (hooking && collector->watch.mode != WATCH_NOBODY)
-		json_object_set_new(answer, "volume", readings__volume_json(collector));
+		json_object_set_new(answer, "volume", volume_json(collector));
 }
 
 static int do_open(struct collector *collector, const char *arguments)
@@ -258,6 +270,82 @@ static int do_gate(struct collector *collector, const char *arguments)
 	return err ? refuse("gate", strerror(-err)) : say(json_pack("{s:s, s:i}", "event", "gate", "one_in", (int)one_in));
 }
 
+static int do_volume(struct collector *collector, const char *arguments)
+{
+	json_t *volume = volume_json(collector);
+
+	(void)arguments;
+	json_object_set_new(volume, "event", json_string("volume"));
+	return say(volume);
+}
+
+static int do_sockets(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o, s:o, s:b}", "event", "sockets",
+			     "sockets", watch__sockets_json(probes__skeleton(collector->probes)),
+			     "peers", watch__peers_json(probes__skeleton(collector->probes)),
+			     "counts_taken", probes__counts_all_taken(collector->probes)));
+}
+
+static json_t *samples_json(struct collector *collector, bool news)
+{
+	double scales[SIDES] = {};
+
+	for (int side = 0; collector->sampler && side < SIDES; side++)
+		scales[side] = sampler__scale(collector->sampler, side);
+	if (!collector->ksyms)
+		return json_array();
+	return stacks__json(collector->stacks, collector->ksyms, scales, news);
+}
+
+/* After all else was read: a count that could not be is a loss. */
+static json_t *losses(const struct collector *collector)
+{
+	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
+	int err;
+	unsigned int unread = maps__unread(&err), lost = 0;
+
+	if (unread)
+		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
+	json_object_set_new(loss, "cells_unread", json_integer(unread));
+	for (int side = 0; side < SIDE_TARGETS; side++)
+		lost += collector->targets[side].lost;
+	json_object_set_new(loss, "samples_threads_untimed", sampler__loss_json(collector->sampler, lost));
+	return loss;
+}
+
+/* For a live view: what the segments sampled that were closed since it asked last. */
+static int do_samples(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_json(collector, true), "loss",
+			     losses(collector)));
+}
+
+/* What function hooks counted so far. */
+static int do_functions(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o}", "event", "functions", "functions", probes__functions_json(collector->probes)));
+}
+
+static int do_report(struct collector *collector, const char *arguments)
+{
+	json_t *sampler = collector->sampler ? sampler__json(collector->sampler) : json_null();
+	struct copyscope *skel = probes__skeleton(collector->probes);
+	json_t *report;
+
+	(void)arguments;
+	report = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "event", "report", "abi_version", ABI_VERSION,
+			   "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
+			   "samples", samples_json(collector, false), "bytes", cells__bytes_json(skel),
+			   "calls", cells__calls_json(skel),
+			   "functions", probes__functions_json(collector->probes));
+	json_object_set_new(report, "loss", losses(collector));
+	return say(report);
+}
+
 static const struct command {
 	const char *name;
 	int (*run)(struct collector *collector, const char *arguments);
@@ -268,13 +356,13 @@ static const struct command {
 	{ "symbols", do_symbols, false },
 	{ "open", do_open, false },
 	{ "close", do_close, false },
-	{ "volume", readings__volume, false },
-	{ "sockets", readings__sockets, false },
-	{ "samples", readings__samples, false },
-	{ "functions", readings__functions, false },
+	{ "volume", do_volume, false },
+	{ "sockets", do_sockets, false },
+	{ "samples", do_samples, false },
+	{ "functions", do_functions, false },
 	{ "gate", do_gate, false },
 	{ "spare", do_spare, false },
-	{ "report", readings__report, true },
+	{ "report", do_report, true },
 };
 
 static int obey(struct collector *collector, char *line, bool *done)

@@ -13,9 +13,29 @@
 #include "abi.h"
 #include "counter_trial.h"
 #include "cpu_event.h"
-#include "read_cost.h"
 
 #define USUAL "cycles,instructions,LLC-load-misses,L1-dcache-load-misses"
+
+/*
+ * Odd, so that there is a middle one. Of 31 values in order, the 10th and the 22nd hold their median with 95 % (binomial,
+ * p = 1/2: ranks below 10 or above 22 happen in 3 %).
+ */
+#define READ_COST_RUNS 31
+#define LOW_RANK 10
+#define HIGH_RANK 22
+
+/* What one look at the clock and the counters costs, measured by running the program on_read_cost; each sorted. */
+struct read_cost {
+	/* 0: it could not be measured. */
+	int runs;
+	/* Per look: the clock alone, what the counters add, and all that a timed call does with it. */
+	double clock_ns[READ_COST_RUNS];
+	double look_ns[READ_COST_RUNS];
+	double counters_ns[READ_COST_RUNS];
+	/* What a look adds to each counter that works, in the order of its place among them. */
+	double counts[COUNTERS_MAX][READ_COST_RUNS];
+};
+
 struct counters {
 	int asked;
 	int cpus;
@@ -119,6 +139,36 @@ void counters__switch(const struct counters *counters, bool on)
 		cpu_event__control(&counters->events[i], on ? PERF_EVENT_IOC_ENABLE : PERF_EVENT_IOC_DISABLE);
 }
 
+static int by_size(const void *left, const void *right)
+{
+	double difference = *(const double *)left - *(const double *)right;
+
+	return (difference > 0) - (difference < 0);
+}
+
+static void measure_cost(struct read_cost *cost, struct copyscope *skel)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, options);
+
+	cost->runs = 0;
+	for (int run = 0; run < READ_COST_RUNS; run++) {
+		/* Raw tracepoint programs can be run since 5.10 (commit 1b4d60ec162f). */
+		if (bpf_prog_test_run_opts(bpf_program__fd(skel->progs.on_read_cost), &options))
+			return;
+		cost->clock_ns[run] = (double)skel->bss->clock_cost_ns / READ_COST_READS;
+		cost->look_ns[run] = (double)skel->bss->look_cost_ns / READ_COST_READS;
+		cost->counters_ns[run] = (double)skel->bss->read_cost_ns / READ_COST_READS - cost->clock_ns[run];
+		for (int i = 0; i < COUNTERS_MAX; i++)
+			cost->counts[i][run] = (double)skel->bss->read_cost_counts[i] / READ_COST_READS;
+	}
+	for (int i = 0; i < COUNTERS_MAX; i++)
+		qsort(cost->counts[i], READ_COST_RUNS, sizeof(double), by_size);
+	qsort(cost->clock_ns, READ_COST_RUNS, sizeof(double), by_size);
+	qsort(cost->look_ns, READ_COST_RUNS, sizeof(double), by_size);
+	qsort(cost->counters_ns, READ_COST_RUNS, sizeof(double), by_size);
+	cost->runs = READ_COST_RUNS;
+}
+
 /* What was counted so far does not belong to the run. */
 static void end_trial(struct counters *counters)
 {
@@ -132,7 +182,7 @@ void counters__measure_cost(struct counters *counters, struct copyscope *skel)
 	if (!counters)
 		return;
 	counters__switch(counters, true);
-	read_cost__measure(&counters->cost, skel);
+	measure_cost(&counters->cost, skel);
 	counters__switch(counters, false);
 	end_trial(counters);
 }
@@ -173,6 +223,22 @@ json_t *counters__events_json(const struct counters *counters)
 	return array;
 }
 
+/* The medians and their 95 % intervals; `names` are those of the counters that work. */
+static json_t *cost_json(const struct read_cost *cost, const char *const *names, int events)
+{
+	json_t *added = json_array();
+
+	for (int i = 0; i < events; i++)
+		json_array_append_new(added, json_pack("{s:s, s:f, s:f, s:f}", "name", names[i],
+			"count", cost->counts[i][READ_COST_RUNS / 2],
+			"low", cost->counts[i][LOW_RANK - 1], "high", cost->counts[i][HIGH_RANK - 1]));
+	return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:o}", "reads", cost->runs * READ_COST_READS, "events", events,
+			 "median_ns", cost->counters_ns[READ_COST_RUNS / 2],
+			 "low_ns", cost->counters_ns[LOW_RANK - 1], "high_ns", cost->counters_ns[HIGH_RANK - 1],
+			 "clock_ns", cost->clock_ns[READ_COST_RUNS / 2],
+			 "look_ns", cost->look_ns[READ_COST_RUNS / 2], "added", added);
+}
+
 json_t *counters__cost_json(const struct counters *counters)
 {
 	const char *names[COUNTERS_MAX];
@@ -181,7 +247,7 @@ json_t *counters__cost_json(const struct counters *counters)
 	for (int i = 0; counters && i < counters->asked; i++)
 		if (counters->events[i].works)
 			names[count++] = counters->events[i].row.name;
-	return counters && counters->cost.runs ? read_cost__json(&counters->cost, names, count) : json_null();
+	return counters && counters->cost.runs ? cost_json(&counters->cost, names, count) : json_null();
 }
 
 void counters__free(struct counters *counters)

@@ -70,16 +70,6 @@ static void add_completions(const struct copyscope *skel, json_t *completions, j
 	free(cells);
 }
 
-static void add_counted(const struct copyscope *skel, json_t *functions)
-{
-	json_t *completions = json_array(), *latencies = json_array();
-
-	add_completions(skel, completions, latencies);
-	json_object_set_new(functions, "owners", owners_json(skel));
-	json_object_set_new(functions, "completions", completions);
-	json_object_set_new(functions, "completion_latency", latencies);
-}
-
 enum ends { ENTER = 1, LEAVE = 2, BOTH = ENTER | LEAVE };
 
 static const struct {
@@ -271,13 +261,14 @@ void zerocopy__add_loss(const struct zerocopy *zerocopy, json_t *loss)
 
 void zerocopy__add_json(const struct zerocopy *zerocopy, const struct copyscope *skel, json_t *functions)
 {
-	if (zerocopy->counted) {
-		add_counted(skel, functions);
-		return;
-	}
-	json_object_set_new(functions, "owners", json_null());
-	json_object_set_new(functions, "completions", json_null());
-	json_object_set_new(functions, "completion_latency", json_null());
+	json_t *completions = zerocopy->counted ? json_array() : json_null();
+	json_t *latencies = zerocopy->counted ? json_array() : json_null();
+
+	if (zerocopy->counted)
+		add_completions(skel, completions, latencies);
+	json_object_set_new(functions, "owners", zerocopy->counted ? owners_json(skel) : json_null());
+	json_object_set_new(functions, "completions", completions);
+	json_object_set_new(functions, "completion_latency", latencies);
 }
 
 void zerocopy__free(struct zerocopy *zerocopy)

@@ -11,14 +11,12 @@
 
 #include "attach/recursion.h"
 #include "attach/tracepoints.h"
-#include "call_hooks.h"
 #include "duty_cycle.h"
 #include "functions/functions.h"
 #include "on_sight.h"
 #include "report/maps.h"
 #include "report/message.h"
 #include "report/names.h"
-#include "shape.h"
 #include "watch.h"
 
 struct probes {
@@ -44,6 +42,63 @@ struct probes {
 #define ALL TRACEPOINTS_ALL
 #define NOTHING TRACEPOINTS_NONE
 
+/* Calls are counted by two hooks at the socket, or by the one where calls return. */
+static const enum hook_id at_socket[] = { HOOK_call_sent, HOOK_call_received };
+#define AT_SOCKET (sizeof(at_socket) / sizeof(*at_socket))
+
+static bool counts_at_socket(const struct probes *probes)
+{
+	for (size_t i = 0; i < AT_SOCKET; i++)
+		if (!tracepoints__works(&probes->hooks[at_socket[i]]))
+			return false;
+	return true;
+}
+
+/*
+ * Counting at the socket pays where sys_exit may then be away most of the time: while it is attached, every system call of
+ * the machine is slower. Where every call is timed it stays anyway, and a watched program sends in ways that pass no socket
+ * hook. It takes both of them; when they are not used, they say why.
+ */
+static void choose_counters(struct probes *probes)
+{
+	bool wanted = !probes->watch && !probes->calls.count_returns && probes->share > 1 && !probes->timed_only;
+
+	if (wanted && counts_at_socket(probes))
+		return;
+	for (size_t i = 0; i < AT_SOCKET; i++) {
+		struct hook *hook = &probes->hooks[at_socket[i]];
+
+		if (!tracepoints__works(hook))
+			continue;
+		hook->state = STATE_UNUSED;
+		snprintf(hook->reason, sizeof(hook->reason), "%s%s",
+			 probes->timed_only ? "the program says how many calls it makes" : "calls are counted where they return",
+			 wanted ? ": the other of the two hooks does not work" : "");
+	}
+}
+
+/* Attached for a part of the segment only. */
+static bool comes_and_goes(const struct probes *probes, enum hook_id id)
+{
+	if (hook_rows[id].need != TIMED || probes->share == 1)
+		return false;
+	return id != HOOK_syscall_exit || probes->skel->rodata->count_timed_only || counts_at_socket(probes);
+}
+
+/* Begins to attach those that do, if any; 0 or a negative errno. */
+static int start_cycle(struct probes *probes)
+{
+	struct duty_hooks parts = { .open = &probes->skel->bss->open_clocks, .begun = &probes->skel->bss->clocks_begun };
+
+	for (int i = 0; i < HOOK_CNT && parts.count < DUTY_HOOKS_MAX; i++) {
+		if (!comes_and_goes(probes, i))
+			continue;
+		parts.programs[parts.count] = tracepoints__program(probes->skel, i);
+		parts.links[parts.count++] = &probes->hooks[i].link;
+	}
+	return parts.count ? duty_cycle__start(&probes->cycle, &parts, probes->share) : 0;
+}
+
 static void drop(struct probes *probes)
 {
 	copyscope__destroy(probes->skel);
@@ -57,9 +112,7 @@ static int load(struct probes *probes, int only, int only_function)
 
 	if (!skel)
 		return -errno;
-	/* Where every call is timed sys_exit stays anyway; a watched program sends in ways that pass no socket hook. */
-	call_hooks__choose_counters(probes->hooks, !probes->watch && !probes->calls.count_returns && probes->share > 1,
-			      probes->timed_only);
+	choose_counters(probes);
 	err = tracepoints__prepare(probes->hooks, skel, only) ?:
 	      functions__prepare(probes->functions, skel, only_function) ?:
 	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->sampling->maps.watched)) ?:
@@ -71,7 +124,7 @@ static int load(struct probes *probes, int only, int only_function)
 		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
 	skel->rodata->count_timed_only = probes->timed_only;
 	skel->rodata->sends_in_pieces = probes->calls.count_returns;
-	skel->rodata->count_at_socket = call_hooks__at_socket(probes->hooks);
+	skel->rodata->count_at_socket = counts_at_socket(probes);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
 	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
@@ -143,7 +196,8 @@ int probes__open(struct probes **result, const struct calls_options *calls, cons
 	if (!probes)
 		return -ENOMEM;
 	probes->calls = *calls;
-	probes->share = call_hooks__share(calls->time_one_in, watch);
+	/* Of a watched program for all of it: such segments are as short as the program is busy (plan/schedule.py). */
+	probes->share = watch ? 1 : duty_cycle__share(calls->time_one_in);
 	probes->timed_only = calls->count_timed && probes->share > 1;
 	probes->watch = watch;
 	probes->sampling = sampling;
@@ -170,12 +224,7 @@ static bool is_required(const struct probes *probes, enum hook_id id)
 {
 	enum need need = hook_rows[id].need;
 
-	return need == REQUIRED || need == TIMED || (need == COUNTER && call_hooks__at_socket(probes->hooks));
-}
-
-static bool comes_and_goes(const struct probes *probes, enum hook_id id)
-{
-	return call_hooks__comes_and_goes(id, probes->hooks, probes->skel, probes->share);
+	return need == REQUIRED || need == TIMED || (need == COUNTER && counts_at_socket(probes));
 }
 
 bool probes__counts_all_taken(const struct probes *probes)
@@ -227,9 +276,7 @@ int probes__attach(struct probes *probes, const char *instrument)
 			return -ENOENT;
 		}
 	}
-	if (strcmp(instrument, "calls"))
-		return 0;
-	return call_hooks__start(&probes->cycle, probes->hooks, probes->skel, probes->share);
+	return strcmp(instrument, "calls") ? 0 : start_cycle(probes);
 }
 
 int probes__detach(struct probes *probes)

@@ -15,7 +15,6 @@
 #include "kernel/ksyms.h"
 #include "report/maps.h"
 #include "report/names.h"
-#include "shape.h"
 
 /* What counts bytes that are mapped or spliced comes on sight (on_sight.h), and from the next segment on it is always there. */
 bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook)
@@ -39,7 +38,6 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 	skel->rodata->watch_netns = watch->netns;
 	skel->rodata->watch_follow = watch->follow;
 	skel->rodata->watch_master = getppid();
-	shape__configure(skel);
 	memcpy((char *)skel->rodata->watch_comm, watch->comm, sizeof(watch->comm));
 }
 
@@ -134,6 +132,50 @@ static json_t *volumes_json(const struct copyscope *skel)
 	return array;
 }
 
+/* [[low, count]] of the numbers that happened: each up to 15, then powers of two. */
+static json_t *counts_json(const __u64 *slots)
+{
+	json_t *array = json_array();
+
+	for (int slot = 0; slot < COUNT_SLOTS; slot++) {
+		json_int_t low = slot < COUNTS_EXACT ? slot : (json_int_t)COUNTS_EXACT << (slot - COUNTS_EXACT);
+
+		if (slots[slot])
+			json_array_append_new(array, json_pack("[I, I]", low, (json_int_t)slots[slot]));
+	}
+	return array;
+}
+
+static json_t *shape_json(__u32 index, const struct copyscope *skel)
+{
+	struct shape_cell sum = {};
+
+	if (!maps__sum(skel->maps.shape_cells, index, &sum, sizeof(sum)) || (!sum.messages && !sum.sends))
+		return NULL;
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+			 "protocol", protocol_names[index / CALL_CNT], "syscall", call_names[index % CALL_CNT],
+			 "messages", (json_int_t)sum.messages, "unreadable", (json_int_t)sum.unreadable,
+			 "repeated", (json_int_t)sum.repeated, "buffers", (json_int_t)sum.buffers,
+			 "looked", (json_int_t)sum.looked, "page_aligned", (json_int_t)sum.page_aligned,
+			 "line_aligned", (json_int_t)sum.line_aligned, "sends", (json_int_t)sum.sends,
+			 "rounds", (json_int_t)sum.rounds, "buffers_per_message", counts_json(sum.buffers_per_message),
+			 "rounds_per_send", counts_json(sum.rounds_per_send));
+}
+
+/* How the program hands over what it sends, of the calls that happened while the instrument was attached. */
+static json_t *shapes_json(const struct copyscope *skel)
+{
+	json_t *array = json_array();
+
+	for (__u32 index = 0; index < SHAPE_CELLS; index++) {
+		json_t *row = shape_json(index, skel);
+
+		if (row)
+			json_array_append_new(array, row);
+	}
+	return array;
+}
+
 static json_t *packets_json(const struct copyscope *skel)
 {
 	struct packet_cell sum = {};
@@ -185,7 +227,7 @@ json_t *watch__json(const struct copyscope *skel)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "ended", ended_json(skel), "volume", volumes_json(skel), "packets", packets_json(skel),
-			 "shapes", shape__json(skel), "processes", processes_json(skel), "totals", totals,
+			 "shapes", shapes_json(skel), "processes", processes_json(skel), "totals", totals,
 			 "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }
 

@@ -4,9 +4,7 @@
 #include <sys/syscall.h>
 
 const char *side_names[] = {
-	[SIDE_SENDER] = "sender",
-	[SIDE_RECEIVER] = "receiver",
-	[SIDE_OTHER] = "other",
+	[SIDE_SENDER] = "sender", [SIDE_RECEIVER] = "receiver", [SIDE_OTHER] = "other",
 };
 _Static_assert(sizeof(side_names) / sizeof(*side_names) == SIDE_OTHER + 1, "side_names");
 
@@ -16,58 +14,41 @@ void names__watch(void)
 }
 
 const char *const watch_total_names[WATCH_TOTAL_CNT] = {
-	[WATCH_FORKS] = "forks",
-	[WATCH_BIRTHS] = "births",
-	[WATCH_EXITS] = "exits",
-	[WATCH_COMPLETIONS] = "completions",
-	[WATCH_COPIED] = "copied",
-	[WATCH_NOTIFICATIONS] = "notifications",
-	[WATCH_UNSEEN] = "unseen",
-	[WATCH_UNTOLD] = "untold",
-	[WATCH_ESTABLISHED] = "established",
+	[WATCH_FORKS] = "forks", [WATCH_BIRTHS] = "births", [WATCH_EXITS] = "exits",
+	[WATCH_COMPLETIONS] = "completions", [WATCH_COPIED] = "copied",
+	[WATCH_NOTIFICATIONS] = "notifications", [WATCH_UNSEEN] = "unseen",
+	[WATCH_UNTOLD] = "untold", [WATCH_ESTABLISHED] = "established",
 };
 
 const char *const direction_names[DIRECTION_CNT] = {
-	[DIRECTION_SEND] = "send",
-	[DIRECTION_RECEIVE] = "receive",
-	[DIRECTION_COPY_OUT] = "copy_out",
-	[DIRECTION_PEEK] = "peek",
-	[DIRECTION_MAPPED] = "mapped",
+	[DIRECTION_SEND] = "send", [DIRECTION_RECEIVE] = "receive",
+	[DIRECTION_COPY_OUT] = "copy_out", [DIRECTION_PEEK] = "peek", [DIRECTION_MAPPED] = "mapped",
 	[DIRECTION_TRUNCATED] = "truncated",
 };
 
 const char *const protocol_names[PROTOCOL_CNT] = {
-	[PROTOCOL_TCP] = "tcp",
-	[PROTOCOL_UDP] = "udp",
-	[PROTOCOL_MPTCP] = "mptcp",
-	[PROTOCOL_UNIX_STREAM] = "unix_stream",
-	[PROTOCOL_UNIX_DGRAM] = "unix_dgram",
+	[PROTOCOL_TCP] = "tcp", [PROTOCOL_UDP] = "udp", [PROTOCOL_MPTCP] = "mptcp",
+	[PROTOCOL_UNIX_STREAM] = "unix_stream", [PROTOCOL_UNIX_DGRAM] = "unix_dgram",
 };
 
 const char *const sample_names[SAMPLE_CNT] = {
-	[SAMPLE_CPU_CLOCK] = "cpu-clock",
-	[SAMPLE_CYCLES] = "cycles",
+	[SAMPLE_CPU_CLOCK] = "cpu-clock", [SAMPLE_CYCLES] = "cycles",
 	[SAMPLE_LLC_LOAD_MISSES] = "LLC-load-misses",
 	[SAMPLE_L1D_LOAD_MISSES] = "L1-dcache-load-misses",
 };
 
 const char *const owner_names[OWNER_CNT] = {
-	[OWNER_TARGET] = "target",
-	[OWNER_OTHERS] = "others",
+	[OWNER_TARGET] = "target", [OWNER_OTHERS] = "others",
 };
 
 const char *const sample_units[SAMPLE_CNT] = {
-	[SAMPLE_CPU_CLOCK] = "ns",
-	[SAMPLE_CYCLES] = "cycles",
-	[SAMPLE_LLC_LOAD_MISSES] = "misses",
+	[SAMPLE_CPU_CLOCK] = "ns", [SAMPLE_CYCLES] = "cycles", [SAMPLE_LLC_LOAD_MISSES] = "misses",
 	[SAMPLE_L1D_LOAD_MISSES] = "misses",
 };
 
 const char *const byte_hook_names[BYTES_CNT] = {
-	[BYTES_SEND] = "send_bytes",
-	[BYTES_RECEIVE] = "receive_bytes",
-	[BYTES_COPY_OUT] = "copy_out_bytes",
-	[BYTES_URING] = "uring_bytes",
+	[BYTES_SEND] = "send_bytes", [BYTES_RECEIVE] = "receive_bytes",
+	[BYTES_COPY_OUT] = "copy_out_bytes", [BYTES_URING] = "uring_bytes",
 };
 
 const char *const loss_names[LOSS_CNT] = {
@@ -91,67 +72,35 @@ const char *const loss_names[LOSS_CNT] = {
 };
 
 const char *const category_names[CATEGORY_CNT] = {
-	[CATEGORY_SEND] = "send",
-	[CATEGORY_RECEIVE] = "receive",
-	[CATEGORY_COPY_IN] = "copy_in",
-	[CATEGORY_PIN] = "pin",
-	[CATEGORY_PIN_PAGES] = "pin_pages",
-	[CATEGORY_DEFERRED] = "deferred",
-	[CATEGORY_SILENT] = "silent",
-	[CATEGORY_COMPLETION] = "completion",
-	[CATEGORY_COPY_OUT] = "copy_out",
-	[CATEGORY_MAPPED] = "mapped",
-	[CATEGORY_TRANSMIT] = "transmit",
-	[CATEGORY_SKB] = "skb_alloc",
-	[CATEGORY_MEMORY] = "memory",
-	[CATEGORY_SOFTIRQ] = "softirq",
-	[CATEGORY_TSQ] = "tsq",
-	[CATEGORY_SYSCALL] = "syscall",
+	[CATEGORY_SEND] = "send", [CATEGORY_RECEIVE] = "receive", [CATEGORY_COPY_IN] = "copy_in",
+	[CATEGORY_PIN] = "pin", [CATEGORY_PIN_PAGES] = "pin_pages",
+	[CATEGORY_DEFERRED] = "deferred", [CATEGORY_SILENT] = "silent",
+	[CATEGORY_COMPLETION] = "completion", [CATEGORY_COPY_OUT] = "copy_out",
+	[CATEGORY_MAPPED] = "mapped", [CATEGORY_TRANSMIT] = "transmit",
+	[CATEGORY_SKB] = "skb_alloc", [CATEGORY_MEMORY] = "memory", [CATEGORY_SOFTIRQ] = "softirq",
+	[CATEGORY_TSQ] = "tsq", [CATEGORY_SYSCALL] = "syscall",
 };
 
 #define CALL(id, name) [CALL_##id] = name
 const char *const call_names[CALL_CNT] = {
-	CALL(NONE, "none"),
-	CALL(RECVFROM, "recvfrom"),
-	CALL(RECVMSG, "recvmsg"),
-	CALL(RECVMMSG, "recvmmsg"),
-	CALL(SENDTO, "sendto"),
-	CALL(SENDMSG, "sendmsg"),
-	CALL(SENDMMSG, "sendmmsg"),
-	CALL(READ, "read"),
-	CALL(READV, "readv"),
-	CALL(WRITE, "write"),
-	CALL(WRITEV, "writev"),
-	CALL(SENDFILE, "sendfile"),
-	CALL(SPLICE, "splice"),
-	CALL(VMSPLICE, "vmsplice"),
-	CALL(SPLICE_READ, "splice from a socket"),
-	CALL(SPLICE_MEMORY, "splice after vmsplice"),
-	CALL(MAP, "receive by mapping"),
-	CALL(IO_URING, "io_uring"),
-	CALL(OTHER, "other"),
+	CALL(NONE, "none"), CALL(RECVFROM, "recvfrom"), CALL(RECVMSG, "recvmsg"),
+	CALL(RECVMMSG, "recvmmsg"), CALL(SENDTO, "sendto"), CALL(SENDMSG, "sendmsg"),
+	CALL(SENDMMSG, "sendmmsg"), CALL(READ, "read"), CALL(READV, "readv"), CALL(WRITE, "write"),
+	CALL(WRITEV, "writev"), CALL(SENDFILE, "sendfile"), CALL(SPLICE, "splice"),
+	CALL(VMSPLICE, "vmsplice"), CALL(SPLICE_READ, "splice from a socket"),
+	CALL(SPLICE_MEMORY, "splice after vmsplice"), CALL(MAP, "receive by mapping"),
+	CALL(IO_URING, "io_uring"), CALL(OTHER, "other"),
 };
 
-const int call_numbers[CALL_CNT] = {
-	[CALL_NONE] = -1,
-	[CALL_RECVFROM] = __NR_recvfrom,
-	[CALL_RECVMSG] = __NR_recvmsg,
-	[CALL_RECVMMSG] = __NR_recvmmsg,
-	[CALL_SENDTO] = __NR_sendto,
-	[CALL_SENDMSG] = __NR_sendmsg,
-	[CALL_SENDMMSG] = __NR_sendmmsg,
-	[CALL_READ] = __NR_read,
-	[CALL_READV] = __NR_readv,
-	[CALL_WRITE] = __NR_write,
-	[CALL_WRITEV] = __NR_writev,
-	[CALL_SENDFILE] = __NR_sendfile,
-	[CALL_SPLICE] = __NR_splice,
-	[CALL_VMSPLICE] = __NR_vmsplice,
-	[CALL_SPLICE_READ] = -1,
-	[CALL_SPLICE_MEMORY] = -1,
-	[CALL_MAP] = __NR_getsockopt,
-	[CALL_IO_URING] = __NR_io_uring_enter,
-	[CALL_OTHER] = -1,
+/* Of the architecture that this is compiled for; -1: no system call. */
+static const int call_numbers[CALL_CNT] = {
+	[CALL_NONE] = -1, [CALL_RECVFROM] = __NR_recvfrom, [CALL_RECVMSG] = __NR_recvmsg,
+	[CALL_RECVMMSG] = __NR_recvmmsg, [CALL_SENDTO] = __NR_sendto, [CALL_SENDMSG] = __NR_sendmsg,
+	[CALL_SENDMMSG] = __NR_sendmmsg, [CALL_READ] = __NR_read, [CALL_READV] = __NR_readv,
+	[CALL_WRITE] = __NR_write, [CALL_WRITEV] = __NR_writev, [CALL_SENDFILE] = __NR_sendfile,
+	[CALL_SPLICE] = __NR_splice, [CALL_VMSPLICE] = __NR_vmsplice, [CALL_SPLICE_READ] = -1,
+	[CALL_SPLICE_MEMORY] = -1, [CALL_MAP] = __NR_getsockopt,
+	[CALL_IO_URING] = __NR_io_uring_enter, [CALL_OTHER] = -1,
 };
 
 void names__fill_calls(volatile __u8 *call_of_nr, bool watching)

@@ -21,8 +21,6 @@ extern const char *const direction_names[DIRECTION_CNT];
 extern const char *const protocol_names[PROTOCOL_CNT];
 extern const char *const watch_total_names[WATCH_TOTAL_CNT];
 extern const char *const category_names[CATEGORY_CNT];
-/* Syscall numbers of the architecture that this is compiled for; -1 where it has no such syscall. */
-extern const int call_numbers[CALL_CNT];
 /* The table of calls.bpf.c; a watched program makes more calls than ours. */
 void names__fill_calls(volatile __u8 *call_of_nr, bool watching);
 
