@@ -13,7 +13,6 @@ import platform
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,7 @@ def measure(name: str, seed: int, cpus: list[str]) -> bool:
     say(f"seed {seed}, about {PLANNED_S[name]} s")
     try:
         for made, samples in importlib.import_module(f"{name}_bench").rows(seed, cpus):
-            comparisons += [asdict(comparison) for comparison in made]
+            comparisons += made
             raw.append(samples)
             say(samples_name(samples))
     except (SystemExit, RunError, UsageError, OSError, ValueError, subprocess.SubprocessError) as error:

@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-TOO_LONG_S = 60.0
-
 
 @dataclass(frozen=True)
 class Ended:

@@ -10,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from copyscope import paths
 from copyscope.compare import estimates
 from copyscope.record import store
 from copyscope.sweep import results
-from samples import BLOCKS, Comparison, median
+from samples import BLOCKS, Comparison
 
 PROFILE, SWEEP, REPORT = (str(paths.ROOT / "tools" / f"{name}.py") for name in ("profile", "sweep", "report"))
 RUNS = max(3, BLOCKS // 2)

@@ -1,7 +1,7 @@
 """Paired comparisons: ours against a peer, from runs taken in turns."""
 
 import os
-from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from copyscope.stats import paired_ratio
@@ -9,46 +9,20 @@ from copyscope.stats import paired_ratio
 SEED = 1
 # Fewer only to try a benchmark out: ten pairs are the least that bears a conclusion here.
 BLOCKS = int(os.environ.get("COPYSCOPE_BENCH_BLOCKS", "10"))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Median ratio ours/peer of a quantity over blocks, with its interval."""
-
-    ours: str
-    peer: str
-    quantity: str
-    factors: dict[str, Any]
-    ours_median: float
-    peer_median: float
-    ratio: float
-    low: float
-    high: float
-    pairs: int
-
-
-def median(values: list[float]) -> float:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+Comparison = dict[str, Any]
 
 
 def compare(
     samples: dict[str, list[dict[str, float]]], ours: str, peer: str, quantity: str, factors: dict[str, Any]
 ) -> Comparison:
-    """`samples` holds for each contestant one sample a block, in the order of the blocks."""
-    a = [sample[quantity] for sample in samples[ours]]
-    b = [sample[quantity] for sample in samples[peer]]
+    """Median ratio ours/peer of a quantity, with its interval.
+
+    `samples` holds for each contestant one sample a block, in the order of the blocks.
+    """
+    a, b = ([sample[quantity] for sample in samples[who]] for who in (ours, peer))
     made = paired_ratio(list(zip(a, b, strict=True)), SEED)
-    return Comparison(
-        ours,
-        peer,
-        quantity,
-        factors,
-        median(a),
-        median(b),
-        made.value,
-        made.interval.low,
-        made.interval.high,
-        len(a),
-    )
+    return {
+        **{"ours": ours, "peer": peer, "quantity": quantity, "factors": factors},
+        **{"ours_median": median(a), "peer_median": median(b), "ratio": made.value},
+        **{"low": made.interval.low, "high": made.interval.high, "pairs": len(a)},
+    }

@@ -5,13 +5,14 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from contestants import Ended, Program
 from copyscope import paths
 from copyscope.plan.options import choose_congestion
 from copyscope.topology import LinkSettings, Topology, open_topology
-from samples import BLOCKS, Comparison, compare, median
+from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (1024, 16384, 65536, 1 << 20)
 CONNECTIONS = (1, 4)
@@ -204,22 +205,24 @@ def typical(ends: Sequence[Ended]) -> Ended:
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each size and number of connections: comparisons, and every sample.
+    """One result for each size and number of connections: comparisons, and every sample."""
+    shapes = [(size_bytes, connections) for connections in CONNECTIONS for size_bytes in SIZES_BYTES]
+    return results_of(Contest, shapes, TRAFFIC_BLOCKS, seed, cpus)
 
-    A block goes through all of them, so that the pairs of one lie as far apart as the run is long: what the
-    machine does meanwhile is in the intervals, and not taken for a difference.
+
+def results_of(
+    kind: type[Contest], shapes: list[tuple[int, int]], blocks: int, seed: int, cpus: list[str]
+) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
+    """A block goes through all sizes and connections, so that the pairs of one lie as far apart as the run is
+    long: what the machine does meanwhile is in the intervals, and not taken for a difference.
     """
     shuffler = random.Random(seed)
     link = LinkSettings(congestion=choose_congestion(None))
     with open_topology("veth", link, paths.XDP_OBJECT) as topology:
-        contests = [
-            Contest(topology, size_bytes, connections, cpus)
-            for connections in CONNECTIONS
-            for size_bytes in SIZES_BYTES
-        ]
+        contests = [kind(topology, size_bytes, connections, cpus) for size_bytes, connections in shapes]
         for contest in contests:
             contest.calibrate()
-        for _ in range(TRAFFIC_BLOCKS):
+        for _ in range(blocks):
             for contest in shuffler.sample(contests, len(contests)):
                 contest.run_block(shuffler)
     yield from (contest.result() for contest in contests)

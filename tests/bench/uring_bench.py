@@ -1,14 +1,11 @@
 """How fast is the traffic through io_uring, against a bare loop of liburing, over the same path?"""
 
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from copyscope import paths
-from copyscope.plan.options import choose_congestion
-from copyscope.topology import LinkSettings, open_topology
 from samples import BLOCKS, Comparison
-from traffic_bench import Contest, Transfer
+from traffic_bench import Contest, Transfer, results_of
 
 SIZES_BYTES = (1024, 16384, 65536)
 BARE_URING = paths.OUTPUT / "tests" / "bare_uring"
@@ -31,14 +28,5 @@ class RingContest(Contest):
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each size: comparisons, and every sample. A block goes through all sizes."""
-    shuffler = random.Random(seed)
-    link = LinkSettings(congestion=choose_congestion(None))
-    with open_topology("veth", link, paths.XDP_OBJECT) as topology:
-        contests = [RingContest(topology, size_bytes, 1, cpus) for size_bytes in SIZES_BYTES]
-        for contest in contests:
-            contest.calibrate()
-        for _ in range(BLOCKS):
-            for contest in shuffler.sample(contests, len(contests)):
-                contest.run_block(shuffler)
-    yield from (contest.result() for contest in contests)
+    """One result for each size: comparisons, and every sample."""
+    return results_of(RingContest, [(size_bytes, 1) for size_bytes in SIZES_BYTES], BLOCKS, seed, cpus)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,28 +101,16 @@ def http(cpus: list[str], port: int = 5203) -> Iterator[Load]:
         here = Path(scratch)
         (here / "file").write_bytes(bytes(FILE_BYTES))
         (here / "conf").write_text(NGINX.format(here=here, port=port), encoding="ascii")
-        argv = [
-            "taskset",
-            "-c",
-            cpus[0],
-            str(shutil.which("nginx", path=SEARCHED)),
-            "-p",
-            scratch,
-            "-c",
-            str(here / "conf"),
-            "-g",
-            "user root;",
-        ]
+        argv = ["taskset", "-c", cpus[0], str(shutil.which("nginx", path=SEARCHED)), "-p", scratch]
+        argv += ["-c", str(here / "conf"), "-g", "user root;"]
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
             load = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}", "--latency"]
             load += [f"-d{LOAD_S:.0f}s", f"http://127.0.0.1:{port}/file"]
 
             def run() -> Sample:
                 said = subprocess.run(load, capture_output=True, text=True, check=False).stdout
-                rate, slow = (
-                    re.search(r"Requests/sec: +([\d.]+)", said),
-                    re.search(r"99% +([\d.]+)(\w+)", said),
-                )
+                rate = re.search(r"Requests/sec: +([\d.]+)", said)
+                slow = re.search(r"99% +([\d.]+)(\w+)", said)
                 if not rate or not slow or "Non-2xx" in said:
                     raise SystemExit(f"wrk: {said.strip() or 'said nothing'}")
                 return {"requests": float(rate[1]), "p99_us": float(slow[1]) * UNITS_US[slow[2]]}
@@ -203,7 +191,7 @@ def _one(load: Load, scratch: Path, shuffler: random.Random) -> tuple[list[Compa
     factors = {"size_bytes": load.size_bytes}
     quantities = [key for key in ("gbps", "requests", "p99_us") if key in samples[alone][0]]
     made = [compare(samples, ours, alone, quantity, factors) for quantity in quantities]
-    told = {"program": load.name, **factors, "comparisons": [asdict(one) for one in made], "samples": samples}
+    told = {"program": load.name, **factors, "comparisons": made, "samples": samples}
     return made, told
 
 
