@@ -1,6 +1,5 @@
-"""What one profile of a survey came to: the two tiers, and the exact one against itself.
-
-In sentences (figures_of), and as numbers for the tables that judge them (tiers_of, two_tiers.py).
+"""What one profile of a survey came to: the exact tier against itself in sentences (figures_of), and both
+tiers as numbers for the tables that judge them (tiers_of, two_tiers.py).
 """
 
 from statistics import median
@@ -25,24 +24,6 @@ def figures_of(record: Record) -> dict[str, str]:
     """By what they are about; only the losses where no function was hooked."""
     impl = record["workload"]["impl"]
     found = {}
-    for row in compare_tiers.compare_tiers(typed(record)):
-        if row["side"] == "other" or row["name"] == compare_tiers.REST:
-            continue
-        said = [f"{_percent(row['exact_share'])} of the kernel time by function hooks"]
-        if row["beside_share"] is not None:
-            said.append(f"{_with_interval(row, 'beside')} sampled in the same segments")
-        said.append(f"{_with_interval(row, 'sampled')} sampled without hooks")
-        found[f"{impl}, {row['side']}, {row['name']} in {row['context']} context"] = ", ".join(said)
-    for row in compare_tiers.seen_beside(typed(record)):
-        found[f"{impl}, {row['side']}, samples of the hooked segments"] = (
-            f"{row['sampled_ns'] / 1e6:.0f} ms of {row['exact_ns'] / 1e6:.0f} ms exact: {row['ratio']:.3f}"
-        )
-    for row in compare_tiers.inside_calls(typed(record)):
-        if row["ratio"] is not None:
-            found[f"{impl}, {row['side']}, all roots of its calls"] = (
-                f"{row['inside_ns'] / 1e6:.1f} ms of {row['calls_ns'] / 1e6:.1f} ms"
-                f" in {row['calls']:,} calls: {row['ratio']:.3f}"
-            )
     for row in compare_tiers.coverage(typed(record)):
         if row["ratio"] is not None:
             found[f"{impl}, {row['side']}, all roots"] = (
@@ -50,11 +31,8 @@ def figures_of(record: Record) -> dict[str, str]:
                 f" {row['ratio']:.3f}"
             )
     for row in record["identities"]:
-        if (
-            row["name"].startswith("functions_")
-            and row["name"].endswith("_self")
-            and row["holds"] is not None
-        ):
+        name = row["name"]
+        if name.startswith("functions_") and name.endswith("_self") and row["holds"] is not None:
             found[f"{impl}, {row['what'].partition(':')[0]}, self times"] = (
                 f"{row['left']:,} ns of {row['right']:,} ns inclusive: {row['left'] / row['right']:.4f}"
             )
@@ -100,15 +78,6 @@ def tiers_of(record: Record) -> Record:
         ],
     }
     return {record["workload"]["impl"]: found}
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _with_interval(row: Record, tier: str) -> str:
-    low, high = (f"{100 * row[f'{tier}_{end}']:.1f}" for end in ("low", "high"))
-    return f"{_percent(row[f'{tier}_share'])} ({low} to {high})"
 
 
 def _around_ns(record: Record, side: str) -> int:
