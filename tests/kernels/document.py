@@ -219,8 +219,8 @@ Not there, and why:
 {bullets(f"{one.name}: {remark}" for one in outcomes for remark in one.remarks)}
 ## Figures
 
-Of the runs of the survey (messages of 1 MiB, each call timed, one processor): the time inside all roots over the
-time in the kernel; self times over inclusive time.
+Of the runs of the survey (messages of 1 MiB, each call timed, one processor): the time inside all roots over
+the time in the kernel; self times over inclusive time.
 Of arm64 and riscv64: counters per copy against those of the sender's threads from outside, which is
 perf_event_open(2) by `tests/kernels/cross/thread_counter.c`; there is no perf in those guests.
 

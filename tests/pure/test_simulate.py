@@ -22,6 +22,7 @@ from copyscope.record import store
 from copyscope.record.simulated import PerKib
 from copyscope.render.simulated import simulated_lines
 from copyscope.simulate import (
+    boot,
     caches,
     debian,
     document,
@@ -29,12 +30,11 @@ from copyscope.simulate import (
     initramfs,
     job,
     kernels,
-    modules,
     output,
+    packed,
     qemu,
     rows,
     unpacked,
-    zstd,
 )
 from copyscope.simulate.command import Command
 from copyscope.simulate.request import read
@@ -81,12 +81,12 @@ def elf(functions: list[tuple[str, int]]) -> bytes:
 
 
 def test_the_functions_of_a_module_are_those_of_its_code() -> None:
-    assert modules.functions(elf([("veth_xmit", 0x20), ("veth_poll", 0x10)])) == (
+    assert boot.functions_of(elf([("veth_xmit", 0x20), ("veth_poll", 0x10)])) == (
         b".text 10 veth_poll\n.text 20 veth_xmit\n"
     )
     for damaged in (b"", b"MZ", elf([("f", 0)])[:80]):
         with pytest.raises(RunError, match="ELF file"):
-            modules.functions(damaged)
+            boot.functions_of(damaged)
 
 
 def test_what_the_guest_is_told() -> None:
@@ -363,10 +363,10 @@ def test_a_kernel_is_unpacked_once_and_only_if_qemu_can_start_it(tmp_path: Path)
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="zstd is not installed")
 def test_what_zstd_has_packed_is_unpacked() -> None:
-    packed = subprocess.run(["zstd", "-qc"], input=ELF, capture_output=True, check=True).stdout
-    assert unpacked.unpacked(packed_kernel(packed)) == ELF
+    made = subprocess.run(["zstd", "-qc"], input=ELF, capture_output=True, check=True).stdout
+    assert unpacked.unpacked(packed_kernel(made)) == ELF
     with pytest.raises(RunError, match=r"^kernel host: /x: cannot be unpacked: "):
-        zstd.unpack(packed[:-9], "kernel host: /x")
+        packed.unpack(made[:-9], "kernel host: /x")
 
 
 @pytest.mark.parametrize(
@@ -383,9 +383,9 @@ def test_a_zstd_that_is_missing_or_hangs_is_one_line(
         (tmp_path / "zstd").write_text(f"#!/bin/sh\nexec {answers}\n")
         (tmp_path / "zstd").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if answers else str(tmp_path))
-    monkeypatch.setattr(zstd, "UNPACK_S", 0.02)
+    monkeypatch.setattr(packed, "UNPACK_S", 0.02)
     with pytest.raises(RunError, match=said):
-        zstd.unpack(b"", "kernel")
+        packed.unpack(packed.ZSTD, "kernel")
 
 
 def test_rows_are_what_each_copy_did_per_kib() -> None:

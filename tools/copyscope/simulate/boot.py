@@ -14,7 +14,8 @@ from copyscope import paths
 from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.run.build import build_if_stale
-from copyscope.simulate import initramfs, job, modules, output, qemu
+from copyscope.run.program.elf_file import ElfFile
+from copyscope.simulate import initramfs, job, output, qemu
 from copyscope.simulate.command import Command
 from copyscope.simulate.guest import Guest, wait
 from copyscope.simulate.kernels import Kernel
@@ -67,8 +68,17 @@ def files(kernel: Kernel, programs: Programs, orders: str, command: Command | No
         made |= {"server": command.server_program} if command.server else {}
     for name, content in kernel.modules.items():
         made[f"modules/{name}.ko"] = content
-        made[f"modules/{name}.symbols"] = modules.functions(content)
+        made[f"modules/{name}.symbols"] = functions_of(content)
     return initramfs.cpio(made)
+
+
+def functions_of(module: bytes) -> bytes:
+    """`SECTION OFFSET NAME` for each function of a module, ordered. Raises RunError for what is none.
+
+    Where the kernel has put the sections only the guest knows, which adds the two (src/guest/symbols.c).
+    """
+    rows = ElfFile.of(module).code()
+    return "".join(f"{section} {offset:x} {name}\n" for section, offset, name in rows).encode()
 
 
 def kernel_symbols(kernel: Kernel, found: qemu.Qemu, programs: Programs, say: Say) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,6 @@ class Model:
         ]
 
 
-def _preset(name: str, source: str, levels: str, inclusion: str, tlb: str) -> Model:
-    l1d, l2, llc = map(read_level, levels.split())
-    return Model(name, source, l1d, l2, llc, inclusion, tlb=tlb)
-
-
 def read_level(text: str) -> Level:
     """SIZE:WAYS, such as 48K:12. Raises ValueError."""
     found = re.fullmatch(r"(\d{1,12})([KMG]?):(\d{1,5})", text)
@@ -86,46 +81,31 @@ def read_level(text: str) -> Level:
     return Level(int(found[1]) * UNITS[found[2]], int(found[3]))
 
 
-PRESETS: Mapping[str, Model] = {
-    model.name: model
-    for model in (
-        _preset(
-            "generic",
-            "no machine: two cores with 32 KiB and 1 MiB each, 32 MiB shared",
-            "32K:8 1M:16 32M:16",
-            "inclusive",
-            "64:4/32:4/2048:16",
-        ),
-        _preset(
-            "sapphire-rapids",
-            "Xeon Platinum 8480+, one socket: Intel Optimization Reference Manual (Golden Cove)",
-            "48K:12 2M:16 105M:15",
-            "victim",
-            "96:6/32:4/2048:16",
-        ),
-        _preset(
-            "genoa",
-            "EPYC 9004: AMD Software Optimization Guide for Zen 4 (57647); LLC of one core complex",
-            "32K:8 1M:8 32M:16",
-            "victim",
-            "72:72/72:72/3072:24",
-        ),
-        _preset(
-            "graviton3",
-            "Arm Neoverse V1 Technical Reference Manual; LLC: 32 MiB system level cache; the code is x86-64",
-            "64K:4 1M:8 32M:16",
-            "victim",
-            "40:40/40:40/2048:4",
-        ),
-        _preset(
-            "laptop",
-            "Ryzen 7 5800U: AMD Software Optimization Guide for Zen 3 (56665)",
-            "32K:8 512K:8 16M:16",
-            "victim",
-            "64:64/64:64/2048:16",
-        ),
-    )
-}
+# Name, L1D, L2, LLC, what the LLC holds, TLB; and where that is from.
+TABLE = """\
+generic          32K:8   1M:16  32M:16   inclusive  64:4/32:4/2048:16
+    no machine: two cores with 32 KiB and 1 MiB each, 32 MiB shared
+sapphire-rapids  48K:12  2M:16  105M:15  victim     96:6/32:4/2048:16
+    Xeon Platinum 8480+, one socket: Intel Optimization Reference Manual (Golden Cove)
+genoa            32K:8   1M:8   32M:16   victim     72:72/72:72/3072:24
+    EPYC 9004: AMD Software Optimization Guide for Zen 4 (57647); LLC of one core complex
+graviton3        64K:4   1M:8   32M:16   victim     40:40/40:40/2048:4
+    Arm Neoverse V1 Technical Reference Manual; LLC: 32 MiB system level cache; the code is x86-64
+laptop           32K:8   512K:8 16M:16   victim     64:64/64:64/2048:16
+    Ryzen 7 5800U: AMD Software Optimization Guide for Zen 3 (56665)
+"""
+
+
+def _presets() -> Iterator[Model]:
+    lines = iter(TABLE.splitlines())
+    for row, source in zip(lines, lines, strict=True):
+        name, l1d, l2, llc, inclusion, tlb = row.split()
+        yield Model(
+            name, source.strip(), read_level(l1d), read_level(l2), read_level(llc), inclusion, tlb=tlb
+        )
+
+
+PRESETS: Mapping[str, Model] = {model.name: model for model in _presets()}
 
 
 def parse(text: str, sysfs: Path = SYSFS) -> Model:

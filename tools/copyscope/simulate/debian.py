@@ -87,8 +87,3 @@ def _data_member(deb: bytes) -> io.BytesIO:
             return io.BytesIO(deb[begin : begin + int(size)])
         at = begin + int(size) + int(size) % 2
     raise ArchiveError("a package without data.tar.xz")
-
-
-def module(content: bytes, name: str) -> bytes:
-    """A kernel module as the kernel takes it; from 6.12 on they are compressed in the package."""
-    return lzma.decompress(content) if name.endswith(".xz") else content

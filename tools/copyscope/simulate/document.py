@@ -54,10 +54,7 @@ def measurement_section(
     ]
     tables = _tables(sums, one.delivered_bytes / 1024)
     return {
-        "impl": one.impl,
-        "size_bytes": one.size_bytes,
-        "fields": one.fields,
-        "threads": one.threads,
+        **{key: getattr(one, key) for key in ("impl", "size_bytes", "fields", "threads")},
         "working_set_messages": one.working_set_messages,
         "warm_messages": one.warm,
         "messages": one.messages,

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from copyscope.errors import RunError, UsageError
-from copyscope.simulate import debian, zstd
+from copyscope.simulate import debian
+from copyscope.simulate.packed import unpack
 
 # Kernel -> the suite of Debian that has it.
 SUITES = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie", "7.x": "sid"}
@@ -143,7 +144,7 @@ def _chosen(files: dict[str, bytes]) -> tuple[str, bytes, dict[str, bytes]]:
         raise debian.ArchiveError("the package holds no kernel, or no modules")
     release = parts[0][parts[0].index("modules") + 1]
     modules = {
-        path.rsplit("/", 1)[-1].split(".")[0]: debian.module(content, path)
+        path.rsplit("/", 1)[-1].split(".")[0]: unpack(content, path)
         for path, content in files.items()
         if ".ko" in path
     }
@@ -201,14 +202,8 @@ def _of_host() -> Kernel:
     modules = {}
     for each in MODULES:
         for path in sorted(Path("/lib/modules", release, "kernel/drivers/net").rglob(f"{each}.ko*")):
-            modules[each] = _host_module(path)
+            modules[each] = unpack(path.read_bytes(), f"kernel {HOST}: {path}")
     sha256 = hashlib.sha256(image).hexdigest()
     place = cache() / "guests" / f"host-{sha256[:16]}"
     place.mkdir(parents=True, exist_ok=True)
     return Kernel(HOST, release, image, modules, sha256, place)
-
-
-def _host_module(path: Path) -> bytes:
-    if path.name.endswith(".zst"):
-        return zstd.unpack(path.read_bytes(), f"kernel {HOST}: {path}")
-    return debian.module(path.read_bytes(), path.name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import lzma
 import re
 import struct
 
 from copyscope.errors import RunError
 from copyscope.files import saving
-from copyscope.simulate import zstd
 from copyscope.simulate.kernels import Kernel
+from copyscope.simulate.packed import unpack
 
 # Documentation/arch/x86/boot.rst: the header's magic, its version, the number of sectors before the kernel's
 # own part, where in that the packed one lies, and how long that is: with its unpacked length at the end.
@@ -39,11 +38,5 @@ def unpacked(image: bytes) -> bytes | None:
         return None
     offset, length = struct.unpack_from("<II", image, PAYLOAD)
     begin = ((image[SECTORS] or 4) + 1) * 512 + offset
-    packed = image[begin : begin + length - LENGTH_BYTES]
-    if packed.startswith(b"\xfd7zXZ\0"):
-        elf = lzma.decompress(packed)
-    elif packed.startswith(b"\x28\xb5\x2f\xfd"):
-        elf = zstd.unpack(packed, "kernel")
-    else:
-        return None
+    elf = unpack(image[begin : begin + length - LENGTH_BYTES], "kernel")
     return elf if elf.startswith(b"\x7fELF") and ENTRY.search(elf) else None
