@@ -2,14 +2,35 @@
 #define TESTS_CHECK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-/* A test is a function that checks; the first failing check ends it. */
+/*
+ * TEST("in a sentence") { ... }: a function that checks; the first failing check ends it. A test has itself run; those that have
+ * threads are all that the thread sanitizer sees, which takes ten times as long.
+ */
 struct test {
 	const char *name;
 	void (*run)(void);
+	bool threads;
+	struct test *next;
 };
+
+void test__add(struct test *test);
+
+#define TEST_JOIN(left, right) left##right
+#define TEST_AT(line, sentence, threads)                                                   \
+	static void TEST_JOIN(test_, line)(void);                                          \
+	__attribute__((constructor)) static void TEST_JOIN(add_test_, line)(void)          \
+	{                                                                                  \
+		static struct test test = { sentence, TEST_JOIN(test_, line), threads, NULL }; \
+		test__add(&test);                                                          \
+	}                                                                                  \
+	static void TEST_JOIN(test_, line)(void)
+#define TEST_OF(line, sentence, threads) TEST_AT(line, sentence, threads)
+#define TEST(sentence) TEST_OF(__LINE__, sentence, false)
+#define THREADS_TEST(sentence) TEST_OF(__LINE__, sentence, true)
 
 extern bool check_failed;
 
@@ -41,12 +62,5 @@ static inline uint64_t next_random(uint64_t *state)
 	*state ^= *state << 17;
 	return *state;
 }
-
-/* Each NULL-terminated list is a file of tests. */
-extern const struct test histogram_tests[], zerocopy_tests[], quantity_tests[], message_tests[],
-	pattern_tests[], flow_tests[], slices_tests[], registry_tests[], gate_tests[],
-	call_decode_tests[], counter_trial_tests[], prototype_tests[], ksyms_tests[], call_stack_tests[], maps_tests[],
-	lines_tests[], bursts_tests[], events_tests[], target_pids_tests[], timer_rate_tests[], cache_tests[], call_shadow_tests[], simulator_tests[], simulator_report_tests[], timers_tests[], vcpu_tests[],
-	uring_tests[], tls_tests[];
 
 #endif

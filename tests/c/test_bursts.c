@@ -7,7 +7,7 @@
 #define MS 1000000L
 
 /* The thread arms nothing here: what is tested is that it and its master share nothing without the mutex (unit-threads). */
-static void bursts_add_up_and_end_when_told(void)
+THREADS_TEST("bursts: they add up and end when told")
 {
 	const double duties[SIDES] = { [SIDE_SENDER] = 0.4, [SIDE_RECEIVER] = 0.4, [SIDE_OTHER] = 1 };
 	struct events nothing[SIDES] = { 0 };
@@ -36,8 +36,3 @@ static void bursts_add_up_and_end_when_told(void)
 	CHECK(seen > 0);
 	bursts__free(bursts);
 }
-
-const struct test bursts_tests[] = {
-	{ "bursts_add_up_and_end_when_told", bursts_add_up_and_end_when_told },
-	{ NULL, NULL },
-};

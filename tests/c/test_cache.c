@@ -41,7 +41,7 @@ static struct misses walk(const struct hierarchy_shape *shape, uint64_t bytes, u
 	return misses;
 }
 
-static void test_walks(void)
+TEST("caches: walks over memory miss what theory says")
 {
 	static const struct {
 		uint64_t bytes, stride;
@@ -68,7 +68,7 @@ static void test_walks(void)
 	}
 }
 
-static void test_sets_need_not_be_a_power_of_2(void)
+TEST("caches: the number of sets need not be a power of 2")
 {
 	struct hierarchy_shape shape = usual;
 
@@ -77,7 +77,7 @@ static void test_sets_need_not_be_a_power_of_2(void)
 	CHECK_EQUAL(walk(&shape, 25 * 12 * LINE, 24 * LINE, 3).l1, 13 * 3);
 }
 
-static void test_the_next_line_is_there_already(void)
+TEST("caches: with a prefetcher the next line is there already")
 {
 	struct hierarchy_shape shape = usual;
 	struct misses found;
@@ -89,7 +89,7 @@ static void test_the_next_line_is_there_already(void)
 	CHECK_EQUAL(found.l2, 256);
 }
 
-static void test_a_line_moves_between_cores(void)
+TEST("caches: a line moves between cores")
 {
 	struct hierarchy caches;
 
@@ -109,7 +109,7 @@ static void test_a_line_moves_between_cores(void)
 }
 
 /* L2 of 64 KiB and LLC of 128 KiB: 160 KiB in turn fit when the LLC holds only what the L2 does not. */
-static void test_a_victim_cache_adds_to_the_l2(void)
+TEST("caches: a victim cache adds to the L2")
 {
 	struct hierarchy_shape shape = usual;
 
@@ -123,7 +123,7 @@ static void test_a_victim_cache_adds_to_the_l2(void)
 }
 
 /* What a device has written is read from memory, or from the LLC; not from where it was before. */
-static void test_a_device_writes(void)
+TEST("caches: what a device writes is in memory, or in the LLC")
 {
 	struct hierarchy_shape shape = usual;
 	struct hierarchy caches;
@@ -286,7 +286,7 @@ static void check_random(uint64_t seed, bool victim, unsigned int lines)
 	hierarchy__close(&caches);
 }
 
-static void test_random_accesses(void)
+TEST("caches: random accesses of three cores are those of the slow model")
 {
 	for (unsigned int i = 0; i < 6; i++) {
 		check_random(1 + i, i % 2, 20);
@@ -315,7 +315,7 @@ static struct misses walk_pages(uint64_t bytes, uint64_t stride, uint64_t physic
 	return misses;
 }
 
-static void test_pages(void)
+TEST("TLB: pages fit as theory says")
 {
 	/* 64 pages fit the first level, 512 only the second; 1 GiB of huge pages is 512 of them. */
 	CHECK_EQUAL(walk_pages(64u << 12, 64, 4096).l1, 64);
@@ -328,7 +328,7 @@ static void test_pages(void)
 }
 
 /* Another process has another page there. */
-static void test_a_page_is_known_by_both_addresses(void)
+TEST("TLB: a page is known by both of its addresses")
 {
 	struct tlb tlb;
 
@@ -341,7 +341,7 @@ static void test_a_page_is_known_by_both_addresses(void)
 }
 
 /* A huge page by any address in it; global ones stay, in whatever order they came into their set. */
-static void test_what_is_dropped_is_missed_again(void)
+TEST("TLB: what is dropped is missed again")
 {
 	const uint64_t user = 1ull << 45, kernel = 0xffff888000000000, huge = 3ull << 21;
 	struct tlb tlb;
@@ -361,17 +361,3 @@ static void test_what_is_dropped_is_missed_again(void)
 	CHECK_EQUAL(tlb__access(&tlb, kernel + (1 << 16), 0x11000), TLB_L1_MISS | TLB_L2_MISS);
 	tlb__close(&tlb);
 }
-
-const struct test cache_tests[] = {
-	{ "caches: walks over memory miss what theory says", test_walks },
-	{ "caches: the number of sets need not be a power of 2", test_sets_need_not_be_a_power_of_2 },
-	{ "caches: with a prefetcher the next line is there already", test_the_next_line_is_there_already },
-	{ "caches: a line moves between cores", test_a_line_moves_between_cores },
-	{ "caches: a victim cache adds to the L2", test_a_victim_cache_adds_to_the_l2 },
-	{ "caches: what a device writes is in memory, or in the LLC", test_a_device_writes },
-	{ "caches: random accesses of three cores are those of the slow model", test_random_accesses },
-	{ "TLB: pages fit as theory says", test_pages },
-	{ "TLB: a page is known by both of its addresses", test_a_page_is_known_by_both_addresses },
-	{ "TLB: what is dropped is missed again", test_what_is_dropped_is_missed_again },
-	{ NULL, NULL },
-};

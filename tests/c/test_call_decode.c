@@ -9,12 +9,14 @@
 
 static const struct call_code *const codes[] = { &call_code_x86, &call_code_arm64 };
 /* What is true of the calls of one architecture, wherever the test runs. */
-#define OF_EACH(check) \
-	static void check##_of_each(void) \
+#define OF_EACH(check, sentence) \
+	static void check(const struct call_code *code); \
+	TEST(sentence) \
 	{ \
 		for (int i = 0; i < 2; i++) \
 			check(codes[i]); \
-	}
+	} \
+	static void check(const struct call_code *code)
 
 /* A call at this offset of the text to a function this far from its beginning. */
 static void put_call(const struct call_code *code, unsigned char *text, size_t offset, int64_t distance)
@@ -35,7 +37,7 @@ static struct call_target one(int64_t distance)
 	return (struct call_target){ .low = TEXT_BASE + distance, .high = TEXT_BASE + distance };
 }
 
-static void calls_are_found_in_order_and_others_are_not(const struct call_code *code)
+OF_EACH(calls_are_found_in_order_and_others_are_not, "call_decode: calls are found in order and others are not")
 {
 	const struct call_target targets[] = { one(0x20000), one(-0x300000) };
 	unsigned char text[TEXT_BYTES] = {};
@@ -51,9 +53,8 @@ static void calls_are_found_in_order_and_others_are_not(const struct call_code *
 	/* The same text elsewhere calls something else. */
 	CHECK(call_decode__next(code, text, sizeof(text), TEXT_BASE + 16, 0, targets, 2) < 0);
 }
-OF_EACH(calls_are_found_in_order_and_others_are_not)
 
-static void a_call_that_ends_the_text_has_nothing_after_it(const struct call_code *code)
+OF_EACH(a_call_that_ends_the_text_has_nothing_after_it, "call_decode: a call that ends the text has nothing after it")
 {
 	const struct call_target target = one(0x1000);
 	unsigned char text[TEXT_BYTES] = {};
@@ -64,9 +65,8 @@ static void a_call_that_ends_the_text_has_nothing_after_it(const struct call_cod
 	CHECK(call_decode__next(code, text, 2, TEXT_BASE, 0, &target, 1) < 0);
 	CHECK(call_decode__next(code, text, 0, TEXT_BASE, 0, &target, 1) < 0);
 }
-OF_EACH(a_call_that_ends_the_text_has_nothing_after_it)
 
-static void a_range_is_a_target_to_its_last_byte(const struct call_code *code)
+OF_EACH(a_range_is_a_target_to_its_last_byte, "call_decode: a range is a target to its last byte")
 {
 	const struct call_target range = { .low = TEXT_BASE + 0x1000, .high = TEXT_BASE + 0x1010 };
 	unsigned char text[TEXT_BYTES] = {};
@@ -80,9 +80,8 @@ static void a_range_is_a_target_to_its_last_byte(const struct call_code *code)
 	put_call(code, text, 8, 0xffc);
 	CHECK(call_decode__next(code, text, sizeof(text), TEXT_BASE, 0, &range, 1) < 0);
 }
-OF_EACH(a_range_is_a_target_to_its_last_byte)
 
-static void every_call_is_found_wherever_it_is(const struct call_code *code)
+OF_EACH(every_call_is_found_wherever_it_is, "call_decode: every call is found wherever it is")
 {
 	uint64_t random = 7;
 
@@ -99,12 +98,3 @@ static void every_call_is_found_wherever_it_is(const struct call_code *code)
 		CHECK_EQUAL(call_decode__next(code, text, sizeof(text), TEXT_BASE, 0, &target, 1), offset);
 	}
 }
-OF_EACH(every_call_is_found_wherever_it_is)
-
-const struct test call_decode_tests[] = {
-	{ "call_decode: calls are found in order and others are not", calls_are_found_in_order_and_others_are_not_of_each },
-	{ "call_decode: a call that ends the text has nothing after it", a_call_that_ends_the_text_has_nothing_after_it_of_each },
-	{ "call_decode: a range is a target to its last byte", a_range_is_a_target_to_its_last_byte_of_each },
-	{ "call_decode: every call is found wherever it is", every_call_is_found_wherever_it_is_of_each },
-	{ NULL, NULL },
-};

@@ -14,6 +14,16 @@
 
 static struct stacks stacks;
 
+#define WITH_STACKS(check, sentence) \
+	static void check(void); \
+	TEST(sentence) \
+	{ \
+		CHECK_EQUAL(stacks__open(&stacks, 2), 0); \
+		check(); \
+		stacks__close(&stacks); \
+	} \
+	static void check(void)
+
 static void block(char function)
 {
 	stacks__enter(&stacks, 0, (uint64_t)function, BLOCK_KERNEL, true);
@@ -74,7 +84,7 @@ static const char *now(void)
 	} while (0)
 
 /* A command's functions are known. What interrupts one of them, or is called by it, is in user mode all the same. */
-static void known_functions_of_user_mode(void)
+WITH_STACKS(known_functions_of_user_mode, "call stacks: known functions of user mode")
 {
 	stacks__enter(&stacks, 0, 'm', BLOCK_USER, true);
 	CHECK_NOW("m");
@@ -89,16 +99,6 @@ static void known_functions_of_user_mode(void)
 	CHECK_NOW("");
 }
 
-static void run(void (*test)(void))
-{
-	if (stacks__open(&stacks, 2)) {
-		check_failed = true;
-		return;
-	}
-	test();
-	stacks__close(&stacks);
-}
-
 static uint64_t calls_of(char function)
 {
 	uint64_t calls = 0;
@@ -109,7 +109,7 @@ static uint64_t calls_of(char function)
 	return calls;
 }
 
-static void calls_and_returns(void)
+WITH_STACKS(calls_and_returns, "call stacks: calls and returns")
 {
 	user();
 	CHECK_NOW("");
@@ -135,10 +135,8 @@ static void calls_and_returns(void)
 	CHECK_EQUAL(stacks.lost_returns, 0);
 }
 
-static void test_calls_and_returns(void) { run(calls_and_returns); }
-
 /* a jumps to b: what b does is b's, and what it calls was called by b. */
-static void jumps(void)
+WITH_STACKS(jumps, "call stacks: a function that jumps becomes the other")
 {
 	system_call(STACK_A);
 	call(0x13e00, 'a');
@@ -152,10 +150,8 @@ static void jumps(void)
 	CHECK_NOW("DS");
 }
 
-static void test_jumps(void) { run(jumps); }
-
 /* call thunk; the thunk calls over its own return address, writes the target there, and returns into it. */
-static void retpoline(void)
+WITH_STACKS(retpoline, "call stacks: a retpoline")
 {
 	system_call(STACK_A);
 	call(0x13e00, 'T');
@@ -170,10 +166,8 @@ static void retpoline(void)
 	CHECK_EQUAL(stacks.lost_returns, 0);
 }
 
-static void test_retpoline(void) { run(retpoline); }
-
 /* 32 calls that nobody returns from; then the stack pointer is set back. */
-static void stuffing(void)
+WITH_STACKS(stuffing, "call stacks: calls that nothing returns from")
 {
 	system_call(STACK_A);
 	call(0x13e00, 'a');
@@ -190,9 +184,7 @@ static void stuffing(void)
 	CHECK_NOW("DS");
 }
 
-static void test_stuffing(void) { run(stuffing); }
-
-static void interrupts(void)
+WITH_STACKS(interrupts, "call stacks: interrupts, their stacks, and a return to itself")
 {
 	system_call(STACK_A);
 	call(0x13e00, 'a');
@@ -245,10 +237,8 @@ static void interrupts(void)
 	CHECK_EQUAL(stacks.lost_returns, 1);
 }
 
-static void test_interrupts(void) { run(interrupts); }
-
 /* Each task comes back to where it was; its side goes with it. */
-static void switches(void)
+WITH_STACKS(switches, "call stacks: tasks, sides and cores")
 {
 	user();
 	stacks__set_side(&stacks, 0, SIDE_SENDER);
@@ -290,10 +280,8 @@ static void switches(void)
 	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_OTHER);
 }
 
-static void test_switches(void) { run(switches); }
-
 /* Interrupted, and another one runs, before its first system call says which task it is. */
-static void switched_unknown(void)
+WITH_STACKS(switched_unknown, "call stacks: a task that leaves before it is known")
 {
 	user();
 	stacks__set_side(&stacks, 0, SIDE_SENDER);
@@ -315,9 +303,7 @@ static void switched_unknown(void)
 	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_SENDER);
 }
 
-static void test_switched_unknown(void) { run(switched_unknown); }
-
-static void too_deep(void)
+WITH_STACKS(too_deep, "call stacks: too deep")
 {
 	system_call(STACK_A);
 	for (unsigned int i = 0; i < 1000; i++)
@@ -329,10 +315,8 @@ static void too_deep(void)
 	CHECK_NOW("DS");
 }
 
-static void test_too_deep(void) { run(too_deep); }
-
 /* Many functions and tasks: the tables grow, and each still finds its own. */
-static void many(void)
+WITH_STACKS(many, "call stacks: many functions and tasks")
 {
 	for (unsigned int round = 0; round < 2; round++)
 		for (uint64_t task = 0; task < 300; task++) {
@@ -355,20 +339,3 @@ static void many(void)
 	stacks__zero_counts(&stacks);
 	CHECK_EQUAL(calls_of('S'), 0);
 }
-
-static void test_many(void) { run(many); }
-static void test_known_functions_of_user_mode(void) { run(known_functions_of_user_mode); }
-
-const struct test call_shadow_tests[] = {
-	{ "call stacks: calls and returns", test_calls_and_returns },
-	{ "call stacks: a function that jumps becomes the other", test_jumps },
-	{ "call stacks: a retpoline", test_retpoline },
-	{ "call stacks: calls that nothing returns from", test_stuffing },
-	{ "call stacks: interrupts, their stacks, and a return to itself", test_interrupts },
-	{ "call stacks: tasks, sides and cores", test_switches },
-	{ "call stacks: a task that leaves before it is known", test_switched_unknown },
-	{ "call stacks: too deep", test_too_deep },
-	{ "call stacks: many functions and tasks", test_many },
-	{ "call stacks: known functions of user mode", test_known_functions_of_user_mode },
-	{ NULL, NULL },
-};

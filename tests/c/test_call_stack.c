@@ -121,7 +121,7 @@ static void begin_empty(void)
 	CHECK_EQUAL(stack.softirqs, 0);
 }
 
-static void a_softirq_counts_while_it_is_on_the_stack(void)
+TEST("stack: a softirq counts while it is on the stack")
 {
 	begin_empty();
 	push(&stack, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ, &now);
@@ -137,7 +137,7 @@ static void a_softirq_counts_while_it_is_on_the_stack(void)
 	CHECK_EQUAL(lost[LOSS_CALL_STACK_BROKEN], 0);
 }
 
-static void work_that_did_not_fit_is_no_context(void)
+TEST("stack: work that did not fit is no context")
 {
 	begin_empty();
 	while (stack.depth < CALL_STACK_DEPTH)
@@ -150,7 +150,7 @@ static void work_that_did_not_fit_is_no_context(void)
 }
 
 /* Its exit did not fire: what was around it ends, and with it the context. */
-static void work_that_is_unwound_is_over(void)
+TEST("stack: work that is unwound is over")
 {
 	begin_empty();
 	push(&stack, CATEGORY_TSQ, 0, ROW_tsq, &now);
@@ -163,7 +163,7 @@ static void work_that_is_unwound_is_over(void)
 }
 
 /* A look for a row that is not there changes nothing. */
-static void nothing_is_unwound_in_vain(void)
+TEST("stack: nothing is unwound in vain")
 {
 	begin_empty();
 	push(&stack, CATEGORY_TSQ, 0, ROW_tsq, &now);
@@ -171,11 +171,3 @@ static void nothing_is_unwound_in_vain(void)
 	CHECK_EQUAL(stack.softirqs, 1);
 	CHECK_EQUAL(stack.depth, 2);
 }
-
-const struct test call_stack_tests[] = {
-	{ "stack: a softirq counts while it is on the stack", a_softirq_counts_while_it_is_on_the_stack },
-	{ "stack: work that did not fit is no context", work_that_did_not_fit_is_no_context },
-	{ "stack: work that is unwound is over", work_that_is_unwound_is_over },
-	{ "stack: nothing is unwound in vain", nothing_is_unwound_in_vain },
-	{ NULL, NULL },
-};

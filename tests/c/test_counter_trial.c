@@ -89,7 +89,7 @@ static void set_up(int counters)
 	}
 }
 
-static void a_group_that_is_too_large_says_which_fit(void)
+TEST("counter_trial: a group that is too large says which fit")
 {
 	set_up(2);
 	counter_trial__check(pmu.events, EVENTS);
@@ -100,7 +100,7 @@ static void a_group_that_is_too_large_says_which_fit(void)
 	}
 }
 
-static void one_that_never_counts_does_not_count_as_fitting(void)
+TEST("counter_trial: one that never counts does not count as fitting")
 {
 	set_up(2);
 	pmu.silent[1] = true;
@@ -110,7 +110,7 @@ static void one_that_never_counts_does_not_count_as_fitting(void)
 	CHECK(strstr(pmu.events[0].reason, "--count cycles,LLC-load-misses fit"));
 }
 
-static void a_group_that_fits_blames_others_if_it_has_to_share_later(void)
+TEST("counter_trial: a group that fits blames others if it has to share later")
 {
 	set_up(EVENTS);
 	counter_trial__check(pmu.events, EVENTS);
@@ -120,7 +120,7 @@ static void a_group_that_fits_blames_others_if_it_has_to_share_later(void)
 	}
 }
 
-static void without_a_counter_it_never_got_one(void)
+TEST("counter_trial: without a counter it never got one")
 {
 	set_up(0);
 	counter_trial__check(pmu.events, EVENTS);
@@ -129,12 +129,3 @@ static void without_a_counter_it_never_got_one(void)
 		CHECK(strstr(pmu.events[i].reason, "never got a counter of the PMU"));
 	}
 }
-
-const struct test counter_trial_tests[] = {
-	{ "counter_trial: a group that is too large says which fit", a_group_that_is_too_large_says_which_fit },
-	{ "counter_trial: one that never counts does not count as fitting", one_that_never_counts_does_not_count_as_fitting },
-	{ "counter_trial: a group that fits blames others if it has to share later",
-	  a_group_that_fits_blames_others_if_it_has_to_share_later },
-	{ "counter_trial: without a counter it never got one", without_a_counter_it_never_got_one },
-	{ NULL, NULL },
-};

@@ -25,7 +25,7 @@ static void *walk(void *err)
 	return NULL;
 }
 
-static void test_walked_while_it_grows(void)
+THREADS_TEST("events: walked while it grows")
 {
 	int fd = open("/dev/null", O_RDONLY), err = 0, walked;
 	pthread_t thread;
@@ -51,7 +51,7 @@ static void test_walked_while_it_grows(void)
 	close(fd);
 }
 
-static void test_all_are_switched(void)
+THREADS_TEST("events: all are switched")
 {
 	int fds[200];
 
@@ -66,9 +66,3 @@ static void test_all_are_switched(void)
 	}
 	events__close(&events);
 }
-
-const struct test events_tests[] = {
-	{ "events: walked while it grows", test_walked_while_it_grows },
-	{ "events: all are switched", test_all_are_switched },
-	{ NULL, NULL },
-};

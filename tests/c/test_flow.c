@@ -53,7 +53,7 @@ static void *read_all(void *argument)
 }
 
 /* Short sends and EAGAIN at every strategy: not a byte is lost, doubled or moved. */
-static void short_sends_are_continued(void)
+THREADS_TEST("flow: short sends are continued")
 {
 	for (const struct strategy *const *item = strategies; *item; item++) {
 		const struct message_shape shape = {
@@ -108,7 +108,7 @@ static void short_sends_are_continued(void)
 	}
 }
 
-static void the_remainder_starts_where_the_send_ended(void)
+THREADS_TEST("flow: the remainder starts where the send ended")
 {
 	static char bytes[60];
 	const struct iovec fields[] = { { bytes, 10 }, { bytes + 10, 20 }, { bytes + 30, 30 } };
@@ -125,9 +125,3 @@ static void the_remainder_starts_where_the_send_ended(void)
 	}
 	CHECK_EQUAL(flow__remainder(fields, 3, sizeof(bytes), rest), 0);
 }
-
-const struct test flow_tests[] = {
-	{ "flow: short sends are continued", short_sends_are_continued },
-	{ "flow: the remainder starts where the send ended", the_remainder_starts_where_the_send_ended },
-	{ NULL, NULL },
-};

@@ -37,7 +37,7 @@ static bool wait_all_parked(struct gate *gate)
 	return true;
 }
 
-static void nothing_moves_while_all_are_parked(void)
+THREADS_TEST("gate: nothing moves while all are parked")
 {
 	struct worker workers[THREADS];
 	struct gate gate;
@@ -67,7 +67,7 @@ static void nothing_moves_while_all_are_parked(void)
 	gate__destroy(&gate);
 }
 
-static void who_has_finished_stays_parked(void)
+THREADS_TEST("gate: who has finished stays parked")
 {
 	struct worker workers[THREADS];
 	struct gate gate;
@@ -95,9 +95,3 @@ static void who_has_finished_stays_parked(void)
 	}
 	gate__destroy(&gate);
 }
-
-const struct test gate_tests[] = {
-	{ "gate: nothing moves while all are parked", nothing_moves_while_all_are_parked },
-	{ "gate: who has finished stays parked", who_has_finished_stays_parked },
-	{ NULL, NULL },
-};

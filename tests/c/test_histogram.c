@@ -11,7 +11,7 @@ static uint64_t random_value(uint64_t *state)
 	return next_random(state) >> (25 + next_random(state) % 39);
 }
 
-static void every_value_lies_in_its_bucket(void)
+TEST("histogram: every value lies in its bucket")
 {
 	uint64_t state = 1;
 
@@ -25,7 +25,7 @@ static void every_value_lies_in_its_bucket(void)
 	}
 }
 
-static void buckets_are_seamless_and_narrow(void)
+TEST("histogram: buckets are seamless and narrow")
 {
 	for (unsigned int i = 0; i + 1 < HISTOGRAM_BUCKETS; i++) {
 		uint64_t low = histogram__low(i), high = histogram__high(i);
@@ -45,7 +45,7 @@ static int compare(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-static void quantiles_keep_the_promised_error(void)
+TEST("histogram: quantiles keep the promised error")
 {
 	static const double fractions[] = { 0, 0.01, 0.5, 0.9, 0.99, 0.999, 1 };
 	static uint64_t values[4001];
@@ -73,7 +73,7 @@ static void quantiles_keep_the_promised_error(void)
 	}
 }
 
-static void merging_is_adding_to_one(void)
+TEST("histogram: merging is adding to one")
 {
 	uint64_t state = 3;
 
@@ -92,7 +92,7 @@ static void merging_is_adding_to_one(void)
 	}
 }
 
-static void nothing_and_too_much(void)
+TEST("histogram: nothing, and too much")
 {
 	struct histogram histogram = { 0 };
 
@@ -101,12 +101,3 @@ static void nothing_and_too_much(void)
 	CHECK_EQUAL(histogram.buckets[HISTOGRAM_BUCKETS - 1], 1);
 	CHECK_EQUAL(histogram.max, UINT64_MAX);
 }
-
-const struct test histogram_tests[] = {
-	{ "histogram: every value lies in its bucket", every_value_lies_in_its_bucket },
-	{ "histogram: buckets are seamless and narrow", buckets_are_seamless_and_narrow },
-	{ "histogram: quantiles keep the promised error", quantiles_keep_the_promised_error },
-	{ "histogram: merging is adding to one", merging_is_adding_to_one },
-	{ "histogram: nothing, and too much", nothing_and_too_much },
-	{ NULL, NULL },
-};

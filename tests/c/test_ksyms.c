@@ -8,7 +8,7 @@
 #include "../../src/collector/kernel/ksyms.h"
 #include "check.h"
 
-static void behind_the_end_of_a_function_is_none(void)
+TEST("ksyms: behind the end of a function is none")
 {
 	struct ksyms *ksyms = NULL;
 	uint64_t begin = 0, end = 0;
@@ -32,7 +32,7 @@ static void behind_the_end_of_a_function_is_none(void)
 }
 
 /* The lines in either order: what is found may not depend on it. */
-static void of_the_names_of_one_address_always_the_same_is_taken(void)
+TEST("ksyms: of the names of one address always the same is taken")
 {
 	static const char *const lines[] = {
 		"ffffffff81000100 t common_return\n", "ffffffff81000100 T __irqentry_text_end\n",
@@ -59,9 +59,3 @@ static void of_the_names_of_one_address_always_the_same_is_taken(void)
 		ksyms__free(ksyms);
 	}
 }
-
-const struct test ksyms_tests[] = {
-	{ "ksyms: of the names of one address always the same is taken", of_the_names_of_one_address_always_the_same_is_taken },
-	{ "ksyms: behind the end of a function is none", behind_the_end_of_a_function_is_none },
-	{ NULL, NULL },
-};

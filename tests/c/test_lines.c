@@ -7,7 +7,7 @@
 
 static char line[LINE_MAX_BYTES];
 
-static void test_one_after_the_other(void)
+TEST("lines: one after the other")
 {
 	char text[] = "symbols\n\nopen bytes";
 	FILE *stream = fmemopen(text, strlen(text), "r");
@@ -20,7 +20,7 @@ static void test_one_after_the_other(void)
 }
 
 /* The longest that fits, one more, and much more: each of them is one line. */
-static void test_too_long(void)
+TEST("lines: too long")
 {
 	static char text[4 * LINE_MAX_BYTES];
 	size_t lengths[] = { LINE_MAX_BYTES - 2, LINE_MAX_BYTES - 1, 2 * LINE_MAX_BYTES };
@@ -38,7 +38,7 @@ static void test_too_long(void)
 	}
 }
 
-static void test_no_text(void)
+TEST("lines: no text")
 {
 	char text[] = "open\0bytes\n\x1b[31m\ncaf\xe9\nclose\n";
 	FILE *stream = fmemopen(text, sizeof(text) - 1, "r");
@@ -49,7 +49,7 @@ static void test_no_text(void)
 	fclose(stream);
 }
 
-static void test_numbers(void)
+TEST("lines: numbers")
 {
 	unsigned long number = 0;
 
@@ -63,11 +63,3 @@ static void test_numbers(void)
 	CHECK(!lines__number("", 10, &number));
 	CHECK(!lines__number("99999999999999999999999", ~0UL, &number));
 }
-
-const struct test lines_tests[] = {
-	{ "lines: one after the other", test_one_after_the_other },
-	{ "lines: too long", test_too_long },
-	{ "lines: no text", test_no_text },
-	{ "lines: numbers", test_numbers },
-	{ NULL, NULL },
-};

@@ -14,7 +14,7 @@ static void must_not_be_called(void *context, const void *key, const void *value
 	CHECK(false);
 }
 
-static void what_cannot_be_read_is_counted_and_not_zero(void)
+TEST("maps: what cannot be read is counted and not zero")
 {
 	unsigned long long cells[256];
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -36,8 +36,3 @@ static void what_cannot_be_read_is_counted_and_not_zero(void)
 	CHECK_EQUAL(maps__unread(&err), 3);
 	close(fd);
 }
-
-const struct test maps_tests[] = {
-	{ "maps: what cannot be read is counted and not zero", what_cannot_be_read_is_counted_and_not_zero },
-	{ NULL, NULL },
-};

@@ -15,7 +15,7 @@ static void reassemble(const struct message *message, unsigned int fields, unsig
 	}
 }
 
-static void the_last_field_takes_the_remainder(void)
+TEST("message: the last field takes the remainder")
 {
 	uint64_t state = 5;
 
@@ -67,7 +67,7 @@ static void check_shape(const struct message_shape *shape, unsigned char *stream
 	ring__close(&ring);
 }
 
-static void every_kind_of_memory_holds_messages(void)
+TEST("message: every kind of memory holds messages")
 {
 	static unsigned char stream[100003];
 	static const struct { size_t size_bytes; unsigned int fields, slots; } sizes[] = {
@@ -93,7 +93,7 @@ static void every_kind_of_memory_holds_messages(void)
 }
 
 /* In a file the fields of a message follow each other without a gap, and the file holds what was written. */
-static void messages_in_a_file_are_in_one_piece(void)
+TEST("message: in a file it is in one piece")
 {
 	static unsigned char stream[10007];
 
@@ -118,7 +118,7 @@ static void messages_in_a_file_are_in_one_piece(void)
 	}
 }
 
-static void hugetlb_without_pages_says_how_to_reserve(void)
+TEST("message: hugetlb without pages says how to reserve")
 {
 	const struct message_shape shape = {
 		.size_bytes = 1 << 30, .fields = 8, .slots = 1024, .pages = PAGES_HUGETLB,
@@ -129,7 +129,7 @@ static void hugetlb_without_pages_says_how_to_reserve(void)
 	CHECK(strstr(failure.text, "vm.nr_hugepages"));
 }
 
-static void memory_that_is_not_there_is_refused(void)
+TEST("message: memory that is not there is refused")
 {
 	const struct message_shape shape = { .size_bytes = 1 << 30, .fields = 8, .slots = 65536 };
 	struct failure failure = { "" };
@@ -138,19 +138,8 @@ static void memory_that_is_not_there_is_refused(void)
 	CHECK(strstr(failure.text, "--working-set"));
 }
 
-static void a_send_accounts_two_pages_more(void)
+TEST("memlock: a send accounts two pages more")
 {
 	CHECK_EQUAL(memlock__send_bytes(1 << 20), (256 + 2) * 4096);
 	CHECK_EQUAL(memlock__send_bytes(1), 2 * 4096);
 }
-
-const struct test message_tests[] = {
-	{ "message: the last field takes the remainder", the_last_field_takes_the_remainder },
-	{ "message: every kind of memory holds messages", every_kind_of_memory_holds_messages },
-	{ "message: in a file it is in one piece", messages_in_a_file_are_in_one_piece },
-	{ "message: hugetlb without pages says how to reserve",
-	  hugetlb_without_pages_says_how_to_reserve },
-	{ "message: memory that is not there is refused", memory_that_is_not_there_is_refused },
-	{ "memlock: a send accounts two pages more", a_send_accounts_two_pages_more },
-	{ NULL, NULL },
-};

@@ -18,7 +18,7 @@ static void write_stream(size_t size, uint64_t slots)
 	}
 }
 
-static void a_message_may_be_written_in_pieces(void)
+TEST("pattern: a message may be written in pieces")
 {
 	unsigned char whole[1000], pieces[1000];
 	uint64_t state = 9;
@@ -39,7 +39,7 @@ static void a_message_may_be_written_in_pieces(void)
 	}
 }
 
-static void a_right_stream_passes_however_it_is_cut(void)
+TEST("pattern: a right stream passes however it is cut")
 {
 	static const size_t sizes[] = { 1, 7, 8, 1000, 1024, 4097, 16384 };
 	uint64_t state = 11;
@@ -64,7 +64,7 @@ static void a_right_stream_passes_however_it_is_cut(void)
 			}
 }
 
-static void one_flipped_byte_is_found_wherever_it_is(void)
+TEST("pattern: one flipped byte is found wherever it is")
 {
 	write_stream(4097, 0);
 	for (size_t at = 0; at < STREAM_BYTES; at++) {
@@ -79,7 +79,7 @@ static void one_flipped_byte_is_found_wherever_it_is(void)
 	}
 }
 
-static void a_stale_or_shifted_message_shows(void)
+TEST("pattern: a stale or shifted message shows")
 {
 	struct stream_check check = { .size_bytes = 1000 };
 
@@ -97,11 +97,3 @@ static void a_stale_or_shifted_message_shows(void)
 	stream_check__feed(&check, stream + 3001, STREAM_BYTES - 3001);
 	CHECK(check.wrong_bytes > (STREAM_BYTES - 3001) * 9 / 10);
 }
-
-const struct test pattern_tests[] = {
-	{ "pattern: a message may be written in pieces", a_message_may_be_written_in_pieces },
-	{ "pattern: a right stream passes however it is cut", a_right_stream_passes_however_it_is_cut },
-	{ "pattern: one flipped byte is found wherever it is", one_flipped_byte_is_found_wherever_it_is },
-	{ "pattern: a stale or shifted message shows", a_stale_or_shifted_message_shows },
-	{ NULL, NULL },
-};

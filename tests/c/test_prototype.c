@@ -48,7 +48,7 @@ static bool is(const char *text, const char *expected)
 	return text && !strcmp(text, expected);
 }
 
-static void arguments_are_counted_where_btf_knows_them(void)
+TEST("prototype: arguments are counted where BTF knows them")
 {
 	make();
 	CHECK_EQUAL(prototype__arguments(made.btf, "as_it_was"), 2);
@@ -57,7 +57,7 @@ static void arguments_are_counted_where_btf_knows_them(void)
 	btf__free(made.btf);
 }
 
-static void what_is_as_it_was_or_not_known_fits(void)
+TEST("prototype: what is as it was, or not known, fits")
 {
 	make();
 	CHECK(!why_not("as_it_was", "*skb, len"));
@@ -71,7 +71,7 @@ static void what_is_as_it_was_or_not_known_fits(void)
 	CHECK(!why_not("as_it_was", "len"));
 }
 
-static void what_changed_is_refused_with_the_reason(void)
+TEST("prototype: what changed is refused with the reason")
 {
 	make();
 	CHECK(is(why_not("swapped", "_, len"), "its prototype changed: argument 2 is the pointer skb, not the integer len"));
@@ -82,10 +82,3 @@ static void what_changed_is_refused_with_the_reason(void)
 	CHECK(is(why_not("nameless", "len"), "its prototype changed: argument 1 is the pointer , not the integer len"));
 	btf__free(made.btf);
 }
-
-const struct test prototype_tests[] = {
-	{ "prototype: arguments are counted where BTF knows them", arguments_are_counted_where_btf_knows_them },
-	{ "prototype: what is as it was, or not known, fits", what_is_as_it_was_or_not_known_fits },
-	{ "prototype: what changed is refused with the reason", what_changed_is_refused_with_the_reason },
-	{ NULL, NULL },
-};

@@ -22,7 +22,7 @@ static bool size_is_refused(const char *text, const char *reason)
 	       strstr(failure.text, reason) && !strchr(failure.text, '\n');
 }
 
-static void sizes_are_read(void)
+TEST("quantity: sizes are read")
 {
 	CHECK(size_is("1", 1));
 	CHECK(size_is("1500", 1500));
@@ -40,7 +40,7 @@ static void sizes_are_read(void)
 	CHECK(size_is("1G", 1 << 30));
 }
 
-static void wrong_sizes_are_refused(void)
+TEST("quantity: wrong sizes are refused")
 {
 	CHECK(size_is_refused("0", "out of range"));
 	CHECK(size_is_refused("2G", "out of range"));
@@ -60,7 +60,7 @@ static void wrong_sizes_are_refused(void)
 	CHECK(size_is_refused(" 1", "not a size"));
 }
 
-static void counts_and_seconds(void)
+TEST("quantity: counts and seconds")
 {
 	struct failure failure = { "" };
 	double seconds;
@@ -83,7 +83,7 @@ static void counts_and_seconds(void)
 }
 
 /* More names than the message has room for; what lies behind it in memory stays as it was. */
-static void many_choices_are_cut(void)
+TEST("quantity: many choices are cut")
 {
 	static const char *const names[] = {
 		"first-of-the-names-of-forty-characters-a", "other-of-the-names-of-forty-characters-b",
@@ -101,7 +101,7 @@ static void many_choices_are_cut(void)
 	CHECK_EQUAL(index, 7);
 }
 
-static void the_first_cause_is_kept(void)
+TEST("failure: the first cause is kept")
 {
 	struct failure failure = { "" };
 
@@ -109,12 +109,3 @@ static void the_first_cause_is_kept(void)
 	CHECK_EQUAL(failure__set(&failure, -6, "second"), (uint64_t)-6);
 	CHECK(!strcmp(failure.text, "first: 1"));
 }
-
-const struct test quantity_tests[] = {
-	{ "quantity: sizes are read", sizes_are_read },
-	{ "quantity: wrong sizes are refused", wrong_sizes_are_refused },
-	{ "quantity: counts and seconds", counts_and_seconds },
-	{ "quantity: many choices are cut", many_choices_are_cut },
-	{ "failure: the first cause is kept", the_first_cause_is_kept },
-	{ NULL, NULL },
-};

@@ -4,7 +4,7 @@
 #include "check.h"
 #include "strategy.h"
 
-static void every_strategy_is_whole_and_unique(void)
+TEST("registry: every strategy is whole and unique")
 {
 	unsigned int count = 0;
 
@@ -18,7 +18,7 @@ static void every_strategy_is_whole_and_unique(void)
 	CHECK(count >= 5);
 }
 
-static void names_and_slips(void)
+TEST("registry: names and slips")
 {
 	static const struct { const char *typed, *meant; } slips[] = {
 		{ "zerocpy", "zero_copy" }, { "one-copy", "one_copy" }, { "perfeild", "per_field" },
@@ -36,9 +36,3 @@ static void names_and_slips(void)
 	CHECK(!strategy__find("zero copy"));
 	CHECK(strategy__find("a3") == strategy__find("zero_copy"));
 }
-
-const struct test registry_tests[] = {
-	{ "registry: every strategy is whole and unique", every_strategy_is_whole_and_unique },
-	{ "registry: names and slips", names_and_slips },
-	{ NULL, NULL },
-};

@@ -10,7 +10,7 @@
 #include "../../src/traffic/marker.h"
 #include "check.h"
 
-static void test_instructions(void)
+TEST("simulator: what an instruction is")
 {
 	static const struct {
 		const char *bytes;
@@ -81,7 +81,7 @@ __attribute__((noinline)) static void executes_a_marker(void)
 }
 
 /* What the traffic executes is what the simulator looks for. */
-static void test_the_marker_of_the_traffic(void)
+TEST("simulator: the traffic's marker is found")
 {
 	const uint8_t *code = (const uint8_t *)executes_a_marker;
 	unsigned int at = 0;
@@ -122,7 +122,7 @@ static int read_text(struct symbols *symbols, const char *text)
 	return err;
 }
 
-static void test_symbols(void)
+TEST("simulator: symbols")
 {
 	struct symbols symbols = { 0 };
 	const char *missing = "";
@@ -150,7 +150,7 @@ static void test_symbols(void)
 
 #define NEEDED "out=o", "symbols=s"
 
-static void test_options(void)
+TEST("simulator: options, and what is wrong with them")
 {
 	static char *all[] = { NEEDED, "symbols=t", "l1d=48K:12", "l2=2M:16", "llc=105M:15", "line=128", "vcpus=8",
 			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on",
@@ -228,7 +228,7 @@ static void copy_bytes(uint64_t from, uint64_t to, unsigned int bytes, unsigned 
 	}
 }
 
-static void test_a_repeated_instruction_is_one(void)
+TEST("simulator: a repeated instruction is one")
 {
 	const struct block after = { .kind = BLOCK_USER, .instructions = 3 };
 	const uint64_t *of;
@@ -254,7 +254,7 @@ static void test_a_repeated_instruction_is_one(void)
 }
 
 /* Two rounds over 1 MiB by words: instructions, bytes and misses are those of the loop. */
-static void test_a_loop_over_words(void)
+TEST("simulator: a loop over words misses what theory says")
 {
 	const struct block loop = { .kind = BLOCK_USER, .instructions = 3 };
 	const uint64_t *of;
@@ -279,7 +279,7 @@ static void test_a_loop_over_words(void)
 }
 
 /* One that lies across two lines touches both; a device is no memory. */
-static void test_odd_accesses(void)
+TEST("simulator: accesses across lines, and of devices")
 {
 	const struct block block = { .kind = BLOCK_USER, .instructions = 1 };
 	struct access access = { .address = 0x10003e, .physical = 0x10003e, .bytes = 4, .write = true };
@@ -305,7 +305,7 @@ static void test_odd_accesses(void)
 }
 
 /* Each is counted where it is executed, and what it drops is missed once more. */
-static void test_flushes(void)
+TEST("simulator: translations that are dropped")
 {
 	const struct block block = { .kind = BLOCK_KERNEL, .function = 0xffffffff81000400, .instructions = 1 };
 	struct access user = { .address = 0x400000, .physical = 0x1000, .bytes = 8 };
@@ -348,7 +348,7 @@ static void test_flushes(void)
 	machine__close(&machine);
 }
 
-static void test_blocks(void)
+TEST("simulator: what a block is")
 {
 	static const enum insn_kind kinds[] = { INSN_REPEATED, INSN_PLAIN, INSN_REPEATED };
 	static const uint64_t addresses[] = { 0xffffffff81002000, 0xffffffff81002002, 0xffffffff81002005 };
@@ -385,18 +385,3 @@ static void test_blocks(void)
 	CHECK(!block.sends);
 	symbols__close(&symbols);
 }
-
-const struct test simulator_tests[] = {
-	{ "simulator: what an instruction is", test_instructions },
-#ifdef __x86_64__
-	{ "simulator: the traffic's marker is found", test_the_marker_of_the_traffic },
-#endif
-	{ "simulator: symbols", test_symbols },
-	{ "simulator: options, and what is wrong with them", test_options },
-	{ "simulator: what a block is", test_blocks },
-	{ "simulator: a repeated instruction is one", test_a_repeated_instruction_is_one },
-	{ "simulator: a loop over words misses what theory says", test_a_loop_over_words },
-	{ "simulator: accesses across lines, and of devices", test_odd_accesses },
-	{ "simulator: translations that are dropped", test_flushes },
-	{ NULL, NULL },
-};

@@ -40,7 +40,7 @@ static json_t *written(unsigned int number)
 	return line;
 }
 
-static void test_a_measurement(void)
+TEST("simulator: a measurement is a line of JSON")
 {
 	json_t *line, *again, *other, *rows, *frames;
 	uint64_t instructions = 0, bytes = 0, calls = 0;
@@ -87,7 +87,7 @@ static void test_a_measurement(void)
 	stacks__close(&stacks);
 }
 
-static void test_a_full_disk(void)
+TEST("simulator: a full disk is said")
 {
 	FILE *out = fopen("/dev/full", "w");
 
@@ -98,9 +98,3 @@ static void test_a_full_disk(void)
 	stacks__close(&stacks);
 	fclose(out);
 }
-
-const struct test simulator_report_tests[] = {
-	{ "simulator: a measurement is a line of JSON", test_a_measurement },
-	{ "simulator: a full disk is said", test_a_full_disk },
-	{ NULL, NULL },
-};

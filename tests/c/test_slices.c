@@ -3,7 +3,7 @@
 #include "check.h"
 #include "slices.h"
 
-static void bytes_go_to_the_slice_of_the_moment(void)
+TEST("slices: bytes go to the slice of the moment")
 {
 	struct slices slices = { 0 };
 
@@ -18,7 +18,7 @@ static void bytes_go_to_the_slice_of_the_moment(void)
 	slices__close(&slices);
 }
 
-static void merging_keeps_every_byte(void)
+TEST("slices: merging keeps every byte")
 {
 	uint64_t state = 2;
 
@@ -45,9 +45,3 @@ static void merging_keeps_every_byte(void)
 		slices__close(&sum);
 	}
 }
-
-const struct test slices_tests[] = {
-	{ "slices: bytes go to the slice of the moment", bytes_go_to_the_slice_of_the_moment },
-	{ "slices: merging keeps every byte", merging_keeps_every_byte },
-	{ NULL, NULL },
-};

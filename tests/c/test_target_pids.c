@@ -4,7 +4,7 @@
 #include "../../src/collector/sampling/target_pids.h"
 #include "check.h"
 
-static void test_each_once(void)
+TEST("target pids: each once")
 {
 	struct target_pids targets = {};
 
@@ -20,7 +20,7 @@ static void test_each_once(void)
 	CHECK_EQUAL(targets.count, 0);
 }
 
-static void test_those_that_do_not_fit(void)
+TEST("target pids: those that do not fit are counted")
 {
 	struct target_pids targets = {};
 
@@ -32,9 +32,3 @@ static void test_those_that_do_not_fit(void)
 	CHECK_EQUAL(targets.lost, 7);
 	target_pids__free(&targets);
 }
-
-const struct test target_pids_tests[] = {
-	{ "target pids: each once", test_each_once },
-	{ "target pids: those that do not fit are counted", test_those_that_do_not_fit },
-	{ NULL, NULL },
-};

@@ -32,7 +32,7 @@ static double never_opens(void *context, unsigned int hz)
 	return -1;
 }
 
-static void test_stolen_time_makes_no_timer_slower(void)
+TEST("sampler: stolen time makes no timer slower")
 {
 	struct machine quiet = { .most_hz = 100000, .stolen_of = 1 }, stolen = { .most_hz = 100000, .stolen_of = 4 };
 
@@ -42,7 +42,7 @@ static void test_stolen_time_makes_no_timer_slower(void)
 	CHECK_EQUAL(timer_rate__highest(try_on, &stolen, WANTED_HZ), WANTED_HZ);
 }
 
-static void test_an_emulated_processor_is_not_tried_beyond_what_it_takes(void)
+TEST("sampler: an emulated processor is not tried beyond what it takes")
 {
 	struct machine slow = { .most_hz = 3000, .stolen_of = 2 };
 	int trials = 0;
@@ -52,10 +52,3 @@ static void test_an_emulated_processor_is_not_tried_beyond_what_it_takes(void)
 	CHECK_EQUAL(timer_rate__highest(never_opens, &trials, WANTED_HZ), 1250);
 	CHECK_EQUAL(trials, 1);
 }
-
-const struct test timer_rate_tests[] = {
-	{ "sampler: stolen time makes no timer slower", test_stolen_time_makes_no_timer_slower },
-	{ "sampler: an emulated processor is not tried beyond what it takes",
-	  test_an_emulated_processor_is_not_tried_beyond_what_it_takes },
-	{ NULL, NULL },
-};

@@ -33,7 +33,7 @@ static void check_fire(const struct fire *fire, uint32_t due, uint32_t at, enum 
 	CHECK_EQUAL(fire->late_ns, late_ns);
 }
 
-static void test_what_an_interrupt_meets(void)
+TEST("simulator: what the interrupt of a sampling timer meets")
 {
 	timers__begin(&timers, PERIOD_NS);
 	CHECK(!timers__execute(&timers, SENDER, 4, 500));
@@ -58,7 +58,7 @@ static void test_what_an_interrupt_meets(void)
 	timers__close(&timers);
 }
 
-static void test_a_timer_stands_still_without_its_task(void)
+TEST("simulator: a sampling timer stands still without its task")
 {
 	timers__begin(&timers, PERIOD_NS);
 	step(SENDER, TIMER_STARTS);
@@ -90,9 +90,3 @@ static void test_a_timer_stands_still_without_its_task(void)
 	CHECK_EQUAL(timers.strange, 2);
 	timers__close(&timers);
 }
-
-const struct test timers_tests[] = {
-	{ "simulator: what the interrupt of a sampling timer meets", test_what_an_interrupt_meets },
-	{ "simulator: a sampling timer stands still without its task", test_a_timer_stands_still_without_its_task },
-	{ NULL, NULL },
-};

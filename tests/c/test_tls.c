@@ -3,7 +3,7 @@
 #include "tls.h"
 
 /* 16 KiB of plaintext at most: what is sent at once ends with a record that may be shorter. */
-static void a_message_is_as_many_records_as_its_pieces_fill(void)
+TEST("tls: a message is as many records as its pieces fill")
 {
 	const struct {
 		size_t size_bytes;
@@ -21,8 +21,3 @@ static void a_message_is_as_many_records_as_its_pieces_fill(void)
 		CHECK_EQUAL(tls__records(&shape, true), known[i].by_field);
 	}
 }
-
-const struct test tls_tests[] = {
-	{ "tls: a message is as many records as its pieces fill", a_message_is_as_many_records_as_its_pieces_fill },
-	{ NULL, NULL },
-};

@@ -93,18 +93,12 @@ static void try_strategy(const char *name)
 		send_23(strategy);
 }
 
-static void test_uring_send(void)
+TEST("23 requests are 23 requests, and one that is refused")
 {
 	try_strategy("uring_send");
 }
 
-static void test_uring_zc(void)
+TEST("23 notifications, and one of a request that was refused")
 {
 	try_strategy("uring_zc");
 }
-
-const struct test uring_tests[] = {
-	{ "23 requests are 23 requests, and one that is refused", test_uring_send },
-	{ "23 notifications, and one of a request that was refused", test_uring_zc },
-	{ NULL, NULL },
-};

@@ -74,7 +74,7 @@ static unsigned int now(uint64_t base, uint64_t other)
 	return vcpu__now(0);
 }
 
-static void test_the_base_of_gs_tells(void)
+TEST("vCPUs: the base of GS tells which one runs")
 {
 	const uint64_t first = 0xffff88801f200000, second = 0xffff88801f300000;
 
@@ -98,8 +98,3 @@ static void test_the_base_of_gs_tells(void)
 	/* One that it has not. */
 	CHECK_EQUAL(vcpu__register(RDI), 0);
 }
-
-const struct test vcpu_tests[] = {
-	{ "vCPUs: the base of GS tells which one runs", test_the_base_of_gs_tells },
-	{ NULL, NULL },
-};

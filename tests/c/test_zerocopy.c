@@ -19,7 +19,7 @@ static void open_at(struct zerocopy *zerocopy, uint32_t first)
 	zerocopy->oldest = first;
 }
 
-static void one_range_completes_many_calls(void)
+TEST("zerocopy: one range completes many calls")
 {
 	uint32_t pending[3] = { 0 };
 	struct zerocopy zerocopy;
@@ -41,7 +41,7 @@ static void one_range_completes_many_calls(void)
 	zerocopy__close(&zerocopy);
 }
 
-static void numbers_wrap(void)
+TEST("zerocopy: numbers wrap")
 {
 	struct zerocopy zerocopy;
 	uint32_t pending = 0;
@@ -61,7 +61,7 @@ static void numbers_wrap(void)
 	zerocopy__close(&zerocopy);
 }
 
-static void order_does_not_matter(void)
+TEST("zerocopy: order does not matter")
 {
 	uint32_t pending[4] = { 0 };
 	struct zerocopy zerocopy;
@@ -78,7 +78,7 @@ static void order_does_not_matter(void)
 	zerocopy__close(&zerocopy);
 }
 
-static void what_cannot_be_is_refused(void)
+TEST("zerocopy: what cannot be is refused")
 {
 	struct zerocopy zerocopy;
 	uint32_t pending = 0;
@@ -98,7 +98,7 @@ static void what_cannot_be_is_refused(void)
 	zerocopy__close(&zerocopy);
 }
 
-static void early_completions_are_kept(void)
+TEST("zerocopy: early completions are kept")
 {
 	struct zerocopy zerocopy;
 	uint32_t pending = 0;
@@ -118,7 +118,7 @@ static void early_completions_are_kept(void)
 	zerocopy__close(&zerocopy);
 }
 
-static void timed_calls_are_timed(void)
+TEST("zerocopy: timed calls are timed")
 {
 	struct histogram completion_time = { 0 };
 	struct zerocopy zerocopy;
@@ -135,7 +135,7 @@ static void timed_calls_are_timed(void)
 #define MODEL_CALLS 4096
 
 /* Random sends and random ranges against a plain list of what is in flight, across the wrap. */
-static void any_schedule_balances(void)
+TEST("zerocopy: any schedule balances")
 {
 	static uint32_t pending[MODEL_CALLS];
 	static bool done[MODEL_CALLS];
@@ -181,14 +181,3 @@ static void any_schedule_balances(void)
 		zerocopy__close(&zerocopy);
 	}
 }
-
-const struct test zerocopy_tests[] = {
-	{ "zerocopy: one range completes many calls", one_range_completes_many_calls },
-	{ "zerocopy: numbers wrap", numbers_wrap },
-	{ "zerocopy: order does not matter", order_does_not_matter },
-	{ "zerocopy: what cannot be is refused", what_cannot_be_is_refused },
-	{ "zerocopy: early completions are kept", early_completions_are_kept },
-	{ "zerocopy: timed calls are timed", timed_calls_are_timed },
-	{ "zerocopy: any schedule balances", any_schedule_balances },
-	{ NULL, NULL },
-};
