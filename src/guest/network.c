@@ -33,6 +33,18 @@ struct request {
 	char attributes[512];
 };
 
+static struct request request_for(unsigned int type, unsigned int flags, int index)
+{
+	return (struct request){
+		.head = {
+			.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
+			.nlmsg_type = type,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | flags,
+		},
+		.link = { .ifi_index = index },
+	};
+}
+
 static void *put(struct request *request, int type, const void *data, size_t length)
 {
 	struct rtattr *attribute = (void *)((char *)request + NLMSG_ALIGN(request->head.nlmsg_len));
@@ -69,13 +81,7 @@ static int ask(struct request *request)
 
 static void make_veth(int peer_fd)
 {
-	struct request request = {
-		.head = {
-			.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
-			.nlmsg_type = RTM_NEWLINK,
-			.nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK,
-		},
-	};
+	struct request request = request_for(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0);
 	struct rtattr *info, *data, *peer;
 	const struct ifinfomsg link = { 0 };
 	int err;
@@ -98,16 +104,9 @@ static void make_veth(int peer_fd)
 
 static void move_link(const char *name, int namespace_fd)
 {
-	struct request request = {
-		.head = {
-			.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
-			.nlmsg_type = RTM_SETLINK,
-			.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
-		},
-	};
+	struct request request = request_for(RTM_SETLINK, 0, if_nametoindex(name));
 	int err;
 
-	request.link.ifi_index = if_nametoindex(name);
 	if (!request.link.ifi_index)
 		channel__fail("%s: no such network card in this guest", name);
 	put(&request, IFLA_NET_NS_FD, &namespace_fd, sizeof(namespace_fd));
@@ -135,14 +134,7 @@ static int load_pass(void)
 
 static void attach_xdp(const char *name)
 {
-	struct request request = {
-		.head = {
-			.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
-			.nlmsg_type = RTM_SETLINK,
-			.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
-		},
-		.link = { .ifi_index = if_nametoindex(name) },
-	};
+	struct request request = request_for(RTM_SETLINK, 0, if_nametoindex(name));
 	const __u32 native = XDP_FLAGS_DRV_MODE;
 	const int program = load_pass();
 	struct rtattr *nest;
@@ -199,17 +191,6 @@ static void set_one(int fd, struct ifreq *wanted, const char *word)
 	channel__fail("network: %s: not known to this guest", word);
 }
 
-static void wait_for_carrier(int fd, struct ifreq *wanted)
-{
-	for (unsigned int i = 0; i < CARRIER_TRIES; i++) {
-		set(fd, SIOCGIFFLAGS, wanted, "flags");
-		if (wanted->ifr_flags & IFF_RUNNING)
-			return;
-		usleep(1000);
-	}
-	channel__fail("%s: no carrier", wanted->ifr_name);
-}
-
 static void bring_up(const char *name, const char *address, const char *words)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -230,13 +211,18 @@ static void bring_up(const char *name, const char *address, const char *words)
 	close(fd);
 }
 
-static void await(const char *name)
+static void await_carrier(const char *name)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	struct ifreq wanted = { 0 };
 
 	strncpy(wanted.ifr_name, name, IFNAMSIZ - 1);
-	wait_for_carrier(fd, &wanted);
+	for (unsigned int i = 0; !(wanted.ifr_flags & IFF_RUNNING); i++) {
+		if (i == CARRIER_TRIES)
+			channel__fail("%s: no carrier", name);
+		usleep(1000);
+		set(fd, SIOCGIFFLAGS, &wanted, "flags");
+	}
 	close(fd);
 }
 
@@ -264,7 +250,6 @@ void network__make(struct network *network, const char *kind, const char *words)
 	network->sender_fd = this_namespace();
 	if (!strcmp(kind, "loopback")) {
 		network->receiver_fd = network->sender_fd;
-		network->sender_address = "127.0.0.1";
 		bring_up("lo", NULL, words);
 		return;
 	}
@@ -274,7 +259,6 @@ void network__make(struct network *network, const char *kind, const char *words)
 		channel__fail("unshare: %s", strerror(errno));
 	network->receiver_fd = this_namespace();
 	network__enter(network->sender_fd);
-	network->sender_address = SENDER_ADDRESS;
 	if (cards)
 		move_link(receiver, network->receiver_fd);
 	else
@@ -284,7 +268,7 @@ void network__make(struct network *network, const char *kind, const char *words)
 	bring_up(receiver, RECEIVER_ADDRESS, words);
 	if (!strcmp(kind, "veth-xdp"))
 		attach_xdp(receiver);
-	await(receiver);
+	await_carrier(receiver);
 	network__enter(network->sender_fd);
-	await(sender);
+	await_carrier(sender);
 }

@@ -4,7 +4,6 @@
 
 struct network {
 	int sender_fd, receiver_fd;	/* the network namespaces of the sides */
-	const char *sender_address;
 };
 
 /*

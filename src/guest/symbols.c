@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,31 +28,29 @@ static void add(const char *line)
 	used += length;
 }
 
-void symbols__write_kernel(void)
+/* The lines of a file that is written like /proc/kallsyms; of the kernel's own functions alone, or all. */
+static void write_file(const char *path, bool of_kernel)
 {
-	FILE *all = fopen("/proc/kallsyms", "r");
+	FILE *all = fopen(path, "r");
 	char line[1024], type;
 
 	if (!all)
-		channel__fail("/proc/kallsyms: %s", strerror(errno));
+		channel__fail("%s: %s", path, strerror(errno));
 	while (fgets(line, sizeof(line), all))
-		if (sscanf(line, "%*s %c", &type) == 1 && strchr("tTwW", type) && !strchr(line, '['))
+		if (!of_kernel || (sscanf(line, "%*s %c", &type) == 1 && strchr("tTwW", type) && !strchr(line, '[')))
 			add(line);
 	fclose(all);
 	flush();
 }
 
+void symbols__write_kernel(void)
+{
+	write_file("/proc/kallsyms", true);
+}
+
 void symbols__write_file(const char *path)
 {
-	FILE *all = fopen(path, "r");
-	char line[1024];
-
-	if (!all)
-		channel__fail("%s: %s", path, strerror(errno));
-	while (fgets(line, sizeof(line), all))
-		add(line);
-	fclose(all);
-	flush();
+	write_file(path, false);
 }
 
 static unsigned long long section_address(const char *module, const char *section)

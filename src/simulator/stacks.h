@@ -35,7 +35,6 @@ struct node {
 };
 
 struct task;
-struct slot;
 
 struct stacks_core {
 	struct task *task;
