@@ -132,13 +132,6 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         assert "\x1b" not in said(capsys)
 
 
-def test_crosscheck_uses_the_same_parser(capsys: pytest.CaptureFixture[str]) -> None:
-    from copyscope.commands import crosscheck  # noqa: PLC0415
-
-    assert crosscheck.main(["--size=--"]) == 2
-    assert "not a value" in said(capsys)
-
-
 def test_usage_errors_name_the_tool() -> None:
     with pytest.raises(UsageError, match="tool --help lists the options"):
         UsageParser(prog="tool").parse_args(["--nothing"])

@@ -1,7 +1,5 @@
 """Experiments: ours make sense, mistakes are named with file, line and key, the order is seeded."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable
@@ -13,9 +11,7 @@ import pytest
 from copyscope import paths
 from copyscope.errors import UsageError
 from copyscope.plan.arms import parse_time_s
-from copyscope.record import store
 from copyscope.sweep.experiment import (
-    Experiment,
     arguments,
     combinations,
     describe,
@@ -269,11 +265,6 @@ def test_more_repeats_change_no_run(write: Callable[[str], Path]) -> None:
     assert more[: len(runs)] == runs
 
 
-def test_a_run_is_known_by_its_factors_and_its_block(write: Callable[[str], Path]) -> None:
-    run = expand(load(write(GOOD)))[7]
-    assert run.run_id == store.run_id("sizes", run.factors, 1)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
@@ -345,9 +336,3 @@ def test_lines_of_any_file(
     for path, number in lines.items():
         start = text.splitlines()[number - 1].strip()
         assert re.match(rf"\[?\[?{path[-1] if isinstance(path[-1], str) else path[0]}\b", start)
-
-
-def test_experiment_is_frozen(write: Callable[[str], Path]) -> None:
-    made: Experiment = load(write(GOOD))
-    with pytest.raises(AttributeError):
-        made.seed = 1  # type: ignore[misc]

@@ -1,7 +1,6 @@
 """A simulation in which something breaks, without a machine: QEMU is a script that boots for ever."""
 
 import errno
-import hashlib
 import json
 import multiprocessing
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from builders.simulated import simulated_record
+from builders.simulated import keep_kernel, simulated_record
 from copyscope.commands import entry, profile
 from copyscope.errors import RunError
 from copyscope.files import rescuing
@@ -31,16 +30,6 @@ echo measure one_copy/65536
 : >$STARTED/$$
 exec sleep 60
 """
-
-
-def keep_kernel(cache: Path) -> None:
-    place = cache / "guests" / kernels.DEFAULT
-    place.mkdir(parents=True)
-    (place / "vmlinuz").write_bytes(b"image")
-    sha256 = hashlib.sha256(b"image").hexdigest()
-    about = {"release": "6.12.107", "modules": [], "sha256": {"vmlinuz": sha256}}
-    (place / "about.json").write_text(json.dumps(about))
-    (place / f"symbols-{sha256[:16]}").write_text("ffffffff81000000 T entry_SYSCALL_64\n")
 
 
 def alive(pid: str) -> bool:
@@ -72,7 +61,9 @@ def begin(place: Path) -> BaseProcess:
         (place / name).mkdir(parents=True)
     (place / "bin" / "qemu-system-x86_64").write_text(QEMU)
     (place / "bin" / "qemu-system-x86_64").chmod(0o755)
-    keep_kernel(place / "cache")
+    kept = keep_kernel(place / "cache")
+    sha256 = json.loads((kept / "about.json").read_text())["sha256"]["vmlinuz"]
+    (kept / f"symbols-{sha256[:16]}").write_text("ffffffff81000000 T entry_SYSCALL_64\n")
     ours = multiprocessing.get_context("fork").Process(target=command, args=(place,))
     ours.start()
     return ours
@@ -153,8 +144,7 @@ def test_a_kernel_that_was_fetched_in_part_is_not_taken(
     monkeypatch.setattr(kernels, "_get", lambda *_: b"")
     monkeypatch.setattr(debian, "kernel_packages", lambda _: [package])
     monkeypatch.setattr(debian, "unpack", lambda *_: iter(files.items()))
-    keep_kernel(tmp_path)
-    (tmp_path / "guests" / kernels.DEFAULT / "vmlinuz").write_bytes(b"imagE")
+    (keep_kernel(tmp_path) / "vmlinuz").write_bytes(b"imagE")
     write = Path.write_bytes
 
     def half(path: Path, content: bytes) -> int:

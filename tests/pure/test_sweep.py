@@ -1,7 +1,5 @@
 """The sweep with a machine that does not exist: whatever happens to it, each run is there once."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -25,7 +23,7 @@ from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import noise
-from copyscope.sweep.directory import open_directory, refuse_foreign
+from copyscope.sweep.directory import refuse_foreign
 from copyscope.sweep.experiment import Experiment, Point, expand, identify, load
 from copyscope.sweep.noise import Sample, count_judged, find_unsteady
 from copyscope.sweep.sweep import Outcome, perform
@@ -430,14 +428,6 @@ def test_under_sudo_everything_belongs_to_who_called_it(
     made = [place for place in directory.rglob("*") if place != path]
     assert {"a", "b", "raw", "experiment.toml", "failures.jsonl"} <= {place.name for place in made}
     assert {(place.stat().st_uid, place.stat().st_gid) for place in made} == {(1234, 1234)}
-
-
-def test_the_lock_ends_with_the_sweep(directory: Path, tmp_path: Path) -> None:
-    path = tmp_path / "tiny.toml"
-    path.write_text(EXPERIMENT)
-    for _ in range(2):
-        with open_directory(directory, load(path)) as place:
-            assert place.path == directory
 
 
 HERE = TEMPLATE["machine"]

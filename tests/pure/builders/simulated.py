@@ -1,14 +1,13 @@
 """A simulated run without a machine: what the plugin, the guest and both sides said, and its record."""
 
-from __future__ import annotations
-
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from copyscope.simulate import boot, caches, job, output, qemu, simulation
 from copyscope.simulate.command import Command
-from copyscope.simulate.kernels import Kernel
+from copyscope.simulate.kernels import DEFAULT, Kernel
 from copyscope.simulate.request import Request
 
 SYMBOLS = """\
@@ -77,6 +76,19 @@ def command_output() -> str:
     copied = {"instructions": 3 * 64, "read_bytes": 65536, "written_bytes": 65536}
     first["stacks"].append({"side": "other", "frames": ["401000"], "counts": counts(**copied)})
     return json.dumps(first) + "\n" + json.dumps(end) + "\n"
+
+
+def keep_kernel(cache: Path, **modules: bytes) -> Path:
+    """One that was fetched before; its image is 5 bytes."""
+    place = cache / "guests" / DEFAULT
+    place.mkdir(parents=True)
+    for name, content in {"vmlinuz": b"image", **{f"{each}.ko": modules[each] for each in modules}}.items():
+        (place / name).write_bytes(content)
+    files = {"vmlinuz": b"image", **modules}
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    about = {"release": "6.12.107", "modules": list(modules), "sha256": hashes}
+    (place / "about.json").write_text(json.dumps(about))
+    return place
 
 
 def measured() -> job.Measured:
