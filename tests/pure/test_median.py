@@ -1,7 +1,5 @@
 """The interval of a median of few repeats, against simulated noise and against its own promises."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -1,7 +1,5 @@
 """A sweep's directory: what belongs together is read, what does not is refused or named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Sweeps of simulated machines: a boot is a run, each is there once, and none is taken for a measured one."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Intervals and estimates against published values and against their own promises."""
 
-from __future__ import annotations
-
 import math
 import random
 

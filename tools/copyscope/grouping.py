@@ -1,7 +1,5 @@
 """Rows that belong together, in the order in which the first of each group comes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 

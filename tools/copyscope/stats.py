@@ -7,8 +7,6 @@ Wilson and Hilferty 1931), Student's t on logarithms and order statistics
 for the median of a few and of more repeats.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence
@@ -27,7 +25,7 @@ class Interval:
     high: float
     level: float = LEVEL
 
-    def scaled(self, factor: float) -> Interval:
+    def scaled(self, factor: float) -> "Interval":
         """The same interval in another unit: both ends times `factor` (>= 0)."""
         return Interval(self.low * factor, self.high * factor, self.level)
 

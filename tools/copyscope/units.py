@@ -4,8 +4,6 @@ Plain ASCII on purpose: the same bytes must read well in a terminal, a log file 
 A positive value is never shown as zero ("<0.1"), an unknown one never as a number ("n/a").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 NOT_AVAILABLE = "n/a"

@@ -6,8 +6,6 @@ store(records, tmp_path / "host" / "demo")   the directory that tools/report.py 
 SMALL, small()                               an experiment of four runs, and their records
 """
 
-from __future__ import annotations
-
 import gzip
 import pickle
 import random

@@ -1,7 +1,5 @@
 """From a kernel and programs to what was counted: a boot for the symbols (kept), one for each seed."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

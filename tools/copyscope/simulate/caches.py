@@ -1,7 +1,5 @@
 """The machine that is modelled: presets of real ones with their sources, this one's, or one of your own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A program of the user's for the guest: what it must be, and where its functions are."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field

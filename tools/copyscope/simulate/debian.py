@@ -1,7 +1,5 @@
 """Debian's archive: which package holds a kernel, and what is in one. Pure: bytes in, bytes out."""
 
-from __future__ import annotations
-
 import io
 import lzma
 import re

@@ -1,7 +1,5 @@
 """The section `simulated`: what was modelled, and the rows and checks of each measurement. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict

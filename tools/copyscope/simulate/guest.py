@@ -5,8 +5,6 @@ however that is (child.dies_with_us). So nothing is left, not even by SIGKILL. O
 on its console is kept, and named.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -3,8 +3,6 @@
 Nothing of it depends on the clock or on the machine: the same files are the same bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 DIRECTORY = 0o040755

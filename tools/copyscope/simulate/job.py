@@ -1,7 +1,5 @@
 """What the guest is to do: the traffic's words, and the lines of /job (src/guest/init.c). Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

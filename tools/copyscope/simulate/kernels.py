@@ -1,7 +1,5 @@
 """Kernels for the guest: fetched once from Debian and kept with their hashes, or this machine's own."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """What the plugin wrote: a line of JSON for each measurement, and one that says that this is all. Pure."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

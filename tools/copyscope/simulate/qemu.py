@@ -1,7 +1,5 @@
 """QEMU: which one is there, what it is told, and why. Only `find` runs it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What the options of `profile --simulate` ask for; what a simulated machine has not is refused."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Sequence

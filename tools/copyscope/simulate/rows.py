@@ -1,7 +1,5 @@
 """From counted stacks to rows of a ledger, per KiB that was delivered. Pure."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

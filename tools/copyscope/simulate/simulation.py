@@ -1,7 +1,5 @@
 """One simulation in order: programs, kernel, symbols, a boot for each seed, and the document made of it."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """From an address to the name of a function, by text in the form of /proc/kallsyms. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 UNKNOWN_ROOT = "0"

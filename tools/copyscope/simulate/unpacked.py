@@ -1,7 +1,5 @@
 """A kernel as QEMU starts it soonest: unpacked once, so that no boot spends time and memory on it."""
 
-from __future__ import annotations
-
 import re
 import struct
 

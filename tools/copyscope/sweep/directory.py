@@ -5,8 +5,6 @@ raw/RUN_ID.json.gz     one record per run
 failures.jsonl         one line per failed attempt
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

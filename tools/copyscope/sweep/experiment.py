@@ -5,8 +5,6 @@ machine (heat, neighbours) hits all strategies alike and comparisons can be pair
 depends on its experiment, its factors and its block only: more repeats add blocks and change none.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import random

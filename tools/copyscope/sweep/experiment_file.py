@@ -1,7 +1,5 @@
 """Reading an experiment's TOML: every mistake is `file:line: key: reason`, and nothing is guessed."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

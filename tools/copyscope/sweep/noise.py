@@ -5,8 +5,6 @@ repeats: it says how noisy the machine is, whatever their number. More repeats d
 narrow the interval of the median, so they are asked for only while that one is wide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median, stdev

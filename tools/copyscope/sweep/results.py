@@ -10,8 +10,6 @@ that is not there, is left out and listed. One whose verdict is invalid is kept:
 One that holds its raw sections only is derived as it is read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

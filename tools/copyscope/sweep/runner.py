@@ -1,7 +1,5 @@
 """One run of a sweep, through the same code as tools/profile.py."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The runs of a simulated experiment: a boot each, in which every strategy is counted at every size."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace

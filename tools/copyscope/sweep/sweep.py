@@ -1,7 +1,5 @@
 """A sweep: every run of an experiment once, whatever happens in between; then more of what was noisy."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
