@@ -133,7 +133,10 @@ def test_parses() -> None:
         (HEAD + "leaf\ttcp_*\ttcp_ip\n", "t.tsv:2: 3 columns"),
         (HEAD + "leaf\t*\ttcp_ip\tall\n", "t.tsv:2: pattern '*'"),
         (HEAD + "leaf\t\ttcp_ip\tall\n", "t.tsv:2: pattern ''"),
-        (HEAD + "transparent\tmemcpy\tmemory\tall\n", "t.tsv:2: category 'memory' of a transparent rule"),
+        (
+            HEAD + "transparent\tmemcpy\tmemory\tall\n",
+            "t.tsv:2: unknown category 'memory' of a rule of kind transparent",
+        ),
     ],
 )
 def test_refuses_a_bad_file(text: str, message: str) -> None:

@@ -83,11 +83,6 @@ def read_turbo(root: Path = ROOT) -> bool | None:
     return None if boost is None else boost != 0
 
 
-def read_smt(root: Path = ROOT) -> bool | None:
-    active = read_integer(root, "sys/devices/system/cpu/smt/active")
-    return None if active is None else active != 0
-
-
 def read_mitigations(root: Path = ROOT) -> dict[str, str]:
     """CPU vulnerability -> what is done about it; those that do not affect this CPU are left out."""
     folder = root / "sys/devices/system/cpu/vulnerabilities"

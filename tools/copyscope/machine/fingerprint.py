@@ -26,7 +26,6 @@ from copyscope.machine.cpu import (
     read_hybrid,
     read_hypervisor,
     read_mitigations,
-    read_smt,
     read_turbo,
 )
 from copyscope.machine.files import ROOT, chosen, read_integer, read_text
@@ -98,7 +97,10 @@ def describe(
         inside = topology.sysctls("sender", NETWORK_SYSCTLS)
         sysctls.update({name: value for name, value in inside.items() if value is not None})
     kernel = read_text(root, "proc/sys/kernel/osrelease") or os.uname().release
-    memlock_bytes = read_memlock_bytes(root)
+    smt = read_integer(root, "sys/devices/system/cpu/smt/active")
+    # The soft RLIMIT_MEMLOCK that the workload inherits.
+    memlock_bytes = read_number(root, "proc/self/limits", "Max locked memory")
+    memory_kib = read_number(root, "proc/meminfo", "MemTotal:")
     known: dict[str, Any] = {
         "hostname": read_text(root, "proc/sys/kernel/hostname") or os.uname().nodename,
         "kernel": kernel,
@@ -113,7 +115,7 @@ def describe(
         "governor": read_governor(root),
         "idle_driver": read_text(root, "sys/devices/system/cpu/cpuidle/current_driver"),
         "turbo": read_turbo(root),
-        "smt": read_smt(root),
+        "smt": None if smt is None else smt != 0,
         "mitigations": read_mitigations(root),
         "clocksource": read_text(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "perf_event_paranoid": read_integer(root, "proc/sys/kernel/perf_event_paranoid"),
@@ -125,7 +127,7 @@ def describe(
         "limits": {"memlock_bytes": memlock_bytes},
         "steal_percent": None,  # known at the end of a run only: steal_percent()
         "tools": read_tool_versions() if tools is None else tools,
-        "memory_bytes": read_memory_bytes(root),
+        "memory_bytes": None if memory_kib is None else memory_kib << 10,
         "caches": read_caches(root),
     }
     reasons = {name: why for name, why in REASONS.items() if known[name] is None}
@@ -173,13 +175,9 @@ def read_irq_time_accounting(root: Path, kernel: str) -> bool | None:
 
 def read_kernel_config(root: Path, kernel: str) -> str | None:
     """The text of the running kernel's .config, from wherever this distribution keeps it."""
-    for path in (
-        f"boot/config-{kernel}",
-        f"lib/modules/{kernel}/config",
-        f"lib/modules/{kernel}/build/.config",
-    ):
-        text = read_text(root, path)
-        if text is not None:
+    modules = f"lib/modules/{kernel}"
+    for path in (f"boot/config-{kernel}", f"{modules}/config", f"{modules}/build/.config"):
+        if (text := read_text(root, path)) is not None:
             return text
     try:
         return gzip.decompress((root / "proc/config.gz").read_bytes()).decode("ascii", "replace")
@@ -187,15 +185,10 @@ def read_kernel_config(root: Path, kernel: str) -> str | None:
         return None
 
 
-def read_memlock_bytes(root: Path = ROOT) -> int | None:
-    """The soft RLIMIT_MEMLOCK that the workload inherits; None when it is unlimited."""
-    match = re.search(r"^Max locked memory\s+(\d+)", read_text(root, "proc/self/limits") or "", re.MULTILINE)
+def read_number(root: Path, path: str, before: str) -> int | None:
+    """The number behind these words at the beginning of a line of a file; None where there is none."""
+    match = re.search(rf"^{before}\s+(\d+)", read_text(root, path) or "", re.MULTILINE)
     return int(match.group(1)) if match else None
-
-
-def read_memory_bytes(root: Path = ROOT) -> int | None:
-    match = re.search(r"^MemTotal:\s+(\d+) kB", read_text(root, "proc/meminfo") or "", re.MULTILINE)
-    return int(match.group(1)) * 1024 if match else None
 
 
 @dataclass(frozen=True)
@@ -245,11 +238,9 @@ def read_load(own_ns: int, cpus: Collection[int] = (), root: Path = ROOT) -> dic
     except (OSError, ValueError, IndexError) as error:
         return load | {"reason": f"/proc/stat: {error}"}
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    spent = {
-        f"{name}_ns": sum(getattr(one, name) for one in times) * tick_ns
-        for name in ("busy", "softirq", "steal")
-    }
-    return load | {"cpus": len(times), **spent}
+    for name in ("busy", "softirq", "steal"):
+        load[f"{name}_ns"] = sum(getattr(one, name) for one in times) * tick_ns
+    return load | {"cpus": len(times)}
 
 
 def steal_percent(before: CpuTimes, after: CpuTimes) -> float | None:

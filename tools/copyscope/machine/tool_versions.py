@@ -16,14 +16,8 @@ from copyscope import paths
 from copyscope.files import regular_file, saving
 
 # Tool -> how to ask it for its version; the answer's first number is the version.
-QUESTIONS = {
-    "perf": ("perf", "--version"),
-    "ip": ("ip", "-V"),
-    "ethtool": ("ethtool", "--version"),
-    "bpftool": ("bpftool", "version"),
-    "clang": ("clang", "--version"),
-    "setpriv": ("setpriv", "--version"),
-}
+QUESTIONS = dict.fromkeys(("perf", "ip", "ethtool", "bpftool", "clang", "setpriv"), "--version")
+QUESTIONS |= {"ip": "-V", "bpftool": "version"}
 MEMORY = paths.OUTPUT / "tool-versions.json"
 ANSWER_TIMEOUT_S = 5.0
 
@@ -31,23 +25,19 @@ ANSWER_TIMEOUT_S = 5.0
 def read_tool_versions(memory: Path = MEMORY, search_path: str | None = None) -> dict[str, str | None]:
     """Tool -> version; None when it is not installed or says no version."""
     known = _recall(memory)
-    found: dict[str, str | None] = dict.fromkeys(QUESTIONS)
-    keys: dict[str, str] = {}
-    asked: dict[str, subprocess.Popen[str]] = {}
-    for tool, question in QUESTIONS.items():
-        path = shutil.which(question[0], path=search_path)
-        if path is None:
-            continue
-        keys[tool] = _identify(path)
-        if keys[tool] in known:
-            found[tool] = known[keys[tool]]
-        else:
-            asked[tool] = _ask((path, *question[1:]))
-    for tool, process in asked.items():
-        found[tool] = _hear(process)
+    paths_of = {tool: shutil.which(tool, path=search_path) for tool in QUESTIONS}
+    keys = {tool: _identify(path) for tool, path in paths_of.items() if path is not None}
+    # All tools are asked at the same time; the answers are collected afterwards.
+    asked = {
+        tool: _ask(str(paths_of[tool]), QUESTIONS[tool]) for tool, key in keys.items() if key not in known
+    }
+    known |= {keys[tool]: _hear(process) for tool, process in asked.items()}
     if asked:
-        _remember(memory, {keys[tool]: found[tool] for tool in keys})
-    return found
+        # Without this the next run only takes longer.
+        with contextlib.suppress(OSError):
+            kept = {key: known[key] for key in keys.values()}
+            saving.save(memory, json.dumps(kept, indent=1, sort_keys=True).encode())
+    return {tool: known[keys[tool]] if tool in keys else None for tool in QUESTIONS}
 
 
 def parse_version(answer: str) -> str | None:
@@ -61,10 +51,9 @@ def _identify(path: str) -> str:
     return f"{path} {status.st_size} {status.st_mtime_ns} {os.uname().release}"
 
 
-def _ask(question: tuple[str, ...]) -> subprocess.Popen[str]:
-    """All tools are asked at the same time; the answers are collected afterwards."""
+def _ask(path: str, question: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        question,
+        (path, question),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -86,16 +75,6 @@ def _hear(process: subprocess.Popen[str]) -> str | None:
 def _recall(memory: Path) -> dict[str, str | None]:
     try:
         known = json.loads(regular_file.read(memory))
-    except (
-        OSError,
-        ValueError,
-        RecursionError,
-    ):  # no memory yet, or a damaged one: the tools are asked again
+    except (OSError, ValueError, RecursionError):  # none yet, or a damaged one: the tools are asked again
         return {}
     return known if isinstance(known, dict) else {}
-
-
-def _remember(memory: Path, known: dict[str, str | None]) -> None:
-    """Best effort: without it the next run only takes longer."""
-    with contextlib.suppress(OSError):
-        saving.save(memory, json.dumps(known, indent=1, sort_keys=True).encode())

@@ -9,19 +9,8 @@ from collections.abc import Mapping
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What says how something looks, who called, and where files go.
 KEPT = (
-    *(
-        "COLORTERM",
-        "COLUMNS",
-        "HOME",
-        "LANG",
-        "LANGUAGE",
-        "LINES",
-        "LOGNAME",
-        "NO_COLOR",
-        "SUDO_GID",
-        "SUDO_UID",
-    ),
-    *("SUDO_USER", "TERM", "TMPDIR", "TZ", "USER"),
+    *("COLORTERM", "COLUMNS", "HOME", "LANG", "LANGUAGE", "LINES", "LOGNAME", "NO_COLOR"),
+    *("SUDO_GID", "SUDO_UID", "SUDO_USER", "TERM", "TMPDIR", "TZ", "USER"),
 )
 KEPT_PREFIXES = ("LC_", "COPYSCOPE_")
 # Under this prefix a variable waits for the command that it is given back to.
@@ -42,11 +31,9 @@ def for_root(environment: Mapping[str, str]) -> dict[str, str]:
 
 def of_caller(environment: Mapping[str, str]) -> dict[str, str]:
     """What the caller's own programs get: as it was before for_root()."""
-    found = {name: value for name, value in environment.items() if not name.startswith(CALLERS)}
-    kept = {
-        name.removeprefix(CALLERS): value for name, value in environment.items() if name.startswith(CALLERS)
-    }
-    return {**found, **kept}
+    # Sorted: what waited under another name comes last, and wins.
+    pairs = sorted(environment.items(), key=lambda pair: pair[0].startswith(CALLERS))
+    return {name.removeprefix(CALLERS): value for name, value in pairs}
 
 
 def without_odd_sizes(environment: Mapping[str, str]) -> dict[str, str]:

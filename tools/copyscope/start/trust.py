@@ -37,22 +37,21 @@ def _is_number(text: str | None) -> bool:
 
 
 def _everything(root: str) -> Iterator[tuple[str, os.stat_result]]:
-    above = root
-    while True:
-        # Who may rename a directory above may put another tree in the place of this one.
-        yield above, os.stat(above)
-        if above == os.path.dirname(above):
-            break
-        above = os.path.dirname(above)
+    # Who may rename a directory above may put another tree in the place of this one.
+    yield from _above(root)
     for name in OURS:
         yield from _below(os.path.join(root, name), files=True)
     yield from _below(os.path.join(root, INSTALLED), files=False)
     python = os.path.realpath(os.path.join(root, INSTALLED, "bin", "python3"))
-    while os.path.exists(python):
-        yield python, os.stat(python)
-        if python == os.path.dirname(python):
-            break
-        python = os.path.dirname(python)
+    if os.path.exists(python):
+        yield from _above(python)
+
+
+def _above(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """It, and every directory that it is in."""
+    yield path, os.stat(path)
+    if path != os.path.dirname(path):
+        yield from _above(os.path.dirname(path))
 
 
 def _below(path: str, *, files: bool) -> Iterator[tuple[str, os.stat_result]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache, lru_cache
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Literal
 from copyscope.errors import UsageError
 
 Context = Literal["process", "softirq", "user"]
-RuleKind = Literal["inclusive", "interrupt", "softirq", "leaf", "owner", "transparent"]
 
 FILE = Path(__file__).with_name("taxonomy.tsv")
 # in the order in which they are printed
@@ -39,7 +38,7 @@ STAGES = (
     "instruments",
     "unattributed",
 )
-KINDS: tuple[RuleKind, ...] = ("inclusive", "interrupt", "softirq", "leaf", "owner", "transparent")
+KINDS = ("inclusive", "interrupt", "softirq", "leaf", "owner", "transparent")
 # What an owner owns of the work that is done for it.
 OWNED = "memory"
 KERNELS = re.compile(r"all|\d+\.\d+(-(\d+\.\d+)?)?|-\d+\.\d+")
@@ -55,12 +54,12 @@ class TaxonomyError(UsageError):
 class Rule:
     """One row of the taxonomy; `order` is its place in the file."""
 
-    kind: RuleKind
+    order: int
+    kind: str
     pattern: str
     category: str
     kernels: str
-    note: str
-    order: int
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,6 @@ class Taxonomy:
 
     version: str
     rules: Sequence[Rule]
-    _exact: dict[str, Rule] = field(init=False, repr=False)
-    _globs: list[tuple[str, Rule]] = field(init=False, repr=False)
-    _known: dict[str, tuple[str, Rule | None]] = field(init=False, repr=False, default_factory=dict)
-    # The live view sees the same stacks each second.
-    _stacks: dict[tuple[str, ...], Classification] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._exact = {rule.pattern: rule for rule in self.rules if not is_glob(rule.pattern)}
@@ -93,28 +87,23 @@ class Taxonomy:
             for rule in self.rules
             if is_glob(rule.pattern)
         ]
+        # The live view sees the same stacks each second.
+        self.find, self._of_stack = cache(self._find), cache(self._classify)
 
     @classmethod
+    @cache
     def load(cls, path: Path = FILE) -> Taxonomy:
         """The taxonomy in a file, read once; the project's own without an argument. Raises TaxonomyError."""
-        return _load(path)
-
-    @classmethod
-    def read(cls, path: Path) -> Taxonomy:
-        """The taxonomy in a file, read anew. Raises TaxonomyError."""
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise TaxonomyError(f"taxonomy: {path}: cannot be read: {error.strerror}") from error
         return parse(text, str(path))
 
-    def find(self, frame: str) -> tuple[str, Rule | None]:
+    def _find(self, frame: str) -> tuple[str, Rule | None]:
         """A frame's symbol without compiler suffix, and the first rule that matches it."""
-        known = self._known.get(frame)
-        if known is None:
-            symbol = strip_suffix(frame)
-            known = self._known[frame] = (symbol, self._match(symbol))
-        return known
+        symbol = strip_suffix(frame)
+        return symbol, self._match(symbol)
 
     def _match(self, symbol: str) -> Rule | None:
         exact = self._exact.get(symbol)
@@ -127,26 +116,16 @@ class Taxonomy:
 
     def classify(self, frames: Sequence[str]) -> Classification:
         """The category of a kernel stack, leaf first. No frames at all means user mode."""
-        stack = tuple(frames)
-        known = self._stacks.get(stack)
-        if known is None:
-            known = self._stacks[stack] = self._classify(frames)
-        return known
+        return self._of_stack(tuple(frames))
 
-    def _classify(self, frames: Sequence[str]) -> Classification:
+    def _classify(self, frames: tuple[str, ...]) -> Classification:
         if not frames:
             return Classification("stage", "user", USER_SYMBOL, "user")
         found = [self.find(frame) for frame in frames]
-        context: Context = "process"
-        if any(rule is not None and rule.kind == "softirq" for _, rule in found):
-            context = "softirq"
+        in_softirq = any(rule is not None and rule.kind == "softirq" for _, rule in found)
+        context: Context = "softirq" if in_softirq else "process"
         symbol, category = decide(found)
         return Classification("account" if category in ACCOUNTS else "stage", category, symbol, context)
-
-
-@cache
-def _load(path: Path) -> Taxonomy:
-    return Taxonomy.read(path)
 
 
 def decide(found: Sequence[tuple[str, Rule | None]]) -> tuple[str, str]:
@@ -170,8 +149,8 @@ def decide(found: Sequence[tuple[str, Rule | None]]) -> tuple[str, str]:
 
 
 def parse(text: str, source: str) -> Taxonomy:
-    """The taxonomy in a text. Raises TaxonomyError for an unknown kind or category, a pattern that comes
-    twice, a bad kernels field, a missing column or version; `source` is named in the message.
+    """The taxonomy in a text. Raises TaxonomyError for the first line that is wrong, or without a version;
+    `source` is named in the message.
     """
     version: str | None = None
     rules: list[Rule] = []
@@ -183,49 +162,40 @@ def parse(text: str, source: str) -> Taxonomy:
         if columns[0] == "version" and version is None and len(columns) == 2 and columns[1]:
             version = columns[1]
             continue
-        rule = parse_rule(columns, len(rules), f"taxonomy: {source}:{number}")
-        if rule.pattern in lines:
-            raise TaxonomyError(
-                f"taxonomy: {source}:{number}: pattern {rule.pattern!r} is on line "
-                f"{lines[rule.pattern]} already: the second could never match"
-            )
-        lines[rule.pattern] = number
-        rules.append(rule)
+        wrong = why_wrong(columns)
+        if wrong is None and columns[1] in lines:
+            there = lines[columns[1]]
+            wrong = f"pattern {columns[1]!r} is on line {there} already: the second could never match"
+        if wrong is not None:
+            raise TaxonomyError(f"taxonomy: {source}:{number}: {wrong}")
+        lines[columns[1]] = number
+        rules.append(Rule(len(rules), *columns))
     if version is None:
         raise TaxonomyError(f"taxonomy: {source}: no version line: add `version<tab>N` before the first rule")
     return Taxonomy(version, rules)
 
 
-def parse_rule(columns: list[str], order: int, where: str) -> Rule:
-    """One row; `where` begins each message."""
+def why_wrong(columns: list[str]) -> str | None:
+    """What is wrong with a row, and how it is written; None: nothing."""
     if len(columns) not in (4, 5):
-        raise TaxonomyError(
-            f"{where}: {len(columns)} columns: expected kind, pattern, category, kernels, note"
-        )
+        return f"{len(columns)} columns: expected kind, pattern, category, kernels, note"
     kind, pattern, category, kernels = columns[:4]
-    known = next((k for k in KINDS if k == kind), None)
-    if known is None:
-        raise TaxonomyError(f"{where}: unknown kind {kind!r}: one of {', '.join(KINDS)}")
-    if not pattern or pattern != pattern.strip() or pattern.strip("*?") == "":
-        raise TaxonomyError(
-            f"{where}: pattern {pattern!r} is empty, padded or matches everything: name a symbol"
-        )
-    if known == "transparent" and category != "-":
-        raise TaxonomyError(
-            f"{where}: category {category!r} of a transparent rule: write - (its caller decides)"
-        )
-    if known != "transparent" and category not in {*ACCOUNTS, *STAGES}:
-        raise TaxonomyError(f"{where}: unknown category {category!r}: an account or a stage of the ledger")
-    if not KERNELS.fullmatch(kernels) or not _ascending(kernels):
-        raise TaxonomyError(f"{where}: kernels {kernels!r}: write all, 6.1, 5.10-, -6.4 or 6.1-6.16")
-    return Rule(known, pattern, category, kernels, columns[4] if len(columns) == 5 else "", order)
-
-
-def _ascending(kernels: str) -> bool:
-    ends = [
-        tuple(int(part) for part in end.split(".")) for end in kernels.split("-") if end not in ("", "all")
-    ]
-    return ends == sorted(ends)
+    ends = [tuple(map(int, re.findall(r"\d+", end))) for end in kernels.split("-") if end not in ("", "all")]
+    known = {"-"} if kind == "transparent" else {*ACCOUNTS, *STAGES}
+    write = "write - (its caller decides)" if kind == "transparent" else "an account or a stage of the ledger"
+    problems = (
+        (kind not in KINDS, f"unknown kind {kind!r}: one of {', '.join(KINDS)}"),
+        (
+            not pattern.strip("*?") or pattern != pattern.strip(),
+            f"pattern {pattern!r} is empty, padded or matches everything: name a symbol",
+        ),
+        (category not in known, f"unknown category {category!r} of a rule of kind {kind}: {write}"),
+        (
+            not KERNELS.fullmatch(kernels) or ends != sorted(ends),
+            f"kernels {kernels!r}: write all, 6.1, 5.10-, -6.4 or 6.1-6.16",
+        ),
+    )
+    return next((text for holds, text in problems if holds), None)
 
 
 def is_glob(pattern: str) -> bool:

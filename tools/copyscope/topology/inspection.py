@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,31 +48,23 @@ class PacketSocket:
 
 def parse_links(text: str) -> list[Link]:
     """The links in the output of `ip -j -d link`. Raises ValueError when it is not what ip prints."""
-    links: list[Link] = []
-    for row in json.loads(text or "[]"):
-        if not row:  # ip prints {} for a device that a filter dropped
-            continue
-        kind = row.get("linkinfo", {}).get("info_kind")
-        links.append(
-            Link(
-                index=int(row["ifindex"]),
-                name=str(row["ifname"]),
-                driver=str(kind or row.get("link_type", "unknown")),
-                mtu_bytes=int(row["mtu"]),
-                qdisc=row.get("qdisc"),
-                gso_max_bytes=row.get("gso_max_size"),
-                xdp=_xdp_mode(row),
-                up="UP" in row.get("flags", []),
-            )
-        )
-    return links
+    # ip prints {} for a device that a filter dropped.
+    return [_link(row) for row in json.loads(text or "[]") if row]
 
 
-def _xdp_mode(row: dict[str, Any]) -> str | None:
+def _link(row: dict[str, Any]) -> Link:
     attached = row.get("xdp")
-    if not attached:
-        return None
-    return XDP_MODES.get(int(attached.get("mode", 0)), f"mode {attached.get('mode')}")
+    mode = attached.get("mode") if attached else None
+    return Link(
+        index=int(row["ifindex"]),
+        name=str(row["ifname"]),
+        driver=str(row.get("linkinfo", {}).get("info_kind") or row.get("link_type", "unknown")),
+        mtu_bytes=int(row["mtu"]),
+        qdisc=row.get("qdisc"),
+        gso_max_bytes=row.get("gso_max_size"),
+        xdp=XDP_MODES.get(int(mode or 0), f"mode {mode}") if attached else None,
+        up="UP" in row.get("flags", []),
+    )
 
 
 def parse_features(text: str) -> dict[str, bool | None]:
@@ -136,27 +129,16 @@ def find_socket_owners(inodes: Iterable[int], proc: Path = Path("/proc")) -> dic
     """Socket inode -> (pid, comm) of a process that has it open; one that nobody shows has no entry."""
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     owners: dict[int, tuple[int, str]] = {}
-    if not wanted:
-        return owners
-    for process in sorted((entry for entry in proc.iterdir() if entry.name.isdecimal()), key=_pid):
-        for target in _open_files(process):
-            if target in wanted and wanted[target] not in owners:
-                owners[wanted[target]] = (_pid(process), _comm(process))
+    for pid in (
+        sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()) if wanted else ()
+    ):
+        # One that ended, or is not ours to look at, owns nothing that we can name.
+        with suppress(OSError):
+            for descriptor in (proc / str(pid) / "fd").iterdir():
+                inode = wanted.get(str(descriptor.readlink()))
+                if inode is not None and inode not in owners:
+                    owners[inode] = (pid, _comm(proc / str(pid)))
     return owners
-
-
-def _pid(process: Path) -> int:
-    return int(process.name)
-
-
-def _open_files(process: Path) -> list[str]:
-    targets: list[str] = []
-    try:
-        for descriptor in (process / "fd").iterdir():
-            targets.append(str(descriptor.readlink()))
-    except OSError:  # the process ended, or it is not ours to look at: it then owns nothing we can name
-        return targets
-    return targets
 
 
 def _comm(process: Path) -> str:

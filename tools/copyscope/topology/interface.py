@@ -56,8 +56,8 @@ def read_interfaces(names: tuple[str, ...], root: Path = SYS_CLASS_NET) -> list[
     ipv4, ipv6, *answers = run_together(commands)
     routes = parse_json(ipv4) + parse_json(ipv6)
     return [
-        make_interface(parse_json(answers[2 * at])[0], answers[2 * at + 1], routes, driver_of(name, root))
-        for at, name in enumerate(names)
+        make_interface(parse_json(shown)[0], features, routes, driver_of(name, root))
+        for name, shown, features in zip(names, answers[::2], answers[1::2], strict=True)
     ]
 
 
@@ -136,23 +136,18 @@ def _devices_of(route: dict[str, Any]) -> set[str]:
 
 def _comes_by_itself(row: dict[str, Any]) -> bool:
     """Made by the kernel: IPv6 link-local ones, and those of router advertisements."""
-    if row.get("family") != "inet6":
-        return False
-    return row.get("scope") == "link" or any(
-        row.get(flag) for flag in ("temporary", "mngtmpaddr", "autoconf")
-    )
+    flagged = any(row.get(flag) for flag in ("temporary", "mngtmpaddr", "autoconf"))
+    return row.get("family") == "inet6" and (flagged or row.get("scope") == "link")
 
 
 def _address(row: dict[str, Any]) -> str:
     """The arguments of `ip addr` for a row of `ip -j addr`."""
-    peer = row.get("address")
-    words = [
-        f"{row['local']} peer {peer}/{row['prefixlen']}" if peer else f"{row['local']}/{row['prefixlen']}"
-    ]
-    for key, word in (("broadcast", "broadcast"), ("scope", "scope"), ("label", "label")):
+    peer = f" peer {row['address']}" if row.get("address") else ""
+    words = [f"{row['local']}{peer}/{row['prefixlen']}"]
+    for key in ("broadcast", "scope", "label"):
         if row.get(key) and not (key == "label" and row.get("family") == "inet6"):
-            words += [word, str(row[key])]
-    for key, word in (("valid_life_time", "valid_lft"), ("preferred_life_time", "preferred_lft")):
-        if row.get(key) not in (None, 0xFFFFFFFF):
-            words += [word, str(row[key])]
+            words += [key, str(row[key])]
+    for kind in ("valid", "preferred"):
+        if row.get(f"{kind}_life_time") not in (None, 0xFFFFFFFF):
+            words += [f"{kind}_lft", str(row[f"{kind}_life_time"])]
     return " ".join(words + ["noprefixroute"] * bool(row.get("noprefixroute")))

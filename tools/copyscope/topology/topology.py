@@ -198,57 +198,33 @@ class Topology(ABC):
         return Command((*self.namespaces[side].enter(), *argv), next_step, stdin)
 
     def _read_devices(self) -> tuple[dict[Side, Link], dict[Side, dict[str, bool | None]]]:
-        commands: list[Command] = []
+        show = ("ip", "-j", "-d", "link", "show", "dev")
+        asked = [self._inside(side, (*show, self.devices[side]), "update iproute2") for side in SIDES]
         for side in SIDES:
-            device = self.devices[side]
-            commands.append(
-                self._inside(side, ("ip", "-j", "-d", "link", "show", "dev", device), "update iproute2")
-            )
-            commands.append(self._inside(side, ("ethtool", "-k", device), "update ethtool"))
-        answers = run_together(commands)
-        links = {side: parse_links(answers[2 * at])[0] for at, side in enumerate(SIDES)}
-        features = {side: parse_features(answers[2 * at + 1]) for at, side in enumerate(SIDES)}
-        return links, features
+            asked.append(self._inside(side, ("ethtool", "-k", self.devices[side]), "update ethtool"))
+        answers = run_together(asked)
+        links = {side: parse_links(text)[0] for side, text in zip(SIDES, answers[:2], strict=True)}
+        return links, dict(zip(SIDES, map(parse_features, answers[2:]), strict=True))
 
     def _set_congestion(self) -> None:
         if self.settings.congestion is None:
             return
         choose = "choose one of net.ipv4.tcp_available_congestion_control"
-        run_together(
-            [
-                self._inside(
-                    side,
-                    (
-                        "ip",
-                        "route",
-                        "replace",
-                        *self.routes[side].split(),
-                        "congctl",
-                        self.settings.congestion,
-                    ),
-                    choose,
-                )
-                for side in self._distinct_sides()
-            ]
-        )
+        words = f"congctl {self.settings.congestion}"
+        argv = {side: f"ip route replace {self.routes[side]} {words}" for side in self._distinct_sides()}
+        run_together([self._inside(side, line.split(), choose) for side, line in argv.items()])
 
     def _set_offloads(self) -> None:
         asked = self.settings.offloads()
         if not asked:
             return
         words = [word for name, value in asked.items() for word in (name, "on" if value else "off")]
-        ends = {(self.namespaces[side].pid, self.devices[side]): side for side in SIDES}
-        run_together(
-            [
-                self._inside(
-                    side, ("ethtool", "-K", self.devices[side], *words), "leave that offload as it is"
-                )
-                for side in ends.values()
-            ]
-        )
+        sides = self._distinct_sides()
+        switch = {side: ("ethtool", "-K", self.devices[side], *words) for side in sides}
+        run_together([self._inside(side, switch[side], "leave that offload as it is") for side in sides])
         # ethtool -K succeeds although a feature stays as it was ("Actual changes: off [requested on]").
         _, features = self._read_devices()
-        for side in ends.values():
+        for side in sides:
             for name, value in asked.items():
                 if features[side][name] != value:
                     raise TopologyError(

@@ -23,16 +23,9 @@ class WorkloadUser:
 
     def argv(self) -> tuple[str, ...]:
         """The argv prefix that becomes this user for good: no capabilities, no set-uid way back."""
-        return (
-            "setpriv",
-            f"--reuid={self.uid}",
-            f"--regid={self.gid}",
-            "--init-groups" if self.known else "--clear-groups",
-            "--inh-caps=-all",
-            "--bounding-set=-all",
-            "--no-new-privs",
-            "--",
-        )
+        groups = "--init-groups" if self.known else "--clear-groups"
+        user = ("setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", groups)
+        return (*user, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--")
 
 
 def invoking_user(environment: Mapping[str, str] | None = None) -> WorkloadUser:
@@ -73,11 +66,7 @@ def environment_of(user: WorkloadUser) -> dict[str, str]:
 def find_privileges(status: str) -> list[str]:
     """What is left of root in the text of /proc/PID/status: one entry per non-empty capability set."""
     fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-    left = [
-        f"{name}={fields.get(name, '?').strip()}"
-        for name in CAPABILITY_SETS
-        if fields.get(name, "?").strip().strip("0")  # an absent line counts as a privilege: never assume
-    ]
-    if fields.get("NoNewPrivs", "").strip() != "1":
-        left.append("NoNewPrivs=0")
-    return left
+    # An absent line counts as a privilege: never assume.
+    sets = {name: fields.get(name, "?").strip() for name in CAPABILITY_SETS}
+    left = [f"{name}={value}" for name, value in sets.items() if value.strip("0")]
+    return left + ["NoNewPrivs=0"] * (fields.get("NoNewPrivs", "").strip() != "1")
