@@ -1,7 +1,5 @@
 """Would zero-copy help? What the paragraph says of invented programs, and of the crossovers in results/."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -1,7 +1,5 @@
 """What it costs to be watched at all: against the time before and after, and when it cannot be known."""
 
-from __future__ import annotations
-
 import re
 from types import MappingProxyType, SimpleNamespace
 from typing import Any

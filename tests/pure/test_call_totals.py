@@ -1,7 +1,5 @@
 """Timed calls that stand for all: the programs' counts are put in, and times in proportion."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from copyscope.record.call_totals import told_by_programs

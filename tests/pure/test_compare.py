@@ -1,7 +1,5 @@
 """tools/compare.py: the order of the runs, what counts, and what is left behind; the runs are invented."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

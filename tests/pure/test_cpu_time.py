@@ -1,7 +1,5 @@
 """Which clock a side's CPU time is read from, and when the sampler is held against it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import builders

@@ -1,7 +1,5 @@
 """The crossover: known costs in, the known size out; and what is said where there is none."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

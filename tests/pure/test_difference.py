@@ -1,7 +1,5 @@
 """tools/diff.py: what is a regression, what is not, and what cannot be compared."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """The exact tier: rows and identities of records with function hooks."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

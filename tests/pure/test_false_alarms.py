@@ -3,8 +3,6 @@
 results/vm/published measured each setting three times: two runs of one setting are a block of equal ones.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """How many calls of function hooks are timed: known costs and rates in, N out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ Nothing is drawn: for each number of user samples that a run can get the identit
 binomial distribution says how often a run gets it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each identity can fail, and no single wrong number gets past all of them."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import suppress
 from typing import Any

@@ -3,8 +3,6 @@
 Goldens in data/ledger are the derived sections of three runs; COPYSCOPE_GOLDEN=1 records them anew.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How busy the machine was while a run was measured: what is taken from what, when it matters, what to do."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs that were cut short or used a part of the instruments: what is known is kept, the rest says why."""
 
-from __future__ import annotations
-
 import copy
 import io
 from typing import Any

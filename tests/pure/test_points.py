@@ -1,7 +1,5 @@
 """Metrics and points: what a record says of itself, what repeats say together, and what is not known."""
 
-from __future__ import annotations
-
 import copy
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The record on disk: written whole or not at all, read back the same, refused in one line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -3,8 +3,6 @@
 COPYSCOPE_GOLDEN=1 (`make golden`) writes that file anew.
 """
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

@@ -1,7 +1,5 @@
 """How a program hands over what it sends, from invented readings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One session for whoever is measured: what happens in which order, and what is left of a run that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A program of many small calls is counted in a part of the time: what follows is exact, or says so."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

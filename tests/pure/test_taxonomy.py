@@ -1,7 +1,5 @@
 """The taxonomy: what each rule decides, what a bad file is told, and how much of real stacks it names."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

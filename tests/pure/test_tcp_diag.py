@@ -1,7 +1,5 @@
 """TCP's own counts of a connection, as the kernel hands them over; ss(8) printed the same of this one."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from pathlib import Path

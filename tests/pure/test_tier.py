@@ -1,7 +1,5 @@
 """Which tier a run is of, and the losses of its hooks."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from typing import Any

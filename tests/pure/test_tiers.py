@@ -1,7 +1,5 @@
 """The exact tier beside the sampled one: shares, intervals, and when there is nothing to compare."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

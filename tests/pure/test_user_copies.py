@@ -1,7 +1,5 @@
 """Copies in a watched program's own memory: which functions copy, where these are, and what is not known."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

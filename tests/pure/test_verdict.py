@@ -1,7 +1,5 @@
 """What a run is called: valid or not and why, why it was copied, who was the limit, and the one sentence."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

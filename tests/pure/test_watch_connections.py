@@ -1,7 +1,5 @@
 """What is kept of the looks at a program's connections: the ends, however many looks there were."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from copyscope.record.program import connections

@@ -1,7 +1,5 @@
 """The exact tier of a watched program, on invented ones whose truth is known."""
 
-from __future__ import annotations
-
 import argparse
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """The ledger of a watched program, on invented ones whose truth is known."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """When the connections of a program are looked at: seldom where that is dear, twice in a short command."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """How long the segments of a watched program are: the dear ones as short as it is busy."""
 
-from __future__ import annotations
-
 import math
 from itertools import islice
 

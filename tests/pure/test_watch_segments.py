@@ -1,7 +1,5 @@
 """What is kept of a long run: its record is the same as if all of it had been, and its memory is not."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

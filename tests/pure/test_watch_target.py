@@ -1,7 +1,5 @@
 """Finding and reading other people's processes, as far as it needs no root."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import ExitStack

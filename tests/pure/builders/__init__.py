@@ -13,8 +13,6 @@ The numbers are invented, of the size of a two-CPU virtual machine's, and balanc
 `ledger.derive(raw_record(...))` is the complete record.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from copyscope.ledger.attribution import side_times

@@ -1,7 +1,5 @@
 """A record of a run whose connections the kernel encrypts (kTLS), made from one without."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A record with function hooks: a functions section that balances with the segments of its arm."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from types import MappingProxyType

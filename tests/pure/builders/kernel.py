@@ -1,7 +1,5 @@
 """What the kernel counted in an invented record: the programs' numbers, seen from the other side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

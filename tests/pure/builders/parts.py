@@ -1,7 +1,5 @@
 """The parts of an invented record that carry little arithmetic: machine, topology, shares of time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 # (context, kind, category, deciding symbol, parts per thousand of the side's CPU time)

@@ -6,8 +6,6 @@
 that no comparison reads are left out.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -11,8 +11,6 @@
 Everything balances to the byte, but for what moved while hooks came and went: EDGE_CALLS per segment.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A watched program with function hooks: a functions section that balances with the segments of its arm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from .exact import HOOKED, SEND_NS

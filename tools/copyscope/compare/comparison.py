@@ -1,7 +1,5 @@
 """Two sets of runs, setting by setting, as one document: what differs, and the verdict. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace

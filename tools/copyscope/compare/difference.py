@@ -6,8 +6,6 @@ Twenty rows at 95 % each would cry wolf once a run: goodput, all CPU time and wh
 rows of CPU time say where it went.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

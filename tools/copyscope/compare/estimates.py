@@ -4,8 +4,6 @@ An estimate is a median over repeats with its interval (stats.median_of). Two po
 repeat: repeat N of both ran in the same block, so that a drift of the machine is in both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

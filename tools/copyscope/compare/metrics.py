@@ -3,8 +3,6 @@
 A metric that a record does not have is None with a reason, never 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """What two equal runs differ by on this host, from blocks of two of them. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The settings of a run by the names of the options of `profile`, and how long and how much it ran."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from copyscope.record import segments

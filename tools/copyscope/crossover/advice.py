@@ -5,8 +5,6 @@ it pays for that. What the other way would cost is not in this record: a crossov
 machine and on such a path (tools/crossover.py) says so (nearest.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any

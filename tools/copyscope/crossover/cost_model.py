@@ -7,8 +7,6 @@ other. No cost is negative, so each fit is a least squares with two coefficients
 to the whole cost of a message: a small message counts as much as a large one.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence

@@ -8,8 +8,6 @@ changed sides. Where the model puts the crossover elsewhere, it is not believed:
 measured ratios, interpolated, and the answer says so.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

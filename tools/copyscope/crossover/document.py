@@ -1,7 +1,5 @@
 """What the crossovers of a path come to, in one sentence, and as the file that others read. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any

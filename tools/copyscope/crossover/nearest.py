@@ -3,8 +3,6 @@
 A row is one of crossover.json with `file`, where it stands, and `path`, over which it was measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

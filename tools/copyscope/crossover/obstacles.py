@@ -1,7 +1,5 @@
 """What on its path, or in a program itself, would take the gain of zero-copy or sendfile away. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from copyscope.ledger.zerocopy_cause import device_without_gather, is_tap

@@ -1,7 +1,5 @@
 """Which two ways are compared: two strategies, or two values of another setting. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from copyscope.compare.settings import SETTINGS, settings

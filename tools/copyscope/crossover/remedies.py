@@ -5,8 +5,6 @@ could be saved at most is little (the ceiling), or where a crossover of this mac
 of these decides is a crossover asked for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

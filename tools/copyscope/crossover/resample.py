@@ -4,8 +4,6 @@ Each draw takes as many repeats of a point as there are, with replacement. Sampl
 time of a side: a draw is the median of the totals, split by the mean of the shares.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

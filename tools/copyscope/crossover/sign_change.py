@@ -4,8 +4,6 @@ A curve is the logarithm of a cost ratio, second / first strategy, as a function
 zero the second is the dearer one.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence

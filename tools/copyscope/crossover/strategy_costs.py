@@ -1,7 +1,5 @@
 """The cost models of each strategy and number of threads of an experiment, with their draws. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """What was measured and cannot be written where it was to go is kept somewhere else: a run is dear."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -6,8 +6,6 @@ in a directory where others can make one (as fs.protected_symlinks of proc(5) do
 made here is given to the user who called sudo, by its descriptor.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

@@ -4,8 +4,6 @@ The time of a process is known exactly (its CPU clock, read at both ends of each
 how it divides. So no error of the sampling rate enters, and the identity between both remains a real check.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

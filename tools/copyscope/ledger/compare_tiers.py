@@ -5,8 +5,6 @@ network softirqs and the system call around them; the sampler takes what is not 
 before and after the call's entry function is in the second only; coverage() says how much.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any

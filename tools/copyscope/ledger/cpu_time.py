@@ -7,8 +7,6 @@ kernel/sched/core.c). So it bills the wake-up latency, 1 us on bare metal and 10
 once per sleep.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ Pure and idempotent: the derived sections depend on the raw ones only, so a reco
 a rule has changed, and the raw data are never touched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ others, then have the program's count. Where the hooks are in the ledger's segme
 bytes from one source only, so that the identities compare sources and not a number with itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The exact tier: what the function hooks counted, per KiB. Pure."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

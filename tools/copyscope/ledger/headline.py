@@ -1,7 +1,5 @@
 """The main finding of a run as one sentence: what the strategy did, and what its copies cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ sender waited decides (TCP_INFO: busy time, and in it the time limited by the pe
 buffer).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """What the instruments lost, as a share of what they should have seen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -5,8 +5,6 @@ itself and the softirq work beside them took, from the beginning of the first me
 the last. /proc/stat counts in ticks of 10 ms: good for shares of seconds, not for less.
 """
 
-from __future__ import annotations
-
 from statistics import fmean
 
 from msgspec import structs

@@ -3,8 +3,6 @@
 Pairing takes drift out: the two arms of a block ran within the same second.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from copyscope import stats

@@ -1,7 +1,5 @@
 """The rows of the ledger and of the stages: bytes from flows, time and events from attribution."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

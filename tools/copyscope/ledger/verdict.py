@@ -1,7 +1,5 @@
 """May this run be believed, and what does it say: validity with reasons, and one sentence for people."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from copyscope.ledger.machine_state import remedy

@@ -1,7 +1,5 @@
 """Why zero-copy sends were copied after all, as far as the record of the path can tell."""
 
-from __future__ import annotations
-
 from copyscope.record.derived import Cause
 from copyscope.record.program.raw import ProgramTopology
 from copyscope.record.raw import PacketSocket, TopologyBase

@@ -1,7 +1,5 @@
 """The life of zero-copy sends by function hooks: whose memory was copied, and when the notice came. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from copyscope.record.derived import CopyRun, Notified, OwnerLife, ZerocopyLife

@@ -6,8 +6,6 @@ least that keeps this part under the goal. What counting costs is the same for e
 the observer effect of the functions segments (overhead.py) has both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

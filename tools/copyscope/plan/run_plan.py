@@ -1,8 +1,6 @@
 """The plan of one run, of our own traffic or of a program: which hooks in which segments, and what becomes of
 it on a kernel that does not have all of them."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Iterable, Mapping
@@ -60,7 +58,7 @@ class RunPlan:
     copy_in: str = "any"
     count: str | None = None
     # What to do on a kernel that does not take the hooks of this plan; None: such a kernel is an error.
-    otherwise: RunPlan | None = None
+    otherwise: "RunPlan | None" = None
 
     @property
     def functions(self) -> bool:
@@ -78,7 +76,7 @@ class RunPlan:
             argv += [] if self.count is None else ["--count", self.count]
         return argv
 
-    def on_this_kernel(self, hooks: list[dict[str, Any]]) -> tuple[RunPlan, Tier]:
+    def on_this_kernel(self, hooks: list[dict[str, Any]]) -> tuple["RunPlan", Tier]:
         """This plan, or the first of what is to be done otherwise that the kernel has the hooks for.
 
         Raises RunError where nothing else is to be done.

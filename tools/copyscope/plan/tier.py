@@ -1,7 +1,5 @@
 """Which tier a run is of, exact (functions are hooked) or sampled; what cannot be attached; and why. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +23,7 @@ class Tier:
     def name(self) -> str:
         return "exact" if self.exact else "sampled"
 
-    def gated(self, gate: Gate) -> Tier:
+    def gated(self, gate: Gate) -> "Tier":
         """The same where functions are hooked, with which of the calls are timed, and why."""
         return replace(self, reason=f"{self.reason}; {gate.reason}") if self.exact else self
 

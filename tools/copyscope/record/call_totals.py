@@ -4,8 +4,6 @@ To count every call takes a hook at every call: 2 to 5 % of the CPU time. The pr
 and in segments of the arm `bytes` the kernel's count of the same is compared with theirs. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

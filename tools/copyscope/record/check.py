@@ -4,8 +4,6 @@ msgspec stops at the first thing in a section and does not say in which key of a
 nor what stands there: both are looked up here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What became of the hooks that instruments need, and why. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What /proc/stat said at both ends of a run, as a raw section. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """When two records are of one machine, in one state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

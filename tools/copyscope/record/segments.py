@@ -1,7 +1,5 @@
 """Reading the run section: which segments belong to an arm, and what they add up to. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 

@@ -15,8 +15,6 @@ same record is the same bytes whatever the order in which it was put together, a
 one-line diff. A name that ends in .gz is compressed, without a time or a name inside: the same bytes again.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

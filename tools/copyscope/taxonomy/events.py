@@ -1,7 +1,5 @@
 """The events that are sampled and counted, and the columns of a row that come from them. Pure."""
 
-from __future__ import annotations
-
 import re
 
 # the columns of a row that come from hardware events: key of the row -> names that perf gives the event

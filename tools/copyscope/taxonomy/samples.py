@@ -1,7 +1,5 @@
 """The collector's stacks as rows of the record, and as text for flame graphs. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Pure but for `Taxonomy.load`, which reads that file. A symbol that no rule names
 keeps its name: time is never given to a neighbour because it happened to be called from there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,7 +90,7 @@ class Taxonomy:
 
     @classmethod
     @cache
-    def load(cls, path: Path = FILE) -> Taxonomy:
+    def load(cls, path: Path = FILE) -> "Taxonomy":
         """The taxonomy in a file, read once; the project's own without an argument. Raises TaxonomyError."""
         try:
             text = path.read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """Which functions of a program's own memory copy: by name, of C libraries and of languages. Pure."""
 
-from __future__ import annotations
-
 import re
 
 # Of libc, with its variants for a processor (__memmove_avx_unaligned_erms) and those that check; of compilers

@@ -7,8 +7,6 @@ balances are exact: the tolerance is 0 where a row gives none. A program never i
 at the edges of its segments, and what was under way there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar

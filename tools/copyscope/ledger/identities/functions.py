@@ -4,8 +4,6 @@ A watched program is not paused, so what was under way when the hooks began or c
 tolerance: what moved at the edges, one call of each thread, and zero-copy sends that were not completed yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from copyscope.ledger.flows import encrypts

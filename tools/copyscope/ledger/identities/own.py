@@ -1,7 +1,5 @@
 """Balances of our own traffic: bytes, calls, completions and totals, exact by construction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial

@@ -5,8 +5,6 @@ segment), and so is what may be under way at an edge: each thread inside one cal
 before and at the other after it. That, and nothing else, is the tolerance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from copyscope.ledger.identities.balance import Balance, Unknown

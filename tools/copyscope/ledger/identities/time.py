@@ -1,7 +1,5 @@
 """Identities of time: the sampler against the CPU clock, and the rows of a side against its CPU time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -5,8 +5,6 @@ effect of an arm. Here the control is the time before the first hook came and af
 TCP's own counts. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from copyscope import stats

@@ -1,7 +1,5 @@
 """How many bytes each account of a watched program moved, in the ledger segments, and who says so. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET

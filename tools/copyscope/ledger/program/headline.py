@@ -1,7 +1,5 @@
 """The main finding of a run beside a program: what its copies cost, and what it spares itself. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from copyscope.ledger.headline import percent

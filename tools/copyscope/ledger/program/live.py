@@ -1,7 +1,5 @@
 """The last seconds of a run that goes on, as a derived record: the live view shows the same ledger. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any

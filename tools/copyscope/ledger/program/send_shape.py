@@ -3,8 +3,6 @@
 Read from the arguments of its system calls in the calls segments; `shapes` has one row per protocol and call.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

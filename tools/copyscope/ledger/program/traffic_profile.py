@@ -1,7 +1,5 @@
 """What a watched program's traffic looks like: sizes, calls, options, packets, peers. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from copyscope.ledger.program.send_shape import buffers, merged, rounds

@@ -1,7 +1,5 @@
 """Whether the samples say how much of a watched program's time is copying in its own memory. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec import UNSET, structs

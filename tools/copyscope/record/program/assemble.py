@@ -1,7 +1,5 @@
 """The raw sections that only a watched program has: names and differences. Pure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from copyscope.record.program.pace import pace_section

@@ -4,8 +4,6 @@ A look has all connections of a network namespace; of a run of hours only its en
 connections at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """How fast a watched program went before the hooks came, meanwhile, and after they had gone: raw. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """The segments of a watched program: what moved in each, and of a run of hours no more than that. Pure."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Iterable, Sequence

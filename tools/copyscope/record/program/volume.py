@@ -1,7 +1,5 @@
 """The rows of a watched program's volume: what its sockets moved, by call. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from copyscope.record.program.raw import Counted, Target, Volume

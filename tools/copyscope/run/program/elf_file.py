@@ -3,8 +3,6 @@
 Own code: pyelftools makes an object of each symbol, which takes seconds for the 100,000 of a large program.
 """
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator

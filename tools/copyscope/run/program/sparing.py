@@ -4,8 +4,6 @@ While the hooks at its calls are away its bytes are TCP's own counts, to the byt
 follows from the calls that were counted: an estimate, and marked as one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 

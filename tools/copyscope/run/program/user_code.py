@@ -6,8 +6,6 @@ for the variant of memmove() that it chose for this processor: the slot in its m
 unwind table says where it ends.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
