@@ -45,7 +45,6 @@ static struct {
 	struct functions_options functions_options;
 	bool probe;
 	bool load;
-	bool verbose;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
 	.calls.time_one_in = DEFAULT_GATE,
@@ -84,7 +83,6 @@ static const struct argp_option options[] = {
 	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
 	{ "load", OPTION_LOAD, NULL, 0, "Say which programs this kernel loads, as JSON, and exit; of each way to hook functions "
 	  "one is attached", 0 },
-	{ "verbose", 'v', NULL, 0, "Print what libbpf says", 0 },
 	{},
 };
 
@@ -170,9 +168,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_LOAD:
 		env.load = true;
 		return 0;
-	case 'v':
-		env.verbose = true;
-		return 0;
 	case ARGP_KEY_ARG:
 		argp_usage(state);
 		return 0;
@@ -201,13 +196,6 @@ static const struct argp argp = {
 	       "\v"
 	       "EXAMPLE\n  collector --probe\n",
 };
-
-static int print_libbpf(enum libbpf_print_level level, const char *format, va_list args)
-{
-	(void)level;
-	/* A refused program is a result here, reported with its hook. */
-	return env.verbose ? vfprintf(stderr, format, args) : 0;
-}
 
 static const char *what_loading_lacks(int err)
 {
@@ -286,7 +274,8 @@ int main(int argc, char **argv)
 	collector.frequency_hz = env.frequency_hz;
 	if (!env.functions)
 		env.functions_options.attach = ATTACH_NOTHING;
-	libbpf_set_print(print_libbpf);
+	/* A refused program is a result here, reported with its hook. */
+	libbpf_set_print(NULL);
 	raise_limits();
 	go_first();
 	if (env.watch.mode != WATCH_NOBODY && !env.watch.sockets_max)

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include <jansson.h>
 #include <linux/types.h>
 
 #include "call_sites.h"
@@ -113,5 +114,13 @@ void attach__refuse(struct attach *attach, const char *doing, int err);
 /* Both ends or none. Returns 0 or -errno. */
 int attach__attach(struct attach *attach);
 int attach__detach(struct attach *attach);
+
+/*
+ * How often the kernel did not call a program. Sets loss["recursion_<id>"]: runs that it skipped because the program ran on this
+ * CPU already, or {"count": null, "reason"} where it does not say. Nothing for a program that is not loaded.
+ */
+void recursion__add(json_t *loss, const char *id, const struct bpf_program *program);
+/* The same of both ends of a function, and if they are kprobes loss["missed_<id>"] as far as they have been detached. */
+void recursion__add_function(json_t *loss, const char *id, const struct attach *function);
 
 #endif

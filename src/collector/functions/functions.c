@@ -10,7 +10,6 @@
 #include <copyscope.skel.h>
 
 #include "abi.h"
-#include "attach/recursion.h"
 #include "attach/tracepoints.h"
 #include "counters.h"
 #include "hooks.h"

@@ -12,7 +12,6 @@
 #include <copyscope.skel.h>
 
 #include "abi.h"
-#include "attach/recursion.h"
 #include "hooks.h"
 #include "report/cells.h"
 #include "report/maps.h"

@@ -9,7 +9,6 @@
 #include <copyscope.skel.h>
 #include <sampling.skel.h>
 
-#include "attach/recursion.h"
 #include "attach/tracepoints.h"
 #include "duty_cycle.h"
 #include "functions/functions.h"
