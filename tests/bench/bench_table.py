@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from conclusions import comparison, size
+from conclusions import goal_of, reached, size
 
 WHAT = {
     "gbps": "goodput (Gb/s)",
@@ -13,12 +13,6 @@ WHAT = {
     "receiver_cpu_ns_per_kib": "receiver's CPU time (ns/KiB)",
     "cpu_ns_per_kib": "both sides' CPU time (ns/KiB)",
 }
-# Ours, and the peers that give the same information; ours is to lose so many times less.
-SAME_INFORMATION = {
-    "ours": ("perf_record", "bpftrace_profile"),
-    "ours_calls": ("perf_trace", "perf_trace_bpf", "bpftrace_calls"),
-}
-TIMES_LESS = 3
 INTRODUCTION = """# make bench
 
 Ratios are ours over the peer's, median of pairs, with 95 % intervals, and both medians; of goodput against
@@ -78,7 +72,7 @@ def contest(name: str, result: dict[str, Any]) -> list[str]:
     text = [CONTESTS[name]] if name in CONTESTS else []
     for quantity in dict.fromkeys(one["quantity"] for one in made):
         text += [*table(name, [one for one in made if one["quantity"] == quantity]), ""]
-    return [*text, *lost(made), *failures(result["raw"])]
+    return [*text, *failures(result["raw"])]
 
 
 def table(name: str, made: list[dict[str, Any]]) -> list[str]:
@@ -87,49 +81,24 @@ def table(name: str, made: list[dict[str, Any]]) -> list[str]:
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for one in made:
         key = (one["ours"], one["peer"], one["factors"].get("connections", 1))
-        found = comparison(name, one)
-        text = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
+        goal = goal_of(name, one)
+        text = f"{one['ratio']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
         if one["peer"] == "off" and one["quantity"] == "gbps":
             text = f"loses {percent(one)}"
-        text = f"**{text}**" if found.reached == "missed" else text
+        text = f"**{text}**" if reached(one, goal) == "missed" else text
         digits = ".3g" if one["quantity"] == "gbps" else ".0f"
         medians = ", ".join(format(one[f"{who}_median"], digits) for who in ("ours", "peer"))
         line = lines.setdefault(key, {})
         line[size(one["factors"]["size_bytes"])] = f"{text}: {medians}"
-        if found.goal is not None:
+        if goal is not None:
             goals = line.get("goal", "").split(", ") if "goal" in line else []
-            line["goal"] = ", ".join(dict.fromkeys([*goals, f"{found.goal:g}"]))
+            line["goal"] = ", ".join(dict.fromkeys([*goals, f"{goal:g}"]))
     columns = [*map(size, sizes), *(["goal"] if any("goal" in line for line in lines.values()) else [])]
     made_lines = [row(WHAT.get(made[0]["quantity"], made[0]["quantity"]), "connections", *columns)]
     made_lines.append("|---" * (len(columns) + 2) + "|")
     for (ours, peer, connections), line in lines.items():
         made_lines.append(row(f"{ours} / {peer}", connections, *(line.get(name, "") for name in columns)))
     return made_lines
-
-
-def lost(made: list[dict[str, Any]]) -> list[str]:
-    """The goodput that switching on costs: ours beside the best peer with the same information."""
-    against_off = [one for one in made if one["peer"] == "off" and one["quantity"] == "gbps"]
-    lines = []
-    for one in against_off:
-        named = SAME_INFORMATION.get(one["ours"], ())
-        peers = [p for p in against_off if p["factors"] == one["factors"] and p["ours"] in named]
-        best = max(peers, key=lambda peer: float(peer["ratio"]), default=None)
-        if best is not None and best["ratio"] < 1:
-            end = (best["ours"], percent(best), times_less(one, best))
-            lines.append(row(size(one["factors"]["size_bytes"]), one["ours"], percent(one), *end))
-    head = ("size", "ours", "goodput lost", "best peer with the same information", "goodput lost")
-    return [row(*head, f"times less: at least {TIMES_LESS}"), "|---" * 6 + "|", *lines] if lines else []
-
-
-def times_less(ours: dict[str, Any], peer: dict[str, Any]) -> str:
-    """How many times more the peer loses; at least: its smallest loss over our largest."""
-    gains = [who for who, made in (("ours", ours), ("the peer", peer)) if made["high"] >= 1]
-    middle = f"{(1 - peer['ratio']) / (1 - ours['ratio']):.1f}" if not gains else ""
-    middle = middle or f"no loss found: {', '.join(gains)}"
-    if ours["low"] >= 1:
-        return middle
-    return f"{middle} (at least {max(0.0, (1 - peer['high']) / (1 - ours['low'])):.1f})"
 
 
 def percent(made: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """What a comparison comes to: on which side of its goal its interval lies. Pure."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from copyscope.plan import gate
@@ -17,36 +16,25 @@ WATCH_GOALS = {("gbps", None): 0.97, ("gbps", 65536): 0.99, ("requests", None): 
 AT_MOST = ("p99_us",)
 
 
-@dataclass(frozen=True)
-class Conclusion:
-    """A ratio and its interval; `goal`: where it has to be at least (or, with `at_most`, at most)."""
-
-    ratio: float
-    low: float
-    high: float
-    goal: float | None = None
-    at_most: bool = False
-
-    @property
-    def reached(self) -> Reached | None:
-        """Whether the goal is met; a single value that equals it meets it."""
-        if self.goal is None:
-            return None
-        worst, best = (self.high, self.low) if self.at_most else (self.low, self.high)
-        sides = [value <= self.goal if self.at_most else value >= self.goal for value in (worst, best)]
-        return "met" if all(sides) else "open" if any(sides) else "missed"
-
-
-def comparison(name: str, made: dict[str, Any]) -> Conclusion:
-    """One of the raw comparisons, with the goal that it has in the benchmark `name`."""
-    goal, quantity, size_bytes = None, made["quantity"], made["factors"]["size_bytes"]
-    if quantity == "gbps" and name in ("traffic", "uring") and made["ours"] != "bare":
-        goal = TRAFFIC_GOALS.get(made["peer"], 1.0)
-    if quantity == "gbps" and name == "observer" and made["ours"] in OURS_WATCHING:
-        goal = OBSERVER_GOALS.get(size_bytes)
+def goal_of(name: str, made: dict[str, Any]) -> float | None:
+    """What the ratio of one of the raw comparisons has to be in the benchmark `name`, if it has to be."""
+    quantity, size_bytes = made["quantity"], made["factors"]["size_bytes"]
     if name == "watch":
-        goal = WATCH_GOALS.get((quantity, size_bytes), WATCH_GOALS[quantity, None])
-    return Conclusion(made["ratio"], made["low"], made["high"], goal, quantity in AT_MOST)
+        return WATCH_GOALS.get((quantity, size_bytes), WATCH_GOALS[quantity, None])
+    if quantity == "gbps" and name in ("traffic", "uring") and made["ours"] != "bare":
+        return TRAFFIC_GOALS.get(made["peer"], 1.0)
+    if quantity == "gbps" and name == "observer" and made["ours"] in OURS_WATCHING:
+        return OBSERVER_GOALS.get(size_bytes)
+    return None
+
+
+def reached(made: dict[str, Any], goal: float | None) -> Reached | None:
+    """On which side of its goal the interval lies; a value that equals it meets it."""
+    if goal is None:
+        return None
+    at_most = made["quantity"] in AT_MOST
+    sides = [value <= goal if at_most else value >= goal for value in (made["low"], made["high"])]
+    return "met" if all(sides) else "open" if any(sides) else "missed"
 
 
 def size(count: int) -> str:

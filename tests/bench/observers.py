@@ -21,12 +21,21 @@ class ObserverError(Exception):
     """It cannot run here, or does not end: its name and what it said."""
 
 
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """What cannot run here says so in its row."""
+    try:
+        yield
+    except RunError as error:
+        raise ObserverError(str(error)) from error
+
+
 def ours(collector: Child, instruments: str, counting: tuple[PerfStat, ...] = ()) -> Observer:
     """Instruments of the collector, and the perf counters that tools/profile.py reads beside them."""
 
     @contextlib.contextmanager
     def running() -> Iterator[None]:
-        try:
+        with refusing():
             if instruments:
                 collector.ask(f"open {instruments}", "opened", READY_S)
             for perf in counting:
@@ -38,8 +47,6 @@ def ours(collector: Child, instruments: str, counting: tuple[PerfStat, ...] = ()
                     raise ObserverError(perf.failure)
             if instruments:
                 collector.ask("close", "closed", READY_S)
-        except RunError as error:
-            raise ObserverError(str(error)) from error
 
     return running
 
@@ -80,10 +87,7 @@ def program(name: str, argv: list[str]) -> Observer:
         tool = Tool(name, argv)
         if (why := tool.missing()) is not None:
             raise ObserverError(why)
-        try:
-            with attached(tool, {}):
-                yield
-        except RunError as error:
-            raise ObserverError(str(error)) from error
+        with refusing(), attached(tool, {}):
+            yield
 
     return running

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conclusions import comparison
+from conclusions import goal_of, reached
 from contestants import Program
 from copyscope import paths
 from copyscope.run.child import Child
@@ -209,8 +209,9 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
     for item in raw:
         cells = [item["program"], f"{item['size_bytes']:,} B"]
         for made in item["comparisons"]:
-            one = comparison("watch", made)
-            cells += [f"{one.ratio:.3f} ({one.low:.3f} to {one.high:.3f})", f"{one.goal:g}", str(one.reached)]
+            goal = goal_of("watch", made)
+            cells += [f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})", f"{goal:g}"]
+            cells.append(str(reached(made, goal)))
         text.append(f"| {' | '.join(cells + [''] * (8 - len(cells)))} |")
     invalid = {item["program"]: _invalid(item) for item in raw if _invalid(item)}
     text += ["", *(f"- {name}: {count} runs were not valid" for name, count in invalid.items())]

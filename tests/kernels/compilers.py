@@ -41,17 +41,10 @@ ASKED = [kernel for kernel in KERNELS if kernel.arch == "amd64"]
 
 
 # What a kernel takes of no compiler, by mode and hook (none: of the whole mode): not the compiler's doing.
+NO_REGISTERS = "5.10 has no bpf_task_pt_regs(): splice(2) is counted all the time there"
 KNOWN = {
-    (
-        "5.10",
-        "watched",
-        "splice_seen",
-    ): "5.10 has no bpf_task_pt_regs(): splice(2) is counted all the time there",
-    (
-        "5.10",
-        "kprobe",
-        "splice_seen",
-    ): "5.10 has no bpf_task_pt_regs(): splice(2) is counted all the time there",
+    ("5.10", "watched", "splice_seen"): NO_REGISTERS,
+    ("5.10", "kprobe", "splice_seen"): NO_REGISTERS,
     ("5.10", "cgroup", ""): "5.10 offers bpf_get_current_ancestor_cgroup_id() to no tracing program",
 }
 
@@ -100,21 +93,13 @@ def build(root: str, version: int, jobs: int) -> str | None:
         shutil.rmtree(here, ignore_errors=True)
     said = subprocess.run([wrapper, "--version"], capture_output=True, text=True, check=True).stdout
     here.mkdir(parents=True, exist_ok=True)
-    argv = [
-        "make",
-        "--no-print-directory",
-        f"-j{jobs}",
-        f"OUTPUT={here.relative_to(ROOT)}",
-        f"CLANG={wrapper}",
-    ]
-    argv += ["VMLINUX_H=.output/vmlinux.h", *(str((here / made).relative_to(ROOT)) for made in MADE)]
+    argv = ["make", "--no-print-directory", f"-j{jobs}", f"OUTPUT={here.relative_to(ROOT)}"]
+    argv += [f"CLANG={wrapper}", "VMLINUX_H=.output/vmlinux.h"]
+    argv += [str((here / made).relative_to(ROOT)) for made in ("collector", "xdp_pass.bpf.o")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(argv, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)
     found = re.search(r"clang version (\d+\.\d+\.\d+)", said)
     return found[1] if done.returncode == 0 and found else None
-
-
-MADE = ("collector", "xdp_pass.bpf.o")
 
 
 def judge(kept: Path, compiler: str, kernel: str) -> Cell:

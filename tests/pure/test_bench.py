@@ -58,7 +58,8 @@ def compared(ours: str, peer: str, ratio: float, size_bytes: int = 1024, **keys:
     ],
 )
 def test_what_a_goal_comes_to(bench: Any, name: str, made: dict[str, Any], reached: str | None) -> None:
-    assert bench("conclusions").comparison(name, made).reached == reached
+    conclusions = bench("conclusions")
+    assert conclusions.reached(made, conclusions.goal_of(name, made)) == reached
 
 
 def test_the_table_of_the_tree_is_that_of_its_results(bench: Any) -> None:
