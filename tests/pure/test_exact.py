@@ -11,8 +11,7 @@ from builders.encrypted import with_tls
 from builders.exact import with_functions
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
-from copyscope.ledger.functions import interval
-from copyscope.ledger.zerocopy_life import at_most
+from copyscope.ledger.functions import at_most, interval
 from copyscope.plan.arms import parse_count
 from copyscope.record import store
 from copyscope.record.instruments import FunctionCell, FunctionRoot

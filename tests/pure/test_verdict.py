@@ -256,11 +256,11 @@ def test_a_thread_that_has_all_connections_is_full_with_its_own_time(side: str, 
     assert full["sides"][side]["on_cpu_share_of_wall"] == pytest.approx(0.97)
 
 
-def test_no_tcp_info_is_no_guess() -> None:
+def test_no_tcp_info_of_a_connection_is_no_guess() -> None:
     raw = builders.without_task_clock(builders.raw_record("one_copy"))
     for segment in raw["run"]["segments"]:
         segment["sender"]["process_cpu_ns"] //= 3
-    raw["traffic"]["sender"]["threads"][0]["tcp_info"] = None
+    raw["traffic"]["sender"]["threads"].append({"tcp_info": None})
     limit = derive(raw)["verdict"]["limit"]
     assert limit["who"] == "unknown" and "reported no busy time" in limit["evidence"]
 

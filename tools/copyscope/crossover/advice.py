@@ -6,6 +6,7 @@ machine and on such a path (tools/crossover.py) says so (nearest.py).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
@@ -39,34 +40,30 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
         text = "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is no send to make cheaper."
         return made | {"text": text, "reasons": [text], "remedies": [], "measure": None}
     here = [row for row in crossovers or () if row["elsewhere"] is None]
-    size_bytes = byte_median(sent.sizes)
+    # The size of call that half of the bytes go through: the lower end of its power of two.
+    size_bytes = median_slot([[low, low * count] for low, count in sent.sizes])
     accounts: tuple[str, ...] = ("copy_in",)
     way = "by a copy into the kernel"
     share = 1 - sent.zerocopy_share - sent.page_share - sent.memory_share
     if sent.zerocopy_share >= MOSTLY:
         accounts, way, share = PRICE_OF_ZEROCOPY, "with zero-copy already", sent.zerocopy_share
-        made["stoppers"] = texts(obstacles.of_zerocopy(run))
+        made["stoppers"] = [one.text for one in obstacles.of_zerocopy(run)]
         questions = [Question("zero_copy", size_bytes, True)]
     elif max(sent.page_share, sent.memory_share) >= MOSTLY:
         way, share = "by reference to pages already (sendfile, splice)", sent.page_share
         if sent.memory_share >= MOSTLY:
             way, share = "by reference to its own memory already (vmsplice)", sent.memory_share
-        made["stoppers"] = texts(obstacles.of_pages(run))
+        made["stoppers"] = [one.text for one in obstacles.of_pages(run)]
         questions = [Question("sendfile", size_bytes, True)]
     else:
-        made["stoppers"] = texts(obstacles.of_zerocopy(run)) + obstacles.in_the_program(run, size_bytes)
+        made["stoppers"] = [one.text for one in obstacles.of_zerocopy(run)]
+        made["stoppers"] += obstacles.in_the_program(run, size_bytes)
         questions = [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
     most = made["most_to_save"] = time_share(run, accounts)
     rows = {asked.strategy: nearest(here, run, asked.strategy) for asked in questions}
     made["crossover"], made["sendfile"] = rows.get("zero_copy"), rows.get("sendfile")
-    sends = Sends(
-        run,
-        size_bytes,
-        most,
-        sent.zerocopy_share,
-        max(sent.page_share, sent.memory_share),
-        sent.io_uring_share,
-    )
+    referenced = max(sent.page_share, sent.memory_share)
+    sends = Sends(run, size_bytes, most, sent.zerocopy_share, referenced, sent.io_uring_share)
     found = remedies(sends, {str(name): row for name, row in rows.items()})
     asks = {STRATEGIES[one.name] for one in found if one.open}
     calls = f"Half of its bytes go out in calls of {format_size(size_bytes)} or more"
@@ -88,18 +85,8 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
         what = "What takes the gain away" if questions[0].used else "What would stop it"
         sentences.append(f"{what}: {'; '.join(made['stoppers'])}.")
     measure = _command(here or crossovers or (), run) if asks else None
-    made |= {"remedies": [one.as_json() for one in found], "measure": measure}
+    made |= {"remedies": [asdict(one) for one in found], "measure": measure}
     return made | {"reasons": sentences, "text": " ".join(sentences)}
-
-
-def texts(found: Sequence[obstacles.Obstacle]) -> list[str]:
-    """As sentences of the reasons have them."""
-    return [one.text for one in found]
-
-
-def byte_median(sizes: Sequence[Sequence[int]]) -> int:
-    """The size of call that half of the bytes go through: the lower end of its power of two."""
-    return median_slot([[low, low * count] for low, count in sizes])
 
 
 def _left_to_save(most: Share | None, *, rest: bool) -> str:

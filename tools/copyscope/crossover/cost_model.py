@@ -9,7 +9,7 @@ to the whole cost of a message: a small message counts as much as a large one.
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 
@@ -130,31 +130,25 @@ def pages(size_bytes: float, fields: int, align: str) -> float:
     return fields * (1 + max(0.0, field - 1) / PAGE_BYTES)
 
 
-class Curve:
-    """The drivers of one strategy as a function of the size: measured at some sizes, in between of them by
-    the logarithm of the size.
+def drivers_at(sizes: Sequence[Size], fields: int, align: str) -> Callable[[float], tuple[float, ...]]:
+    """How much one message of a size has of each of DRIVER_NAMES: measured at some sizes, in between of them
+    by the logarithm of the size.
     """
+    logs = [math.log(size.size_bytes) for size in sizes]
 
-    def __init__(self, sizes: Sequence[Size], fields: int, align: str) -> None:
-        self._logs = [math.log(size.size_bytes) for size in sizes]
-        self._measured = {name: [s.drivers[name] for s in sizes] for name in ("call", "notification")}
-        self._fields = fields
-        self._align = align
-
-    def at(self, size_bytes: float) -> tuple[float, ...]:
-        """How much one message of that size has of each of DRIVER_NAMES."""
-        log = math.log(size_bytes)
-        call, notification = (self._between(self._measured[name], log) for name in ("call", "notification"))
-        return call, size_bytes, pages(size_bytes, self._fields, self._align), notification
-
-    def _between(self, values: Sequence[float], log: float) -> float:
-        above = bisect_left(self._logs, log)
-        if above == 0:
-            return values[0]
-        if above == len(values):
-            return values[-1]
-        low, high = self._logs[above - 1], self._logs[above]
+    def between(name: str, log: float) -> float:
+        values = [size.drivers[name] for size in sizes]
+        above = bisect_left(logs, log)
+        if above in (0, len(values)):
+            return values[min(above, len(values) - 1)]
+        low, high = logs[above - 1], logs[above]
         return values[above - 1] + (values[above] - values[above - 1]) * (log - low) / (high - low)
+
+    def at(size_bytes: float) -> tuple[float, ...]:
+        call, notification = (between(name, math.log(size_bytes)) for name in ("call", "notification"))
+        return call, size_bytes, pages(size_bytes, fields, align), notification
+
+    return at
 
 
 class Fit:
@@ -216,5 +210,5 @@ def collapse(coefficients: Iterable[Coefficients]) -> tuple[float, ...]:
 
 
 def predict(prices: Sequence[float], drivers: Sequence[float]) -> float:
-    """ns per message, from `collapse` and `Curve.at`."""
+    """ns per message, from `collapse` and `drivers_at`."""
     return float(sum(map(mul, prices, drivers)))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from copyscope.compare.estimates import Missing
-from copyscope.crossover.crossover import Crossover
+from copyscope.crossover.crossover import Crossover, Measured
 from copyscope.crossover.strategy_costs import Costs
 from copyscope.ledger.attribution import tied
 from copyscope.record.same_machine import SAME_MACHINE
@@ -44,18 +44,9 @@ def sentence(found: Sequence[Crossover], records: Iterable[Record]) -> str:
     if main is None:
         return "undetermined: no two strategies were measured at the same sizes: run the experiment first"
     text = say(main, why_copied(records) if main.pair[1] == "zero_copy" else None)
-    speed = next(
-        (
-            at
-            for at in found
-            if at.quantity == "goodput_gbps"
-            and (at.pair, at.threads, at.where) == (main.pair, main.threads, main.where)
-        ),
-        None,
-    )
-    if speed is None or speed is main:
-        return text
-    return f"{text} In goodput: {_short(speed)}."
+    same = [at for at in found if (at.pair, at.threads, at.where) == (main.pair, main.threads, main.where)]
+    speed = next((at for at in same if at.quantity == "goodput_gbps"), main)
+    return text if speed is main else f"{text} In goodput: {_short(speed)}."
 
 
 def say(at: Crossover, cause: str | None = None) -> str:
@@ -77,14 +68,13 @@ def say(at: Crossover, cause: str | None = None) -> str:
 
 
 def _short(at: Crossover) -> str:
-    second = NAMES.get(at.pair[1], at.pair[1])
-    if at.verdict in ("never", "always"):
-        return f"{second} {'never wins' if at.verdict == 'never' else 'wins at every size'}"
-    if at.verdict == "crosses":
-        side = "above" if at.above == at.pair[1] else "below"
-        interval = f"{format_size(at.low)} to {format_size(at.high)}"
-        return f"{second} wins {side} {format_size(at.size_bytes)} ({interval})"
-    return at.evidence.split("; largest residual")[0]
+    if at.verdict == "undetermined":
+        return at.evidence.split("; largest residual")[0]
+    side = "above" if at.above == at.pair[1] else "below"
+    interval = f"{format_size(at.low)} to {format_size(at.high)}"
+    crosses = f"wins {side} {format_size(at.size_bytes)} ({interval})"
+    wins = {"never": "never wins", "always": "wins at every size", "crosses": crosses}
+    return f"{NAMES.get(at.pair[1], at.pair[1])} {wins[at.verdict]}"
 
 
 def _span(at: Crossover) -> str:
@@ -158,19 +148,16 @@ def as_json(found: Crossover) -> dict[str, Any]:
         "above": found.above,
         "method": found.method,
         "evidence": found.evidence,
-        "measured": [
-            {
-                "size_bytes": at.size_bytes,
-                "better": at.better,
-                "ratio": None if isinstance(at.ratio, Missing) else at.ratio.value,
-                "low": None if isinstance(at.ratio, Missing) else at.ratio.low,
-                "high": None if isinstance(at.ratio, Missing) else at.ratio.high,
-                "reason": at.ratio.reason if isinstance(at.ratio, Missing) else None,
-            }
-            for at in found.measured
-        ],
+        "measured": [_ratio_row(at) for at in found.measured],
         "split_ns_per_kib": [dict(row) for row in found.split],
     }
+
+
+def _ratio_row(at: Measured) -> dict[str, Any]:
+    row = {"size_bytes": at.size_bytes, "better": at.better}
+    if isinstance(at.ratio, Missing):
+        return {**row, **dict.fromkeys(("ratio", "low", "high")), "reason": at.ratio.reason}
+    return {**row, "ratio": at.ratio.value, "low": at.ratio.low, "high": at.ratio.high, "reason": None}
 
 
 def _whole(size: float | None) -> int | None:

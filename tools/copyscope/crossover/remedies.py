@@ -6,8 +6,8 @@ of these decides is a crossover asked for.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from copyscope import stats
 from copyscope.crossover import obstacles
@@ -23,6 +23,7 @@ from copyscope.units import format_size
 WORTH_TRYING = 0.05
 # From here on the price of a call is spread over so many bytes that larger ones save next to nothing.
 LARGE_BYTES = 65_536
+COSTS_MORE = "it cost more than it saved here"
 
 Answer = Literal["yes", "maybe", "no", "n/a"]
 Share = dict[str, float]
@@ -39,9 +40,6 @@ class Remedy:
     why: str
     most: Share | None = None
     open: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,7 @@ def _judged(
     found = None if row is None else pays(row, asked, sends.run)
     if found is None:
         return Remedy(name, "maybe", f"{ceiling}; {_undecided(row)}", most, open=row is None)
-    return Remedy(
-        name, "yes" if found else "no", ceiling if found else "it cost more than it saved here", most
-    )
+    return Remedy(name, "yes", ceiling, most) if found else Remedy(name, "no", COSTS_MORE, most)
 
 
 def _undecided(row: Row | None) -> str:

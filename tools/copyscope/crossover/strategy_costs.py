@@ -8,7 +8,16 @@ from typing import Any
 
 from copyscope.compare.estimates import Point
 from copyscope.compare.settings import Scalar
-from copyscope.crossover.cost_model import PARTS, Coefficients, Curve, Model, Size, collapse, measure, predict
+from copyscope.crossover.cost_model import (
+    PARTS,
+    Coefficients,
+    Model,
+    Size,
+    collapse,
+    drivers_at,
+    measure,
+    predict,
+)
 from copyscope.crossover.resample import GroupDraws, block_effects, drawn
 
 DRAWS = 200
@@ -64,7 +73,7 @@ class StrategyCosts:
         self._sizes = [size for size, _ in found]
         work = found[0][1].records[0]["workload"]
         # The drivers at a size, which every curve is asked for.
-        self._drivers = cache(Curve(self._sizes, int(work["fields"]), str(work["align"])).at)
+        self._drivers = cache(drivers_at(self._sizes, int(work["fields"]), str(work["align"])))
         self._draws: dict[str, list[GroupDraws]] = {}
         self._models: dict[str, list[Coefficients]] = {}
         self._known: dict[str, list[Size]] = {}

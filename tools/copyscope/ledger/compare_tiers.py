@@ -6,7 +6,7 @@ before and after the call's entry function is in the second only; coverage() say
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from copyscope import stats
@@ -38,6 +38,7 @@ def compare_tiers(raw: Measured) -> list[dict[str, Any]]:
         return []
     exact, spread = _exact(raw)
     hits, beside = _sampled(raw), _sampled_beside(raw)
+    names = [*COMPARED, REST]
     rows = []
     for side in (*processes(raw), "other"):
         exact_ns = sum(ns for key, ns in exact.items() if key[0] == side)
@@ -45,10 +46,10 @@ def compare_tiers(raw: Measured) -> list[dict[str, Any]]:
         if not exact_ns or not samples:
             continue
         same = sum(count for key, count in beside.items() if key[0] == side)
-        for key in sorted({k for k in (*exact, *hits, *beside) if k[0] == side}, key=_order):
+        keys = {key for key in (*exact, *hits, *beside) if key[0] == side}
+        for key in sorted(keys, key=lambda key: (names.index(key[2]), key[1])):
             found = stats.wilson(hits[key], samples)
-            share = exact[key] / exact_ns
-            half = spread[key] / exact_ns
+            share, half = exact[key] / exact_ns, spread[key] / exact_ns
             sampled = hits[key] / samples
             of_same = stats.wilson(beside[key], same) if same else None
             judge = of_same or found
@@ -142,14 +143,8 @@ def seen_beside(raw: Measured) -> list[dict[str, Any]]:
         sampled_ns = sum(ns for (_, _, context), ns in weights.items() if context != "user")
         exact_ns = sum(row.cpu_ns or 0 for row in exact_rows(raw) if row.side == side)
         if exact_ns:
-            rows.append(
-                {
-                    "side": side,
-                    "sampled_ns": round(sampled_ns),
-                    "exact_ns": round(exact_ns),
-                    "ratio": sampled_ns / exact_ns,
-                }
-            )
+            of_side = {"side": side, "sampled_ns": round(sampled_ns), "exact_ns": round(exact_ns)}
+            rows.append({**of_side, "ratio": sampled_ns / exact_ns})
     return rows
 
 
@@ -231,8 +226,3 @@ def _sampled_beside(raw: Measured) -> dict[Key, int]:
 
 def _name(category: str) -> str:
     return category if category in COMPARED else REST
-
-
-def _order(key: Key) -> tuple[int, str]:
-    names: Iterable[str] = (*COMPARED, REST)
-    return list(names).index(key[2]), key[1]

@@ -12,7 +12,7 @@ from msgspec import structs, to_builtins
 from copyscope.ledger import flows, headline
 from copyscope.ledger.attribution import SideTime, clocked, side_times, softirq_beside
 from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
-from copyscope.ledger.functions import exact_rows
+from copyscope.ledger.functions import exact_rows, zerocopy_life
 from copyscope.ledger.identities import own, program
 from copyscope.ledger.identities.balance import check, excused
 from copyscope.ledger.identities.functions import function_identities
@@ -29,7 +29,6 @@ from copyscope.ledger.program.traffic_profile import portrait
 from copyscope.ledger.rows import ledger_rows, silent_high_ns, stage_rows
 from copyscope.ledger.verdict import find_verdict
 from copyscope.ledger.zerocopy_cause import find_cause
-from copyscope.ledger.zerocopy_life import zerocopy_life
 from copyscope.record.check import typed
 from copyscope.record.derived import (
     AccountRow,

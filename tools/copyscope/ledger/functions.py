@@ -1,13 +1,15 @@
-"""The exact tier: what the function hooks counted, per KiB. Pure."""
+"""The exact tier: what the function hooks counted, per KiB, and the life of zero-copy sends. Pure."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from copyscope import stats
-from copyscope.record.derived import ExactRow
-from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoot
+from copyscope.record.derived import CopyRun, ExactRow, Notified, OwnerLife, ZerocopyLife
+from copyscope.record.instruments import CopyOwner, CountedEvent, FunctionCell, FunctionRoot, Functions
+from copyscope.record.program.volume import added
 from copyscope.record.raw import Measured
-from copyscope.record.sections import Interval
+from copyscope.record.sections import Interval, Rows
 from copyscope.record.segments import delivered_bytes, select
 from copyscope.taxonomy.events import EVENT_COLUMNS
 
@@ -20,6 +22,8 @@ LEDGER_NAME = {
     "tsq": "tcp_ip",
     "pin_pages": "pin",
 }
+# Of each hook on that life; they are attached together, or not at all.
+HOOK = "zerocopy_use"
 # The columns of a row that come from counters: key of the row -> the event.
 COUNTED = {key: names[0] for key, names in EVENT_COLUMNS.items()} | {
     "cpu_clock_ns": "cpu-clock",
@@ -123,3 +127,43 @@ def interval(cell: FunctionCell, root: FunctionRoot) -> tuple[Interval | None, s
     # What was timed has happened; the rest cannot be less than nothing.
     low = max(float(cell.self_ns), calls * mean - half)
     return Interval(round(low), round(calls * mean + half), stats.LEVEL), None
+
+
+def zerocopy_life(functions: Functions | None) -> ZerocopyLife | None:
+    """The section zerocopy_life; None without the hooks."""
+    if functions is None or functions.owners is None:
+        return None
+    owners = [
+        _owned(functions.owners, side) for side in dict.fromkeys(row.owner_side for row in functions.owners)
+    ]
+    ended = {row.side: row for row in functions.completions or []}
+    notified = [
+        Notified(
+            *(row.side, ended[row.side].copied, ended[row.side].zerocopied, row.count, row.before_return),
+            p50_ns=at_most(row.histogram.buckets, 0.5),
+            p99_ns=at_most(row.histogram.buckets, 0.99),
+        )
+        for row in functions.completion_latency or []
+    ]
+    return ZerocopyLife(sorted(owners, key=lambda owner: -owner.bytes), notified)
+
+
+def _owned(owners: Sequence[CopyOwner], side: str | None) -> OwnerLife:
+    """Deferred copies of one owner's memory, and who ran them, the most frequent first."""
+    rows = [row for row in owners if row.owner_side == side]
+    runs = [
+        CopyRun(row.current_side, row.context, row.calls, row.bytes)
+        for row in sorted(rows, key=lambda row: -row.calls)
+    ]
+    return OwnerLife(side, added(rows, "calls"), added(rows, "bytes"), runs)
+
+
+def at_most(buckets: Rows, share: float) -> int | None:
+    """The largest whole value of the bucket that holds the quantile; None of no values."""
+    wanted = share * sum(count for _, _, count in buckets)
+    seen = 0
+    for _, high, count in buckets:
+        seen += count
+        if count and seen >= wanted:
+            return high - 1
+    return None

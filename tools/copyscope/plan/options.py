@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,18 @@ FROM_TRAFFIC = (
     *("verify", "tls", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
 )
 FROM_RECEIVER = ("receiver", "coalesce_us", "touch_received", "rcvbuf_bytes")
+# Options of ours that are the traffic program's: of both ends alike, and of one.
+TO_BOTH = ("size", "fields", "threads", "mode", "nodelay", "tls", "working_set", "verify", "touch")
+TO_SENDER = (
+    *("impl", "align", "pages", "sender", "file", "issue", "push", "batch", "call", "via", "registered"),
+    *("sndbuf", "time_every", "messages"),
+)
+TO_RECEIVER = ("receiver", "coalesce", "buffer", "rcvbuf", "touch_received")
+# Those that are numbers once they have been read -> what the traffic program calls them then.
+SHAPE = {
+    **{"size": "size_bytes", "fields": "fields", "threads": "threads"},
+    **{"working_set": "working_set_messages"},
+}
 AVAILABLE_CONGESTION = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
@@ -76,20 +89,27 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
     except TopologyError as error:
         raise UsageError(f"--{error}") from None
     _check_hosts(args)
-    if not 1 <= args.repeat <= REPEATS_MAX:
-        raise UsageError(f"--repeat: {args.repeat}: not between 1 and {REPEATS_MAX}")
     largest = MTU_MAX + (args.topology == "loopback")
-    if args.mtu is not None and not MTU_MIN <= args.mtu <= largest:
-        raise UsageError(f"--mtu: {args.mtu}: not between {MTU_MIN} and {largest} on this path")
-    if not 0 <= args.warmup <= 60:
-        raise UsageError(f"--warmup: {args.warmup:g}: not between 0 and 60 s")
-    if args.messages is not None and args.messages < 1:
-        raise UsageError(f"--messages: {args.messages}: at least 1")
-    for name, default in SIMULATED.items():
-        if getattr(args, name) != default:
-            raise UsageError(f"--{name}: is of a simulated machine: give --simulate, too")
-    if not args.duration <= 3600:
-        raise UsageError(f"--duration: {args.duration:g}: at most 3600 s")
+    refused = (
+        (
+            not 1 <= args.repeat <= REPEATS_MAX,
+            f"--repeat: {args.repeat}: not between 1 and {REPEATS_MAX}",
+        ),
+        (
+            args.mtu is not None and not MTU_MIN <= args.mtu <= largest,
+            f"--mtu: {args.mtu}: not between {MTU_MIN} and {largest} on this path",
+        ),
+        (not 0 <= args.warmup <= 60, f"--warmup: {args.warmup:g}: not between 0 and 60 s"),
+        (args.messages is not None and args.messages < 1, f"--messages: {args.messages}: at least 1"),
+        *(
+            (getattr(args, name) != default, f"--{name}: is of a simulated machine: give --simulate, too")
+            for name, default in SIMULATED.items()
+        ),
+        (not args.duration <= 3600, f"--duration: {args.duration:g}: at most 3600 s"),
+    )
+    for is_wrong, said in refused:
+        if is_wrong:
+            raise UsageError(said)
     # Functions are hooked on one machine only as yet.
     return tuple(name for name in instruments if name != "functions") if on_hosts(args) else instruments
 
@@ -136,42 +156,26 @@ def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic
         sender_cpus = parse_cpus(args.sender_cpus, "--sender-cpus")
     if args.receiver_cpus:
         receiver_cpus = parse_cpus(args.receiver_cpus, "--receiver-cpus")
-    asked = _ends_agree(args.size, args.fields, args.threads, args.working_set, args)
-    own = ["--impl", args.impl, "--align", args.align, "--pages", args.pages]
-    own += ["--sender", args.sender, *_given("--file", args.file), *_given("--issue", args.issue)]
-    own += ["--push", args.push, "--batch", args.batch, "--call", args.call, "--via", args.via]
-    own += ["--registered"] * args.registered
-    own += _given("--sndbuf", args.sndbuf) + _given("--time-every", args.time_every) + _cpus(sender_cpus)
-    if args.messages is not None:
-        own += ["--messages", str(args.messages)]
-    resolved = _ask_traffic(["send", *own, *asked, "--check"])
+    given = vars(args)
+    own = [*words(given, TO_SENDER), *_cpus(sender_cpus)]
+    resolved = _ask_traffic(["send", *own, *words(given, TO_BOTH), "--check"])
     # From here on they are numbers: `64K` is read once.
-    shape = (
-        resolved["size_bytes"],
-        resolved["fields"],
-        resolved["threads"],
-        resolved["working_set_messages"],
-    )
-    agreed = _ends_agree(*shape, args)
-    receive = ["--receiver", args.receiver, "--coalesce", args.coalesce, "--buffer", args.buffer]
-    receive += _given("--rcvbuf", args.rcvbuf) + _cpus(receiver_cpus)
-    receive += ["--touch-received"] * args.touch_received
+    shape = {name: resolved[key] for name, key in SHAPE.items()}
+    agreed = words(given | shape, TO_BOTH)
+    receive = [*words(given, TO_RECEIVER), *_cpus(receiver_cpus)]
     received = _ask_traffic(["recv", *receive, *agreed, "--port", "1", "--check"])
     resolved |= {key: received[key] for key in FROM_RECEIVER}
     return Traffic((*own, *agreed), (*receive, *agreed), resolved)
 
 
-def _ends_agree(
-    size: str | int,
-    fields: str | int,
-    threads: str | int,
-    working_set: str | int | None,
-    args: argparse.Namespace,
-) -> list[str]:
-    """The options that both ends must be given alike."""
-    words = ["--size", str(size), "--fields", str(fields), "--threads", str(threads), "--mode", args.mode]
-    words += ["--nodelay", args.nodelay, "--tls", args.tls, *_given("--working-set", working_set)]
-    return words + ["--verify"] * args.verify + ["--touch"] * args.touch
+def words(given: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Options as they are written: a switch where it is on, any other where it has a value."""
+    made = []
+    for name, value in ((name, given[name]) for name in names):
+        option = f"--{name.replace('_', '-')}"
+        if value is not None and value is not False:
+            made += [option] if value is True else [option, str(value)]
+    return made
 
 
 @dataclass(frozen=True)
@@ -252,10 +256,6 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
         raise TRAFFIC_REFUSALS.get(result.returncode, RunError)(line)
     options: dict[str, Any] = json.loads(result.stdout)
     return options
-
-
-def _given(option: str, value: str | int | None) -> list[str]:
-    return [] if value is None else [option, str(value)]
 
 
 def _cpus(cpus: list[int] | None) -> list[str]:

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.grouping import gathered
+from copyscope.ledger.functions import at_most
 from copyscope.ledger.overhead import found
-from copyscope.ledger.zerocopy_life import at_most
 from copyscope.record.check import typed
 from copyscope.record.hooks import failed_hooks
 from copyscope.record.segments import Record, why_no_calls

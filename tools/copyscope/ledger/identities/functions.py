@@ -7,11 +7,10 @@ tolerance: what moved at the edges, one call of each thread, and zero-copy sends
 from collections.abc import Iterable, Sequence
 
 from copyscope.ledger.flows import encrypts
-from copyscope.ledger.functions import ARM
+from copyscope.ledger.functions import ARM, HOOK
 from copyscope.ledger.identities.balance import compare, unchecked
 from copyscope.ledger.identities.program import edges, largest, under_way
 from copyscope.ledger.program.flows import zerocopy_totals
-from copyscope.ledger.zerocopy_life import HOOK
 from copyscope.record.derived import Identity
 from copyscope.record.hooks import find
 from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoot, Functions, Hook
@@ -84,10 +83,8 @@ def _plaintext(raw: RawRun, functions: Functions, expected: int) -> Identity:
     missing = [row for row in raw.hooks if row.id in RECORD_HOOKS and row.state != "attached"]
     if missing:
         return unchecked(*said, "bytes", "; ".join(f"{row.symbol}: {row.reason}" for row in missing))
-    cells = [cell for cell in functions.cells if cell.side == "sender"]
-    return compare(
-        *said, added([c for c in cells if c.category in ("copy_in", "pin")], "bytes"), expected, "bytes"
-    )
+    cells = [c for c in functions.cells if c.side == "sender" and c.category in ("copy_in", "pin")]
+    return compare(*said, added(cells, "bytes"), expected, "bytes")
 
 
 def _taken(hooks: Iterable[Hook], functions: Functions, segments: Sequence[Segment]) -> list[Identity]:
@@ -163,11 +160,8 @@ def _own_zerocopy(raw: RawRun, functions: Functions, again: int) -> list[Identit
     requests = ring_total(segments, "requests") is not None
     if functions.owners is None or requests:
         reason = OF_REQUESTS if requests else f"its hooks: {_why_none(raw.hooks)}"
-        return [
-            unchecked(*owned, "bytes", reason),
-            unchecked(*copied, "sends", reason),
-            unchecked(*ended, "sends", reason),
-        ]
+        in_units = ((owned, "bytes"), (copied, "sends"), (ended, "sends"))
+        return [unchecked(*said, unit, reason) for said, unit in in_units]
     owned_bytes, kernel_copied, kernel_all = _kernel_zerocopy(functions, "sender")
     told_bytes, told = (zerocopy_total(segments, key) or 0 for key in ("bytes_copied", "copied"))
     return [
@@ -241,10 +235,9 @@ def _self_identities(
     found = []
     for name, what, unit, parts, inclusive in pairs:
         text = f"{root.side}: {what}, of all functions = of the roots from entry to exit (timed calls)"
+        said = f"functions_{root.side}_{name}", text
         tolerance = max(COUNT_TOLERANCE, round(SELF_TOLERANCE * inclusive))
-        found.append(
-            compare(f"functions_{root.side}_{name}", text, parts, inclusive, unit, tolerance=tolerance)
-        )
+        found.append(compare(*said, parts, inclusive, unit, tolerance=tolerance))
     return found
 
 

@@ -1,10 +1,10 @@
 """Identities of time: the sampler against the CPU clock, and the rows of a side against its CPU time."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from copyscope import stats
-from copyscope.ledger.attribution import SideTime, burst_of, clocked, time_event, weights_of
+from copyscope.ledger.attribution import Key, SideTime, burst_of, clocked, time_event, weights_of
 from copyscope.ledger.cpu_time import CpuTime, counters_of, cpu_time, excludes_softirq, why_no_time
 from copyscope.ledger.identities.balance import compare, unchecked
 from copyscope.record import derived
@@ -134,12 +134,15 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
         if while_armed is not None:
             tolerance += stolen_in_bursts_ns(raw, side, stolen_ns)
     else:
-        tolerance += uncounted_share(raw, side) * exact
+        # A counter that took turns with others (perf multiplexes) did not run all the time.
+        cycles = cycles_of(raw, side)
+        tolerance += 0.0 if cycles is None or cycles.running is None else (1.0 - cycles.running) * exact
     if unit == "ns" and spent.stay_ns < SHORT_BURST_NS and tolerance < abs(seen - exact) <= exact:
         return unchecked(name, what, unit, _short_bursts(spent, seen / exact))
     few = while_armed is None and bursts and bursts.count < FEWEST_TIMER_BURSTS
     if few and bursts and abs(seen - exact) > tolerance:
-        return unchecked(name, what, unit, _few_bursts(bursts.count, seen / exact))
+        why = f"the sampling timer was armed {bursts.count} times only, at random moments: "
+        return unchecked(name, what, unit, f"{why}{seen / exact:.0%} of the time was seen; run longer")
     return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
 
 
@@ -183,23 +186,9 @@ def stolen_in_bursts_ns(raw: Measured, side: str, stolen_ns: float) -> float:
     return min(stats.normal_quantile(VALIDITY_LEVEL) * chance, stolen_ns * (scale - 1))
 
 
-def uncounted_share(raw: Measured, side: str) -> float:
-    """Of a counter that took turns with others (perf multiplexes): how long it did not run."""
-    cycles = cycles_of(raw, side)
-    return 0.0 if cycles is None or cycles.running is None else max(0.0, 1.0 - cycles.running)
-
-
 def cycles_of(raw: Measured, side: str) -> Counter | None:
     """The cycle counter of a side."""
     return {event_name(n): c for n, c in counters_of(raw, side).items()}.get("cycles")
-
-
-def _few_bursts(count: int, share: float) -> str:
-    """Why a short run is no test of the sampler."""
-    return (
-        f"the sampling timer was armed {count} times only, at random moments: {share:.0%} of the time was "
-        "seen; run longer"
-    )
 
 
 def _short_bursts(spent: CpuTime, share: float) -> str:
@@ -213,11 +202,8 @@ def _short_bursts(spent: CpuTime, share: float) -> str:
 def hidden_at_birth_ns(raw: Measured) -> float:
     """Of each thread that a watched program makes, the timer sees nothing before its first period is over."""
     bursts = burst_of(raw.sampler, "target")
-    return (
-        bursts.period_ns * float(total(select(raw.run.segments, "ledger"), "target", "births"))
-        if bursts
-        else 0.0
-    )
+    births = total(select(raw.run.segments, "ledger"), "target", "births") if bursts else 0
+    return float(bursts.period_ns * births) if bursts else 0.0
 
 
 def burst_spread(sampler: Sampler, side: str) -> float:
@@ -289,10 +275,9 @@ def rows_sum(
     name, what = f"{side}_rows", f"{side}: accounts + stages + unattributed = CPU time"
     known_ns = [row.cpu_ns for row in rows if row.cpu_ns is not None]
     if time.cpu_ns is None or len(known_ns) < len(rows):
-        names = [
-            row.account if isinstance(row, AccountRow) else row.stage for row in rows if row.cpu_ns is None
-        ]
-        return unchecked(name, what, "ns", time.reason or f"{', '.join(names)}: time not known")
+        unknown = (row for row in rows if row.cpu_ns is None)
+        names = ", ".join(row.account if isinstance(row, AccountRow) else row.stage for row in unknown)
+        return unchecked(name, what, "ns", time.reason or f"{names}: time not known")
     exact = cpu_time(raw, side).ns
     softirq_ns = (time.weights.all_weight - clocked(time.weights, raw, side)) * (time.scale_ns or 0.0)
     known = exact + softirq_ns
@@ -312,25 +297,27 @@ def _gather_excess(time: SideTime, gather_ns: float | None) -> float:
 
 def _softirq_above(time: SideTime) -> float:
     """By how much the softirq time on top of a side, which its clock leaves out, may be less than sampled."""
-    samples = sum(n for (_, _, context), n in time.weights.samples.items() if context == "softirq")
-    ns = sum(w for (_, _, context), w in time.weights.weight.items() if context == "softirq")
+    samples, ns = _part(time, lambda key: key[2] == "softirq")
     if not samples:
         return 0.0
     low = stats.wilson(samples, time.weights.all_samples, VALIDITY_LEVEL).low
-    return ns * (time.scale_ns or 0.0) * (1 - low * time.weights.all_samples / samples)
+    return ns * (1 - low * time.weights.all_samples / samples)
+
+
+def _part(time: SideTime, wanted: Callable[[Key], bool]) -> tuple[int, float]:
+    """Samples of some rows of a side, and the CPU time that they stand for."""
+    keys = list(filter(wanted, time.weights.samples))
+    weight = sum(time.weights.weight[key] for key in keys)
+    return sum(time.weights.samples[key] for key in keys), weight * (time.scale_ns or 0.0)
 
 
 def _user(time: SideTime) -> tuple[int, float]:
-    """Samples in user mode, and the CPU time that they stand for."""
-    samples = sum(n for (_, category, _), n in time.weights.samples.items() if category == "user")
-    weight = sum(w for (_, category, _), w in time.weights.weight.items() if category == "user")
-    return samples, weight * (time.scale_ns or 0.0)
+    return _part(time, lambda key: key[1] == "user")
 
 
 def _most_user_ns(time: SideTime) -> float:
     """Upper end of the interval (Wilson, 99.9 %) of the time in user mode."""
-    samples, _ = _user(time)
-    share = stats.wilson(samples, time.weights.all_samples, VALIDITY_LEVEL).high
+    share = stats.wilson(_user(time)[0], time.weights.all_samples, VALIDITY_LEVEL).high
     return share * (time.cpu_ns or 0.0)
 
 
@@ -341,7 +328,7 @@ def attributed(side: str, time: SideTime, rows: Sequence[AccountRow | StageRow])
         return unchecked(name, what, "share", time.reason or "no CPU time was sampled")
     nameless = [row for row in rows if isinstance(row, StageRow) and row.stage == "unattributed"]
     share = sum(row.cpu_ns or 0 for row in nameless) / time.cpu_ns
-    hits = sum(n for (_, category, _), n in time.weights.samples.items() if category == "unattributed")
+    hits, _ = _part(time, lambda key: key[1] == "unattributed")
     chance = share - stats.wilson(hits, time.weights.all_samples, VALIDITY_LEVEL).low if hits else 0.0
     return compare(name, what, round(share, 6), 0, "share", tolerance=round(MOST_UNATTRIBUTED + chance, 6))
 
@@ -358,11 +345,5 @@ def gather_fits(time: SideTime, gather_ns: float | None) -> Identity | None:
         return unchecked(name, what, "ns", "no message was timed")
     if time.cpu_ns is None or not time.weights.all_samples:
         return unchecked(name, what, "ns", time.reason or "not sampled")
-    return compare(
-        name,
-        what,
-        round(gather_ns),
-        round(min(gather_ns, _most_user_ns(time))),
-        "ns",
-        tolerance=round(SAMPLING_TOLERANCE * gather_ns),
-    )
+    within, tolerance = round(min(gather_ns, _most_user_ns(time))), round(SAMPLING_TOLERANCE * gather_ns)
+    return compare(name, what, round(gather_ns), within, "ns", tolerance=tolerance)
