@@ -229,10 +229,8 @@ def exact_rows(before: Counted, after: Counted, *, chosen: bool = False) -> list
         elif old or new:
             # Sums of shares are equal to the last digits only.
             change = round(new - old if base == "payload" else new / old - 1 if old else 1.0, 9)
-            verdict = judge(change, change, EXACT)
-            rows.append(
-                replace(empty, change=change, low=change, high=change, verdict=verdict, decides=decides)
-            )
+            known = replace(empty, change=change, low=change, high=change)
+            rows.append(replace(known, verdict=judge(change, change, EXACT), decides=decides))
     return rows
 
 
@@ -268,14 +266,11 @@ def counted(runs: Sequence[Record]) -> Counted:
 
 def find_appeared(before: Counted, after: Counted) -> list[Appeared]:
     """Copies that nobody asked for: none before, more than EXACT after."""
-    tables = [
-        {what: value for (what, _, unit), value in table.items() if unit != CALLS}
-        for table in (before, after)
-    ]
+    old, new = (
+        {what: n for (what, _, unit), n in table.items() if unit != CALLS} for table in (before, after)
+    )
     return [
-        Appeared(name, 0.0, tables[1][name])
-        for name in HIDDEN
-        if not tables[0].get(name) and tables[1].get(name, 0.0) > EXACT
+        Appeared(name, 0.0, new[name]) for name in HIDDEN if not old.get(name) and new.get(name, 0.0) > EXACT
     ]
 
 

@@ -15,8 +15,8 @@ from copyscope.units import counted, format_size
 Row = dict[str, Any]
 Strategy = Literal["zero_copy", "sendfile"]
 
-# Paths that never leave the machine, by the driver of the device: the name that crossover.json gives them.
-LOCAL_PATHS = {"loopback": "loopback", "veth": "veth"}
+# Paths that never leave the machine: crossover.json calls them as the driver of their device is called.
+LOCAL_PATHS = ("loopback", "veth")
 SENDER_CPU = "sender_cpu_ns_per_kib"
 QUANTITIES = {
     SENDER_CPU: "the sender's CPU time",
@@ -68,14 +68,11 @@ def nearest(rows: Sequence[Row], run: WatchedRun, strategy: Strategy) -> Row | N
 def distance(row: Row, run: WatchedRun) -> int:
     """How far the path that was measured is from the program's: 0 the same, 1 alike, 2 of another kind."""
     path = run.raw.topology
-    drivers = {LOCAL_PATHS.get(str(device.driver)) for device in path.devices}
-    if path.local_delivery and row["path"] in drivers:
+    drivers = {str(device.driver) for device in path.devices}
+    if path.local_delivery and row["path"] in drivers.intersection(LOCAL_PATHS):
         return 0
-    return SAME_KIND if path.local_delivery == _is_local(row) else OTHER_KIND
-
-
-def _is_local(row: Row) -> bool:
-    return any(str(row["path"]).startswith(name) for name in LOCAL_PATHS.values())
+    is_local = str(row["path"]).startswith(LOCAL_PATHS)
+    return SAME_KIND if path.local_delivery == is_local else OTHER_KIND
 
 
 def answer(row: Row, asked: Question, run: WatchedRun) -> str:

@@ -7,7 +7,7 @@ bytes from one source only, so that the identities compare sources and not a num
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from msgspec import UNSET
 
@@ -58,9 +58,16 @@ class Flow:
     calls_method: str = "exact"
 
 
+def unknown(reason: str) -> Flow:
+    """Neither bytes nor calls are known."""
+    return Flow(bytes_reason=reason, calls_reason=reason)
+
+
 @dataclass(frozen=True)
 class Counted:
-    """What the kernel counted at one place; zero-copy is None where the hook cannot see the flag.
+    """What the kernel counted at one place, by the names of the collector's rows.
+
+    Zero-copy is None where the hook cannot see the flag.
 
     Spliced are pages of a file or of a pipe; the socket counts a call for each pipe full of them.
     """
@@ -71,6 +78,10 @@ class Counted:
     zerocopy_bytes: int | None
     spliced_calls: int = 0
     spliced_bytes: int = 0
+
+
+NOTHING = Flow(0, "exact", 0)
+COUNTS = tuple(field.name for field in fields(Counted))
 
 
 def counted(raw: RawRun, side: str, hook: str) -> Counted | None:
@@ -107,15 +118,9 @@ def _counted_at(raw: RawRun, side: str, hook: str) -> Counted | None:
     if not byte_segments(raw.run) or not _works(raw, side, hook):
         return None
     rows = [r for r in raw.bytes if r.side == side and r.hook == hook]
-    blind = any(r.zerocopy_bytes is None for r in rows)
-    return Counted(
-        sum(r.calls for r in rows),
-        sum(r.bytes for r in rows),
-        None if blind else sum(r.zerocopy_calls or 0 for r in rows),
-        None if blind else sum(r.zerocopy_bytes or 0 for r in rows),
-        sum(r.spliced_calls or 0 for r in rows),
-        sum(r.spliced_bytes or 0 for r in rows),
-    )
+    sums = {key: sum(getattr(row, key) or 0 for row in rows) for key in COUNTS}
+    blind = any(row.zerocopy_bytes is None for row in rows)
+    return Counted(**sums | (dict.fromkeys(("zerocopy_calls", "zerocopy_bytes")) if blind else {}))
 
 
 def why_uncounted(raw: RawRun, hook: str) -> str:
@@ -144,14 +149,10 @@ def gathers(raw: RawRun) -> bool | None:
     return True if total(select(raw.run.segments, "ledger"), "sender", "gather_timed_messages") else None
 
 
-def by_reference(segments: Sequence[Segment]) -> int:
-    """Bytes that the program sent with zero-copy or as pages."""
-    return (zerocopy_total(segments, "bytes_sent") or 0) + (spliced_total(segments, "bytes") or 0)
-
-
 def referenced_bytes(path: Topology, segments: Sequence[Segment]) -> int:
-    """Those of them that the kernel took by reference."""
-    return by_reference(segments) - copied_at_call(path, segments)
+    """Bytes that the program sent with zero-copy or as pages, and that the kernel took by reference."""
+    sent = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced_total(segments, "bytes") or 0)
+    return sent - copied_at_call(path, segments)
 
 
 def copied_at_call(path: Topology, segments: Sequence[Segment]) -> int:
@@ -211,10 +212,9 @@ def flows(raw: RawRun, silent_high_ns: float) -> dict[str, Flow]:
     segments, path = select(raw.run.segments, "ledger"), raw.topology
     absent = why_no_ledger(raw.run)
     if absent:
-        unknown = Flow(bytes_reason=absent, calls_reason=absent)
-        accounts = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out")
-        none = Flow(0, "exact", 0) if gathers(raw) is False else unknown
-        return {"gather": none} | dict.fromkeys(accounts, unknown)
+        accounts = ("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out")
+        found = dict.fromkeys(accounts, unknown(absent))
+        return found | ({"gather": NOTHING} if gathers(raw) is False else {})
     copied = 0 if device_without_gather(path) else zerocopy_total(segments, "copied") or 0
     referenced = (zerocopy_total(segments, "sends") or 0) + (spliced_total(segments, "calls") or 0)
     if encrypts(raw):
@@ -255,11 +255,9 @@ def _encrypted(raw: RawRun, segments: Sequence[Segment], silent_high_ns: float) 
         "copy_in": _by_record(raw, "copy_in", segments),
         "pin": _by_record(raw, "pin", segments),
         "encrypt": Flow(sent, "exact", records, calls_reason=why),
-        "deferred": Flow(0, "exact", 0),
-        "silent": Flow(0, "derived", 0)
-        if silent_high_ns == 0
-        else Flow(bytes_reason=NO_SILENT_CALLS, calls_reason=NO_SILENT_CALLS),
-        "completion": Flow(0, "exact", 0),
+        "deferred": NOTHING,
+        "silent": _none_referred(silent_high_ns),
+        "completion": NOTHING,
         "decrypt": Flow(received, "exact", records, calls_reason=why),
         "copy_out": _opened_copied_out(raw, received),
     }
@@ -270,7 +268,7 @@ def _by_record(raw: RawRun, account: str, segments: Sequence[Segment]) -> Flow:
     hooked = _given(select(raw.run.segments, "functions"))
     works = any(hook.id == f"{account}_record" and hook.state in WORKS for hook in raw.hooks)
     if raw.functions is None or not works:
-        return Flow(bytes_reason=BY_RECORD, calls_reason=BY_RECORD)
+        return unknown(BY_RECORD)
     cells = [cell for cell in raw.functions.cells if cell.category == account and cell.side == "sender"]
     scale = _given(segments) / hooked if hooked else 0
     pages = (spliced_total(segments, "bytes") or 0) if account == "pin" else 0
@@ -287,27 +285,19 @@ def _opened_copied_out(raw: RawRun, received: int) -> Flow:
     """What was not decrypted into the receiver's memory: as much of all as where it was counted."""
     copied, taken = (counted(raw, "receiver", hook) for hook in (COPY_OUT_HOOK, RECEIVE_HOOK))
     if copied is None or taken is None or not taken.bytes:
-        hook = COPY_OUT_HOOK if copied is None else RECEIVE_HOOK
-        why = why_uncounted(raw, hook)
-        return Flow(bytes_reason=why, calls_reason=why)
+        return unknown(why_uncounted(raw, COPY_OUT_HOOK if copied is None else RECEIVE_HOOK))
     if not counted_apart(raw.run):
         return Flow(copied.bytes, "exact", copied.calls, bytes_by=KERNEL)
-    share = received / taken.bytes
-    return Flow(
-        round(copied.bytes * share),
-        "scaled",
-        round(copied.calls * share),
-        bytes_by=KERNEL,
-        calls_method="scaled",
-    )
+    bytes_, calls = (round(count * received / taken.bytes) for count in (copied.bytes, copied.calls))
+    return Flow(bytes_, "scaled", calls, bytes_by=KERNEL, calls_method="scaled")
 
 
 def _gather(raw: RawRun, segments: Sequence[Segment]) -> Flow:
     copies = gathers(raw)
     if copies is None:
-        return Flow(bytes_reason=NO_CLAIM, calls_reason=NO_CLAIM)
+        return unknown(NO_CLAIM)
     if not copies:
-        return Flow(0, "exact", 0)
+        return NOTHING
     messages = total(segments, "sender", "messages")
     return Flow(messages * raw.workload.size_bytes, "exact", messages)
 
@@ -317,9 +307,8 @@ def _copy_in(raw: RawRun, segments: Sequence[Segment]) -> Flow:
     copied = copied_in(raw.topology, segments)
     if kernel is None or kernel.zerocopy_bytes is None or kernel.zerocopy_calls is None:
         blind = "the hook does not see which calls are zero-copy"
-        return Flow(
-            copied, "derived", calls_reason=why_uncounted(raw, SEND_HOOK) if kernel is None else blind
-        )
+        why = why_uncounted(raw, SEND_HOOK) if kernel is None else blind
+        return Flow(copied, "derived", calls_reason=why)
     method = "reported" if copied_at_call(raw.topology, segments) else "exact"
     if counted_apart(raw.run):
         return Flow(copied, method, accepted_sends(segments) - (zerocopy_total(segments, "sends") or 0))
@@ -330,9 +319,12 @@ def _copy_in(raw: RawRun, segments: Sequence[Segment]) -> Flow:
 def _silent(path: Topology, segments: Sequence[Segment], silent_high_ns: float) -> Flow:
     if referenced_bytes(path, segments):
         return Flow(silent_bytes(path, segments, silent_high_ns), "derived", calls_reason=NO_SILENT_CALLS)
-    if silent_high_ns == 0:
-        return Flow(0, "derived", 0)
-    return Flow(bytes_reason=NO_SILENT_CALLS, calls_reason=NO_SILENT_CALLS)
+    return _none_referred(silent_high_ns)
+
+
+def _none_referred(silent_high_ns: float) -> Flow:
+    """Nothing that went by reference; copies of something else may have been sampled."""
+    return unknown(NO_SILENT_CALLS) if silent_high_ns else Flow(0, "derived", 0)
 
 
 def _copy_out(raw: RawRun, segments: Sequence[Segment]) -> Flow:
@@ -343,7 +335,7 @@ def _copy_out(raw: RawRun, segments: Sequence[Segment]) -> Flow:
     if not counted_apart(raw.run):
         return Flow(kernel.bytes, "exact", kernel.calls, bytes_by=KERNEL)
     if not copied:
-        return Flow(0, "exact", 0)
+        return NOTHING
     if not kernel.bytes:
         return Flow(copied, "exact", calls_reason="nothing was copied out in the segments that count it")
     # one for each packet buffer, which no program sees: as many for each byte as where they were counted

@@ -51,21 +51,14 @@ def read_hypervisor(root: Path = ROOT) -> str | None:
 
 def find_pmus(root: Path = ROOT) -> list[str]:
     """The PMUs of the CPU cores; [] when this (virtual) machine has none."""
-    devices = root / "sys/bus/event_source/devices"
-    if not devices.is_dir():
-        return []
-    return sorted(
-        device.name for device in devices.iterdir() if device.name == "cpu" or (device / "cpus").exists()
-    )
+    devices = (root / "sys/bus/event_source/devices").glob("*")
+    return sorted(one.name for one in devices if one.name == "cpu" or (one / "cpus").exists())
 
 
 def read_hybrid(root: Path = ROOT) -> dict[str, str] | None:
     """Core type -> its CPUs on a hybrid machine; None elsewhere."""
-    kinds = {
-        kind: read_text(root, f"sys/devices/{kind}/cpus") for kind in ("cpu_core", "cpu_atom", "cpu_lowpower")
-    }
-    found = {kind: cpus for kind, cpus in kinds.items() if cpus is not None}
-    return found or None
+    kinds = ("cpu_core", "cpu_atom", "cpu_lowpower")
+    return {kind: cpus for kind in kinds if (cpus := read_text(root, f"sys/devices/{kind}/cpus"))} or None
 
 
 def read_governor(root: Path = ROOT) -> str | None:
@@ -85,11 +78,9 @@ def read_turbo(root: Path = ROOT) -> bool | None:
 
 def read_mitigations(root: Path = ROOT) -> dict[str, str]:
     """CPU vulnerability -> what is done about it; those that do not affect this CPU are left out."""
-    folder = root / "sys/devices/system/cpu/vulnerabilities"
-    if not folder.is_dir():
-        return {}
-    texts = {file.name: read_text(folder, file.name) for file in sorted(folder.iterdir())}
-    return {name: text for name, text in texts.items() if text is not None and text != "Not affected"}
+    files = sorted((root / "sys/devices/system/cpu/vulnerabilities").glob("*"))
+    texts = {file.name: read_text(file.parent, file.name) for file in files}
+    return {name: text for name, text in texts.items() if text and text != "Not affected"}
 
 
 def read_caches(root: Path = ROOT) -> dict[str, Any]:

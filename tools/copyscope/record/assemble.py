@@ -67,16 +67,9 @@ def side_report(
         return {key: value for key, value in report.items() if key != "event"}
     last = dict(segments[-1]["marks"][2][side]) if segments else {}
     last.pop("event", None)
-    empty = {
-        "role": side,
-        "impl": "",
-        "pid": 0,
-        "options": {},
-        "claim": None,
-        "threads": [],
-        "histograms": {},
-    }
-    return {**empty, "slices": [], "limits": {}, "errors": ["no report: the program had ended"], **last}
+    nobody = {"role": side, "impl": "", "pid": 0, "options": {}, "claim": None, "limits": {}}
+    nothing = {"threads": [], "histograms": {}, "slices": [], "errors": ["no report: the program had ended"]}
+    return {**nobody, **nothing, **last}
 
 
 def rtt_us(sender: Mapping[str, Any] | None) -> int | None:

@@ -60,12 +60,12 @@ def run_id(experiment: str | None, factors: Mapping[str, Any], repeat: int) -> s
 
 def serialise(record: Record) -> bytes:
     """The bytes of a record. Raises RecordError for what JSON cannot hold (NaN, infinity, objects)."""
-    lines = []
     try:
-        for key in sorted(record):
-            lines.append(f"{_compact(key)}:{_section(record[key])}")
+        lines = [f"{_compact(key)}:{_section(record[key])}" for key in sorted(record)]
     except (TypeError, ValueError) as error:
-        raise RecordError(f"record: {_name(record)}: not JSON: {error}") from error
+        run = record.get("run")
+        name = run.get("id", "?") if isinstance(run, dict) else "?"
+        raise RecordError(f"record: {name}: not JSON: {error}") from error
     # A name of bytes that are no UTF-8 (os.fsdecode) becomes \udcXX, which JSON has, too.
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode(errors="backslashreplace")
 
@@ -114,21 +114,19 @@ def _document(path: Path) -> Any:
     try:
         data = regular_file.read(path)
         text = (regular_file.gunzip(data) if path.suffix == ".gz" else data).decode()
-    except EOFError as error:
-        raise RecordError(
-            f"record: {path}: truncated: the compressed data end early: run it again"
-        ) from error
+    except EOFError:
+        why = "truncated: the compressed data end early: run it again"
     except OverflowError:
-        raise RecordError(f"record: {path}: larger than any record: not one") from None
+        why = "larger than any record: not one"
     except zlib.error as error:
-        raise RecordError(f"record: {path}: damaged, or not compressed: {error}: run it again") from error
+        why = f"damaged, or not compressed: {error}: run it again"
     except OSError as error:
-        raise RecordError(f"record: {path}: cannot be read: {error.strerror}") from error
+        why = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        raise RecordError(
-            f"record: {path}: not UTF-8 at byte {error.start}: not a record, or damaged"
-        ) from error
-    return _parsed(text, str(path))
+        why = f"not UTF-8 at byte {error.start}: not a record, or damaged"
+    else:
+        return _parsed(text, str(path))
+    raise RecordError(f"record: {path}: {why}")
 
 
 def parse(text: str, path: str) -> Record:
@@ -142,13 +140,12 @@ def _parsed(text: str, path: str) -> Any:
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
         said = f"{'truncated' if cut else 'invalid JSON'} at line {error.lineno}: {error.msg}"
-        raise RecordError(
-            f"record: {path}: {said if text.strip() else 'empty'}: not a record, or damaged"
-        ) from error
+        why = f"{said if text.strip() else 'empty'}: not a record, or damaged"
     except ValueError as error:
-        raise RecordError(f"record: {path}: {error}: run it again") from error
-    except RecursionError as error:
-        raise RecordError(f"record: {path}: nested too deeply: not a record") from error
+        why = f"{error}: run it again"
+    except RecursionError:
+        why = "nested too deeply: not a record"
+    raise RecordError(f"record: {path}: {why}")
 
 
 def _whole_number(text: str) -> int:
@@ -171,18 +168,15 @@ def _refuse_constant(name: str) -> float:
 def _of_this_schema(record: Any, source: str) -> Record:
     """The record. Raises RecordError naming `source`, and both versions where it is of another schema."""
     if not isinstance(record, dict):
-        raise RecordError(
-            f"record: {source}: a {type(record).__name__} at the top, not an object: not a record"
-        )
+        kind = type(record).__name__
+        raise RecordError(f"record: {source}: a {kind} at the top, not an object: not a record")
     found = record.get("schema")
     if not isinstance(found, int) or isinstance(found, bool) or "kind" in record:
         raise NoSchemaError(f"record: {source}: no schema number: not a record of copyscope")
-    if found > SCHEMA:
-        raise SchemaError(
-            f"record: {source}: schema {found}, this copyscope reads up to {SCHEMA}: update copyscope"
-        )
-    if found < SCHEMA:
-        raise SchemaError(f"record: {source}: schema {found}: no way up to {SCHEMA}: run it again")
+    if found != SCHEMA:
+        newer = f"schema {found}, this copyscope reads up to {SCHEMA}: update copyscope"
+        older = f"schema {found}: no way up to {SCHEMA}: run it again"
+        raise SchemaError(f"record: {source}: {newer if found > SCHEMA else older}")
     return record
 
 
@@ -199,8 +193,3 @@ def validate(record: Record, *, raw: bool = False) -> list[str]:
     if not problems and record["schema"] != SCHEMA:
         problems.append(f"schema: {record.get('schema')!r}: expected {SCHEMA}")
     return problems
-
-
-def _name(record: Record) -> str:
-    run = record.get("run")
-    return str(run.get("id", "?")) if isinstance(run, dict) else "?"

@@ -7,6 +7,8 @@ how long each host's timers were switched on.
 from collections.abc import Mapping
 from typing import Any
 
+from copyscope.grouping import gathered
+
 Message = dict[str, Any]
 
 
@@ -57,10 +59,6 @@ def _added(bursts: list[Message]) -> Message:
 
 def _losses(of: list[Message]) -> Message:
     """Counts add up; one that a kernel does not give is not known of both."""
-    names = dict.fromkeys(name for loss in of for name in loss)
-    return {name: _loss([loss[name] for loss in of if name in loss]) for name in names}
-
-
-def _loss(given: list[Any]) -> Any:
-    unknown = [one for one in given if not isinstance(one, int)]
-    return unknown[0] if unknown else sum(given)
+    counts = gathered(pair for loss in of for pair in loss.items())
+    unknown = {name: [one for one in given if not isinstance(one, int)] for name, given in counts.items()}
+    return {name: unknown[name][0] if unknown[name] else sum(given) for name, given in counts.items()}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
-from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, NO_SILENT_CALLS, Flow
+from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, NO_SILENT_CALLS, NOTHING, Flow, unknown
 from copyscope.record.hooks import ABSENT, find
 from copyscope.record.instruments import Hook
 from copyscope.record.program.raw import RawProgramRun, Target, Volume
@@ -25,13 +25,11 @@ def zerocopy_totals(raw: RawProgramRun, arm: str | None = None) -> dict[str, int
 
 def flows(raw: RawProgramRun, silent_high_ns: float) -> dict[str, Flow]:
     """Bytes and calls of each account; of the program's own copies in user memory nobody counts these."""
-    gather = {} if raw.user_code is UNSET else {"gather": Flow(bytes_reason=ITS_OWN, calls_reason=ITS_OWN)}
+    gather = {} if raw.user_code is UNSET else {"gather": unknown(ITS_OWN)}
     absent = why_no_ledger(raw.run)
     if absent:
-        unknown = Flow(bytes_reason=absent, calls_reason=absent)
-        return gather | dict.fromkeys(
-            ("copy_in", "pin", "deferred", "silent", "completion", "copy_out", "mapped"), unknown
-        )
+        accounts = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out", "mapped")
+        return gather | dict.fromkeys(accounts, unknown(absent))
     sent = volume(raw.volume, "send", "ledger")
     pages = [row for row in sent if row.syscall in BY_REFERENCE]
     zerocopy = zerocopy_totals(raw, "ledger")
@@ -56,15 +54,13 @@ def flows(raw: RawProgramRun, silent_high_ns: float) -> dict[str, Flow]:
 def _deferred(zerocopy: dict[str, int], blind: str | None) -> Flow:
     """The flag is per send; the bytes follow exactly where all sends or none carried it."""
     if zerocopy["sends"] == 0:
-        return Flow(0, "exact", 0)
+        return NOTHING
     if zerocopy["completions"] == 0 or zerocopy["untold"] > zerocopy["completions"]:
         reason = "no completion of a zero-copy send was seen" + (f": {blind}" if blind else "")
         if zerocopy["untold"]:
-            reason = (
-                "io_uring says whether it copied only where a send asks for it "
-                "(IORING_SEND_ZC_REPORT_USAGE), and these did not"
-            )
-        return Flow(bytes_reason=reason, calls_reason=reason)
+            asks = "where a send asks for it (IORING_SEND_ZC_REPORT_USAGE)"
+            reason = f"io_uring says whether it copied only {asks}, and these did not"
+        return unknown(reason)
     # The two totals are read one after the other: a completion may come in between.
     share = min(1.0, zerocopy["copied"] / zerocopy["completions"])
     return Flow(round(share * zerocopy["bytes_sent"]), "derived", zerocopy["copied"])
@@ -98,8 +94,9 @@ def _copied_out(rows: Sequence[Volume], target: Target) -> Flow:
     """Where it is counted for a part of the time: what TCP says that the program took was copied out."""
     received = volume(rows, "receive", "ledger")
     if any(row.protocol == "udp" for row in volume(rows, "truncated", "ledger")):
-        reason = "its calls with MSG_TRUNC told the length of datagrams of UDP, not how much was copied"
-        return Flow(bytes_reason=reason, calls_reason=reason)
+        return unknown(
+            "its calls with MSG_TRUNC told the length of datagrams of UDP, not how much was copied"
+        )
     if not any(row.estimated for row in received):
         return _counted(copied_out_rows(rows))
     taken, counted = added(received, "bytes"), counted_calls(target)

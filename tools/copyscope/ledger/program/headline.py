@@ -36,7 +36,7 @@ def find_sentence(
     attached: Attached,
 ) -> str:
     """What the copies of this program cost, the dearest first, and what it spares itself."""
-    name, own_ways = raw.target.name, "".join(ways_of_its_own(raw))
+    name, own_ways = raw.target.name, ways_of_its_own(raw)
     shares = {account: share for account in WORDS if (share := account_share(ledger, account)) is not None}
     if not shares.keys() - {"gather"}:
         return f"{name}: what its copies cost is not known: {why_unpriced([*ledger, *stages])}{own_ways}"
@@ -45,9 +45,7 @@ def find_sentence(
     reads = file_read_share(raw.samples)
     if reads is not None and reads >= WORTH_SAYING:
         parts.append(f"reading files into the program takes {percent(reads)}")
-    text = (
-        ", ".join(parts) + " of its CPU time" if parts else "no copy takes as much as 0.5 % of its CPU time"
-    )
+    text = f"{', '.join(parts) or 'no copy takes as much as 0.5 %'} of its CPU time"
     if zerocopy is not None and zerocopy.completions and zerocopy.copied is not None:
         copied = percent(zerocopy.copied / zerocopy.completions)
         text += f"; {copied} of its zero-copy sends were copied after all"
@@ -55,9 +53,9 @@ def find_sentence(
     return f"{name}: {text}{own_ways}{cost_of_watching(attached)}"
 
 
-def ways_of_its_own(raw: RawProgramRun) -> list[str]:
+def ways_of_its_own(raw: RawProgramRun) -> str:
     """Which of its bytes went in a way that the shares of its time do not show."""
-    sent, found = volume(raw.volume, "send"), []
+    sent = volume(raw.volume, "send")
     both = [*sent, *volume(raw.volume, "receive")]
     tx, rx = (total(raw.run.segments, "target", f"bytes_{done}") for done in ("sent", "received"))
     memory = part([row for row in sent if row.syscall == SPLICED_MEMORY], tx)
@@ -65,23 +63,21 @@ def ways_of_its_own(raw: RawProgramRun) -> list[str]:
     local = part([row for row in both if row.protocol in ("unix_stream", "unix_dgram")], tx + rx)
     thrown_away = min(1.0, part(dropped(raw.volume), rx))  # some may have been looked at before
     mptcp = part([row for row in both if row.protocol == "mptcp"], tx + rx)
-    if pages:
-        found.append(f"; {percent(pages)} of its bytes went out by reference to pages")
-    if memory:
-        found.append(
-            f"; {percent(memory)} of its bytes went out by reference to its own memory (vmsplice), "
-            "and nothing tells it when that may be written again"
-        )
-    if thrown_away:
-        found.append(f"; {percent(thrown_away)} of what it received was dropped without a copy (MSG_TRUNC)")
-    if local:
-        found.append(f"; {percent(local)} of its bytes went through UNIX sockets")
-    if mptcp:
-        found.append(
-            f"; {percent(mptcp)} of its bytes went over MPTCP, where the kernel ignores MSG_ZEROCOPY "
-            "(it refuses SO_ZEROCOPY)"
-        )
-    return found
+    ways = (
+        (pages, "of its bytes went out by reference to pages"),
+        (
+            memory,
+            "of its bytes went out by reference to its own memory (vmsplice), and nothing tells it when that "
+            "may be written again",
+        ),
+        (thrown_away, "of what it received was dropped without a copy (MSG_TRUNC)"),
+        (local, "of its bytes went through UNIX sockets"),
+        (
+            mptcp,
+            "of its bytes went over MPTCP, where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)",
+        ),
+    )
+    return "".join(f"; {percent(share)} {what}" for share, what in ways if share)
 
 
 def part(rows: Sequence[Volume], whole: int) -> float:

@@ -87,7 +87,9 @@ def describe(
     used = [name for name in dict.fromkeys(device_of.values()) if name in links]
     features = {name: parse_features(namespace.run("ethtool", "-k", name)) for name in used}
     first = used[0] if used else None
-    local = [peer for peer, name in device_of.items() if name in links and _is_local(links[name])]
+    local = [
+        peer for peer, name in device_of.items() if name in links and links[name].driver in LOCAL_DRIVERS
+    ]
     return {
         "kind": ", ".join(used) or "no path seen",
         "what": "the network of the program, as it was found",
@@ -117,10 +119,6 @@ def _device_to(namespace: Namespace, peer: str) -> str | None:
     except json.JSONDecodeError:
         return None
     return str(rows[0]["dev"]) if rows and "dev" in rows[0] else None
-
-
-def _is_local(link: Link) -> bool:
-    return link.driver in LOCAL_DRIVERS
 
 
 def packet_sockets(namespace: Namespace, links: dict[str, Link]) -> list[dict[str, Any]]:
