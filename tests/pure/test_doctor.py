@@ -115,7 +115,7 @@ def test_counters() -> None:
     rows = by_name(
         check_counters(
             {
-                "cycles": Counter(5, "cycles", "measured", 1.0, None, (part, part)),
+                "cycles": Counter(5, "cycles", "measured", 1.0, None, [part, part]),
                 "instructions": Counter(5, "instructions", "scaled", 0.4, None),
                 "LLC-load-misses": Counter(None, "misses", "unsupported", None, "not supported: no PMU"),
                 "task-clock": Counter(None, "ns", "unsupported", None, "perf: not installed: x"),

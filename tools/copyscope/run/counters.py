@@ -88,35 +88,28 @@ class Counter:
     status: Status
     running: float | None
     reason: str | None
-    parts: tuple[Part, ...] | None = None
+    parts: list[Part] | None = None
 
     def as_record(self) -> dict[str, Any]:
-        record = asdict(self)
-        record["parts"] = None if self.parts is None else [asdict(part) for part in self.parts]
-        return record
+        return asdict(self)
 
 
 def parse(text: str) -> list[Reading]:
     """The readings in perf's output, JSON lines or `-x ,` lines; lines without an event carry none."""
-    readings: list[Reading] = []
-    for line in map(str.strip, text.splitlines()):
-        reading = _parse_json(line) if line.startswith("{") else _parse_csv(line)
-        if reading is not None:
-            readings.append(reading)
-    return readings
+    lines = map(str.strip, text.splitlines())
+    found = (_parse_json(line) if line.startswith("{") else _parse_csv(line) for line in lines)
+    return [reading for reading in found if reading is not None]
+
+
+# The columns that are read, in their order; those of JSON, and what they are where one is missing.
+COLUMNS = {"counter-value": "", "unit": "", "event": "", "event-runtime": "0", "pcnt-running": "100"}
 
 
 def _parse_json(line: str) -> Reading | None:
     row = _load(line)
     if "event" not in row or "counter-value" not in row:  # a metric or metricgroup line
         return None
-    return _make_reading(
-        value=str(row["counter-value"]),
-        unit=str(row.get("unit", "")),
-        event=str(row["event"]),
-        runtime=str(row.get("event-runtime", "0")),
-        percent=str(row.get("pcnt-running", "100")),
-    )
+    return _make_reading(*(str(row.get(name, otherwise)) for name, otherwise in COLUMNS.items()))
 
 
 def _load(line: str) -> dict[str, Any]:
@@ -137,10 +130,9 @@ def _load(line: str) -> dict[str, Any]:
 
 def _parse_csv(line: str) -> Reading | None:
     columns = line.split(",")
-    if line.startswith("#") or len(columns) < 5 or not columns[2]:
+    if line.startswith("#") or len(columns) < len(COLUMNS) or not columns[2]:
         return None
-    value, unit, event, runtime, percent = columns[:5]
-    return _make_reading(value, unit, event, runtime, percent)
+    return _make_reading(*columns[: len(COLUMNS)])
 
 
 def _make_reading(value: str, unit: str, event: str, runtime: str, percent: str) -> Reading | None:
@@ -198,7 +190,7 @@ def combine(readings: Sequence[Reading], events: Iterable[Event] = EVENTS) -> di
     return counters
 
 
-def unsupported(event: Event, reason: str, parts: tuple[Part, ...] | None = None) -> Counter:
+def unsupported(event: Event, reason: str, parts: list[Part] | None = None) -> Counter:
     return Counter(None, event.unit, "unsupported", None, reason, parts)
 
 
@@ -211,12 +203,10 @@ def _count_one(event: Event, reading: Reading, enabled_ns: int) -> Counter:
     reason = _why_unknown(event, reading)
     if reading.value is None or reason is not None:
         return unsupported(event, reason or "unknown")
-    running = _running(reading, enabled_ns)
-    if event.software or reading.running >= 1:
-        return Counter(_in_unit(event, reading.unit, reading.value), event.unit, "measured", 1.0, None)
-    return Counter(
-        _in_unit(event, reading.unit, reading.value / running), event.unit, "scaled", running, None
-    )
+    whole = event.software or reading.running >= 1
+    running = 1.0 if whole else _running(reading, enabled_ns)
+    value = _in_unit(event, reading.unit, reading.value / running)
+    return Counter(value, event.unit, "measured" if whole else "scaled", running, None)
 
 
 def _count_parts(event: Event, rows: Sequence[Reading], enabled_ns: int) -> Counter:
@@ -225,7 +215,7 @@ def _count_parts(event: Event, rows: Sequence[Reading], enabled_ns: int) -> Coun
     known = [row for row in rows if reasons[row] is None and row.value is not None]
     running = {row: _running(row, enabled_ns) if row in known else 0.0 for row in rows}
     total = sum(running.values())
-    parts = tuple(
+    parts = [
         Part(
             pmu=row.pmu or "unnamed",
             value=_in_unit(event, row.unit, row.value) if row in known and row.value is not None else None,
@@ -233,7 +223,7 @@ def _count_parts(event: Event, rows: Sequence[Reading], enabled_ns: int) -> Coun
             share=running[row] / total if total else None,
         )
         for row in rows
-    )
+    ]
     if not known:
         return unsupported(event, "; ".join(f"{row.pmu}: {reasons[row]}" for row in rows), parts)
     blind = [row for row in rows if row.missing == "<not supported>"]
@@ -242,11 +232,9 @@ def _count_parts(event: Event, rows: Sequence[Reading], enabled_ns: int) -> Coun
         reason = f"{names} cannot count it, and only {total:.0%} of the time is covered by the others"
         return unsupported(event, reason, parts)
     raw = sum(row.value for row in known if row.value is not None)
-    if total >= WHOLE:
-        return Counter(
-            _in_unit(event, rows[0].unit, raw), event.unit, "measured", min(total, 1.0), None, parts
-        )
-    return Counter(_in_unit(event, rows[0].unit, raw / total), event.unit, "scaled", total, None, parts)
+    status: Status = "measured" if total >= WHOLE else "scaled"
+    value = _in_unit(event, rows[0].unit, raw if status == "measured" else raw / total)
+    return Counter(value, event.unit, status, min(total, 1.0), None, parts)
 
 
 def _why_unknown(event: Event, reading: Reading) -> str | None:

@@ -153,19 +153,14 @@ class PerfStat:
 
     def _wanted(self) -> list[Event]:
         """Without tracepoints that this kernel does not have: perf would refuse to start for one of them."""
-        return [
-            event for event in self.events if event.tracepoint is None or has_tracepoint(event.tracepoint)
-        ]
-
-    def close(self) -> None:
-        """End perf without reading it; safe at any time."""
-        self._stop()
+        return [one for one in self.events if one.tracepoint is None or has_tracepoint(one.tracepoint)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """End perf without reading it; safe at any time."""
+        self._stop()
 
     def _spawn(self) -> None:
         control_read, self._control = os.pipe()
@@ -203,20 +198,18 @@ class PerfStat:
     def _send(self, command: str, timeout_s: float) -> bool:
         """Send one control command and wait for its `ack`; False when perf has ended or stays silent."""
         deadline = time.monotonic() + timeout_s
-        answer = b""
+        answer, chunk = b"", b"-"
         try:
             os.write(self._control, command.encode() + b"\n")
-            while b"ack\n" not in answer:
+            while chunk and b"ack\n" not in answer:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or not select.select([self._ack], [], [], left_s)[0]:
                     return False
                 chunk = os.read(self._ack, 64)  # perf sends the terminating NUL of "ack\n" too
-                if not chunk:
-                    return False
                 answer += chunk
         except OSError:  # EPIPE: perf has ended
             return False
-        return True
+        return b"ack\n" in answer
 
     def _stop(self) -> str:
         """End perf, by force if it still runs, release everything, and return what it said on stderr."""

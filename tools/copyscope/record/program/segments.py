@@ -21,21 +21,24 @@ BLOCKS_KEPT = 5
 
 def subtract_volume(after: Iterable[Row], before: Iterable[Row]) -> list[Row]:
     """What moved between two readings, row by row; `largest_bytes` is a level, that of the later one."""
-    earlier = {tuple(row[k] for k in KEY): row for row in before}
+    earlier = {key_of(row): row for row in before}
+    nothing: Row = {**dict.fromkeys(SUMMED, 0), "sizes": []}
     rows = []
     for row in after:
-        old = earlier.get(tuple(row[k] for k in KEY))
+        old = earlier.get(key_of(row), nothing)
         sizes = dict(map(tuple, row["sizes"]))
-        if old is not None:
-            for low, count in old["sizes"]:
-                sizes[low] -= count
-        made = {k: row[k] for k in KEY}
-        made |= {k: row[k] - (old[k] if old is not None else 0) for k in SUMMED}
-        made["largest_bytes"] = row["largest_bytes"]
+        for low, count in old["sizes"]:
+            sizes[low] -= count
+        made = {key: row[key] for key in (*KEY, "largest_bytes")}
+        made |= {key: row[key] - old[key] for key in SUMMED}
         made["sizes"] = [[low, count] for low, count in sizes.items() if count]
         if made["calls"] or made["bytes"]:
             rows.append(made)
     return rows
+
+
+def key_of(row: Row) -> tuple[str, ...]:
+    return tuple(row[key] for key in KEY)
 
 
 def moved(after: Row, before: Row, direction: str) -> tuple[int, int]:
@@ -157,7 +160,7 @@ def add_volume(sums: Sums, segment: Row) -> None:
     _, begin, end, _ = (mark["target"] for mark in segment["marks"])
     estimated = bool(end.get("estimated", False))
     for row in subtract_volume(end["volume"], begin["volume"]):
-        key = (segment["arm"], *(row[k] for k in KEY))
+        key = (segment["arm"], *key_of(row))
         if key not in sums:
             sums[key] = {"arm": segment["arm"], **row, "sizes": dict(map(tuple, row["sizes"]))}
             sums[key]["estimated"] = estimated

@@ -91,20 +91,13 @@ def parse(chunks: Iterable[bytes]) -> dict[int, Connection]:
 
 
 def _all(chunks: Iterable[bytes]) -> Iterator[Connection]:
+    """Those of all answers that come with their counts."""
     for chunk in chunks:
-        yield from _connections(chunk)
-
-
-def _connections(chunk: bytes) -> Iterator[Connection]:
-    """Those of one answer that come with their counts."""
-    alike = _read_alike(chunk)
-    if alike is not None:
+        alike = _read_alike(chunk)
+        if alike is None:
+            alone = (_read_one(chunk, *place) for place in tcp_diag.messages(chunk))
+            alike = [found for found in alone if found is not None]
         yield from alike
-        return
-    for begin, length in tcp_diag.messages(chunk):
-        found = _read_one(chunk, begin, length)
-        if found is not None:
-            yield found
 
 
 def _read_alike(chunk: bytes) -> list[Connection] | None:

@@ -7,11 +7,12 @@ import contextlib
 import os
 import re
 import time
-from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from copyscope.grouping import gathered
 
 PROC = Path("/proc")
 COMM_MAX = 15  # TASK_COMM_LEN - 1
@@ -69,16 +70,14 @@ def with_descendants(roots: Iterable[int]) -> set[int]:
 
     But never this one, nor through it its helpers: copyscope does not watch itself.
     """
-    children: dict[int, list[int]] = defaultdict(list)
-    for process in all_processes():
-        children[process.parent].append(process.pid)
+    children = gathered((process.parent, process.pid) for process in all_processes())
     found: set[int] = set()
     waiting = list(roots)
     while waiting:
         pid = waiting.pop()
         if pid not in found and pid != os.getpid():
             found.add(pid)
-            waiting += children[pid]
+            waiting += children.get(pid, [])
     return {pid for pid in found if is_alive(pid)}
 
 
@@ -104,16 +103,11 @@ def in_cgroup(path: Path) -> set[int]:
     """The processes of a cgroup and of those below it; not we, nor our helpers."""
     found: set[int] = set()
     for listing in [path / "cgroup.procs", *path.glob("**/cgroup.procs")]:
-        try:
+        with contextlib.suppress(OSError):  # it was removed meanwhile
             found |= {int(line) for line in listing.read_text().split()}
-        except OSError:  # it was removed meanwhile
-            continue
-    return {pid for pid in found if pid > 0 and not _is_ours(pid)}
-
-
-def _is_ours(pid: int) -> bool:
-    process = read_process(pid)
-    return process is not None and os.getpid() in (process.pid, process.parent)
+    known = {pid: read_process(pid) for pid in found if pid > 0}
+    ours = {pid for pid, one in known.items() if one and os.getpid() in (one.pid, one.parent)}
+    return known.keys() - ours
 
 
 def cpu_ns(pid: int) -> int | None:
@@ -136,20 +130,14 @@ def sockets_of(pids: Iterable[int]) -> set[int]:
     return found
 
 
-def count_threads(pids: Iterable[int]) -> int:
-    return sum(len(_threads(pid)) for pid in pids)
-
-
 def voluntary_switches(pid: int) -> int:
     """How often its living threads have gone to sleep."""
     switches = 0
-    for thread in _threads(pid):
-        try:
+    for thread in threads(pid):
+        with contextlib.suppress(OSError):
             status = (thread / "status").read_bytes()
-        except OSError:
-            continue
-        _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
-        switches += int(rest.split(None, 1)[0]) if found else 0
+            _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
+            switches += int(rest.split(None, 1)[0]) if found else 0
     return switches
 
 
@@ -178,7 +166,8 @@ def put_memlock(machine: dict[str, Any], pids: Collection[int]) -> None:
             machine["reasons"]["limits.memlock_bytes"] = why
 
 
-def _threads(pid: int) -> list[Path]:
+def threads(pid: int) -> list[Path]:
+    """None of a process that is gone."""
     try:
         return list((PROC / str(pid) / "task").iterdir())
     except OSError:

@@ -7,7 +7,7 @@ follows from the calls that were counted: an estimate, and marked as one.
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from copyscope.record.program.segments import KEY, SUMMED, subtract_volume
+from copyscope.record.program.segments import KEY, SUMMED, key_of, subtract_volume
 
 Row = dict[str, Any]
 Pair = tuple[int, int]  # sent, received
@@ -95,7 +95,8 @@ class Sockets:
             # One that is seen all the same is shut, and its file still open.
             if inode not in seen:
                 self._open.pop(inode, None)
-                self._gone = _more(self._gone, _less(counts, self._began.pop(inode, (0, 0))))
+                sent, received = _less(counts, self._began.pop(inode, (0, 0)))
+                self._gone = self._gone[0] + sent, self._gone[1] + received
 
     @property
     def open(self) -> Collection[int]:
@@ -107,14 +108,8 @@ class Sockets:
         return {inode: _less(now, self._began.get(inode, (0, 0))) for inode, now in self._open.items()}
 
     def total(self) -> Pair:
-        total = self._gone
-        for moved in self.moved().values():
-            total = _more(total, moved)
-        return total
-
-
-def _more(one: Pair, other: Pair) -> Pair:
-    return one[0] + other[0], one[1] + other[1]
+        sent, received = map(sum, zip(self._gone, *self.moved().values(), strict=True))
+        return sent, received
 
 
 def _less(one: Pair, other: Pair) -> Pair:
@@ -185,10 +180,6 @@ class Books:
         for row in self._estimated.values():
             _add(rows, row, 1.0)
         return [_whole(row) for row in rows.values()]
-
-
-def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(row[key] for key in KEY)
 
 
 def _nothing(*key: str) -> Row:

@@ -103,15 +103,14 @@ def check_pid(pid: int, option: str = "--pid") -> None:
         inside = _pid_on_the_host(pid)
         more = f": inside a container it is pid {pid}, here it is pid {inside}" if inside else ""
         raise RunError(f"{option}: {pid}: no such process{more}")
-    if process.kernel:
-        raise RunError(
-            f"{option}: {pid}: {process.comm} is a kernel thread: it makes no system call to be followed"
-        )
-    if not process.alive:
-        raise RunError(f"{option}: {pid}: {process.comm} has ended (a zombie waits for its parent)")
     leader = _status(pid).get("Tgid", str(pid))
-    if leader != str(pid):
-        raise RunError(f"{option}: {pid}: is a thread of process {leader}: use {option} {leader}")
+    problems = (
+        (process.kernel, f"{process.comm} is a kernel thread: it makes no system call to be followed"),
+        (not process.alive, f"{process.comm} has ended (a zombie waits for its parent)"),
+        (leader != str(pid), f"is a thread of process {leader}: use {option} {leader}"),
+    )
+    if why := next((text for holds, text in problems if holds), None):
+        raise RunError(f"{option}: {pid}: {why}")
 
 
 def find_cgroup(text: str) -> Path:
@@ -141,16 +140,14 @@ def find_netns(text: str) -> Path:
     try:
         path.stat()
     except FileNotFoundError:
-        raise RunError(
-            f"--netns: {text}: no such namespace: give a pid, or a file such as /run/netns/NAME"
-        ) from None
+        why = "no such namespace: give a pid, or a file such as /run/netns/NAME"
     except OSError as error:
-        raise RunError(
-            f"--netns: {text}: {error.strerror}: give a namespace that root may look at"
-        ) from error
-    if not _is_netns(path):
-        raise RunError(f"--netns: {text}: not a network namespace: ip netns list, or lsns -t net, shows them")
-    return path
+        why = f"{error.strerror}: give a namespace that root may look at"
+    else:
+        if _is_netns(path):
+            return path
+        why = "not a network namespace: ip netns list, or lsns -t net, shows them"
+    raise RunError(f"--netns: {text}: {why}")
 
 
 def _why(error: OSError | RuntimeError) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from copyscope.machine import fingerprint
 from copyscope.plan.run_plan import RunPlan
@@ -245,7 +245,7 @@ class WatchedProgram(Subject):
     def end(self, probes: tuple[str, ...]) -> Mark:
         mark = self._timed({})
         reading = self._spared.read_between(since=True) if "volume" in probes else self._spared.read()
-        threads = processes.count_threads(self._followed.pids)
+        threads = sum(len(processes.threads(pid)) for pid in self._followed.pids)
         self.code.look(self._followed.pids)
         return {"target": {**reading, **mark["target"], "threads": threads}}
 
@@ -324,10 +324,8 @@ class WatchedProgram(Subject):
         if plan.counters and not self._target.follow:
             misses = "--no-follow: perf follows children and threads, or neither"
         if misses is not None:
-            counts: dict[str, Any] = {
-                name: c.as_record() for name, c in all_unsupported(misses, EVENTS).items()
-            }
-            raw.counters["target"] = counts
+            counts = all_unsupported(misses, EVENTS)
+            raw.counters["target"] = {name: one.as_record() for name, one in counts.items()}
         if raw.before:
             # With it goes all that was attached.
             self.session.collector.end()
