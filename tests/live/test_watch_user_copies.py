@@ -1,11 +1,13 @@
 """A program that says for how long it copied in its own memory (copies.c): the row `gather` says the same."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from copyscope import paths
+from copyscope.run.program.user_code import LIBC, File, parse_mapping
 from profiling import SLOW, broken_identities, is_root
 from programs import SAMPLED, watch
 
@@ -53,6 +55,21 @@ def test_half_of_its_time_is_copying(program: str, how: str, tmp_path: Path) -> 
 def test_what_copies_nothing_is_zero(tmp_path: Path) -> None:
     _, row, truth = gather_of("copies", "none", tmp_path)
     assert truth == 0 and row["share"] == pytest.approx(0, abs=0.01)
+
+
+def test_symbols_are_read_when_the_program_is_gone() -> None:
+    """While it runs nothing is read but where its files are, and which variants its libc chose."""
+    libc = None
+    with subprocess.Popen(["sleep", "60"]) as program:
+        while libc is None:
+            mapped = map(parse_mapping, Path(f"/proc/{program.pid}/maps").read_text().splitlines())
+            libc = next((one for one in mapped if one and LIBC.match(Path(one.path).name)), None)
+        file = File.of(program.pid, libc)
+        assert not file.is_read and file.chosen
+        program.kill()
+    file.read()
+    assert file.why is None
+    assert {"memcpy", "memmove"} <= {name.partition("@")[0] for _, name in file.copies}
 
 
 def test_a_static_program_without_symbols_is_not_known_and_never_zero(tmp_path: Path) -> None:

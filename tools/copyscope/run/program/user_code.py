@@ -1,17 +1,21 @@
 """Where a watched program was in user mode, by name: whether that is code that copies, or not known.
 
-The kernel gives process and address. What is mapped there is read while the process lives: a file, found by
-its build-id later, too. Its functions are those of .symtab or .dynsym. A libc without .symtab has no name
-for the variant of memmove() that it chose for this processor: the slot in its memory has its address, and the
-unwind table says where it ends.
+The kernel gives process and address. What is mapped there is looked up while the process lives: a file, which
+is kept open, and found by its build-id later, too. Its functions are those of .symtab or .dynsym. A libc
+without .symtab has no name for the variant of memmove() that it chose for this processor: the slot in its
+memory has its address, and the unwind table says where it ends.
+
+Tables of symbols are read when measuring is over: that takes 10 ms and more, for which a program on the same
+CPU would wait.
 """
 
+import contextlib
 import os
 import platform
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +33,8 @@ from copyscope.run.program.processes import PROC
 from copyscope.taxonomy.user_copies import REPEATED, copies, is_repeated_move
 
 Row = dict[str, Any]
+# A file that anybody may have made, and the memory of a process that may be gone.
+UNREADABLE = (OSError, RunError, struct.error, IndexError)
 
 # Of the processes of a program so many are looked at: workers have the same files.
 PROCESSES_MAX = 64
@@ -64,6 +70,8 @@ class File:
     elf: ElfFile | None = None
     why: str | None = None
     is_read: bool = False
+    # (the function that chooses, the address that it chose) for each slot in the memory of the process.
+    chosen: list[tuple[int, int]] | None = None
     begins: list[int] = field(default_factory=list)
     copies: list[tuple[int, str]] = field(default_factory=list)  # end, name
 
@@ -76,9 +84,10 @@ class File:
             made.opened = link.open("rb", buffering=0)
         except OSError as error:
             made.why, made.is_read = f"cannot be read: {error.strerror}", True
-        if LIBC.match(Path(made.name).name):
-            # Which variants it chose stands in the memory of the process, as long as that lives.
-            made.read()
+        if not made.is_read and LIBC.match(Path(made.name).name):
+            # While the process lives. What goes wrong goes wrong in read() again, which says so.
+            with contextlib.suppress(*UNREADABLE):
+                made.choices(made.open())
         return made
 
     def read(self) -> None:
@@ -87,12 +96,20 @@ class File:
             return
         self.is_read = True
         try:
-            self.elf = ElfFile(lambda at, count: os.pread(self.opened.fileno(), count, at))
-            self.why = find_copies(self, self.elf, self.pid, self.mapping)
-        except OSError as error:
-            self.why = f"cannot be read: {error.strerror}"
-        except (RunError, struct.error, IndexError) as error:
-            self.why = str(error)
+            self.why = find_copies(self, self.open())
+        except UNREADABLE as error:
+            self.why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+    def open(self) -> ElfFile:
+        """Its header and the places of its tables."""
+        self.elf = self.elf or ElfFile(lambda at, count: os.pread(self.opened.fileno(), count, at))
+        return self.elf
+
+    def choices(self, elf: ElfFile) -> list[tuple[int, int]]:
+        """`chosen`, read from the memory of the process once."""
+        if self.chosen is None:
+            self.chosen = list(read_choices(elf, self.pid, self.mapping))
+        return self.chosen
 
     def add(self, found: Iterable[tuple[int, int, str]]) -> None:
         """(begin, end, name) of functions that copy."""
@@ -183,7 +200,7 @@ def parse_mapping(line: str) -> Mapping | None:
     return Mapping(begin, end, int(offset, 16), device, int(inode), path[0] if path else "")
 
 
-def find_copies(made: File, elf: ElfFile, pid: int, mapping: Mapping) -> str | None:
+def find_copies(made: File, elf: ElfFile) -> str | None:
     """Fill in where its copies are; why that is not known, if so."""
     found = [
         (symbol.address, symbol.address + symbol.size, symbol.name)
@@ -197,7 +214,11 @@ def find_copies(made: File, elf: ElfFile, pid: int, mapping: Mapping) -> str | N
         one.address: one.name for one in elf.functions(SHT_DYNSYM) if one.is_chosen and copies(one.name)
     }
     if chosen:
-        variants = list(chosen_variants(elf, chosen, pid, mapping))
+        variants = [
+            (*around, chosen[chooser])
+            for chooser, address in made.choices(elf)
+            if chooser in chosen and (around := elf.function_around(address)) is not None
+        ]
         made.add([*found, *variants])
         return None if variants else "stripped, and which variant of memmove() it chose was not found"
     if any(elf.section(name) is not None for name in GO):
@@ -206,10 +227,8 @@ def find_copies(made: File, elf: ElfFile, pid: int, mapping: Mapping) -> str | N
     return None if elf.dynamic & {DT_NEEDED, DT_SONAME} else STATIC
 
 
-def chosen_variants(
-    elf: ElfFile, chosen: dict[int, str], pid: int, mapping: Mapping
-) -> Iterable[tuple[int, int, str]]:
-    """(begin, end, name) of the variants that its process uses, from the slots in its memory."""
+def read_choices(elf: ElfFile, pid: int, mapping: Mapping) -> Iterator[tuple[int, int]]:
+    """(the function that chooses, the address of the function that it chose) of each slot of a process."""
     at = elf.address_of(mapping.offset)
     if at is None:
         return
@@ -217,11 +236,6 @@ def chosen_variants(
     memory = os.open(PROC / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         for chooser, slot in elf.chosen():
-            if chooser not in chosen:
-                continue
-            address = struct.unpack("<Q", os.pread(memory, 8, slot + moved))[0] - moved
-            around = elf.function_around(address)
-            if around is not None:
-                yield *around, chosen[chooser]
+            yield chooser, struct.unpack("<Q", os.pread(memory, 8, slot + moved))[0] - moved
     finally:
         os.close(memory)

@@ -131,6 +131,8 @@ class WatchedProgram(Subject):
             snapshots=self._snapshots,
             began=bool(self._target.command),
         )
+        # Twice: one that the collector is told of only now may have made children before.
+        self._followed.find(self._volume())
         self._followed.find(self._volume())
         self._followed.cpu.read(self._followed.pids, fresh=False)
         if any("sampler" in probes for probes in plan.probes.values()):
