@@ -4,8 +4,6 @@ Both sides saw different segments of the same traffic, so everything is compared
 exact quantities must then be equal, times and shares agree within an interval.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A tool of others that watches the same traffic: started before a segment, ended after it, and read."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

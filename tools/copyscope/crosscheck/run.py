@@ -1,7 +1,5 @@
 """One traffic, watched in turns: each block has a segment for each of our instruments and for each peer."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The tools that are asked, one class each; what they print is parsed here and tested on real texts."""
 
-from __future__ import annotations
-
 import platform
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What would make a watched program copy less, where that was asked for: a line for each remedy, and why."""
 
-from __future__ import annotations
-
 from rich.text import Text
 
 from copyscope import calling

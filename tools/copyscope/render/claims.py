@@ -1,7 +1,5 @@
 """The judgements of claims.json on a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

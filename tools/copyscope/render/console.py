@@ -1,7 +1,5 @@
 """Where text goes: a terminal, a pipe or a log, how wide it is, and what must never reach it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The table of a cross-check: quantity, ours, theirs, ratio with interval, agree or not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

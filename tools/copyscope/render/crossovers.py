@@ -1,7 +1,5 @@
 """The answers of crossover.json on a terminal. Nothing is computed here but the form of a number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

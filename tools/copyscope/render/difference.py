@@ -1,7 +1,5 @@
 """A comparison of two sets of runs on a terminal, and as Markdown: only forms of numbers are made here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

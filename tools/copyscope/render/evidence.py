@@ -1,7 +1,5 @@
 """The findings around the ledger: the limit, the system calls, the counters, and how far to trust it all."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The exact tier: what the function hooks counted, one row per function category, side and context."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

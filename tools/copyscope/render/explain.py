@@ -4,8 +4,6 @@ The texts say what a row is; which kernel function did the work, and where, come
 of the record at hand, so that the explanation is true for the kernel that was measured.
 """
 
-from __future__ import annotations
-
 from rich.text import Text
 
 from copyscope import units

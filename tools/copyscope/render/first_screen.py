@@ -4,8 +4,6 @@ At most 24 lines of 80 columns on a terminal that was never made larger; a large
 of one whole: the CPU time of both sides and of the softirq work beside them, or that of the watched program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

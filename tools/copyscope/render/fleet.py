@@ -1,7 +1,5 @@
 """One command on many hosts, as a table: a host a row, whatever came of it; then who is unlike the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.text import Text

@@ -1,7 +1,5 @@
 """The table of a fleet as one HTML page that needs nothing else; what hosts say is text in it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

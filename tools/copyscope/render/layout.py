@@ -5,8 +5,6 @@ columns continue in a second block under the same key columns. Columns without a
 left out; the caller says why below the table.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Container, Iterable, Sequence

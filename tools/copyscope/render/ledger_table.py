@@ -1,7 +1,5 @@
 """The copy ledger as a table: one row per account, side and context."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Where the lines of each copy go, as an SVG: a simulated record in, text out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A watched program while it runs: a screen of 80x24 or more, or a line each second or two without one."""
 
-from __future__ import annotations
-
 import sys
 from collections import deque
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The same record gives the same bytes. The drawing follows the reader's light or 
 its own, and refers to nothing outside of itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """An ASCII picture of the way of one byte, with a box for every copy and its measured price."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The portrait of a program's traffic, as lines of a report."""
 
-from __future__ import annotations
-
 from rich.text import Text
 
 from copyscope import units

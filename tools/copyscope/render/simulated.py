@@ -1,7 +1,5 @@
 """The tables of a simulated machine: what each copy moves, and where the rest of the lines go."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where all CPU time of both sides went: copies, every stage, unattributed, and their sum."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

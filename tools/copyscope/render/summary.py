@@ -1,7 +1,5 @@
 """Several runs of one workload: every run in its own row, invalid ones named and left out."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median

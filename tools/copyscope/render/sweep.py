@@ -1,7 +1,5 @@
 """A sweep for people: how far it is, on stderr while it runs, and what it came to."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO

@@ -1,7 +1,5 @@
 """What a sweep came to: strategy by size, the best in bold, and what to do with it next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from rich.console import Console

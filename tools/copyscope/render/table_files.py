@@ -4,8 +4,6 @@ Numbers are kept to six digits: more than any interval here deserves, and the sa
 An unknown number is an empty cell; the column `missing` says why.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping, Sequence, Set

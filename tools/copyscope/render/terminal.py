@@ -1,7 +1,5 @@
 """The report of one run on a terminal, or in a log: formatting only, every number is the record's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The exact and the sampled tier of one run side by side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.text import Text

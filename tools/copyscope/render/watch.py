@@ -1,7 +1,5 @@
 """The report of a watched program: the same ledger, and what its traffic looks like."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.text import Text
 

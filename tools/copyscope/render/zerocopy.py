@@ -1,7 +1,5 @@
 """What became of the zero-copy sends: the lines that a flag alone would hide."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ each side's CPU time is divided by its own rows: in a run that did not sample it
 of the point; where no run did, it is `unattributed`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 

@@ -8,8 +8,6 @@ have, each part its mean share of it, so that the steps add up (composition.py s
 not).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -4,8 +4,6 @@ A line is always a strategy. The factor with the most values is the axis; each c
 a panel. So a sweep over sizes and threads and one over fields and pages are drawn by the same code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

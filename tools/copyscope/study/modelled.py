@@ -1,7 +1,5 @@
 """Points of simulated machines: what was counted of one strategy at one size, over several boots. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

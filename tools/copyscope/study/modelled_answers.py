@@ -1,7 +1,5 @@
 """Two of the six questions, answered from a simulated machine. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean

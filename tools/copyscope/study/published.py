@@ -5,8 +5,6 @@ the median over repeats. What they call latency is wall time over messages. Thei
 counted process, which in two of the reports was the receiver; ours says `sender`.
 """
 
-from __future__ import annotations
-
 from statistics import median
 from typing import Any
 

@@ -5,8 +5,6 @@ claims a difference only where the interval of the facts excludes none; a questi
 experiment cannot answer says what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

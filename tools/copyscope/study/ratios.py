@@ -1,7 +1,5 @@
 """Every point as a ratio to one strategy at the same setting, repeat by repeat. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from copyscope.compare import estimates

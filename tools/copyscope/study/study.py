@@ -1,7 +1,5 @@
 """A study: everything that a report says of one experiment, worked out once. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

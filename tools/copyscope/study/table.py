@@ -1,7 +1,5 @@
 """The table of an experiment: one row per point with every estimate, made once for all readers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

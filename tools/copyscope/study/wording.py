@@ -1,7 +1,5 @@
 """Estimates as words: what a sentence may say of a number and its interval. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from copyscope.compare.estimates import SAME, Estimate, Missing

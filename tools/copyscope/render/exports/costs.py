@@ -5,8 +5,6 @@ a stack (a copy that the program timed itself) is one frame, its name in bracket
 which no stack moved: a sum over frames counts each byte once.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 What is not known has no line: a metric is never 0 for want of knowledge.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

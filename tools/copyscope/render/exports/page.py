@@ -1,7 +1,5 @@
 """One run as an HTML page that needs nothing else: verdict, path of a byte, ledger, checks, all the rest."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A message is a row of fields, each a number, a kind and a value; whole numbers a
 length before it. Nothing more of protocol buffers is needed.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Iterable

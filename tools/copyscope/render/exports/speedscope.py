@@ -1,7 +1,5 @@
 """speedscope's own format: https://github.com/jlfwong/speedscope/blob/main/src/lib/file-format-spec.ts"""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU:
 `C` a counter, `M` a name. Times are microseconds from the first segment on.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 Nothing here imports matplotlib: a report's text is made while other processes draw.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

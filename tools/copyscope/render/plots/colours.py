@@ -5,8 +5,6 @@ The colours are those of Okabe and Ito (Color Universal Design, 2008). Colour is
 lines have markers and dashes of their own, bars have hatches.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

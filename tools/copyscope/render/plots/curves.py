@@ -1,7 +1,5 @@
 """A quantity along a factor: one line per strategy, 95 % intervals as bars, missing values as `n/a`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes

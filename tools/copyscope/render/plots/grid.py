@@ -3,8 +3,6 @@
 Sizes are laid out by hand: an automatic layout costs more than all of the drawing, and moves with the text.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterable, Sequence

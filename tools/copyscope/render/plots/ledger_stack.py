@@ -1,7 +1,5 @@
 """The stacked ledger: where the CPU time of a KiB goes, strategy beside strategy."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby

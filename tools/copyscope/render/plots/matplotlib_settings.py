@@ -1,7 +1,5 @@
 """How matplotlib draws every plot; colours.py has the colours and marks."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Misses of simulated machines as stacked bars, with the sizes of the caches as lines."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From the L1D misses of one_copy to those of zero_copy, step by step, in a simulated machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """Misses of each copy along the size of a message, in a simulated machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """Misses of each copy along the memory that the sender goes round in, in a simulated machine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

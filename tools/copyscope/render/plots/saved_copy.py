@@ -1,7 +1,5 @@
 """Where the saved copy went: from what one_copy costs to zero_copy, or read to map, step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """Estimates as the text of a cell, and tables that say why a cell is empty."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from copyscope.compare.estimates import Estimate, Missing

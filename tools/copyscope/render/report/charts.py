@@ -1,7 +1,5 @@
 """Bars and curves as parts of a page: as wide as there is room, readable as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from copyscope.compare.estimates import Estimate

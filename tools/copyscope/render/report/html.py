@@ -1,7 +1,5 @@
 """A report as one HTML page that needs nothing else: no network, its plots and its script inside."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

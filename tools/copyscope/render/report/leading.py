@@ -3,8 +3,6 @@
 One size and number of threads at a time, in a choice; the tables further down have all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """The machine that was measured on, as a section."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A report as Markdown: reads well as text, and on any code host."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The report of a simulated experiment: plots, misses of each point, answers, claims, and what it is not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

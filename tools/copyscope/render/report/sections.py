@@ -1,7 +1,5 @@
 """The report from top to bottom: verdict, what leads to it, tables, answers, all plots, methods, machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

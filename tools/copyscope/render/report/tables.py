@@ -1,7 +1,5 @@
 """The tables of a report: results, copies, where the saved copy went, crossovers, claims."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from copyscope.compare.estimates import Missing

@@ -5,8 +5,6 @@ how something works is judged by what happened (which function copied, how often
 a difference in speed that it is said to explain.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """C10, C11, C12, C17: what is said of cache misses; without a PMU nothing can be."""
 
-from __future__ import annotations
-
 from copyscope.compare.estimates import LESS, Estimate
 from copyscope.record.segments import PROCESSES
 from copyscope.study.claims.comparing import Comparison, always, compare

@@ -1,7 +1,5 @@
 """Claims that order strategies: compared at every size and number of threads, with an eye on chance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

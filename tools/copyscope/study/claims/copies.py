@@ -1,7 +1,5 @@
 """C4 to C7: which copies are made, by whom. Judged by the bytes and the functions of the ledger."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ A verdict here is one in the model, and stands beside that of the machine: it sa
 must move, not how long that takes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean

@@ -3,8 +3,6 @@
 Its SENDMSG stands in the place of sendmsg(), its SENDMSG_ZC in that of MSG_ZEROCOPY.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

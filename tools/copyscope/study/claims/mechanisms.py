@@ -1,7 +1,5 @@
 """C8, C9, C13 to C16: what is said to happen, judged by counting whether it does."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

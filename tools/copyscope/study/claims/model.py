@@ -1,7 +1,5 @@
 """What a claim is, what can be found about it, and the runs that it is judged by."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

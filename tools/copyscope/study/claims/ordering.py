@@ -1,7 +1,5 @@
 """C1, C2, C3, C18: who is faster, and from which size on."""
 
-from __future__ import annotations
-
 from copyscope.compare.estimates import LESS, MORE
 from copyscope.crossover.crossover import Crossover, crossovers_of, fitted
 from copyscope.crossover.document import as_json
