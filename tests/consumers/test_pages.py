@@ -13,7 +13,7 @@ from builders.watched import watched_record
 from copyscope.commands import report
 from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
-from copyscope.render.exports import export
+from copyscope.render.exports import FORMATS
 
 SCREENS = [(1280, False), (1280, True), (400, False), (400, True)]
 # Wider than the screen and without a bar of its own to scroll with: what is cut.
@@ -53,7 +53,7 @@ def test_the_report(page: str, width: int, dark: bool) -> None:
 @pytest.mark.parametrize("kind", ["run", "watched"])
 def test_the_page_of_a_run(kind: str, width: int, dark: bool, tmp_path: Path) -> None:
     file = tmp_path / "run.html"
-    file.write_bytes(export(runs()[kind], "html"))
+    file.write_bytes(FORMATS["html"](runs()[kind]))
     found = look(file.as_uri(), width=width, dark=dark, axe=True, ask=CUT, name=f"{kind}-{width}")
     assert (found["messages"], found["findings"]) == ([], [])
     assert found["said"] <= 0

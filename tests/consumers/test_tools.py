@@ -16,7 +16,7 @@ from typing import Any
 import made
 import pytest
 from browser import MODULES, PLACE, look
-from copyscope.render.exports import export
+from copyscope.render.exports import FORMATS
 
 TIMEOUT_S = 60
 PPROF = shutil.which("pprof") or str(PLACE / "pprof")
@@ -38,7 +38,7 @@ def run(*argv: str | Path, stdin: bytes = b"") -> str:
 @pytest.mark.skipif(not Path(PPROF).exists(), reason="no pprof: make deps-consumers (with Go)")
 def test_go_tool_pprof(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.pb.gz"
-    file.write_bytes(export(record, "pprof"))
+    file.write_bytes(FORMATS["pprof"](record))
     copy_in = made.row(record, "copy_in")
     top = run(PPROF, "-top", "-unit=ns", "-sample_index=cpu", file)
     (flat,) = re.findall(r"^ *([\d.]+)ns .* _copy_from_iter$", top, re.MULTILINE)
@@ -52,7 +52,7 @@ def test_go_tool_pprof(record: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
 def test_promtool(record: dict[str, Any], tmp_path: Path) -> None:
     """Prometheus' own parser of OpenMetrics; it wants to know of when each sample is."""
-    text = export(record, "openmetrics").decode()
+    text = FORMATS["openmetrics"](record).decode()
     dated = re.sub(r"^(copyscope_.*)$", r"\1 1700000000", text, flags=re.MULTILINE)
     (tmp_path / "run.om").write_text(dated)
     run(PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", tmp_path / "run.om", tmp_path / "data")
@@ -73,10 +73,10 @@ def test_duckdb(record: dict[str, Any], tmp_path: Path) -> None:
         duckdb = importlib.import_module("duckdb")
     finally:
         sys.path.remove(str(place))
-    lines = list(csv.DictReader(io.StringIO(export(record, "csv").decode())))
+    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"](record).decode())))
     for name in ("parquet", "csv"):
         file = tmp_path / f"run.{name}"
-        file.write_bytes(export(record, name))
+        file.write_bytes(FORMATS[name](record))
         asked = f"SELECT count(*), sum(cpu_ns), sum(bytes), count(cycles) FROM '{file}'"
         (found,) = duckdb.sql(asked).fetchall()
         whole = sum(int(one["cpu_ns"]) for one in lines if one["cpu_ns"])
@@ -86,7 +86,7 @@ def test_duckdb(record: dict[str, Any], tmp_path: Path) -> None:
 
 def test_the_flame_graph_searches(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.svg"
-    file.write_bytes(export(record, "flamegraph"))
+    file.write_bytes(FORMATS["flamegraph"](record))
     ask = """
     [document.querySelector('#said').textContent, document.querySelectorAll('.m').length,
      [...document.querySelectorAll('.f')].filter(one => one.style.display).length]
@@ -100,7 +100,7 @@ def test_the_flame_graph_searches(record: dict[str, Any], tmp_path: Path) -> Non
 
 def test_the_flame_graph_zooms(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.svg"
-    file.write_bytes(export(record, "flamegraph"))
+    file.write_bytes(FORMATS["flamegraph"](record))
     ask = """
     (() => {
       const frame = name => document.querySelector(`[data-n="${name}"]`);
@@ -117,7 +117,7 @@ def test_speedscope(record: dict[str, Any], name: str, shown: str, tmp_path: Pat
     if not SPEEDSCOPE.is_dir():
         pytest.skip("no speedscope: make deps-consumers")
     shutil.copytree(SPEEDSCOPE, tmp_path / "speedscope")
-    data = json.dumps(export(record, name).decode())
+    data = json.dumps(FORMATS[name](record).decode())
     source = f"speedscope.loadFileFromBase64('run.json', btoa(unescape(encodeURIComponent({data}))))"
     (tmp_path / "run.js").write_text(source)
     url = (tmp_path / "speedscope" / "index.html").as_uri() + f"#localProfilePath={tmp_path / 'run.js'}"

@@ -58,7 +58,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     made = Machine()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
-    monkeypatch.setattr(compare, "check_pid_namespace", lambda: None)
+    monkeypatch.setattr("copyscope.commands.entry.check_pid_namespace", lambda: None)
     monkeypatch.setattr(compare, "git_revision", lambda: (None, None))
     monkeypatch.setattr(compare, "prepare", made.prepare)
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")

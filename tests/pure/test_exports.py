@@ -23,7 +23,7 @@ from builders.watched import watched_record
 from copyscope.commands import show
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render.exports import FORMATS, export, page
+from copyscope.render.exports import FORMATS, page
 from copyscope.render.exports.costs import costs
 from copyscope.taxonomy.samples import to_record, to_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -122,14 +122,14 @@ def test_costs_are_the_rows_of_the_ledger(record: Record) -> None:
 
 
 def test_folded_is_stacks_and_nanoseconds(record: Record) -> None:
-    lines = dict(line.rsplit(" ", 1) for line in export(record, "folded").decode().splitlines())
+    lines = dict(line.rsplit(" ", 1) for line in FORMATS["folded"](record).decode().splitlines())
     stack = "sender;do_syscall_64;tcp_sendmsg;tcp_sendmsg_locked;_copy_from_iter"
     copy_in = next(row for row in record["ledger"] if row["account"] == "copy_in")
     assert int(lines[stack]) == round(copy_in["cpu_ns"] * 30 / 40)
 
 
 def test_pprof_has_two_values_and_labels(record: Record) -> None:
-    found = list(fields(gzip.decompress(export(record, "pprof"))))
+    found = list(fields(gzip.decompress(FORMATS["pprof"](record))))
     strings = [value.decode() for field, value in found if field == 6]
     assert strings[0] == ""
     kinds = [{key: strings[at] for key, at in fields(value)} for field, value in found if field == 1]
@@ -161,14 +161,14 @@ def test_pprof_has_two_values_and_labels(record: Record) -> None:
 @pytest.mark.skipif(PPROF is None, reason="no pprof here: go build -o pprof cmd/pprof, and name it in PPROF")
 def test_pprof_reads_it(record: Record, tmp_path: Path) -> None:
     file = tmp_path / "run.pb.gz"
-    file.write_bytes(export(record, "pprof"))
+    file.write_bytes(FORMATS["pprof"](record))
     argv = [str(PPROF), "-top", "-sample_index=cpu", str(file)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=20)
     assert re.search(r"_copy_from_iter$", done.stdout, re.MULTILINE)
 
 
 def test_speedscope_has_a_profile_for_each_side(record: Record) -> None:
-    made = json.loads(export(record, "speedscope"))
+    made = json.loads(FORMATS["speedscope"](record))
     assert made["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     names = [one["name"] for one in made["shared"]["frames"]]
     for profile in made["profiles"]:
@@ -183,7 +183,7 @@ def test_speedscope_has_a_profile_for_each_side(record: Record) -> None:
 
 def test_openmetrics_is_its_grammar(record: Record) -> None:
     """OpenMetrics 1.0: the ABNF of a line; families in one piece."""
-    text = export(record, "openmetrics").decode()
+    text = FORMATS["openmetrics"](record).decode()
     assert text.endswith("# EOF\n") and text.count("# EOF") == 1
     sample = re.compile(r'([a-z_]+)\{([a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\} [0-9.e+-]+')
     seen: list[str] = []
@@ -205,19 +205,19 @@ def test_openmetrics_is_its_grammar(record: Record) -> None:
 
 
 def test_a_timeline_has_every_segment(record: Record) -> None:
-    events = json.loads(export(record, "chrome"))["traceEvents"]
+    events = json.loads(FORMATS["chrome"](record))["traceEvents"]
     spans = [one for one in events if one["ph"] == "X" and one["tid"] == 1]
     segments = record["run"]["segments"]
     assert [one["name"] for one in spans] == [one["arm"] for one in segments]
     zero = segments[0]["begin_ns"]
     assert [round(one["ts"] * 1000) for one in spans] == [one["begin_ns"] - zero for one in segments]
-    zerocopy = json.loads(export(derive(raw_record("zero_copy")), "chrome"))["traceEvents"]
+    zerocopy = json.loads(FORMATS["chrome"](derive(raw_record("zero_copy"))))["traceEvents"]
     done = [one["args"]["completions"] for one in zerocopy if one["name"] == "completions"]
     assert len(done) == len(segments) and all(done)
 
 
 def test_tables_have_every_row(record: Record) -> None:
-    lines = list(csv.DictReader(io.StringIO(export(record, "csv").decode())))
+    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"](record).decode())))
     assert len(lines) == len(record["ledger"]) + len(record["stages"])
     row = next(one for one in record["ledger"] if one["account"] == "copy_in")
     line = next(one for one in lines if one["name"] == "copy_in")
@@ -227,13 +227,13 @@ def test_tables_have_every_row(record: Record) -> None:
 def test_parquet_has_the_same_cells(record: Record) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     pyarrow = pytest.importorskip("pyarrow")
-    table = parquet.read_table(pyarrow.BufferReader(export(record, "parquet"))).to_pylist()
-    lines = list(csv.DictReader(io.StringIO(export(record, "csv").decode())))
+    table = parquet.read_table(pyarrow.BufferReader(FORMATS["parquet"](record))).to_pylist()
+    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"](record).decode())))
     assert [str(one["cpu_ns"]) for one in table] == [one["cpu_ns"] or "None" for one in lines]
 
 
 def test_a_flame_graph_is_as_wide_as_its_time(record: Record) -> None:
-    root = ET.fromstring(export(record, "flamegraph"))
+    root = ET.fromstring(FORMATS["flamegraph"](record))
     name = "{http://www.w3.org/2000/svg}"
     widths: dict[str, float] = defaultdict(float)
     for box in root.iter(f"{name}g"):
@@ -252,7 +252,7 @@ def test_every_record_can_be_exported(kind: str) -> None:
         raw["samples"] = []
     record = derive(raw)
     for name in FORMATS:
-        assert export(record, name) or (kind, name) == ("nothing sampled", "folded")
+        assert FORMATS[name](record) or (kind, name) == ("nothing sampled", "folded")
 
 
 def test_without_pyarrow_the_next_step_is_said(
@@ -270,9 +270,9 @@ def test_show_writes_an_export(
     file = tmp_path / "run.json"
     store.write(record, file)
     assert show.main([str(file), "--export", "csv"]) == 0
-    assert capsysbinary.readouterr().out == export(record, "csv")
+    assert capsysbinary.readouterr().out == FORMATS["csv"](record)
     assert show.main([str(file), "--export", "pprof", "--out", str(tmp_path / "x.pb.gz")]) == 0
-    assert (tmp_path / "x.pb.gz").read_bytes() == export(record, "pprof")
+    assert (tmp_path / "x.pb.gz").read_bytes() == FORMATS["pprof"](record)
     store.write({key: value for key, value in record.items() if key != "stacks"}, file)
     assert show.main([str(file), "--export", "folded"]) == 0
     assert b"no stacks in this record" in capsysbinary.readouterr().err

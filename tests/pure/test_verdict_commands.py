@@ -13,6 +13,7 @@ from builders.sweep import one, store, sweep
 from copyscope import paths
 from copyscope.commands import claims as claims_command
 from copyscope.commands import crossover as crossover_command
+from copyscope.commands import entry
 from copyscope.commands import sweep as sweep_command
 
 
@@ -129,16 +130,16 @@ def test_measuring_runs_the_sweep_and_reads_what_it_left(
     def leave_records(argv: list[str]) -> int:
         asked.append(argv)
         store(sweep(threads=(1,), sizes=(4096, 65_536)), tmp_path / "out")
-        return sweep_command.EXIT_INCOMPLETE
+        return entry.FAILED
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(sweep_command, "main", leave_records)
     status = crossover_command.main(["--out", str(tmp_path / "out")])
-    assert status == sweep_command.EXIT_INCOMPLETE
+    assert status == entry.FAILED
     assert asked == [["crossover", "--out", str(tmp_path / "out")]]
     assert "verdict" in capsys.readouterr().out
-    monkeypatch.setattr(sweep_command, "main", lambda _: sweep_command.EXIT_INTERRUPTED)
-    assert crossover_command.main(["--out", str(tmp_path / "none")]) == sweep_command.EXIT_INTERRUPTED
-    monkeypatch.setattr(sweep_command, "main", lambda _: sweep_command.EXIT_INCOMPLETE)
+    monkeypatch.setattr(sweep_command, "main", lambda _: entry.INTERRUPTED)
+    assert crossover_command.main(["--out", str(tmp_path / "none")]) == entry.INTERRUPTED
+    monkeypatch.setattr(sweep_command, "main", lambda _: entry.FAILED)
     assert crossover_command.main(["--out", str(tmp_path / "none")]) == 1
     assert "nothing was measured" in capsys.readouterr().err

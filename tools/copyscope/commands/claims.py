@@ -46,11 +46,6 @@ def parser() -> UsageParser:
     return made
 
 
-def main(argv: list[str]) -> int:
-    """Exit status: 0 judged, 1 could not be written, 2 usage, 130 interrupted."""
-    return entry.run("claims", lambda: _claims(parser().parse_args(argv)))
-
-
 def _claims(arguments: argparse.Namespace) -> int:
     known = claims.read(Path(arguments.claims))
     directories = [Path(name) for name in arguments.directory] or _of_this_host()
@@ -72,3 +67,6 @@ def _of_this_host() -> list[Path]:
     if not found:
         raise UsageError(f"no sweep under results/{host.name}: give a DIR, or run sudo tools/sweep.py first")
     return found
+
+
+main = entry.command("claims", parser, _claims)

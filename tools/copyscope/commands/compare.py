@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import os
 import random
 import secrets
 import shlex
@@ -20,7 +19,6 @@ from copyscope.compare.settings import settings
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
-from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.record import store
 from copyscope.record.assemble import Identity
@@ -34,7 +32,6 @@ REPEATS, DURATION_S, WARMUP_S = 21, 0.5, 0.1
 # Where so many leave the verdict open, as many again are made. An interval at this level at each of the two
 # looks is one of 95 % for both (Pocock, Biometrika 64, 1977, table 1).
 LOOKS, LEVEL_OF_TWO = (REPEATS, 2 * REPEATS), 1 - 0.0294
-EXIT_INVALID = 1
 DESCRIPTION = (
     "Runs two strategies in turns, in blocks of random order, and prints each difference with its 95 %"
     " interval, and a verdict. Exit status: 0 compared, 1 a run failed or is invalid, 2 wrong usage, 130"
@@ -105,11 +102,7 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     entry.build("compare")
     names = [args.first, args.second]
     sides = [_side(args, words) for words in names]
-    if os.geteuid() != 0:
-        raise RunError(
-            f"needs root to load BPF and make namespaces: sudo tools/compare.py {shlex.join(argv)}"
-        )
-    check_pid_namespace()
+    entry.need_root("compare", argv)
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
     quiet = args.quiet or "-" in (args.json, args.markdown)
@@ -130,13 +123,13 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         entry.say("compare", f"invalid, its block is in no number: {reason}")
     if len(first) < 2:
         entry.say("compare", "fewer than two blocks are valid: see above")
-        return status or EXIT_INVALID
+        return status or entry.FAILED
     made |= {"kind": "compare", "names": names}
     made["sentence"] = f"{names[1]} instead of {names[0]}: {made['sentence']}"
     answer(made, args)
     if equal:
         _keep_noise(noise.noise(first, second), args)
-    return status or (EXIT_INVALID if reasons else 0)
+    return status or (entry.FAILED if reasons else 0)
 
 
 def compared(

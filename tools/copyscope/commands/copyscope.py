@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from copyscope import VERSION, calling
 from copyscope.commands import entry
-from copyscope.commands.verbs import VERBS, find
+from copyscope.commands.verbs import QUESTIONS, VERBS, WITHOUT_ROOT, find
 from copyscope.errors import UsageError
 
 HELP = ("-h", "--help", "--help-all", "help")
@@ -34,13 +34,11 @@ def _verb(argv: list[str]) -> int:
 
 def overview() -> list[str]:
     """Each question with the verb that answers it, in lines of 80 columns."""
-    asked = [verb for verb in VERBS if verb.question]
-    width = max(len(verb.question) for verb in asked)
-    others = ", ".join(verb.name for verb in VERBS if not verb.question)
-    free = ", ".join(verb.name for verb in asked if not verb.example.startswith("sudo"))
+    width = max(len(question) for question, _ in QUESTIONS.values())
+    others = ", ".join(verb.name for verb in VERBS if verb.name not in QUESTIONS)
     return [
-        f"sudo {calling.FRONT} VERB OPTIONS   (without sudo: {free})",
-        *(f"{verb.question:{width}}  {verb.example.partition('copyscope ')[2]}" for verb in asked),
+        f"sudo {calling.FRONT} VERB OPTIONS   (without sudo: {', '.join(WITHOUT_ROOT)})",
+        *(f"{question:{width}}  {verb} {words}".rstrip() for verb, (question, words) in QUESTIONS.items()),
         f"Others: {others}. VERB --help lists its options.",
     ]
 

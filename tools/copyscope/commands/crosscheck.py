@@ -1,17 +1,15 @@
 """tools/crosscheck.py: our instruments and other people's tools on one traffic, side by side."""
 
-import os
 import secrets
 from dataclasses import replace
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, keeping
-from copyscope.crosscheck.compare import Row, Seen, compare, ours
+from copyscope.crosscheck.compare import Row, compare, ours
 from copyscope.crosscheck.run import PeerSession, with_peers
 from copyscope.crosscheck.tools import PEERS
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
-from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.plan import arguments
 from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_traffic, workload_section
 from copyscope.plan.run_plan import traffic_plan
@@ -70,11 +68,7 @@ def _crosscheck(argv: list[str]) -> int:
         )
     entry.build("crosscheck")
     traffic = resolve_traffic(args)
-    if os.geteuid() != 0:
-        raise RunError(
-            f"needs root to load BPF and make namespaces: sudo tools/crosscheck.py {' '.join(argv)}"
-        )
-    check_pid_namespace()
+    entry.need_root("crosscheck", argv)
     keeping.check_json(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     peers = [peer() for peer in PEERS]
@@ -93,16 +87,13 @@ def _crosscheck(argv: list[str]) -> int:
     made = derive(
         assemble(raw, workload, Identity("crosscheck", None, 0, 0, seed, git, dirty), args.frequency)
     )
-    rows = _rows(ours(made), session, seed)
+    mine = ours(made)
+    rows = [row for name, seen in session.seen.items() for row in compare(mine, name, seen, seed)]
     invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
     kept = _print(title, rows, absent, invalid, args.json)
     if raw.interrupted:
         return entry.INTERRUPTED
     return entry.FAILED if not kept or invalid or any(row.agrees is False for row in rows) else 0
-
-
-def _rows(mine: list[Seen], session: PeerSession, seed: int) -> list[Row]:
-    return [row for name, seen in session.seen.items() for row in compare(mine, name, seen, seed)]
 
 
 def _print(

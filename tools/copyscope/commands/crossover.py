@@ -62,15 +62,6 @@ def parser() -> UsageParser:
     return made
 
 
-def main(argv: list[str]) -> int:
-    """Exit status: 0 said, 1 failed, 2 usage, 130 interrupted."""
-    return entry.run(
-        "crossover",
-        lambda: _crossover(parser().parse_args(argv)),
-        interrupted="interrupted: the same command goes on where it was",
-    )
-
-
 def _crossover(arguments: argparse.Namespace) -> int:
     status = 0
     if "" in (arguments.directory, arguments.out):
@@ -78,10 +69,13 @@ def _crossover(arguments: argparse.Namespace) -> int:
     directory = None if arguments.directory is None else Path(arguments.directory)
     if directory is None:
         directory, status = _run(arguments)
-        if status not in (0, sweep.EXIT_INCOMPLETE):
+        if status not in (0, entry.FAILED):
             return status
     (found,) = reading.load([directory], "crossover")
-    by, pairs = ("impl", PAIRS) if arguments.pair is None else _asked(arguments.pair, found.records)
+    by, pairs = "impl", list(PAIRS)
+    if arguments.pair is not None:
+        by, asked = pair.read(arguments.pair, found.records)
+        pairs = [asked]
     fits = fitted(found.records, by)
     made = document(found.records, crossovers_of(fits, pairs=pairs, by=by), costs_of(fits))
     out = None if arguments.directory is None else arguments.out
@@ -94,15 +88,10 @@ def _crossover(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _asked(text: str, records: Sequence[Record]) -> tuple[str, tuple[tuple[str, str]]]:
-    by, chosen = pair.read(text, records)
-    return by, (chosen,)
-
-
 def measure(directory: Path) -> None:
     """The experiment `crossover` into a directory, with its crossover.json; the tables stay unsaid."""
     with redirect_stdout(io.StringIO()):
-        if main(["--out", str(directory)]) not in (0, sweep.EXIT_INCOMPLETE):
+        if main(["--out", str(directory)]) not in (0, entry.FAILED):
             raise RunError("not measured to its end")
 
 
@@ -116,6 +105,9 @@ def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
     alone = arguments.json == "-"
     with redirect_stdout(sys.stderr) if alone else nullcontext():
         status = sweep.main([arguments.experiment, "--out", str(directory), *(["--quiet"] if alone else [])])
-    if status == sweep.EXIT_INCOMPLETE and not (directory / "raw").is_dir():
+    if status == entry.FAILED and not (directory / "raw").is_dir():
         raise RunError("nothing was measured: see above")
     return directory, status
+
+
+main = entry.command("crossover", parser, _crossover, "interrupted: the same command goes on where it was")

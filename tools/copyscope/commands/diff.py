@@ -34,7 +34,7 @@ make turns every failure of a command into its own status 2: ask for --json to t
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> UsageParser:
     made = UsageParser(
         prog="diff",
         description="What two records, or two directories of records, differ in. What is counted (bytes,"
@@ -69,11 +69,6 @@ def add_form(made: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="what equal runs differ by, from `compare A A`; default results/HOST-KERNEL/noise.json",
     )
-
-
-def main(argv: list[str]) -> int:
-    """Exit status: 0 no regression, 1 a regression, 2 trouble, 3 inconclusive with --strict."""
-    return entry.run("diff", lambda: _diff(parser().parse_args(argv)), failed=EXIT_TROUBLE)
 
 
 def _diff(arguments: argparse.Namespace) -> int:
@@ -144,3 +139,6 @@ def answer(made: dict[str, Any], arguments: argparse.Namespace) -> None:
         print(markdown(made), end="")
     elif arguments.markdown:
         saving.save(Path(arguments.markdown), markdown(made).encode())
+
+
+main = entry.command("diff", parser, _diff, failed=EXIT_TROUBLE)

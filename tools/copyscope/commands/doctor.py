@@ -28,14 +28,12 @@ def parser() -> UsageParser:
     return made
 
 
-def main(argv: list[str]) -> int:
-    """Exit status: 0 the main job works, 1 it does not, 2 usage, 130 interrupted."""
-    return entry.run("doctor", lambda: _doctor(parser().parse_args(argv)))
-
-
 def _doctor(arguments: argparse.Namespace) -> int:
     diagnosis = diagnose()
     if arguments.json != "-":
         render(diagnosis, verbose=arguments.verbose, console=make_console())
     documents.give_json(diagnosis.as_json(), arguments.json)
     return 0 if diagnosis.works else 1
+
+
+main = entry.command("doctor", parser, _doctor)

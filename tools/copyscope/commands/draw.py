@@ -44,11 +44,6 @@ def parser() -> UsageParser:
     return made
 
 
-def main(argv: list[str]) -> int:
-    """Exit status: 0 drawn, 1 failed, 2 usage, 130 interrupted."""
-    return entry.run("draw", lambda: _draw(parser().parse_args(argv)))
-
-
 def _draw(arguments: argparse.Namespace) -> int:
     found = store.read(Path(arguments.record))
     reading.check_whole(found, arguments.record)
@@ -81,3 +76,6 @@ def _lines(arguments: argparse.Namespace, found: store.Record) -> str:
         known = ", ".join(format_whole_size(size) for size in sorted(sizes))
         raise UsageError(f"--size: {arguments.size}: not in this record: it has {known}")
     return lines_drawing.draw(found, wanted)
+
+
+main = entry.command("draw", parser, _draw)

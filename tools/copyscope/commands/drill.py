@@ -41,11 +41,6 @@ def parser() -> UsageParser:
     return made
 
 
-def main(argv: list[str]) -> int:
-    """Exit status: 0 all tried, 1 failed or a way has changed, 2 usage, 130 interrupted."""
-    return entry.run("drill", lambda: _drill(parser().parse_args(argv)))
-
-
 def _drill(arguments: argparse.Namespace) -> int:
     expected = {} if arguments.expect is None else read_expected(Path(arguments.expect))
     check_directory(Path(arguments.file))
@@ -84,3 +79,6 @@ def check_directory(path: Path) -> None:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise UsageError(f"--file: {path}: {error.strerror}: name a directory to write into") from None
+
+
+main = entry.command("drill", parser, _drill)

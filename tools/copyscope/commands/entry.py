@@ -1,13 +1,18 @@
 """How every command ends: one line for what went wrong, and the exit status that is documented."""
 
+import argparse
+import os
+import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from copyscope import calling
+from copyscope.arguments import UsageParser
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
+from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.record.store import RecordError
 from copyscope.run.build import build_if_stale
 from copyscope.topology import TopologyError
@@ -50,6 +55,25 @@ def run(
         say(command, interrupted)
         return INTERRUPTED
     return failed
+
+
+def command(
+    name: str,
+    parser: Callable[[], UsageParser],
+    job: Callable[[argparse.Namespace], int],
+    interrupted: str = "interrupted",
+    *,
+    failed: int = FAILED,
+) -> Callable[[list[str]], int]:
+    """The main() of a command: its words read, its job done; the exit status is in the help of its parser."""
+    return lambda argv: run(name, lambda: job(parser().parse_args(argv)), interrupted, failed=failed)
+
+
+def need_root(tool: str, argv: Sequence[str]) -> None:
+    """Raises RunError where nothing can be measured, with the command that can."""
+    if os.geteuid() != 0:
+        raise RunError(f"needs root to load BPF and make namespaces: sudo tools/{tool}.py {shlex.join(argv)}")
+    check_pid_namespace()
 
 
 def end_in_order() -> None:

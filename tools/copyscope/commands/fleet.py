@@ -107,7 +107,10 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
         )
     hosts, engine = _hosts(arguments)
     command, *rest = words
-    bundle = b"" if arguments.bundle is None else _bundle(Path(arguments.bundle))
+    try:
+        bundle = b"" if arguments.bundle is None else bundles.checked(Path(arguments.bundle))
+    except RunError as error:
+        raise UsageError(f"--bundle: {error}") from None
     tree = "@BUNDLE@/copyscope" if bundle else arguments.tree
     far = (f"{tree}/bin/copyscope", command, "--json", "-", *rest)
     out = Path(arguments.out)
@@ -169,11 +172,3 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[str], Engine]:
         )
         names = sample.draw(names, arguments.sample, arguments.seed)
     return names, engine
-
-
-def _bundle(path: Path) -> bytes:
-    """What is brought to every host."""
-    try:
-        return bundles.checked(path)
-    except RunError as error:
-        raise UsageError(f"--bundle: {error}") from None

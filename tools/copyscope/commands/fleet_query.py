@@ -47,11 +47,6 @@ def parser() -> UsageParser:
     return made
 
 
-def main(argv: list[str]) -> int:
-    """Exit status: 0 answered, 1 failed, 2 usage, 130 interrupted."""
-    return entry.run("fleet", lambda: _query(parser().parse_args(argv)))
-
-
 def _query(arguments: argparse.Namespace) -> int:
     if (arguments.question is None) == (arguments.sql is None):
         raise UsageError(f"query: one question, {', '.join(QUESTIONS)}, or --sql")
@@ -90,3 +85,6 @@ def _shown(value: Any) -> str | None:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     return None if value is None else visible(str(value))
+
+
+main = entry.command("fleet", parser, _query)

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -10,12 +9,11 @@ from collections.abc import Iterator
 from copyscope import calling
 from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import asks_to_watch, split
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.hosts import hosts_of
 from copyscope.ledger.compare_tiers import why_not
 from copyscope.ledger.derive import derive
-from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_traffic, workload_section
 from copyscope.plan.run_plan import traffic_plan
@@ -29,7 +27,7 @@ from copyscope.render.summary import render_summary
 from copyscope.render.terminal import render
 from copyscope.run.build import git_revision
 from copyscope.run.own_traffic import OwnTraffic
-from copyscope.run.session import Raw, Session
+from copyscope.run.session import Session
 
 
 def main(argv: list[str]) -> int:
@@ -74,11 +72,8 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         for repeat in range(args.repeat)
     ]
     hosts = hosts_of(args.sender_at, args.receiver_at, args.bundles) if on_hosts(args) else None
-    here = hosts is None or any(host.near for host in hosts.values())
-    if here and os.geteuid() != 0:
-        raise RunError(f"needs root to load BPF and make namespaces: sudo tools/profile.py {' '.join(argv)}")
-    if here:
-        check_pid_namespace()
+    if hosts is None or any(host.near for host in hosts.values()):
+        entry.need_root("profile", argv)
     out = keeping.open_directory(args.out)
     keeping.check_json(args.json)
     workload = workload_section(args, traffic.resolved)
@@ -101,8 +96,10 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         made = derive(assemble(raw, workload, identity, args.frequency) | keeping.stacks(raw, args))
         records.append(made)
         kept &= keeping.report(made, raw, args, out, render)
-        if args.json != "-":
-            _say_kept(raw)
+        if args.json != "-" and raw.kept is not None:
+            print(visible(f"kept: {', '.join(raw.kept.names)}"))
+            for line in (*raw.kept.look, *raw.kept.delete):
+                print(visible(f"  {line}"))
         interrupted = raw.interrupted
         if interrupted:
             break
@@ -128,9 +125,3 @@ def _kept_if_it_fails(records: list[Record], args: argparse.Namespace) -> Iterat
         raise
 
 
-def _say_kept(raw: Raw) -> None:
-    if raw.kept is None:
-        return
-    print(visible(f"kept: {', '.join(raw.kept.names)}"))
-    for line in (*raw.kept.look, *raw.kept.delete):
-        print(visible(f"  {line}"))

@@ -67,15 +67,6 @@ def parser() -> UsageParser:
     return made
 
 
-def main(argv: list[str]) -> int:
-    """Exit status: 0 made, 1 could not be written, 2 usage, 130 interrupted."""
-    return entry.run(
-        "report",
-        lambda: _report(parser().parse_args(argv)),
-        interrupted="interrupted: run it again, it starts anew",
-    )
-
-
 def _report(arguments: argparse.Namespace) -> int:
     # matplotlib's cache stays in the tree, unless that was installed and is not the user's to write in; no
     # configuration of the user's changes a plot
@@ -193,3 +184,6 @@ def _write_blocks(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out:
     saving.save(out / "report.md", markdown.write(blocks).encode())
     pictures = {name: drawn.svg for name, drawn in drawings.items()}
     saving.save(out / "report.html", html.write(blocks, pictures).encode())
+
+
+main = entry.command("report", parser, _report, "interrupted: run it again, it starts anew")

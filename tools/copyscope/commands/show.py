@@ -55,11 +55,6 @@ def parser() -> UsageParser:
     return made
 
 
-def main(argv: list[str]) -> int:
-    """Exit status: 0 shown, 1 not a record, 2 usage, 130 interrupted."""
-    return entry.run("show", lambda: _show(parser().parse_args(argv)))
-
-
 def _show(arguments: argparse.Namespace) -> int:
     found = store.read_runs(Path(arguments.record))
     if not found:
@@ -84,7 +79,7 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
         what = "modelled" if len(found) == 1 else f"{len(found)} runs"
         raise UsageError(f"{arguments.record}: {what}: an export is of one measured run")
     try:
-        made = exports.export(whole(found[0]), arguments.export)
+        made = exports.FORMATS[arguments.export](whole(found[0]))
     except ModuleNotFoundError as error:
         raise RunError(
             f"--export {arguments.export}: {error.name} is missing: make .venv/.ready-report, or --export csv"
@@ -108,3 +103,6 @@ def _render(record: Record, arguments: argparse.Namespace, console: Console) -> 
         return
     render = watch.render if "target" in record else terminal.render
     keeping.show(record, arguments, render, console)
+
+
+main = entry.command("show", parser, _show)

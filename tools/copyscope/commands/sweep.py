@@ -8,7 +8,7 @@ from pathlib import Path
 from copyscope import paths
 from copyscope.arguments import UsageParser
 from copyscope.commands import documents, entry
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.machine import fingerprint
 from copyscope.plan.arms import parse_time_s
@@ -24,8 +24,6 @@ from copyscope.sweep.runner import Runner
 from copyscope.sweep.simulated_runner import BootRunner
 from copyscope.sweep.sweep import Outcome, perform
 
-EXIT_INCOMPLETE = 1
-EXIT_INTERRUPTED = 130
 EXPERIMENTS = paths.ROOT / "experiments"
 EPILOG = """\
 examples:
@@ -92,17 +90,13 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
     if isinstance(runner, BootRunner):
         runner.check_machine()
     elif not experiment.elsewhere:
-        if os.geteuid() != 0:
-            raise RunError(
-                f"needs root to load BPF and make namespaces: sudo tools/sweep.py {' '.join(argv)}"
-            )
-        fingerprint.check_pid_namespace()
+        entry.need_root("sweep", argv)
     with SweepProgress(experiment.name, quiet=args.quiet, verbose=args.verbose) as progress:
         outcome = perform(experiment, directory, budget_s=budget_s, progress=progress, run=runner, here=here)
     _say_outcome(experiment, outcome, args)
     if outcome.interrupted:
-        return EXIT_INTERRUPTED
-    return 0 if outcome.complete else EXIT_INCOMPLETE
+        return entry.INTERRUPTED
+    return 0 if outcome.complete else entry.FAILED
 
 
 def find_experiment(name: str) -> Path:
@@ -152,18 +146,14 @@ def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: 
 
 
 def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namespace) -> None:
+    """What it came to, and what was measured so far, of all runs that are there."""
     shown = asdict(outcome)
     if args.json:
         documents.print_json({"experiment": experiment.name, "complete": outcome.complete, **shown})
-    else:
-        lines = outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)
-        print("\n".join(map(visible, lines)))
-        _say_result(experiment, Path(outcome.directory))
-
-
-def _say_result(experiment: Experiment, directory: Path) -> None:
-    """What was measured so far, of all runs that are there."""
-    console = make_console()
+        return
+    lines = outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)
+    print("\n".join(map(visible, lines)))
+    console, directory = make_console(), Path(outcome.directory)
     if experiment.simulated or not (directory / "raw").is_dir():
         print_lines(next_lines(str(directory), console.width), console)
         return

@@ -12,14 +12,12 @@ HELP = {"-h", "--help", "--help-all", "--version"}
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb, and for `copyscope` alone what people ask and the words that answer it."""
+    """A verb."""
 
     name: str
     # The module in commands/ whose main() it calls.
     module: str
     does: str
-    question: str = ""
-    example: str = ""
     # What is put before the words of the user.
     words: tuple[str, ...] = ()
     # The module with its parser(), where that is another one.
@@ -54,102 +52,33 @@ class Verb:
         return cast("UsageParser", module.parser())
 
 
-PROFILE, WATCH = "plan.arguments", "commands.watch_arguments"
-# `copyscope` alone prints those with a question, in this order.
+PROFILE, WATCH, ADVISE = "plan.arguments", "commands.watch_arguments", ("--advise",)
 VERBS = (
     Verb(
         "run",
         "profile",
         "run a send strategy, and print what is copied where, at what price",
-        "What does this way to send copy?",
-        "sudo copyscope run zero_copy --size 64K",
         options=PROFILE,
     ),
-    Verb(
-        "watch",
-        "watch",
-        "watch a program that sends or receives, and print its copies",
-        "Is my nginx copying?",
-        "sudo copyscope watch nginx --duration 10",
-        options=WATCH,
-    ),
-    Verb(
-        "advise",
-        "watch",
-        "watch a program, and say what would make it copy less",
-        "Would zero-copy or sendfile help it?",
-        "sudo copyscope advise nginx --duration 10",
-        ("--advise",),
-        WATCH,
-    ),
-    Verb(
-        "crossover",
-        "crossover",
-        "say from which message size on one strategy is better than another",
-        "From which size on does zero-copy pay?",
-        "sudo copyscope crossover",
-    ),
-    Verb(
-        "sweep",
-        "sweep",
-        "run every combination of an experiment, and keep each record",
-        "Goodput and cost against size?",
-        "sudo copyscope sweep quick",
-    ),
-    Verb(
-        "report",
-        "report",
-        "make plots, tables and a page from the records of a sweep",
-    ),
-    Verb(
-        "compare",
-        "compare",
-        "run two strategies in turns, and say what the second does otherwise",
-        "A or B, at this size?",
-        "sudo copyscope compare one_copy zero_copy --size 256K",
-    ),
+    Verb("watch", "watch", "watch a program that sends or receives, and print its copies", options=WATCH),
+    Verb("advise", "watch", "watch a program, and say what would make it copy less", ADVISE, WATCH),
+    Verb("crossover", "crossover", "say from which message size on one strategy is better than another"),
+    Verb("sweep", "sweep", "run every combination of an experiment, and keep each record"),
+    Verb("report", "report", "make plots, tables and a page from the records of a sweep"),
+    Verb("compare", "compare", "run two strategies in turns, and say what the second does otherwise"),
     Verb(
         "diff",
         "diff",
         "say what two records, or two directories of records, differ in, and whether it is a regression",
-        "Better or worse than before?",
-        "copyscope diff BEFORE AFTER",
     ),
-    Verb(
-        "show",
-        "show",
-        "print the screen of a run again, from its record",
-        "What did that run say?",
-        "copyscope show run.json --explain",
-    ),
-    Verb(
-        "drill",
-        "drill",
-        "rewrite what was sent after the call returned, and say what arrived",
-        "Which ways to send does my kernel have?",
-        "sudo copyscope drill",
-    ),
-    Verb(
-        "fleet",
-        "fleet",
-        "run a verb on many hosts by ssh, and print one table",
-        "The same, on many hosts?",
-        "copyscope fleet hosts -- doctor",
-        inner="query",
-    ),
-    Verb(
-        "doctor",
-        "doctor",
-        "try every instrument, and say what works on this machine",
-        "What can be measured on this machine?",
-        "sudo copyscope doctor",
-    ),
+    Verb("show", "show", "print the screen of a run again, from its record"),
+    Verb("drill", "drill", "rewrite what was sent after the call returned, and say what arrived"),
+    Verb("fleet", "fleet", "run a verb on many hosts by ssh, and print one table", inner="query"),
+    Verb("doctor", "doctor", "try every instrument, and say what works on this machine"),
     Verb(
         "simulate",
         "profile",
         "model the cache misses of each copy in QEMU; no root, no PMU",
-        "Cache misses, without a PMU?",
-        "copyscope simulate one_copy,zero_copy",
         ("--simulate",),
         "commands.simulate_arguments",
     ),
@@ -157,6 +86,22 @@ VERBS = (
     Verb("claims", "claims", "judge eighteen published claims by your records"),
     Verb("crosscheck", "crosscheck", "count one traffic with copyscope and with other tools"),
 )
+# Verb -> what people ask, and the words that answer it; `copyscope` alone prints these, in this order.
+QUESTIONS = {
+    "run": ("What does this way to send copy?", "zero_copy --size 64K"),
+    "watch": ("Is my nginx copying?", "nginx --duration 10"),
+    "advise": ("Would zero-copy or sendfile help it?", "nginx --duration 10"),
+    "crossover": ("From which size on does zero-copy pay?", ""),
+    "sweep": ("Goodput and cost against size?", "quick"),
+    "compare": ("A or B, at this size?", "one_copy zero_copy --size 256K"),
+    "diff": ("Better or worse than before?", "BEFORE AFTER"),
+    "show": ("What did that run say?", "run.json --explain"),
+    "drill": ("Which ways to send does my kernel have?", ""),
+    "fleet": ("The same, on many hosts?", "hosts -- doctor"),
+    "doctor": ("What can be measured on this machine?", ""),
+    "simulate": ("Cache misses, without a PMU?", "one_copy,zero_copy"),
+}
+WITHOUT_ROOT = ("diff", "show", "fleet", "simulate")
 
 
 def find(name: str) -> Verb | None:

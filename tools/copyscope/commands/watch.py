@@ -231,22 +231,18 @@ def command_output(args: argparse.Namespace) -> Output:
 
 def find_target(args: argparse.Namespace, command: list[str]) -> Target:
     how = "command" if command else "pid" if args.pid else "comm" if args.comm else "cgroup"
+    named = {"container": args.container, "unit": args.unit}
     return Target(
         how=how,
         pids=parse_pids(args.pid) if args.pid else (),
         comm=args.comm,
         cgroup=_find_group(args),
-        called=_called(args),
+        # The container or the unit, in the words of the user: the path of its cgroup is long.
+        called=next((f"{what} {name}" for what, name in named.items() if name), None),
         command=tuple(command),
         follow=not args.no_follow,
         netns=find_netns(args.netns) if args.netns else None,
     )
-
-
-def _called(args: argparse.Namespace) -> str | None:
-    """The container or the unit, in the words of the user: the path of its cgroup is long."""
-    names = {"container": args.container, "unit": args.unit}
-    return next((f"{what} {name}" for what, name in names.items() if name), None)
 
 
 def _find_group(args: argparse.Namespace) -> Path | None:

@@ -8,20 +8,15 @@ from copyscope.render.exports import flamegraph, openmetrics, page, pprof, speed
 from copyscope.render.exports.costs import folded, table
 from copyscope.render.table_files import as_csv, as_parquet
 
-# format -> (how its files end, what makes one)
-FORMATS: dict[str, tuple[str, Callable[[Record], bytes]]] = {
-    "html": ("html", page.write),
-    "folded": ("folded", folded),
-    "flamegraph": ("svg", flamegraph.draw),
-    "speedscope": ("speedscope.json", speedscope.write),
-    "pprof": ("pb.gz", pprof.write),
-    "chrome": ("trace.json", timeline.write),
-    "openmetrics": ("prom", openmetrics.write),
-    "parquet": ("parquet", lambda record: as_parquet(table(record))),
-    "csv": ("csv", lambda record: as_csv(table(record))),
+# Format -> what makes one of a whole record.
+FORMATS: dict[str, Callable[[Record], bytes]] = {
+    "html": page.write,
+    "folded": folded,
+    "flamegraph": flamegraph.draw,
+    "speedscope": speedscope.write,
+    "pprof": pprof.write,
+    "chrome": timeline.write,
+    "openmetrics": openmetrics.write,
+    "parquet": lambda record: as_parquet(table(record)),
+    "csv": lambda record: as_csv(table(record)),
 }
-
-
-def export(record: dict[str, Any], name: str) -> bytes:
-    """A whole record in a format of FORMATS."""
-    return FORMATS[name][1](record)
