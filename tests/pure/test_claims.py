@@ -14,8 +14,7 @@ import pytest
 from builders.priced import Prices, priced
 from copyscope.errors import UsageError
 from copyscope.study import claims
-from copyscope.study.claims import Judgement
-from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED
+from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Judgement
 
 Record = dict[str, Any]
 Change = Callable[[Record], None]
@@ -336,7 +335,7 @@ def test_invalid_runs_are_no_evidence() -> None:
 def test_all_claims_together_are_plain_json_and_touch_nothing() -> None:
     records = runs({**ORDER, "two_copy": GATHER}, SMALL, uncounted)
     before = copy.deepcopy(records)
-    found = claims.judge(records)
+    found = [claims.judge_one(claim, records) for claim in CLAIMS.values()]
     assert records == before
     made = claims.as_json(found, records)
     assert json.loads(json.dumps(made, allow_nan=False)) == made

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[list[Record], str]] = {
 def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
     records, expected = CASES[name]
     rows = table.fill(records)
-    judged = claims.judge(records)
+    judged = [claims.judge_one(claim, records) for claim in claims.read()]
     study = examine(
         "demo", None, records, rows, left_out=[("a.json", "truncated")], judgements=judged, elsewhere=0
     )

@@ -16,7 +16,7 @@ from copyscope import stats
 from copyscope.compare.estimates import Estimate, Missing, from_median
 from copyscope.record.segments import Record
 from copyscope.study.composition import Parts, parts_of, typical, unsampled, whole_of
-from copyscope.study.table import Row
+from copyscope.study.table import Row, setting_of
 
 # what a step is called -> the accounts and stages that it is made of
 PARTS: dict[str, tuple[str, ...]] = {
@@ -79,13 +79,9 @@ def simplest(rows: Sequence[Row]) -> list[Waterfall | Missing]:
 
 def counterparts(rows: Sequence[Row], a: str, b: str, by: str = "impl") -> list[tuple[Row, Row]]:
     """Pairs of rows that differ in `by` only, in the order of the table."""
-    theirs = {_setting(row, by): row for row in rows if row.factors.get(by) == b}
-    ours = [(row, _setting(row, by)) for row in rows if row.factors.get(by) == a]
+    theirs = {setting_of(row.factors, by): row for row in rows if row.factors.get(by) == b}
+    ours = [(row, setting_of(row.factors, by)) for row in rows if row.factors.get(by) == a]
     return [(row, theirs[setting]) for row, setting in ours if setting in theirs]
-
-
-def _setting(row: Row, by: str) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, repr(value)) for name, value in row.factors.items() if name != by))
 
 
 def waterfall(before: Row, after: Row, by: str = "impl") -> Waterfall | Missing:

@@ -4,7 +4,7 @@ A line is always a strategy. The factor with the most values is the axis; each c
 a panel. So a sweep over sizes and threads and one over fields and pages are drawn by the same code.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,7 @@ def find_axis(rows: Sequence[Row], first: str | None = None) -> Axis:
     counts = {name: len({row.factors.get(name) for row in rows}) for name in AXES}
     if first is not None and counts[first] > 1:
         return AXES[first]
-    best = max(AXES, key=lambda name: counts[name])  # max keeps the first of equals, and size is first
-    return AXES[best]
+    return AXES[max(AXES, key=lambda name: counts[name])]  # max keeps the first of equals: size is first
 
 
 def arrange(rows: Sequence[Row], axis: Axis) -> list[Panel]:
@@ -60,9 +59,9 @@ def arrange(rows: Sequence[Row], axis: Axis) -> list[Panel]:
 
 
 def _lines(rows: Sequence[Row], axis: Axis) -> dict[str, tuple[Row, ...]]:
-    by_impl = grouped(rows, lambda row: row.impl)
-    position: Callable[[Row], Any] = lambda row: comparable(row.factors.get(axis.factor))  # noqa: E731
-    return {impl: tuple(sorted(by_impl[impl], key=position)) for impl in sorted(by_impl, key=strategy_order)}
+    ordered = sorted(rows, key=lambda row: comparable(row.factors.get(axis.factor)))
+    by_impl = grouped(ordered, lambda row: row.impl)
+    return {impl: tuple(by_impl[impl]) for impl in sorted(by_impl, key=strategy_order)}
 
 
 def varied(rows: Sequence[Row], without: Sequence[str] = ()) -> list[str]:

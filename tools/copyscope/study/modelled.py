@@ -132,10 +132,6 @@ def clear(found: Estimate, least: float) -> bool:
     return found.low > 0 or found.high < 0
 
 
-def settings_of(points: Iterable[ModelPoint]) -> list[Setting]:
-    return list(dict.fromkeys(point.setting for point in points))
-
-
 def usual_setting(points: Sequence[ModelPoint]) -> list[ModelPoint]:
     """Those of one thread over veth, with the ring that most of them have."""
     veth = [point for point in points if (point.setting.path, point.setting.threads) == ("veth", 1)]

@@ -83,9 +83,8 @@ def spell_path(topology: dict[str, Any]) -> str:
     parts = [str(topology["kind"])]
     if topology["mtu_bytes"] is not None:
         parts.append(f"MTU {topology['mtu_bytes']}")
-    known = {name: value for name, value in topology["offloads"].items() if value is not None}
     for state, word in ((True, "on"), (False, "off")):
-        names = [name.upper() for name in ("tso", "gso", "gro") if known.get(name) is state]
+        names = [name.upper() for name in ("tso", "gso", "gro") if topology["offloads"].get(name) is state]
         if names:
             parts.append(f"{'/'.join(names)} {word}")
     return ", ".join(parts)

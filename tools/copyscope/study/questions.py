@@ -14,7 +14,7 @@ from copyscope.compare.metrics import METRICS
 from copyscope.crossover.crossover import Crossover
 from copyscope.study.cost_waterfall import REST, Waterfall, counterparts, waterfall
 from copyscope.study.facets import describe
-from copyscope.study.table import ALWAYS, Row
+from copyscope.study.table import ALWAYS, Row, setting_of
 from copyscope.study.wording import interval, joined, listed, number, say_ratio
 from copyscope.units import counted
 
@@ -200,15 +200,13 @@ def threads_and_caches(rows: Sequence[Row]) -> Answer:
 def _thread_pairs(rows: Sequence[Row], few: int, many: int) -> list[tuple[Row, Row]]:
     """For each strategy the two points of its largest message that differ in the threads only."""
     found: dict[str, tuple[Row, Row]] = {}
-    by_rest = {_rest(row): row for row in rows if row.threads == few and row.valid}
-    for row in rows:  # by size: the last one stands
-        if row.threads == many and row.valid and _rest(row) in by_rest:
-            found[row.impl] = (by_rest[_rest(row)], row)
+    ours = [row for row in rows if row.valid]
+    by_rest = {setting_of(row.factors, "threads"): row for row in ours if row.threads == few}
+    for row in ours:  # by size: the last one stands
+        other = by_rest.get(setting_of(row.factors, "threads"))
+        if row.threads == many and other is not None:
+            found[row.impl] = (other, row)
     return list(found.values())
-
-
-def _rest(row: Row) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, repr(value)) for name, value in row.factors.items() if name != "threads"))
 
 
 def overtakes(second: str, first: str, crossings: Sequence[Crossover]) -> Answer:
@@ -225,15 +223,9 @@ def overtakes(second: str, first: str, crossings: Sequence[Crossover]) -> Answer
             continue
         setting = joined([counted(c.threads, "thread"), describe(c.where)])
         sentences.append(f"{SHORT[c.quantity]}, {setting}: {c.evidence.split('; largest residual')[0]}.")
-        facts += [
-            Fact(
-                joined([f"{second} / {first}", describe({"size": at.size_bytes}), setting]),
-                SHORT[c.quantity],
-                "ratio",
-                at.ratio,
-            )
-            for at in c.measured
-        ]
+        for at in c.measured:
+            place = joined([f"{second} / {first}", describe({"size": at.size_bytes}), setting])
+            facts.append(Fact(place, SHORT[c.quantity], "ratio", at.ratio))
     text = "In goodput and in CPU time, which need not agree, with the ratio at every size below."
     return Answer(question, text, tuple(facts), tuple(sentences))
 

@@ -8,7 +8,7 @@ from copyscope.compare.estimates import Missing
 from copyscope.crossover.crossover import Crossover, costs_of, crossovers_of, fitted
 from copyscope.crossover.strategy_costs import Costs
 from copyscope.record.segments import Record
-from copyscope.study.claims import Judgement
+from copyscope.study.claims.model import Judgement
 from copyscope.study.cost_waterfall import Waterfall, waterfalls
 from copyscope.study.modelled import ModelPoint
 from copyscope.study.modelled_answers import beside
@@ -63,19 +63,8 @@ def examine(
     fits = fitted(records)
     crossings = crossovers_of(fits)
     found = beside(answers(rows, crossings), modelled)
-    return Study(
-        name,
-        question,
-        records,
-        left_out,
-        rows,
-        crossings,
-        costs_of(fits),
-        waterfalls(rows),
-        found,
-        judgements,
-        elsewhere,
-    )
+    worked_out = (rows, crossings, costs_of(fits), waterfalls(rows), found)
+    return Study(name, question, records, left_out, *worked_out, judgements, elsewhere)
 
 
 def caption(records: Sequence[Record], rows: Sequence[Row]) -> str:

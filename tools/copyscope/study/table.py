@@ -46,12 +46,9 @@ class Row:
 
 def fill(records: Sequence[Record]) -> list[Row]:
     """One row per point; of a point without a valid run all values are missing, with the reason."""
-    valid = {_key(point.factors): point for point in estimates.group(records)}
-    rows = []
-    for point in estimates.group(records, valid_only=False):
-        good = valid.get(_key(point.factors))
-        rows.append(_row(point, good))
-    return sorted(rows, key=order)
+    valid = {setting_of(point.factors): point for point in estimates.group(records)}
+    points = estimates.group(records, valid_only=False)
+    return sorted((_row(point, valid.get(setting_of(point.factors))) for point in points), key=order)
 
 
 def _row(point: Point, good: Point | None) -> Row:
@@ -92,5 +89,6 @@ def comparable(value: Any) -> tuple[int, float, str]:
     return 1, 0.0, str(value)
 
 
-def _key(factors: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, repr(value)) for name, value in factors.items()))
+def setting_of(factors: Mapping[str, Any], without: str = "") -> tuple[tuple[str, str], ...]:
+    """A key for factors; points that differ in `without` only have the same."""
+    return tuple(sorted((name, repr(value)) for name, value in factors.items() if name != without))

@@ -8,11 +8,12 @@ from copyscope.record.segments import Record
 from copyscope.render.plots.catalogue import MODELLED
 from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 from copyscope.render.report.cells import spell
-from copyscope.study.claims import Judgement
+from copyscope.study.claims.model import Judgement
 from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, copies, estimate
 from copyscope.study.modelled_answers import modelled_answers
 from copyscope.units import format_bytes, format_whole_size
 
+MODEL_KEYS = ("inclusion", "prefetch", "source")
 LIMITS = (
     "Counted in QEMU by a model of the caches: how many lines each copy moves, and from which level. It is no"
     " measurement of this or another machine.",
@@ -107,18 +108,11 @@ def _claims_table(judgements: Sequence[Judgement]) -> Table:
 def _models_table(points: Sequence[ModelPoint]) -> Table:
     models = {point.model["name"]: point.model for point in points}
     rows = [
-        [
-            name,
-            *(_level(model, level) for level in LEVELS),
-            model["inclusion"],
-            model["prefetch"],
-            model["source"],
-        ]
+        [name, *(_level(model, level) for level in LEVELS), *(model[key] for key in MODEL_KEYS)]
         for name, model in models.items()
     ]
-    return Table(
-        ["model", *TITLES.values(), "last level", "prefetcher", "source"], rows, title="Models of the caches"
-    )
+    columns = ["model", *TITLES.values(), "last level", "prefetcher", "source"]
+    return Table(columns, rows, title="Models of the caches")
 
 
 def _level(model: Mapping[str, Any], level: str) -> str:

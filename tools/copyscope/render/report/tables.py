@@ -6,15 +6,15 @@ from copyscope.compare.estimates import Missing
 from copyscope.compare.metrics import METRICS
 from copyscope.crossover.crossover import PAIRS, Crossover
 from copyscope.render.report.blocks import Cell, Table, Tone
-from copyscope.render.report.cells import NOT_AVAILABLE, estimates_table, spell
-from copyscope.study.claims import HOLDS, REFUTED
+from copyscope.render.report.cells import estimates_table, spell
+from copyscope.study.claims.model import HOLDS, REFUTED
 from copyscope.study.cost_waterfall import PARTS, REST, Waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.questions import SHORT, Answer
 from copyscope.study.study import Study
 from copyscope.study.table import Row
 from copyscope.taxonomy.taxonomy import ACCOUNTS
-from copyscope.units import counted, format_size
+from copyscope.units import NOT_AVAILABLE, counted, format_size
 
 RESULTS = (
     "goodput_gbps",
@@ -104,13 +104,8 @@ def facts_table(answer: Answer) -> Table:
     reasons = dict.fromkeys(
         f"n/a: {fact.value.reason}." for fact in answer.facts if isinstance(fact.value, Missing)
     )
-    return Table(
-        ["setting", "quantity", "value", "unit"],
-        rows,
-        frozenset((2,)),
-        list(reasons),
-        "What the answer rests on",
-    )
+    columns = ["setting", "quantity", "value", "unit"]
+    return Table(columns, rows, frozenset((2,)), list(reasons), "What the answer rests on")
 
 
 def verdict_table(crossings: Sequence[Crossover]) -> Table:
@@ -164,18 +159,9 @@ def crossovers_table(crossings: Sequence[Crossover]) -> Table:
         size = NOT_AVAILABLE if c.size_bytes is None else format_size(c.size_bytes)
         if c.size_bytes is not None and (c.low is not None or c.high is not None):
             size += f" [{format_size(c.low)}, {format_size(c.high)}]"
-        label = METRICS[c.quantity].label
-        rows.append(
-            [
-                " / ".join(reversed(c.pair)),
-                str(c.threads),
-                describe(c.where),
-                label,
-                Cell(c.verdict, CROSSING_TONES.get(c.verdict, "open")),
-                size,
-                c.evidence,
-            ]
-        )
+        verdict = Cell(c.verdict, CROSSING_TONES.get(c.verdict, "open"))
+        where = [" / ".join(reversed(c.pair)), str(c.threads), describe(c.where)]
+        rows.append([*where, METRICS[c.quantity].label, verdict, size, c.evidence])
     columns = ["pair", "threads", "setting", "quantity", "verdict", "size", "evidence"]
     anchors = [_anchor(index) for index in range(len(rows))]
     return Table(columns, rows, frozenset((1, 5)), (), "Crossovers", anchors)

@@ -27,25 +27,11 @@ from copyscope.study.claims.model import (
     Claim,
     Finding,
     Judgement,
-    Verdict,
     missing,
     select,
     together,
 )
 from copyscope.study.modelled import ModelPoint
-
-__all__ = [
-    "CHECKS",
-    "FILE",
-    "HOLDS",
-    "REFUTED",
-    "UNDETERMINED",
-    "Claim",
-    "Judgement",
-    "Verdict",
-    "judge",
-    "read",
-]
 
 FILE = paths.ROOT / "experiments" / "claims.toml"
 SCHEMA = 1
@@ -72,11 +58,6 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def judge(records: Sequence[Record], claims_toml: Path = FILE) -> list[Judgement]:
-    """Every claim of the file, judged by the valid runs among these. Raises UsageError for a bad file."""
-    return [judge_one(claim, records) for claim in read(claims_toml)]
-
-
 def judge_one(claim: Claim, records: Sequence[Record], points: Sequence[ModelPoint] = ()) -> Judgement:
     """One claim. Runs that are missing turn `holds` into `undetermined here`: they could have refuted it.
 
@@ -101,19 +82,15 @@ def _find(claim: Claim, records: Sequence[Record]) -> Finding:
     runs = select(records, claim)
     lacking = missing(runs, claim)
     if not runs:
-        return Finding(UNDETERMINED, _no_runs(claim))
+        needs = "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in claim.needs.items())
+        note = f"{claim.note}: " if claim.note else ""
+        where = f": run {' or '.join(claim.experiments)}" if claim.experiments else ""
+        return Finding(UNDETERMINED, f"{note}no valid run of {needs}{where}")
     finding = together([(one.name, CHECKS[claim.check](one)) for one in runs])
     if lacking and finding.verdict != REFUTED:
         text = f"runs are missing ({'; '.join(lacking)}); {finding.evidence}"
         return Finding(UNDETERMINED, text, finding.rows)
     return finding
-
-
-def _no_runs(claim: Claim) -> str:
-    needs = "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in claim.needs.items())
-    note = f"{claim.note}: " if claim.note else ""
-    where = f": run {' or '.join(claim.experiments)}" if claim.experiments else ""
-    return f"{note}no valid run of {needs}{where}"
 
 
 def read(path: Path = FILE) -> list[Claim]:

@@ -12,17 +12,7 @@ from copyscope.compare.estimates import Estimate
 from copyscope.study.claims.caches import L1_DROP, LLC_DROP
 from copyscope.study.claims.mechanisms import per_send
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Verdict
-from copyscope.study.modelled import (
-    LEVELS,
-    TITLES,
-    Counted,
-    ModelPoint,
-    change,
-    clear,
-    estimate,
-    pairs,
-    settings_of,
-)
+from copyscope.study.modelled import LEVELS, TITLES, Counted, ModelPoint, change, clear, estimate, pairs
 from copyscope.units import format_whole_size
 
 KIB = 1024
@@ -106,7 +96,7 @@ def _flushes(boot: Counted) -> int:
 def second_copy(points: Sequence[ModelPoint]) -> Finding:
     """C2, explained: from which level the second copy of two_copy reads what the first has just written."""
     rows, said = [], []
-    for setting in settings_of(points):
+    for setting in dict.fromkeys(point.setting for point in points):
         mine = [p for p in points if (p.setting, p.impl) == (setting, "two_copy") and setting.path == "veth"]
         if len(mine) < 3:
             continue

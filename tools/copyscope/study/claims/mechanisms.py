@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from copyscope import stats
 from copyscope.compare.estimates import LESS, MORE, Estimate
 from copyscope.ledger.attribution import tied
-from copyscope.record.raw import Requests
+from copyscope.record.raw import Requests, Segment
 from copyscope.record.segments import Record, samples_of, segments_of, select, total, undisturbed
 from copyscope.study.claims.comparing import Comparison, always, compare, make
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, interval_text
@@ -38,15 +38,9 @@ def pinning_flushes(runs: Runs) -> Finding:
         flushes = sum(int(value) for _, value in known)
         sends = sum(total(select(segments_of(r), "ledger"), "sender", "calls") for r, _ in known)
         counts[impl] = (flushes, sends)
-        rows.append(
-            {
-                "what": f"counters.sender.{FLUSHES}",
-                "impl": impl,
-                "flushes": flushes,
-                "sends": sends,
-                "runs": [r["run"]["id"] for r, _ in known],
-            }
-        )
+        ids = [r["run"]["id"] for r, _ in known]
+        counter = f"counters.sender.{FLUSHES}"
+        rows.append({"what": counter, "impl": impl, "flushes": flushes, "sends": sends, "runs": ids})
     text = ", ".join(f"{impl} {n:,} in {sends:,} sends" for impl, (n, sends) in counts.items())
     pinned, sends = counts["zero_copy"]
     plain, others = counts["one_copy"]
@@ -93,6 +87,11 @@ def completion_switches(runs: Runs) -> Finding:
     return Finding(verdict, text, rows)
 
 
+def _switched(segments: Sequence[Segment]) -> int:
+    """How often the sender was switched, of its own will or not."""
+    return sum(total(segments, "sender", f"{kind}voluntary_switches") for kind in ("", "in"))
+
+
 def _switches(records: Sequence[Record]) -> tuple[float, float]:
     """Context switches of the sender and its reads of the error queue, per message.
 
@@ -100,7 +99,7 @@ def _switches(records: Sequence[Record]) -> tuple[float, float]:
     """
     segments = [s for r in records for s in undisturbed(r)]
     messages = total(segments, "sender", "messages")
-    switches = sum(total(segments, "sender", f"{kind}voluntary_switches") for kind in ("", "in"))
+    switches = _switched(segments)
     reads = sum(s.sender.zerocopy.errqueue_reads for s in segments if s.sender.zerocopy)
     rings = [(s.sender.send_syscalls, s.sender.io_uring) for s in segments]
     reads += sum(c.get("io_uring", 0) - ring.requests for c, ring in rings if isinstance(ring, Requests))
@@ -133,8 +132,7 @@ def collapse_by_switches(runs: Runs) -> Finding:
         return Finding(UNDETERMINED, f"{text}; context switches per message {cause}", rows)
     if any(one.verdict == MORE for one in switches):
         return Finding(HOLDS, f"{text}; context switches per message {cause}", rows)
-    fewer_switches = all(one.verdict == LESS for one in switches)
-    verdict = REFUTED if fewer_switches else UNDETERMINED
+    verdict = REFUTED if all(one.verdict == LESS for one in switches) else UNDETERMINED
     return Finding(verdict, f"it collapses, but context switches per message {cause}: {text}", rows)
 
 
@@ -172,20 +170,10 @@ def switch_per_send(runs: Runs) -> Finding:
         calls = total(segments, "sender", "calls")
         if not calls:
             continue
-        switches = sum(total(segments, "sender", f"{kind}voluntary_switches") for kind in ("", "in"))
-        work = record["workload"]
-        rows.append(
-            {
-                "what": "sender: context switches per send call",
-                "run": record["run"]["id"],
-                "impl": work["impl"],
-                "size_bytes": work["size_bytes"],
-                "threads": work["threads"],
-                "switches": switches,
-                "calls": calls,
-                "value": switches / calls,
-            }
-        )
+        switches = _switched(segments)
+        run = {"what": "sender: context switches per send call", "run": record["run"]["id"]}
+        work = {key: record["workload"][key] for key in ("impl", "size_bytes", "threads")}
+        rows.append({**run, **work, "switches": switches, "calls": calls, "value": switches / calls})
     if not rows:
         return Finding(UNDETERMINED, "no send call was counted", [])
     low, high = min(row["value"] for row in rows), max(row["value"] for row in rows)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from copyscope.compare.estimates import Estimate, Missing, Point
 from copyscope.compare.settings import Scalar, settings
 from copyscope.crossover.crossover import surroundings
-from copyscope.grouping import grouped
+from copyscope.grouping import gathered, grouped
 from copyscope.record.segments import Record
 
 Verdict = Literal["holds", "refuted", "undetermined here"]
@@ -89,20 +89,21 @@ class Runs:
 
 def select(records: Sequence[Record], claim: Claim) -> list[Runs]:
     """The valid runs that a claim needs; those of different settings (offloads, experiments) apart."""
-    chosen = [record for record in records if _fits(settings(record), claim.needs)]
-    apart = grouped(
-        (record for record in chosen if record["verdict"]["valid"]),
-        lambda record: (_name(record), str(sorted(surroundings(settings(record), record).items()))),
+    chosen = [
+        (record, found)
+        for record in records
+        if record["verdict"]["valid"]
+        and all((found := settings(record))[name] in values for name, values in claim.needs.items())
+    ]
+    apart = gathered(
+        ((record["run"]["experiment"] or "profile", str(sorted(surroundings(found, record).items()))), record)
+        for record, found in chosen
     )
     runs = [
         Runs(name, {key: _point(key, rows) for key, rows in grouped(members, _key).items()})
         for (name, _), members in apart.items()
     ]
     return sorted(runs, key=lambda one: one.name)
-
-
-def _name(record: Record) -> str:
-    return record["run"]["experiment"] or "profile"
 
 
 def _key(record: Record) -> Key:
@@ -114,10 +115,6 @@ def _point(key: Key, rows: Sequence[Record]) -> Point:
     """Runs of one strategy, threads and size, whatever else follows from the size in them."""
     ordered = sorted(rows, key=lambda row: (row["run"]["repeat"], row["run"]["id"]))
     return Point(dict(zip(("impl", "threads", "size"), key, strict=True)), tuple(ordered))
-
-
-def _fits(found: Mapping[str, Scalar], needs: Mapping[str, tuple[Scalar, ...]]) -> bool:
-    return all(found[name] in values for name, values in needs.items())
 
 
 def missing(runs: Sequence[Runs], claim: Claim) -> list[str]:
@@ -133,15 +130,10 @@ def missing(runs: Sequence[Runs], claim: Claim) -> list[str]:
 
 def together(findings: Sequence[tuple[str, Finding]]) -> Finding:
     """One finding out of several settings: a general claim falls with one of them, and holds with all."""
-    verdicts = [finding.verdict for _, finding in findings]
-    if REFUTED in verdicts:
-        verdict = REFUTED
-    elif all(one == HOLDS for one in verdicts):
-        verdict = HOLDS
-    else:
-        verdict = UNDETERMINED
     if len(findings) == 1:
         return findings[0][1]
+    verdicts = {finding.verdict for _, finding in findings}
+    verdict = REFUTED if REFUTED in verdicts else HOLDS if verdicts == {HOLDS} else UNDETERMINED
     evidence = "; ".join(f"{name}: {finding.verdict}: {finding.evidence}" for name, finding in findings)
     return Finding(verdict, evidence, [row for _, finding in findings for row in finding.rows])
 

@@ -1,5 +1,7 @@
 """C1, C2, C3, C18: who is faster, and from which size on."""
 
+from collections.abc import Callable
+
 from copyscope.compare.estimates import LESS, MORE
 from copyscope.crossover.crossover import Crossover, crossovers_of, fitted
 from copyscope.crossover.document import as_json
@@ -41,8 +43,7 @@ def _of(runs: Runs, pair: tuple[str, str], quantity: str) -> list[Crossover]:
     return [at for at in found if at.pair == pair]
 
 
-def _each(found: list[Crossover], judge: object) -> Finding:
-    assert callable(judge)
+def _each(found: list[Crossover], judge: Callable[[Crossover], Finding]) -> Finding:
     if not found:
         return Finding(UNDETERMINED, "the two strategies were not measured at the same sizes")
     return together([(counted(at.threads, "thread"), judge(at)) for at in found])
