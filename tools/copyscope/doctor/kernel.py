@@ -30,9 +30,7 @@ CAPABILITIES = {
     "CAP_SYS_ADMIN": (21, "making namespaces"),
     "CAP_SYS_RESOURCE": (24, "raising limits"),
 }
-OPTIONAL_CAPABILITIES = {
-    "CAP_SYS_RESOURCE": "none on Linux 5.11 and newer; before, BPF maps need a larger `ulimit -l`"
-}
+STEADY_CLOCKS = (None, "tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
 LOW_STEAL_PERCENT = 1.0
 BUSY_LOAD_PER_CPU = 0.25
 
@@ -55,7 +53,12 @@ def check_tools(versions: Mapping[str, str | None], search_path: str | None = No
 
 def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Finding]:
     """What the kernel offers and permits: type information, symbols, JIT, lockdown, capabilities, PMU."""
-    yield _btf(root)
+    if (root / "sys/kernel/btf/vmlinux").exists():
+        yield in_kernel("BTF", "ok", "/sys/kernel/btf/vmlinux")
+    else:
+        fact = "missing: nothing can be hooked, no other program watched; samples work"
+        advice = "use a kernel with CONFIG_DEBUG_INFO_BTF=y"
+        yield in_kernel("BTF", "limited", f"/sys/kernel/btf/vmlinux: {fact}", advice)
     yield _symbols(machine, root)
     yield _jit(machine)
     yield _lockdown(machine)
@@ -91,13 +94,6 @@ def mount_finding(root: Path, name: str, kind: str, without: str, advice: str) -
     return in_kernel(name, "limited", f"{kind} is not mounted: {without}", advice)
 
 
-def _btf(root: Path) -> Finding:
-    if (root / "sys/kernel/btf/vmlinux").exists():
-        return in_kernel("BTF", "ok", "/sys/kernel/btf/vmlinux")
-    fact = "/sys/kernel/btf/vmlinux: missing: nothing can be hooked, no other program watched; samples work"
-    return in_kernel("BTF", "limited", fact, "use a kernel with CONFIG_DEBUG_INFO_BTF=y")
-
-
 def _symbols(machine: Mapping[str, Any], root: Path) -> Finding:
     try:
         with (root / "proc/kallsyms").open(encoding="utf-8", errors="replace") as lines:
@@ -121,13 +117,11 @@ def _jit(machine: Mapping[str, Any]) -> Finding:
 
 def _lockdown(machine: Mapping[str, Any]) -> Finding:
     mode = machine["lockdown"]
-    if mode is None:
-        return in_kernel("lockdown", "ok", "not known to be on; each hook is tried")
     if mode == "confidentiality":
         fact = "confidentiality: kprobes, tracefs and BPF programs that read kernel memory are refused"
         advice = "boot without lockdown=confidentiality (secure boot policy)"
         return in_kernel("lockdown", "limited", fact, advice)
-    return in_kernel("lockdown", "ok", str(mode))
+    return in_kernel("lockdown", "ok", mode or "not known to be on; each hook is tried")
 
 
 def _capabilities(root: Path) -> Iterable[Finding]:
@@ -140,8 +134,9 @@ def _capabilities(root: Path) -> Iterable[Finding]:
             yield in_kernel(name, "ok", purpose)
         elif name in ("CAP_BPF", "CAP_PERFMON") and sys_admin:
             yield in_kernel(name, "ok", f"{purpose}: through CAP_SYS_ADMIN")
-        elif name in OPTIONAL_CAPABILITIES:
-            yield in_kernel(name, "limited", f"not held ({purpose})", OPTIONAL_CAPABILITIES[name])
+        elif name == "CAP_SYS_RESOURCE":
+            advice = "none on Linux 5.11 and newer; before, BPF maps need a larger `ulimit -l`"
+            yield in_kernel(name, "limited", f"not held ({purpose})", advice)
         else:
             advice = "run as root, outside of an unprivileged container"
             yield in_kernel(name, "missing", f"not held ({purpose})", advice, essential=True)
@@ -179,13 +174,7 @@ def check_disturbances(
     yield _load(machine, root)
     yield _steal(machine, steal)
     yield from _memory(machine, root)
-    if machine["clocksource"] not in (
-        None,
-        "tsc",
-        "kvm-clock",
-        "arch_sys_counter",
-        "hyperv_clocksource_tsc_page",
-    ):
+    if machine["clocksource"] not in STEADY_CLOCKS:
         fact = f"{machine['clocksource']}: reading the time is slow"
         yield disturbing("clocksource", "confounder", fact, "boot with clocksource=tsc if it is stable")
     if machine["sysctls"].get("kernel.nmi_watchdog") == "1" and machine["pmu"]:
@@ -224,12 +213,11 @@ def _steal(machine: Mapping[str, Any], steal: float | None) -> Finding:
 
 def _memory(machine: Mapping[str, Any], root: Path) -> Iterable[Finding]:
     huge = machine["transparent_hugepages"]
+    advice = "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"
     if huge == "always":
         fact = "always: heap buffers may be huge pages although 4 KiB ones were asked for"
-        advice = "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"
         yield disturbing("huge pages (THP)", "confounder", fact, advice)
     elif huge == "never":
-        advice = "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"
         yield disturbing("huge pages (THP)", "limited", "never: --pages thp cannot work", advice)
     else:
         yield disturbing("huge pages (THP)", "ok", str(huge))

@@ -29,7 +29,8 @@ def render(made: Row, *, verbose: bool, console: Console) -> None:
     if verbose:
         lines.append(Text())
         for row in rows:
-            lines += wrap(f"{_who(row)}: {row['evidence']}", width, indent=2)
+            who = f"{' -> '.join(row['pair'])}, {counted(row['threads'], 'thread')}"
+            lines += wrap(f"{who}, {QUANTITIES[row['quantity']]}: {row['evidence']}", width, indent=2)
     lines += [Text(), *labelled("verdict", made["sentence"], width)]
     print_lines(without_gap(lines), console)
 
@@ -49,7 +50,7 @@ def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:
             *row["pair"],
             str(row["threads"]),
             QUANTITIES[row["quantity"]],
-            _setting(row),
+            ", ".join(f"{name} {spelled(value)}" for name, value in sorted(row["where"].items())) or None,
             row["verdict"],
             _place(row),
             f"{format_size(ends[0])}..{format_size(ends[1])}" if known else "-",
@@ -90,10 +91,3 @@ def _place(row: Row) -> str:
     return f"{'above' if row['above'] == row['pair'][1] else 'below'} {format_size(row['size_bytes'])}"
 
 
-def _setting(row: Row) -> str | None:
-    return ", ".join(f"{name} {spelled(value)}" for name, value in sorted(row["where"].items())) or None
-
-
-def _who(row: Row) -> str:
-    threads = counted(row["threads"], "thread")
-    return f"{' -> '.join(row['pair'])}, {threads}, {QUANTITIES[row['quantity']]}"

@@ -80,7 +80,10 @@ def call_lines(record: Record, width: int) -> list[Text]:
             units.format_bytes(call["bytes"]),
             quantile(call["histogram"], 0.50),
             quantile(call["histogram"], 0.99),
-            *(_per_call(call[key], count) for key in ("on_cpu_ns", "softirq_ns", "blocked_ns")),
+            *(
+                None if call[key] is None or not count else units.format_ns(call[key] / count)
+                for key in ("on_cpu_ns", "softirq_ns", "blocked_ns")
+            ),
         )
     lines += table.lines(width)
     counted, timed = (sum(call[key] for call in calls) for key in ("calls", "timed_calls"))
@@ -90,10 +93,6 @@ def call_lines(record: Record, width: int) -> list[Text]:
         )
         lines += wrap(text, width, indent=2, style="dim")
     return lines
-
-
-def _per_call(total_ns: float | None, calls: int) -> str | None:
-    return None if total_ns is None or not calls else units.format_ns(total_ns / calls)
 
 
 def quantile(histogram: Mapping[str, Any] | None, share: float) -> str | None:
@@ -126,19 +125,14 @@ def counter_lines(record: Record, width: int) -> list[Text]:
             if event["value"] is None:
                 unknown.append(((name, plain_reason(event["reason"] or event["status"])), side))
             else:
-                known.append(f"{name} {_counter_value(event)}{_counter_status(event)}")
+                spelled = units.format_ns if event["unit"] == "ns" else units.format_count
+                known.append(f"{name} {spelled(event['value'])}{_counter_status(event)}")
         text = ", ".join(known) if known else "n/a" if events else "n/a: no counter was opened"
         lines += labelled("counters", f"{side}: {text}", width)
     alike = gathered(((" and ".join(of), why), name) for (name, why), of in gathered(unknown).items())
     for (of_sides, reason), names in alike.items():
         lines += labelled("", f"n/a ({of_sides}): {', '.join(names)}: {reason}", width, style="dim")
     return lines
-
-
-def _counter_value(event: Mapping[str, Any]) -> str:
-    if event["unit"] == "ns":
-        return units.format_ns(event["value"])
-    return units.format_count(event["value"])
 
 
 def _counter_status(event: Mapping[str, Any]) -> str:

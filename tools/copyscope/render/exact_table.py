@@ -1,16 +1,17 @@
 """The exact tier: what the function hooks counted, one row per function category, side and context."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
 
 from copyscope import units
+from copyscope.grouping import gathered
 from copyscope.ledger.losses import dropped_roots
 from copyscope.record.check import typed
 from copyscope.record.segments import Record
 from copyscope.render.layout import Table, heading, labelled, wrap
-from copyscope.render.ledger_table import plain_reason
+from copyscope.render.ledger_table import interval_per_kib, plain_reason, rate
 
 # Columns that come from counters: key of the row, title, payload bytes that the number is for.
 COUNTED = (
@@ -46,20 +47,14 @@ def exact_lines(record: Record, width: int) -> list[Text]:
             _moved(row, record),
             None if row["cpu_ns"] is None else units.format_ns(row["cpu_ns"]),
             None if row["ns_per_kib"] is None else f"{row['ns_per_kib']:,.1f}",
-            _interval(row, per_kib) if gated else None,
+            interval_per_kib(row["ci"], per_kib) if gated else None,
             units.format_percent(row["share"]),
-            *(_rate(row[key], per_kib, bytes_ / 1024) for key, _, bytes_ in COUNTED),
+            *(rate(row[key], per_kib, bytes_ / 1024) for key, _, bytes_ in COUNTED),
         )
     lines += table.lines(width)
-    lines += _beside_lines(record, width)
-    lines += _gate_lines(record, width)
-    lines += _dropped_lines(record, width)
-    return lines + _counter_lines(record, width) + life_lines(record, width)
-
-
-def _added(counts: Sequence[Record]) -> str:
-    """What one read does to the counters that it reads."""
-    return ", ".join(f"{units.format_hundredths(count['count'])} {count['name']}" for count in counts)
+    for note in _notes(record):
+        lines += wrap(note, width, indent=2, style="dim")
+    return lines + life_lines(record, width)
 
 
 def _moved(row: Mapping[str, Any], record: Mapping[str, Any]) -> str:
@@ -76,72 +71,40 @@ def _per_kib(row: Record) -> float | None:
     return row["ns_per_kib"] / row["cpu_ns"] if row["cpu_ns"] and row["ns_per_kib"] else None
 
 
-def _rate(value: float | None, per_kib: float | None, kib: float) -> str | None:
-    return None if value is None or per_kib is None else units.format_hundredths(value * per_kib * kib)
-
-
-def _interval(row: Record, per_kib: float | None) -> str | None:
-    if row["ci"] is None or per_kib is None:
-        return None
-    return units.format_interval(row["ci"]["low_ns"] * per_kib, row["ci"]["high_ns"] * per_kib)
-
-
-def _beside_lines(record: Record, width: int) -> list[Text]:
-    """That softirq work on the time of others was hooked as well, and is in no row."""
-    beside = [root for root in record["functions"]["roots"] if root["side"] == "other" and root["calls"]]
-    if not beside:
-        return []
-    calls = units.format_count(sum(root["calls"] for root in beside))
-    text = f"elsewhere on this machine: {calls} network softirqs, not known to be yours: in no row"
-    return wrap(text, width, indent=2, style="dim")
-
-
-def _gate_lines(record: Record, width: int) -> list[Text]:
-    """How many were timed, where not all were."""
+def _notes(record: Record) -> Iterator[str]:
+    """What is in no row; how many were timed; what the counters cost, and which of them are n/a."""
     functions = record["functions"]
-    if functions["gate"] == 1:
-        return []
-    timed, calls = (sum(root[key] for root in functions["roots"]) for key in ("timed_calls", "calls"))
-    text = (
-        f"exact 1/{functions['gate']}: {units.format_count(timed)} of {units.format_count(calls)} sends,"
-        " receives and softirqs were timed, chosen at random; calls and bytes are of all"
-    )
-    return wrap(text, width, indent=2, style="dim")
-
-
-def _dropped_lines(record: Record, width: int) -> list[Text]:
-    """What self = inclusive time says nothing of."""
+    beside = [root for root in functions["roots"] if root["side"] == "other" and root["calls"]]
+    if beside:
+        calls = units.format_count(sum(root["calls"] for root in beside))
+        yield f"elsewhere on this machine: {calls} network softirqs, not known to be yours: in no row"
+    if functions["gate"] != 1:
+        timed, whole = (sum(root[key] for root in functions["roots"]) for key in ("timed_calls", "calls"))
+        yield (
+            f"exact 1/{functions['gate']}: {units.format_count(timed)} of {units.format_count(whole)} sends,"
+            " receives and softirqs were timed, chosen at random; calls and bytes are of all"
+        )
     dropped = dropped_roots(typed(record))
-    if dropped is None:  # older records do not say
-        return []
-    count, timed = map(units.format_count, dropped)
-    text = f"roots dropped: {count} of {timed} timed"
-    if dropped[0]:
-        text += ": their parts do not add up, and no row has them; self = inclusive is of those kept"
-    return wrap(text, width, indent=2, style="dim")
-
-
-def _counter_lines(record: Record, width: int) -> list[Text]:
-    """What the counters cost, which of them shared the PMU, and why the others are n/a."""
-    functions = record["functions"]
-    texts = []
+    if dropped is not None:  # older records do not say
+        why = ": their parts do not add up, and no row has them; self = inclusive is of those kept"
+        count, of = map(units.format_count, dropped)
+        yield f"roots dropped: {count} of {of} timed{why if dropped[0] else ''}"
     cost = functions["read_cost"]
     if cost is not None and cost["events"]:
-        texts.append(
+        added = [f"{units.format_hundredths(one['count'])} {one['name']}" for one in cost["added"]]
+        yield (
             f"reading {cost['events']} counters costs {cost['median_ns']:.0f} ns at each entry and exit "
             f"({cost['low_ns']:.0f} to {cost['high_ns']:.0f}, {cost['reads']} reads) and adds "
-            f"{_added(cost['added'])}; it is in these numbers, not subtracted"
+            f"{', '.join(added)}; it is in these numbers, not subtracted"
         )
-    unsupported: dict[str, list[str]] = {}
     for event in functions["events"]:
         if event["status"] == "scaled":
-            texts.append(
-                f"{event['name']}: scaled, ran {event['running'] * 100:.0f} % of the time: {event['reason']}"
-            )
-        elif event["status"] == "unsupported":
-            unsupported.setdefault(plain_reason(event["reason"]), []).append(event["name"])
-    texts += [f"n/a: {', '.join(names)} per function: {reason}" for reason, names in unsupported.items()]
-    return [line for text in texts for line in wrap(text, width, indent=2, style="dim")]
+            ran = f"ran {event['running'] * 100:.0f} % of the time"
+            yield f"{event['name']}: scaled, {ran}: {event['reason']}"
+    lacking = [event for event in functions["events"] if event["status"] == "unsupported"]
+    unsupported = gathered((plain_reason(event["reason"]), event["name"]) for event in lacking)
+    for reason, names in unsupported.items():
+        yield f"n/a: {', '.join(names)} per function: {reason}"
 
 
 def life_lines(record: Record, width: int) -> list[Text]:

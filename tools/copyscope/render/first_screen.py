@@ -4,7 +4,7 @@ At most 24 lines of 80 columns on a terminal that was never made larger; a large
 of one whole: the CPU time of both sides and of the softirq work beside them, or that of the watched program.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from copyscope.render.console import print_lines
 from copyscope.render.evidence import in_order
 from copyscope.render.explain import IN_A_LINE
 from copyscope.render.layout import Table, heading, wrap
-from copyscope.render.ledger_table import Row, deciding_symbols, kib_factor, occurring, position
+from copyscope.render.ledger_table import Row, deciding_symbols, kib_factor, occurring, position, why_no_time
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 # What a terminal that says nothing is thought to have.
@@ -156,10 +156,8 @@ def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text
     total_ns = sum(step.ns or 0.0 for step in (*copies, *work))
     per_kib = kib_factor(record)
     if not total_ns or per_kib is None:
-        reasons = (row["reasons"].get("share") for row in record["stages"])
-        why = next(filter(None, reasons), None)
-        title = heading("THE PATH OF A BYTE", "", width)
-        return title + wrap(f"n/a: {why or 'no CPU time was seen, or nothing moved'}", width, indent=2)
+        why = why_no_time(record, "no CPU time was seen, or nothing moved")
+        return heading("THE PATH OF A BYTE", "", width) + wrap(f"n/a: {why}", width, indent=2)
     work.sort(key=lambda step: step.ns or 0.0, reverse=True)
     room = max(0 if explain else 1, rows_max - len(copies) - 1)
     if len(work) > room + 1:
@@ -167,7 +165,9 @@ def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text
     whose = "its CPU time, per KiB sent or received" if record.get("target") else "CPU time per KiB delivered"
     lines = heading("THE PATH OF A BYTE", f"{whose}; cores: at 10 Gb/s", width)
     steps = [*copies, *work, Step("all", "", total_ns)]
-    if beside := _beside(record):
+    # Of a watched program, softirq work on packets of its own on the time of others.
+    every = [*record["ledger"], *record["stages"]]
+    if beside := sum(row["cpu_ns"] or 0.0 for row in every if not is_counted(record, row)):
         steps.append(Step(OTHERS, "softirq", beside))
     table = _table(steps, total_ns, per_kib, width)
     table.strong = {*range(len(copies)), len(copies) + len(work)}
@@ -247,12 +247,6 @@ def is_counted(record: Record, row: Row) -> bool:
     return not record.get("target") or row["side"] == "target"
 
 
-def _beside(record: Record) -> float:
-    """Of a watched program, softirq work on packets of its own on the time of others."""
-    rows = [*record["ledger"], *record["stages"]]
-    return sum(row["cpu_ns"] or 0.0 for row in rows if not is_counted(record, row))
-
-
 def _functions(record: Record, category: str, side: str | None = None) -> str:
     """Where most of its samples were, as far as there is room."""
     names = [name for name, _ in deciding_symbols(record, category, side).most_common(2)]
@@ -290,13 +284,17 @@ def _trust(record: Record, width: int) -> str:
     in_full = f"{said}, {sum(checks)} of {len(checks)} checks hold"
     in_short = f"{said}, {len(checks)} checks hold" if valid else in_full
     state, end = record.get("machine_state"), _losses(record)
-    whole = [in_full, f"overhead, goodput lost: {', '.join(_overheads(record))}"]
+    section = record["overhead"]
+    attached = section.get("attached")
+    arms = [("watching", attached)] if attached is not None else in_order(section["arms"])
+    overheads = [f"{name} {'n/a' if one['ratio'] is None else _lost(one, 1)}" for name, one in arms]
+    whole = [in_full, f"overhead, goodput lost: {', '.join(overheads)}"]
     whole += [state["sentence"] or "machine quiet", end] if state else [end]
     if len(line := "; ".join(whole)) <= width:
         return line
     # What a line of 80 columns can hold.
-    cost = record["overhead"].get("attached") or record["overhead"]
-    return "; ".join([in_short, _overhead_in_short(cost), *([quiet(state)] if state else []), end])
+    cost = _overhead_in_short(attached or section)
+    return "; ".join([in_short, cost, *([quiet(state)] if state else []), end])
 
 
 def _overhead_in_short(cost: Mapping[str, Any]) -> str:
@@ -338,12 +336,3 @@ def _losses(record: Record) -> str:
 def _lost_at(name: str, one: Mapping[str, Any]) -> str:
     whole = f" of {one['of']:,}" if one["of"] else ""
     return f"{one['count']:,}{whole} {name.removeprefix('recursion_')}"
-
-
-def _overheads(record: Record) -> Iterable[str]:
-    """The loss of goodput, with its interval; of a watched program by all that is attached."""
-    section = record["overhead"]
-    attached = section.get("attached")
-    arms = [("watching", attached)] if attached is not None else in_order(section["arms"])
-    for name, one in arms:
-        yield f"{name} {'n/a' if one['ratio'] is None else _lost(one, 1)}"

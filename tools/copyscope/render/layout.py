@@ -53,7 +53,11 @@ class Table:
         """The table as lines of at most `width` columns (a single column wider than that is kept whole)."""
         if not self.rows:
             return []
-        shown = [index for index in range(len(self.titles)) if not self._unknown(index)]
+        shown = [
+            index
+            for index in range(len(self.titles))
+            if index in self._keys or any(row[index] is not None for row in self.rows)
+        ]
         if self._width(shown, GAPS[1]) > width:
             shown = [index for index in shown if not self._optional[index]]
         gap = GAPS[1] if self._width(shown, GAPS[0]) > width >= self._width(shown, GAPS[1]) else GAPS[0]
@@ -69,9 +73,6 @@ class Table:
                 lines.append(Text())
             lines.extend(self._block(block, gap))
         return lines
-
-    def _unknown(self, index: int) -> bool:
-        return index not in self._keys and all(row[index] is None for row in self.rows)
 
     def _column_width(self, index: int) -> int:
         cells = [_shown(row[index]) for row in self.rows]

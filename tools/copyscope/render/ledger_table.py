@@ -1,12 +1,13 @@
 """The copy ledger as a table: one row per account, side and context."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.text import Text
 
 from copyscope import units
+from copyscope.grouping import gathered
 from copyscope.ledger.attribution import SIDES, tied, time_event
 from copyscope.ledger.rows import CONTEXTS, COUNTED_ON
 from copyscope.record.instruments import Sample
@@ -50,7 +51,9 @@ VERBOSE_COLUMN_OF_KEY = {"cpu_ns": "CPU time", "samples": "samples", "bytes_meth
 
 def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     """One row per account, side and context, in the order in which a byte meets them."""
-    rows = sorted(occurring(record["ledger"]), key=_flow_order)
+    rows = sorted(
+        occurring(record["ledger"]), key=lambda row: flow_order(row["account"], row["side"], row["context"])
+    )
     kib = "sent or received by it" if record.get("target") else "delivered"
     lines = heading(
         "COPY LEDGER", f"ledger segments; share = of that side's CPU time; KiB = 1024 B {kib}", width
@@ -66,7 +69,11 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     titles += ["L1D miss/KiB", "LLC miss/KiB", "CPU time", *(["samples", "bytes by"] if verbose else [])]
     table = Table(("account", "side", "where"), *titles, words=("method", "bytes by"))
     per_kib = kib_factor(record)
-    rows = _with_dittos(rows)
+    # What was counted for an account on another row that is shown is a ditto mark.
+    counted = {COUNTED_ON + " ".join((row["account"], row["side"], row["context"])) for row in rows}
+    rows = [
+        {**row, **{key: DITTO for key, reason in row["reasons"].items() if reason in counted}} for row in rows
+    ]
     for row in rows:
         table.add(*_account_cells(row, per_kib, verbose=verbose))
     lines += table.lines(width)
@@ -78,14 +85,6 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     if absent:
         lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
     return lines
-
-
-def _with_dittos(rows: Sequence[Row]) -> list[Row]:
-    """What was counted for an account on another row that is shown is a ditto mark."""
-    shown = {COUNTED_ON + " ".join((row["account"], row["side"], row["context"])) for row in rows}
-    return [
-        {**row, **{key: DITTO for key, reason in row["reasons"].items() if reason in shown}} for row in rows
-    ]
 
 
 def says_no_pmu(record: Row) -> bool:
@@ -117,6 +116,12 @@ def kib_factor(record: Row) -> float | None:
     return None
 
 
+def why_no_time(record: Row, otherwise: str) -> str:
+    """Why no CPU time is known, as far as the stages say it."""
+    reasons = (row["reasons"].get("share") for row in record["stages"])
+    return next(filter(None, reasons), otherwise)
+
+
 def time_samples(record: Row) -> list[Sample]:
     """The samples of the event that divides time in this record, so that none is counted twice."""
     rows = samples_of(record)
@@ -136,12 +141,9 @@ def deciding_symbols(
     return symbols
 
 
-def _flow_order(row: Row) -> tuple[int, int, int]:
-    return (
-        position(ACCOUNTS, row["account"]),
-        position(SIDES, row["side"]),
-        position(CONTEXTS, row["context"]),
-    )
+def flow_order(account: str, side: str, context: str) -> tuple[int, int, int]:
+    """The order in which a byte meets the rows of a ledger."""
+    return position(ACCOUNTS, account), position(SIDES, side), position(CONTEXTS, context)
 
 
 def position(names: tuple[str, ...], name: str) -> int:
@@ -161,10 +163,10 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
         row["bytes"] if row["bytes"] in (None, DITTO) else units.format_bytes(row["bytes"], exact=verbose),
         _calls_cell(row),
         row["method"],
-        _per_byte(row["cycles"], per_kib),
-        _per_byte(row["instructions"], per_kib),
-        _per_kib(row["l1d_misses"], per_kib),
-        _per_kib(row["llc_misses"], per_kib),
+        rate(row["cycles"], per_kib, kib=1 / 1024),
+        rate(row["instructions"], per_kib, kib=1 / 1024),
+        rate(row["l1d_misses"], per_kib),
+        rate(row["llc_misses"], per_kib),
         None if total_ns is None else units.format_ns(total_ns),
     ]
     if verbose:
@@ -188,12 +190,9 @@ def interval_per_kib(interval: Row | None, per_kib: float | None) -> str | None:
     return units.format_interval(interval["low_ns"] * per_kib, interval["high_ns"] * per_kib)
 
 
-def _per_kib(total: float | None, per_kib: float | None) -> str | None:
-    return None if total is None or per_kib is None else units.format_hundredths(total * per_kib)
-
-
-def _per_byte(total: float | None, per_kib: float | None) -> str | None:
-    return None if total is None or per_kib is None else units.format_hundredths(total * per_kib / 1024)
+def rate(total: float | None, per_kib: float | None, kib: float = 1.0) -> str | None:
+    """What a count of a row is for so many KiB of payload."""
+    return None if total is None or per_kib is None else units.format_hundredths(total * per_kib * kib)
 
 
 def _unknown_lines(rows: list[Row], width: int, *, verbose: bool, events: bool) -> list[Text]:
@@ -206,10 +205,8 @@ def _unknown_lines(rows: list[Row], width: int, *, verbose: bool, events: bool) 
     titles = {key: title for key, title in titles.items() if events or key not in EVENT_COLUMNS}
     where: dict[tuple[str, str], list[str]] = defaultdict(list)  # reason, accounts -> column titles
     for key, title in titles.items():
-        by_reason: dict[str, list[str]] = defaultdict(list)
-        for row in rows:
-            if row[key] is None:
-                by_reason[plain_reason(row["reasons"][key])].append(row["account"])
+        unknown = (row for row in rows if row[key] is None)
+        by_reason = gathered((plain_reason(row["reasons"][key]), row["account"]) for row in unknown)
         if sum(map(len, by_reason.values())) == len(rows) > 0:
             where[max(by_reason, key=lambda reason: len(by_reason[reason])), ""].append(title)
         else:

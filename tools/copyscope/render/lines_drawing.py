@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from copyscope import units
-from copyscope.escaping import for_html, one_line
 from copyscope.record.segments import Record
+from copyscope.render.path_drawing import safe, text
 
 Row = Mapping[str, Any]
 
@@ -49,10 +49,10 @@ def draw(record: Record, size_bytes: int) -> str:
     below = f"{how} Linux {section['kernel']['release']}" if valid else "INVALID BOOT: do not use its figures"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {foot + 24}" role="img">',
-        f"<title>{_safe(what)}</title>",
+        f"<title>{safe(what)}</title>",
         f"<style>{STYLE}</style>",
-        _text(LEFT, 28, what, "head"),
-        _text(LEFT, 48, below, "soft"),
+        text(LEFT, 28, what, "head"),
+        text(LEFT, 48, below, "soft", most=160),
     ]
     for number, one in enumerate(lanes):
         parts += _lane(one, TOP + LANE * number)
@@ -60,7 +60,7 @@ def draw(record: Record, size_bytes: int) -> str:
 
 
 def _lane(one: Row, top: float) -> list[str]:
-    parts = [_text(LEFT, top + 2, one["impl"], "name")]
+    parts = [text(LEFT, top + 2, one["impl"], "name")]
     middle = top + 10
     entering = _of(one, "copy_in") or _of(one, "pin")
     late = _of(one, "deferred") or _of(one, "silent")
@@ -95,7 +95,7 @@ def _arrow(
     return [
         f'<path class="{look}" d="M{begin:g} {height:g}H{end - 10:g}"/>',
         f'<path class="tip" d="M{end:g} {height:g}l-12 -7v14z"/>',
-        _text(middle, height - 8, name, "name", "middle"),
+        text(middle, height - 8, name, "name", "middle"),
         *_count(middle, height + 18, rows),
     ]
 
@@ -107,7 +107,7 @@ def _count(middle: float, top: float, rows: Sequence[Row], before: str = "") -> 
         _sum(rows, f"{level}_load_misses", f"{level}_store_misses") for level in ("l1d", "l2", "llc")
     )
     parts = [
-        _text(
+        text(
             middle, top, f"{before}{units.format_tenths(read)} + {units.format_tenths(written)}", "", "middle"
         )
     ]
@@ -138,23 +138,13 @@ def _legend(top: float) -> list[str]:
         parts.append(
             f'<rect class="{look}" x="{left:g}" y="{top - 9:g}" width="{16 * LINE_PX:g}" height="9"/>'
         )
-        parts.append(_text(left + 16 * LINE_PX + 8, top, meaning, "soft"))
+        parts.append(text(left + 16 * LINE_PX + 8, top, meaning, "soft"))
         left += 300 if look == "llc" else 150
-    return [*parts, _text(WIDTH - LEFT, top, "a bar of this length: 16 lines, which is 1 KiB", "soft", "end")]
+    return [*parts, text(WIDTH - LEFT, top, "a bar of this length: 16 lines, which is 1 KiB", "soft", "end")]
 
 
 def _box(x: float, y: float, title: str) -> list[str]:
     return [
         f'<rect class="box" x="{x:g}" y="{y:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
-        _text(x + BOX_WIDTH / 2, y + 27, title, "", "middle"),
+        text(x + BOX_WIDTH / 2, y + 27, title, "", "middle"),
     ]
-
-
-def _text(x: float, y: float, text: str, look: str = "", anchor: str = "start") -> str:
-    looks = f' class="{look}"' if look else ""
-    anchors = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    return f'<text x="{x:g}" y="{y:g}"{looks}{anchors}>{_safe(text)}</text>'
-
-
-def _safe(text: str) -> str:
-    return for_html(one_line(text, 160))

@@ -267,18 +267,14 @@ def _findings(record: Record) -> list[Text]:
             state = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} completions were copied{cause}"
     segments = typed(record).run.segments
     arms = {arm: len(select(segments, arm)) for arm in ("unprobed", "ledger", "calls")}
+    # How busy the machine was in this window, where that matters; what to do then is in the report.
+    busy = record["machine_state"]["sentence"]
     return [
-        *(_labelled("machine", text.removeprefix("machine ")) for text in _busy(record)),
+        *([_labelled("machine", busy.rpartition(": ")[0].removeprefix("machine "))] if busy else []),
         _labelled("zero-copy", state),
         _labelled("losses", lost(record)),
         _labelled("segments", ", ".join(f"{count} {arm}" for arm, count in arms.items())),
     ]
-
-
-def _busy(record: Record) -> list[str]:
-    """How busy the machine was in this window, where that matters; what to do then is in the report."""
-    sentence = record["machine_state"]["sentence"]
-    return [] if sentence is None else [sentence.rpartition(": ")[0]]
 
 
 def lost(record: Record) -> str:

@@ -80,7 +80,7 @@ def draw(record: Record) -> str:
         *_sending(record, steps, top, user, kernel),
         *_crossing(record, hops, kernel, below),
         *_receiving(record, steps, user, kernel),
-        *(_text(LEFT, foot + LINE * number, line, "soft") for number, line in enumerate(notes)),
+        *(text(LEFT, foot + LINE * number, line, "soft") for number, line in enumerate(notes)),
         *_legend(foot + LINE * (len(notes) + 0.6)),
         "</svg>",
     ]
@@ -148,10 +148,10 @@ def _opening(record: Record, height: float) -> list[str]:
     valid = record["verdict"]["valid"]
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img">',
-        f"<title>{_safe(f'The path of a byte: {what}')}</title>",
+        f"<title>{safe(f'The path of a byte: {what}')}</title>",
         f"<style>{STYLE}</style>",
-        _text(LEFT, 28, what, "head"),
-        _text(LEFT, 48, _measured(record) if valid else "INVALID RUN: do not use its figures", "soft"),
+        text(LEFT, 28, what, "head"),
+        text(LEFT, 48, _measured(record) if valid else "INVALID RUN: do not use its figures", "soft"),
     ]
 
 
@@ -247,8 +247,8 @@ def _together(steps: Sequence[Step]) -> Step:
 def _border(height: float) -> list[str]:
     return [
         f'<path class="edge" d="M{LEFT} {height:g}H{RIGHT + BOX_WIDTH}"/>',
-        _text(RIGHT + BOX_WIDTH, height - 6, "programs", "soft", "end"),
-        _text(RIGHT + BOX_WIDTH, height + 16, "kernel", "soft", "end"),
+        text(RIGHT + BOX_WIDTH, height - 6, "programs", "soft", "end"),
+        text(RIGHT + BOX_WIDTH, height + 16, "kernel", "soft", "end"),
     ]
 
 
@@ -268,7 +268,7 @@ def _legend(height: float) -> list[str]:
         ("none", "no copy by the CPU"),
     ):
         parts.append(f'<path class="{kind}" d="M{left:g} {height - 4:g}H{left + 34:g}"/>')
-        parts.append(_text(left + 44, height, meaning, "soft"))
+        parts.append(text(left + 44, height, meaning, "soft"))
         left += 250 if kind == "copy" else 380
     return parts
 
@@ -298,8 +298,8 @@ def _box(x: float, y: float, title: str, below: str) -> list[str]:
     middle = x + BOX_WIDTH / 2
     return [
         f'<rect class="box" x="{x:g}" y="{y:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
-        _text(middle, y + (24 if below else 33), title, "name", "middle", most=24),
-        *([_text(middle, y + 43, below, "soft", "middle", most=27)] if below else []),
+        text(middle, y + (24 if below else 33), title, "name", "middle", most=24),
+        *([text(middle, y + 43, below, "soft", "middle", most=27)] if below else []),
     ]
 
 
@@ -307,16 +307,16 @@ def _lines(x: float, y: float, lines: Iterable[str], anchor: str) -> list[str]:
     """Lines below each other; those that name an account are bold."""
     names = set(TITLES.values())
     return [
-        _text(x, y + LINE * number, line, "name" if line in names else "", anchor)
+        text(x, y + LINE * number, line, "name" if line in names else "", anchor)
         for number, line in enumerate(lines)
     ]
 
 
-def _text(x: float, y: float, text: str, look: str = "", anchor: str = "start", *, most: int = 140) -> str:
+def text(x: float, y: float, said: str, look: str = "", anchor: str = "start", *, most: int = 140) -> str:
     looks = f' class="{look}"' if look else ""
     anchors = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    return f'<text x="{x:g}" y="{y:g}"{looks}{anchors}>{_safe(text, most)}</text>'
+    return f'<text x="{x:g}" y="{y:g}"{looks}{anchors}>{safe(said, most)}</text>'
 
 
-def _safe(text: str, most: int = 140) -> str:
-    return for_html(one_line(text, most))
+def safe(said: str, most: int = 140) -> str:
+    return for_html(one_line(said, most))

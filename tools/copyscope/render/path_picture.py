@@ -6,11 +6,9 @@ from typing import Any
 from rich.text import Text
 
 from copyscope import units
-from copyscope.ledger.attribution import SIDES
-from copyscope.ledger.rows import CONTEXTS
 from copyscope.record.segments import Record
 from copyscope.render.layout import heading, wrap
-from copyscope.render.ledger_table import deciding_symbols, occurring
+from copyscope.render.ledger_table import deciding_symbols, flow_order, occurring
 
 BOX_WIDTH = 76
 MARGIN = "   "
@@ -44,15 +42,15 @@ def _picture(record: Record) -> Iterable[str]:
     rows = occurring(record["ledger"])
     present = {row["account"] for row in rows}
     workload, topology = record["workload"], record["topology"]
-    yield from _place(f"sender's memory: {workload['fields']} fields, one message")
+    yield _place(f"sender's memory: {workload['fields']} fields, one message")
     if "gather" in present:
         yield from _step(record, rows, "gather")
-        yield from _place("sender's memory: one buffer")
+        yield _place("sender's memory: one buffer")
     yield _boundary("send call")
     for account in ("copy_in", "pin", "encrypt"):
         if account in present:
             yield from _step(record, rows, account)
-    yield from _place(f"sender's socket, then {topology['kind']}")
+    yield _place(f"sender's socket, then {topology['kind']}")
     crossing = [account for account in ("deferred", "silent") if account in present]
     for account in crossing:
         yield from _step(record, rows, account)
@@ -60,20 +58,20 @@ def _picture(record: Record) -> Iterable[str]:
         by = "by reference: the same pages" if topology["local_delivery"] else "by the devices (DMA)"
         yield f"{MARGIN}      |  no copy by the CPU: {by}"
         yield f"{MARGIN}      v"
-    yield from _place("receiver's socket")
+    yield _place("receiver's socket")
     taken = [account for account in ("decrypt", "mapped", "copy_out") if account in present]
     for account in taken:
         yield from _step(record, rows, account)
     yield _boundary("receive call")
     left = "a pipe: the same pages" if workload["receiver"] == "splice" else "thrown away without a copy"
-    yield from _place("receiver's memory" if taken else left)
+    yield _place("receiver's memory" if taken else left)
     if "completion" in present:
         yield MARGIN + "and back to the sender, later:"
         yield from _box(record, rows, "completion")
 
 
-def _place(text: str) -> Iterable[str]:
-    yield f"{MARGIN}[ {text} ]"
+def _place(text: str) -> str:
+    return f"{MARGIN}[ {text} ]"
 
 
 def _boundary(text: str) -> str:
@@ -92,22 +90,18 @@ def _box(record: Record, rows: Iterable[Mapping[str, Any]], account: str) -> Ite
     yield rim
     yield _inside(CAPTIONS[account])
     mine = [row for row in rows if row["account"] == account]
-    for row in sorted(mine, key=lambda row: (SIDES.index(row["side"]), CONTEXTS.index(row["context"]))):
+    for row in sorted(mine, key=lambda row: flow_order(account, row["side"], row["context"])):
         price = units.format_tenths(row["ns_per_kib"]) or units.NOT_AVAILABLE
         place = f"{row['side']}, {row['context']}"
-        cost, doer = f"{price:>10} ns/KiB   {place:<18}", _doer(record, row)
+        # The function in which most samples of the row fell; nothing for a row that was not sampled.
+        symbols = deciding_symbols(record, account, row["side"], row["context"])
+        cost, doer = f"{price:>10} ns/KiB   {place:<18}", next((s for s, _ in symbols.most_common(1)), "")
         if len(cost) + len(doer) > BOX_WIDTH - 6:
             yield _inside(cost)
             yield _inside(doer.rjust(BOX_WIDTH - 4))
         else:
             yield _inside(f"{cost}  {doer}")
     yield rim
-
-
-def _doer(record: Record, row: Mapping[str, Any]) -> str:
-    """The function in which most samples of the row fell; nothing for a row that was not sampled."""
-    symbols = deciding_symbols(record, row["account"], row["side"], row["context"])
-    return symbols.most_common(1)[0][0] if symbols else ""
 
 
 def _inside(text: str) -> str:

@@ -9,7 +9,7 @@ from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.record.segments import PROCESSES, WATCHED
 from copyscope.render.layout import Table, heading, wrap
-from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples
+from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples, why_no_time
 
 BAR_WIDTH = 10
 WELL_SEEN = 0.90  # within 10 % nothing is said: that is what chance does
@@ -25,7 +25,8 @@ def stage_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     lines = heading("ALL CPU TIME", note, width)
     totals = _stage_totals(record)
     if not any(sums["share"] for stages in totals.values() for sums in stages.values()):
-        lines += wrap(f"n/a: {_why_unknown(record)}", width, indent=2, style="dim")
+        why = why_no_time(record, "no CPU time was sampled")
+        lines += wrap(f"n/a: {why}", width, indent=2, style="dim")
         return lines + _side_lines(record, totals, width)
     lines += _balance_table(record, totals).lines(width)
     lines += _side_lines(record, totals, width)
@@ -35,19 +36,9 @@ def stage_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     return lines
 
 
-def sides_of(record: Row) -> tuple[str, ...]:
-    """The sides of this record, as they are printed."""
-    return (*processes(record), "other")
-
-
 def processes(record: Row) -> tuple[str, ...]:
-    """Those of them that are processes."""
+    """The sides of this record that are processes; `other` is printed behind them."""
     return PROCESSES if record.get("target") is None else WATCHED
-
-
-def _why_unknown(record: Row) -> str:
-    reasons = (row["reasons"].get("share") for row in record["stages"])
-    return next((reason for reason in reasons if reason), "no CPU time was sampled")
 
 
 def _balance_table(record: Row, totals: Mapping[str, Mapping[str, Sums]]) -> Table:
@@ -81,7 +72,7 @@ def _cells(sums: Sums, price: str, longest: float) -> list[str | None]:
 
 def _stage_totals(record: Row) -> dict[str, dict[str, Sums]]:
     """side -> stage -> sums over the contexts, with the softirq part kept apart."""
-    parts: dict[str, dict[str, list[Sums]]] = {side: {} for side in sides_of(record)}
+    parts: dict[str, dict[str, list[Sums]]] = {side: {} for side in (*processes(record), "other")}
     for row in [*record["ledger"], *record["stages"]]:
         sums = {key: row[key] for key in ("share", "ns_per_kib", "cpu_ns")}
         sums["softirq"] = row["share"] if row["context"] == "softirq" else 0.0
@@ -115,7 +106,7 @@ def _stage_order(totals: Mapping[str, Mapping[str, Sums]]) -> list[str]:
 def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: int) -> list[Text]:
     """The balance in nanoseconds: what the rows add up to, and the CPU time that they should."""
     lines: list[Text] = []
-    for side in sides_of(record):
+    for side in (*processes(record), "other"):
         values = record["sides"].get(side)
         if not values or (side == "other" and not values["cpu_ns"] and not values["samples"]):
             continue

@@ -8,13 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from copyscope import units
-from copyscope.ledger.attribution import SIDES
-from copyscope.ledger.rows import CONTEXTS
 from copyscope.record.segments import Record
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Table, heading, labelled, wrap
-from copyscope.render.ledger_table import occurring
-from copyscope.taxonomy.taxonomy import ACCOUNTS
+from copyscope.render.ledger_table import flow_order, occurring
 
 Key = tuple[str, str, str]  # account, side, context
 
@@ -36,23 +33,19 @@ def _run_lines(records: Sequence[Record], width: int) -> list[Text]:
     for record in records:
         verdict = record["verdict"]
         goodput = record["throughput_gbps"]["unprobed"]
+        said = (record.get("machine_state") or {}).get("sentence")
+        noise = f"; {said.partition(':')[0]}" if said else ""  # `machine busy` or `unsteady`
         table.add(
             record["run"]["id"],
             None if goodput is None else units.format_gbps(goodput),
             units.format_count(record["messages"]),
-            f"valid{_noise(record)}" if verdict["valid"] else "INVALID, left out",
+            f"valid{noise}" if verdict["valid"] else "INVALID, left out",
         )
         for reason in verdict["reasons"] if not verdict["valid"] else []:
             reasons += wrap(f"{record['run']['id']}: {reason}", width, indent=2, style="red")
         if verdict.get("next"):
             reasons += wrap(f"{record['run']['id']}: next: {verdict['next']}", width, indent=2, style="red")
     return lines + table.lines(width) + reasons
-
-
-def _noise(record: Record) -> str:
-    """`; machine busy` or `; unsteady`; nothing for a quiet run."""
-    said = (record.get("machine_state") or {}).get("sentence")
-    return f"; {said.partition(':')[0]}" if said else ""
 
 
 def _goodput_lines(valid: Sequence[Record], width: int) -> list[Text]:
@@ -73,7 +66,7 @@ def _account_lines(valid: Sequence[Record], width: int) -> list[Text]:
             if row["ns_per_kib"] is not None:
                 values[row["account"], row["side"], row["context"]].append(row["ns_per_kib"])
     table = Table(("account", "side", "where"), "median", "min..max", "runs")
-    for key in sorted(values, key=_flow_order):
+    for key in sorted(values, key=lambda key: flow_order(*key)):
         numbers = values[key]
         table.add(
             *key,
@@ -82,8 +75,3 @@ def _account_lines(valid: Sequence[Record], width: int) -> list[Text]:
             f"{len(numbers)} of {len(valid)}",
         )
     return lines + (table.lines(width) or wrap("n/a: no valid run attributes a copy", width, indent=2))
-
-
-def _flow_order(key: Key) -> tuple[int, int, int]:
-    account, side, context = key
-    return ACCOUNTS.index(account), SIDES.index(side), CONTEXTS.index(context)

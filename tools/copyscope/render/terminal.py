@@ -18,12 +18,11 @@ from copyscope.render.path_picture import path_lines
 from copyscope.render.stage_table import stage_lines
 from copyscope.render.zerocopy import zerocopy_lines
 
-# histogram of the sender -> what it is called here; only a round trip is a latency
-TIMES = {"round_trip_ns": "latency", "send_time_ns": "send time", "completion_time_ns": "completion"}
-MEANINGS = {
-    "round_trip_ns": "request sent to response received",
-    "send_time_ns": "handing one message to the kernel",
-    "completion_time_ns": "send return to notification read",
+# histogram of the sender -> what it is called here, and what it is; only a round trip is a latency
+TIMES = {
+    "round_trip_ns": ("latency", "request sent to response received"),
+    "send_time_ns": ("send time", "handing one message to the kernel"),
+    "completion_time_ns": ("completion", "send return to notification read"),
 }
 QUANTILES = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"), ("max", "max"))
 
@@ -54,12 +53,12 @@ def message_time_lines(record: Record, width: int) -> list[Text]:
     """How long one message took, over all segments and the warm-up: quantiles, never a mean alone."""
     lines: list[Text] = []
     histograms = record["traffic"]["sender"]["histograms"]
-    for key, label in TIMES.items():
+    for key, (label, meaning) in TIMES.items():
         histogram = histograms.get(key)
         if histogram and histogram["count"]:
             values = ", ".join(f"{name} {units.format_ns(histogram[q])}" for q, name in QUANTILES)
             count = units.format_count(histogram["count"])
-            lines += labelled(label, f"{values} ({count} timed: {MEANINGS[key]})", width)
+            lines += labelled(label, f"{values} ({count} timed: {meaning})", width)
     return lines
 
 

@@ -61,8 +61,5 @@ def seconds(ns: float | None) -> float | None:
 
 def spelled(labels: Mapping[str, Any]) -> str:
     """`name="value"`, with what the format escapes."""
-    return ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r'(["\\])', r"\\\1", visible(text))
+    texts = {name: re.sub(r'(["\\])', r"\\\1", visible(str(value))) for name, value in labels.items()}
+    return ",".join(f'{name}="{text}"' for name, text in texts.items())

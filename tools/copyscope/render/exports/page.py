@@ -9,7 +9,7 @@ from copyscope.record.segments import Record
 from copyscope.render import first_screen, terminal, watch
 from copyscope.render.console import make_console
 from copyscope.render.exports import flamegraph
-from copyscope.render.ledger_table import kib_factor, occurring
+from copyscope.render.ledger_table import kib_factor, occurring, why_no_time
 from copyscope.render.plots.colours import FILLS
 from copyscope.render.report import blocks, html
 from copyscope.render.report.machine import machine_blocks
@@ -20,6 +20,7 @@ FLAMES = blocks.Picture(
 )
 SHOWN = ("ns_per_kib", "ci", "share", "bytes", "calls")
 TONES: dict[bool | None, blocks.Tone] = {True: "good", False: "bad", None: "open"}
+ANSWERS: dict[str, blocks.Tone] = {"yes": "good", "no": "bad", "maybe": "open"}
 HOLDS = {True: "holds", False: "does not hold", None: "n/a"}
 
 
@@ -92,10 +93,7 @@ def _path(record: Record) -> list[blocks.Block]:
     rows = [*copies, *work]
     whole = sum(row["cpu_ns"] for row in rows if first_screen.is_counted(record, row))
     if not whole or per_kib is None:
-        why = next(
-            filter(None, (row["reasons"].get("share") for row in record["stages"])), "no CPU time was seen"
-        )
-        return [blocks.Paragraph(f"Not drawn: {why}.")]
+        return [blocks.Paragraph(f"Not drawn: {why_no_time(record, 'no CPU time was seen')}.")]
     longest = max(row["cpu_ns"] for row in rows)
     bars = [
         blocks.Bar(
@@ -159,31 +157,24 @@ def _ledger(record: Record) -> blocks.Table:
     reasons = dict.fromkeys(
         row["reasons"][key] for row in record["ledger"] for key in SHOWN if row["reasons"].get(key)
     )
-    return blocks.Table(
-        columns,
-        rows,
-        frozenset((4, 5, 6, 7, 8)),
-        [f"n/a: {reason}." for reason in reasons],
-        "Copies, and all other work",
-    )
+    notes = [f"n/a: {reason}." for reason in reasons]
+    return blocks.Table(columns, rows, frozenset((4, 5, 6, 7, 8)), notes, "Copies, and all other work")
 
 
 def _advice(record: Record) -> Sequence[blocks.Block]:
     advice = record.get("advice")
     if not advice:
         return []
-    rows = [[one["name"], _answer(one["answer"]), one["why"]] for one in advice.get("remedies") or ()]
+    rows = [
+        [one["name"], blocks.Cell(one["answer"], ANSWERS.get(one["answer"], "")), one["why"]]
+        for one in advice.get("remedies") or ()
+    ]
     table = [blocks.Table(["remedy", "answer", "why"], rows)] if rows else []
     return [
         blocks.Heading(2, "What would help?", "advice"),
         *table,
         blocks.Bullets(advice.get("reasons") or [advice["text"]]),
     ]
-
-
-def _answer(word: str) -> blocks.Cell:
-    tones: dict[str, blocks.Tone] = {"yes": "good", "no": "bad", "maybe": "open"}
-    return blocks.Cell(word, tones.get(word, ""))
 
 
 def _checks(record: Record) -> blocks.Table:

@@ -20,13 +20,15 @@ class Plot:
     """`name`: of the files. `alt`: what is seen, for those who do not see it.
 
     `curves`: drawn by curves.py under `heading`, along the factor `along` where that was varied, of runs in
-    `mode` where there are some. Without any the module of this name draws `of`, a field of draw.Subject.
+    `mode` where there are some. Without any `painter` draws `of`, a field of draw.Subject: a module beside
+    and its function; where nothing is said, plot() of the module of that name.
     """
 
     name: str
     title: str
     alt: str
     of: str = "rows"
+    painter: str = ""
     heading: str = ""
     curves: tuple[Quantity, ...] = ()
     along: str | None = None
@@ -108,17 +110,20 @@ MODELLED = (
         "Lines per KiB that miss L1D, L2 and the last level, stacked by copy, strategy beside strategy; "
         "cache sizes are dashed lines; a column for each model.",
         of="modelled",
+        painter="modelled.by_size",
     ),
     Plot(
         "modelled_working_set",
         "Misses by the working set",
         "The same at one size of message, along the memory that the sender goes round in.",
         of="modelled",
+        painter="modelled.by_working_set",
     ),
     Plot(
         "modelled_lines",
         "Where the lines of the saved copy went",
         "From the L1D misses of one_copy to those of zero_copy, step by step, over veth and two cards.",
         of="modelled",
+        painter="modelled.lines",
     ),
 )

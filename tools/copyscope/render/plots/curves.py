@@ -11,7 +11,7 @@ from copyscope.compare.estimates import Estimate, Missing
 from copyscope.grouping import gathered
 from copyscope.render.plots.catalogue import Plot, Quantity
 from copyscope.render.plots.colours import FAINT, Mark, mark_of
-from copyscope.render.plots.grid import Grid, say_not_available
+from copyscope.render.plots.grid import Grid, nothing, say_not_available
 from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.facets import Axis, Panel, arrange, find_axis
 from copyscope.study.table import Row
@@ -35,10 +35,7 @@ def draw(rows: Sequence[Row], axis: Axis, quantities: Sequence[Quantity], title:
     reason = _single_reason(panels)
     impls = list(dict.fromkeys(impl for _, panel in panels for impl in panel.lines))
     if reason is not None:
-        grid = Grid(title, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
-        with look():
-            say_not_available(grid.axes[0], reason)
-        return grid.figure
+        return nothing(title, caption, reason)
     columns = 3
     per_quantity = len(panels) // len(quantities)
     if len(quantities) > 1 and per_quantity <= 4:
@@ -52,7 +49,12 @@ def draw(rows: Sequence[Row], axis: Axis, quantities: Sequence[Quantity], title:
         for index, axes in enumerate(grid.axes):
             if index % grid.columns == 0:
                 axes.set_ylabel(panels[index][0].label)
-        grid.legend([_handle(mark_of(impl, impls)) for impl in impls], impls)
+        marks = [mark_of(impl, impls) for impl in impls]
+        handles = [
+            Line2D([], [], color=mark.colour, marker=mark.marker, linestyle=mark.dashes, markersize=5)
+            for mark in marks
+        ]
+        grid.legend(handles, impls)
     return grid.figure
 
 
@@ -67,10 +69,6 @@ def _single_reason(panels: Sequence[tuple[Quantity, Panel]]) -> str | None:
                     return None
                 reasons.append(value.reason)
     return reasons[0] if reasons else "no point in this experiment"
-
-
-def _handle(mark: Mark) -> Line2D:
-    return Line2D([], [], color=mark.colour, marker=mark.marker, linestyle=mark.dashes, markersize=5)
 
 
 def _draw_panel(
@@ -156,13 +154,13 @@ def _scale_across(axes: Axes, places: Sequence[float], axis: Axis) -> None:
     if axis.logarithmic:
         axes.set_xscale("log", base=2)
         axes.set_xlim(places[0] / 1.5, places[-1] * 1.5)
-    labels = [_short(place) if axis.binary else f"{place:g}" for place in places]
+    labels = [_tick(place) if axis.binary else f"{place:g}" for place in places]
     axes.set_xticks(list(places), labels, rotation=90 if len(places) > 6 else 0)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(f"{axis.label} (bytes)" if axis.binary else axis.label)
 
 
-def _short(value: float) -> str:
+def _tick(value: float) -> str:
     """A size for a tick: 64, 4K, 1M."""
     number, unit = format_whole_size(int(value)).split()
     return number + unit[0].replace("B", "")

@@ -10,7 +10,6 @@ from copyscope.render.plots.curves import draw
 from copyscope.study.facets import find_axis
 from copyscope.study.table import Row
 
-TITLE = "What a byte costs"
 SIDES = ("sender", "receiver")
 
 
@@ -21,11 +20,10 @@ def plot(rows: Sequence[Row], caption: str) -> Figure:
     system = Quantity("system_cpu_ns_per_kib", "CPU time (ns/KiB)", "system")
     if len(missing) == len(values):
         quantities = [Quantity(f"{side}_cpu_ns_per_kib", "CPU time (ns/KiB)", side) for side in SIDES]
-        title = f"{TITLE}: CPU time"
-        caption = (
-            f"cycles: n/a: {missing[0] if missing else 'no point'}; on-CPU time stands for them. {caption}"
-        )
+        title = "What a byte costs: CPU time"
+        why = missing[0] if missing else "no point"
+        caption = f"cycles: n/a: {why}; on-CPU time stands for them. {caption}"
     else:
         quantities = [Quantity(f"cycles_per_byte_{side}", "cycles per byte", side) for side in SIDES]
-        title = f"{TITLE}: cycles"
+        title = "What a byte costs: cycles"
     return draw(rows, find_axis(rows), [*quantities, system], title, caption)

@@ -15,12 +15,11 @@ import multiprocessing
 import os
 import runpy
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from copyscope import paths
@@ -151,22 +150,24 @@ def _end_with_parent() -> None:
 
 def _load() -> None:
     for plot in (*PLOTS, *MODELLED):
-        module_of(plot)
+        painter_of(plot)
     for name in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "PIL.Image"):
         importlib.import_module(name)
 
 
-def module_of(plot: Plot) -> ModuleType:
+def painter_of(plot: Plot) -> Callable[..., Figure]:
     """What draws it."""
-    return importlib.import_module(f"copyscope.render.plots.{'curves' if plot.curves else plot.name}")
+    module, _, function = plot.painter.partition(".") if plot.painter else (plot.name, "", "plot")
+    found = importlib.import_module(f"copyscope.render.plots.{'curves' if plot.curves else module}")
+    painter: Callable[..., Figure] = getattr(found, function)
+    return painter
 
 
 def figure_of(name: str, subject: Subject) -> Figure:
     """One plot of the catalogue."""
     plot = next(plot for plot in (*PLOTS, *MODELLED) if plot.name == name)
     drawn = (plot, subject.rows) if plot.curves else (getattr(subject, plot.of),)
-    figure: Figure = module_of(plot).plot(*drawn, subject.caption)
-    return figure
+    return painter_of(plot)(*drawn, subject.caption)
 
 
 def harmless(figure: Figure) -> None:

@@ -60,11 +60,11 @@ class Grid:
                 up = self.height_in - top - panel_in - row * (panel_in + down_in)
                 box = (left / WIDTH_IN, up / self.height_in, across / WIDTH_IN, panel_in / self.height_in)
                 self.axes.append(self.figure.add_axes(box))
-            self._write(title_top=0.12)
+            self._write()
 
-    def _write(self, title_top: float) -> None:
+    def _write(self) -> None:
         for index, line in enumerate(self._title):
-            y = 1 - (title_top + 0.22 * index) / self.height_in
+            y = 1 - (0.12 + 0.22 * index) / self.height_in
             self.figure.text(0.012, y, line, fontsize=12, fontweight="bold", va="top")
         for index, line in enumerate(reversed(self._caption)):
             y = (0.1 + LINE_IN * index) / self.height_in
@@ -99,6 +99,14 @@ def say_not_available(axes: Axes, reason: str) -> None:
     width = max(24, int(axes.get_position().width * WIDTH_IN * 11))
     text = "\n".join(["n/a", *textwrap.wrap(reason, width)])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT)
+
+
+def nothing(title: str, caption: str, why: str) -> Figure:
+    """A figure that says why there is nothing to draw."""
+    grid = Grid(title, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
+    with look():
+        say_not_available(grid.axes[0], why)
+    return grid.figure
 
 
 Box = Sequence[tuple[float, float]]

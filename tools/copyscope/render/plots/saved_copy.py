@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from copyscope.compare.estimates import Missing
 from copyscope.render.plots.colours import BLUE, FAINT, INK, VERMILLION
 from copyscope.render.plots.curves import short_number
-from copyscope.render.plots.grid import Box, Grid, box, draw_boxes, draw_intervals, patch, say_not_available
+from copyscope.render.plots.grid import Box, Grid, box, draw_boxes, draw_intervals, nothing, patch
 from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.cost_waterfall import Step, Waterfall
 from copyscope.study.facets import describe, varied
@@ -36,14 +36,6 @@ def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure:
     titles = [describe({n: one.after.factors[n] for n in swept[one.by]}) or "all" for one in drawn]
     grid = Grid(TITLE, f"{note} {caption}", len(drawn), panel_in=2.5, below_in=1.1, down_in=1.45)
     return waterfalls(grid, drawn, titles, "CPU time (ns/KiB)", ("whole cost", "dearer", "saved"))
-
-
-def nothing(title: str, caption: str, why: str) -> Figure:
-    """A figure that says why there is nothing to draw."""
-    grid = Grid(title, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
-    with look():
-        say_not_available(grid.axes[0], why)
-    return grid.figure
 
 
 def waterfalls(

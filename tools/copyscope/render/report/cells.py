@@ -6,8 +6,8 @@ from copyscope.compare.estimates import Estimate, Missing
 from copyscope.grouping import gathered
 from copyscope.render.report.blocks import Table
 from copyscope.study.wording import number
+from copyscope.units import NOT_AVAILABLE
 
-NOT_AVAILABLE = "n/a"
 Value = Estimate | Missing
 
 
@@ -33,7 +33,10 @@ def estimates_table(
         for index in range(len(names))
         if any(isinstance(values[index], Estimate) for _, values in lines)
     ]
-    reasons = [_reasons([values[index] for _, values in lines]) for index in range(len(names))]
+    reasons = [
+        list(dict.fromkeys(v.reason for _, values in lines if isinstance(v := values[index], Missing)))
+        for index in range(len(names))
+    ]
     absent = [index for index in range(len(names)) if index not in kept]
     why = [(f"n/a in every row: {(reasons[i] or ['no row'])[0]}", names[i]) for i in absent]
     why += [(f"n/a: {reason}", names[i]) for i in kept for reason in reasons[i]]
@@ -41,7 +44,3 @@ def estimates_table(
     rows = [[*key, *(spell(values[i]) for i in kept)] for key, values in lines]
     columns = [*keys, *(names[i] for i in kept)]
     return Table(columns, rows, frozenset(range(len(keys), len(columns))), [*notes, *said], title)
-
-
-def _reasons(values: Sequence[Value]) -> list[str]:
-    return list(dict.fromkeys(value.reason for value in values if isinstance(value, Missing)))

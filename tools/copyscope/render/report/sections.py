@@ -31,6 +31,9 @@ from copyscope.render.report.tables import (
 from copyscope.study.study import Study, caption, duration, repeats
 
 
+NO_PAIR = "No pair of strategies was measured at the same settings."
+
+
 def document(study: Study) -> list[Block]:
     """All blocks of the report."""
     return [
@@ -40,8 +43,12 @@ def document(study: Study) -> list[Block]:
         _byline(study),
         *_verdict(study),
         *leading(study),
-        *_crossovers(study),
-        *_tables(study),
+        Heading(2, "Crossovers", "crossovers"),
+        crossovers_table(study.crossings) if study.crossings else Paragraph(NO_PAIR),
+        Heading(2, "Tables", "tables"),
+        results_table(study),
+        copies_table(study),
+        *saved_tables(study.saved),
         *_questions(study),
         *_plots(study),
         *_claims(study),
@@ -101,11 +108,6 @@ def _why_empty(plot: Plot, study: Study) -> str | None:
     return reasons[0] if values and len(reasons) == len(values) else None
 
 
-def _tables(study: Study) -> list[Block]:
-    blocks: list[Block] = [Heading(2, "Tables", "tables"), results_table(study), copies_table(study)]
-    return [*blocks, *saved_tables(study.saved)]
-
-
 def _questions(study: Study) -> list[Block]:
     blocks: list[Block] = [Heading(2, "Six questions", "questions")]
     for index, answer in enumerate(study.answers, start=1):
@@ -115,13 +117,6 @@ def _questions(study: Study) -> list[Block]:
         if answer.facts:
             blocks.append(facts_table(answer))
     return blocks
-
-
-def _crossovers(study: Study) -> list[Block]:
-    blocks: list[Block] = [Heading(2, "Crossovers", "crossovers")]
-    if not study.crossings:
-        return [*blocks, Paragraph("No pair of strategies was measured at the same settings.")]
-    return [*blocks, crossovers_table(study.crossings)]
 
 
 def _claims(study: Study) -> list[Block]:
@@ -188,12 +183,12 @@ def _workload(record: dict[str, Any]) -> str:
 
 
 def _files() -> list[Block]:
-    lines: Sequence[str] = (
+    lines = (
         "results.csv      results.parquet    one row per point: value, low, high of every metric",
         "ledger.csv       ledger.parquet     one row per point and account or stage: ns/KiB",
         "plots/           every plot as PNG (300 DPI) and SVG",
         "raw/             the records, one per run: docs/reference/record.md",
     )
-    made = "Made from raw/ by tools/report.py; the same records give the same bytes. "
-    made += "See docs/reference/results.md."
+    made = "Made from raw/ by tools/report.py; the same records give the same bytes."
+    made += " See docs/reference/results.md."
     return [Heading(2, "Files beside this page", "files"), Code("\n".join(lines)), Paragraph(made)]

@@ -1,6 +1,7 @@
-"""Misses of simulated machines as stacked bars, with the sizes of the caches as lines."""
+"""Plots of simulated machines: misses as stacked bars beside the sizes of the caches, and step by step."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from copyscope.render.plots.colours import FAINT, FILLS, Fill
-from copyscope.render.plots.grid import Box, Grid, draw_boxes, patch, say_not_available, stack
+from copyscope.render.plots.grid import Box, Grid, draw_boxes, nothing, patch, stack
 from copyscope.render.plots.matplotlib_settings import look
-from copyscope.study.modelled import LEVELS, PAGES, TITLES, ModelPoint
+from copyscope.render.plots.saved_copy import waterfalls
+from copyscope.study.modelled import LEVELS, PAGES, TITLES, ModelPoint, line_waterfall, pairs, usual_setting
 from copyscope.study.table import strategy_order
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from copyscope.units import format_whole_size
@@ -26,6 +28,56 @@ SHORT = {"per_field": "field", "two_copy": "two", "one_copy": "one", "zero_copy"
 WIDEST = 0.55
 # Small messages miss ten times as much: they may leave the panel, with their number.
 FULL_FROM = 16384
+SMALLEST = 1024
+# Of which the steps are drawn.
+SIZES = (4096, 65536, 1 << 20)
+
+
+def by_size(points: Sequence[ModelPoint], caption: str) -> Figure:
+    """Misses along the size of a message, over veth, with the ring that most sizes were counted with."""
+    kept = usual_setting([point for point in points if point.size >= SMALLEST])
+    ring = kept[0].setting.working_set_messages if kept else 0
+    title = "Where the lines of each copy miss, by the size of a message (modelled)"
+    note = (
+        f"Misses of loads and stores, all sides, veth, {ring} messages in the ring; a copy of 1 KiB reads 16"
+        " lines and writes 16. Dashed: the size of a cache. A number in a bar: it leaves the panel."
+    )
+    across = Across("size of a message", lambda point: point.size)
+    return _draw(kept, across, title, f"{note} {caption}")
+
+
+def by_working_set(points: Sequence[ModelPoint], caption: str) -> Figure:
+    """Along the memory that the sender goes round in: at the size of which most rings were counted."""
+    veth = [point for point in points if point.setting.path == "veth"]
+    rings = Counter(point.size for point in {(p.size, p.setting): p for p in veth}.values())
+    size = max(rings, key=lambda one: (rings[one], one), default=0)
+    kept = [point for point in veth if point.size == size]
+    title = "Where the lines of each copy miss, by the working set of the sender (modelled)"
+    note = f"Messages of {format_whole_size(size)} over veth; misses of loads and stores, all sides."
+    across = Across("messages in turn, together", lambda point: point.working_set_bytes)
+    return _draw(kept, across, title, f"{note} {caption}")
+
+
+def lines(points: Sequence[ModelPoint], caption: str) -> Figure:
+    """From the L1D misses of one_copy to those of zero_copy: of the first model and the smallest ring."""
+    ring = min((point.setting.working_set_messages for point in points), default=0)
+    cache = points[0].setting.cache if points else ""
+    found = [
+        line_waterfall(one, zero)
+        for path in ("veth", "nics")
+        for one, zero in pairs(points, "one_copy", "zero_copy")
+        if (one.setting.path, one.setting.cache, one.setting.working_set_messages) == (path, cache, ring)
+        and one.size in SIZES
+    ]
+    title = "Where the lines of the saved copy went: from one_copy to zero_copy (modelled)"
+    if not found:
+        return nothing(title, caption, "one_copy and zero_copy were not both counted at 4 KiB and more")
+    note = (
+        f"L1D misses per KiB, all sides, model {cache}, {ring} messages in the ring; steps of paired boots."
+    )
+    grid = Grid(title, f"{note} {caption}", len(found), panel_in=2.3, below_in=1.1, down_in=1.45)
+    titles = [f"{one.after.setting.path}, {format_whole_size(one.after.size)}" for one in found]
+    return waterfalls(grid, found, titles, "lines per KiB", ("whole", "more", "fewer"))
 
 
 @dataclass(frozen=True)
@@ -36,24 +88,14 @@ class Across:
     of: Callable[[ModelPoint], int]
 
 
-def draw(points: Sequence[ModelPoint], across: Across, title: str, caption: str) -> Figure:
+def _draw(points: Sequence[ModelPoint], across: Across, title: str, caption: str) -> Figure:
     """A column of panels for each model of the caches, a row for each level."""
     caches = list(dict.fromkeys(point.setting.cache for point in points))
     if not points:
-        grid = Grid(title, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
-        with look():
-            say_not_available(grid.axes[0], "no valid boot of these settings")
-        return grid.figure
+        return nothing(title, caption, "no valid boot of these settings")
     seen = [n for n in STACK if any(p.parts(level).get(n, 0) >= 0.05 for p in points for level in LEVELS)]
-    grid = Grid(
-        title,
-        caption,
-        len(LEVELS) * len(caches),
-        columns=len(caches),
-        panel_in=1.9,
-        down_in=0.95,
-        below_in=0.8,
-    )
+    count, columns = len(LEVELS) * len(caches), len(caches)
+    grid = Grid(title, caption, count, columns=columns, panel_in=1.9, down_in=0.95, below_in=0.8)
     with look():
         for index, axes in enumerate(grid.axes):
             level, cache = LEVELS[index // len(caches)], caches[index % len(caches)]
