@@ -4,7 +4,6 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from copyscope.crossover import pair
 from copyscope.crossover.crossover import PAIRS, costs_of, crossovers_of, fitted
 from copyscope.crossover.document import document
 from copyscope.errors import RunError, UsageError
-from copyscope.record.store import Record
 from copyscope.render.console import make_console
 from copyscope.render.crossovers import render
 from copyscope.sweep.experiment import load as load_experiment

@@ -123,5 +123,3 @@ def _kept_if_it_fails(records: list[Record], args: argparse.Namespace) -> Iterat
         if records and args.json:
             keeping.write_json(records, args.json)
         raise
-
-

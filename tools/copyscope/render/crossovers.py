@@ -89,5 +89,3 @@ def _place(row: Row) -> str:
     if row["size_bytes"] is None:
         return "-"
     return f"{'above' if row['above'] == row['pair'][1] else 'below'} {format_size(row['size_bytes'])}"
-
-

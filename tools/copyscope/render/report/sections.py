@@ -1,6 +1,5 @@
 """The report from top to bottom: verdict, what leads to it, tables, answers, all plots, methods, machine."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from copyscope import VERSION
@@ -29,7 +28,6 @@ from copyscope.render.report.tables import (
     verdict_table,
 )
 from copyscope.study.study import Study, caption, duration, repeats
-
 
 NO_PAIR = "No pair of strategies was measured at the same settings."
 
