@@ -1,7 +1,6 @@
 """A saved record for other people's tools: each format in a file of its own, all from the same costs."""
 
 from collections.abc import Callable
-from typing import Any
 
 from copyscope.record.segments import Record
 from copyscope.render.exports import flamegraph, openmetrics, page, pprof, speedscope, timeline
