@@ -15,21 +15,9 @@ from copyscope.study.table import Row
 Cell = str | int | float | bool | None
 
 COLUMNS = (
-    "report",
-    "label",
-    "strategy",
-    "message_bytes",
-    "threads",
-    "throughput_gbps",
-    "latency_us",
-    "cycles",
-    "cycles_per_byte",
-    "l1d_load_misses",
-    "llc_load_misses",
-    "llc_store_misses",
-    "context_switches",
-    "counted_process",
-    "path",
+    *("report", "label", "strategy", "message_bytes", "threads", "throughput_gbps", "latency_us"),
+    *("cycles", "cycles_per_byte", "l1d_load_misses", "llc_load_misses", "llc_store_misses"),
+    *("context_switches", "counted_process", "path"),
 )
 EVENTS = {
     "cycles": "cycles",

@@ -95,26 +95,19 @@ def _path(record: Record) -> list[blocks.Block]:
     if not whole or per_kib is None:
         return [blocks.Paragraph(f"Not drawn: {why_no_time(record, 'no CPU time was seen')}.")]
     longest = max(row["cpu_ns"] for row in rows)
-    bars = [
-        blocks.Bar(
-            _label(record, row),
-            [blocks.Box(0, row["cpu_ns"] / longest, FILLS[_name(row)].colour)],
-            f"{_price(row['cpu_ns'] * per_kib)}, {_share(record, row, whole)}",
-        )
-        for row in rows
-    ]
+    bars = []
+    for row in rows:
+        where = first_screen.where(record, row["side"], {row["context"]})
+        name = first_screen.called(_name(row), watched=bool(record.get("target")))
+        box = blocks.Box(0, row["cpu_ns"] / longest, FILLS[_name(row)].colour)
+        text = f"{_price(row['cpu_ns'] * per_kib)}, {_share(record, row, whole)}"
+        bars.append(blocks.Bar(f"{name} ({where})" if where else name, [box], text))
     beside = sum(row["cpu_ns"] for row in rows) - whole
     said = f"In all {_price(whole * per_kib)}"
     said += f"; {first_screen.OTHERS} {_price(beside * per_kib)}." if beside else "."
     moved = "sent or received" if record.get("target") else "delivered"
     title = f"CPU time for each KiB {moved}: colours are copies, greys are other work"
     return [blocks.Paragraph(said), blocks.Bars(title, bars)]
-
-
-def _label(record: Record, row: Mapping[str, Any]) -> str:
-    where = first_screen.where(record, row["side"], {row["context"]})
-    name = first_screen.called(_name(row), watched=bool(record.get("target")))
-    return f"{name} ({where})" if where else name
 
 
 def _share(record: Record, row: Mapping[str, Any], whole: float) -> str:

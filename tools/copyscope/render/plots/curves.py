@@ -60,15 +60,11 @@ def draw(rows: Sequence[Row], axis: Axis, quantities: Sequence[Quantity], title:
 
 def _single_reason(panels: Sequence[tuple[Quantity, Panel]]) -> str | None:
     """The reason when every value of every panel is missing; the first of several."""
-    reasons: list[str] = []
-    for quantity, panel in panels:
-        for line in panel.lines.values():
-            for row in line:
-                value = row.values[quantity.metric]
-                if isinstance(value, Estimate):
-                    return None
-                reasons.append(value.reason)
-    return reasons[0] if reasons else "no point in this experiment"
+    if any(_estimates([panel], quantity) for quantity, panel in panels):
+        return None
+    every = ((row, quantity) for quantity, panel in panels for line in panel.lines.values() for row in line)
+    values = (row.values[quantity.metric] for row, quantity in every)
+    return next((v.reason for v in values if isinstance(v, Missing)), "no point in this experiment")
 
 
 def _draw_panel(
@@ -81,14 +77,12 @@ def _draw_panel(
     missing: list[tuple[float, str]] = []
     for impl, line in panel.lines.items():
         shift = 2 ** (STEP * 2 * (impls.index(impl) - (len(impls) - 1) / 2)) if axis.logarithmic else 1.0
-        drawn = [
-            (_position(row, axis) * shift, value)
-            for row in line
-            if isinstance(value := row.values[quantity.metric], Estimate)
-        ]
-        missing += [
-            (_position(row, axis), impl) for row in line if isinstance(row.values[quantity.metric], Missing)
-        ]
+        drawn = []
+        for place, value in ((_position(row, axis), row.values[quantity.metric]) for row in line):
+            if isinstance(value, Missing):
+                missing.append((place, impl))
+            else:
+                drawn.append((place * shift, value))
         _draw_line(axes, drawn, mark_of(impl, impls))
     if not _estimates([panel], quantity):
         say_not_available(axes, _single_reason([(quantity, panel)]) or "")

@@ -6,23 +6,9 @@ from typing import Any
 from copyscope.render.report.blocks import Block, Heading, Table
 
 MACHINE = (
-    "hostname",
-    "cpu_model",
-    "cpus_online",
-    "hypervisor",
-    "kernel",
-    "arch",
-    "memory_bytes",
-    "numa_nodes",
-    "pmu",
-    "hybrid",
-    "governor",
-    "turbo",
-    "smt",
-    "clocksource",
-    "irq_time_accounting",
-    "transparent_hugepages",
-    "lockdown",
+    *("hostname", "cpu_model", "cpus_online", "hypervisor", "kernel", "arch", "memory_bytes"),
+    *("numa_nodes", "pmu", "hybrid", "governor", "turbo", "smt", "clocksource"),
+    *("irq_time_accounting", "transparent_hugepages", "lockdown"),
 )
 
 

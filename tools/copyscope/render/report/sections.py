@@ -78,7 +78,12 @@ def _byline(study: Study) -> Paragraph:
 
 
 def _versions(study: Study) -> str:
-    return ", ".join(_distinct(f"{r['copyscope']['version']} ({_revision(r)})" for r in study.records))
+    found = []
+    for made in (record["copyscope"] for record in study.records):
+        changed = " with changes" if made["dirty"] else ""
+        revision = "no revision" if made["git"] is None else f"{made['git']}{changed}"
+        found.append(f"{made['version']} ({revision})")
+    return ", ".join(dict.fromkeys(found))
 
 
 def _plots(study: Study) -> list[Block]:
@@ -126,7 +131,7 @@ def _claims(study: Study) -> list[Block]:
 
 
 def _methods(study: Study) -> list[Block]:
-    instruments = _distinct(
+    instruments = dict.fromkeys(
         f"{e['name']}: {e['status']}" + (f" ({e['reason']})" if e["reason"] else "")
         for r in study.records
         for e in r["sampler"]["events"]
@@ -148,15 +153,6 @@ def _methods(study: Study) -> list[Block]:
     if steal:
         items.append(f"CPU time taken by the hypervisor: at most {max(steal):.3g} % of a run.")
     return [Heading(2, "Methods", "methods"), Bullets(items), Paragraph("In full: docs/method/.")]
-
-
-def _revision(record: dict[str, Any]) -> str:
-    git = record["copyscope"]["git"]
-    return "no revision" if git is None else f"{git}{' with changes' if record['copyscope']['dirty'] else ''}"
-
-
-def _distinct(texts: Any) -> list[str]:
-    return list(dict.fromkeys(texts))
 
 
 def _failed(study: Study) -> list[Block]:

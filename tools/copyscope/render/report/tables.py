@@ -17,20 +17,10 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS
 from copyscope.units import NOT_AVAILABLE, counted, format_size
 
 RESULTS = (
-    "goodput_gbps",
-    "time_per_message_us",
-    "rtt_p50_us",
-    "rtt_p99_us",
-    "sender_cpu_ns_per_kib",
-    "receiver_cpu_ns_per_kib",
-    "system_cpu_ns_per_kib",
-    "cycles_per_byte_sender",
-    "cycles_per_byte_receiver",
-    "l1d_misses_per_kib_sender",
-    "l1d_misses_per_kib_receiver",
-    "llc_misses_per_kib_sender",
-    "llc_misses_per_kib_receiver",
-    "copied_share",
+    *("goodput_gbps", "time_per_message_us", "rtt_p50_us", "rtt_p99_us", "sender_cpu_ns_per_kib"),
+    *("receiver_cpu_ns_per_kib", "system_cpu_ns_per_kib", "cycles_per_byte_sender"),
+    *("cycles_per_byte_receiver", "l1d_misses_per_kib_sender", "l1d_misses_per_kib_receiver"),
+    *("llc_misses_per_kib_sender", "llc_misses_per_kib_receiver", "copied_share"),
     "overhead_effect",
 )
 CROSSING_TONES: dict[str, Tone] = {"always": "good", "crosses": "good", "never": "bad"}
