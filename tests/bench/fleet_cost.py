@@ -6,7 +6,7 @@
 SECONDS and prints a record, so that all else is the cost of asking. Both ends are this machine: CPU time is
 of both. `simulate`: hosts that are a shell each, with latencies and failures drawn from a seed: what the
 asking machine does without ssh. With --out it goes on where the last one was ended by --within: hosts with a
-record are not asked again. One line of JSON comes out; docs/method/fleet.md quotes these.
+record are not asked again. One line of JSON comes out; docs/dev/notes.md quotes these.
 """
 
 import argparse
