@@ -59,7 +59,7 @@ def of_pages(run: WatchedRun) -> list[Obstacle]:
 
 def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
     """What in the way it sends now would have to change for zero-copy."""
-    found = [one.text for one in _in_small_calls(typical_bytes)] + _in_its_buffers(run)
+    found = [one.text for one in in_small_calls(typical_bytes)] + _in_its_buffers(run)
     memlock_bytes = run.raw.machine.limits["memlock_bytes"]
     pages = (typical_bytes >> PAGE_SHIFT) + 2
     if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
@@ -67,15 +67,10 @@ def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
             f"its memlock limit of {memlock_bytes >> 10} KiB holds "
             f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
         )
-    return found + [one.text for one in _in_its_protocol(run)]
+    return found + [one.text for one in in_its_protocol(run)]
 
 
-def in_its_calls(run: WatchedRun, typical_bytes: int) -> list[Obstacle]:
-    """What of that cannot pay, whatever else is changed."""
-    return _in_its_protocol(run) + _in_small_calls(typical_bytes)
-
-
-def _in_small_calls(typical_bytes: int) -> list[Obstacle]:
+def in_small_calls(typical_bytes: int) -> list[Obstacle]:
     if typical_bytes >= SMALL_BYTES:
         return []
     size = format_size(2 * typical_bytes)
@@ -86,7 +81,7 @@ def _in_small_calls(typical_bytes: int) -> list[Obstacle]:
     return [Obstacle(f"half of its bytes go in calls of {size} or less", text)]
 
 
-def _in_its_protocol(run: WatchedRun) -> list[Obstacle]:
+def in_its_protocol(run: WatchedRun) -> list[Obstacle]:
     found = []
     for protocols, name, why in OTHER_PROTOCOLS:
         rows = [row for row in run.raw.volume if row.direction == "send" and row.protocol in protocols]

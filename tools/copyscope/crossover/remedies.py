@@ -72,7 +72,8 @@ def _zerocopy(sends: Sends, row: Row | None) -> Remedy:
         return _zerocopy_in_use(sends, row, asked)
     if sends.reference_share >= MOSTLY:
         return Remedy(name, "no", "its bytes go by reference already")
-    stoppers = obstacles.of_zerocopy(sends.run) + obstacles.in_its_calls(sends.run, sends.size_bytes)
+    stoppers = obstacles.of_zerocopy(sends.run) + obstacles.in_its_protocol(sends.run)
+    stoppers += obstacles.in_small_calls(sends.size_bytes)
     return _judged(name, asked, sends, row, most=sends.most, stoppers=stoppers)
 
 

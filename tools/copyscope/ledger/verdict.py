@@ -7,7 +7,7 @@ from copyscope.record.call_totals import PROGRAM
 from copyscope.record.derived import Identity, Limit, Loss, Verdict
 from copyscope.record.hooks import absent, why_absent
 from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import Measured, RawRun, RunBase, SegmentBase, Traffic
+from copyscope.record.raw import RawRun, RunBase, SegmentBase, Traffic
 from copyscope.record.segments import (
     SHORTEST_LEDGER_NS,
     counted_whole,
@@ -59,7 +59,9 @@ def find_verdict(
         found += (
             heavy_losses(loss, complete_hooks(raw, identities)) + of_traffic(raw.traffic) + too_short(raw)
         )
-    reasons = interrupted(raw.run) + found + missing_hooks(raw)
+    # Hooks that an instrument of this run cannot do without and that did not attach.
+    missing = (hook for hook in absent(raw.hooks) if used(raw.run, hook.instrument))
+    reasons = interrupted(raw.run) + found + [f"hook {hook.id}: {why_absent(hook)}" for hook in missing]
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
@@ -175,10 +177,3 @@ def next_step(reasons: Sequence[str], busy: str | None, duration_s: float | None
     if busy and reasons[0].startswith(("identity ", "loss: ", "too short")):
         return f"{busy.split(':')[0]}: {remedy(duration_s, busy=True)}"
     return next((step for start, step in STEPS if reasons[0].startswith(start)), OTHERWISE)
-
-
-def missing_hooks(raw: Measured) -> list[str]:
-    """Hooks that an instrument of this run cannot do without and that did not attach."""
-    return [
-        f"hook {hook.id}: {why_absent(hook)}" for hook in absent(raw.hooks) if used(raw.run, hook.instrument)
-    ]

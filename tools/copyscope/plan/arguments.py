@@ -161,12 +161,13 @@ def parser(
 
     `common`: those that --help lists; --help-all lists all. `named`: a strategy is also given without --impl.
     """
+    programs = f"\nany other program: {calling.FRONT} watch --help\n" if calling.by_verb() else PROGRAMS
     made = UsageParser(
         prog=prog,
         description=description,
         common=common,
         examples=examples,
-        epilog=epilog or _epilog(),
+        epilog=epilog or EXAMPLES + programs + STATUS,
         allow_abbrev=False,
     )
     work = made.add_argument_group("workload")
@@ -208,11 +209,6 @@ def add(group: argparse._ArgumentGroup, table: str, **more: Mapping[str, Any]) -
         given: dict[str, Any] = {"help": " ".join(said.split()) or None}
         given |= {"default" if word[0] == "=" else "metavar": word.lstrip("=") for word in rest}
         group.add_argument(option, **given, **more.get(name, {} if rest else {"action": "store_true"}))
-
-
-def _epilog() -> str:
-    programs = f"\nany other program: {calling.FRONT} watch --help\n" if calling.by_verb() else PROGRAMS
-    return EXAMPLES + programs + STATUS
 
 
 def _add_strategy(work: argparse._ArgumentGroup, *, named: bool) -> None:

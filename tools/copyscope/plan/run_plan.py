@@ -15,7 +15,6 @@ from copyscope.plan.arms import (
     HOOKLESS,
     INSTRUMENTS,
     SAMPLED,
-    Arm,
     all_at_once,
     arm_probes,
     bytes_apart,
@@ -164,11 +163,15 @@ def _of_program(
         arm: tuple(name for probe in probes for name in extra.get(probe, (probe,)))
         for arm, probes in arm_probes(instruments).items()
     }
+    if args.whole:
+        # While the timing of calls slows them down, nothing else has to wait until it is needed (on_sight.h).
+        ((arm, names),) = all_at_once(arms).items()
+        arms = {arm: tuple(sorted(names, key=lambda name: name != "calls"))}
     return _plan(
         args,
         instruments,
         seed,
-        probes=_timing_first(all_at_once(arms)) if args.whole else arms,
+        probes=arms,
         segments=watched_segments(
             args.duration,
             tuple(arms),
@@ -195,8 +198,3 @@ def _plan(args: argparse.Namespace, instruments: tuple[str, ...], seed: int, **m
         count=None if args.count is None else parse_count(args.count),
         **more,
     )
-
-
-def _timing_first(probes: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...]]:
-    """While the timing of calls slows them down, nothing else has to wait until it is needed (on_sight.h)."""
-    return {arm: tuple(sorted(names, key=lambda name: name != "calls")) for arm, names in probes.items()}

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
@@ -63,12 +63,14 @@ def watched_segments(
     `block_s` sets the length of a block, also for a duration: the last one may then be cut short by its end.
     The very first segment times calls: what it has seen decides what the others attach.
     """
+    lengths_s: Iterable[float]
     if duration_s is not None and block_s is None:
-        found = _blocks(_equal_lengths(duration_s), arms, seed, WATCHED_WEIGHTS)
+        lengths_s, functions_last = _equal_lengths(duration_s), 0
     else:
-        found = _blocks(
-            _growing_lengths(duration_s, block_s, running), arms, seed, WATCHED_WEIGHTS, _functions_last
-        )
+        # Function hooks take longest to attach: a program that ends soon is not to end meanwhile.
+        lengths_s = _growing_lengths(duration_s, block_s, running)
+        functions_last = len(FIRST_BLOCKS_S)
+    found = _blocks(lengths_s, arms, seed, WATCHED_WEIGHTS, functions_last)
     first = [next(found) for _ in arms]
     first.sort(key=lambda segment: "calls" not in segment.arm)
     yield from (replace(segment, index=index) for index, segment in enumerate(first))
@@ -95,25 +97,24 @@ def _growing_lengths(duration_s: float | None, block_s: float | None, running: b
         yield length_s
 
 
-def _functions_last(block: int, arm: Arm) -> bool:
-    """Function hooks take longest to attach: a program that ends soon is not to end meanwhile."""
-    return block < len(FIRST_BLOCKS_S) and arm == "functions"
-
-
 def _blocks(
     lengths_s: Iterable[float],
     arms: Sequence[Arm],
     seed: int,
     weights: Mapping[Arm, float],
-    last: Callable[[int, Arm], bool] = lambda *_: False,
+    functions_last: int = 0,
 ) -> Iterator[Segment]:
-    """A randomised block design: each block holds every arm once, in seeded order."""
+    """A randomised block design: each block holds every arm once, in seeded order.
+
+    `functions_last`: in so many of the first blocks the arm `functions` stands at the end.
+    """
     shuffler = random.Random(seed)
     total_weight = sum(weights[arm] for arm in arms)
     for block, length_s in enumerate(lengths_s):
         order = list(arms)
         shuffler.shuffle(order)
-        order.sort(key=lambda arm: last(block, arm))
+        if block < functions_last:
+            order.sort(key=lambda arm: arm == "functions")
         for number, arm in enumerate(order):
             yield Segment(block * len(arms) + number, block, arm, length_s * weights[arm] / total_weight)
 

@@ -64,14 +64,14 @@ class OwnTraffic(Subject):
             return None
         return together([host.load(collector.pids[side]) for side, host in self._hosts.items()])
 
-    def _open_topology(self) -> Topology:
-        if self._hosts is not None:
-            return Hosts(self._hosts, self._path.sender_address)
-        return open_topology(self._path.kind, self._path.link, paths.XDP_OBJECT)
-
     def prepare(self) -> None:
         path, traffic, argv = self._path, self._traffic, str(paths.TRAFFIC)
-        self._topology = self.session.until.enter_context(self._open_topology())
+        opened = (
+            open_topology(path.kind, path.link, paths.XDP_OBJECT)
+            if self._hosts is None
+            else Hosts(self._hosts, path.sender_address)
+        )
+        self._topology = self.session.until.enter_context(opened)
         if path.keep is not None:
             self.raw.kept = self._topology.keep(path.keep)
         address = self._topology.addresses["sender"]

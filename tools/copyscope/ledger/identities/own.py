@@ -1,5 +1,6 @@
 """Balances of our own traffic: bytes, calls, completions and totals, exact by construction."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +13,8 @@ from copyscope.ledger.identities.balance import Balance, Unknown
 from copyscope.ledger.losses import lost
 from copyscope.record.call_totals import PROGRAM
 from copyscope.record.derived import AccountRow
-from copyscope.record.raw import Encryption, RawRun, Report, Segment
+from copyscope.record.instruments import Call
+from copyscope.record.raw import Encryption, RawRun, ReceiverReport, Segment, SenderReport
 from copyscope.record.segments import (
     byte_segments,
     mapped_total,
@@ -120,15 +122,20 @@ def receive_calls(segments: Sequence[Segment]) -> int:
 
 def received_of_tcp(b: Books) -> int:
     """Every way out of the socket, without a hook. The end of a stream counts as one byte (RFC 9293)."""
-    connections = tcp_infos("receiver", b.raw.traffic.receiver, "bytes_received")
+    connections = tcp_infos(b, "receiver", "bytes_received")
     return sum(int(tcp["bytes_received"]) - (tcp["state"] in CLOSED_BY_PEER) for tcp in connections)
 
 
-def tcp_infos(side: str, report: Report, key: str) -> list[Mapping[str, Any]]:
-    """TCP_INFO of each connection of one end. Raises Unknown where one of them does not say this."""
+def report_of(b: Books, side: str) -> SenderReport | ReceiverReport:
+    report = b.raw.traffic.sender if side == "sender" else b.raw.traffic.receiver
     if not reported(report):
         raise Unknown(f"the {side} gave no report")
-    connections = [thread.get("tcp_info") or {} for thread in report.threads]
+    return report
+
+
+def tcp_infos(b: Books, side: str, key: str) -> list[Mapping[str, Any]]:
+    """TCP_INFO of each connection of one end. Raises Unknown where one of them does not say this."""
+    connections = [thread.get("tcp_info") or {} for thread in report_of(b, side).threads]
     if not connections or any(tcp.get(key) is None for tcp in connections):
         raise Unknown("TCP_INFO of a connection does not say it")
     return connections
@@ -159,14 +166,8 @@ def referenced_ended(b: Books) -> int:
 
 
 def references_in_rows(b: Books) -> int:
-    pinned, deferred, silent = b.rows("pin", "deferred", "silent")
-    del pinned
+    _, deferred, silent = b.rows("pin", "deferred", "silent")
     return deferred + silent + flows.zero_copy_bytes(b.raw, silent)
-
-
-def acked(b: Books) -> int:
-    """No hook counts that: it covers the segments in which only the program counts bytes, too."""
-    return sum(int(tcp["bytes_acked"]) for tcp in tcp_infos("sender", b.raw.traffic.sender, "bytes_acked"))
 
 
 def overhead(b: Books) -> int:
@@ -200,7 +201,7 @@ def sends_at_socket(b: Books) -> bool:
     return not spliced or spliced != total(b.counting, "sender", "calls")
 
 
-def made_while_timed(b: Books) -> dict[str, int]:
+def made_while_timed(b: Books) -> Counter[str]:
     """Send calls of the segments with the call timer, which times one in so many and counts all, by name."""
     segments = select(b.raw.run.segments, "calls")
     if not segments:
@@ -209,10 +210,9 @@ def made_while_timed(b: Books) -> dict[str, int]:
         raise Unknown(
             "only the timed calls are counted in these: all of them are in segments of the arm bytes"
         )
-    made: dict[str, int] = {}
-    for segment in segments:
-        for syscall, calls in segment.sender.send_syscalls.items():
-            made[_kernel_name(syscall)] = made.get(_kernel_name(syscall), 0) + calls
+    made: Counter[str] = Counter()
+    for syscall, calls in (pair for one in segments for pair in one.sender.send_syscalls.items()):
+        made[_kernel_name(syscall)] += calls
     if not any(row.side == "sender" for row in b.raw.calls) and any(made.values()):
         raise Unknown("the sender's calls were not counted: see the hooks")
     return made
@@ -223,38 +223,33 @@ def _kernel_name(syscall: str) -> str:
     return {"send": "sendto", "recv": "recvfrom"}.get(syscall, syscall)
 
 
-def seen_by_timer(b: Books) -> int:
+def seen_by_timer(b: Books) -> list[Call]:
     made = made_while_timed(b)
-    rows = [row for row in b.raw.calls if row.side == "sender" and _kernel_name(row.syscall) in made]
-    return sum(row.calls for row in rows)
+    return [row for row in b.raw.calls if row.side == "sender" and _kernel_name(row.syscall) in made]
 
 
 def missed_by_timer(b: Books) -> int:
     """What the counting program missed because it met itself is known, and marks the run by itself."""
-    made = made_while_timed(b)
-    rows = [row for row in b.raw.calls if row.side == "sender" and _kernel_name(row.syscall) in made]
-    hooks = {COUNTING[row.counted_at] for row in rows if row.counted_at in COUNTING}
+    hooks = {COUNTING[row.counted_at] for row in seen_by_timer(b) if row.counted_at in COUNTING}
     return sum(lost(b.raw.loss, f"recursion_{hook}") or 0 for hook in hooks)
 
 
 def of_report(b: Books, side: str, key: str) -> int:
     """Of the final report, when the segments cover the whole run."""
-    report = b.raw.traffic.sender if side == "sender" else b.raw.traffic.receiver
-    if not reported(report):
-        raise Unknown(f"the {side} gave no report")
+    report = report_of(b, side)
     value: int | None = getattr(report, key)
     if value is None:
         raise Unknown(f"the {side} did not report its {key}")
-    segments = b.raw.run.segments
-    outside = [t for t, moved in report.slices if moved and not _covered(t, segments, side)]
+    spans = [_span(segment, side) for segment in b.raw.run.segments]
+    moved_ns = [slice_ns for slice_ns, moved in report.slices if moved]
+    outside = [
+        slice_ns
+        for slice_ns in moved_ns
+        if not any(slice_ns < end_ns and slice_ns + 100_000_000 > begin_ns for begin_ns, end_ns in spans)
+    ]
     if outside:
         raise Unknown(f"{len(outside)} slices of 100 ms lie outside of every segment")
     return value
-
-
-def _covered(slice_ns: int, segments: Iterable[Segment], side: str) -> bool:
-    spans = [_span(segment, side) for segment in segments]
-    return any(slice_ns < end_ns and slice_ns + 100_000_000 > begin_ns for begin_ns, end_ns in spans)
 
 
 def _span(segment: Segment, side: str) -> tuple[int, int]:
@@ -330,8 +325,9 @@ BALANCES: tuple[Balance[Books], ...] = (
     ),
     Balance(
         *("acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count", "bytes"),
+        # No hook counts that: it covers the segments in which only the program counts bytes, too.
         lambda b: b.raw.traffic.sender.bytes + overhead(b),
-        acked,
+        lambda b: sum(tcp["bytes_acked"] for tcp in tcp_infos(b, "sender", "bytes_acked")),
         applies=lambda b: b.sends,
     ),
     Balance(
@@ -384,7 +380,7 @@ BALANCES: tuple[Balance[Books], ...] = (
     Balance(
         *("timed_calls", "send calls made = send calls seen by the call timer (calls segments)", "calls"),
         lambda b: sum(made_while_timed(b).values()),
-        seen_by_timer,
+        lambda b: sum(row.calls for row in seen_by_timer(b)),
         missed_by_timer,
     ),
     Balance(

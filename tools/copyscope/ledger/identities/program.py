@@ -112,11 +112,6 @@ def returned(raw: RawProgramRun, direction: str) -> list[Call]:
     ]
 
 
-def beside_returns(raw: RawProgramRun, direction: str) -> int:
-    one_call = max(largest(returned(raw, direction)), largest(at_socket(raw, direction)))
-    return edges(select(raw.run.segments, "calls"), NAMES[direction], one_call)
-
-
 def uncopied(raw: RawProgramRun) -> set[str]:
     """Protocols of which no hook sees all copies: UDP; local datagrams whose length alone was asked for."""
     asked = volume(raw.volume, "truncated", "ledger")
@@ -140,10 +135,6 @@ def taken_by_calls(raw: RawProgramRun) -> list[Volume]:
     return found
 
 
-def taken_with_a_copy(raw: RawProgramRun) -> int:
-    return added(taken_by_calls(raw), "bytes") - added(dropped(raw.volume, "ledger"), "bytes")
-
-
 def copied_out(raw: RawProgramRun) -> int:
     unseen = uncopied(raw)
     rows = [row for row in volume(raw.volume, "copy_out", "ledger") if row.protocol not in unseen]
@@ -151,8 +142,7 @@ def copied_out(raw: RawProgramRun) -> int:
 
 
 def _received_unseen(raw: RawProgramRun) -> bool:
-    unseen = uncopied(raw)
-    return any(row.protocol in unseen for row in looked_at(raw))
+    return not uncopied(raw).isdisjoint(row.protocol for row in looked_at(raw))
 
 
 def _by_connection(direction: str, what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
@@ -187,14 +177,17 @@ def _by_system_call(direction: str) -> Table:
         *(f"call_{done}_bytes", what, "bytes"),
         lambda raw: added(returned(raw, direction), "bytes"),
         lambda raw: added(at_socket(raw, direction), "bytes"),
-        lambda raw: beside_returns(raw, direction),
+        lambda raw: edges(
+            *(select(raw.run.segments, "calls"), done),
+            largest([*returned(raw, direction), *at_socket(raw, direction)]),
+        ),
     )
 
 
 def _copied_out(what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
     return Balance(
         *("received_split", what, "bytes"),
-        taken_with_a_copy,
+        lambda raw: added(taken_by_calls(raw), "bytes") - added(dropped(raw.volume, "ledger"), "bytes"),
         copied_out,
         lambda raw: edges(select(raw.run.segments, "ledger"), "received", largest(taken_by_calls(raw))),
         lambda raw: not raw.target.spared and applies(raw),

@@ -7,7 +7,6 @@ from msgspec import UNSET, structs
 from copyscope.ledger.attribution import time_event
 from copyscope.ledger.headline import percent
 from copyscope.record.derived import AccountRow
-from copyscope.record.instruments import Sample
 from copyscope.record.program.raw import RawProgramRun, UserCode
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
 from copyscope.taxonomy.taxonomy import USER_SYMBOL
@@ -40,22 +39,21 @@ def decided(raw: RawProgramRun) -> RawProgramRun:
     """The run, with its own copies among its other work where not all of them are known."""
     if why_unknown(raw) is None:
         return raw
-    return structs.replace(raw, samples=[_as_user(row) for row in raw.samples])
-
-
-def _as_user(row: Sample) -> Sample:
-    if (row.category, row.context) != ("gather", "user"):
-        return row
-    return structs.replace(row, kind="stage", category="user", symbol=USER_SYMBOL)
+    user = {"kind": "stage", "category": "user", "symbol": USER_SYMBOL}
+    changed = [
+        structs.replace(row, **user) if (row.category, row.context) == ("gather", "user") else row
+        for row in raw.samples
+    ]
+    return structs.replace(raw, samples=changed)
 
 
 def told(ledger: Sequence[AccountRow], why: str | None) -> list[AccountRow]:
     """The ledger, whose row of own copies is null with the reason where they are not known."""
     if why is None:
         return list(ledger)
-    return [_without(row, why) if row.account == "gather" else row for row in ledger]
-
-
-def _without(row: AccountRow, why: str) -> AccountRow:
     names = ("cpu_ns", "share", "ns_per_kib", "samples", "ci", *EVENT_COLUMNS)
-    return structs.replace(row, **dict.fromkeys(names), reasons={**row.reasons, **dict.fromkeys(names, why)})
+    unknown, reasons = dict.fromkeys(names), dict.fromkeys(names, why)
+    return [
+        structs.replace(row, **unknown, reasons=row.reasons | reasons) if row.account == "gather" else row
+        for row in ledger
+    ]
