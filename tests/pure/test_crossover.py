@@ -73,10 +73,8 @@ def answer(records: list[dict[str, Any]], quantity: str = SENDER) -> Crossover:
 def test_known_costs_give_back_the_known_size() -> None:
     """Without noise, to the accuracy of the search."""
     found = answer(runs(PRICES, noise=0.0))
-    assert found.verdict == "crosses"
+    assert (found.verdict, found.above, found.method) == ("crosses", "zero_copy", "model")
     assert found.size_bytes == pytest.approx(TRUE_SIZE, rel=0.01)
-    assert found.above == "zero_copy"
-    assert found.method == "model"
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
@@ -84,9 +82,7 @@ def test_interval_holds_the_known_size(repeats: int) -> None:
     held = 0
     for seed in range(30):
         found = answer(runs(PRICES, seed, repeats=repeats, noise=0.08))
-        assert found.verdict == "crosses"
-        assert found.low is not None
-        assert found.high is not None
+        assert found.verdict == "crosses" and found.low is not None and found.high is not None
         held += found.low <= TRUE_SIZE <= found.high
     # 95 % of 30 less two standard deviations
     assert held >= 26
@@ -153,8 +149,7 @@ def test_goodput_may_say_otherwise_than_the_senders_time() -> None:
 def test_always_better() -> None:
     cheap: Prices = {"pin": {"call": 100.0}, "packets": {"call": 300.0, "byte": 0.02}}
     found = answer(runs({**PRICES, "zero_copy": cheap}))
-    assert found.verdict == "always"
-    assert found.size_bytes is None
+    assert (found.verdict, found.size_bytes) == ("always", None)
     assert "pays at every size" in document.say(found)
 
 
@@ -162,37 +157,37 @@ def test_the_other_way_round() -> None:
     """A strategy that is cheap per call and dear per byte wins below the size."""
     dear: Prices = {"copies": {"call": 50.0, "byte": 0.2}, "rest": {"call": 100.0}}
     found = answer(runs({**PRICES, "zero_copy": dear}))
-    assert found.verdict == "crosses"
-    assert found.above == "one_copy"
+    assert (found.verdict, found.above) == ("crosses", "one_copy")
     assert found.size_bytes == pytest.approx(750 / 0.1, rel=0.3)
     assert "pays below" in document.say(found)
 
 
-def test_equal_costs_are_no_difference_found() -> None:
-    found = answer(runs({**PRICES, "zero_copy": PRICES["one_copy"]}, seed=5))
-    assert found.verdict == "undetermined"
-    assert "no difference found" in found.evidence
-    assert found.size_bytes is None
-
-
-def test_one_repeat_has_no_interval() -> None:
-    found = answer(runs(PRICES, repeats=1))
-    assert found.verdict == "undetermined"
-    assert found.level == 0.0
-    assert "one repeat" in found.evidence
-    assert (found.low, found.high) == (None, None)
-
-
-def test_one_size_is_too_few() -> None:
-    found = answer(runs(PRICES, sizes=(4096,)))
-    assert found.verdict == "undetermined"
-    assert "only at 4 KiB" in found.evidence
-
-
-def test_a_crossover_outside_of_the_sizes_says_so() -> None:
-    found = answer(runs(PRICES, sizes=(256, 1024, 4096)))
-    assert found.verdict == "never"
-    assert found.evidence.startswith("zero_copy never overtakes one_copy from 256 B to 4 KiB")
+@pytest.mark.parametrize(
+    ("records", "verdict", "level", "words"),
+    [
+        (
+            runs({**PRICES, "zero_copy": PRICES["one_copy"]}, seed=5),
+            "undetermined",
+            0.95,
+            "no difference found",
+        ),
+        (runs(PRICES, repeats=1), "undetermined", 0.0, "one repeat has no interval: about 17"),
+        (runs(PRICES, sizes=(4096,)), "undetermined", 0.0, "only at 4 KiB"),
+        (
+            runs(PRICES, sizes=(256, 1024, 4096)),
+            "never",
+            0.95,
+            "zero_copy never overtakes one_copy from 256 B to 4 KiB",
+        ),
+    ],
+    ids=["equal costs", "one repeat", "one size", "outside of the sizes"],
+)
+def test_where_no_size_is_known_it_says_why(
+    records: list[Any], verdict: str, level: float, words: str
+) -> None:
+    found = answer(records)
+    assert (found.verdict, found.level, found.low, found.high) == (verdict, level, None, None)
+    assert words in found.evidence
 
 
 def test_a_model_that_contradicts_the_measurement_is_not_believed() -> None:
@@ -209,12 +204,9 @@ def test_a_model_that_contradicts_the_measurement_is_not_believed() -> None:
         )
     ]
     found = answer(records)
-    assert found.verdict == "crosses"
-    assert found.size_bytes is not None
-    assert 16_384 < found.size_bytes < 65_536
+    assert found.verdict == "crosses" and 16_384 < (found.size_bytes or 0) < 65_536
     better = {at.size_bytes: at.better for at in found.measured}
-    assert better[16_384] == "one_copy"
-    assert better[65_536] == "zero_copy"
+    assert (better[16_384], better[65_536]) == ("one_copy", "zero_copy")
 
 
 def test_settings_and_threads_are_never_mixed() -> None:
@@ -309,8 +301,7 @@ positive = st.floats(0.0, 1e6)
 def test_fit_gives_back_exact_prices(rows: list[tuple[float, float]], a: float, b: float) -> None:
     values = [a * x + b * y for x, y in rows]
     first, second = Fit(rows, [1.0] * len(rows)).solve(values)
-    assert first >= 0
-    assert second >= 0
+    assert first >= 0 and second >= 0
     for (x, y), value in zip(rows, values, strict=True):
         assert first * x + second * y == pytest.approx(value, rel=1e-3, abs=1e-3 * max(values) + 1e-9)
 
@@ -318,8 +309,7 @@ def test_fit_gives_back_exact_prices(rows: list[tuple[float, float]], a: float, 
 @given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=8))
 def test_no_price_is_negative(rows: list[tuple[float, float, float]]) -> None:
     first, second = Fit([row[:2] for row in rows], [1.0] * len(rows)).solve([row[2] for row in rows])
-    assert first >= 0
-    assert second >= 0
+    assert first >= 0 and second >= 0
 
 
 @given(st.lists(st.floats(-1, 1).filter(lambda v: abs(v) > 1e-3), min_size=2, max_size=8), st.data())

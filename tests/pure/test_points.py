@@ -42,16 +42,11 @@ def test_metrics_of_a_run_without_pmu() -> None:
     record = derived("zero_copy")
     assert metrics.read(record, "copied_share").value == 1.0
     sender, receiver, system = (
-        metrics.read(record, f"{side}_cpu_ns_per_kib").value for side in ("sender", "receiver", "system")
+        metrics.read(record, f"{side}_cpu_ns_per_kib").value or 0 for side in ("sender", "receiver", "system")
     )
-    assert sender is not None
-    assert receiver is not None
-    assert system is not None
-    assert system >= sender + receiver
+    assert system >= sender + receiver > sender > 0
     cycles = metrics.read(record, "cycles_per_byte_sender")
-    assert cycles.value is None
-    assert cycles.reason is not None
-    assert "cycles" in cycles.reason
+    assert cycles.value is None and "cycles" in str(cycles.reason)
 
 
 def test_every_metric_is_a_value_or_has_a_reason() -> None:
@@ -77,13 +72,9 @@ def test_counters_are_per_byte_of_what_was_delivered_while_they_counted() -> Non
 
 def test_time_per_message_is_of_one_connection_and_inverse_throughput_of_all() -> None:
     record = derived(threads=4)
-    one = metrics.read(record, "time_per_message_us").value
-    every = metrics.read(record, "inverse_throughput_us").value
-    assert one is not None
-    assert every is not None
-    assert one == pytest.approx(4 * every)
     wall_us = 3 * 300_000
-    assert every == pytest.approx(wall_us / (3 * 10_000))
+    for name, connections in (("time_per_message_us", 4), ("inverse_throughput_us", 1)):
+        assert metrics.read(record, name).value == pytest.approx(connections * wall_us / (3 * 10_000))
 
 
 def test_latency_exists_in_rr_only() -> None:
@@ -117,15 +108,10 @@ def test_estimate_is_a_median_with_interval() -> None:
     value = pytest.approx(GBPS)
     point = Point({}, tuple(faster(base, f) for f in (0.9, 1.0, 1.1)))
     found = estimates.estimate(point, "goodput_gbps")
-    assert isinstance(found, Estimate)
-    assert found.value == value
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < GBPS < found.high
-    assert found.level == 0.95
+    assert isinstance(found, Estimate) and found.value == value and found.level == 0.95
+    assert found.low is not None and found.high is not None and found.low < GBPS < found.high
     single = estimates.estimate(Point({}, (base,)), "goodput_gbps")
-    assert isinstance(single, Estimate)
-    assert single.value == value
+    assert isinstance(single, Estimate) and single.value == value
     assert (single.low, single.high, single.level, single.samples) == (None, None, 0.0, 1)
     assert isinstance(estimates.estimate(point, "cycles_per_byte_sender"), Missing)
 
@@ -168,9 +154,7 @@ def test_rows_add_up_over_repeats_and_a_row_unseen_is_zero() -> None:
         855e6 * part / sum(row["weight"] for row in samples) / LEDGER_KIB, rel=1e-3
     )
     lock = found["lock", "sender", "process"]
-    assert lock.value == 0.0
-    assert lock.low == 0.0
-    assert lock.samples == 3
+    assert (lock.value, lock.low, lock.samples) == (0.0, 0.0, 3)
 
 
 def test_no_work_on_the_time_of_others_is_none_and_not_unknown() -> None:
