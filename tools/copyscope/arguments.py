@@ -4,7 +4,7 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from copyscope import VERSION, calling
@@ -85,6 +85,20 @@ class UsageParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help lists the options)")
+
+
+def add(to: argparse._ActionsContainer, table: str, **more: Mapping[str, Any]) -> None:
+    """The options of a table, written as --help shows them: names, METAVAR, =default, and after two blanks
+    what it is; one without METAVAR and =default is a switch. `more`: by name what a table does not say.
+    """
+    for row in re.split(r"\n(?=-)", table.strip()):
+        words, _, said = row.partition("  ")
+        options = re.findall(r"(?<!\S)-\S+", words)
+        rest = words.split()[len(options) :]
+        name = options[-1].strip("-").replace("-", "_")
+        given: dict[str, Any] = {"help": " ".join(said.split()) or None}
+        given |= {"default" if word[0] == "=" else "metavar": word.lstrip("=") for word in rest}
+        to.add_argument(*options, **given, **more.get(name, {} if rest else {"action": "store_true"}))
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

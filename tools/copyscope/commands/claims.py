@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from copyscope import paths
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.errors import UsageError
 from copyscope.render.claims import render
@@ -22,6 +22,12 @@ examples:
 
 Which runs a claim needs is in experiments/claims.toml.
 """
+OPTIONS = """
+--claims TOML           another list of claims
+--json FILE             write the judgements as JSON to FILE; - is stdout, without the table
+--out OUT               write claims.json into this directory; default DIR, where it is one's own
+-v --verbose            the whole evidence of each claim
+"""
 
 
 def parser() -> UsageParser:
@@ -33,16 +39,7 @@ def parser() -> UsageParser:
         epilog=EXAMPLES,
     )
     made.add_argument("directory", nargs="*", metavar="DIR", help="results/HOST/EXPERIMENT of sweeps")
-    made.add_argument("--claims", metavar="TOML", default=str(claims.FILE), help="another list of claims")
-    made.add_argument(
-        "--json", metavar="FILE", help="write the judgements as JSON to FILE; - is stdout, without the table"
-    )
-    made.add_argument(
-        "--out",
-        metavar="OUT",
-        help="write claims.json into this directory; default DIR, where it is one's own",
-    )
-    made.add_argument("-v", "--verbose", action="store_true", help="the whole evidence of each claim")
+    add(made, OPTIONS, claims={"default": str(claims.FILE)})
     return made
 
 

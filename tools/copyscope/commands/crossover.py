@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading, sweep
 from copyscope.crossover import pair
 from copyscope.crossover.crossover import PAIRS, costs_of, crossovers_of, fitted
@@ -24,6 +24,16 @@ examples:
   tools/crossover.py DIR --json - | jq .sentence
   tools/crossover.py results/HOST/receive --pair read,map    of any setting that differs between runs
 """
+OPTIONS = """
+--experiment NAME =crossover   what to run without DIR: a name from experiments/ or a TOML file; default
+                        crossover
+--pair [SETTING=]FIRST,SECOND   compare these two: strategies, or two values of another setting (receiver,
+                        via, tls, ...); crossover.json is then written with --out only
+--out OUT               where its records go, default results/HOST-KERNEL/EXPERIMENT; with DIR,
+                        crossover.json alone
+--json FILE             write the answers as JSON to FILE; - is stdout, without the table
+-v --verbose            every pair, threads and quantity
+"""
 
 
 def parser() -> UsageParser:
@@ -36,27 +46,7 @@ def parser() -> UsageParser:
         epilog=EXAMPLES,
     )
     made.add_argument("directory", nargs="?", metavar="DIR", help="results/HOST/EXPERIMENT of a sweep")
-    made.add_argument(
-        "--experiment",
-        default="crossover",
-        metavar="NAME",
-        help="what to run without DIR: a name from experiments/ or a TOML file; default crossover",
-    )
-    made.add_argument(
-        "--pair",
-        metavar="[SETTING=]FIRST,SECOND",
-        help="compare these two: strategies, or two values of another setting (receiver, via, tls, ...); "
-        "crossover.json is then written with --out only",
-    )
-    made.add_argument(
-        "--out",
-        metavar="OUT",
-        help="where its records go, default results/HOST-KERNEL/EXPERIMENT; with DIR, crossover.json alone",
-    )
-    made.add_argument(
-        "--json", metavar="FILE", help="write the answers as JSON to FILE; - is stdout, without the table"
-    )
-    made.add_argument("-v", "--verbose", action="store_true", help="every pair, threads and quantity")
+    add(made, OPTIONS)
     return made
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from copyscope import paths
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.compare import noise
 from copyscope.compare.comparison import ACROSS, document
@@ -32,6 +32,17 @@ examples:
 A record is what `tools/profile.py --json FILE` or `--out DIR` keeps; with --repeat 5 it says much more.
 make turns every failure of a command into its own status 2: ask for --json to tell a regression from trouble.
 """
+OPTIONS = """
+--across NAME[,NAME] =  compare although they differ in this: kernel, hostname, impl, size, ...
+--strict                exit with 3 when something is inconclusive
+--json FILE             the answer as JSON; - is stdout, without the table
+-v --verbose            every row of every setting
+"""
+FORM = """
+--markdown FILE         the answer for a pull request; - is stdout, without the table
+--noise FILE            what equal runs differ by, from `compare A A`; default
+                        results/HOST-KERNEL/noise.json
+"""
 
 
 def parser() -> UsageParser:
@@ -46,29 +57,14 @@ def parser() -> UsageParser:
     )
     made.add_argument("before", metavar="BEFORE", help="RUN.json, RUN.json.gz or a directory of records")
     made.add_argument("after", metavar="AFTER", help="likewise")
-    made.add_argument(
-        "--across",
-        metavar="NAME[,NAME]",
-        default="",
-        help="compare although they differ in this: kernel, hostname, impl, size, ...",
-    )
-    made.add_argument("--strict", action="store_true", help="exit with 3 when something is inconclusive")
-    made.add_argument("--json", metavar="FILE", help="the answer as JSON; - is stdout, without the table")
-    made.add_argument("-v", "--verbose", action="store_true", help="every row of every setting")
+    add(made, OPTIONS)
     add_form(made)
     return made
 
 
 def add_form(made: argparse.ArgumentParser) -> None:
     """What `compare` has, too."""
-    made.add_argument(
-        "--markdown", metavar="FILE", help="the answer for a pull request; - is stdout, without the table"
-    )
-    made.add_argument(
-        "--noise",
-        metavar="FILE",
-        help="what equal runs differ by, from `compare A A`; default results/HOST-KERNEL/noise.json",
-    )
+    add(made, FORM)
 
 
 def _diff(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry
 from copyscope.doctor.diagnose import diagnose
 from copyscope.render.console import make_console
@@ -14,6 +14,10 @@ examples:
   sudo tools/doctor.py -v              every fact
   sudo tools/doctor.py --json -        the same as data
 """
+OPTIONS = """
+--json FILE             write the findings as JSON to FILE (- for stdout)
+-v --verbose            show what is fine, too
+"""
 
 
 def parser() -> UsageParser:
@@ -23,8 +27,7 @@ def parser() -> UsageParser:
         " and what may disturb the numbers. Changes nothing. Exit status: 0 profiling works, 1 it does not.",
         epilog=EXAMPLES,
     )
-    made.add_argument("--json", metavar="FILE", help="write the findings as JSON to FILE (- for stdout)")
-    made.add_argument("-v", "--verbose", action="store_true", help="show what is fine, too")
+    add(made, OPTIONS)
     return made
 
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry, reading
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
@@ -24,6 +24,10 @@ examples:
 
 A record is what `tools/profile.py --json run.json` or `--out DIR` keeps.
 """
+OPTIONS = """
+--size BYTES            of a simulated record with several sizes; default 64K, else the largest
+--out FILE              write the SVG to FILE instead of stdout
+"""
 
 
 def parser() -> UsageParser:
@@ -35,12 +39,7 @@ def parser() -> UsageParser:
         epilog=EXAMPLES,
     )
     made.add_argument("record", metavar="RECORD", help="a record: RUN.json or RUN.json.gz")
-    made.add_argument(
-        "--size",
-        metavar="BYTES",
-        help="of a simulated record with several sizes; default 64K, else the largest",
-    )
-    made.add_argument("--out", metavar="FILE", help="write the SVG to FILE instead of stdout")
+    add(made, OPTIONS)
     return made
 
 

@@ -6,7 +6,7 @@ import platform
 import tempfile
 from pathlib import Path
 
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry
 from copyscope.drill.trials import PATHS, changes, document, run_all
 from copyscope.errors import UsageError
@@ -21,6 +21,12 @@ examples:
   tools/drill.py --json before.json                keep the table of this kernel
   tools/drill.py --expect before.json              on another one: status 1 if a way has changed
 """
+OPTIONS = """
+--json FILE             write the table as JSON to FILE (- for stdout)
+--expect FILE           a table of --json: which ways have changed since?
+--nics IFA,IFB          also over two network cards with a cable (root)
+--file DIR =/var/tmp    where the file is that is sent; default /var/tmp
+"""
 
 
 def parser() -> UsageParser:
@@ -32,12 +38,7 @@ def parser() -> UsageParser:
         " status: 0 tried, 1 failed or not as expected, 2 usage.",
         epilog=EXAMPLES,
     )
-    made.add_argument("--json", metavar="FILE", help="write the table as JSON to FILE (- for stdout)")
-    made.add_argument("--expect", metavar="FILE", help="a table of --json: which ways have changed since?")
-    made.add_argument("--nics", metavar="IFA,IFB", help="also over two network cards with a cable (root)")
-    made.add_argument(
-        "--file", metavar="DIR", default="/var/tmp", help="where the file is that is sent; default /var/tmp"
-    )
+    add(made, OPTIONS)
     return made
 
 

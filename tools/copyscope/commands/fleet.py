@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from copyscope import calling, paths
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
 from copyscope.files import regular_file, saving
@@ -40,6 +40,22 @@ COMMON = (
 )
 # Asks these hosts, so many at a time; says who is asked now, and what each answered.
 Engine = Callable[[Sequence[str], Job, int, Began, Ended], None]
+OPTIONS = """
+--forks N =20           hosts at a time; default 20
+--sudo                  as root there, by sudo -n
+--timeout S =300        seconds that a host has; default 300
+--out DIR =fleet        where the records go; default ./fleet
+--again                 ask those, too, that have answered the same already
+--sample N              ask N of the hosts only, drawn by --seed
+--seed N =1             of --sample; default 1
+--tree DIR              copyscope's directory there; default: as here
+--bundle FILE           bring copyscope along and take it away: what `make bundle` made
+--ansible               by ansible-core: INVENTORY is one of ansible's, --sudo is its --become; its settings
+                        hold
+--limit PATTERN         of --ansible: these hosts only
+--serial N              of --ansible: so many hosts (or N%%) in a batch
+-q --quiet              no progress
+"""
 
 
 def parser() -> UsageParser:
@@ -57,31 +73,9 @@ def parser() -> UsageParser:
         examples=EXAMPLES,
     )
     made.add_argument("inventory", metavar="INVENTORY", help="the file with the hosts")
-    made.add_argument("--forks", type=int, default=20, metavar="N", help="hosts at a time; default 20")
-    made.add_argument("--sudo", action="store_true", help="as root there, by sudo -n")
-    made.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="seconds that a host has; default 300"
-    )
-    made.add_argument("--out", default="fleet", metavar="DIR", help="where the records go; default ./fleet")
-    made.add_argument(
-        "--again", action="store_true", help="ask those, too, that have answered the same already"
-    )
-    made.add_argument("--sample", type=int, metavar="N", help="ask N of the hosts only, drawn by --seed")
-    made.add_argument("--seed", type=int, default=1, metavar="N", help="of --sample; default 1")
-    made.add_argument(
-        "--tree", default=str(paths.ROOT), metavar="DIR", help="copyscope's directory there; default: as here"
-    )
-    made.add_argument(
-        "--bundle", metavar="FILE", help="bring copyscope along and take it away: what `make bundle` made"
-    )
-    made.add_argument(
-        "--ansible",
-        action="store_true",
-        help="by ansible-core: INVENTORY is one of ansible's, --sudo is its --become; its settings hold",
-    )
-    made.add_argument("--limit", metavar="PATTERN", help="of --ansible: these hosts only")
-    made.add_argument("--serial", metavar="N", help="of --ansible: so many hosts (or N%%) in a batch")
-    made.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    whole = {"type": int}
+    tree = {"default": str(paths.ROOT)}
+    add(made, OPTIONS, forks=whole, timeout={"type": float}, sample=whole, seed=whole, tree=tree)
     return made
 
 

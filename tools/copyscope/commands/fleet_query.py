@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from copyscope import calling
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
@@ -29,6 +29,10 @@ examples:
   tools/fleet.py query fleet --sql 'SELECT kernel, count(DISTINCT host) FROM runs GROUP BY ALL'
   tools/fleet.py query fleet --sql 'DESCRIBE rows'
 """
+OPTIONS = """
+--sql SQL               a question of your own
+--csv                   print the answer as CSV
+"""
 
 
 def parser() -> UsageParser:
@@ -42,8 +46,7 @@ def parser() -> UsageParser:
     )
     made.add_argument("directory", metavar="DIR", help="what --out of fleet was")
     made.add_argument("question", nargs="?", metavar="QUESTION", help=", ".join(QUESTIONS))
-    made.add_argument("--sql", metavar="SQL", help="a question of your own")
-    made.add_argument("--csv", action="store_true", help="print the answer as CSV")
+    add(made, OPTIONS)
     return made
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from copyscope import paths
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.commands.deriving import derive_anew, rewrite, strip
 from copyscope.crossover import document as crossover_verdict
@@ -41,6 +41,14 @@ examples:
   tools/report.py DIR --derive            verdicts and ledgers by this copyscope, where an older one made them
   tools/report.py DIR --strip             records without what is derived, to be kept for long
 """
+OPTIONS = """
+--out OUT               write to this directory instead of DIR (one DIR only)
+--derive                first work out anew, from the raw sections of each record in DIR/raw, all that is
+                        derived of them (ledger, consistency checks, verdict), and write the records that
+                        change
+--strip                 first take out of each record in DIR/raw what is derived; it is derived whenever it
+                        is read
+"""
 
 
 def parser() -> UsageParser:
@@ -52,18 +60,7 @@ def parser() -> UsageParser:
         epilog=EXAMPLES,
     )
     made.add_argument("directory", nargs="*", metavar="DIR", help="results/HOST/EXPERIMENT of a sweep")
-    made.add_argument("--out", metavar="OUT", help="write to this directory instead of DIR (one DIR only)")
-    made.add_argument(
-        "--derive",
-        action="store_true",
-        help="first work out anew, from the raw sections of each record in DIR/raw, all that is derived of"
-        " them (ledger, consistency checks, verdict), and write the records that change",
-    )
-    made.add_argument(
-        "--strip",
-        action="store_true",
-        help="first take out of each record in DIR/raw what is derived; it is derived whenever it is read",
-    )
+    add(made, OPTIONS)
     return made
 
 

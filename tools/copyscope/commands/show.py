@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry, keeping, reading
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
@@ -31,6 +31,14 @@ examples:
 
 A record is what `--json run.json` or `--out DIR` of run, watch, advise and simulate keeps.
 """
+OPTIONS = """
+--export FORMAT         html, a page to be sent to a colleague; for other tools stacks (folded, flamegraph,
+                        which is an SVG, speedscope, pprof), a time line (chrome), or the rows (openmetrics,
+                        parquet, csv)
+--out FILE              write the export to FILE instead of stdout
+--explain               say what each line means
+-v --verbose            all tables and findings; twice: exact bytes, hooks, checks, unattributed symbols
+"""
 
 
 def parser() -> UsageParser:
@@ -41,17 +49,8 @@ def parser() -> UsageParser:
         epilog=EXAMPLES,
     )
     made.add_argument("record", metavar="FILE", help="a record, or a list of them: RUN.json or RUN.json.gz")
-    made.add_argument(
-        "--export",
-        choices=tuple(exports.FORMATS),
-        metavar="FORMAT",
-        help="html, a page to be sent to a colleague; for other tools stacks (folded, flamegraph, which is an"
-        " SVG, speedscope, pprof), a time line (chrome), or the rows (openmetrics, parquet, csv)",
-    )
-    made.add_argument("--out", metavar="FILE", help="write the export to FILE instead of stdout")
-    made.add_argument("--explain", action="store_true", help="say what each line means")
-    more = "all tables and findings; twice: exact bytes, hooks, checks, unattributed symbols"
-    made.add_argument("-v", "--verbose", action="count", default=0, help=more)
+    verbose = {"action": "count", "default": 0}
+    add(made, OPTIONS, export={"choices": tuple(exports.FORMATS)}, verbose=verbose)
     return made
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from copyscope import paths
-from copyscope.arguments import UsageParser
+from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
@@ -36,6 +36,16 @@ examples:
 A sweep that was interrupted, by whatever, goes on when the same command is given again.
 exit status: 0 every run is there and valid, 1 some failed or are invalid, 2 wrong usage, 130 interrupted
 """
+OPTIONS = """
+--out DIR               where the records go; default results/HOST-KERNEL/EXPERIMENT
+--repeats N             instead of the experiment's own number
+--budget TIME           after the planned runs, repeat noisy points until this time (90s, 20m, 1h) has
+                        passed since the start; default: no extra repeats
+--dry-run               check everything, say what would run, run nothing
+--json                  what it came to, as JSON on stdout
+-v --verbose            a line for each run; nothing is left out
+-q --quiet              no progress
+"""
 
 
 def parser() -> UsageParser:
@@ -46,22 +56,7 @@ def parser() -> UsageParser:
         allow_abbrev=False,
     )
     made.add_argument("experiment", metavar="EXPERIMENT", help="a name from experiments/, or a TOML file")
-    made.add_argument(
-        "--out", metavar="DIR", help="where the records go; default results/HOST-KERNEL/EXPERIMENT"
-    )
-    made.add_argument("--repeats", type=int, metavar="N", help="instead of the experiment's own number")
-    made.add_argument(
-        "--budget",
-        metavar="TIME",
-        help="after the planned runs, repeat noisy points until this time (90s, 20m, 1h) has passed "
-        "since the start; default: no extra repeats",
-    )
-    made.add_argument(
-        "--dry-run", action="store_true", help="check everything, say what would run, run nothing"
-    )
-    made.add_argument("--json", action="store_true", help="what it came to, as JSON on stdout")
-    made.add_argument("-v", "--verbose", action="store_true", help="a line for each run; nothing is left out")
-    made.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    add(made, OPTIONS, repeats={"type": int})
     return made
 
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from copyscope import calling
-from copyscope.arguments import UsageParser, seconds, text
+from copyscope.arguments import UsageParser, add, seconds, text
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import add_instruments, add_output
 from copyscope.plan.options import check_instruments
@@ -58,6 +58,31 @@ MORE_EXAMPLES = """\
   sudo tools/profile.py --whole --instruments functions -- curl -T file http://192.0.2.1/
 """
 COMMON = ("--unit", "--container", "--duration", "--json", "--explain", "--verbose", "--help-all")
+WHOM_OPTIONS = """
+--pid PID[,PID]         these processes
+--comm NAME             every process of this name, also those started later
+--cgroup PATH           a cgroup (v2): a container, a systemd unit
+--unit UNIT             a unit of systemd, such as nginx.service
+--container ID|NAME     of docker, podman, containerd, CRI-O, LXC or nspawn
+--netns PID|FILE        only traffic of this network namespace
+--no-follow             not the children of these processes
+"""
+TOOL_OPTIONS = """
+--duration S            measuring time: 5, 90s, 10m; default: until the end or Ctrl-C. It does not end a
+                        command: the report is printed, then its end is waited for
+--whole                 every instrument from the first moment to the last: a short command is seen as a
+                        whole, but what watching costs is not known
+--no-baseline           begin and end at once, without the 1.5 s before and after that tell how fast a
+                        program goes with nothing attached; what being watched costs it is then not known
+"""
+OUTPUT_OPTIONS = """
+--live                  a screen that is refreshed while it runs; what a command prints goes to a temporary
+                        file meanwhile, and is shown after it
+--advise                say what would make it copy less, and why
+--crossover             with the advice; where only a crossover can tell, it is measured here afterwards: 99
+                        short runs, two minutes on an idle machine
+-i --interval S         a line after so many seconds each, of what moved in them, instead of a screen
+"""
 
 
 def asks_to_watch(argv: Sequence[str]) -> bool:
@@ -105,62 +130,12 @@ def parser() -> UsageParser:
         metavar="NAME|PID",
         help="every process of this name, or this process",
     )
-    whom.add_argument("--pid", metavar="PID[,PID]", help="these processes")
-    whom.add_argument(
-        "--comm", type=text, metavar="NAME", help="every process of this name, also those started later"
-    )
-    whom.add_argument("--cgroup", metavar="PATH", help="a cgroup (v2): a container, a systemd unit")
-    whom.add_argument("--unit", type=text, metavar="UNIT", help="a unit of systemd, such as nginx.service")
-    whom.add_argument(
-        "--container",
-        type=text,
-        metavar="ID|NAME",
-        help="of docker, podman, containerd, CRI-O, LXC or nspawn",
-    )
-    whom.add_argument("--netns", metavar="PID|FILE", help="only traffic of this network namespace")
-    whom.add_argument("--no-follow", action="store_true", help="not the children of these processes")
+    name = {"type": text}
+    add(whom, WHOM_OPTIONS, comm=name, unit=name, container=name)
     gate = "default 1 of syscalls, in segments as short as it is busy, and 16 of the others; 1 with --whole"
     tool = add_instruments(made, gate)
-    tool.add_argument(
-        "--duration",
-        type=seconds,
-        metavar="S",
-        help="measuring time: 5, 90s, 10m; default: until the end or Ctrl-C. It does not end a command: the"
-        " report is printed, then its end is waited for",
-    )
-    tool.add_argument(
-        "--whole",
-        action="store_true",
-        help="every instrument from the first moment to the last: a short command is seen as a whole, but"
-        " what watching costs is not known",
-    )
-    tool.add_argument(
-        "--no-baseline",
-        action="store_true",
-        help="begin and end at once, without the 1.5 s before and after that tell how fast a program goes"
-        " with nothing attached; what being watched costs it is then not known",
-    )
-    out = add_output(made)
-    out.add_argument(
-        "--live",
-        action="store_true",
-        help="a screen that is refreshed while it runs; what a command prints goes to a temporary file"
-        " meanwhile, and is shown after it",
-    )
-    out.add_argument("--advise", action="store_true", help="say what would make it copy less, and why")
-    out.add_argument(
-        "--crossover",
-        action="store_true",
-        help="with the advice; where only a crossover can tell, it is measured here afterwards: 99 short"
-        " runs, two minutes on an idle machine",
-    )
-    out.add_argument(
-        "-i",
-        "--interval",
-        type=seconds,
-        metavar="S",
-        help="a line after so many seconds each, of what moved in them, instead of a screen",
-    )
+    add(tool, TOOL_OPTIONS, duration={"type": seconds})
+    add(add_output(made), OUTPUT_OPTIONS, interval={"type": seconds})
     return made
 
 

@@ -1,13 +1,12 @@
 """The options of tools/profile.py, as people see them; options.py says what they become."""
 
 import argparse
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from copyscope import calling
-from copyscope.arguments import UsageParser, seconds
+from copyscope.arguments import UsageParser, add, seconds
 from copyscope.plan.arms import PLACEMENTS
 from copyscope.topology import WRITTEN
 
@@ -196,19 +195,6 @@ def parser(
     )
     add_output(made)
     return made
-
-
-def add(group: argparse._ArgumentGroup, table: str, **more: Mapping[str, Any]) -> None:
-    """The options of a table, written as --help shows them: name, METAVAR, =default, and after two blanks
-    what it is; one without METAVAR and =default is a switch. `more`: by name what a table does not say.
-    """
-    for row in re.split(r"\n(?=-)", table.strip()):
-        words, _, said = row.partition("  ")
-        option, *rest = words.split()
-        name = option.strip("-").replace("-", "_")
-        given: dict[str, Any] = {"help": " ".join(said.split()) or None}
-        given |= {"default" if word[0] == "=" else "metavar": word.lstrip("=") for word in rest}
-        group.add_argument(option, **given, **more.get(name, {} if rest else {"action": "store_true"}))
 
 
 def _add_strategy(work: argparse._ArgumentGroup, *, named: bool) -> None:
