@@ -1,7 +1,5 @@
 """Each claim's check, in every verdict that it can return, on records made for it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -48,14 +46,8 @@ def runs(
                     slower = math.exp(generator.gauss(0, 0.002))
                     made.append(priced(impl, size, price, threads=count, repeat=repeat, slower=slower))
     for record in made:
-        work = {
-            "pages": "4k",
-            "working_set_messages": 16,
-            "touch": False,
-            "placement": "split",
-            "nodelay": True,
-        }
-        record["workload"] |= work
+        record["workload"] |= {"pages": "4k", "working_set_messages": 16, "touch": False}
+        record["workload"] |= {"placement": "split", "nodelay": True}
         record["topology"] |= {"mtu_bytes": 1500, "offloads": {"tso": True}}
         record["traffic"] = {"sender": {"histograms": {"round_trip_ns": None}}}
         for change in changes:

@@ -74,11 +74,8 @@ def test_two_strategies_take_turns_in_blocks_of_random_order(
     assert set(blocks) == {("one_copy", "zero_copy"), ("zero_copy", "one_copy")}
     made = json.loads(capsys.readouterr().out)
     row = made["points"][0]["rows"][0]
-    assert (made["kind"], made["names"], made["verdict"]) == (
-        "compare",
-        ["one_copy", "zero_copy"],
-        "regression",
-    )
+    assert (made["kind"], made["verdict"]) == ("compare", "regression")
+    assert made["names"] == ["one_copy", "zero_copy"]
     # block by block it is the same ratio, however both drift
     assert (row["what"], round(row["low"], 6), round(row["high"], 6)) == ("goodput", -0.2, -0.2)
     assert made["points"][0]["setting"]["size"] == 262_144

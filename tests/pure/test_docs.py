@@ -3,8 +3,6 @@
 COPYSCOPE_RECORD=run.json checks the record of a real run, too.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -176,6 +176,9 @@ def test_the_command_and_what_it_expects(
     assert command.main([*options, "--expect", str(kept)]) == 1
     said = capsys.readouterr().err
     assert said == "drill: expect: write over unix: was by reference, is copied before return\n"
+    assert changes([], {("write", "veth"): "copied before return"}) == [
+        "write over veth: was copied before return, is not tried"
+    ]
     for wrong in ("[]", "{", '{"ways": [1]}', '{"ways": []}'):
         kept.write_text(wrong)
         assert command.main([*options, "--expect", str(kept)]) == 2
@@ -192,12 +195,6 @@ def test_a_file_or_a_card_that_is_not_there_is_no_way_that_is_refused(
     ]
     with pytest.raises(TopologyError, match="name two interfaces"):
         run_all(tmp_path, ["nics:lo"])
-
-
-def test_what_was_expected_and_not_tried_is_a_change() -> None:
-    assert changes([], {("write", "veth"): "copied before return"}) == [
-        "write over veth: was copied before return, is not tried"
-    ]
 
 
 def test_all_ways_are_quick(tmp_path: Path) -> None:

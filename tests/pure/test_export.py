@@ -1,7 +1,5 @@
 """The tables: the published columns, one row per point, and Parquet equal to CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -58,11 +56,8 @@ def test_one_row_per_point_with_value_low_and_high(rows: list[results_table.Row]
     assert len(lines) == 8
     assert [line["invalid_runs"] for line in lines].count("1") == 1
     for line, row in zip(lines, rows, strict=True):
-        assert (line["strategy"], int(line["message_bytes"]), int(line["threads"])) == (
-            row.impl,
-            row.size,
-            row.threads,
-        )
+        at = (line["strategy"], int(line["message_bytes"]), int(line["threads"]))
+        assert at == (row.impl, row.size, row.threads)
         for name in METRICS:
             value = row.values[name]
             if isinstance(value, Estimate):

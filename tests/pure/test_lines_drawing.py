@@ -1,7 +1,5 @@
 """Where the lines go, drawn: lines that were put into a record come out, from the level they came from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """What a report says of simulated machines: misses that were put in come out, and are called modelled."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

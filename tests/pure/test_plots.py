@@ -1,7 +1,5 @@
 """Plots: the unknown is written and never drawn, strategies differ without colour, bytes do not change."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

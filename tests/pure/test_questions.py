@@ -1,7 +1,5 @@
 """The answers of a report: sentences from numbers, and no difference that its interval does not show."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -173,14 +171,8 @@ def test_a_point_without_a_valid_run_keeps_its_place(without_pmu: list[Record]) 
 
 
 def test_words_for_numbers() -> None:
-    assert [number(v) for v in (0, 0.01234, 1.5, 99.96, 1234567.0, -3.14159)] == [
-        "0",
-        "0.0123",
-        "1.5",
-        "100",
-        "1,230,000",
-        "-3.14",
-    ]
+    said = {0: "0", 0.01234: "0.0123", 1.5: "1.5", 99.96: "100", 1234567.0: "1,230,000", -3.14159: "-3.14"}
+    assert {value: number(value) for value in said} == said
     assert say_ratio(estimates.Estimate(1.0, 0.9, 1.1, 0.95, 3)).startswith("no difference found")
     assert say_ratio(estimates.Estimate(1.5, 1.4, 1.6, 0.95, 3)) == "1.5 times, 95 % interval 1.4 to 1.6"
     assert say_ratio(Missing("no PMU")) == "n/a: no PMU"

@@ -1,7 +1,5 @@
 """Reports of sweeps that went wrong or ask for little: no section is missing, no unknown has a value."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

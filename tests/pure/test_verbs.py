@@ -1,7 +1,5 @@
 """`copyscope VERB`: what each verb runs, what is said of a word that is none, help before any build."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

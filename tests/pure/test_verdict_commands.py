@@ -1,7 +1,5 @@
 """tools/crossover.py and tools/claims.py on the records of a sweep: tables, files, bad input."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -104,15 +102,6 @@ def test_results_of_two_machines_are_refused(
     store([other], tmp_path / "other" / "demo")
     assert claims_command.main([str(swept), str(tmp_path / "other" / "demo")]) == 2
     assert "machine.kernel is '9.9.9'" in capsys.readouterr().err
-
-
-def test_a_bad_list_of_claims_is_wrong_usage(
-    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bad = tmp_path / "claims.toml"
-    bad.write_text("claim = 3\n")
-    assert claims_command.main([str(swept), "--claims", str(bad)]) == 2
-    assert str(bad) in capsys.readouterr().err
 
 
 def test_measuring_needs_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
