@@ -265,7 +265,7 @@ static int serve(struct collector *collector)
 int main(int argc, char **argv)
 {
 	const struct watch *watch = &env.watch;
-	struct collector collector = {};
+	static struct collector collector;
 	int err;
 
 	err = argp_parse(&argp, argc, argv, 0, NULL, NULL);
@@ -300,8 +300,6 @@ int main(int argc, char **argv)
 
 	stacks__free(collector.stacks);
 	sampler__close(collector.sampler);
-	for (int side = 0; side < SIDE_TARGETS; side++)
-		target_pids__free(&collector.targets[side]);
 	probes__close(collector.probes);
 	sampling__destroy(collector.sampler_skel);
 	ksyms__free(collector.ksyms);

@@ -8,7 +8,6 @@
 #include "../../src/collector/sampling/events.h"
 #include "check.h"
 
-/* Enough for seven chunks. */
 #define MANY 5000
 
 static struct events events;

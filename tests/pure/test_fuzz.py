@@ -7,6 +7,7 @@
 import contextlib
 import copy
 import gzip
+import importlib
 import io
 import json
 import os
@@ -19,27 +20,11 @@ from unittest.mock import patch
 
 import pytest
 from builders.sweep import SMALL, small, store
-from copyscope.commands import (
-    claims,
-    compare,
-    crosscheck,
-    crossover,
-    diff,
-    doctor,
-    draw,
-    drill,
-    fleet,
-    profile,
-    report,
-    show,
-    watch_arguments,
-)
-from copyscope.commands import sweep as sweeping
 from copyscope.commands.reading import load as load_sweeps
+from copyscope.commands.verbs import VERBS
 from copyscope.crossover import document
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
-from copyscope.plan.arguments import parser as profile_parser
 from copyscope.record import store as record
 from copyscope.render import exports, table_files
 from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
@@ -88,37 +73,9 @@ WORDS = [
 ]  # fmt: skip
 HELP = {"-h", "--help", "--help-all", "--version"}
 words = st.one_of(st.sampled_from(WORDS), st.text(max_size=12), st.integers().map(str), st.floats().map(str))
-TOOLS: dict[str, Callable[[list[str]], int]] = {
-    "profile": profile.main,
-    "sweep": sweeping.main,
-    "report": report.main,
-    "draw": draw.main,
-    "drill": drill.main,
-    "claims": claims.main,
-    "crossover": crossover.main,
-    "crosscheck": crosscheck.main,
-    "doctor": doctor.main,
-    "show": show.main,
-    "diff": diff.main,
-    "compare": compare.main,
-    "fleet": fleet.main,
-}
-PARSERS = {
-    "profile": profile_parser,
-    "watch": watch_arguments.parser,
-    "sweep": sweeping.parser,
-    "report": report.parser,
-    "draw": draw.parser,
-    "drill": drill.parser,
-    "claims": claims.parser,
-    "crossover": crossover.parser,
-    "crosscheck": profile_parser,
-    "doctor": doctor.parser,
-    "show": show.parser,
-    "diff": diff.parser,
-    "compare": compare.parser,
-    "fleet": fleet.parser,
-}
+TOOLS = {verb.module: importlib.import_module(f"copyscope.commands.{verb.module}").main for verb in VERBS}
+# Of the verbs of one tool the first has all its options.
+PARSERS = {verb.module: verb.parser for verb in reversed(VERBS)}
 # What stands around the odd words: enough for them to be looked at.
 AROUND: dict[str, tuple[list[str], list[str]]] = {
     "watch": (["--comm=x"], []),
@@ -141,8 +98,7 @@ def words_of(tool: str) -> st.SearchStrategy[tuple[str, list[str]]]:
     )
     several = st.lists(one, max_size=3).map(lambda rows: [word for row in rows for word in row])
     before, after = AROUND.get(tool, ([], []))
-    called = "profile" if tool == "watch" else tool
-    return several.map(lambda row: (called, [*before, *row, *after]))
+    return several.map(lambda row: (tool, [*before, *row, *after]))
 
 
 lines = st.sampled_from(sorted(PARSERS)).flatmap(words_of)
@@ -401,15 +357,15 @@ def read_all(directory: Path, odd: Path) -> None:
     whole = str(directory)
     others = [str(path) for path in odd.parent.iterdir() if path != odd]
     form = sorted(exports.FORMATS)[odd.stat().st_size % len(exports.FORMATS)] if odd.exists() else "csv"
-    for main, words in (
-        (claims.main, [whole, "--json", "-"]),
-        (crossover.main, [whole, "--json", "-"]),
-        (show.main, [str(odd), "-vv", "--explain"]),
-        (show.main, [str(odd), "--export", form, "--out", str(directory / "exported")]),
-        (draw.main, [str(odd)]),
-        (diff.main, [*others, str(odd), "--across", "impl,size", "-v"]),
+    for tool, words in (
+        ("claims", [whole, "--json", "-"]),
+        ("crossover", [whole, "--json", "-"]),
+        ("show", [str(odd), "-vv", "--explain"]),
+        ("show", [str(odd), "--export", form, "--out", str(directory / "exported")]),
+        ("draw", [str(odd)]),
+        ("diff", [*others, str(odd), "--across", "impl,size", "-v"]),
     ):
-        status, said = run(main, words)
+        status, said = run(TOOLS[tool], words)
         assert status in STATUSES
         for row in said.splitlines():
             check_line(row)

@@ -116,7 +116,7 @@ def median_of(values: Sequence[float]) -> Median:
     A percentile bootstrap is not: n values cannot leave their range, which holds the median with a
     probability of 1 - 2^(1-n) only (75 % for three), and its intervals of seven to fifteen values cover 88 to
     92 %. So up to eight values get Student's interval around the mean of their logarithms: 95 % where noise
-    is about lognormal (times are), as much with one wild run in ten (tests/pure/test_median.py simulates
+    is about lognormal (times are), as much with one wild run in ten (tests/pure/test_stats.py simulates
     both). It always holds the median itself, because mean and median differ by less than one standard
     deviation. Values that are not all positive are taken as they are. Nine and more get two of their own,
     counted from both ends, which hold the median whatever its distribution (order statistics: the number

@@ -9,7 +9,6 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
-
 const struct hook_row hook_rows[HOOK_CNT] = {
 #define HOOK(id, instrument, tracepoint, need) { #id, #instrument, #tracepoint, need },
 	HOOKS(HOOK)
@@ -64,7 +63,6 @@ void tracepoints__refuse(struct hook hooks[HOOK_CNT], enum hook_id id, const cha
 		hooks[id + 1].state = STATE_READY;
 }
 
-/* A FALLBACK row is wanted only where the row before it is missing, or refused (tracepoints__refuse()). */
 bool tracepoints__only_watch(const char *instrument)
 {
 	static const char *const own[] = { "watch", "volume", "copies", "packets", "shape" };
@@ -88,6 +86,12 @@ static bool requests_tell(const struct btf *btf)
 	return false;
 }
 
+static void set_aside(struct hook *hook, enum attach_state state, const char *what, const char *why)
+{
+	hook->state = state;
+	snprintf(hook->reason, sizeof(hook->reason), "%s%s", what, why);
+}
+
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched)
 {
 	for (int i = 0; i < HOOK_CNT; i++) {
@@ -95,31 +99,21 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 		struct hook *hook = &hooks[i];
 		char type[96];
 
-		if ((!functions && !strcmp(row->instrument, "functions")) ||
-		    (!watched && tracepoints__only_watch(row->instrument))) {
-			hook->state = STATE_UNUSED;
-			snprintf(hook->reason, sizeof(hook->reason), "not asked for");
-			continue;
-		}
-		if (!btf) {
-			hook->state = STATE_MISSING;
-			snprintf(hook->reason, sizeof(hook->reason), "%s", NO_BTF);
-			continue;
-		}
 		snprintf(type, sizeof(type), "btf_trace_%s", row->tracepoint);
-		if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) <= 0) {
-			hook->state = STATE_MISSING;
-			snprintf(hook->reason, sizeof(hook->reason), "no such tracepoint in this kernel");
-		} else if (!strcmp(row->tracepoint, "io_uring_complete") && !requests_tell(btf)) {
-			hook->state = STATE_MISSING;
-			snprintf(hook->reason, sizeof(hook->reason), "requests of this kernel do not tell their results");
-		} else if (row->need == FALLBACK && hooks[i - 1].state == STATE_READY) {
-			hook->state = STATE_UNUSED;
-			snprintf(hook->reason, sizeof(hook->reason), "%s is better and present",
-				 hook_rows[i - 1].tracepoint);
-		} else {
+		if ((!functions && !strcmp(row->instrument, "functions")) ||
+		    (!watched && tracepoints__only_watch(row->instrument)))
+			set_aside(hook, STATE_UNUSED, "", "not asked for");
+		else if (!btf)
+			set_aside(hook, STATE_MISSING, "", NO_BTF);
+		else if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) <= 0)
+			set_aside(hook, STATE_MISSING, "", "no such tracepoint in this kernel");
+		else if (!strcmp(row->tracepoint, "io_uring_complete") && !requests_tell(btf))
+			set_aside(hook, STATE_MISSING, "", "requests of this kernel do not tell their results");
+		/* It is wanted only where the row before it is missing, or refused (tracepoints__refuse()). */
+		else if (row->need == FALLBACK && hooks[i - 1].state == STATE_READY)
+			set_aside(hook, STATE_UNUSED, hook_rows[i - 1].tracepoint, " is better and present");
+		else
 			hook->state = STATE_READY;
-		}
 	}
 }
 

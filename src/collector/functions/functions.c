@@ -430,12 +430,9 @@ static json_t *cells_json(const struct copyscope *skel, const struct counters *c
 {
 	json_t *array = json_array();
 
-	for (__u32 index = 0; index < FUNCTION_CELLS; index++) {
-		json_t *cell = cell_json(index, skel, counters);
-
-		if (cell)
-			json_array_append_new(array, cell);
-	}
+	/* NULL is not appended. */
+	for (__u32 index = 0; index < FUNCTION_CELLS; index++)
+		json_array_append_new(array, cell_json(index, skel, counters));
 	return array;
 }
 

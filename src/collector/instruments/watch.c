@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,25 +80,12 @@ void watch__learn(struct copyscope *skel, const struct ksyms *ksyms)
 		skel->bss->memory_page_steal = address;
 }
 
-static json_t *volume_json(__u32 index, const struct volume_cell *cells, int cpus)
+static json_t *volume_json(__u32 index, const struct copyscope *skel)
 {
 	struct volume_cell sum = {};
 
-	for (int cpu = 0; cpu < cpus; cpu++) {
-		const struct volume_cell *cell = &cells[cpu];
-
-		sum.calls += cell->calls;
-		sum.bytes += cell->bytes;
-		sum.zerocopy_calls += cell->zerocopy_calls;
-		sum.zerocopy_bytes += cell->zerocopy_bytes;
-		sum.nodelay_calls += cell->nodelay_calls;
-		sum.cork_calls += cell->cork_calls;
-		if (cell->largest_bytes > sum.largest_bytes)
-			sum.largest_bytes = cell->largest_bytes;
-		for (int slot = 0; slot < SIZE_SLOTS; slot++)
-			sum.sizes[slot] += cell->sizes[slot];
-	}
-	if (!sum.calls)
+	if (!skel->bss->volume_used[index] ||
+	    !maps__sum_and_largest(skel->maps.volume_cells, index, &sum, sizeof(sum), &sum.largest_bytes) || !sum.calls)
 		return NULL;
 	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
 			 "protocol", protocol_names[index / CALL_CNT / DIRECTION_CNT],
@@ -114,21 +100,11 @@ static json_t *volume_json(__u32 index, const struct volume_cell *cells, int cpu
 
 static json_t *volumes_json(const struct copyscope *skel)
 {
-	int cpus = libbpf_num_possible_cpus();
-	struct volume_cell *cells = calloc(cpus, sizeof(*cells));
 	json_t *array = json_array();
 
-	for (__u32 index = 0; index < VOLUME_CELLS; index++) {
-		json_t *row;
-
-		if (!skel->bss->volume_used[index] ||
-		    !maps__cells(bpf_map__fd(skel->maps.volume_cells), index, cells))
-			continue;
-		row = volume_json(index, cells, cpus);
-		if (row)
-			json_array_append_new(array, row);
-	}
-	free(cells);
+	/* NULL is not appended. */
+	for (__u32 index = 0; index < VOLUME_CELLS; index++)
+		json_array_append_new(array, volume_json(index, skel));
 	return array;
 }
 
@@ -167,12 +143,8 @@ static json_t *shapes_json(const struct copyscope *skel)
 {
 	json_t *array = json_array();
 
-	for (__u32 index = 0; index < SHAPE_CELLS; index++) {
-		json_t *row = shape_json(index, skel);
-
-		if (row)
-			json_array_append_new(array, row);
-	}
+	for (__u32 index = 0; index < SHAPE_CELLS; index++)
+		json_array_append_new(array, shape_json(index, skel));
 	return array;
 }
 

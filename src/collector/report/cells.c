@@ -113,13 +113,9 @@ json_t *cells__calls_json(const struct copyscope *skel)
 	json_t *array = json_array();
 
 	for (__u32 index = 0; index < CALL_CNT * SIDE_TARGETS; index++) {
-		json_t *call;
-
-		if (!maps__cells(bpf_map__fd(skel->maps.call_cells), index, cells))
-			continue;
-		call = call_json(index, cells, cpus, counted_at(skel));
-		if (call)
-			json_array_append_new(array, call);
+		if (maps__cells(bpf_map__fd(skel->maps.call_cells), index, cells))
+			/* NULL is not appended. */
+			json_array_append_new(array, call_json(index, cells, cpus, counted_at(skel)));
 	}
 	free(cells);
 	return array;

@@ -75,17 +75,28 @@ bool maps__cells(int fd, unsigned int index, void *cells)
 	return false;
 }
 
-bool maps__sum(const struct bpf_map *map, unsigned int index, void *sum, size_t size)
+bool maps__sum_and_largest(const struct bpf_map *map, unsigned int index, void *sum, size_t size, __u64 *largest)
 {
 	int cpus = libbpf_num_possible_cpus();
-	__u64 *cells = calloc(cpus, size), *sums = sum;
+	__u64 *cells = calloc(cpus, size);
 	size_t fields = size / sizeof(*cells);
 	bool there = maps__cells(bpf_map__fd(map), index, cells);
 
-	for (size_t i = 0; there && i < cpus * fields; i++)
-		sums[i % fields] += cells[i];
+	for (size_t i = 0; there && i < cpus * fields; i++) {
+		__u64 *into = (__u64 *)sum + i % fields;
+
+		if (into != largest)
+			*into += cells[i];
+		else if (cells[i] > *into)
+			*into = cells[i];
+	}
 	free(cells);
 	return there;
+}
+
+bool maps__sum(const struct bpf_map *map, unsigned int index, void *sum, size_t size)
+{
+	return maps__sum_and_largest(map, index, sum, size, NULL);
 }
 
 #define ELEMENTS_AT_ONCE 4096

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <linux/types.h>
+
 struct bpf_map;
 
 /* Deletes all elements of a hash map; 0 or -errno. */
@@ -21,6 +23,8 @@ int maps__zero(const struct bpf_map *map);
 bool maps__cells(int fd, unsigned int index, void *cells);
 /* The sum over all CPUs of a value whose `size` bytes are 64-bit counts; false, and nothing added, as above. */
 bool maps__sum(const struct bpf_map *map, unsigned int index, void *sum, size_t size);
+/* The same, but one of the counts in the sum, `largest`, becomes the largest of any CPU. */
+bool maps__sum_and_largest(const struct bpf_map *map, unsigned int index, void *sum, size_t size, __u64 *largest);
 /*
  * Each element of a hash map, in chunks of buckets: elements come and go meanwhile, and one key after the other might begin anew
  * without end. What cannot be read is counted as above.

@@ -3,38 +3,21 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <bpf/libbpf.h>
 
-/* Chunk N has room for EVENTS_FIRST << N events. */
-static int chunk_of(int i)
-{
-	return 31 - __builtin_clz(i / EVENTS_FIRST + 1);
-}
-
-static struct event *event_at(const struct events *events, int i)
-{
-	int chunk = chunk_of(i);
-
-	return events->chunks[chunk] + (i - EVENTS_FIRST * ((1 << chunk) - 1));
-}
-
 int events__put(struct events *events, struct bpf_link *link, int fd)
 {
-	int count = events->count, chunk = chunk_of(count);
+	struct event *event = malloc(sizeof(*event));
 
-	if (chunk == EVENTS_CHUNKS)
+	if (!event)
 		return -ENOMEM;
-	if (!events->chunks[chunk])
-		events->chunks[chunk] = calloc(EVENTS_FIRST << chunk, sizeof(struct event));
-	if (!events->chunks[chunk])
-		return -ENOMEM;
-	*event_at(events, count) = (struct event){ .link = link, .fd = fd };
-	events->count = count + 1;
+	*event = (struct event){ .link = link, .fd = fd, .next = events->first };
+	events->first = event;
+	events->count++;
 	return 0;
 }
 
@@ -64,8 +47,8 @@ int events__add(struct events *events, struct perf_event_attr attr, struct bpf_p
 
 int events__switch(const struct events *events, unsigned long request)
 {
-	for (int i = 0, count = events->count; i < count; i++)
-		if (ioctl(event_at(events, i)->fd, request, 0))
+	for (const struct event *event = events->first; event; event = event->next)
+		if (ioctl(event->fd, request, 0))
 			return -errno;
 	return 0;
 }
@@ -75,8 +58,8 @@ int events__read(const struct events *events, uint64_t *sum)
 	uint64_t value;
 
 	*sum = 0;
-	for (int i = 0, count = events->count; i < count; i++) {
-		ssize_t got = read(event_at(events, i)->fd, &value, sizeof(value));
+	for (const struct event *event = events->first; event; event = event->next) {
+		ssize_t got = read(event->fd, &value, sizeof(value));
 
 		/* A thread that ended leaves its count to be read, and an end of file where it was in error. */
 		if (got < 0)
@@ -89,10 +72,13 @@ int events__read(const struct events *events, uint64_t *sum)
 
 void events__close(struct events *events)
 {
-	/* The link owns the descriptor. */
-	for (int i = 0; i < events->count; i++)
-		bpf_link__destroy(event_at(events, i)->link);
-	for (int chunk = 0; chunk < EVENTS_CHUNKS; chunk++)
-		free(events->chunks[chunk]);
-	memset(events, 0, sizeof(*events));
+	struct event *event;
+
+	while ((event = events->first)) {
+		events->first = event->next;
+		/* The link owns the descriptor. */
+		bpf_link__destroy(event->link);
+		free(event);
+	}
+	events->count = 0;
 }

@@ -13,20 +13,16 @@ struct bpf_program;
 struct event {
 	struct bpf_link *link;
 	int fd;
+	struct event *next;
 };
-
-/* The first chunk holds so many events, each further one twice as many as the one before. */
-#define EVENTS_FIRST 64
-#define EVENTS_CHUNKS 14
 
 /*
  * Events never move: one thread adds while another walks those that are there (a process that joins while a burst is armed).
- * A new event is not enabled, so a walk may miss it.
+ * A new event comes first and is not enabled, so a walk may miss it.
  */
 struct events {
-	struct event *chunks[EVENTS_CHUNKS];
-	/* Written when the event is there. */
-	_Atomic int count;
+	struct event *_Atomic first;
+	int count;
 };
 
 /*
@@ -34,7 +30,7 @@ struct events {
  * leaves it disabled. Returns 0 or -errno.
  */
 int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, pid_t pid, int cpu);
-/* One that is open already; both are the set's from here on, but not if there is no room (-ENOMEM). */
+/* One that is open already; both are the set's from here on, but not if there is no memory (-ENOMEM). */
 int events__put(struct events *events, struct bpf_link *link, int fd);
 /* PERF_EVENT_IOC_ENABLE or PERF_EVENT_IOC_DISABLE, on all. */
 int events__switch(const struct events *events, unsigned long request);

@@ -12,9 +12,8 @@
 #define TARGET_PIDS_MAX WATCHED_MAX
 
 struct target_pids {
-	pid_t *pids;
+	pid_t pids[TARGET_PIDS_MAX];
 	int count;
-	int capacity;
 	/* Those for which there was no room. */
 	unsigned int lost;
 	/* Its threads may come and go: no timer may wait for longer than such a thread lives. */
@@ -23,6 +22,5 @@ struct target_pids {
 
 /* False when it is there already, or when there is no room: then it is counted. */
 bool target_pids__add(struct target_pids *targets, pid_t pid);
-void target_pids__free(struct target_pids *targets);
 
 #endif
