@@ -187,7 +187,7 @@ $(OUTPUT)/tests/consumers/.ready: tests/consumers/package-lock.json tests/consum
 	$(Q)go build -o $(@D)/pprof cmd/pprof
 	$(Q)touch $@
 
-check-consumers: deps-consumers .venv/.ready-report ## Pages and exports opened by those for whom they are: Chromium, axe, speedscope, pprof, promtool, DuckDB (network)
+check-consumers: deps-consumers .venv/.ready-report ## Pages and exports opened by the programs that read them: Chromium, axe, speedscope, pprof, promtool, DuckDB (network)
 	$(Q)$(AS_USER) $(PYTEST) -q --timeout=100 tests/consumers
 
 check-records: .venv/.ready ## Derived sections of all committed records by the code of an older commit and by this tree's: OLD=main

@@ -1,4 +1,4 @@
-"""Exports opened by those for whom they are: what they show are the sums of the ledger."""
+"""Exports opened by the programs that read them: what they show are the sums of the ledger."""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ def limits_of(one: Outcome) -> str:
     if one.doctor is None:
         return f"{one.name}: not asked: no Python in that guest"
     limited = [row["name"] for row in one.doctor["findings"] if row["status"] in ("limited", "missing")]
-    return f"{one.name}: {one.doctor['sentence']}" + (f" Limited: {', '.join(limited)}." if limited else "")
+    names = f". Limited: {', '.join(dict.fromkeys(limited))}." if limited else ""
+    return f"{one.name}: {one.doctor['sentence']}{names}"
 
 
 MADE = "<!-- Made by `make check-kernels` from results/kernels/*.json; the next run overwrites it. -->\n"
@@ -214,7 +215,7 @@ Not there, and why:
 ## Failures
 
 {bullets(problems_of(outcomes))}
-## Runs that marked themselves
+## Runs that were not valid
 
 {bullets(f"{one.name}: {remark}" for one in outcomes for remark in one.remarks)}
 ## Figures
@@ -227,8 +228,8 @@ perf_event_open(2) by `tests/kernels/cross/thread_counter.c`; there is no perf i
 {bullets(figures)}
 ## The two tiers of a survey
 
-Made from `tiers` in results/kernels/NAME.json, which kernels have whose survey hooks functions and samples.
-What is known of the reasons is in [notes](notes.md#two-tiers). All ratios: function hooks over sampling.
+Made from `tiers` in results/kernels/NAME.json: only a kernel whose survey both hooks functions and samples
+has it. Known reasons are in [notes](notes.md#two-tiers). All ratios: function hooks over sampling.
 
 Shares of a side's kernel time, both of the segments in which functions are hooked. *inside*: how many of the
 exact ones lie in the 95 % interval of the sampled one, and how many of those rows that have
