@@ -50,10 +50,8 @@ static enum block_kind kind_of(const struct symbol *symbol, uint64_t address)
 	return symbol->flags & SYMBOL_INTERRUPT_ENTRY ? BLOCK_INTERRUPT : BLOCK_KERNEL;
 }
 
-static enum timer_step timer_step_of(const struct symbol *symbol, uint64_t address)
+static enum timer_step timer_step_of(unsigned int flags)
 {
-	unsigned int flags = symbol && symbol->address == address ? symbol->flags : 0;
-
 	return flags & SYMBOL_TIMER_STARTS ? TIMER_STARTS :
 	       flags & SYMBOL_TIMER_STOPS ? TIMER_STOPS :
 	       flags & SYMBOL_TIMER_CLOCK ? TIMER_CLOCK :
@@ -64,18 +62,19 @@ void block__describe(struct block *block, const struct symbols *symbols, uint64_
 		     const enum insn_kind *kinds, const uint64_t *addresses)
 {
 	const struct symbol *symbol = symbols__find(symbols, address);
-	const bool user = address < KERNEL_BEGIN;
+	const bool user = address < KERNEL_BEGIN, at_start = symbol && symbol->address == address;
+	const unsigned int flags = at_start ? symbol->flags : 0;
 
 	/* Functions of user mode are known of a command only. */
 	*block = (struct block){
 		.function = symbol ? symbol->address : user ? 0 : address,
 		.instructions = count,
 		.kind = kind_of(symbol, address),
-		.at_start = symbol && symbol->address == address,
-		.device_done = symbol && symbol->address == address && symbol->flags & SYMBOL_DEVICE_DONE,
-		.sends = symbol && symbol->address == address && symbol->flags & SYMBOL_SENDS,
+		.at_start = at_start,
+		.device_done = flags & SYMBOL_DEVICE_DONE,
+		.sends = flags & SYMBOL_SENDS,
 		.sampler = symbol && symbol->flags & SYMBOL_SAMPLER,
-		.timer_step = timer_step_of(symbol, address),
+		.timer_step = timer_step_of(flags),
 	};
 	if (!count)
 		return;

@@ -7,54 +7,50 @@
 
 #include "symbols.h"
 
+/* A name, or with a star how names begin. */
 static const struct {
 	const char *name;
 	unsigned int flag;
-} needed[] = {
+} functions[] = {
+	/* No kernel is without these two. */
 	{ "entry_SYSCALL_64", SYMBOL_SYSCALL_ENTRY },
 	{ "__switch_to_asm", SYMBOL_SWITCH },
-};
-
-/* tcp_sendpage: what sendfile() called before 6.5. */
-static const char *const sending[] = {
-	"tcp_sendmsg", "tcp_sendpage", "udp_sendmsg", "udpv6_sendmsg", "unix_stream_sendmsg", "unix_dgram_sendmsg",
-};
-
-static const struct {
-	const char *name;
-	unsigned int flag;
-} timers[] = {
+	{ "asm_*", SYMBOL_INTERRUPT_ENTRY },
+	{ "irq_entries_start", SYMBOL_INTERRUPT_STUB },
+	{ "spurious_entries_start", SYMBOL_INTERRUPT_STUB },
+	/* dma_unmap_single() and dma_unmap_page() (kernel/dma/mapping.c), and what they are from 6.18 on. */
+	{ "dma_unmap_page_attrs", SYMBOL_DEVICE_DONE },
+	{ "dma_unmap_phys", SYMBOL_DEVICE_DONE },
+	{ "tcp_sendmsg", SYMBOL_SENDS },
+	/* What sendfile() called before 6.5. */
+	{ "tcp_sendpage", SYMBOL_SENDS },
+	{ "udp_sendmsg", SYMBOL_SENDS },
+	{ "udpv6_sendmsg", SYMBOL_SENDS },
+	{ "unix_stream_sendmsg", SYMBOL_SENDS },
+	{ "unix_dgram_sendmsg", SYMBOL_SENDS },
 	{ "hrtimer_start_range_ns", SYMBOL_TIMER_STARTS },
 	{ "__hrtimer_get_remaining", SYMBOL_TIMER_STOPS },
 	{ "ktime_get", SYMBOL_TIMER_CLOCK },
 	{ "perf_swevent_hrtimer", SYMBOL_TIMER_FIRES },
+	/* One may be part of another. */
+	{ "perf_swevent_*", SYMBOL_SAMPLER },
+	{ "cpu_clock_event_*", SYMBOL_SAMPLER },
 };
+#define NEEDED 2
 
 static unsigned int flags_of(const char *name)
 {
 	unsigned int flags = 0;
 
-	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-		if (!strcmp(name, needed[i].name))
-			flags |= needed[i].flag;
+	for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+		const char *wanted = functions[i].name;
+		size_t length = strcspn(wanted, "*");
+
+		if (!strncmp(name, wanted, length) && (wanted[length] || !name[length]))
+			flags |= functions[i].flag;
+	}
 	/* asm_call_on_stack and the like (5.10) are called, as functions are. */
-	if (!strncmp(name, "asm_", 4) && strncmp(name, "asm_call_", 9))
-		flags |= SYMBOL_INTERRUPT_ENTRY;
-	if (!strcmp(name, "irq_entries_start") || !strcmp(name, "spurious_entries_start"))
-		flags |= SYMBOL_INTERRUPT_STUB;
-	/* dma_unmap_single() and dma_unmap_page() (kernel/dma/mapping.c), and what they are from 6.18 on. */
-	if (!strcmp(name, "dma_unmap_page_attrs") || !strcmp(name, "dma_unmap_phys"))
-		flags |= SYMBOL_DEVICE_DONE;
-	for (size_t i = 0; i < sizeof(sending) / sizeof(*sending); i++)
-		if (!strcmp(name, sending[i]))
-			flags |= SYMBOL_SENDS;
-	for (size_t i = 0; i < sizeof(timers) / sizeof(*timers); i++)
-		if (!strcmp(name, timers[i].name))
-			flags |= timers[i].flag;
-	/* One may be part of another. */
-	if (!strncmp(name, "perf_swevent_", 13) || !strncmp(name, "cpu_clock_event_", 16))
-		flags |= SYMBOL_SAMPLER;
-	return flags;
+	return strncmp(name, "asm_call_", 9) ? flags : flags & ~(unsigned int)SYMBOL_INTERRUPT_ENTRY;
 }
 
 static int add(struct symbols *symbols, uint64_t address, unsigned int flags)
@@ -115,9 +111,9 @@ int symbols__finish(struct symbols *symbols, const char **missing)
 			symbols->list[kept++] = symbols->list[i];
 	}
 	symbols->count = kept;
-	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-		if (!(found & needed[i].flag)) {
-			*missing = needed[i].name;
+	for (size_t i = 0; i < NEEDED; i++)
+		if (!(found & functions[i].flag)) {
+			*missing = functions[i].name;
 			return -ENOENT;
 		}
 	return 0;
