@@ -125,9 +125,7 @@ def _make_modelled(found: Results, out: Path, at_work: Studio) -> None:
         [claims.judge_one(claim, (), points) for claim in claims.read()],
     )
     promised = at_work.draw(Subject((), (), study.caption, points))
-    table = table_files.modelled_table(points)
-    saving.save(out / "modelled.csv", table_files.as_csv(table))
-    saving.save(out / "modelled.parquet", table_files.as_parquet(table))
+    _write_table(table_files.modelled_table(points), out / "modelled")
     _write_blocks(modelled.document(study), promised.result(), out)
     counts = f"{len(points)} points, {len(found.modelled)} boots, {len(found.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
@@ -164,14 +162,15 @@ def _simulated_beside(directory: Path) -> list[ModelPoint]:
 
 
 def _write_tables(study: Study, out: Path) -> None:
-    for name, table in (
-        ("results", table_files.results_table(study.rows, study.name)),
-        ("ledger", table_files.ledger_table(study.rows)),
-    ):
-        saving.save(out / f"{name}.csv", table_files.as_csv(table))
-        saving.save(out / f"{name}.parquet", table_files.as_parquet(table))
+    _write_table(table_files.results_table(study.rows, study.name), out / "results")
+    _write_table(table_files.ledger_table(study.rows), out / "ledger")
     found = crossover_verdict.document(study.records, study.crossings, study.costs)
     documents.write_json(found, out / "crossover.json")
+
+
+def _write_table(table: table_files.Table, stem: Path) -> None:
+    saving.save(stem.with_suffix(".csv"), table_files.as_csv(table))
+    saving.save(stem.with_suffix(".parquet"), table_files.as_parquet(table))
 
 
 def _write_blocks(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out: Path) -> None:

@@ -60,10 +60,26 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
         advice = "use a kernel with CONFIG_DEBUG_INFO_BTF=y"
         yield in_kernel("BTF", "limited", f"/sys/kernel/btf/vmlinux: {fact}", advice)
     yield _symbols(machine, root)
-    yield _jit(machine)
-    yield _lockdown(machine)
+    enabled = machine["sysctls"].get("net.core.bpf_jit_enable")
+    if enabled in ("1", "2"):
+        yield in_kernel("BPF JIT", "ok", "on")
+    else:
+        fact = f"bpf_jit_enable is {enabled}"
+        yield in_kernel("BPF JIT", "limited", fact, "sysctl net.core.bpf_jit_enable=1")
+    if machine["lockdown"] == "confidentiality":
+        fact = "confidentiality: kprobes, tracefs and BPF programs that read kernel memory are refused"
+        advice = "boot without lockdown=confidentiality (secure boot policy)"
+        yield in_kernel("lockdown", "limited", fact, advice)
+    else:
+        fact = machine["lockdown"] or "not known to be on; each hook is tried"
+        yield in_kernel("lockdown", "ok", fact)
     yield from _capabilities(root)
-    yield _paranoia(machine)
+    level = machine["perf_event_paranoid"]
+    if level is None:
+        yield in_kernel("perf events", "missing", "not in this kernel", "use another kernel", True)
+    else:
+        fact = f"perf_event_paranoid {level}" + (" (does not bind root)" if level > 1 else "")
+        yield in_kernel("perf events", "ok", fact)
     yield mount_finding(
         root, "tracefs", "tracefs", "bpftrace scripts and tracepoints of perf need it", TRACEFS
     )
@@ -108,22 +124,6 @@ def _symbols(machine: Mapping[str, Any], root: Path) -> Finding:
     return in_kernel("symbols", "missing", fact, "run as root, or sysctl kernel.kptr_restrict=1", True)
 
 
-def _jit(machine: Mapping[str, Any]) -> Finding:
-    enabled = machine["sysctls"].get("net.core.bpf_jit_enable")
-    if enabled in ("1", "2"):
-        return in_kernel("BPF JIT", "ok", "on")
-    return in_kernel("BPF JIT", "limited", f"bpf_jit_enable is {enabled}", "sysctl net.core.bpf_jit_enable=1")
-
-
-def _lockdown(machine: Mapping[str, Any]) -> Finding:
-    mode = machine["lockdown"]
-    if mode == "confidentiality":
-        fact = "confidentiality: kprobes, tracefs and BPF programs that read kernel memory are refused"
-        advice = "boot without lockdown=confidentiality (secure boot policy)"
-        return in_kernel("lockdown", "limited", fact, advice)
-    return in_kernel("lockdown", "ok", mode or "not known to be on; each hook is tried")
-
-
 def _capabilities(root: Path) -> Iterable[Finding]:
     status = read_text(root, "proc/self/status") or ""
     effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
@@ -142,19 +142,16 @@ def _capabilities(root: Path) -> Iterable[Finding]:
             yield in_kernel(name, "missing", f"not held ({purpose})", advice, essential=True)
 
 
-def _paranoia(machine: Mapping[str, Any]) -> Finding:
-    level = machine["perf_event_paranoid"]
-    if level is None:
-        return in_kernel("perf events", "missing", "not in this kernel", "use another kernel", True)
-    fact = f"perf_event_paranoid {level}" + (" (does not bind root)" if level > 1 else "")
-    return in_kernel("perf events", "ok", fact)
-
-
 def check_disturbances(
     machine: Mapping[str, Any], steal: float | None, root: Path = ROOT
 ) -> Iterable[Finding]:
     """What makes numbers vary or mean something else: frequency, SMT, other load, the hypervisor."""
-    yield _governor(machine)
+    governor = machine["governor"]
+    if governor in (None, "performance"):
+        yield disturbing("frequency", "ok", governor or "not controlled by this kernel")
+    else:
+        advice = "cpupower frequency-set -g performance"
+        yield disturbing("frequency", "confounder", f"governor {governor}", advice)
     if machine["turbo"]:
         advice = (
             "for steady cycles switch it off: /sys/devices/system/cpu/intel_pstate/no_turbo or cpufreq/boost"
@@ -180,14 +177,6 @@ def check_disturbances(
     if machine["sysctls"].get("kernel.nmi_watchdog") == "1" and machine["pmu"]:
         fact = "takes one hardware counter of each CPU"
         yield disturbing("NMI watchdog", "confounder", fact, "sysctl kernel.nmi_watchdog=0")
-
-
-def _governor(machine: Mapping[str, Any]) -> Finding:
-    governor = machine["governor"]
-    if governor in (None, "performance"):
-        return disturbing("frequency", "ok", governor or "not controlled by this kernel")
-    advice = "cpupower frequency-set -g performance"
-    return disturbing("frequency", "confounder", f"governor {governor}", advice)
 
 
 def _load(machine: Mapping[str, Any], root: Path) -> Finding:

@@ -83,14 +83,14 @@ def who_copies() -> Iterator[FindCopier]:
         reason = str(unreadable)
         yield lambda _, result: (None, reason if result in copiers.COPYING else NOTHING_COPIED)
         return
+
+    def find(repeat: Callable[[], object], result: str) -> tuple[Copier | None, str | None]:
+        copier = copiers.find(stacks, repeat, result, taxonomy)
+        nobody = NOBODY_SEEN if result in copiers.COPYING else NOTHING_COPIED
+        return copier, None if copier else nobody
+
     with stacks:
-        yield lambda repeat, result: _named(copiers.find(stacks, repeat, result, taxonomy), result)
-
-
-def _named(copier: Copier | None, result: str) -> tuple[Copier | None, str | None]:
-    if copier is not None:
-        return copier, None
-    return None, NOBODY_SEEN if result in copiers.COPYING else NOTHING_COPIED
+        yield find
 
 
 def try_way(way: type[Way], path: str, connect: Callable[[], Pair], find: FindCopier) -> Row:

@@ -123,15 +123,13 @@ def setting_text(made: Made, point: Made) -> str:
     known, points = point["setting"], made["points"]
     varied = [name for name in known if len({str(one["setting"].get(name)) for one in points}) > 1]
     names = dict.fromkeys((*("impl", "size", "threads", "topology"), *varied))
-    texts = [f"{name} {_value(name, known[name])}" for name in names if name in known]
+    if isinstance(known.get("size"), int):
+        known = {**known, "size": format_whole_size(known["size"])}
+    texts = [f"{name} {known[name]}" for name in names if name in known]
     before, after = point["runs"]
     runs = counted(before, "run")
     runs += " of each" if chosen(made) else f" before, {after} after"
     return ", ".join([*texts, runs])
-
-
-def _value(name: str, value: Any) -> str:
-    return format_whole_size(value) if name == "size" and isinstance(value, int) else str(value)
 
 
 def shown_rows(made: Made, point: Made, *, verbose: bool) -> Iterator[Made]:

@@ -38,15 +38,11 @@ def _table(rows: Sequence[Finding], verbose: bool) -> Table:
     for _, group in groupby(shown, key=lambda row: (row.status, row.fact, row.advice)):
         first, *_ = alike = list(group)
         names = ", ".join(row.name for row in alike)
-        table.add_row(Text(first.status, STYLES[first.status]), Text(names), _explain(first))
+        text = Text(first.fact)
+        if first.advice is not None:
+            text.append(f"\n→ {first.advice}", style="dim")
+        table.add_row(Text(first.status, STYLES[first.status]), Text(names), text)
     if fine and not verbose:
         names = ", ".join(row.name.partition(" (")[0] for row in fine)
         table.add_row(Text("ok", STYLES["ok"]), Text(f"{len(fine)} of {len(rows)}"), Text(names))
     return table
-
-
-def _explain(row: Finding) -> Text:
-    text = Text(row.fact)
-    if row.advice is not None:
-        text.append(f"\n→ {row.advice}", style="dim")
-    return text

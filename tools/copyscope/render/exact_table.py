@@ -40,9 +40,7 @@ def exact_lines(record: Record, width: int) -> list[Text]:
     for row in sorted(rows, key=lambda row: (row["side"] != "sender", row["side"], -row["self_ns"])):
         per_kib = _per_kib(row)
         table.add(
-            row["category"],
-            row["side"],
-            row["context"],
+            *(row["category"], row["side"], row["context"]),
             units.format_count(row["calls"]),
             _moved(row, record),
             None if row["cpu_ns"] is None else units.format_ns(row["cpu_ns"]),

@@ -154,9 +154,7 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
     # the total is said where asked for, and where there is no payload to divide it by
     total_ns = row["cpu_ns"] if verbose or per_kib is None else None
     cells = [
-        row["account"],
-        row["side"],
-        row["context"],
+        *(row["account"], row["side"], row["context"]),
         units.format_tenths(row["ns_per_kib"]),
         interval_per_kib(row["ci"], per_kib),
         units.format_percent(row["share"]),

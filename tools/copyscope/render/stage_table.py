@@ -149,9 +149,7 @@ def _stage_detail_lines(record: Row, width: int) -> list[Text]:
     order = sorted(record["stages"], key=lambda row: (position(SIDES, row["side"]), -(row["share"] or 0)))
     for row in order:
         table.add(
-            row["stage"],
-            row["side"],
-            row["context"],
+            *(row["stage"], row["side"], row["context"]),
             None if row["cpu_ns"] is None else units.format_ns(row["cpu_ns"]),
             units.format_tenths(row["ns_per_kib"]),
             interval_per_kib(row["ci"], per_kib),

@@ -1,7 +1,6 @@
 """The report of one run on a terminal, or in a log: formatting only, every number is the record's."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -86,19 +85,14 @@ def judged_lines(record: Record, title: str, labels: Sequence[tuple[str, str]], 
     return lines
 
 
-def _threads_text(workload: dict[str, Any]) -> str:
-    """What `threads` says: connections, and a thread for each or one for all."""
-    count = workload["threads"]
-    if workload.get("sender") == "loop":
-        return f"{units.counted(count, 'connection')} in one sending thread"
-    return units.counted(count, "thread")
-
-
 def _workload_text(record: Record) -> str:
     workload, topology = record["workload"], record["topology"]
     parts = [
         f"{units.format_bytes(workload['size_bytes'])} in {workload['fields']} fields",
-        _threads_text(workload),
+        # `threads` are connections: each with a thread of its own, or all in one.
+        f"{units.counted(workload['threads'], 'connection')} in one sending thread"
+        if workload.get("sender") == "loop"
+        else units.counted(workload["threads"], "thread"),
         topology["kind"] + ("" if topology["mtu_bytes"] is None else f" (MTU {topology['mtu_bytes']})"),
         f"{units.format_seconds(record['run']['measured_s'])} measured",
         _machines_text(record),

@@ -28,9 +28,7 @@ def tier_lines(record: dict[str, Any], width: int) -> list[Text]:
         tier = "sampled" if row["beside_share"] is None else "beside"
         low, high = (f"{row[f'{tier}_{end}'] * 100:.1f}" for end in ("low", "high"))
         table.add(
-            row["name"],
-            row["side"],
-            row["context"],
+            *(row["name"], row["side"], row["context"]),
             units.format_percent(row["exact_share"]),
             units.format_percent(row[f"{tier}_share"]),
             f"{low} .. {high} %",

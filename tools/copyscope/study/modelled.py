@@ -171,10 +171,9 @@ class LineWaterfall:
 
 def line_waterfall(before: ModelPoint, after: ModelPoint) -> LineWaterfall:
     """Step by step: each part of the work, as cost_waterfall has them, and the pages beside."""
-    part_of = {category: part for part, categories in LINE_PARTS.items() for category in categories}
-    rest = {row["category"] for p in (before, after) for boot in p.boots for row in boot["rows"]} - set(
-        part_of
-    )
+    named_parts = {category for categories in LINE_PARTS.values() for category in categories}
+    rows = (row for point in (before, after) for boot in point.boots for row in boot["rows"])
+    rest = {row["category"] for row in rows} - named_parts
     steps = []
     for name, categories in {**LINE_PARTS, REST: ()}.items():
         named = (*categories, *sorted(rest)) if name == REST else categories

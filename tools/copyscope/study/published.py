@@ -32,6 +32,9 @@ LABELS = {"per_field": "A1 per field", "two_copy": "A1", "one_copy": "A2", "zero
 def published_cells(row: Row, experiment: str) -> dict[str, Cell]:
     """The published columns of one point; None for what is not known."""
     first = row.point.records[0]
+    kinds = ("voluntary_switches", "involuntary_switches")
+    runs = [select(segments_of(record), "ledger") for record in row.point.records]
+    switches = [sum(total(segments, "sender", kind) for kind in kinds) for segments in runs]
     cells: dict[str, Cell] = {
         "report": experiment,
         "label": LABELS.get(row.impl, row.impl),
@@ -41,7 +44,7 @@ def published_cells(row: Row, experiment: str) -> dict[str, Cell]:
         "throughput_gbps": _value(row, "goodput_gbps"),
         "latency_us": _value(row, "inverse_throughput_us"),
         "cycles_per_byte": _value(row, "cycles_per_byte_sender"),
-        "context_switches": _switches(row) if row.valid else None,
+        "context_switches": float(median(switches)) if row.valid else None,
         "counted_process": "sender",
         "path": spell_path(first["topology"]),
     }
@@ -58,12 +61,6 @@ def _total(row: Row, event: str) -> float | None:
     values = [record["counters"]["sender"].get(event, {}).get("value") for record in row.point.records]
     known = [float(value) for value in values if value is not None]
     return median(known) if known else None
-
-
-def _switches(row: Row) -> float:
-    runs = [select(segments_of(record), "ledger") for record in row.point.records]
-    kinds = ("voluntary_switches", "involuntary_switches")
-    return float(median(sum(total(segments, "sender", kind) for kind in kinds) for segments in runs))
 
 
 def spell_path(topology: dict[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """The report from top to bottom: verdict, what leads to it, tables, answers, all plots, methods, machine."""
 
-from typing import Any
-
 from copyscope import VERSION
 from copyscope.compare.estimates import Missing
 from copyscope.crossover.document import sentence
@@ -29,6 +27,11 @@ from copyscope.render.report.tables import (
 )
 from copyscope.study.study import Study, caption, duration, repeats
 
+FILES = """\
+results.csv      results.parquet    one row per point: value, low, high of every metric
+ledger.csv       ledger.parquet     one row per point and account or stage: ns/KiB
+plots/           every plot as PNG (300 DPI) and SVG
+raw/             the records, one per run: docs/reference/record.md"""
 NO_PAIR = "No pair of strategies was measured at the same settings."
 
 
@@ -53,7 +56,12 @@ def document(study: Study) -> list[Block]:
         *_methods(study),
         *machine_blocks(study.machine),
         *_failed(study),
-        *_files(),
+        Heading(2, "Files beside this page", "files"),
+        Code(FILES),
+        Paragraph(
+            "Made from raw/ by tools/report.py; the same records give the same bytes."
+            " See docs/reference/results.md."
+        ),
     ]
 
 
@@ -158,7 +166,10 @@ def _methods(study: Study) -> list[Block]:
 def _failed(study: Study) -> list[Block]:
     blocks: list[Block] = [Heading(2, "Invalid runs, and what was left out", "invalid")]
     if study.invalid:
-        rows = [[r["run"]["id"], _workload(r), "; ".join(r["verdict"]["reasons"])] for r in study.invalid]
+        rows = []
+        for run, work, verdict in ((r["run"], r["workload"], r["verdict"]) for r in study.invalid):
+            what = f"{work['impl']}, {work['size_bytes']:,} B, threads {work['threads']}"
+            rows.append([run["id"], f"{what}, repeat {run['repeat']}", "; ".join(verdict["reasons"])])
         blocks.append(Table(["run", "what", "why"], rows, title="Invalid runs: kept, shown, never averaged"))
     else:
         blocks.append(Paragraph("No run was invalid."))
@@ -168,21 +179,3 @@ def _failed(study: Study) -> list[Block]:
     else:
         blocks.append(Paragraph("No record was left out."))
     return blocks
-
-
-def _workload(record: dict[str, Any]) -> str:
-    work = record["workload"]
-    repeat = f"repeat {record['run']['repeat']}"
-    return f"{work['impl']}, {work['size_bytes']:,} B, threads {work['threads']}, {repeat}"
-
-
-def _files() -> list[Block]:
-    lines = (
-        "results.csv      results.parquet    one row per point: value, low, high of every metric",
-        "ledger.csv       ledger.parquet     one row per point and account or stage: ns/KiB",
-        "plots/           every plot as PNG (300 DPI) and SVG",
-        "raw/             the records, one per run: docs/reference/record.md",
-    )
-    made = "Made from raw/ by tools/report.py; the same records give the same bytes."
-    made += " See docs/reference/results.md."
-    return [Heading(2, "Files beside this page", "files"), Code("\n".join(lines)), Paragraph(made)]
