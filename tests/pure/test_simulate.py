@@ -22,7 +22,7 @@ from builders.simulated import (
     reports,
     simulated_record,
 )
-from copyscope.commands import deriving, draw, profile
+from copyscope.commands import draw, profile, report
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser
 from copyscope.record import store
@@ -505,7 +505,7 @@ def test_a_modelled_record_is_in_no_measured_number(
     assert "modelled: L1D 32 KiB" in capsys.readouterr().out
     assert results.load(tmp_path).records == ()
     # Nothing of it is derived, so that nothing is worked out anew or taken out.
-    assert deriving.rewrite(tmp_path, deriving.strip) == (0, [])
+    assert report.rewrite(tmp_path, report.strip) == (0, [])
 
 
 # -- faults -----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from builders import raw_record
 from builders.two_hosts import on_two_hosts
 from copyscope import paths
-from copyscope.commands.deriving import rewrite, strip
+from copyscope.commands.report import rewrite, strip
 from copyscope.commands.sweep import EXPERIMENTS, default_directory
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.ledger.derive import derive

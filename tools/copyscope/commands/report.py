@@ -9,11 +9,14 @@ from pathlib import Path
 from copyscope import paths
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
-from copyscope.commands.deriving import derive_anew, rewrite, strip
 from copyscope.crossover import document as crossover_verdict
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.files import saving
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.record.derived import Derived
+from copyscope.record.raw import RawRun
 from copyscope.record.store import Record
 from copyscope.render import table_files
 from copyscope.render.plots.draw import Drawing, Studio, Subject, studio
@@ -79,18 +82,51 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.out and len(directories) > 1:
         raise UsageError("--out: one output for several directories: give one DIR")
     for directory in directories:
-        if arguments.derive:
-            _rewrite(directory, derive_anew)
-        if arguments.strip:
-            _rewrite(directory, strip)
+        for change in [derive_anew] * arguments.derive + [strip] * arguments.strip:
+            count, written = rewrite(directory, change)
+            which = ", ".join(written[:3]) + " and others" * (len(written) > 3)
+            said = f"{len(written)} of {count} records were changed"
+            entry.say("report", f"{directory}: {said}{f': {which}' if which else ''}")
         make(directory, Path(arguments.out) if arguments.out else directory)
     return 0
 
 
-def _rewrite(directory: Path, change: Callable[[Record], Record]) -> None:
-    count, written = rewrite(directory, change)
-    named = f": {', '.join(written[:3])}{' and others' if len(written) > 3 else ''}" if written else ""
-    entry.say("report", f"{directory}: {len(written)} of {count} records were changed{named}")
+def derive_anew(old: Record) -> Record:
+    """By this copyscope; one that holds its raw sections only stays so: it is derived whenever it is read."""
+    return derive(old) if "verdict" in old else old
+
+
+def strip(old: Record) -> Record:
+    """Without what is derived alone (`loss` has its counts from the run)."""
+    derived = set(Derived.__struct_fields__) - set(RawRun.__struct_fields__)
+    return {key: value for key, value in old.items() if key not in derived}
+
+
+def rewrite(directory: Path, change: Callable[[Record], Record]) -> tuple[int, list[str]]:
+    """Change each record in DIR/raw, and write those that are other than before: how many there are, and
+    the names of those that were written.
+
+    What cannot be read is left for the report to name. Raises UsageError for one that cannot be written.
+    """
+    raw = directory / "raw"
+    count, written = 0, []
+    for path in results.record_paths(raw) if raw.is_dir() else ():
+        try:
+            old = store.read(path)
+        except store.RecordError:
+            continue
+        if "simulated" in old or store.validate(old, raw=True):
+            continue
+        count += 1
+        new = change(old)
+        if store.serialise(new) == store.serialise(old):
+            continue
+        try:
+            store.write(new, path)
+        except store.RecordError as error:
+            raise UsageError(str(error)) from error
+        written.append(path.name)
+    return count, written
 
 
 def make(directory: Path, out: Path) -> None:

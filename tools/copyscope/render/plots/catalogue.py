@@ -53,6 +53,7 @@ PLOTS = (
         "cycles",
         "What a byte costs",
         "Cycles per byte, or CPU time per KiB where no PMU counts cycles: sender, receiver and the system.",
+        painter="curves.cycles",
     ),
     Plot(
         "ledger_stack",

@@ -21,12 +21,31 @@ from copyscope.units import format_whole_size
 WIDE = 12.0
 # how far strategies stand apart at the same factor value, so that their bars do not hide each other
 STEP = 0.05
+SIDES = ("sender", "receiver")
 
 
 def plot(what: Plot, rows: Sequence[Row], caption: str) -> Figure:
     """A plot of the catalogue that is curves."""
     shown = [row for row in rows if row.mode == what.mode] or rows
     return draw(shown, find_axis(shown, first=what.along), what.curves, what.heading, caption)
+
+
+def cycles(rows: Sequence[Row], caption: str) -> Figure:
+    """Cycles, or CPU time where no PMU counts them: sender, receiver, and both with the softirq work
+    beside them, which is known as CPU time only.
+    """
+    values = [row.values[f"cycles_per_byte_{side}"] for row in rows for side in SIDES]
+    missing = [value.reason for value in values if isinstance(value, Missing)]
+    system = Quantity("system_cpu_ns_per_kib", "CPU time (ns/KiB)", "system")
+    if len(missing) == len(values):
+        quantities = [Quantity(f"{side}_cpu_ns_per_kib", "CPU time (ns/KiB)", side) for side in SIDES]
+        title = "What a byte costs: CPU time"
+        why = missing[0] if missing else "no point"
+        caption = f"cycles: n/a: {why}; on-CPU time stands for them. {caption}"
+    else:
+        quantities = [Quantity(f"cycles_per_byte_{side}", "cycles per byte", side) for side in SIDES]
+        title = "What a byte costs: cycles"
+    return draw(rows, find_axis(rows), [*quantities, system], title, caption)
 
 
 def draw(rows: Sequence[Row], axis: Axis, quantities: Sequence[Quantity], title: str, caption: str) -> Figure:
