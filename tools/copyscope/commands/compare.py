@@ -189,20 +189,18 @@ class Turns:
             Identity(run_id, "compare", repeat, number, self._first_seed + number, *self._revision)
         )
         self.ran[index].append(made)
-        if self._out is not None:
-            _keep(made, self._out / f"{index + 1}-{name}" / f"{run_id}.json.gz")
+        if self._out is None:
+            return
+        path = self._out / f"{index + 1}-{name}" / f"{run_id}.json.gz"
+        saving.make_directory(path.parent)
+        try:
+            store.write(made, path)
+        except store.RecordError as error:
+            raise RunError(f"{error}: {rescue({path.name: store.compressed(made)})}") from error
 
     def _block(self) -> int:
         """The number of the first that has not both runs."""
         return min(map(len, self.ran)) + 1
-
-
-def _keep(made: store.Record, path: Path) -> None:
-    saving.make_directory(path.parent)
-    try:
-        store.write(made, path)
-    except store.RecordError as error:
-        raise RunError(f"{error}: {rescue({path.name: store.compressed(made)})}") from error
 
 
 def valid_blocks(ran: Groups) -> tuple[Groups, list[str]]:

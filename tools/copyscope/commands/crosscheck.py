@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, keeping
-from copyscope.crosscheck.compare import Row, compare, ours
+from copyscope.crosscheck.compare import compare, ours
 from copyscope.crosscheck.run import PeerSession, with_peers
 from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import UsageError
@@ -90,19 +90,11 @@ def _crosscheck(argv: list[str]) -> int:
     mine = ours(made)
     rows = [row for name, seen in session.seen.items() for row in compare(mine, name, seen, seed)]
     invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
-    kept = _print(title, rows, absent, invalid, args.json)
+    described = [vars(row) for row in rows]
+    found = {"title": title, "rows": described, "absent": absent, "invalid": invalid}
+    kept = args.json is None or keeping.write_json(found, args.json, "crosscheck")
+    if args.json != "-":
+        render_crosscheck(title, described, absent, invalid, make_console())
     if raw.interrupted:
         return entry.INTERRUPTED
     return entry.FAILED if not kept or invalid or any(row.agrees is False for row in rows) else 0
-
-
-def _print(
-    title: str, rows: list[Row], absent: dict[str, str], invalid: list[str], target: str | None
-) -> bool:
-    """Whether it is where it was to go."""
-    described = [vars(row) for row in rows]
-    made = {"title": title, "rows": described, "absent": absent, "invalid": invalid}
-    kept = target is None or keeping.write_json(made, target, "crosscheck")
-    if target != "-":
-        render_crosscheck(title, described, absent, invalid, make_console())
-    return kept

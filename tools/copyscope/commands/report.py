@@ -81,8 +81,10 @@ def _report(arguments: argparse.Namespace) -> int:
         )
     if arguments.out and len(directories) > 1:
         raise UsageError("--out: one output for several directories: give one DIR")
+    asked = ((derive_anew, arguments.derive), (strip, arguments.strip))
+    changes = [change for change, wanted in asked if wanted]
     for directory in directories:
-        for change in [derive_anew] * arguments.derive + [strip] * arguments.strip:
+        for change in changes:
             count, written = rewrite(directory, change)
             which = ", ".join(written[:3]) + " and others" * (len(written) > 3)
             said = f"{len(written)} of {count} records were changed"

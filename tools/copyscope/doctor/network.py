@@ -155,9 +155,6 @@ def packet_socket_findings(root: Path = ROOT) -> Iterable[Finding]:
 
 
 def _device_name(root: Path, index: int) -> str:
-    devices = root / "sys/class/net"
-    if devices.is_dir():
-        for device in devices.iterdir():
-            if read_text(device, "ifindex") == str(index):
-                return device.name
-    return f"index {index}"
+    devices = (root / "sys/class/net").glob("*")
+    names = (device.name for device in devices if read_text(device, "ifindex") == str(index))
+    return next(names, f"index {index}")

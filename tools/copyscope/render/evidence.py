@@ -19,16 +19,12 @@ from copyscope.render.ledger_table import plain_reason, says_no_pmu
 
 def evidence_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     """What limits the run, its counters and what they cost, and whether its numbers can be believed."""
-    lines = limit_lines(record, width) + counter_lines(record, width) + observer_lines(record, width)
+    limit = record["verdict"]["limit"]
+    who = "none found" if limit["who"] == "unknown" else limit["who"]
+    lines = labelled("bottleneck", f"{who}: {limit['evidence']}", width)
+    lines += counter_lines(record, width) + observer_lines(record, width)
     lines += loss_lines(record, width, verbose=verbose) + identity_lines(record, width, verbose=verbose)
     return lines + hook_lines(record, width, verbose=verbose)
-
-
-def limit_lines(record: Record, width: int) -> list[Text]:
-    """What kept the run from being faster, and the evidence that says so."""
-    limit = record["verdict"]["limit"]
-    found = "none found" if limit["who"] == "unknown" else limit["who"]
-    return labelled("bottleneck", f"{found}: {limit['evidence']}", width)
 
 
 def worker_lines(record: Record, width: int) -> list[Text]:
