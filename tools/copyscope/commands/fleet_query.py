@@ -18,8 +18,6 @@ from copyscope.render.layout import Table
 from copyscope.render.table_files import as_csv
 
 LEFT_OUT_MAX = 5
-# What a CSV file holds as it is.
-CELLS = (str, int, float, type(None))
 ASKED = "\n".join(f"  {name:15} {question.text}" for name, question in QUESTIONS.items())
 EXAMPLES = f"""\
 questions:
@@ -67,11 +65,7 @@ def _query(arguments: argparse.Namespace) -> int:
         raise RunError(f"{out}: no records in host=NAME/date=DAY: copyscope fleet with run, watch or advise")
     names, lines = database.ask(out, arguments.sql or QUESTIONS[arguments.question].sql)
     if arguments.csv:
-        rows = [
-            {name: value if isinstance(value, CELLS) else _shown(value) for name, value in cells}
-            for cells in (zip(names, line, strict=True) for line in lines)
-        ]
-        sys.stdout.write(as_csv(rows).decode())
+        sys.stdout.write(as_csv([dict(zip(names, map(_cell, line), strict=True)) for line in lines]).decode())
         return 0
     numbers = {
         name for at, name in enumerate(names) if any(isinstance(line[at], (int, float)) for line in lines)
@@ -84,6 +78,10 @@ def _query(arguments: argparse.Namespace) -> int:
     if not lines:
         entry.say("fleet", "no line answers that")
     return 0
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, (str, int, float, bool)) else _shown(value)
 
 
 def _shown(value: Any) -> str | None:

@@ -89,15 +89,11 @@ class Runs:
 
 def select(records: Sequence[Record], claim: Claim) -> list[Runs]:
     """The valid runs that a claim needs; those of different settings (offloads, experiments) apart."""
-    chosen = [
-        (record, found)
-        for record in records
-        if record["verdict"]["valid"]
-        and all((found := settings(record))[name] in values for name, values in claim.needs.items())
-    ]
+    valid = [(record, settings(record)) for record in records if record["verdict"]["valid"]]
     apart = gathered(
         ((record["run"]["experiment"] or "profile", str(sorted(surroundings(found, record).items()))), record)
-        for record, found in chosen
+        for record, found in valid
+        if all(found[name] in values for name, values in claim.needs.items())
     )
     runs = [
         Runs(name, {key: _point(key, rows) for key, rows in grouped(members, _key).items()})
