@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.arguments import UsageParser, number, whole_number
-from copyscope.commands import claims, crossover, doctor, draw, profile, report, show, sweep, watch_arguments
+from copyscope.commands import claims, crossover, doctor, profile, report, sweep, watch_arguments
+from copyscope.commands.verbs import VERBS, Verb
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.arms import parse_cpus, parse_time_s
@@ -17,17 +18,6 @@ from copyscope.plan.options import check_usage
 from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
 
 LONG = "9" * 5000
-PARSERS = {
-    "profile": profile_parser,
-    "watch": watch_arguments.parser,
-    "sweep": sweep.parser,
-    "report": report.parser,
-    "draw": draw.parser,
-    "claims": claims.parser,
-    "crossover": crossover.parser,
-    "doctor": doctor.parser,
-    "show": show.parser,
-}
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -42,9 +32,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("tool", PARSERS)
-def test_two_dashes_are_no_value(tool: str) -> None:
-    parser = PARSERS[tool]()
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_two_dashes_are_no_value(verb: Verb) -> None:
+    parser = verb.parser()
     names = [name for action in parser._actions if action.nargs != 0 for name in action.option_strings]
     options = [name for name in names if name.startswith("--")]
     assert options
