@@ -91,26 +91,27 @@ def raw_record(
     segments = _segments(impl, kind, size_bytes, receiver, blocks=blocks, fixed=fixed_messages, arms=arms)
     if stopped_after is not None:
         segments = segments[: stopped_after + 1]  # and the warm-up
-    ledger_segments = [s for s in segments if "ledger" in s["arm"]]
+    probed = [s for s in segments if "ledger" in s["arm"]]
     events = ["cycles", "L1-dcache-load-misses", "LLC-load-misses"] if pmu else ["cpu-clock"]
-    cpu_ns = {
-        side: sum(s[side]["process_cpu_ns"] for s in ledger_segments) for side in ("sender", "receiver")
-    }
+    sides = ("sender", "receiver")
+    cpu_ns = {side: sum(s[side]["process_cpu_ns"] for s in probed) for side in sides}
+    samples = sampled(impl, kind, cpu_ns, events, PERIOD_NS) if probed else []
+    bytes_arm = _bytes_arm(arms, fixed_messages)
+    counted = [s for s in segments if s["arm"] == bytes_arm]
+    working = [row["id"] for row in hooks(impl) if row["state"] == "attached"]
     return {
         "schema": 1,
         "copyscope": {"version": "0.1.0", "git": "0123456789ab", "dirty": False},
         "run": {
             "id": f"profile-{impl}-0",
-            "experiment": None,
-            "factors": None,
-            "repeat": 0,
-            "order": 0,
+            **dict.fromkeys(("experiment", "factors")),
+            **dict.fromkeys(("repeat", "order"), 0),
             "seed": 42,
             "started": "2025-01-01T00:00:00Z",
             "wall_s": 4.1,
             "interrupted": stopped_after is not None,
             "errors": _errors(died, stopped_after is not None),
-            "bytes_arm": _bytes_arm(arms, fixed_messages),
+            "bytes_arm": bytes_arm,
             "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != "warmup") / 1e9,
             "segments": segments,
         },
@@ -126,12 +127,9 @@ def raw_record(
             "align": "heap",
             "pages": "4k",
             "working_set_messages": 16,
-            "touch": False,
-            "verify": False,
-            "nodelay": True,
+            **{"touch": False, "verify": False, "nodelay": True},
             "congestion_control": "cubic",
-            "sndbuf_bytes": None,
-            "rcvbuf_bytes": None,
+            **dict.fromkeys(("sndbuf_bytes", "rcvbuf_bytes")),
             "placement": "split",
             "time_every": 1 if fixed_messages else 16,
         },
@@ -139,81 +137,41 @@ def raw_record(
         "machine": machine(pmu),
         "traffic": {
             side: _last_words(side, segments) if side in died else _report(side, impl, threads, segments)
-            for side in ("sender", "receiver")
+            for side in sides
         },
         "counters": counters(cpu_ns, pmu),
-        **_collected(
-            impl,
-            kind,
-            segments,
-            receiver=receiver,
-            cpu_ns=cpu_ns,
-            events=events,
-            gate=1 if fixed_messages else GATE,
-            bytes_arm=_bytes_arm(arms, fixed_messages),
-        ),
-        **(COLLECTOR_DIED if "collector" in died else {}),
-        "machine_state": quiet_machine(segments),
-    }
-
-
-def quiet_machine(segments: list[Record], others_ns: int = 0) -> Record:
-    """The raw section machine_state: nobody took CPU time but the sides, copyscope, and others this much."""
-    told = [segment for segment in segments if segment["arm"] != "warmup"]
-    if not told:
-        return readings([], 0)
-    sides_ns = sum(s[side]["process_cpu_ns"] for s in told for side in ("sender", "receiver"))
-    return readings(loads(told[-1]["end_ns"] - told[0]["begin_ns"], sides_ns, others_ns), sides_ns)
-
-
-# of a run without samples, and of a collector that gave no report
-NO_SAMPLER: Record = {
-    "events": [],
-    "frequency_hz": 4000,
-    "enabled_ns": 0,
-    "bursts": None,
-    "taxonomy_version": "1",
-}
-COLLECTOR_DIED: Record = {
-    "bytes": [],
-    "calls": [],
-    "functions": None,
-    "hooks": [],
-    "sampler": NO_SAMPLER,
-    "samples": [],
-    "loss": {},
-}
-
-
-def _collected(
-    impl: str,
-    kind: str,
-    segments: list[Record],
-    *,
-    receiver: str,
-    cpu_ns: dict[str, int],
-    events: list[str],
-    gate: int,
-    bytes_arm: str | None,
-) -> Record:
-    """The sections that the collector reports."""
-    probed = [s for s in segments if "ledger" in s["arm"]]
-    counted = [s for s in segments if s["arm"] == bytes_arm]
-    timed = [s for s in segments if "calls" in s["arm"]]
-    samples = sampled(impl, kind, cpu_ns, events, PERIOD_NS) if probed else []
-    losses = ("samples_stack_map_full", "samples_stack_unreadable", "calls_task_map_full")
-    working = [row["id"] for row in hooks(impl) if row["state"] == "attached"]
-    return {
         "bytes": kernel_bytes(impl, receiver, counted),
-        "calls": kernel_calls(timed, gate),
+        "calls": kernel_calls([s for s in segments if "calls" in s["arm"]], 1 if fixed_messages else GATE),
         "functions": None,
         "hooks": hooks(impl),
         "sampler": sampler(events, sum(s["end_ns"] - s["begin_ns"] for s in probed), samples, PERIOD_NS)
         if probed
         else NO_SAMPLER,
         "samples": samples,
-        "loss": dict.fromkeys([*losses, *(f"recursion_{name}" for name in working)], 0),
+        "loss": dict.fromkeys([*LOSSES, *(f"recursion_{name}" for name in working)], 0),
+        **(COLLECTOR_DIED if "collector" in died else {}),
+        "machine_state": quiet_machine(segments),
     }
+
+
+def quiet_machine(segments: list[Record]) -> Record:
+    """The raw section machine_state: nobody took CPU time but the sides and copyscope."""
+    told = [segment for segment in segments if segment["arm"] != "warmup"]
+    if not told:
+        return readings([], 0)
+    sides_ns = sum(s[side]["process_cpu_ns"] for s in told for side in ("sender", "receiver"))
+    return readings(loads(told[-1]["end_ns"] - told[0]["begin_ns"], sides_ns), sides_ns)
+
+
+LOSSES = ("samples_stack_map_full", "samples_stack_unreadable", "calls_task_map_full")
+# of a run without samples, and of a collector that gave no report
+NO_SAMPLER: Record = {
+    **{"events": [], "frequency_hz": 4000, "enabled_ns": 0, "bursts": None, "taxonomy_version": "1"},
+}
+COLLECTOR_DIED: Record = {
+    **{"bytes": [], "calls": [], "functions": None, "hooks": [], "samples": [], "loss": {}},
+    "sampler": NO_SAMPLER,
+}
 
 
 def _bytes_arm(arms: tuple[str, ...], fixed: int | None) -> str | None:
@@ -264,11 +222,9 @@ def _segments(
         every = 1 if fixed else 16
         timed = messages // every if user_copies else 0
         sender |= {
-            "short_sends": 0,
-            "eagain": 0,
+            **dict.fromkeys(("short_sends", "eagain", "gather_broken_messages"), 0),
             "gather_timed_messages": timed,
             "gather_timed_ns": timed * GATHER_NS_PER_MESSAGE,
-            "gather_broken_messages": 0,
             "send_syscalls": {SYSCALL.get(impl, "send"): calls},
             "zerocopy": zero_copy_totals(kind, calls, size) if impl in WITH_COMPLETIONS else None,
         }
@@ -280,17 +236,9 @@ def _segments(
         reader = _totals(sent_bytes, messages if calls else 0, reads if calls else 0, receiver_ns)
         reader |= {"verify": None, "truncated_bytes": sent_bytes if receiver == "trunc" else 0}
         reader |= taken_without_a_call(receiver, sent_bytes)
-        segments.append(
-            {
-                "index": index,
-                "block": block,
-                "arm": arm,
-                "begin_ns": now_ns,
-                "end_ns": now_ns + SEGMENT_NS,
-                "sender": sender,
-                "receiver": reader,
-            }
-        )
+        named = {"index": index, "block": block, "arm": arm}
+        ends = {"begin_ns": now_ns, "end_ns": now_ns + SEGMENT_NS}
+        segments.append({**named, **ends, "sender": sender, "receiver": reader})
         now_ns += SEGMENT_NS + 5_000_000
     return segments
 
@@ -354,8 +302,7 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
         ],
         "histograms": {
             "send_time_ns": sent_in(totals["messages"]) if side == "sender" else None,
-            "completion_time_ns": None,
-            "round_trip_ns": None,
+            **dict.fromkeys(("completion_time_ns", "round_trip_ns")),
         },
         "slices": [[s["begin_ns"], s[side]["bytes"]] for s in segments],
         "limits": {"memlock_bytes": 8_388_608, "optmem_max_bytes": 131_072},

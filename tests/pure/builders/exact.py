@@ -73,13 +73,15 @@ def with_functions(
     def cell(side: str, context: str, category: str, bytes_: int, self_ns: int) -> Record:
         row = {"side": side, "context": context, "category": category, "calls": calls, "bytes": bytes_}
         part = self_ns // gate
+        counters = {name: rate * part for name, rate in counted.items()}
         # Every timed call the same, but for what rounding leaves.
+        squared = (1 + spread**2) * part**2 / timed
         return {
             **row,
             "timed_calls": timed,
             "self_ns": part,
-            "self_ns_squared": (1 + spread**2) * part**2 / timed,
-            "counters": {name: rate * part for name, rate in counted.items()},
+            "self_ns_squared": squared,
+            "counters": counters,
         }
 
     def root(side: str, inclusive_ns: int) -> Record:
@@ -101,11 +103,7 @@ def with_functions(
             cell("sender", "softirq", "deferred", copied, 3 * SEND_NS),
             cell("receiver", "process", "copy_out", received, 4 * SEND_NS),
         ],
-        "roots": [
-            root("sender", 7 * SEND_NS),
-            root("receiver", 4 * SEND_NS),
-            root("other", 0),
-        ],
+        "roots": [root("sender", 7 * SEND_NS), root("receiver", 4 * SEND_NS), root("other", 0)],
         "page_bytes": 4096,
         **_life(segments),
         "gate": gate,
@@ -138,20 +136,11 @@ def _life(segments: list[Record]) -> Record:
 
     sides = [("sender", copied - third[0], copied_bytes - third[1]), ("receiver", *third)]
     half = completions // 2
-    buckets = [[0, 1, half], [1024, 1280, completions - half]]
+    histogram = {"unit": "ns", "buckets": [[0, 1, half], [1024, 1280, completions - half]]}
+    ended = {"side": "sender", "copied": copied, "zerocopied": completions - copied}
+    latency = {"side": "sender", "count": completions, "before_return": half, "histogram": histogram}
     return {
         "owners": [owner(*side) for side in sides if copied],
-        "completions": [{"side": "sender", "copied": copied, "zerocopied": completions - copied}]
-        if completions
-        else [],
-        "completion_latency": [
-            {
-                "side": "sender",
-                "count": completions,
-                "before_return": half,
-                "histogram": {"unit": "ns", "buckets": buckets},
-            }
-        ]
-        if completions
-        else [],
+        "completions": [ended] * bool(completions),
+        "completion_latency": [latency] * bool(completions),
     }

@@ -151,24 +151,14 @@ def counters(cpu_ns: dict[str, int], pmu: bool) -> dict[str, Any]:
     """The `counters` section: software events, and hardware events where there is a PMU."""
 
     def counter(value: int | None, unit: str, reason: str | None = None) -> dict[str, Any]:
-        status = "unsupported" if value is None else "measured"
-        return {
-            "value": value,
-            "unit": unit,
-            "status": status,
-            "running": None if value is None else 1.0,
-            "reason": reason,
-            "parts": None,
-        }
+        known = {"status": "measured", "running": 1.0} if reason is None else {"status": "unsupported"}
+        return {"running": None, **known, "value": value, "unit": unit, "reason": reason, "parts": None}
 
     sides: dict[str, Any] = {}
     for side, spent_ns in cpu_ns.items():
         sides[side] = {"task-clock": counter(spent_ns, "ns"), "context-switches": counter(2_736, "switches")}
         per_ns = {"cycles": 3.0, "instructions": 2.4, "L1-dcache-load-misses": 0.05, "LLC-load-misses": 0.002}
         for event, rate in per_ns.items():
-            sides[side][event] = (
-                counter(int(spent_ns * rate), event)
-                if pmu
-                else counter(None, event, f"{event}: not supported: this machine has no PMU")
-            )
+            absent = counter(None, event, f"{event}: not supported: this machine has no PMU")
+            sides[side][event] = counter(int(spent_ns * rate), event) if pmu else absent
     return sides

@@ -138,20 +138,14 @@ def sampler(
             "samples": taken,
             "samples_squared": taken * taken // count + taken,
         }
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, unit in EVENTS:
-        works = name in events
         why_not = "this machine has no such event (no PMU?)"
         if name == "cpu-clock":
             why_not = "cycles are sampled instead"
-        rows.append(
-            {
-                "name": name,
-                "unit": unit,
-                "status": "sampled" if works else "unsupported",
-                "reason": None if works else why_not,
-            }
-        )
+        works = {"status": "sampled", "reason": None}
+        rows.append({"name": name, "unit": unit, "status": "unsupported", "reason": why_not})
+        rows[-1] |= works if name in events else {}
     return {
         "events": rows,
         "frequency_hz": 4000,
@@ -165,16 +159,10 @@ def zero_copy_totals(kind: str, calls: int, size: int) -> dict[str, int]:
     """The error queue of a zero-copy sender: over lo and veth all comes back as copied, over XDP nothing."""
     copied = calls if kind in ("veth", "loopback") else 0
     return {
-        "sends": calls,
-        "bytes_sent": calls * size,
-        "completions": calls,
-        "copied": copied,
-        "bytes_copied": copied * size,
-        "enobufs": 0,
-        "notifications": calls // 4,
-        "in_flight": 0,
-        "max_in_flight": 14,
-        "errqueue_reads": calls // 4,
+        **{"sends": calls, "bytes_sent": calls * size, "completions": calls},
+        **{"copied": copied, "bytes_copied": copied * size},
+        **dict.fromkeys(("notifications", "errqueue_reads"), calls // 4),
+        **{"enobufs": 0, "in_flight": 0, "max_in_flight": 14},
     }
 
 
@@ -183,15 +171,8 @@ def tcp_info(bytes_: int, side: str) -> dict[str, int]:
     # The sender has closed: the receiver is in CLOSE_WAIT, and the end of the stream was one more.
     received = {"state": 8, "bytes_received": bytes_ + 1}
     moved = {"bytes_acked": bytes_} if side == "sender" else {"bytes_acked": 0, **received}
-    return {
-        "busy_time_us": 2_600_000,
-        "rwnd_limited_us": 400_000,
-        "sndbuf_limited_us": 120_000,
-        "retransmits": 0,
-        "rtt_us": 90,
-        "cwnd": 40,
-        **moved,
-    }
+    waited = {"busy_time_us": 2_600_000, "rwnd_limited_us": 400_000, "sndbuf_limited_us": 120_000}
+    return {**waited, "retransmits": 0, "rtt_us": 90, "cwnd": 40, **moved}
 
 
 def topology(kind: str, packet_sockets: list[dict[str, Any]], scatter_gather: bool) -> dict[str, Any]:
@@ -229,16 +210,11 @@ def machine(pmu: bool) -> dict[str, Any]:
         "cpus_online": 2,
         "hypervisor": "kvm",
         "pmu": ["cpu"] if pmu else [],
-        "hybrid": None,
-        "governor": None,
-        "turbo": None,
-        "smt": False,
+        **dict.fromkeys(("hybrid", "governor", "turbo", "lockdown")),
+        **dict.fromkeys(("smt", "irq_time_accounting"), False),
         "mitigations": {"meltdown": "Not affected"},
         "clocksource": "tsc",
-        "perf_event_paranoid": 2,
-        "kptr_restrict": 0,
-        "lockdown": None,
-        "irq_time_accounting": False,
+        **{"perf_event_paranoid": 2, "kptr_restrict": 0},
         "sysctls": {
             "net.core.optmem_max": "131072",
             "net.ipv4.tcp_wmem": "4096 16384 4194304",

@@ -169,14 +169,8 @@ def seen_of(
         volumes[1] = {**volumes[1], "process_cpu_ns": cpu_ns, "voluntary_switches": switches}
         cpu_ns, switches = cpu_ns + CPU_NS, switches + 10
         volumes[2] = {**volumes[2], "process_cpu_ns": cpu_ns, "voluntary_switches": switches, "threads": 1}
-        segments.append(
-            {
-                "index": index,
-                "block": index // len(arms),
-                "arm": arm,
-                "marks": tuple({"target": volume} for volume in volumes),
-            }
-        )
+        marks = tuple({"target": volume} for volume in volumes)
+        segments.append({"index": index, "block": index // len(arms), "arm": arm, "marks": marks})
     return SimpleNamespace(
         started="2025-01-01T00:00:00+00:00",
         segments=segments,
@@ -292,12 +286,8 @@ def collected(call: str, calls: int, receives: int, blocks: int) -> Record:
         },
         "samples": [
             {
-                "side": "target",
-                "event": "cpu-clock",
-                "frames": list(frames),
-                "samples": n,
-                "weight": n * SAMPLE_NS,
-                **({} if frames else OWN_CODE),
+                **{"side": "target", "event": "cpu-clock", "frames": list(frames)},
+                **{"samples": n, "weight": n * SAMPLE_NS, **({} if frames else OWN_CODE)},
             }
             for frames, n in parts
         ],
@@ -325,15 +315,8 @@ def call_row(call: str, calls: int, size: int) -> Record:
 
 def watched_record(**options: Any) -> Record:
     """The raw record; `ledger.derive` makes it whole."""
-    target = {
-        "how": "pid",
-        "name": "server[4711]",
-        "comm": None,
-        "cgroup": None,
-        "netns": None,
-        "follow": True,
-        "baseline": True,
-    }
+    named = {"how": "pid", "name": "server[4711]", "follow": True, "baseline": True}
+    target = named | dict.fromkeys(("comm", "cgroup", "netns"))
     workload = {"impl": None, "command": None, "duration_s": 2.7, "messages": None}
     identity = Identity("profile-watch-0", None, 0, 0, 42, "0123456789ab", False)
     return assemble(seen_of(**options), workload, identity, 199, target)
