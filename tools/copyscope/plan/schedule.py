@@ -27,7 +27,7 @@ DURATION_MIN_S = 0.5
 FIRST_BLOCKS_S = (0.5, 0.5, 1.0)
 FIRST_BLOCKS_OF_RUNNING_S = (1.0, 1.0, 2.0)
 # Of a busy program so many calls a segment are enough, and its segment is as short as that takes.
-CALLS_WANTED = 2000
+CALLS_WANTED = 1000
 CALLS_LEAST_S = 0.01
 # The first, of which nothing is known yet.
 CALLS_FIRST_S = 0.05
