@@ -62,41 +62,31 @@ def ledger_ns(record: Record) -> dict[tuple[str, str, str], int]:
     return dict(found)
 
 
-def fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """A protocol buffer message: https://protobuf.dev/programming-guides/encoding/"""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(data):
-        tag = varint()
-        if tag & 7 == 2:
-            size = varint()
-            yield tag >> 3, data[at : at + size]
-            at += size
-        else:
-            assert tag & 7 == 0
-            yield tag >> 3, varint()
-
-
-def numbers(data: bytes) -> list[int]:
-    """Packed varints: those of a message whose tags are gone."""
-    found, value, shift = [], 0, 0
-    for byte in data:
+def varint(stream: io.BytesIO) -> int:
+    """https://protobuf.dev/programming-guides/encoding/"""
+    value = shift = 0
+    while True:
+        (byte,) = stream.read(1)
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            found.append(value)
-            value = shift = 0
+            return value
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """A protocol buffer message."""
+    stream = io.BytesIO(data)
+    while stream.tell() < len(data):
+        tag = varint(stream)
+        assert tag & 7 in (0, 2)
+        yield tag >> 3, stream.read(varint(stream)) if tag & 7 == 2 else varint(stream)
+
+
+def numbers(data: bytes) -> list[int]:
+    """Packed varints."""
+    stream, found = io.BytesIO(data), []
+    while stream.tell() < len(data):
+        found.append(varint(stream))
     return found
 
 

@@ -43,9 +43,22 @@ def screen(record: Record, width: int = 80, height: int = 24, *, explain: bool =
     return console.file.getvalue()
 
 
+def fits(record: Record, width: int, height: int, golden: str | None, *, explain: bool = False) -> str:
+    """The screen, which leaves a line for the prompt, and is the golden one where there is one."""
+    said = screen(record, width, height, explain=explain)
+    lines = said.splitlines()
+    assert len(lines) < height and max(map(len, lines)) <= width
+    if golden is not None:
+        path = GOLDEN / f"{golden}.txt"
+        if os.environ.get("COPYSCOPE_GOLDEN"):
+            path.write_text(said)
+        assert said == path.read_text(), path.name
+    return said
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_it_is_one_screen_and_the_golden_one(name: str) -> None:
-    """One line is left for the prompt, and the last that is said is the verdict's."""
+    """The last that is said is the verdict's."""
     record = ALL[name]()
     verdict = record["verdict"]
     last = verdict["sentence"] if verdict["valid"] else verdict["next"] or verdict["reasons"][0]
@@ -55,29 +68,16 @@ def test_it_is_one_screen_and_the_golden_one(name: str) -> None:
         (100, 30, f"{name}-100x30"),
         (160, 50, f"{name}-160x50"),
     ):
-        said = screen(record, width, height)
-        lines = said.splitlines()
-        assert len(lines) < height and max(map(len, lines)) <= width
+        said = fits(record, width, height, golden if width == 80 or name in LARGER else None)
         assert last.split()[-1] == said.split()[-1]
-        if width == 80 or name in LARGER:
-            path = GOLDEN / f"{golden}.txt"
-            if os.environ.get("COPYSCOPE_GOLDEN"):
-                path.write_text(said)
-            assert said == path.read_text(), path.name
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_each_row_means_is_on_one_screen_too(name: str) -> None:
     record = ALL[name]()
     for width, height in ((80, 24), (100, 30), (160, 50)):
-        said = screen(record, width, height, explain=True)
-        lines = said.splitlines()
-        assert len(lines) < height and max(map(len, lines)) <= width
-        if name in LARGER and width < 160:
-            path = GOLDEN / f"{name}-explained-{width}x{height}.txt"
-            if os.environ.get("COPYSCOPE_GOLDEN"):
-                path.write_text(said)
-            assert said == path.read_text(), path.name
+        golden = f"{name}-explained-{width}x{height}" if name in LARGER and width < 160 else None
+        fits(record, width, height, golden, explain=True)
 
 
 def test_every_row_has_its_meaning_in_one_line() -> None:

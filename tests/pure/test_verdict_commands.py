@@ -22,7 +22,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_crossover_says_it_and_writes_it(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_crossover_says_it_and_writes_it(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert crossover_command.main([str(swept)]) == 0
     out = capsys.readouterr().out
     assert "On this path zero-copy never pays" in " ".join(out.split())
@@ -35,13 +37,10 @@ def test_crossover_says_it_and_writes_it(swept: Path, capsys: pytest.CaptureFixt
     assert crossover_command.main([str(swept), "-v"]) == 0
     assert (swept / "crossover.json").read_bytes() == first
     assert "largest residual of the models" in " ".join(capsys.readouterr().out.split())
-
-
-def test_crossover_as_json(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert crossover_command.main([str(swept), "--json", "-"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    assert json.loads(capsys.readouterr().out) == made
     assert crossover_command.main([str(swept), "--json", str(tmp_path / "x.json")]) == 0
-    assert json.loads((tmp_path / "x.json").read_text()) == shown
+    assert json.loads((tmp_path / "x.json").read_text()) == made
 
 
 def test_claims_are_a_table_and_a_file(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
