@@ -4,11 +4,12 @@ import argparse
 import json
 import platform
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry
-from copyscope.drill.trials import PATHS, changes, document, run_all
+from copyscope.drill.trials import PATHS, changes, run_all
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
 from copyscope.render.console import make_console, print_lines, report_width
@@ -51,7 +52,7 @@ def _drill(arguments: argparse.Namespace) -> int:
     if arguments.json != "-":
         console = make_console()
         print_lines(drill_lines(rows, kernel, report_width(console)), console)
-    documents.give_json(document(rows, kernel), arguments.json)
+    documents.give_json({"kernel": kernel, "ways": [asdict(row) for row in rows]}, arguments.json)
     changed = changes(rows, expected)
     for line in changed:
         entry.say("drill", f"expect: {line}")

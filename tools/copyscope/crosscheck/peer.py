@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -74,17 +74,13 @@ class Peer:
         raise NotImplementedError
 
 
-@dataclass
-class Attached:
-    """A running tool; `quantities` is filled when it has ended."""
-
-    quantities: Quantities = field(default_factory=dict)
-
-
 @contextlib.contextmanager
-def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
-    """Start it, wait until it is attached; end it with SIGINT and read it. Raises RunError in its words."""
-    made = Attached()
+def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Quantities]:
+    """Start it, wait until it is attached; end it with SIGINT and read it. Raises RunError in its words.
+
+    What it counted is in the dictionary when it has ended.
+    """
+    made: Quantities = {}
     with (
         tempfile.TemporaryDirectory(prefix="copyscope-") as directory,
         tempfile.TemporaryFile("w+", errors="replace") as output,
@@ -102,7 +98,7 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Attached]:
                 raise RunError(f"{peer.name}: does not end on SIGINT") from None
         output.seek(0)
         try:
-            made.quantities = peer.read(watched, output.read())
+            made |= peer.read(watched, output.read())
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise RunError(f"{peer.name}: its output cannot be read: {error}") from error
 

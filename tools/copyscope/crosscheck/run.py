@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from copyscope.crosscheck.compare import Seen
-from copyscope.crosscheck.peer import Attached, Peer, attached
+from copyscope.crosscheck.peer import Peer, Quantities, attached
 from copyscope.errors import RunError
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
@@ -24,7 +24,7 @@ class PeerSession(Session):
         super().__init__(plan, traffic, steps)
         self._traffic = traffic
         self._peers = {peer.name: peer for peer in peers}
-        self._watching: Attached | None = None
+        self._watching: Quantities = {}
         self.seen: dict[str, list[Seen]] = {peer.name: [] for peer in peers}
         self.failed_peers: dict[str, str] = {}
 
@@ -54,11 +54,10 @@ class PeerSession(Session):
             self._keep_seen(segment.arm)
 
     def _keep_seen(self, name: str) -> None:
-        assert self._watching is not None
         # The record is of our own instruments only.
         _, begin, end, _ = (mark["sender"] for mark in self.raw.segments.pop()["marks"])
         messages, sent, wall_ns = (end[key] - begin[key] for key in ("messages", "bytes", "t_ns"))
-        self.seen[name].append(Seen(messages, sent, wall_ns, self._watching.quantities))
+        self.seen[name].append(Seen(messages, sent, wall_ns, self._watching))
 
 
 def with_peers(plan: RunPlan, peers: Sequence[Peer], each_s: float, seed: int) -> RunPlan:

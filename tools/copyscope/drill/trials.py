@@ -9,9 +9,9 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from copyscope.drill import copiers
 from copyscope.drill.connections import QUEUED_BYTES, Missing, Pair, open_path
@@ -218,8 +218,3 @@ def changes(rows: list[Row], expected: Mapping[tuple[str, str], str]) -> list[st
         if row is None or row.result != then:
             lines.append(f"{way} over {path}: was {then}, is {now}")
     return lines
-
-
-def document(rows: list[Row], kernel: str) -> dict[str, Any]:
-    """The table as data."""
-    return {"kernel": kernel, "ways": [asdict(row) for row in rows]}

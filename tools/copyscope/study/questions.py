@@ -15,8 +15,7 @@ from copyscope.crossover.crossover import Crossover
 from copyscope.study.cost_waterfall import REST, Waterfall, counterparts, waterfall
 from copyscope.study.facets import describe
 from copyscope.study.table import ALWAYS, Row, setting_of
-from copyscope.study.wording import interval, joined, listed, number, say_ratio
-from copyscope.units import counted
+from copyscope.study.wording import interval, listed, number, say_ratio
 
 # in which two strategies are compared
 SHORT = {"goodput_gbps": "goodput", "system_cpu_ns_per_kib": "CPU time, all sides"}
@@ -221,10 +220,10 @@ def overtakes(second: str, first: str, crossings: Sequence[Crossover]) -> Answer
     for c in found:
         if c.quantity not in SHORT:
             continue
-        setting = joined([counted(c.threads, "thread"), describe(c.where)])
+        setting = describe({"threads": c.threads, **c.where})
         sentences.append(f"{SHORT[c.quantity]}, {setting}: {c.evidence.split('; largest residual')[0]}.")
         for at in c.measured:
-            place = joined([f"{second} / {first}", describe({"size": at.size_bytes}), setting])
+            place = f"{second} / {first}, {describe({'size': at.size_bytes})}, {setting}"
             facts.append(Fact(place, SHORT[c.quantity], "ratio", at.ratio))
     text = "In goodput and in CPU time, which need not agree, with the ratio at every size below."
     return Answer(question, text, tuple(facts), tuple(sentences))

@@ -31,8 +31,3 @@ def number(value: float) -> str:
 def listed(items: Sequence[str]) -> str:
     """Items as a sentence has them: `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
-
-
-def joined(parts: Sequence[str]) -> str:
-    """Parts with commas between them, the empty ones left out."""
-    return ", ".join(part for part in parts if part)

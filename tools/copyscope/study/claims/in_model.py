@@ -57,7 +57,8 @@ def zero_fewest_llc(points: Sequence[ModelPoint]) -> Finding:
     text = f"of {compared} comparisons zero_copy misses more in {len(more)}, fewer in {fewer}"
     if more:
         worst, point, other = max(more, key=lambda one: one[0].value)
-        text += f"; at {_size(point)} {_line(worst, signed=True)} than {other} ({point.setting.text})"
+        text += f"; at {format_whole_size(point.size)} {_line(worst, signed=True)} than {other}"
+        text += f" ({point.setting.text})"
     verdict: Verdict = REFUTED if more else HOLDS if fewer == compared else UNDETERMINED
     return Finding(verdict, text, rows)
 
@@ -182,14 +183,9 @@ def _fraction(
         said.append(text)
     verdict = REFUTED if REFUTED in verdicts else HOLDS if set(verdicts) == {HOLDS} else UNDETERMINED
     who = "both sides" if side is None else f"the {side}"
-    text = (
-        f"{TITLES[level]} misses per KiB of {who} at {_size(found[0][0])} (claimed: {most:.3g} times as many)"
-    )
+    size = format_whole_size(found[0][0].size)
+    text = f"{TITLES[level]} misses per KiB of {who} at {size} (claimed: {most:.3g} times as many)"
     return Finding(verdict, f"{text}: {'; '.join(said)}", rows)
-
-
-def _size(point: ModelPoint) -> str:
-    return format_whole_size(point.size)
 
 
 def _line(found: Estimate, *, signed: bool = False) -> str:
