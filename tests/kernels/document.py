@@ -136,11 +136,11 @@ HEAD = """\
 The table of what works where is in [reference/kernels.md](../reference/kernels.md).
 
 `make check-kernels` downloads the newest kernel of each Debian suite (`tests/kernels/fetch.sh`), boots it
-in QEMU and runs the tests of `make check-live` inside, unchanged (`tests/kernels/matrix.py`). What came of
-it is in `results/kernels/NAME.json`, what `tools/doctor.py` printed there in `NAME.doctor.txt` beside it;
-this page is made from those files. On x86-64 the emulator has no PMU. arm64's counts cycles and
-instructions, riscv64's misses of the TLB as well; those guests have no Python, so they only run the programs,
-what they said is judged outside (`tests/kernels/cross/test_cross.py`), and doctor is not asked there.
+in QEMU and runs the tests of `make check-live` inside, unchanged (`tests/kernels/matrix.py`). The results
+are in `results/kernels/NAME.json`, the output of `tools/doctor.py` in `NAME.doctor.txt` beside it;
+this page is made from those files. The emulator of x86-64 has no PMU. That of arm64 counts cycles and
+instructions, that of riscv64 misses of the TLB as well. The guests of these two have no Python: they run the
+programs, `tests/kernels/cross/test_cross.py` judges the output outside, and doctor is not asked.
 
     make check-kernels                        all kernels, all live tests
     make check-kernels KERNELS="6.1 7.x"      some of them; the other rows stay as they are
@@ -150,8 +150,8 @@ what they said is judged outside (`tests/kernels/cross/test_cross.py`), and doct
     make check-kernels MATRIX=--page          both pages again, of what is kept; nothing is run
     COPYSCOPE_ACCEL=kvm make check-kernels    with KVM, where it works
 
-CI (`.ci/run`) runs `--least` on five kernels, all but riscv64: 198 to 220 s on two processors when this was
-written. The times in that table are those of the longer runs that are kept.
+CI (`.ci/run`) runs `--least` on five kernels, all but riscv64. The times in reference/kernels.md are those of
+the longer runs that are kept.
 
 One kernel by hand, with this machine's files, read-only (writes go to memory), and without a network:
 
