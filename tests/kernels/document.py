@@ -157,7 +157,7 @@ One kernel by hand, with this machine's files, read-only (writes go to memory), 
 
     root=$(tests/kernels/fetch.sh trixie amd64)
     run="tests/kernels/boot.sh $root"
-    $run 'tools/doctor.py'
+    $run 'modprobe veth; tools/doctor.py'
     $run 'modprobe veth; tools/profile.py --impl zerocopy --duration 2'
     $run 'modprobe veth; .venv/bin/python3 -P -B -m pytest tests/live/test_functions.py'
 

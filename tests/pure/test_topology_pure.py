@@ -89,6 +89,13 @@ def test_a_failed_batch_names_its_line() -> None:
     )
 
 
+def test_a_module_that_is_not_loaded_is_named_as_the_cause() -> None:
+    pair = Command(("ip", "-batch", "-"), "choose an MTU", "link add s type veth peer name r\n")
+    # What ip printed in a guest of Linux 6.12 that loads no modules on demand.
+    line = describe_failure(pair, 1, "Error: Unknown device type.\nCommand failed -:1\n")
+    assert line == "topology: veth: unknown to this kernel: load its module (modprobe veth)"
+
+
 def test_failures_are_one_line_with_the_next_step() -> None:
     with pytest.raises(TopologyError, match=r"^topology: sh -c 'echo no >&2; exit 3': no: do it$"):
         run(Command(("sh", "-c", "echo no >&2; exit 3"), "do it"))

@@ -82,6 +82,10 @@ def describe_failure(command: Command, status: int, stderr: str) -> str:
     if unknown:
         package = PACKAGES.get(unknown.group(1), unknown.group(1))
         return f"topology: {unknown.group(1)}: not found: install {package} (tools/deps.sh run)"
+    # A kernel that loads no modules on demand (a guest, a container) has not made the device's module known.
+    absent = re.search(r"Unknown device type", reason) and re.search(r" type (\w+)", command.stdin)
+    if absent:
+        return f"topology: {absent[1]}: unknown to this kernel: load its module (modprobe {absent[1]})"
     failed = re.search(r"Command failed -:(\d+)", reason)
     lines = command.stdin.splitlines()
     if failed and 0 < int(failed.group(1)) <= len(lines):
