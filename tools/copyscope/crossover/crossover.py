@@ -63,11 +63,11 @@ class Crossover:
     pair: tuple[str, str]
     threads: int
     quantity: str
-    size_bytes: float | None
-    low: float | None
-    high: float | None
-    verdict: Verdict
-    evidence: str
+    size_bytes: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: Verdict = "undetermined"
+    evidence: str = ""
     above: str | None = None
     method: str | None = None
     level: float = 0.0
@@ -152,29 +152,11 @@ def _answer(
     if quantity != "goodput_gbps":
         split = tuple(_split(first, second, quantity, size) for size in sizes)
 
-    def made(
-        verdict: Verdict, evidence: str, crossing: Crossing = sign_change.NOWHERE, method: str | None = None
-    ) -> Crossover:
-        return Crossover(
-            pair,
-            threads,
-            quantity,
-            crossing.size,
-            crossing.low,
-            crossing.high,
-            verdict,
-            evidence,
-            above=None if crossing.rising is None else pair[1] if crossing.rising else pair[0],
-            method=method,
-            level=crossing.level,
-            where=where,
-            measured=measured,
-            split=split,
-        )
-
+    unknown = Crossover(pair, threads, quantity, measured=measured, split=split, where=where)
     if len(sizes) < 2:
         have = f"only at {_ratio_text(measured[0], pair)}" if measured else "at no size"
-        return made("undetermined", f"undetermined: both were measured {have}: at least two sizes are needed")
+        evidence = f"undetermined: both were measured {have}: at least two sizes are needed"
+        return replace(unknown, evidence=evidence)
     repeated = first.repeated and second.repeated
     curves = zip(first.curves(quantity), second.curves(quantity), strict=True)
     crossing, method = sign_change.find(sizes, [_log_ratio(a, b) for a, b in curves], repeated), "model"
@@ -186,11 +168,14 @@ def _answer(
         crossing, method = sign_change.find(sizes, direct, repeated), "interpolated"
         again = _contradiction(crossing, measured, pair)
         if again is not None:
-            return made("undetermined", f"undetermined: no single size fits: {again}; {fits}")
+            return replace(unknown, evidence=f"undetermined: no single size fits: {again}; {fits}")
     verdict, remark = _judge(crossing, measured, pair, sizes)
     if contradiction is not None:
         remark += f"; the cost model does not fit ({contradiction}): from the measured ratios instead"
-    return made(verdict, f"{remark}; {fits}", crossing, method)
+    above = None if crossing.rising is None else pair[crossing.rising]
+    at = replace(unknown, size_bytes=crossing.size, low=crossing.low, high=crossing.high, above=above)
+    evidence = f"{remark}; {fits}"
+    return replace(at, verdict=verdict, evidence=evidence, method=method, level=crossing.level)
 
 
 def _measured(first: Point, second: Point, size: int, quantity: str, names: tuple[str, str]) -> Measured:

@@ -7,7 +7,7 @@ zero the second is the dearer one.
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -46,9 +46,6 @@ class Crossing:
         return (size_bytes > self.size) == self.rising
 
 
-NOWHERE = Crossing("open", None, None, None, None, 0.0)
-
-
 def find(sizes: Sequence[int], curves: Sequence[LogRatio], repeated: bool) -> Crossing:
     """The crossing of the first curve (the measurement), with an interval from the others (its draws)."""
     turns = _turns(sizes, curves[0])
@@ -60,15 +57,16 @@ def find(sizes: Sequence[int], curves: Sequence[LogRatio], repeated: bool) -> Cr
     upwards = True if rising is None else rising
     places = [_place(sizes, curve, upwards) for curve in curves[1:]]
     known = sorted(place for place in places if place is not None)
+    nowhere = Crossing("open", None, None, None, None, 0.95)
     if len(known) < (1 - AMBIGUOUS) * len(places):
-        return Crossing("open", None, None, None, None, 0.95)
+        return nowhere
     low = known[math.floor(TAIL * (len(known) - 1))]
     high = known[math.ceil((1 - TAIL) * (len(known) - 1))]
     if low == high and low in (0.0, math.inf):
-        return Crossing("never" if (low == math.inf) == upwards else "always", None, None, None, None, 0.95)
+        return replace(nowhere, kind="never" if (low == math.inf) == upwards else "always")
     ends = [end if 0 < end < math.inf else None for end in (low, high)]
     if size is None or ends == [None, None]:
-        return Crossing("open", None, None, None, None, 0.95)
+        return nowhere
     return Crossing("open" if None in ends else "crosses", size, ends[0], ends[1], rising, 0.95)
 
 

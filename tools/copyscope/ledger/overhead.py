@@ -54,13 +54,7 @@ def arm_effect(raw: Measured, arm: str) -> ArmEffect:
 
 def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
     """The columns of a ratio of goodput that is known; `effect` is the loss."""
-    return {
-        "ratio": ratio,
-        "low": interval.low,
-        "high": interval.high,
-        "level": interval.level,
-        "effect": 1 - ratio,
-    }
+    return {"ratio": ratio, **vars(interval), "effect": 1 - ratio}
 
 
 def found(low: float, high: float) -> str:
