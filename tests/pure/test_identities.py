@@ -329,6 +329,16 @@ def test_with_tls_the_cipher_has_all_bytes_and_no_count_tells_which_were_pinned(
     assert "kTLS 1.3: the cipher takes" in FULL["tls"]["verdict"]["sentence"]
 
 
+def test_with_tls_what_was_copied_out_is_as_much_of_the_ledgers_bytes_as_of_those_that_were_counted() -> None:
+    raw = copy.deepcopy(RAW["tls"])
+    rows = {row["hook"]: row for row in raw["bytes"] if row["side"] == "receiver"}
+    rows["copy_out_bytes"] |= {"bytes": rows["receive_bytes"]["bytes"] // 4, "calls": 300}
+    (row,) = (row for row in derive(raw)["ledger"] if row["account"] == "copy_out")
+    ledger = 635_699_200 + 629_145_600 + 642_252_800
+    assert (row["bytes"], row["bytes_method"]) == (ledger // 4, "scaled")
+    assert row["calls"] == round(300 * ledger / rows["receive_bytes"]["bytes"])
+
+
 def test_pages_that_are_encrypted_are_in_no_balance_of_references() -> None:
     """By sendfile(2) with kTLS: no count tells what was pinned, so nothing is compared with it."""
     held = {i["name"]: i["holds"] for i in derive(with_tls(RAW["sendfile"]))["identities"]}
