@@ -249,3 +249,13 @@ def test_children_that_are_not_watched_are_not_held_against_the_samples() -> Non
     assert armed_cpu_ns(typed(raw), "target") is not None
     raw["target"]["follow"] = False
     assert armed_cpu_ns(typed(raw), "target") is None
+
+
+def test_with_no_sample_of_either_process_the_work_of_others_has_no_time() -> None:
+    """By a PMU's cycles, which are time only beside a clock of the same processor."""
+    raw = builders.raw_record("one_copy", pmu=True)
+    other = side_times(typed(raw))["other"]
+    assert other.scale_ns is not None and other.scale_ns > 0
+    raw["samples"] = [row for row in raw["samples"] if row["side"] == "other"]
+    other = side_times(typed(raw))["other"]
+    assert raw["samples"] and other.scale_ns is None and "no process was sampled" in str(other.reason)
