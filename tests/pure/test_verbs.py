@@ -48,6 +48,12 @@ def test_alone_it_answers_questions_with_verbs() -> None:
         (("profile",), "did you mean bin/copyscope run?"),
         (("run", "env"), "env: not a strategy but a program: it is watched: sudo bin/copyscope watch env"),
         (("run", "zcopy", "--size", "64K"), "did you mean zero_copy?"),
+        (
+            ("run", "one_copy", "zero_copy", "--size", "4K"),
+            "sudo bin/copyscope compare one_copy zero_copy runs two",
+        ),
+        (("run", "one_copy,zero_copy"), "sudo bin/copyscope compare one_copy zero_copy runs two in turns"),
+        (("simulate", "one_copy", "zero_copy"), "strategies stand in one word: one_copy,zero_copy"),
         (("run", "one_copy", "--impl", "two_copy"), "--impl: not allowed with argument STRATEGY"),
         (("run", "--size=--"), "argument --size: --: not a value (copyscope run --help lists the options)"),
         (("run", "--impl", "zcopy"), "did you mean zero_copy?"),

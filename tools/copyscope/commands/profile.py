@@ -5,6 +5,7 @@ import contextlib
 import secrets
 import shutil
 from collections.abc import Iterator
+from typing import NoReturn
 
 from copyscope import calling
 from copyscope.commands import entry, keeping
@@ -41,7 +42,15 @@ def _choose(argv: list[str]) -> int:
         from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
 
         return watch.watch(argv)
-    args = parser().parse_args(options)
+    known = parser()
+    args, more = known.parse_known_args(options)
+    if more and not more[0].startswith("-"):
+        words = [args.impl, *more]
+        if args.simulate:
+            raise UsageError(f"{' '.join(words)}: strategies stand in one word: {','.join(words)}")
+        _one_strategy(*words)
+    elif more:
+        known.error(f"unrecognized arguments: {' '.join(more)}")
     if args.simulate:
         from copyscope.commands import simulate  # noqa: PLC0415 (as above)
 
@@ -52,10 +61,7 @@ def _choose(argv: list[str]) -> int:
 def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     instruments = check_usage(args)
     if "," in args.impl:
-        both = " ".join(args.impl.split(",")[:2])
-        raise UsageError(
-            f"{args.impl}: a run has one strategy: sudo tools/compare.py {both} runs two in turns"
-        )
+        _one_strategy(*args.impl.split(","))
     entry.build("profile")
     # Which processors another machine has is not known here.
     try:
@@ -112,6 +118,11 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if args.compare_tiers and any(why_not(typed(made)) for made in records):
         return entry.FAILED
     return 0 if kept and all(made["verdict"]["valid"] for made in records) else entry.FAILED
+
+
+def _one_strategy(first: str, second: str, *_: str) -> NoReturn:
+    both = f"{first} {second}"
+    raise UsageError(f"{both}: a run has one strategy: sudo tools/compare.py {both} runs two in turns")
 
 
 @contextlib.contextmanager
