@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import subprocess
 import sys
@@ -200,6 +201,14 @@ def test_a_watched_program_may_be_called_anything() -> None:
     with Steps(EVIL, 1, stream=told) as steps:
         steps.begin(EVIL)
     harmless(told.getvalue())
+
+
+def test_a_record_of_such_a_name_can_be_written_and_read(tmp_path: Path) -> None:
+    made = watched_record()
+    made["target"] |= {"name": EVIL}
+    record.write(made, tmp_path / "r.json")
+    assert record.read(tmp_path / "r.json")["target"]["name"] == EVIL
+    json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
 
 
 def test_what_is_shown_again_of_a_foreign_record_is_text(
