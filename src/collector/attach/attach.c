@@ -337,7 +337,7 @@ static void add_count(json_t *loss, const char *what, const char *id, __u64 coun
 	json_object_set_new(loss, name, entry);
 }
 
-void recursion__add(json_t *loss, const char *id, const struct bpf_program *program)
+void attach__add_recursion(json_t *loss, const char *id, const struct bpf_program *program)
 {
 	const char *unknown;
 	__u64 skipped = 0;
@@ -348,7 +348,7 @@ void recursion__add(json_t *loss, const char *id, const struct bpf_program *prog
 	add_count(loss, "recursion", id, skipped, unknown);
 }
 
-void recursion__add_function(json_t *loss, const char *id, const struct attach *function)
+void attach__add_misses(json_t *loss, const char *id, const struct attach *function)
 {
 	const char *unknown;
 	__u64 skipped = 0;

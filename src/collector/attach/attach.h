@@ -119,8 +119,8 @@ int attach__detach(struct attach *attach);
  * How often the kernel did not call a program. Sets loss["recursion_<id>"]: runs that it skipped because the program ran on this
  * CPU already, or {"count": null, "reason"} where it does not say. Nothing for a program that is not loaded.
  */
-void recursion__add(json_t *loss, const char *id, const struct bpf_program *program);
+void attach__add_recursion(json_t *loss, const char *id, const struct bpf_program *program);
 /* The same of both ends of a function, and if they are kprobes loss["missed_<id>"] as far as they have been detached. */
-void recursion__add_function(json_t *loss, const char *id, const struct attach *function);
+void attach__add_misses(json_t *loss, const char *id, const struct attach *function);
 
 #endif

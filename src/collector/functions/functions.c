@@ -405,7 +405,7 @@ void functions__add_losses(const struct functions *functions, json_t *loss)
 {
 	for (int row = 0; row < ROW_CNT; row++)
 		if (functions->all[row].state == STATE_ATTACHED)
-			recursion__add_function(loss, function_rows[row].id, &functions->all[row]);
+			attach__add_misses(loss, function_rows[row].id, &functions->all[row]);
 	zerocopy__add_loss(functions->zerocopy, loss);
 }
 

@@ -255,7 +255,7 @@ void zerocopy__add_loss(const struct zerocopy *zerocopy, json_t *loss)
 	if (!zerocopy->counted)
 		return;
 	EACH_USED_ROW(zerocopy, row)
-		recursion__add_function(loss, rows[row].id, &zerocopy->all[row]);
+		attach__add_misses(loss, rows[row].id, &zerocopy->all[row]);
 }
 
 void zerocopy__add_json(const struct zerocopy *zerocopy, const struct copyscope *skel, json_t *functions)

@@ -345,7 +345,7 @@ json_t *probes__loss_json(const struct probes *probes, const __u64 sampler_lost[
 		json_object_set_new(loss, loss_names[what],
 				    json_integer(probes->skel->bss->lost[what] + sampler_lost[what]));
 	for (int i = 0; i < HOOK_CNT; i++)
-		recursion__add(loss, hook_rows[i].id, tracepoints__program(probes->skel, i));
+		attach__add_recursion(loss, hook_rows[i].id, tracepoints__program(probes->skel, i));
 	functions__add_losses(probes->functions, loss);
 	return loss;
 }
