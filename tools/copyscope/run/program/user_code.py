@@ -87,7 +87,7 @@ class File:
         if not made.is_read and LIBC.match(Path(made.name).name):
             # While the process lives. What goes wrong goes wrong in read() again, which says so.
             with contextlib.suppress(*UNREADABLE):
-                made.choices(made.open())
+                made.choices()
         return made
 
     def read(self) -> None:
@@ -96,19 +96,19 @@ class File:
             return
         self.is_read = True
         try:
-            self.why = find_copies(self, self.open())
+            self.why = find_copies(self)
         except UNREADABLE as error:
             self.why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
-    def open(self) -> ElfFile:
+    def header(self) -> ElfFile:
         """Its header and the places of its tables."""
         self.elf = self.elf or ElfFile(lambda at, count: os.pread(self.opened.fileno(), count, at))
         return self.elf
 
-    def choices(self, elf: ElfFile) -> list[tuple[int, int]]:
+    def choices(self) -> list[tuple[int, int]]:
         """`chosen`, read from the memory of the process once."""
         if self.chosen is None:
-            self.chosen = list(read_choices(elf, self.pid, self.mapping))
+            self.chosen = list(read_choices(self.header(), self.pid, self.mapping))
         return self.chosen
 
     def add(self, found: Iterable[tuple[int, int, str]]) -> None:
@@ -200,8 +200,9 @@ def parse_mapping(line: str) -> Mapping | None:
     return Mapping(begin, end, int(offset, 16), device, int(inode), path[0] if path else "")
 
 
-def find_copies(made: File, elf: ElfFile) -> str | None:
+def find_copies(made: File) -> str | None:
     """Fill in where its copies are; why that is not known, if so."""
+    elf = made.header()
     found = [
         (symbol.address, symbol.address + symbol.size, symbol.name)
         for symbol in (one for kind in (SHT_SYMTAB, SHT_DYNSYM) for one in elf.functions(kind))
@@ -216,7 +217,7 @@ def find_copies(made: File, elf: ElfFile) -> str | None:
     if chosen:
         variants = [
             (*around, chosen[chooser])
-            for chooser, address in made.choices(elf)
+            for chooser, address in made.choices()
             if chooser in chosen and (around := elf.function_around(address)) is not None
         ]
         made.add([*found, *variants])
