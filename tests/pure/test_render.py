@@ -255,6 +255,31 @@ def test_summary_names_invalid_runs_and_leaves_them_out() -> None:
     assert "median 21.0 Gb/s, 20.0 Gb/s .. 22.0 Gb/s (2 runs)" in printed(console)
 
 
+@pytest.mark.parametrize("count", (2, 5, 40))
+@pytest.mark.parametrize("invalid", (0, 2, 40))
+@pytest.mark.parametrize("name", ("zero_copy", "zero_copy_xdp", "tls"))
+def test_on_a_terminal_the_summary_is_one_screen_and_counts_every_run(
+    name: str, invalid: int, count: int
+) -> None:
+    """A line is the prompt's. Which runs are left out of the numbers is said before which are in them."""
+    one = derive(with_tls(raw_record("zero_copy"))) if name == "tls" else RECORDS[name]()
+    broken = one["verdict"] | broken_record()["verdict"]
+    records = [
+        one | {"run": one["run"] | {"id": f"run-{n}"}} | ({"verdict": broken} if count - n <= invalid else {})
+        for n in range(count)
+    ]
+    console = Console(file=io.StringIO(), width=80, height=24, color_system=None, force_terminal=True)
+    render_summary(records, console)
+    lines = printed(console).splitlines()
+    assert len(lines) < 24 and max(map(len, lines)) <= 80
+    shown = [line.split()[0] for line in lines if re.match(r"run-\d+ ", line)]
+    more = re.search(r"^and (\d+) more", printed(console), re.MULTILINE)
+    assert len(shown) + (int(more[1]) if more else 0) == count
+    left_out = sum(line.endswith("INVALID, left out") for line in lines)
+    assert left_out in (min(invalid, count), len(shown))
+    assert "goodput       " in printed(console) and "COPIES" in printed(console)
+
+
 def test_summary_without_a_valid_run_says_so() -> None:
     record = RECORDS["invalid"]()
     console = plain_console(80)

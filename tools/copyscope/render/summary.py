@@ -10,6 +10,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.record.segments import Record
 from copyscope.render.console import print_lines, report_width
+from copyscope.render.first_screen import HEIGHT
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import flow_order, occurring
 
@@ -20,17 +21,26 @@ def render_summary(records: Sequence[Record], console: Console) -> None:
     """Goodput of every run, then each account as the median over the valid runs with its range."""
     width = report_width(console)
     valid = [record for record in records if record["verdict"]["valid"]]
-    lines = _run_lines(records, width)
-    lines += _goodput_lines(valid, width)
-    lines += _account_lines(valid, width)
-    print_lines(lines, console)
+    end = _goodput_lines(valid, width) + _account_lines(valid, width)
+    lines = _run_lines(records, len(records), width)
+    # One screen of a terminal, of which a line is the prompt's: each run's report stands above it.
+    height = max(console.height, HEIGHT) - 1 if console.is_terminal else len(lines + end)
+    shown = len(records)
+    while shown and len(lines + end) > height:
+        shown -= 1
+        lines = _run_lines(records, shown, width)
+    print_lines(lines + end, console)
 
 
-def _run_lines(records: Sequence[Record], width: int) -> list[Text]:
+def _run_lines(records: Sequence[Record], shown: int, width: int) -> list[Text]:
+    """The first of them; where not all are shown, invalid ones come first."""
     lines = heading("RUNS", "goodput of the segments without instruments", width)
+    more = len(records) - shown
+    if more:
+        records = sorted(records, key=lambda record: record["verdict"]["valid"])
     table = Table(("run",), "goodput", "messages", "verdict", words=("verdict",))
     reasons: list[Text] = []
-    for record in records:
+    for record in records[:shown]:
         verdict = record["verdict"]
         goodput = record["throughput_gbps"]["unprobed"]
         said = (record.get("machine_state") or {}).get("sentence")
@@ -41,11 +51,14 @@ def _run_lines(records: Sequence[Record], width: int) -> list[Text]:
             units.format_count(record["messages"]),
             f"valid{noise}" if verdict["valid"] else "INVALID, left out",
         )
-        for reason in verdict["reasons"] if not verdict["valid"] else []:
-            reasons += wrap(f"{record['run']['id']}: {reason}", width, indent=2, style="red")
+        if not verdict["valid"]:
+            also = f" (and {others} more)" if (others := len(verdict["reasons"]) - 1) else ""
+            reason = f"{record['run']['id']}: {verdict['reasons'][0]}{also}"
+            reasons += wrap(reason, width, indent=2, style="red")
         if verdict.get("next"):
             reasons += wrap(f"{record['run']['id']}: next: {verdict['next']}", width, indent=2, style="red")
-    return lines + table.lines(width) + reasons
+    lines += table.lines(width) + reasons
+    return [*lines, Text(f"and {more} more, whose reports stand above")] if more else lines
 
 
 def _goodput_lines(valid: Sequence[Record], width: int) -> list[Text]:
