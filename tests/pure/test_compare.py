@@ -179,7 +179,9 @@ def test_equal_ones_say_what_equal_runs_differ_by_here(
         (["one_copy", "zero_copy", "--repeat", "1"], "--repeat: 1: one run says nothing"),
         (["one_copy", ""], "A: nothing: give a strategy"),
         (["one_copy", "zero_copy '"], "No closing quotation: write it as a shell would"),
-        (["one_copy", "zero_copy", "--keep", "x"], "of single runs: use tools/profile.py"),
+        (["one_copy", "zero_copy", "--keep", "x"], "compare: --keep: of single runs: use tools/profile.py"),
+        (["one_copy", "zero_copy --stacks"], "compare: --stacks: of single runs: use tools/profile.py"),
+        (["one_copy", "zero_copy --repeat 3"], "zero_copy --repeat 3: --repeat: is of the comparison: write"),
     ],
 )
 @pytest.mark.usefixtures("machine")

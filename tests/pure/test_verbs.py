@@ -72,7 +72,7 @@ def test_alone_it_answers_questions_with_verbs() -> None:
         (("report", "/no/such"), "/no/such: no such directory: give the directory of a sweep"),
         (("crossover", "/etc/passwd"), "/etc/passwd: not a directory: give the directory of a sweep"),
         (("diff", "/proc/sys", "/x"), "/proc/sys: no record in it"),
-        (("crosscheck", "--repeat", "3"), "of single runs: use bin/copyscope run"),
+        (("crosscheck", "--repeat", "3"), "crosscheck: --repeat: of single runs: use bin/copyscope run"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_next_step(

@@ -20,6 +20,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
 from copyscope.plan.arguments import parser as profile_parser
+from copyscope.plan.options import refuse_of_single_runs
 from copyscope.record import store
 from copyscope.record.assemble import Identity
 from copyscope.render.progress import Steps
@@ -57,6 +58,8 @@ COMMON = (
     *("--size", "--threads", "--repeat", "--duration", "--topology", "--json", "--markdown", "--noise"),
     *("--out", "--verbose", "--help-all"),
 )
+# What a side cannot have for itself.
+OF_BOTH = ("repeat", "seed", "json", "out", "quiet", "verbose")
 
 Groups = tuple[list[store.Record], list[store.Record]]
 
@@ -95,10 +98,6 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         )
     if args.impl is not None:
         raise UsageError(f"--impl: {args.impl}: the strategies are A and B, without an option")
-    if args.simulate or args.keep or args.compare_tiers or args.stacks:
-        raise UsageError(
-            "--simulate, --keep, --compare-tiers, --stacks: of single runs: use tools/profile.py"
-        )
     entry.build("compare")
     names = [args.first, args.second]
     sides = [_side(args, words) for words in names]
@@ -150,7 +149,12 @@ def _side(args: argparse.Namespace, words: str) -> Prepared:
         raise UsageError(f"{words}: {error}: write it as a shell would") from None
     if not own:
         raise UsageError("A: nothing: give a strategy such as one_copy")
-    return prepare(profile_parser().parse_args(["--impl", *own], copy.copy(args)))
+    asked = profile_parser().parse_args(["--impl", *own], copy.copy(args))
+    refuse_of_single_runs(asked)
+    for name in OF_BOTH:
+        if getattr(asked, name) != getattr(args, name):
+            raise UsageError(f"{words}: --{name}: is of the comparison: write it outside the quotes")
+    return prepare(asked)
 
 
 class Turns:

@@ -11,7 +11,15 @@ from copyscope.crosscheck.tools import PEERS
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
 from copyscope.plan import arguments
-from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_traffic, workload_section
+from copyscope.plan.options import (
+    check_usage,
+    choose_path,
+    on_hosts,
+    refuse,
+    refuse_of_single_runs,
+    resolve_traffic,
+    workload_section,
+)
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record.assemble import Identity, assemble
 from copyscope.render.console import make_console
@@ -54,13 +62,8 @@ def main(argv: list[str]) -> int:
 
 def _crosscheck(argv: list[str]) -> int:
     args = parser().parse_args(["--frequency", FREQUENCY_HZ, "--gate", "1", "--duration", EACH_S, *argv])
-    if args.messages is not None:
-        raise UsageError("--messages: not with crosscheck: its segments are of time")
-    if args.simulate or args.keep or args.compare_tiers or args.stacks or args.out or args.repeat != 1:
-        raise UsageError(
-            "--simulate, --keep, --compare-tiers, --stacks, --out, --repeat: of single runs:"
-            " use tools/profile.py"
-        )
+    refuse(args, ["messages"], "not with crosscheck: its segments are of time")
+    refuse_of_single_runs(args, "out", "repeat")
     instruments = check_usage(args)
     if on_hosts(args):
         raise UsageError(

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from copyscope import paths
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.places import HERE
-from copyscope.plan.arguments import SIMULATED
+from copyscope.plan.arguments import SIMULATED, of_profile
 from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments, place
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
@@ -75,6 +75,20 @@ def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
     return instruments
 
 
+def refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """Raises UsageError for the first of these options that is other than profile's default."""
+    default = vars(of_profile().parse_args([]))
+    for name in names:
+        if getattr(args, name) != default[name]:
+            raise UsageError(f"--{name.replace('_', '-')}: {why}")
+
+
+def refuse_of_single_runs(args: argparse.Namespace, *more: str) -> None:
+    """What only tools/profile.py does, and `more`: of verbs that make several runs as one."""
+    names = ("simulate", "keep", "compare_tiers", "stacks", *more)
+    refuse(args, names, "of single runs: use tools/profile.py")
+
+
 # All plans are made before the first run; a sweep is what goes on after anything.
 REPEATS_MAX = 1000
 # IPV4_MIN_MTU (RFC 791), ETH_MAX_MTU (include/uapi/linux/if_ether.h); lo has one more.
@@ -101,15 +115,12 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
         ),
         (not 0 <= args.warmup <= 60, f"--warmup: {args.warmup:g}: not between 0 and 60 s"),
         (args.messages is not None and args.messages < 1, f"--messages: {args.messages}: at least 1"),
-        *(
-            (getattr(args, name) != default, f"--{name}: is of a simulated machine: give --simulate, too")
-            for name, default in SIMULATED.items()
-        ),
         (not args.duration <= 3600, f"--duration: {args.duration:g}: at most 3600 s"),
     )
     for is_wrong, said in refused:
         if is_wrong:
             raise UsageError(said)
+    refuse(args, SIMULATED, "is of a simulated machine: give --simulate, too")
     # Functions are hooked on one machine only as yet.
     return tuple(name for name in instruments if name != "functions") if on_hosts(args) else instruments
 
@@ -132,11 +143,7 @@ def _check_hosts(args: argparse.Namespace) -> None:
             option = f"--{given.replace('_', '-')}"
             raise UsageError(f"{option}: one of the two sides must be on another machine: --receiver-at HOST")
         return
-    for name in OF_A_MADE_PATH:
-        if getattr(args, name) is not None:
-            raise UsageError(
-                f"--{name}: nothing is changed on other machines: set it there, and run without it"
-            )
+    refuse(args, OF_A_MADE_PATH, "nothing is changed on other machines: set it there, and run without it")
     if args.topology != "veth":
         raise UsageError(
             f"--topology {args.topology}: the path is that of --sender-at and --receiver-at: leave it"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from copyscope.errors import UsageError
-from copyscope.plan.arguments import of_profile
-from copyscope.plan.options import resolve_traffic
+from copyscope.plan.options import refuse, resolve_traffic
 from copyscope.simulate import caches, command, job, kernels, rows
 from copyscope.simulate.command import Command
 
@@ -88,11 +87,10 @@ def read_each(every: Sequence[argparse.Namespace]) -> Request:
 
 def check(args: argparse.Namespace, taken: frozenset[str] = TAKEN) -> None:
     """Raises UsageError for what can be refused without running anything."""
-    default = vars(of_profile().parse_args([]))
     where = "--simulate" if taken is TAKEN else "--simulate and a command"
-    for name, value in vars(args).items():
-        if name not in taken and value != default[name]:
-            raise UsageError(f"--{name.replace('_', '-')}: means nothing with {where}: leave it out")
+    refuse(
+        args, (name for name in vars(args) if name not in taken), f"means nothing with {where}: leave it out"
+    )
     job.check_path(args.topology)
     caches.parse(args.cache)
     kernels.check_name(args.kernel)
