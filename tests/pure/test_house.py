@@ -75,6 +75,15 @@ def test_a_command_that_judges_no_record_loads_no_ledger(command: str) -> None:
     assert "commands" in loaded and not loaded & {"ledger", "study", "sweep", "simulate"}
 
 
+def test_a_command_knows_no_section_of_a_record() -> None:
+    """It hands a record on, whole: what a section says is the business of the rooms below."""
+    sections = tuple(
+        f"copyscope.record.{name}" for name in ("raw", "instruments", "derived", "simulated", "program")
+    )
+    for path in (PACKAGE / "commands").glob("*.py"):
+        assert not {name for name in imports(path) if name.startswith(sections)}, path.name
+
+
 @pytest.mark.parametrize("room", pure_rooms())
 def test_a_pure_room_has_no_effects(room: str) -> None:
     for path in (path for path in MODULES if room_of(path) == room):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from builders.sweep import SMALL, small, store
 from copyscope import paths
-from copyscope.commands.report import strip
 from copyscope.errors import UsageError
 from copyscope.record import store as record
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.sweep import results
+from copyscope.sweep.rewriting import strip
 
 Record = dict[str, Any]
 

@@ -22,7 +22,7 @@ from builders.simulated import (
     reports,
     simulated_record,
 )
-from copyscope.commands import draw, profile, report
+from copyscope.commands import draw, profile
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser
 from copyscope.record import store
@@ -45,7 +45,7 @@ from copyscope.simulate import (
 )
 from copyscope.simulate.command import Command
 from copyscope.simulate.request import read
-from copyscope.sweep import results
+from copyscope.sweep import results, rewriting
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 pytestmark = pytest.mark.timeout(20)
@@ -505,7 +505,7 @@ def test_a_modelled_record_is_in_no_measured_number(
     assert "modelled: L1D 32 KiB" in capsys.readouterr().out
     assert results.load(tmp_path).records == ()
     # Nothing of it is derived, so that nothing is worked out anew or taken out.
-    assert report.rewrite(tmp_path, report.strip) == (0, [])
+    assert rewriting.rewrite(tmp_path, rewriting.strip) == (0, [])
 
 
 # -- faults -----------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import pytest
 from builders import raw_record
 from builders.two_hosts import on_two_hosts
 from copyscope import paths
-from copyscope.commands.report import rewrite, strip
 from copyscope.commands.sweep import EXPERIMENTS, default_directory
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.ledger.derive import derive
@@ -26,6 +25,7 @@ from copyscope.sweep import noise
 from copyscope.sweep.directory import refuse_foreign
 from copyscope.sweep.experiment import Experiment, Point, expand, identify, load
 from copyscope.sweep.noise import Sample, count_judged, find_unsteady
+from copyscope.sweep.rewriting import rewrite, strip
 from copyscope.sweep.sweep import Outcome, perform
 from copyscope.units import format_minutes
 from hypothesis import given, settings

@@ -3,7 +3,7 @@
 import argparse
 import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from copyscope import paths
@@ -13,11 +13,6 @@ from copyscope.crossover import document as crossover_verdict
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.files import saving
-from copyscope.ledger.derive import derive
-from copyscope.record import store
-from copyscope.record.derived import Derived
-from copyscope.record.raw import RawRun
-from copyscope.record.store import Record
 from copyscope.render import table_files
 from copyscope.render.plots.draw import Drawing, Studio, Subject, studio
 from copyscope.render.report import html, markdown, modelled
@@ -33,6 +28,7 @@ from copyscope.study.study import Study, caption, examine
 from copyscope.study.table import Row
 from copyscope.sweep import results
 from copyscope.sweep.results import Results
+from copyscope.sweep.rewriting import derive_anew, rewrite, strip
 
 # The experiment whose models of the caches stand in for what a PMU would have counted.
 SIMULATED = ("simulated", "simulated-threads")
@@ -91,44 +87,6 @@ def _report(arguments: argparse.Namespace) -> int:
             entry.say("report", f"{directory}: {said}{f': {which}' if which else ''}")
         make(directory, Path(arguments.out) if arguments.out else directory)
     return 0
-
-
-def derive_anew(old: Record) -> Record:
-    """By this copyscope; one that holds its raw sections only stays so: it is derived whenever it is read."""
-    return derive(old) if "verdict" in old else old
-
-
-def strip(old: Record) -> Record:
-    """Without what is derived alone (`loss` has its counts from the run)."""
-    derived = set(Derived.__struct_fields__) - set(RawRun.__struct_fields__)
-    return {key: value for key, value in old.items() if key not in derived}
-
-
-def rewrite(directory: Path, change: Callable[[Record], Record]) -> tuple[int, list[str]]:
-    """Change each record in DIR/raw, and write those that are other than before: how many there are, and
-    the names of those that were written.
-
-    What cannot be read is left for the report to name. Raises UsageError for one that cannot be written.
-    """
-    raw = directory / "raw"
-    count, written = 0, []
-    for path in results.record_paths(raw) if raw.is_dir() else ():
-        try:
-            old = store.read(path)
-        except store.RecordError:
-            continue
-        if "simulated" in old or store.validate(old, raw=True):
-            continue
-        count += 1
-        new = change(old)
-        if store.serialise(new) == store.serialise(old):
-            continue
-        try:
-            store.write(new, path)
-        except store.RecordError as error:
-            raise UsageError(str(error)) from error
-        written.append(path.name)
-    return count, written
 
 
 def make(directory: Path, out: Path) -> None:
