@@ -147,6 +147,17 @@ def test_missing_xdp_object_says_make(tmp_path: Path) -> None:
         pass
 
 
+def test_what_the_kernel_says_of_an_xdp_program_is_not_read_for_words(tmp_path: Path) -> None:
+    """Its file is called like the other cause of a refusal."""
+    broken = tmp_path / "MTU.o"
+    broken.write_bytes(b"not an ELF file")
+    with (
+        pytest.raises(TopologyError, match=r"MTU\.o sec xdp: .*: use kind veth$"),
+        open_topology("veth-xdp", LinkSettings(), broken),
+    ):
+        pass
+
+
 def test_two_at_once_do_not_meet() -> None:
     with ExitStack() as stack:
         pair = [stack.enter_context(open_kind("veth")) for _ in range(2)]

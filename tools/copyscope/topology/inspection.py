@@ -32,6 +32,7 @@ class Link:
     name: str
     driver: str
     mtu_bytes: int
+    max_mtu_bytes: int | None
     qdisc: str | None
     gso_max_bytes: int | None
     xdp: str | None
@@ -60,6 +61,7 @@ def _link(row: dict[str, Any]) -> Link:
         name=str(row["ifname"]),
         driver=str(row.get("linkinfo", {}).get("info_kind") or row.get("link_type", "unknown")),
         mtu_bytes=int(row["mtu"]),
+        max_mtu_bytes=row.get("max_mtu"),
         qdisc=row.get("qdisc"),
         gso_max_bytes=row.get("gso_max_size"),
         xdp=XDP_MODES.get(int(mode or 0), f"mode {mode}") if attached else None,
@@ -90,7 +92,7 @@ def parse_packet_sockets(text: str) -> list[PacketSocket]:
 def device_row(side: str, link: Link, features: Mapping[str, bool | None]) -> dict[str, Any]:
     """A row of the record's `topology.devices`."""
     row = asdict(link)
-    del row["index"], row["up"], row["xdp"]
+    del row["index"], row["up"], row["xdp"], row["max_mtu_bytes"]
     return {"side": side, **row, "features": features}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from copyscope.topology.inspection import parse_links
+from copyscope.topology.inspection import Link, parse_links
 from copyscope.topology.nics import Nics
 from copyscope.topology.shell import Command, TopologyError, run, run_together
 from copyscope.topology.topology import SIDES, LinkSettings, Side, Topology
@@ -65,21 +65,29 @@ class VethXdp(Veth):
         if not self.xdp_object.is_file():
             raise TopologyError(f"topology: {self.kind}: {self.xdp_object}: not there: run `make` first")
         device = self.devices["receiver"]
-        attach = ("ip", "link", "set", "dev", device, "xdpdrv", "obj", str(self.xdp_object), "sec", "xdp")
-        # veth_xdp_set() refuses when a packet of the peer's MTU does not fit in one page with its headroom.
+        load = ("ip", "link", "set", "dev", device, "xdpdrv", "obj", str(self.xdp_object), "sec", "xdp")
+        attach = self._inside("receiver", load, "use kind veth")
         try:
-            run(self._inside("receiver", attach, "use kind veth"))
-        except TopologyError as error:
-            if "MTU" not in str(error):
+            run(attach)
+        except TopologyError:
+            if self.settings.mtu_bytes is None:
                 raise
+            # veth_xdp_set() refuses when a packet of the peer's MTU does not fit in a page with its headroom.
+            # With its default it takes the program, and the peer's max_mtu is what would have fitted.
+            default = ("ip", "link", "set", self.devices["sender"], "mtu", str(self.default_mtu_bytes))
+            run(self._inside("sender", default, "use kind veth"))
+            run(attach)
             raise TopologyError(
                 f"topology: {self.kind}: an MTU of {self.mtu_bytes}: a packet for XDP must fit into a page: "
-                "at most 3506 bytes with pages of 4 KiB, or kind veth"
+                f"at most {self._link('sender').max_mtu_bytes} bytes, or kind veth"
             ) from None
-        show = ("ip", "-j", "-d", "link", "show", "dev", device)
-        link = parse_links(run(self._inside("receiver", show, "update iproute2")))[0]
+        link = self._link("receiver")
         if link.xdp != "native":
             raise TopologyError(f"topology: {self.kind}: {device}: XDP mode is {link.xdp}: use kind veth")
+
+    def _link(self, side: Side) -> Link:
+        show = ("ip", "-j", "-d", "link", "show", "dev", self.devices[side])
+        return parse_links(run(self._inside(side, show, "update iproute2")))[0]
 
 
 class Loopback(Topology):
