@@ -72,6 +72,16 @@ def test_alone_it_answers_questions_with_verbs() -> None:
         (("report", "/no/such"), "/no/such: no such directory: give the directory of a sweep"),
         (("crossover", "/etc/passwd"), "/etc/passwd: not a directory: give the directory of a sweep"),
         (("diff", "/proc/sys", "/x"), "/proc/sys: no record in it"),
+        (
+            ("sweep", "quick", "--dry-run", "--out", "/etc/passwd/x"),
+            "--out: /etc/passwd: not a directory: choose",
+        ),
+        (
+            ("fleet", "/dev/null", "--", "doctor"),
+            "/dev/null: not a regular file: name a file with a host a line",
+        ),
+        (("fleet", "/etc", "--", "doctor"), "/etc: is a directory: name a file with a host a line"),
+        (("fleet", "/no/hosts", "--", "doctor"), "/no/hosts: No such file or directory: name a file"),
         (("crosscheck", "--repeat", "3"), "crosscheck: --repeat: of single runs: use bin/copyscope run"),
     ],
 )

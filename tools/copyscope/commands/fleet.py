@@ -153,7 +153,9 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[str], Engine]:
         try:
             text = regular_file.read(Path(source)).decode()
         except UnicodeDecodeError:
-            raise UsageError(f"{source}: not UTF-8: not a list of hosts") from None
+            raise UsageError(f"{source}: not UTF-8: name a file with a host a line") from None
+        except OSError as error:
+            raise UsageError(f"{source}: {error.strerror}: name a file with a host a line") from None
         hosts = inventory.parse(text, source)
         names, engine = list(hosts), partial(ask_hosts, hosts)
     if arguments.sample is not None:

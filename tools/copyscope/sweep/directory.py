@@ -172,7 +172,12 @@ def foreign(found: Record, here: Mapping[str, Any]) -> str | None:
 
 
 def refuse_foreign(path: Path, here: Mapping[str, Any]) -> None:
-    """Before anything is said or run. Raises UsageError for results that this machine must not go on with."""
+    """Before anything is said or run. Raises UsageError for what is no directory, and for results that this
+    machine must not go on with.
+    """
+    there = next(part for part in (path, *path.absolute().parents) if part.exists())
+    if not there.is_dir():
+        raise UsageError(f"--out: {there}: not a directory: choose another --out")
     if is_reference(path):
         raise UsageError(f"{path}: reference results, of another machine: choose another --out")
     for file in sorted((path / "raw").glob("*.json.gz")):
