@@ -84,6 +84,29 @@ def test_an_answer_that_cannot_be_read_is_named(said: str) -> None:
     made.end()
 
 
+FLOOD = """
+import sys
+for number in range(50_000):
+    print(f"line {number:94}", file=sys.stderr)
+sys.exit("all of it said")
+"""
+
+
+def test_of_a_flood_of_complaints_the_ends_are_kept() -> None:
+    made = Child("collector", [sys.executable, "-c", FLOOD])
+    with pytest.raises(RunError) as raised:
+        made.expect("ready")
+    # 50,000 lines of 100 bytes and one of 15, of which 64 KiB are kept
+    left_out = (50_000 * 100 + 15 - (64 << 10)) / (1 << 20)
+    assert str(raised.value) == (
+        f"collector: ended with status 1: ({left_out:.2f} MiB before it left out) all of it said"
+    )
+    said = made._complaints.lines()
+    assert said[0].split() == ["line", "0"] and sum(len(line) + 1 for line in said) < (64 << 10) + 100
+    assert said[-2].split() == ["line", "49999"]
+    made.end()
+
+
 def test_an_answer_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_module, "ANSWER_MAX_BYTES", 1 << 20)
     made = Child("collector", [sys.executable, "-c", "while True: print('x' * 65536, end='')"])

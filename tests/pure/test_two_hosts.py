@@ -292,6 +292,11 @@ def test_a_host_is_spoken_to_while_it_is_held_and_nothing_is_there_afterwards(
             "head -c 100000 /dev/zero; exec sleep 60",
             "web2: its first line is not ours: its login shell",
         ),
+        (
+            "ssh",
+            "yes | head -c 3000000 >&2; echo 'Connection refused.' >&2; exit 255",
+            "web2: (2.80 MiB before it left out) Connection refused: make `ssh web2 true` work",
+        ),
         ("uname", "echo riscv64", "web2: no bundle for its architecture, riscv64: "),
         ("head", "echo 'head: No space left on device' >&2; exit 1", ": the disk is full: make room"),
         ("sha256sum", "echo 0 -", "web2: the bundle arrived damaged: its SHA-256 is another"),

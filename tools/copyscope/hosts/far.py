@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from copyscope.complaints import Complaints
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
 from copyscope.files.saving import invoking_ids
@@ -71,7 +72,6 @@ class Far(Host):
         self._directory = tempfile.mkdtemp(prefix="copyscope-")  # 0700
         if self._caller is not None:
             os.chown(self._directory, self._caller.uid, self._caller.gid)
-        self._errors = tempfile.TemporaryFile()
         through = OnHost(self.name, f"{self._directory}/ssh")
         self.place = through
         command = ("sh", "-c", OPENING, "copyscope", GUARD.read_text(encoding="utf-8"))
@@ -81,15 +81,16 @@ class Far(Host):
                 [*caller, "sh", "-c", HOLD, self._directory, *through.first(command)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._errors,
+                stderr=subprocess.PIPE,
                 env=self.environment,
                 start_new_session=True,
                 bufsize=0,
             )
         except OSError as error:
-            self._errors.close()
             shutil.rmtree(self._directory, ignore_errors=True)
             raise RunError(f"{self.name}: ssh: {error.strerror}: install openssh-client") from None
+        assert self._guard.stderr
+        self._complaints = Complaints(self._guard.stderr)
         try:
             self._settle()
         except BaseException:
@@ -157,8 +158,7 @@ class Far(Host):
 
     def _cause(self) -> str:
         """Why the guard has ended, and what to do, in one line."""
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        lines = self._complaints.lines()
         said = one_line(lines[-1].rstrip("."), SAID_MAX) if lines else ""
         whole = "\n".join(lines).lower()
         if "no space left" in whole or "no room" in whole:
@@ -187,5 +187,4 @@ class Far(Host):
             os.killpg(self._guard.pid, signal.SIGKILL)
             self._guard.wait()
         self._guard.stdout.close()
-        self._errors.close()
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -10,12 +10,12 @@ import os
 import select
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from copyscope.complaints import Complaints
 from copyscope.errors import RunError, UsageError
 
 Message = dict[str, Any]
@@ -66,7 +66,6 @@ class Child:
         self._at = at
         # What it is called in errors.
         self._called = name if at is None else f"{name} on {at.name}"
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end())
         self._pending = bytearray()
         # Events that were asked for and not read yet: an interrupt leaves one in the pipe.
         self._unread: list[str] = []
@@ -77,16 +76,17 @@ class Child:
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._errors,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
                 bufsize=0,
                 env=None if at is None else at.environment,
             )
         except OSError as error:
             raise RunError(f"{name}: {argv[0]}: {error.strerror}: build it with make") from error
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin and self.process.stdout and self.process.stderr
         self._stdin = self.process.stdin
         self._stdout = self.process.stdout
+        self._complaints = Complaints(self.process.stderr)
 
     @property
     def pid(self) -> int:
@@ -136,11 +136,6 @@ class Child:
             if said != "finished" and not late:  # a fixed count may be reached at any moment
                 raise RunError(f"{self._called}: unexpected answer {said!r} instead of {event!r}")
 
-    def errors(self) -> str:
-        """What it wrote to stderr so far."""
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace").strip()
-
     def _read(self, deadline: float, needed: Sequence["Child"]) -> Message:
         # Who has not answered for that long, stopped, is not waited for again.
         looks = STOPPED_LOOKS - 1 if self._gave_up and self.is_stopped() else 0
@@ -155,9 +150,8 @@ class Child:
                 if looks >= STOPPED_LOOKS:
                     stopped[0].give_up()
                 if left_s <= 0:
-                    raise RunError(
-                        f"{self._called}: no answer in time: {self.errors() or 'it is still running'}"
-                    )
+                    said = self._complaints.lines() or ["it is still running"]
+                    raise RunError(f"{self._called}: no answer in time: {said[-1]}")
                 continue
             chunk = os.read(self._stdout.fileno(), 1 << 20)
             if not chunk:
@@ -196,7 +190,7 @@ class Child:
         gone = None if self._at is None else self._at.why_gone()
         if gone is not None:
             raise RunError(gone)
-        said = self.errors().splitlines()
+        said = self._complaints.lines()
         if status == 2 and said:
             raise UsageError(said[0] if self._at is None else f"{self._called}: {said[0]}")
         how = "closed its output" if status is None else _describe_status(status)
@@ -214,7 +208,6 @@ class Child:
             self.process.kill()
             self.process.wait()
         self._stdout.close()
-        self._errors.close()
 
 
 def dies_with_us() -> tuple[str, ...]:
