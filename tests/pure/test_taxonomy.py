@@ -144,6 +144,13 @@ def test_refuses_a_bad_file(text: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("frame", ["__pi___x86_indirect_thunk_rax", "memcpy", "_raw_spin_unlock_irqrestore"])
+def test_a_helper_whose_caller_is_not_seen_is_given_to_no_stage(frame: str) -> None:
+    """It is called in system calls and in softirqs alike, and the kernel's unwinder knows no more."""
+    found = TAXONOMY.classify([frame])
+    assert (found.kind, found.category, found.symbol) == ("stage", "unattributed", frame)
+
+
 def test_refuses_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(TaxonomyError, match=r"gone\.tsv: cannot be read"):
         Taxonomy.load(tmp_path / "gone.tsv")

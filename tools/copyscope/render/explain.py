@@ -36,7 +36,7 @@ IN_A_LINE = {
     "irq": "interrupts and timers that came meanwhile",
     "user": "the program's own code outside the kernel",
     "instruments": "copyscope's own BPF programs: part of what watching cost",
-    "unattributed": "kernel functions that copyscope's table does not name",
+    "unattributed": "functions that no rule names, or whose caller (which decides) was not seen",
 }
 
 ACCOUNT_MEANING = {
@@ -78,8 +78,9 @@ STAGE_MEANING = {
     "irq": "Interrupts and timers that happened to strike here.",
     "user": "The program's own code outside the kernel (less the gather copy, which has its own row).",
     "instruments": "The profiler's own programs: what watching cost on this side.",
-    "unattributed": "Time in functions that no rule of the taxonomy names. It is shown, never "
-    "distributed over the other rows; the more of it, the less the rest is worth.",
+    "unattributed": "Time in functions that no rule of the taxonomy names, or whose caller decides and was "
+    "not seen. It is shown, never distributed over the other rows; the more of it, the less the rest is "
+    "worth.",
 }
 
 WHERE_MEANING = {
