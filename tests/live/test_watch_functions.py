@@ -1,12 +1,14 @@
 """The exact tier of a program that we did not write: known bytes through known functions."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 from profiling import SLOW, broken_identities, is_root, profile
 from programs import held, iperf3_server, known_sender, missing, watch
 from test_functions import MESSAGES, SIZE, cells, hooked, ways, why_not
+from test_watch_ways import moved
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -58,6 +60,16 @@ def test_what_is_only_looked_at_is_copied_and_not_received() -> None:
     assert record["rx_bytes"] == SENT
     assert sum(row["bytes"] for row in record["volume"] if row["direction"] == "peek") == SENT
     assert sum(row["bytes"] for row in record["volume"] if row["direction"] == "copy_out") == 2 * SENT
+
+
+def test_urgent_bytes_pass_no_hooked_function(tmp_path: Path) -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    record, truth = moved("tcp_urgent", tmp_path, "--whole", "--instruments", "functions")
+    assert truth["received"] == record["rx_bytes"]
+    assert cells(record, "copy_out", "bytes") == truth["received"] - truth["sends"]
+    assert "functions_copy_out" in held(record)
 
 
 @pytest.mark.parametrize("how", ["copied", "written", "echo", "elsewhere", "sendfile", "zerocopy"])

@@ -59,6 +59,18 @@ def test_a_byte_beyond_what_was_under_way_breaks_it(kind: str, category: str, na
     assert identities(derive(raw))[name]["holds"] is False
 
 
+def test_an_urgent_byte_is_copied_where_no_function_is_hooked() -> None:
+    """tcp_recv_urg() copies it itself. It is received, and said to be copied out by the call it came with."""
+    raw = watched_with_functions(**KINDS["both ways"])
+    urgent = 10_000
+    (received,) = (r for r in raw["volume"] if (r["arm"], r["direction"]) == ("functions", "receive"))
+    raw["volume"].append(received | {"direction": "copy_out", "bytes": urgent, "calls": urgent})
+    received["bytes"] += urgent
+    found = identities(derive(raw))["functions_copy_out"]
+    assert found["holds"] is True and found["right"] == 3 * CALLS * KINDS["both ways"]["receives"]
+    assert found["what"] == "copy_out by function hooks = bytes received or looked at, but the urgent"
+
+
 def test_the_owner_of_deferred_copies_is_the_program() -> None:
     raw = watched_with_functions(zerocopy=True, copied=100)
     full = derive(raw)

@@ -15,7 +15,7 @@ from copyscope.record.derived import Identity
 from copyscope.record.hooks import find
 from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoot, Functions, Hook
 from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, dropped, volume
+from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, dropped, urgent, volume
 from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
     cut_short,
@@ -109,10 +109,13 @@ def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
     zerocopy_bytes = added(sent, "zerocopy_bytes")
     pinned = added([row for row in sent if row.syscall in BY_REFERENCE], "bytes") + zerocopy_bytes
     thrown = [row for row in dropped(raw.volume, ARM) if row.protocol == "tcp"]
-    copied_in, copied_out = added(sent, "bytes") - pinned, added(received, "bytes") - added(thrown, "bytes")
+    # tcp_recv_urg() copies them without any function that is hooked.
+    beside = added(urgent(raw.volume, ARM), "bytes")
+    copied_in = added(sent, "bytes") - pinned
+    copied_out = added(received, "bytes") - added(thrown, "bytes") - beside
     sending = edges(segments, "sent", largest(sent))
     receiving = edges(segments, "received", largest(received))
-    looked = "bytes received or looked at"
+    looked = "bytes received or looked at" + ", but the urgent" * bool(beside)
     return [
         _bytes(raw.hooks, functions, "copy_in", copied_in, "bytes sent without reference", tolerance=sending),
         _bytes(raw.hooks, functions, "pin", pinned, "bytes sent by reference", tolerance=sending),

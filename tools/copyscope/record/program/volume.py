@@ -34,6 +34,12 @@ def dropped(rows: Iterable[Volume], arm: str | None = None) -> list[Volume]:
     return [row for row in volume(rows, "truncated", arm) if row.protocol in DROPPING]
 
 
+def urgent(rows: Iterable[Volume], arm: str) -> list[Volume]:
+    """The urgent bytes of TCP: of a copy that is counted at its packet no system call is known."""
+    found = volume(rows, "copy_out", arm)
+    return [row for row in found if row.protocol == "tcp" and row.syscall != "other"]
+
+
 def added(rows: Iterable[Section], key: str) -> int:
     return sum(getattr(row, key) for row in rows)
 
