@@ -180,11 +180,19 @@ def test_equal_ones_say_what_equal_runs_differ_by_here(
         (["one_copy", ""], "A: nothing: give a strategy"),
         (["one_copy", "zero_copy '"], "No closing quotation: write it as a shell would"),
         (["one_copy", "zero_copy", "--keep", "x"], "compare: --keep: of single runs: use tools/profile.py"),
+        (["one_copy", "zero_copy", "--json", "-", "--markdown", "-"], "--markdown: -: stdout has the JSON"),
+        (
+            ["one_copy", "zero_copy", "--noise", "/no/such"],
+            "/no/such: No such file or directory: `compare A A",
+        ),
+        (["one_copy", "zero_copy", "--noise", "/etc/passwd"], "/etc/passwd: not JSON"),
         (["one_copy", "zero_copy --stacks"], "compare: --stacks: of single runs: use tools/profile.py"),
         (["one_copy", "zero_copy --repeat 3"], "zero_copy --repeat 3: --repeat: is of the comparison: write"),
     ],
 )
-@pytest.mark.usefixtures("machine")
-def test_wrong_usage(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+def test_wrong_usage(
+    machine: Machine, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
     assert compare.main(words) == 2
-    assert said in capsys.readouterr().err
+    # Found before the first of many runs.
+    assert said in capsys.readouterr().err and machine.order == []

@@ -112,7 +112,7 @@ def test_a_link_of_another_user_is_not_followed(open_to_all: Path, tmp_path: Pat
     for use in (
         lambda: saving.save(planted, b"overwritten"),
         lambda: saving.open_to_append(planted),
-        lambda: keeping.check_json(str(planted)),
+        lambda: keeping.check_file(str(planted)),
         lambda: saving.make_directory(planted / "below"),
     ):
         with pytest.raises((OSError, RunError), match=r"link|Not a directory|symbolic"):

@@ -62,4 +62,5 @@ def test_what_is_no_record_is_one_line(
 
 def test_a_directory_is_called_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show.main([str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"show: record: {tmp_path}: cannot be read: is a directory\n"
+    said = f"show: record: {tmp_path}: cannot be read: is a directory: choose a file in it\n"
+    assert capsys.readouterr().err == said

@@ -82,6 +82,21 @@ def test_alone_it_answers_questions_with_verbs() -> None:
         ),
         (("fleet", "/etc", "--", "doctor"), "/etc: is a directory: name a file with a host a line"),
         (("fleet", "/no/hosts", "--", "doctor"), "/no/hosts: No such file or directory: name a file"),
+        (
+            ("fleet", "hosts", "--", "report"),
+            "report: not a command for hosts: write -- and then one of run, ",
+        ),
+        (
+            ("fleet", "query"),
+            "the following arguments are required: DIR (copyscope fleet query --help lists",
+        ),
+        (("fleet", "query", "/x"), "copyscope fleet: give one question, who-copies, "),
+        (("sweep", "quik"), "quik: no such experiment: give the path of a TOML file, or one of "),
+        (("run", "nonesuch"), "copyscope run: impl: 'nonesuch': unknown strategy: use one of: null, "),
+        (
+            ("diff", "/no/before", "/x"),
+            "/no/before: cannot be read: No such file or directory: check its name",
+        ),
         (("crosscheck", "--repeat", "3"), "crosscheck: --repeat: of single runs: use bin/copyscope run"),
     ],
 )

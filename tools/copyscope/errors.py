@@ -29,5 +29,7 @@ class NotStartedError(RunError):
     """A command that is not there (127, as sh says it) or that cannot be executed (126)."""
 
     def __init__(self, command: str, number: int) -> None:
-        super().__init__(f"{command}: {os.strerror(number)}: the command could not be started")
-        self.status = 127 if number == errno.ENOENT else 126
+        absent = number == errno.ENOENT
+        step = "check its name" if absent else "give a program that may be executed"
+        super().__init__(f"{command}: {os.strerror(number)}: it could not be started: {step}")
+        self.status = 127 if absent else 126

@@ -11,7 +11,7 @@ from typing import Any
 from copyscope import paths, stats
 from copyscope.arguments import UsageParser
 from copyscope.commands import documents, entry, keeping
-from copyscope.commands.diff import add_form, answer, noise_here
+from copyscope.commands.diff import add_form, answer, check_form, noise_here
 from copyscope.compare import noise
 from copyscope.compare.comparison import document
 from copyscope.compare.difference import UNSURE, How
@@ -98,12 +98,14 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         )
     if args.impl is not None:
         raise UsageError(f"--impl: {args.impl}: the strategies are A and B, without an option")
+    check_form(args)
     entry.build("compare")
     names = [args.first, args.second]
     sides = [_side(args, words) for words in names]
     entry.need_root("compare", argv)
     out = keeping.open_directory(args.out)
-    keeping.check_json(args.json)
+    keeping.check_file(args.json)
+    keeping.check_file(args.markdown, "--markdown")
     quiet = args.quiet or "-" in (args.json, args.markdown)
     level = LEVEL_OF_TWO if len(looks) > 1 else stats.LEVEL
     turns = Turns(sides, args.seed, out, quiet=quiet)

@@ -72,7 +72,7 @@ def _crosscheck(argv: list[str]) -> int:
     entry.build("crosscheck")
     traffic = resolve_traffic(args)
     entry.need_root("crosscheck", argv)
-    keeping.check_json(args.json)
+    keeping.check_file(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     peers = [peer() for peer in PEERS]
     absent = {peer.name: reason for peer in peers if (reason := peer.missing()) is not None}

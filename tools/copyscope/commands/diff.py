@@ -68,6 +68,7 @@ def add_form(made: argparse.ArgumentParser) -> None:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
+    check_form(arguments)
     across = frozenset(filter(None, arguments.across.split(",")))
     for name in sorted(across - {*ACROSS}):
         raise UsageError(f"--across: {name}: not one of {', '.join(ACROSS)}")
@@ -108,12 +109,24 @@ def runs_of(path: Path) -> list[store.Record]:
     return list(valid.values())
 
 
+def check_form(arguments: argparse.Namespace) -> None:
+    """What can be refused before anything is measured. Raises UsageError."""
+    if arguments.json == "-" and arguments.markdown == "-":
+        raise UsageError("--markdown: -: stdout has the JSON already: name a file")
+    if arguments.noise is not None:
+        read_noise(Path(arguments.noise))
+
+
 def noise_here(named: str | None, machine: dict[str, Any]) -> Any:
     """What two equal runs differ by, by metric; None: it was never measured here."""
     file = paths.host_results(machine["hostname"], machine["kernel"]) / noise.FILE
     if named is None and not file.is_file():
         return None
-    source = file if named is None else Path(named)
+    return read_noise(file if named is None else Path(named))
+
+
+def read_noise(source: Path) -> Any:
+    """What `compare A A` wrote of each metric. Raises UsageError."""
     try:
         return noise.metrics_of(json.loads(regular_file.read(source)), str(source))
     except ValueError as error:
@@ -126,8 +139,6 @@ def noise_here(named: str | None, machine: dict[str, Any]) -> Any:
 
 def answer(made: dict[str, Any], arguments: argparse.Namespace) -> None:
     """In the forms that were asked for; on stdout one of them, and first: a file may find no room."""
-    if arguments.json == "-" and arguments.markdown == "-":
-        raise UsageError("--markdown: -: stdout has the JSON already: name a file")
     if "-" not in (arguments.json, arguments.markdown):
         render(made, verbose=arguments.verbose, console=make_console())
     documents.give_json(made, arguments.json)

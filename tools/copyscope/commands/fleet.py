@@ -92,7 +92,8 @@ def main(argv: list[str]) -> int:
 
 def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
     if not words or words[0] not in VERBS:
-        raise UsageError(f"{' '.join(words[:1]) or 'no command'}: write -- and then {', '.join(VERBS)}")
+        what = f"{words[0]}: not a command for hosts" if words else "no command"
+        raise UsageError(f"{what}: write -- and then one of {', '.join(VERBS)}")
     if arguments.forks < 1 or arguments.timeout <= 0:
         raise UsageError("--forks and --timeout: at least one host, for more than 0 seconds")
     if "SUDO_UID" in os.environ:

@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from copyscope import calling
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry
 from copyscope.errors import RunError, UsageError
@@ -37,13 +36,14 @@ OPTIONS = """
 
 def parser() -> UsageParser:
     made = UsageParser(
-        prog="fleet.py",
-        usage=f"{calling.name('fleet')} query DIR QUESTION | --sql SQL",
+        prog="fleet",
+        usage="%(prog)s DIR QUESTION | --sql SQL",
         description="Answers a question from the records in DIR/host=NAME/date=DAY: each becomes a Parquet"
         " file beside it, and DuckDB reads these as two tables: runs, a line for each run, and rows, a line"
         " for each row of its ledger. Exit status: 0 answered, 1 failed, 2 usage.",
         epilog=EXAMPLES,
     )
+    made.prog += " query"
     made.add_argument("directory", metavar="DIR", help="what --out of fleet was")
     made.add_argument("question", nargs="?", metavar="QUESTION", help=", ".join(QUESTIONS))
     add(made, OPTIONS)
@@ -52,7 +52,7 @@ def parser() -> UsageParser:
 
 def _query(arguments: argparse.Namespace) -> int:
     if (arguments.question is None) == (arguments.sql is None):
-        raise UsageError(f"query: one question, {', '.join(QUESTIONS)}, or --sql")
+        raise UsageError(f"give one question, {', '.join(QUESTIONS)}, or --sql SQL")
     if arguments.question is not None and arguments.question not in QUESTIONS:
         raise UsageError(f"{arguments.question}: no such question: {', '.join(QUESTIONS)}")
     out = Path(arguments.directory)
@@ -62,7 +62,7 @@ def _query(arguments: argparse.Namespace) -> int:
     if len(kept.left_out) > LEFT_OUT_MAX:
         entry.say("fleet", f"left out: {len(kept.left_out) - LEFT_OUT_MAX} more")
     if not kept.records:
-        raise RunError(f"{out}: no records in host=NAME/date=DAY: copyscope fleet with run, watch or advise")
+        raise RunError(f"{out}: no records in host=NAME/date=DAY: run, watch or advise of fleet makes them")
     names, lines = database.ask(out, arguments.sql or QUESTIONS[arguments.question].sql)
     if arguments.csv:
         sys.stdout.write(as_csv([dict(zip(names, map(_cell, line), strict=True)) for line in lines]).decode())

@@ -38,18 +38,18 @@ def open_directory(name: str | None) -> Path | None:
     return directory
 
 
-def check_json(name: str | None) -> None:
-    """The file of --json, tried before the run, for the same reason."""
+def check_file(name: str | None, option: str = "--json") -> None:
+    """The file of an option, tried before the run, for the same reason."""
     if name is None or name == "-":
         return
     try:
         saving.check(Path(name))
     except (FileNotFoundError, NotADirectoryError):
-        raise RunError(f"--json: {name}: no such directory: make it, or choose another file") from None
+        raise RunError(f"{option}: {name}: no such directory: make it, or choose another file") from None
     except IsADirectoryError:
-        raise RunError(f"--json: {name}: is a directory: choose a file in it") from None
+        raise RunError(f"{option}: {name}: is a directory: choose a file in it") from None
     except OSError as error:
-        raise RunError(f"--json: {name}: {error.strerror}: choose another file") from error
+        raise RunError(f"{option}: {name}: {error.strerror}: choose another file") from error
 
 
 def stacks(raw: Raw, args: argparse.Namespace) -> Record:

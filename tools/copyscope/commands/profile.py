@@ -81,7 +81,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if hosts is None or any(host.near for host in hosts.values()):
         entry.need_root("profile", argv)
     out = keeping.open_directory(args.out)
-    keeping.check_json(args.json)
+    keeping.check_file(args.json)
     workload = workload_section(args, traffic.resolved)
     git, dirty = git_revision()
     records: list[Record] = []

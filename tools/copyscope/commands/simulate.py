@@ -14,7 +14,7 @@ from copyscope.simulate import request, simulation
 def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     """Exit status: 0 all checks hold, 1 one does not, or the record is not where it was to go."""
     request.check(args, request.OF_COMMAND if words else request.TAKEN)
-    keeping.check_json(args.json)
+    keeping.check_file(args.json)
     # The traffic program checks its options, here as there.
     entry.build("profile")
     wanted = request.read_command(args, words) if words else request.read(args)

@@ -102,7 +102,7 @@ def find_experiment(name: str) -> Path:
     if not NAME.fullmatch(name) or not path.exists():
         names = {found.stem for found in EXPERIMENTS.glob("*.toml")} - {"claims"}
         known = ", ".join(sorted(names))
-        raise UsageError(f"{name}: no such experiment: one of {known}, or the path of a TOML file")
+        raise UsageError(f"{name}: no such experiment: give the path of a TOML file, or one of {known}")
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

@@ -58,7 +58,7 @@ def watch(argv: list[str]) -> int:
     fingerprint.check_pid_namespace()
     target = find_target(args, command)
     out = keeping.open_directory(args.out)
-    keeping.check_json(args.json)
+    keeping.check_file(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     workload = {"impl": None, "command": list(command) or None, "messages": None, "duration_s": args.duration}
     section = {**target_section(target, target.name()), "baseline": not args.no_baseline}

@@ -259,8 +259,8 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
         ) from error
     if result.returncode != 0:
         said = result.stderr.strip().splitlines()
-        line = said[0] if said else f"ended with status {result.returncode}"
-        raise TRAFFIC_REFUSALS.get(result.returncode, RunError)(line)
+        line = said[0] if said else f"traffic {argv[0]}: ended with status {result.returncode}"
+        raise TRAFFIC_REFUSALS.get(result.returncode, RunError)(line.removeprefix(f"traffic {argv[0]}: "))
     options: dict[str, Any] = json.loads(result.stdout)
     return options
 

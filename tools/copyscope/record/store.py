@@ -121,7 +121,8 @@ def _document(path: Path) -> Any:
     except zlib.error as error:
         why = f"damaged, or not compressed: {error}: run it again"
     except OSError as error:
-        why = f"cannot be read: {error.strerror}"
+        step = "choose a file in it" if isinstance(error, IsADirectoryError) else "check its name and rights"
+        why = f"cannot be read: {error.strerror}: {step}"
     except UnicodeDecodeError as error:
         why = f"not UTF-8 at byte {error.start}: not a record, or damaged"
     else:
