@@ -137,10 +137,8 @@ def _io_uring(sends: Sends) -> Remedy:
     name = "io_uring"
     if sends.io_uring_share >= MOSTLY:
         return Remedy(name, "yes", f"in use: {percent(sends.io_uring_share)} of its bytes are sent by it")
-    most = _entering(sends.run)
-    if most is None:
-        return Remedy(name, "n/a", "the price of its system calls was not sampled")
-    return Remedy(name, _worth(most), f"spares no copy; its system calls take {_shown(most)}", most)
+    unknown = Remedy(name, "n/a", "the price of its system calls was not sampled")
+    return _priced(unknown, "spares no copy; its system calls take", _entering(sends.run))
 
 
 def _larger(sends: Sends) -> Remedy:
@@ -148,23 +146,22 @@ def _larger(sends: Sends) -> Remedy:
     if sends.size_bytes >= LARGE_BYTES:
         return Remedy(name, "no", f"half of its bytes go in calls of {format_size(sends.size_bytes)} or more")
     small = f"calls of {format_size(2 * sends.size_bytes)} or less"
-    most = _entering(sends.run)
-    if most is None:
-        return Remedy(name, "maybe", f"{small}; the price of a call was not sampled")
-    return Remedy(name, _worth(most), f"{small}; these take {_shown(most)}", most)
+    unknown = Remedy(name, "maybe", f"{small}; the price of a call was not sampled")
+    return _priced(unknown, f"{small}; these take", _entering(sends.run))
 
 
 def _fewer_copies(run: WatchedRun) -> Remedy:
     """Those that the program makes itself, before it sends and after it has received."""
-    name = "fewer user copies"
-    most = time_share(run, ("gather",))
+    unknown = Remedy("fewer user copies", "n/a", "copies in the program itself were not sampled")
+    return _priced(unknown, "its own copies take", time_share(run, ("gather",)))
+
+
+def _priced(unknown: Remedy, words: str, most: Share | None) -> Remedy:
+    """By the share that it could save at most; `unknown` where that was not sampled."""
     if most is None:
-        return Remedy(name, "n/a", "copies in the program itself were not sampled")
-    return Remedy(name, _worth(most), f"its own copies take {_shown(most)}", most)
-
-
-def _worth(most: Share) -> Answer:
-    return "no" if most["high"] < WORTH_TRYING else "maybe"
+        return unknown
+    answer: Answer = "no" if most["high"] < WORTH_TRYING else "maybe"
+    return Remedy(unknown.name, answer, f"{words} {_shown(most)}", most)
 
 
 def time_share(run: WatchedRun, accounts: Sequence[str]) -> Share | None:

@@ -52,6 +52,7 @@ from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import RawRun
 from copyscope.record.segments import (
     PROCESSES,
+    Record,
     comparable,
     cut_short,
     delivered_bytes,
@@ -64,7 +65,6 @@ from copyscope.record.segments import (
     zerocopy_total,
 )
 
-Record = dict[str, Any]
 Raw = RawRun | RawProgramRun
 NOT_WORKED_OUT = Overhead("not worked out while the run goes on", None, None, None, None, {}, {})
 

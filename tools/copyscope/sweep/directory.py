@@ -24,10 +24,8 @@ from copyscope.paths import is_reference
 from copyscope.places import HERE
 from copyscope.record import store
 from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
-from copyscope.record.store import RecordError
+from copyscope.record.store import Record, RecordError
 from copyscope.sweep.experiment import Experiment, Point, difference, load
-
-Record = dict[str, Any]
 
 # A record is some 20 KB; below this the next one may not fit any more.
 LEAST_FREE_BYTES = 4 << 20

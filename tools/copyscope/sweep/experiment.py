@@ -15,7 +15,6 @@ from typing import Any
 
 from copyscope.places import HERE
 from copyscope.plan.arguments import of_profile
-from copyscope.plan.arms import parse_time_s
 from copyscope.record import store
 from copyscope.sweep.experiment_file import (
     BYTES,
@@ -67,11 +66,6 @@ class Experiment:
     def elsewhere(self) -> bool:
         """Whether both sides of all its runs are on other machines: nothing here needs root then."""
         return all(self.fixed.get(side, HERE) != HERE for side in ("sender_at", "receiver_at"))
-
-    @property
-    def expected_s(self) -> float:
-        """What the file promises."""
-        return parse_time_s(self.expected, "expected")
 
 
 @dataclass(frozen=True)
