@@ -126,7 +126,7 @@ test: deps-test all ## Install, build, run all tests of this machine (root)
 	$(Q)$(MAKE) --no-print-directory check-live
 
 # The thread sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
-NOT_RANDOM := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+NOT_RANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
 	$(Q)$(OUTPUT)/tests/unit

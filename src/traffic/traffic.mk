@@ -14,7 +14,9 @@ TRAFFIC_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -pthread -Isrc/traffic -Isrc/collector
 TRAFFIC_LIBS := $(shell pkg-config --libs jansson) -lm -pthread
 
 # Optional: without it what sends or receives through io_uring is absent, and says why. URING= builds without it.
-URING ?= $(shell pkg-config --exists 'liburing >= 2.3' && echo yes)
+ifeq ($(origin URING),undefined)
+URING := $(shell pkg-config --exists 'liburing >= 2.3' && echo yes)
+endif
 TRAFFIC_CORE := $(sort $(wildcard src/traffic/*.c))
 TRAFFIC_STRATEGIES := $(sort $(wildcard src/traffic/strategies/*.c))
 TRAFFIC_READINGS := $(sort $(wildcard src/traffic/readings/*.c))
@@ -57,14 +59,16 @@ THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))
 traffic: $(OUTPUT)/traffic
 traffic-tests: $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads
 
-# One line per file, STRATEGY(name) or READING(name), and one ABSENT(name) for each that is not built; written anew only when the list
-# of files has changed.
+# STRATEGY(name) or READING(name) for each file, ABSENT(name) for each that is not built. Written anew only when the files are others:
+# make compares the lists itself, as it is run before every profile.
+names = $(foreach name,$(sort $(basename $(notdir $(2) $(3)))),$(if $(filter $(name),$(basename $(notdir $(3)))),ABSENT,$(1))($(name)))
 define name_list
-$(1): FORCE
+$(1):
 	@mkdir -p $$(@D)
-	@{ printf '$(2)(%s)\n' $(basename $(notdir $(3))); printf '$(if $(4),ABSENT(%s)\n)' $(basename $(notdir $(4))); } | \
-		LC_ALL=C sort -t '(' -k 2 > $$@.new
-	@cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
+	@echo '$(call names,$(2),$(3),$(4))' > $$@
+ifneq "$$(file <$(1))" "$(call names,$(2),$(3),$(4))"
+$(1): FORCE
+endif
 endef
 define strategy_list
 $(call name_list,$(1)/strategies.inc,STRATEGY,$(2),$(ABSENT_STRATEGIES))
