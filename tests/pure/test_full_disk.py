@@ -12,7 +12,7 @@ import builders
 import pytest
 from builders.sweep import SMALL, small
 from builders.watched import watched_record
-from copyscope.commands import keeping, profile
+from copyscope.commands import keeping, outcome, profile
 from copyscope.errors import RunError
 from copyscope.files import rescuing
 from copyscope.ledger.derive import derive
@@ -110,12 +110,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     if os.geteuid() != 0:
         pytest.skip("the options are checked as the invoking user, whom only root becomes")
     made = Runs()
-    for name, instead in (
-        ("Session", made),
-        ("git_revision", lambda: (None, None)),
-        ("assemble", lambda *_: builders.raw_record()),
-    ):
-        monkeypatch.setattr(profile, name, instead)
+    monkeypatch.setattr(profile, "Session", made)
+    monkeypatch.setattr(profile, "ask_revision", lambda: lambda: (None, None))
+    monkeypatch.setattr(outcome, "assemble", lambda *_: builders.raw_record())
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return made
@@ -154,10 +151,10 @@ def test_a_watched_run_is_kept_elsewhere_too(
     disks.full = [str(tmp_path / "out")]
     nothing: Any = SimpleNamespace(collector=None)
     args: Any = SimpleNamespace(json=None, verbose=False, explain=False, compare_tiers=False)
-    assert not keeping.report(made, nothing, args, tmp_path / "out", render_watch)
+    assert not outcome.report(made, nothing, args, tmp_path / "out", render_watch)
     assert list(kept_in(capsys.readouterr().err).glob("*.json"))
     args.json = str(tmp_path / "out" / "a.json")
-    assert not keeping.report(made, nothing, args, None, render_watch)
+    assert not outcome.report(made, nothing, args, None, render_watch)
     assert list(kept_in(capsys.readouterr().err).glob("record.json"))
 
 

@@ -1,28 +1,17 @@
 """What a run leaves as files: its record, its folded stacks, and whose they are."""
 
-import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
-
-from copyscope import calling
 from copyscope.commands.entry import say
 from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
 from copyscope.record import store
 from copyscope.record.segments import Record
-from copyscope.render import first_screen
-from copyscope.render.console import make_console, print_lines, report_width
-from copyscope.render.tiers import tier_lines
-from copyscope.run.session import Raw
 from copyscope.start import streams
-from copyscope.taxonomy.samples import folded_stacks, of_ledger, to_stacks
-from copyscope.taxonomy.taxonomy import Taxonomy
-from copyscope.units import format_bytes
+from copyscope.taxonomy.samples import folded_stacks, of_ledger
 
 
 def open_directory(name: str | None) -> Path | None:
@@ -50,46 +39,6 @@ def check_file(name: str | None, option: str = "--json") -> None:
         raise RunError(f"{option}: {name}: is a directory: choose a file in it") from None
     except OSError as error:
         raise RunError(f"{option}: {name}: {error.strerror}: choose another file") from error
-
-
-def stacks(raw: Raw, args: argparse.Namespace) -> Record:
-    """The section with every stack, where it was asked for."""
-    if not args.stacks:
-        return {}
-    samples = of_ledger((raw.collector or {}).get("samples", []))
-    kept = to_stacks(samples, Taxonomy.load())
-    size = len(store.serialise({"stacks": kept}))
-    say("profile", f"--stacks: {len(kept)} stacks, {format_bytes(size)} of the record")
-    return {"stacks": kept}
-
-
-def report(
-    made: Record,
-    raw: Raw,
-    args: argparse.Namespace,
-    out: Path | None,
-    render: Callable[..., None],
-) -> bool:
-    """Files first: a reader of the table may go away at any line. One that fails does not lose the table."""
-    kept = out is None or keep(made, (raw.collector or {}).get("samples", []), out)
-    # Those of several runs are one list, at the end.
-    if args.json and getattr(args, "repeat", 1) == 1:
-        kept = write_json(made, args.json) and kept
-    if args.json != "-":
-        console = make_console()
-        show(made, args, render, console)
-        if args.compare_tiers:
-            print_lines(tier_lines(made, report_width(console)), console)
-    return kept
-
-
-def show(made: Record, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
-    """The report. A verb says first what fits one screen: -v is all that tools/ says without, -vv with -v."""
-    level = args.verbose - calling.by_verb()
-    if level < 0:
-        first_screen.render(made, console, explain=args.explain)
-    else:
-        render(made, verbose=level > 0, explain=args.explain, console=console)
 
 
 def keep(made: Record, samples: list[Record], directory: Path) -> bool:

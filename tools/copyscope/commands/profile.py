@@ -13,20 +13,13 @@ from copyscope.commands.watch_arguments import asks_to_watch, split
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.hosts import hosts_of
-from copyscope.ledger.compare_tiers import why_not
-from copyscope.ledger.derive import derive
 from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_traffic, workload_section
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record import store
-from copyscope.record.assemble import Identity, assemble
-from copyscope.record.check import typed
 from copyscope.record.segments import Record
-from copyscope.render.console import make_console
 from copyscope.render.progress import Steps
-from copyscope.render.summary import render_summary
-from copyscope.render.terminal import render
-from copyscope.run.build import git_revision
+from copyscope.run.build import ask_revision
 from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Session
 
@@ -83,7 +76,13 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     out = keeping.open_directory(args.out)
     keeping.check_file(args.json)
     workload = workload_section(args, traffic.resolved)
-    git, dirty = git_revision()
+    revision = ask_revision()
+
+    def meanwhile() -> None:
+        from copyscope.commands import outcome  # noqa: PLC0415 (100 ms, which cost nothing here)
+
+        outcome.get_ready(revision)
+
     records: list[Record] = []
     interrupted, kept = False, True
     for repeat, plan in enumerate(plans):
@@ -97,11 +96,14 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
             ) as steps,
             _kept_if_it_fails(records, args),
         ):
-            raw = Session(plan, OwnTraffic(path, traffic, hosts), steps).perform()
-        identity = Identity(run_id, None, repeat, repeat, seed + repeat, git, dirty)
-        made = derive(assemble(raw, workload, identity, args.frequency) | keeping.stacks(raw, args))
+            raw = Session(plan, OwnTraffic(path, traffic, hosts), steps, meanwhile).perform()
+        from copyscope.commands import outcome  # noqa: PLC0415 (there by now: meanwhile())
+
+        made = outcome.record_of(
+            raw, workload, args, run_id=run_id, seed=seed + repeat, revision=revision(), repeat=repeat
+        )
         records.append(made)
-        kept &= keeping.report(made, raw, args, out, render)
+        kept &= outcome.report(made, raw, args, out)
         if args.json != "-" and raw.kept is not None:
             print(visible(f"kept: {', '.join(raw.kept.names)}"))
             for line in (*raw.kept.look, *raw.kept.delete):
@@ -109,13 +111,11 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         interrupted = raw.interrupted
         if interrupted:
             break
-    if args.repeat > 1 and args.json != "-":
-        render_summary(records, make_console())
-    if args.json and args.repeat > 1:
-        kept &= keeping.write_json(records, args.json)
+    if args.repeat > 1:
+        kept &= outcome.report_together(records, args)
     if interrupted:
         return entry.INTERRUPTED
-    if args.compare_tiers and any(why_not(typed(made)) for made in records):
+    if any(outcome.lacks_tiers(made, args) for made in records):
         return entry.FAILED
     return 0 if kept and all(made["verdict"]["valid"] for made in records) else entry.FAILED
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from copyscope.arguments import UsageParser, add
-from copyscope.commands import entry, keeping, reading
+from copyscope.commands import entry, outcome, reading
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
@@ -101,7 +101,7 @@ def _render(record: Record, arguments: argparse.Namespace, console: Console) -> 
         print_lines(simulated_lines(record, report_width(console)), console)
         return
     render = watch.render if "target" in record else terminal.render
-    keeping.show(record, arguments, render, console)
+    outcome.show(record, arguments, render, console)
 
 
 main = entry.command("show", parser, _show)

@@ -10,29 +10,26 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
-from copyscope.commands import entry, keeping, keys
+from copyscope.commands import entry, keeping, keys, outcome
 from copyscope.commands.watch_arguments import parse
 from copyscope.crossover import advice
 from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
-from copyscope.ledger.compare_tiers import why_not
-from copyscope.ledger.derive import derive
 from copyscope.ledger.program.live import Window
 from copyscope.machine import fingerprint
 from copyscope.paths import all_results, host_results
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
-from copyscope.record.assemble import Identity, assemble
-from copyscope.record.check import typed
 from copyscope.record.same_machine import where_else
 from copyscope.record.segments import Record
 from copyscope.render.live import LiveView, has_screen
 from copyscope.render.progress import Clock
 from copyscope.render.watch import render
-from copyscope.run.build import git_revision
+from copyscope.run.build import ask_revision
 from copyscope.run.program import containers
 from copyscope.run.program.command import Output
 from copyscope.run.program.target import Target, find_cgroup, find_netns, parse_pids
@@ -62,9 +59,8 @@ def watch(argv: list[str]) -> int:
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     workload = {"impl": None, "command": list(command) or None, "messages": None, "duration_s": args.duration}
     section = {**target_section(target, target.name()), "baseline": not args.no_baseline}
-    git, dirty = git_revision()
-    digest = {"target": target.how, "name": section["name"]}
-    identity = Identity(store.run_id(None, digest, 0), None, 0, 0, seed, git, dirty)
+    revision = ask_revision()
+    run_id = store.run_id(None, {"target": target.how, "name": section["name"]}, 0)
 
     def begun(there: bool) -> None:
         if not args.quiet and not args.live:
@@ -83,18 +79,20 @@ def watch(argv: list[str]) -> int:
     )
     window = Window(workload, section, args.frequency, in_turn=args.interval is not None)
     screen = Screen(args, section["name"], program, window)
-    session = screen.session = Session(watch_plan(args, seed, running=not command), program, screen)
+    plan = watch_plan(args, seed, running=not command)
+    session = screen.session = Session(plan, program, screen, partial(outcome.get_ready, revision))
     with program:
         try:
             with screen.shown():
                 seen = session.perform()
             if program.command is not None:
                 program.command.show()
-            raw = assemble(seen, workload, identity, args.frequency, section)
-            made = derive(raw | keeping.stacks(seen, args))
+            made = outcome.record_of(
+                seen, workload, args, run_id=run_id, seed=seed, revision=revision(), target=section
+            )
             check_met(made, args)
             asked = add_advice(made, args)
-            kept = keeping.report(made, seen, args, out, render) and asked
+            kept = outcome.report(made, seen, args, out, render) and asked
             sys.stdout.flush()
             if command and program.raw.status is None and not args.quiet:
                 entry.say("profile", f"measured; {section['name']} goes on: {AFTER}")
@@ -109,7 +107,7 @@ def watch(argv: list[str]) -> int:
             status = program.wait_for_command()
     if status or made is None:
         return status or failed
-    if args.compare_tiers and why_not(typed(made)):
+    if outcome.lacks_tiers(made, args):
         return 1
     return 0 if kept and made["verdict"]["valid"] else 1
 

@@ -1,6 +1,7 @@
 """Brings what is compiled up to date before a run, as the user who owns the tree."""
 
 import fcntl
+import functools
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -57,17 +58,36 @@ def _run(argv: list[str], say: Callable[[str], None] | None) -> tuple[int, list[
     return building.returncode, [line for line in (errors or output).splitlines() if line.strip()]
 
 
-def git_revision(tree: Path = paths.ROOT) -> tuple[str | None, bool | None]:
+Revision = tuple[str | None, bool | None]
+
+
+def git_revision(tree: Path = paths.ROOT) -> Revision:
     """(commit, whether the tree differs from it); (None, None) outside a repository or without git."""
-    said = (git(tree, "status", "--porcelain=v2", "--branch", "-uno") or "").splitlines()
-    commit = next((line.split()[-1] for line in said if line.startswith("# branch.oid ")), "(initial)")
-    if commit == "(initial)":
-        return None, None
-    return commit[:12], any(not line.startswith("# ") for line in said)
+    return ask_revision(tree)()
+
+
+def ask_revision(tree: Path = paths.ROOT) -> Callable[[], Revision]:
+    """The same, asked for now: git looks at every file. What is returned waits for its answer."""
+    asked = ask_git(tree, "status", "--porcelain=v2", "--branch", "-uno")
+
+    @functools.cache
+    def answer() -> Revision:
+        said = (asked() or "").splitlines()
+        commit = next((line.split()[-1] for line in said if line.startswith("# branch.oid ")), "(initial)")
+        if commit == "(initial)":
+            return None, None
+        return commit[:12], any(not line.startswith("# ") for line in said)
+
+    return answer
 
 
 def git(tree: Path, *question: str) -> str | None:
-    """What git answers; None where it cannot.
+    """What git answers; None where it cannot."""
+    return ask_git(tree, *question)()
+
+
+def ask_git(tree: Path, *question: str) -> Callable[[], str | None]:
+    """The same, asked for now: what is returned waits for the answer.
 
     As the owner of the tree, who may have git run programs, and without those, and without writing its index.
     """
@@ -77,14 +97,20 @@ def git(tree: Path, *question: str) -> str | None:
     environment |= {"GIT_OPTIONAL_LOCKS": "0"} | ({} if owner is None else environment_of(owner))
     asked = [*as_owner, "git", "-C", str(tree), "-c", f"safe.directory={tree}", "-c", "core.fsmonitor="]
     try:
-        done = subprocess.run(
+        asking = subprocess.Popen(
             [*asked, *question],
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
             errors="replace",  # with core.quotePath off it names files as they are
-            check=False,
             env=environment,
         )
     except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+        return lambda: None
+
+    def answer() -> str | None:
+        said, _ = asking.communicate()
+        return said.strip() if asking.returncode == 0 else None
+
+    return answer

@@ -5,9 +5,10 @@ sections that could not be reported any more are null. No arithmetic on results.
 """
 
 import contextlib
+import resource
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from copyscope.plan.tier import Tier
 from copyscope.record.segments import WARM_UP
 from copyscope.run.child import UNHEARD, Child, Elsewhere, Message, Program
 from copyscope.run.perf_stat import PerfStat
-from copyscope.run.program import pace
+from copyscope.run.program import processes
 from copyscope.topology import TopologyError
 
 # Trying every function hook takes seconds on an old kernel under emulation, and so does attaching or
@@ -166,7 +167,10 @@ class Subject(ABC):
 class Session:
     """Holds the collector, and with its subject all else that a run starts; perform() is the fixed order."""
 
-    def __init__(self, plan: RunPlan, subject: Subject, steps: Steps) -> None:
+    def __init__(
+        self, plan: RunPlan, subject: Subject, steps: Steps, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """`meanwhile` is called while the collector loads its programs, which takes a quarter of a second."""
         self.plan = plan
         self.subject = subject
         self.steps = steps
@@ -176,6 +180,7 @@ class Session:
         self.until = ExitStack()
         self.failed = False
         self.began_s = 0.0
+        self._meanwhile = meanwhile
         self._cpus: frozenset[int] = frozenset()
 
     def perform(self) -> Raw:
@@ -222,6 +227,8 @@ class Session:
         self.steps.prepare("loading the BPF programs")
         self.collector = self.subject.start_collector([*self.plan.collector(), *self.subject.arguments()])
         self.subject.prepare()
+        if self._meanwhile is not None:
+            self._meanwhile()
         hooks = self.collector.expect("ready", LOAD_S)["hooks"]
         self.plan, self.raw.tier = self.plan.on_this_kernel(hooks)
         if self.plan.gate is not None:
@@ -249,7 +256,7 @@ class Session:
             return elsewhere
         own = [self.collector.pid, *(perf.pid for perf in self.subject.perfs.values() if perf.pid)]
         self._cpus = self._cpus or fingerprint.usable_cpus(self.subject.pids())
-        return fingerprint.read_load(pace.own_cpu_ns(own, ended=self.subject.owns_children), self._cpus)
+        return fingerprint.read_load(_own_cpu_ns(own, ended=self.subject.owns_children), self._cpus)
 
     def measure(self, segment: Segment) -> None:
         """One segment, of whatever the subject has attached for its arm."""
@@ -310,3 +317,12 @@ class Session:
 
     def _note(self, error: str) -> None:
         self.raw.errors += [error] * (error not in self.raw.errors)
+
+
+def _own_cpu_ns(children: Iterable[int], *, ended: bool) -> int:
+    """CPU time of this process, of the children named, and (`ended`) of all that have ended so far."""
+    spent = time.process_time_ns() + sum(processes.cpu_ns(pid) or 0 for pid in children)
+    if ended:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent += round((used.ru_utime + used.ru_stime) * 1e9)
+    return spent

@@ -1,15 +1,13 @@
-"""How fast a program goes while nothing is attached, by TCP's own counts; and what our own work takes.
+"""How fast a program goes while nothing is attached, by TCP's own counts.
 
 A few short slices before the first hook comes and after the last has gone: docs/method/watching.md.
 """
 
-import resource
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from copyscope.run.program import processes
 from copyscope.run.program.connections import Connection
 
 # First the program gets over what we did until now: loading programs, or taking them away, costs it time, and
@@ -69,12 +67,3 @@ def calls(begin: Mapping[str, Any], end: Mapping[str, Any]) -> int:
         for reading in (begin, end)
     )
     return int(last - first)
-
-
-def own_cpu_ns(children: Iterable[int], *, ended: bool) -> int:
-    """CPU time of this process, of the children named, and (`ended`) of all that have ended so far."""
-    spent = time.process_time_ns() + sum(processes.cpu_ns(pid) or 0 for pid in children)
-    if ended:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent += round((used.ru_utime + used.ru_stime) * 1e9)
-    return spent

@@ -1,0 +1,104 @@
+"""What becomes of a run when it is over: the record of what was read, its files, and the report.
+
+To import this and to get ready takes as long as all that is done with it: a profile does both while the
+collector loads its programs.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from copyscope import calling
+from copyscope.commands import keeping
+from copyscope.commands.entry import say
+from copyscope.ledger.compare_tiers import why_not
+from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.record.assemble import Identity, assemble
+from copyscope.record.check import typed
+from copyscope.record.segments import Record
+from copyscope.render import first_screen, terminal
+from copyscope.render.console import make_console, print_lines, report_width
+from copyscope.render.summary import render_summary
+from copyscope.render.tiers import tier_lines
+from copyscope.run.build import Revision
+from copyscope.run.session import Raw
+from copyscope.taxonomy.samples import of_ledger, to_stacks
+from copyscope.taxonomy.taxonomy import Taxonomy
+from copyscope.units import format_bytes
+
+
+def get_ready(revision: Callable[[], Revision]) -> None:
+    """Before the first packet: git answers, and the taxonomy is read, half of what record_of() takes."""
+    revision()
+    Taxonomy.load()
+
+
+def record_of(
+    raw: Raw,
+    workload: Record,
+    args: argparse.Namespace,
+    *,
+    run_id: str,
+    seed: int,
+    revision: Revision,
+    repeat: int = 0,
+    target: Record | None = None,
+) -> Record:
+    """The whole record of a run; `target`: of a program that was watched."""
+    identity = Identity(run_id, None, repeat, repeat, seed, *revision)
+    return derive(assemble(raw, workload, identity, args.frequency, target) | stacks(raw, args))
+
+
+def lacks_tiers(made: Record, args: argparse.Namespace) -> bool:
+    """Whether --compare-tiers has nothing to compare."""
+    return bool(args.compare_tiers and why_not(typed(made)))
+
+
+def stacks(raw: Raw, args: argparse.Namespace) -> Record:
+    """The section with every stack, where it was asked for."""
+    if not args.stacks:
+        return {}
+    samples = of_ledger((raw.collector or {}).get("samples", []))
+    kept = to_stacks(samples, Taxonomy.load())
+    size = len(store.serialise({"stacks": kept}))
+    say("profile", f"--stacks: {len(kept)} stacks, {format_bytes(size)} of the record")
+    return {"stacks": kept}
+
+
+def report(
+    made: Record,
+    raw: Raw,
+    args: argparse.Namespace,
+    out: Path | None,
+    render: Callable[..., None] = terminal.render,
+) -> bool:
+    """Files first: a reader of the table may go away at any line. One that fails does not lose the table."""
+    kept = out is None or keeping.keep(made, (raw.collector or {}).get("samples", []), out)
+    # Those of several runs are one list, at the end.
+    if args.json and getattr(args, "repeat", 1) == 1:
+        kept = keeping.write_json(made, args.json) and kept
+    if args.json != "-":
+        console = make_console()
+        show(made, args, render, console)
+        if args.compare_tiers:
+            print_lines(tier_lines(made, report_width(console)), console)
+    return kept
+
+
+def show(made: Record, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
+    """The report. A verb says first what fits one screen: -v is all that tools/ says without, -vv with -v."""
+    level = args.verbose - calling.by_verb()
+    if level < 0:
+        first_screen.render(made, console, explain=args.explain)
+    else:
+        render(made, verbose=level > 0, explain=args.explain, console=console)
+
+
+def report_together(records: list[Record], args: argparse.Namespace) -> bool:
+    """The runs of one --repeat, after each has been reported; False: --json is elsewhere."""
+    if args.json != "-":
+        render_summary(records, make_console())
+    return not args.json or keeping.write_json(records, args.json)
