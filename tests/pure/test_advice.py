@@ -235,6 +235,15 @@ def test_what_would_stop_it() -> None:
     assert "its peers are on this machine (lo)" in said(derived(local=True))
 
 
+def test_a_program_that_sends_nothing_has_nothing_to_save() -> None:
+    raw = watched_record(receives=SIZE)
+    raw["volume"] = [row for row in raw["volume"] if row["direction"] != "send"]
+    made = advice.advise(derive(raw), None)
+    assert made["text"].startswith("It sends nothing over TCP") and made["reasons"] == [made["text"]]
+    assert made.keys() == advice.advise(derived(), None).keys()
+    assert {made[key] for key in ("most_to_save", "crossover", "sendfile", "measure")} == {None}
+
+
 def test_headers_do_not_speak_for_the_bytes() -> None:
     """As many small writes from one buffer as large ones from many: 1.5 % of the bytes are no reason."""
     raw = watched_record()

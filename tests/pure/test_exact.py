@@ -145,6 +145,8 @@ def test_the_notes_of_io_uring_have_no_owner_here_and_its_bytes_are_checked() ->
     assert {name for name, row in found.items() if row["holds"] is None} == notes
     assert {row["holds"] for name, row in found.items() if name not in notes} == {True}
     assert "io_uring" in found["functions_owner"]["reason"]
+    assert {found[name]["unit"] for name in notes - {"functions_owner"}} == {"sends"}
+    assert found["functions_owner"]["unit"] == "bytes"
 
 
 def test_without_function_hooks_there_is_no_row() -> None:

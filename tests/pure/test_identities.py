@@ -365,5 +365,9 @@ def test_where_a_send_was_short_records_are_not_known() -> None:
     for segment_ in raw["run"]["segments"]:
         segment_["sender"]["tls_records"] = None
     raw["traffic"]["sender"]["tls_records"] = None
-    found = {i["name"]: i for i in derive(raw)["identities"]}
+    full = derive(raw)
+    found = {i["name"]: i for i in full["identities"]}
     assert found["acked_bytes"]["holds"] is None and "short" in found["acked_bytes"]["reason"]
+    for row in full["ledger"]:
+        if row["account"] in ("encrypt", "decrypt"):
+            assert row["calls"] is None and "short" in row["reasons"]["calls"]

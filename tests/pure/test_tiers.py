@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from builders import raw_record
+from builders import raw_record, without_task_clock
 from builders.exact import with_functions
 from copyscope.errors import UsageError
 from copyscope.ledger.compare_tiers import compare_tiers, coverage, inside_calls, seen_beside, why_not
@@ -148,13 +148,20 @@ def test_what_cannot_work_is_wrong_usage(options: list[str], said: str) -> None:
         check_usage(parser().parse_args(options))
 
 
-def test_coverage_is_the_time_inside_the_roots_over_the_time_in_the_kernel() -> None:
+@pytest.mark.parametrize("apart", [False, True], ids=["softirq in the clock", "softirq not in the clock"])
+def test_coverage_is_the_time_inside_the_roots_over_the_time_in_the_kernel(apart: bool) -> None:
     raw = as_sampled(with_functions(raw_record("one_copy", arms=ARMS)))
+    if apart:  # CONFIG_IRQ_TIME_ACCOUNTING, and no perf stat
+        without_task_clock(raw)["machine"]["irq_time_accounting"] = True
     full = derive(raw)
     for row in coverage(typed(full)):
         assert row["low"] < row["ratio"] < row["high"]
         users = [s for s in raw["samples"] if s["side"] == row["side"] and s["context"] == "user"]
-        everything = sum(s["samples"] for s in raw["samples"] if s["side"] == row["side"])
+        everything = sum(
+            s["samples"]
+            for s in raw["samples"]
+            if s["side"] == row["side"] and not (apart and s["context"] == "softirq")
+        )
         share = 1 - sum(s["samples"] for s in users) / everything
         segments = [s for s in raw["run"]["segments"] if s["arm"] == "functions"]
         clock_ns = sum(s[row["side"]]["process_cpu_ns"] for s in segments)

@@ -131,6 +131,7 @@ def test_a_tap_on_the_far_end_of_a_wire_is_not_to_blame() -> None:
         ),
         ("zero_copy", {"kind": "nics"}, "no copy on the way"),
         ("zero_copy", {"scatter_gather": False}, "the copy was made anyway, at the send call"),
+        ("sendfile", {}, "no copy into the kernel: pages of a file by reference, "),
         (
             "null",
             {},

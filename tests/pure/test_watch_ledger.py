@@ -256,6 +256,14 @@ def test_segments_in_which_nothing_moved_have_no_goodput() -> None:
     assert goodput["reasons"] == {"probed": "nothing moved in the segments of the arm ledger"}
 
 
+def test_without_segments_of_the_ledger_no_account_has_bytes() -> None:
+    rows = {row["account"]: row for row in derive(watched_record(arms=("unprobed",)))["ledger"]}
+    assert {(row["bytes"], row["calls"]) for row in rows.values()} == {(None, None)}
+    why = {name: row["reasons"]["bytes"] for name, row in rows.items()}
+    assert why.pop("gather") == "in the program's own memory: no hook counts what it copies there"
+    assert len(why) == 7 and set(why.values()) == {"no segment of the arm ledger in this run"}
+
+
 def short_command(arm: str, ended: str) -> Record:
     raw = watched_record(blocks=1, arms=(arm,))
     raw["target"] |= {"how": "command", "ended": ended}
