@@ -311,6 +311,17 @@ def test_fit_gives_back_exact_prices(rows: list[tuple[float, float]], a: float, 
         assert first * x + second * y == pytest.approx(value, rel=1e-3, abs=1e-3 * max(values) + 1e-9)
 
 
+def test_between_two_sizes_a_driver_goes_by_the_logarithm_of_the_size() -> None:
+    sizes = [
+        cost_model.Size(size, {"call": float(calls), "notification": calls / 4}, {}, {})
+        for size, calls in ((1024, 2), (4096, 6), (65_536, 14))
+    ]
+    at = cost_model.drivers_at(sizes, 1, "page")
+    # 2 KiB is half of the way from 1 to 4 KiB, 8 KiB a quarter of the way from 4 to 64 KiB.
+    for size, calls, touched in ((512, 2, 1), (1024, 2, 1), (2048, 4, 1), (8192, 8, 2), (1 << 20, 14, 256)):
+        assert at(size) == pytest.approx((calls, size, touched, calls / 4))
+
+
 @given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=8))
 def test_no_price_is_negative(rows: list[tuple[float, float, float]]) -> None:
     first, second = Fit([row[:2] for row in rows], [1.0] * len(rows)).solve([row[2] for row in rows])

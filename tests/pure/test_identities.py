@@ -232,6 +232,15 @@ def test_other_calls_of_the_sender_are_no_sends() -> None:
     assert (found["left"], found["right"], found["tolerance"]) == (made, made, 0)
 
 
+def test_bytes_copied_out_that_the_kernel_did_not_see_keep_the_readers_count_and_have_no_calls() -> None:
+    raw = copy.deepcopy(RAW["one_copy"])
+    raw["bytes"][COPY_OUT] |= {"bytes": 0, "calls": 0}
+    (row,) = (row for row in derive(raw)["ledger"] if row["account"] == "copy_out")
+    read = sum(s["receiver"]["bytes"] for s in raw["run"]["segments"] if s["arm"] == "ledger")
+    assert (row["bytes"], row["bytes_method"], row["calls"]) == (read, "exact", None)
+    assert row["reasons"]["calls"] == "nothing was copied out in the segments that count it"
+
+
 def test_cycles_are_checked_against_their_counter() -> None:
     raw = builders.raw_record("one_copy", pmu=True)
     found = {i["name"]: i for i in derive(raw)["identities"]}
@@ -290,7 +299,8 @@ def test_of_an_older_record_the_kernel_counts_in_the_ledgers_segments(impl: str)
     full = derive(raw)
     assert all(i["holds"] for i in full["identities"])
     rows = {row["account"]: row for row in full["ledger"] if row["bytes"]}
-    assert rows["copy_out"]["bytes_by"] == "kernel" and rows["copy_out"]["calls_method"] == "exact"
+    out = rows["copy_out"]
+    assert (out["bytes_by"], out["bytes_method"], out["calls_method"]) == ("kernel", "exact", "exact")
     ledger_at = next(i for i, s in enumerate(raw["run"]["segments"]) if s["arm"] == "ledger")
     names = broken(change(raw, segment("sender", "bytes", index=ledger_at), 1))
     assert {"sent_bytes", "sent_split", "sent_rows"} <= names
