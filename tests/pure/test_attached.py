@@ -123,7 +123,8 @@ def test_slices_that_say_nothing_are_not_compared() -> None:
     assert "after" not in reason(full, [], full) and "last hook" in reason(full, full, [])
     assert "2 blocks" in reason([1.0] * 2, full, full)
     assert "moved nothing before" in reason(full, [0.0] * 4, full)
-    assert "50 % of its bytes" in reason(full, full, full, {"7": [50, 0], "8": [50, 0]})
+    covered = reason(full, full, full, {"7": [50, 0], "8": [50, 0]})
+    assert covered.startswith("50 % of its bytes went") and covered.endswith("and 95 % would have to")
     assert "still open at the end" in reason(full, full, full, {"7": [0, 0]})
     unasked = effect_of(full, [], [], target={"baseline": False})
     assert unasked["ratio"] is None and unasked["reason"] == "--no-baseline"
