@@ -110,8 +110,15 @@ def test_many_small_sends_are_exact_in_bytes_though_few_are_counted(tmp_path: Pa
     edges = 2 * len(spared["counted"])
     assert spared["sent_calls_low"] - edges <= uncounted <= spared["sent_calls_high"] + edges
     assert 0 <= target["received_bytes"] <= truth["bytes"]
-    quiet = [s["target"]["calls_estimated"] for s in record["run"]["segments"] if s["arm"] != "calls"]
-    assert quiet and all(quiet)
+    # It is spared after the first segment that shows so many calls, which need not be the very first: that
+    # is as short as a turn on a busy CPU, and the program may have none in it.
+    segments = record["run"]["segments"]
+    deciding = [s["end_ns"] - s["begin_ns"] for s in segments].index(spared["counted"][0]["wall_ns"])
+    shown = segments[deciding]["target"]
+    assert (shown["send_calls"] + shown["receive_calls"]) * 1e9 > 55_000 * spared["counted"][0]["wall_ns"]
+    estimated = [s["target"]["calls_estimated"] for s in segments]
+    assert estimated == [at > deciding and s["arm"] != "calls" for at, s in enumerate(segments)]
+    assert any(estimated)
     copied = next(row for row in record["ledger"] if row["account"] == "copy_in" and row["bytes"])
     assert (copied["bytes_method"], copied["calls_method"]) == ("exact", "scaled")
 
