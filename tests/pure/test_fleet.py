@@ -260,9 +260,34 @@ def test_an_ssh_that_was_stopped_is_gone_after_ctrl_c(
             await asyncio.sleep(0.1)
         with contextlib.suppress(asyncio.CancelledError):
             await asking
+        assert not Path("/proc", wait_for(said)).exists()
 
     asyncio.run(interrupted())
-    assert not is_alive(int(wait_for(said)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_two_signals_end_the_fleet_at_once_and_leave_no_ssh(tmp_path: Path, number: signal.Signals) -> None:
+    """After the first, what runs over there has its time to end."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nread -r opening\necho $$ > {tmp_path}/pid\nkill -STOP $$\n")
+    ssh.chmod(0o755)
+    (tmp_path / "hosts").write_text("web1\n")
+    words = ["fleet", str(tmp_path / "hosts"), "--out", str(tmp_path / "out"), "-q", "--", "doctor"]
+    fleet = subprocess.Popen(
+        [sys.executable, "-I", str(paths.ROOT / "tools" / "copyscope"), *words],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    stopped = Path("/proc", wait_for(tmp_path / "pid"))
+    fleet.send_signal(number)
+    time.sleep(1)
+    assert fleet.poll() is None and stopped.exists()
+    fleet.send_signal(number)
+    table, errors = fleet.communicate(timeout=3)
+    assert (fleet.returncode, errors) == (130, "") and "1 of 1 interrupted: web1" in table
+    assert not stopped.exists()
 
 
 def test_what_takes_too_long_is_ended_over_there(tmp_path: Path) -> None:
@@ -410,6 +435,20 @@ def test_the_table_and_the_records_of_a_run(
     assert kept.parent.parent == out / "host=here" and kept.parent.name.startswith("date=20")
     assert json.loads(kept.read_text()) == document
     assert command.main([str(tmp_path / "hosts"), "--", "rm", "-rf"]) == 2
+
+
+def test_a_row_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    (tmp_path / "hosts").write_text("here\n")
+    rows = tmp_path / "out" / "rows"
+    rows.parent.mkdir()
+    rows.write_text("a file\n")
+    options = ["--out", str(rows.parent), "--tree", "/nowhere", "-q"]
+    assert command.main([str(tmp_path / "hosts"), *options, "--", "doctor"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f": {rows}: Not a directory: choose a directory")
 
 
 def test_the_manifest_runs_a_command_that_is_understood_and_waits_for_the_files_that_it_writes() -> None:

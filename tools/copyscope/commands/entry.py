@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from types import FrameType
 
 from copyscope import calling
 from copyscope.arguments import UsageParser
@@ -84,8 +84,12 @@ def end_in_order() -> None:
             signal.signal(number, _interrupt)
 
 
-def _interrupt(_signum: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C has a handler of its own where tasks are to end in order (asyncio.Runner)."""
+    of_ctrl_c = signal.getsignal(signal.SIGINT)
+    if not callable(of_ctrl_c):
+        raise KeyboardInterrupt
+    of_ctrl_c(number, frame)
 
 
 def build(command: str) -> None:

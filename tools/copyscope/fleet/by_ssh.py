@@ -5,7 +5,6 @@ command over there, too (guard.py); after that it is killed.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ END_S = 5.0
 # A record is a hundredth of that. Who says more is not listened to.
 OUTPUT_MAX_BYTES = 64 << 20
 ERRORS_MAX_BYTES = 16 << 10
+STDERR = 2
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,6 @@ class Answer:
     seconds: float
 
 
-class TooMuchError(Exception):
-    """More was said than any record has."""
-
-
 # Is told whom we ask now, and what a host answered.
 Began = Callable[[str], None]
 Ended = Callable[[str, Answer], None]
@@ -71,8 +67,12 @@ Ended = Callable[[str, Answer], None]
 def ask_hosts(  # noqa: PLR0917 (the hosts, and then what every engine is told)
     hosts: Mapping[str, Place], names: Sequence[str], job: Job, forks: int, began: Began, ended: Ended
 ) -> None:
-    """Some of the hosts by ssh; see ask_all()."""
-    asyncio.run(ask_all({name: hosts[name] for name in names}, job, forks, began, ended))
+    """Some of the hosts by ssh; see ask_all(). Raises what `ended` does."""
+    try:
+        asyncio.run(ask_all({name: hosts[name] for name in names}, job, forks, began, ended))
+    except ExceptionGroup as group:
+        # The first error ends all; commands know it by its own class.
+        raise group.exceptions[0] from None
 
 
 async def ask_all(hosts: Mapping[str, Place], job: Job, forks: int, began: Began, ended: Ended) -> None:
@@ -98,35 +98,31 @@ async def ask(place: Place, job: Job) -> Answer:
     started = time.monotonic()
     guard = ("python3", "-I", "-c", GUARD.read_text(encoding="utf-8"))
     try:
-        process = await asyncio.create_subprocess_exec(
+        process, said = await asyncio.get_running_loop().subprocess_exec(
+            _Said,
             *place.argv(guard, become=job.become),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
             # Ctrl-C is for us, and we then end them in order.
             start_new_session=True,
             env=_environment(),
         )
     except OSError as error:
         return Answer(127, b"", f"{error.filename}: {error.strerror}".encode(), 0.0)
-    assert process.stdin
-    output, errors = bytearray(), bytearray()
-    listening = asyncio.create_task(_listen(process, output, errors))
-    # Whether anybody asks for its error or not, asyncio prints none.
-    listening.add_done_callback(lambda task: task.cancelled() or task.exception())
-    beat = asyncio.create_task(_beat(process.stdin, job.opening()))
+    stdin = process.get_pipe_transport(0)
+    assert isinstance(stdin, asyncio.WriteTransport)
+    beat = asyncio.create_task(_beat(stdin, job.opening()))
     status: int | None = None
     try:
-        await asyncio.wait((listening,), timeout=job.timeout_s)
-        if listening.done():
-            status = listening.result()
-    except TooMuchError:
-        status, errors = 1, bytearray(f"more than {OUTPUT_MAX_BYTES >> 20} MiB were said".encode())
+        # Not asyncio.timeout(): before Python 3.11.3 it does not tell its own end from a Ctrl-C (gh-102780).
+        await asyncio.wait((said.ended,), timeout=job.timeout_s)
+        if said.ended.done():
+            status = process.get_returncode()
     finally:
         seconds = time.monotonic() - started
         beat.cancel()
-        await _end(process, listening)
-    return Answer(status, bytes(output), bytes(errors), seconds)
+        await _end(process, stdin, said.ended)
+    if said.too_much:
+        status, said.errors = 1, bytearray(f"more than {OUTPUT_MAX_BYTES >> 20} MiB were said".encode())
+    return Answer(status, bytes(said.output), bytes(said.errors), seconds)
 
 
 def _environment() -> dict[str, str]:
@@ -135,44 +131,50 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **({} if agent is None else {"SSH_AUTH_SOCK": agent})}
 
 
-async def _beat(stdin: asyncio.StreamWriter, opening: bytes) -> None:
-    with contextlib.suppress(OSError):
-        stdin.write(opening)
-        while True:
-            await stdin.drain()
-            await asyncio.sleep(BEAT_S)
-            stdin.write(b"\n")
+class _Said(asyncio.SubprocessProtocol):
+    """What a process says until it and its streams have ended."""
+
+    _process: asyncio.SubprocessTransport
+
+    def __init__(self) -> None:
+        self.output, self.errors = bytearray(), bytearray()
+        self.too_much = False
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._process = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == STDERR:
+            self.errors += data
+            del self.errors[:-ERRORS_MAX_BYTES]
+            return
+        self.output += data
+        if len(self.output) > OUTPUT_MAX_BYTES:
+            self.too_much = True
+            self._process.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self.ended.set_result(None)
 
 
-async def _listen(process: asyncio.subprocess.Process, output: bytearray, errors: bytearray) -> int:
-    """What it says until it ends, and how it ends. Raises TooMuchError."""
-    assert process.stdout and process.stderr
-    await asyncio.gather(_keep(process.stdout, output, OUTPUT_MAX_BYTES), _keep_last(process.stderr, errors))
-    return await process.wait()
+async def _beat(stdin: asyncio.WriteTransport, opening: bytes) -> None:
+    stdin.write(opening)
+    while not stdin.is_closing():
+        await asyncio.sleep(BEAT_S)
+        stdin.write(b"\n")
 
 
-async def _keep(stream: asyncio.StreamReader, into: bytearray, most: int) -> None:
-    while chunk := await stream.read(1 << 16):
-        into += chunk
-        if len(into) > most:
-            raise TooMuchError
-
-
-async def _keep_last(stream: asyncio.StreamReader, into: bytearray) -> None:
-    while chunk := await stream.read(1 << 12):
-        into += chunk
-        del into[:-ERRORS_MAX_BYTES]
-
-
-async def _end(process: asyncio.subprocess.Process, listening: "asyncio.Task[int]") -> None:
+async def _end(
+    process: asyncio.SubprocessTransport, stdin: asyncio.WriteTransport, ended: "asyncio.Future[None]"
+) -> None:
     """Its input ends; whatever it still says is read; then it is killed."""
-    assert process.stdin
-    process.stdin.close()
+    stdin.close()
     try:
-        # Not asyncio.timeout(): before Python 3.11.3 it does not tell its own end from a Ctrl-C (gh-102780).
-        await asyncio.wait((listening,), timeout=END_S)
+        await asyncio.wait((ended,), timeout=END_S)
     finally:
-        # Kills it and closes its streams: wait() waits for their end, too, and a ProxyCommand may hold them.
-        process._transport.close()  # type: ignore[attr-defined]
-        listening.cancel()
-    await process.wait()
+        # Kills it and closes its streams, which a ProxyCommand may hold.
+        process.close()
+        await asyncio.wait((ended,))
