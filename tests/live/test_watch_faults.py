@@ -88,8 +88,10 @@ def test_a_thread_names_its_process() -> None:
     thread = f"threading.Thread(target=time.sleep, args=({seconds},)).start()"
     threads = f"import threading, time; {thread}; time.sleep({seconds})"
     with running(["python3", "-c", threads]) as process:
-        time.sleep(0.5 * SLOW)
-        youngest = max(int(entry.name) for entry in Path(f"/proc/{process.pid}/task").iterdir())
+        tasks = Path(f"/proc/{process.pid}/task")
+        while len(found := [int(entry.name) for entry in tasks.iterdir()]) < 2:
+            time.sleep(0.05)
+        youngest = max(found)
         done = profile("--pid", str(youngest), check=1)
     assert f"use --pid {process.pid}" in done.stderr
 
