@@ -143,7 +143,8 @@ def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
 
 def test_a_command_that_leaves_its_work_to_a_child_is_watched_on() -> None:
     with iperf3_server() as port:
-        record = watch("--", "sh", "-c", f"{shlex.join(client(port, 2 * SLOW))} &")
+        record = watch("--", "sh", "-c", f"{shlex.join(client(port, 3 * SLOW))} &")
+    # On a busy machine half of the time is between segments.
     assert record["run"]["measured_s"] > 1 and bytes_of(record, "copy_in") > 1 << 24
 
 
