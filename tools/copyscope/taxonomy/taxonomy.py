@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache, lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -72,18 +73,18 @@ class Classification:
 
 @dataclass
 class Taxonomy:
-    """The rules, with an index: exact names by hash, globs in file order, each symbol looked up once."""
+    """The rules, with an index: names and beginnings by hash, then a few globs; each symbol once."""
 
     version: str
     rules: Sequence[Rule]
 
     def __post_init__(self) -> None:
         self._exact = {rule.pattern: rule for rule in self.rules if not is_glob(rule.pattern)}
-        # Each with what it begins with: to make all patterns takes as long as to look at a whole run.
+        self._beginnings = {rule.pattern[:-1]: rule for rule in self.rules if is_beginning(rule.pattern)}
         self._globs = [
-            (re.split(r"[*?[]", rule.pattern, maxsplit=1)[0], rule)
+            (re.compile(translate(rule.pattern)).match, rule)
             for rule in self.rules
-            if is_glob(rule.pattern)
+            if is_glob(rule.pattern) and not is_beginning(rule.pattern)
         ]
         # The live view sees the same stacks each second.
         self.find, self._of_stack = cache(self._find), cache(self._classify)
@@ -104,13 +105,10 @@ class Taxonomy:
         return symbol, self._match(symbol)
 
     def _match(self, symbol: str) -> Rule | None:
-        exact = self._exact.get(symbol)
-        for beginning, rule in self._globs:
-            if exact is not None and exact.order < rule.order:
-                break
-            if symbol.startswith(beginning) and _regex(rule.pattern).match(symbol):
-                return rule
-        return exact
+        found = [self._beginnings.get(symbol[:end]) for end in range(len(symbol) + 1)]
+        found += [rule for matches, rule in self._globs if matches(symbol)]
+        rules = (rule for rule in (self._exact.get(symbol), *found) if rule is not None)
+        return min(rules, key=attrgetter("order"), default=None)
 
     def classify(self, frames: Sequence[str]) -> Classification:
         """The category of a kernel stack, leaf first. No frames at all means user mode."""
@@ -201,9 +199,9 @@ def is_glob(pattern: str) -> bool:
     return any(character in pattern for character in "*?[")
 
 
-@lru_cache(maxsize=4096)
-def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern))
+def is_beginning(pattern: str) -> bool:
+    """Whether it stands for all names that begin with the same: nearly all globs do."""
+    return pattern.endswith("*") and not is_glob(pattern[:-1])
 
 
 @lru_cache(maxsize=65536)
