@@ -182,11 +182,8 @@ def test_only_a_command_that_is_started_here_has_short_first_blocks(
         plans.append(plan)
         raise RunError("cut off")
 
-    for name, instead in (
-        ("Session", session),
-        ("git_revision", lambda: (None, None)),
-    ):
-        monkeypatch.setattr(watch, name, instead)
+    monkeypatch.setattr(watch, "Session", session)
+    monkeypatch.setattr(watch, "ask_revision", lambda: lambda: (None, None))
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(RunError, match="cut off"):
