@@ -126,15 +126,11 @@ static void note_open(struct collector *collector, const char *instrument)
 	snprintf(collector->open + used, sizeof(collector->open) - used, "%s%s,", used ? "" : ",", instrument);
 }
 
-static bool volume_is_away(const struct collector *collector)
-{
-	return probes__skeleton(collector->probes)->bss->volume_away;
-}
-
 static int close_all(struct collector *collector)
 {
+	bool away = probes__skeleton(collector->probes)->bss->volume_away;
+	bool watch = is_open(collector, "watch"), volume = is_open(collector, "volume") && !away;
 	int err = 0;
-	bool watch = is_open(collector, "watch"), volume = is_open(collector, "volume") && !volume_is_away(collector);
 
 	snprintf(collector->open, sizeof(collector->open), "%s%s%s", watch || volume ? "," : "", watch ? "watch," : "",
 		 volume ? "volume," : "");

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/sendfile.h>
 
+#include "clock.h"
 #include "flow.h"
 
 const char *const issue_names[] = {
@@ -79,6 +80,18 @@ unsigned int flow__remainder(const struct iovec *fields, unsigned int count, siz
 	return count - skipped;
 }
 
+bool flow__advance(struct flow *flow, const struct iovec *fields, size_t *done, size_t sent, struct msghdr *left)
+{
+	flow->counts.bytes += sent;
+	*done += sent;
+	if (*done == flow->shape.size_bytes)
+		return false;
+	flow->counts.short_sends++;
+	left->msg_iov = flow->rest;
+	left->msg_iovlen = flow__remainder(fields, flow->shape.fields, *done, flow->rest);
+	return true;
+}
+
 static ssize_t send_fields(struct flow *flow, const struct msghdr *header)
 {
 	if (flow->call == VECTORED_WRITEV) {
@@ -90,11 +103,10 @@ static ssize_t send_fields(struct flow *flow, const struct msghdr *header)
 	return sendmsg(flow->fd, header, MSG_NOSIGNAL);
 }
 
-int flow__sendmsg(struct flow *flow, const struct iovec *fields)
+int flow__sendmsg(struct flow *flow, struct message *message)
 {
-	struct msghdr header = {
-		.msg_iov = (struct iovec *)fields, .msg_iovlen = flow->shape.fields,
-	};
+	struct iovec *fields = message->fields;
+	struct msghdr header = { .msg_iov = fields, .msg_iovlen = flow->shape.fields };
 	size_t done = 0;
 
 	if (flow->shape.fields == 1 && flow->call == VECTORED_SENDMSG)
@@ -104,14 +116,8 @@ int flow__sendmsg(struct flow *flow, const struct iovec *fields)
 		int err;
 
 		if (sent >= 0) {
-			flow->counts.bytes += sent;
-			done += sent;
-			if (done == flow->shape.size_bytes)
+			if (!flow__advance(flow, fields, &done, sent, &header))
 				return 0;
-			flow->counts.short_sends++;
-			header.msg_iov = flow->rest;
-			header.msg_iovlen = flow__remainder(fields, flow->shape.fields, done,
-							    flow->rest);
 			continue;
 		}
 		err = flow__send_failed(flow, vectored_names[flow->call]);
@@ -147,6 +153,26 @@ int flow__sendfile(struct flow *flow, off_t from)
 		if (err)
 			return err;
 	}
+}
+
+int flow__sent_zerocopy(struct flow *flow, uint32_t *pending, size_t bytes)
+{
+	int err = zerocopy__sent(&flow->zerocopy, pending, bytes, flow->timed ? clock__now_ns() : 0);
+
+	if (!err)
+		return 0;
+	return failure__set(&flow->failure, err, "zero-copy accounts: %u in flight: %s", flow->zerocopy.counts.in_flight,
+			    strerror(-err));
+}
+
+struct flow *flow__in_flight(struct flow *flow)
+{
+	if (flow->zerocopy.counts.in_flight)
+		return flow;
+	for (struct flow *other = flow->sibling; other && other != flow; other = other->sibling)
+		if (other->zerocopy.counts.in_flight && !failure__happened(&other->failure))
+			return other;
+	return NULL;
 }
 
 int flow__reap(struct flow *flow, bool drain, int (*wait)(struct flow *flow))

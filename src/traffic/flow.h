@@ -92,7 +92,7 @@ int flow__send(struct flow *flow, const void *from, size_t length);
 /* The same with flags of send(2). */
 int flow__send_with(struct flow *flow, const void *from, size_t length, int flags);
 /* All fields in one call: writev() if flow->call says so, else sendmsg(), or send(), the cheaper call, where there is one field. */
-int flow__sendmsg(struct flow *flow, const struct iovec *fields);
+int flow__sendmsg(struct flow *flow, struct message *message);
 /* The message that begins there in flow->file, by reference to the file's pages. */
 int flow__sendfile(struct flow *flow, off_t from);
 
@@ -100,8 +100,20 @@ int flow__sendfile(struct flow *flow, off_t from);
 unsigned int flow__remainder(const struct iovec *fields, unsigned int count, size_t done,
 			     struct iovec *rest);
 
+/*
+ * A call took `sent` bytes of a message, of which `done` were taken before: whether some are left. `left` is them, then: the
+ * argument of the next call.
+ */
+bool flow__advance(struct flow *flow, const struct iovec *fields, size_t *done, size_t sent, struct msghdr *left);
+
 /* After a failed send call: 0 when it may be repeated, else -errno with the reason. */
 int flow__send_failed(struct flow *flow, const char *call);
+
+/* A zero-copy call took `bytes`: `pending` is raised until its completion. */
+int flow__sent_zerocopy(struct flow *flow, uint32_t *pending, size_t bytes);
+
+/* A flow of this thread with zero-copy sends in flight: this one before its siblings, which nobody else reaps; NULL: none. */
+struct flow *flow__in_flight(struct flow *flow);
 
 /* The `reap` of a strategy (strategy.h) whose wait() returns when at least one completion has come. */
 int flow__reap(struct flow *flow, bool drain, int (*wait)(struct flow *flow));

@@ -79,11 +79,6 @@ void receiver__add_totals(const struct receiver *receiver, json_t *totals)
 	json_object_set_new(totals, "verify", verify_json(receiver));
 }
 
-static json_t *no_histograms(void)
-{
-	return json_pack("{s:n,s:n,s:n}", "send_time_ns", "completion_time_ns", "round_trip_ns");
-}
-
 json_t *receiver__report(struct receiver *receiver)
 {
 	json_t *report = control__event("report");
@@ -117,7 +112,8 @@ json_t *receiver__report(struct receiver *receiver)
 	json_object_set_new(report, "tls", tls__json(receiver->options.tls, false, &receiver->tls_before));
 	json_object_set_new(report, "threads", threads);
 	json_object_set_new(report, "slices", err ? json_null() : report__slices(&slices));
-	json_object_set_new(report, "histograms", no_histograms());
+	json_object_set_new(report, "histograms",
+			    json_pack("{s:n,s:n,s:n}", "send_time_ns", "completion_time_ns", "round_trip_ns"));
 	report__add_run(report, &receiver->options, receiver->interrupted,
 			json_incref(receiver->errors), &length);
 	slices__close(&slices);

@@ -44,15 +44,6 @@ static json_t *zerocopy_json(const struct zerocopy_counts *counts)
 	return object;
 }
 
-static json_t *spliced_json(const struct send_counts *counts)
-{
-	json_t *object = json_object();
-
-	report__set(object, "calls", counts->spliced_calls);
-	report__set(object, "bytes", counts->spliced_bytes);
-	return object;
-}
-
 void report__add_sent(json_t *totals, const struct send_counts *counts,
 		      const struct zerocopy_counts *zerocopy, bool gives_pages, bool in_ring)
 {
@@ -77,7 +68,9 @@ void report__add_sent(json_t *totals, const struct send_counts *counts,
 	report__set(totals, "gather_timed_ns", counts->gather_timed_ns);
 	report__set(totals, "gather_broken_messages", counts->gather_broken_messages);
 	json_object_set_new(totals, "zerocopy", zerocopy ? zerocopy_json(zerocopy) : json_null());
-	json_object_set_new(totals, "spliced", gives_pages ? spliced_json(counts) : json_null());
+	json_object_set_new(totals, "spliced", !gives_pages ? json_null() :
+			    json_pack("{s:I, s:I}", "calls", (json_int_t)counts->spliced_calls,
+				      "bytes", (json_int_t)counts->spliced_bytes));
 }
 
 static json_t *limits_json(void)

@@ -84,16 +84,6 @@ void sender__add_totals(const struct sender *sender, json_t *totals)
 	json_object_set_new(totals, "tls_records", tls_records_json(&sender->options, &counts));
 }
 
-static json_t *claim_json(const struct strategy_claim *claim)
-{
-	json_t *object = json_object();
-
-	report__set(object, "user_copies", claim->user_copies);
-	report__set(object, "kernel_copies", claim->kernel_copies);
-	json_object_set_new(object, "what", json_string(claim->what));
-	return object;
-}
-
 /* The messages in memory: huge pages that were asked for are not always given. */
 static json_t *ring_json(const struct sender *sender)
 {
@@ -144,6 +134,7 @@ static uint64_t buffered_bytes(const struct thread_summary *summary)
 
 json_t *sender__report(struct sender *sender)
 {
+	const struct strategy_claim *claim = &sender->options.strategy->claim;
 	json_t *report = control__event("report");
 	struct run_length length = { .sending_ns = sender->sending_ns };
 	json_t *threads = json_array();
@@ -163,7 +154,8 @@ json_t *sender__report(struct sender *sender)
 		json_array_append_new(sender->errors, json_string("slices: out of memory"));
 	sender__add_totals(sender, report);
 	json_object_set_new(report, "impl", json_string(sender->options.strategy->name));
-	json_object_set_new(report, "claim", claim_json(&sender->options.strategy->claim));
+	json_object_set_new(report, "claim", json_pack("{s:i, s:i, s:s}", "user_copies", claim->user_copies,
+							"kernel_copies", claim->kernel_copies, "what", claim->what));
 	json_object_set_new(report, "ring", ring_json(sender));
 	json_object_set_new(report, "tls", tls__json(sender->options.tls, true, &sender->tls_before));
 	json_object_set_new(report, "threads", threads);

@@ -95,8 +95,9 @@ int splice__send_file(struct flow *flow, off_t from)
 	return err;
 }
 
-int splice__send_memory(struct flow *flow, const struct iovec *fields)
+int splice__send_memory(struct flow *flow, struct message *message)
 {
+	const struct iovec *fields = message->fields;
 	const struct channel *channel = flow->state;
 	size_t done = 0;
 	int err = 0;

@@ -15,6 +15,6 @@ void splice__close(struct flow *flow);
 
 /* The message that begins there in flow->file. */
 int splice__send_file(struct flow *flow, off_t from);
-int splice__send_memory(struct flow *flow, const struct iovec *fields);
+int splice__send_memory(struct flow *flow, struct message *message);
 
 #endif

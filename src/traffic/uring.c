@@ -181,17 +181,15 @@ static int refused(struct flow *flow, const struct outcome *outcome)
 	return flow__send_failed(flow, "io_uring send");
 }
 
-static void prepare(struct io_uring_sqe *sqe, struct flow *flow, const struct iovec *fields, unsigned int count,
-		    struct msghdr *header)
+static void prepare(struct io_uring_sqe *sqe, const struct flow *flow, const struct msghdr *header)
 {
 	/* Else it ends with what there was room for, and poll() is the next call; kTLS refuses the flag. */
 	const int flags = MSG_NOSIGNAL | (flow->encrypts ? 0 : MSG_WAITALL);
 
-	if (count == 1) {
-		io_uring_prep_send(sqe, flow->fd, fields->iov_base, fields->iov_len, flags);
+	if (header->msg_iovlen == 1) {
+		io_uring_prep_send(sqe, flow->fd, header->msg_iov->iov_base, header->msg_iov->iov_len, flags);
 		return;
 	}
-	*header = (struct msghdr){ .msg_iov = (struct iovec *)fields, .msg_iovlen = count };
 	io_uring_prep_sendmsg(sqe, flow->fd, header, flags);
 }
 
@@ -206,43 +204,24 @@ static void make_zerocopy(struct io_uring_sqe *sqe, const struct uring *uring)
 	}
 }
 
-/* What is left of a message after a request that took a part of it. */
-struct remainder {
-	const struct iovec *fields;
-	unsigned int count;
-	size_t done;
-};
-
-static bool advance(struct flow *flow, const struct iovec *whole, struct remainder *left, size_t sent)
+int uring__send(struct flow *flow, struct message *message)
 {
-	flow->counts.bytes += sent;
-	left->done += sent;
-	if (left->done == flow->shape.size_bytes)
-		return false;
-	flow->counts.short_sends++;
-	left->count = flow__remainder(whole, flow->shape.fields, left->done, flow->rest);
-	left->fields = flow->rest;
-	return true;
-}
-
-int uring__send(struct flow *flow, const struct iovec *fields)
-{
-	struct remainder left = { .fields = fields, .count = flow->shape.fields };
+	struct msghdr left = { .msg_iov = message->fields, .msg_iovlen = flow->shape.fields };
 	struct uring *uring = flow->state;
+	size_t done = 0;
 
 	for (;;) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
 		struct outcome outcome = { .request = flow->counts.ring_requests };
-		struct msghdr header;
 		int err;
 
-		prepare(sqe, flow, left.fields, left.count, &header);
+		prepare(sqe, flow, &left);
 		err = submit(flow, sqe, &outcome);
 		if (!err && outcome.result < 0)
 			err = refused(flow, &outcome);
 		if (err)
 			return err;
-		if (outcome.result >= 0 && !advance(flow, fields, &left, outcome.result))
+		if (outcome.result >= 0 && !flow__advance(flow, message->fields, &done, outcome.result, &left))
 			return 0;
 	}
 }
@@ -282,24 +261,19 @@ static int wait_notification(struct flow *flow)
 	}
 }
 
-/*
- * ENOMEM: pinned pages are charged to the user's locked memory; ENOBUFS: the socket's. Wait for what holds it; of other
- * connections of the same thread, too, which nobody else reaps.
- */
+/* ENOMEM: pinned pages are charged to the user's locked memory; ENOBUFS: the socket's. Wait for what holds it. */
 static int wait_memory(struct flow *flow, int result)
 {
 	struct uring *uring = flow->state;
 	const struct timespec moment = { .tv_nsec = NSEC_PER_MSEC };
+	struct flow *busy = flow__in_flight(flow);
 
 	flow->zerocopy.counts.enobufs++;
-	if (flow->zerocopy.counts.in_flight)
-		return wait_notification(flow);
-	for (struct flow *other = flow->sibling; other && other != flow; other = other->sibling) {
-		if (!other->zerocopy.counts.in_flight || failure__happened(&other->failure))
-			continue;
-		/* What goes wrong there is that connection's failure, and found at its next turn. */
-		wait_notification(other);
-		return 0;
+	if (busy) {
+		int err = wait_notification(busy);
+
+		/* What goes wrong on another connection is its own failure, and found at its next turn. */
+		return busy == flow ? err : 0;
 	}
 	if (!uring->starved_ns)
 		uring->starved_ns = clock__now_ns();
@@ -330,18 +304,18 @@ static int refused_zc(struct flow *flow, const struct outcome *outcome)
 	return refused(flow, outcome);
 }
 
-int uring__send_zc(struct flow *flow, const struct iovec *fields, uint32_t *pending)
+int uring__send_zc(struct flow *flow, struct message *message)
 {
-	struct remainder left = { .fields = fields, .count = flow->shape.fields };
+	struct msghdr left = { .msg_iov = message->fields, .msg_iovlen = flow->shape.fields };
 	struct uring *uring = flow->state;
+	size_t done = 0;
 
 	for (;;) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
 		struct outcome outcome = { .request = flow->zerocopy.next };
-		struct msghdr header;
 		int err;
 
-		prepare(sqe, flow, left.fields, left.count, &header);
+		prepare(sqe, flow, &left);
 		make_zerocopy(sqe, uring);
 		err = submit(flow, sqe, &outcome);
 		if (!err && outcome.result < 0)
@@ -351,11 +325,10 @@ int uring__send_zc(struct flow *flow, const struct iovec *fields, uint32_t *pend
 		if (outcome.result < 0)
 			continue;
 		uring->starved_ns = 0;
-		err = zerocopy__sent(&flow->zerocopy, pending, outcome.result, flow->timed ? clock__now_ns() : 0);
+		err = flow__sent_zerocopy(flow, &message->pending, outcome.result);
 		if (err)
-			return failure__set(&flow->failure, err, "zero-copy accounts: %u in flight: %s",
-					    flow->zerocopy.counts.in_flight, strerror(-err));
-		if (!advance(flow, fields, &left, outcome.result))
+			return err;
+		if (!flow__advance(flow, message->fields, &done, outcome.result, &left))
 			return 0;
 	}
 }
@@ -373,8 +346,8 @@ static int try_zc(struct flow *flow)
 	struct outcome outcome = { .request = 0 };
 	char byte = 0;
 	struct iovec fields[2] = { { &byte, 1 }, { &byte, 1 } };
+	const struct msghdr header = { .msg_iov = fields, .msg_iovlen = flow->shape.fields > 1 ? 2 : 1 };
 	struct iovec memory = { &byte, 1 };
-	struct msghdr header;
 	int err;
 
 	if (flow->shape.in_arena) {
@@ -384,7 +357,7 @@ static int try_zc(struct flow *flow)
 					    "-l), or leave --registered out", strerror(-err));
 		uring->registered = true;
 	}
-	prepare(sqe, flow, fields, flow->shape.fields > 1 ? 2 : 1, &header);
+	prepare(sqe, flow, &header);
 	make_zerocopy(sqe, uring);
 	err = submit(flow, sqe, &outcome);
 	if (err || (outcome.result != -EINVAL && outcome.result != -EOPNOTSUPP))

@@ -23,13 +23,13 @@ int uring__open(struct flow *flow);
 void uring__close(struct flow *flow);
 
 /* SEND or SENDMSG of a whole message; returns when its memory is the caller's again. */
-int uring__send(struct flow *flow, const struct iovec *fields);
+int uring__send(struct flow *flow, struct message *message);
 
 /* The same, and SEND_ZC or SENDMSG_ZC are known here, with what they report. */
 int uring__open_zc(struct flow *flow);
 void uring__close_zc(struct flow *flow);
-/* `pending` is raised by each request and lowered by its notification. */
-int uring__send_zc(struct flow *flow, const struct iovec *fields, uint32_t *pending);
+/* message->pending is raised by each request and lowered by its notification. */
+int uring__send_zc(struct flow *flow, struct message *message);
 int uring__reap(struct flow *flow, bool drain);
 
 #endif

@@ -166,17 +166,15 @@ static int wait_notification(struct flow *flow)
 static int wait_budget(struct flow *flow)
 {
 	uint64_t started_ns = clock__now_ns();
+	struct flow *busy = flow__in_flight(flow);
 	uint64_t reaps;
 
 	flow->zerocopy.counts.enobufs++;
-	if (flow->zerocopy.counts.in_flight)
-		return wait_notification(flow);
-	for (struct flow *other = flow->sibling; other && other != flow; other = other->sibling) {
-		if (!other->zerocopy.counts.in_flight || failure__happened(&other->failure))
-			continue;
-		/* What goes wrong there is that connection's failure, and found at its next turn. */
-		wait_notification(other);
-		return 0;
+	if (busy) {
+		int err = wait_notification(busy);
+
+		/* What goes wrong on another connection is its own failure, and found at its next turn. */
+		return busy == flow ? err : 0;
 	}
 	reaps = budget__wait();
 	if (flow->starved_ns && flow->starved_reaps == reaps) {
@@ -196,9 +194,7 @@ static int wait_budget(struct flow *flow)
 
 int zerocopy_socket__send(struct flow *flow, const struct iovec *fields, uint32_t *pending)
 {
-	struct msghdr header = {
-		.msg_iov = (struct iovec *)fields, .msg_iovlen = flow->shape.fields,
-	};
+	struct msghdr header = { .msg_iov = (struct iovec *)fields, .msg_iovlen = flow->shape.fields };
 	size_t done = 0;
 	int err;
 
@@ -215,19 +211,12 @@ int zerocopy_socket__send(struct flow *flow, const struct iovec *fields, uint32_
 				return err;
 			continue;
 		}
-		err = zerocopy__sent(&flow->zerocopy, pending, sent,
-				     flow->timed ? clock__now_ns() : 0);
+		err = flow__sent_zerocopy(flow, pending, sent);
 		if (err)
-			return failure__set(&flow->failure, err, "zero-copy accounts: %u in flight: %s",
-					    flow->zerocopy.counts.in_flight, strerror(-err));
+			return err;
 		flow->starved_ns = 0;
-		flow->counts.bytes += sent;
-		done += sent;
-		if (done == flow->shape.size_bytes)
+		if (!flow__advance(flow, fields, &done, sent, &header))
 			break;
-		flow->counts.short_sends++;
-		header.msg_iov = flow->rest;
-		header.msg_iovlen = flow__remainder(fields, flow->shape.fields, done, flow->rest);
 	}
 	if (flow->counts.messages % ((flow->shape.slots + 3) / 4) == 0) {
 		err = read_notifications(flow);

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "strategy.h"
 
-static int one_copy_send(struct flow *flow, struct message *message)
-{
-	return flow__sendmsg(flow, message->fields);
-}
-
 const struct strategy strategy_one_copy = {
 	.name = "one_copy",
 	.aliases = (const char *const[]){ "onecopy", "a2", NULL },
 	.claim = { 0, 1, "one sendmsg() over a prebuilt iovec; send() where there is one field" },
 	.vectored = true,
-	.send = one_copy_send,
+	.send = flow__sendmsg,
 };

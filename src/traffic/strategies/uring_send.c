@@ -2,11 +2,6 @@
 #include "strategy.h"
 #include "uring.h"
 
-static int uring_send_send(struct flow *flow, struct message *message)
-{
-	return uring__send(flow, message->fields);
-}
-
 const struct strategy strategy_uring_send = {
 	.name = "uring_send",
 	.aliases = (const char *const[]){ "uring", NULL },
@@ -14,5 +9,5 @@ const struct strategy strategy_uring_send = {
 	.in_ring = true,
 	.open = uring__open,
 	.close = uring__close,
-	.send = uring_send_send,
+	.send = uring__send,
 };

@@ -2,11 +2,6 @@
 #include "strategy.h"
 #include "uring.h"
 
-static int uring_zc_send(struct flow *flow, struct message *message)
-{
-	return uring__send_zc(flow, message->fields, &message->pending);
-}
-
 const struct strategy strategy_uring_zc = {
 	.name = "uring_zc",
 	.aliases = (const char *const[]){ "send_zc", NULL },
@@ -16,6 +11,6 @@ const struct strategy strategy_uring_zc = {
 	.registers = true,
 	.open = uring__open_zc,
 	.close = uring__close_zc,
-	.send = uring_zc_send,
+	.send = uring__send_zc,
 	.reap = uring__reap,
 };

@@ -17,16 +17,11 @@ static int vmsplice_open(struct flow *flow)
 	return splice__open(flow, shape->size_bytes / sysconf(_SC_PAGESIZE) + 2 * shape->fields);
 }
 
-static int vmsplice_send(struct flow *flow, struct message *message)
-{
-	return splice__send_memory(flow, message->fields);
-}
-
 const struct strategy strategy_vmsplice = {
 	.name = "vmsplice",
 	.claim = { 0, 0, "one vmsplice() of the fields into a pipe, one splice() from there into the socket" },
 	.gives_memory = true,
 	.open = vmsplice_open,
 	.close = splice__close,
-	.send = vmsplice_send,
+	.send = splice__send_memory,
 };
