@@ -77,9 +77,7 @@ class Ratio:
     pairs: int
 
 
-def paired_ratio(
-    pairs: Sequence[tuple[float, float]], seed: int, level: float = LEVEL, draws: int = DRAWS
-) -> Ratio:
+def paired_ratio(pairs: Sequence[tuple[float, float]], seed: int, draws: int = DRAWS) -> Ratio:
     """Median ratio a/b over blocks of (a, b), with a seeded percentile bootstrap of the log ratios.
 
     A ratio is symmetric only in its logarithm: halved and doubled average to unchanged. n blocks cannot
@@ -92,8 +90,8 @@ def paired_ratio(
     if any(a <= 0 or b <= 0 for a, b in pairs):
         raise ValueError("paired ratio: a value is not positive: it has no logarithm: leave the block out")
     logs = [math.log(a / b) for a, b in pairs]
-    low, high = bootstrap(logs, seed, level, draws)
-    reached = min(level, 1 - 2.0 ** (1 - len(logs)))
+    low, high = bootstrap(logs, seed, draws)
+    reached = min(LEVEL, 1 - 2.0 ** (1 - len(logs)))
     return Ratio(math.exp(median(logs)), Interval(math.exp(low), math.exp(high), reached), len(logs))
 
 
@@ -266,15 +264,13 @@ def chance_of(hits: int, trials: int, probability: float) -> float:
     )
 
 
-def bootstrap(
-    values: Sequence[float], seed: int, level: float = LEVEL, draws: int = DRAWS
-) -> tuple[float, float]:
+def bootstrap(values: Sequence[float], seed: int, draws: int = DRAWS) -> tuple[float, float]:
     """Percentile interval of the median of `values`, from `draws` seeded resamples."""
     if not values:
         raise ValueError("bootstrap: no values: nothing to resample: measure at least once")
     generator = random.Random(seed)
     medians = sorted(median(generator.choices(values, k=len(values))) for _ in range(draws))
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     return quantile(medians, tail), quantile(medians, 1 - tail)
 
 

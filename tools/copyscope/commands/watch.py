@@ -26,7 +26,8 @@ from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
 from copyscope.record.same_machine import where_else
 from copyscope.record.segments import Record
-from copyscope.render.live import LiveView, has_screen
+from copyscope.render.console import SafeConsole, has_screen
+from copyscope.render.live import LiveView
 from copyscope.render.progress import Clock
 from copyscope.render.watch import render
 from copyscope.run.build import ask_revision
@@ -222,7 +223,7 @@ def beginning(target: Target, name: str, duration_s: float | None, *, there: boo
 
 def command_output(args: argparse.Namespace) -> Output:
     """Nothing that a command prints may get between the lines of a record, or into the screen."""
-    if args.live and has_screen():
+    if args.live and has_screen(SafeConsole()):
         return "kept"
     return "stderr" if args.json == "-" or args.live else "own"
 

@@ -182,7 +182,6 @@ class Model:
 
     def __init__(self, sizes: Sequence[Size], part: str, reference: Sequence[float]) -> None:
         """`reference`: measured cost at each size in ns per message, which the residuals are relative to."""
-        self.part = part
         weights = [1 / value if value > 0 else 0.0 for value in reference]
         self._fits = {
             group: (drivers, Fit([(s.drivers[drivers[0]], s.drivers[drivers[1]]) for s in sizes], weights))

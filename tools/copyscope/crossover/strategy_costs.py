@@ -1,7 +1,7 @@
 """The cost models of each strategy and number of threads of an experiment, with their draws. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from typing import Any
@@ -39,7 +39,7 @@ class Costs:
     measured_ns: Mapping[int, float]
     fitted_ns: Mapping[int, float]
     residuals: Mapping[int, float]
-    where: Mapping[str, Scalar] = field(default_factory=dict)
+    where: Mapping[str, Scalar]
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in crossover.json."""
@@ -67,7 +67,14 @@ class Costs:
 class StrategyCosts:
     """One strategy with one number of threads: its points, and models of them for each draw."""
 
-    def __init__(self, impl: str, threads: int, found: Sequence[tuple[Size, Point]]) -> None:
+    def __init__(
+        self,
+        impl: str,
+        threads: int,
+        found: Sequence[tuple[Size, Point]],
+        effects: Mapping[str, Mapping[int, float]],
+    ) -> None:
+        """Draws and fits the parts that have effects; `effects` are those of the blocks, per part."""
         self.impl = impl
         self.threads = threads
         self._sizes = [size for size, _ in found]
@@ -82,16 +89,13 @@ class StrategyCosts:
         self.measured_and_drawn = cache(self._measured_and_drawn)
         # more than one run at every size, or the spread is not known
         self.repeated = all(len(point.records) > 1 for _, point in found)
-
-    def prepare(self, effects: Mapping[str, Mapping[int, float]]) -> None:
-        """Draw and fit the parts that have effects; `effects` are those of the blocks, per part."""
         for part in effects:
-            found = [
+            all_drawn = [
                 (size, drawn(size, part, effects[part], DRAWS, f"{self.impl} {self.threads}"))
                 for size in self._sizes
             ]
-            self._known[part] = [size for size, draws in found if draws is not None]
-            self._draws[part] = [draws for _, draws in found if draws is not None]
+            self._known[part] = [size for size, draws in all_drawn if draws is not None]
+            self._draws[part] = [draws for _, draws in all_drawn if draws is not None]
             self._models[part] = self._fit(part)
 
     def _fit(self, part: str) -> list[Coefficients]:
@@ -187,6 +191,5 @@ def fit_costs(table: Table, quantities: Iterable[str] = tuple(PARTS)) -> dict[tu
     models = {}
     for impl, threads in sorted({(impl, threads) for impl, threads, _ in table}):
         mine = [(measured[key], table[key]) for key in sorted(table) if key[:2] == (impl, threads)]
-        models[impl, threads] = StrategyCosts(impl, threads, mine)
-        models[impl, threads].prepare(effects)
+        models[impl, threads] = StrategyCosts(impl, threads, mine, effects)
     return models

@@ -66,12 +66,8 @@ class Ring:
         found = struct.unpack("<30I", parameters.raw)
         # struct io_sqring_offsets and io_cqring_offsets, of 10 words each, behind 10 words of its own
         self._tail, self._mask, self._array = found[11], found[12], found[16]
-        self._done_head, self._done_tail, self._done_mask, self._done = (
-            found[20],
-            found[21],
-            found[22],
-            found[25],
-        )
+        self._done_head, self._done_tail, self._done_mask = found[20:23]
+        self._done = found[25]
         ring_bytes = max(self._array + 4 * found[0], self._done + CQE_BYTES * found[1])
         self._ring = mmap.mmap(self._fd, ring_bytes)
         self._requests = mmap.mmap(self._fd, SQE_BYTES * found[0], offset=OFFSET_SQES)

@@ -17,8 +17,8 @@ from copyscope.record.raw import RawRun, Run, Segment, Topology
 from copyscope.record.segments import (
     byte_segments,
     mapped_total,
-    ring_total,
     select,
+    sent_by_ring,
     spliced_total,
     total,
     uncopied_out,
@@ -95,8 +95,8 @@ def counted(raw: RawRun, side: str, hook: str) -> Counted | None:
 
 
 def uses_ring(raw: RawRun) -> bool:
-    """Whether the sender sends through an io_uring."""
-    return ring_total(byte_segments(raw.run), "requests") is not None
+    """Whether the requests of an io_uring are what is counted."""
+    return sent_by_ring(byte_segments(raw.run))
 
 
 def _counted_by_request(raw: RawRun, side: str) -> Counted | None:

@@ -211,7 +211,7 @@ def choose_path(args: argparse.Namespace) -> PathPlan:
     return PathPlan(args.topology, link, args.warmup, args.keep)
 
 
-def choose_congestion(asked: str | None, sysctl: Path = AVAILABLE_CONGESTION) -> str | None:
+def choose_congestion(asked: str | None) -> str | None:
     """What the route is to use: what was asked for, else cubic; None leaves the host's default.
 
     On the route and not on the sockets: an unprivileged program may only choose from
@@ -219,7 +219,7 @@ def choose_congestion(asked: str | None, sysctl: Path = AVAILABLE_CONGESTION) ->
     changes results by a factor, so the host's default is not used silently.
     """
     try:
-        available = sysctl.read_text(encoding="ascii").split()
+        available = AVAILABLE_CONGESTION.read_text(encoding="ascii").split()
     except OSError:
         return asked
     if asked is None:

@@ -179,9 +179,9 @@ def spliced_total(segments: Sequence[Segment], key: str) -> int | None:
     return _sum([s.sender.spliced for s in segments], key)
 
 
-def ring_total(segments: Sequence[Segment], key: str) -> int | None:
-    """Sum of what the sender asked an io_uring for: `requests` or `worker_cpu_ns`; None when it has none."""
-    return _sum([s.sender.io_uring for s in segments], key)
+def sent_by_ring(segments: Sequence[Segment]) -> bool:
+    """Whether the sender sends through an io_uring."""
+    return bool(segments) and all(s.sender.io_uring for s in segments)
 
 
 def mapped_total(segments: Sequence[Segment], key: str) -> int | None:

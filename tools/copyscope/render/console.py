@@ -39,6 +39,11 @@ def make_console(stream: TextIO | None = None) -> Console:
     return SafeConsole(file=out, width=width, color_system=None if plain else "auto")
 
 
+def has_screen(console: Console) -> bool:
+    """Whether it is a terminal that has a size and can be drawn on."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
 def report_width(console: Console) -> int:
     """Columns to use on this console: its width, at most 100."""
     return min(console.width, REPORT_WIDTH)

@@ -160,11 +160,9 @@ def attached_text(attached: Mapping[str, Any]) -> str:
         return f"all that is attached: n/a: {attached['reason']}{tail}"
     slices = attached["slices"]
     text = f"all that is attached, against the time before and after: goodput {_change(attached['ratio'])}"
-    text += f" ({attached['level'] * 100:.0f} % interval {_change(attached['low'])} to "
-    text += f"{_change(attached['high'])}, {slices['attached']} slices against "
-    text += f"{slices['before'] + slices['after']}): "
+    text += f" ({_interval(attached)}, {slices['attached']} slices against "
     word = found(attached["low"], attached["high"])
-    text += word
+    text += f"{slices['before'] + slices['after']}): {word}"
     if word == "too noisy to tell":
         text += ": run longer"
     elif attached["high"] - attached["low"] > WIDE:
@@ -179,8 +177,11 @@ def _arm_text(arm: Mapping[str, Any]) -> str:
     if arm["low"] is None or arm["high"] is None:
         return f"{text}, no interval ({arm['pairs']} pairs): {arm['reason']}"
     seen = found(arm["low"], arm["high"])
-    interval = f"{arm['level'] * 100:.0f} % interval {_change(arm['low'])} to {_change(arm['high'])}"
-    return f"{text} ({interval}, {arm['pairs']} pairs): {seen}"
+    return f"{text} ({_interval(arm)}, {arm['pairs']} pairs): {seen}"
+
+
+def _interval(ratio: Mapping[str, Any]) -> str:
+    return f"{ratio['level'] * 100:.0f} % interval {_change(ratio['low'])} to {_change(ratio['high'])}"
 
 
 def _change(ratio: float) -> str:

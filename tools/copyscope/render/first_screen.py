@@ -17,7 +17,7 @@ from copyscope.grouping import grouped
 from copyscope.ledger import overhead
 from copyscope.record.segments import Record
 from copyscope.render.advice import advice_lines
-from copyscope.render.console import print_lines
+from copyscope.render.console import has_screen, print_lines
 from copyscope.render.evidence import in_order
 from copyscope.render.explain import IN_A_LINE
 from copyscope.render.layout import Table, heading, wrap
@@ -96,7 +96,7 @@ def render(record: Record, console: Console, *, explain: bool = False) -> None:
 
     The last line is the verdict's: above it a long screen may have scrolled away.
     """
-    says_its_size = console.is_terminal and not console.is_dumb_terminal
+    says_its_size = has_screen(console)
     width = min(console.width, WIDTH_MAX if says_its_size else WIDTH)
     # One line is the prompt's.
     height = (max(console.height, HEIGHT) if says_its_size else HEIGHT) - 1

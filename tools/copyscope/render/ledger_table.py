@@ -153,13 +153,14 @@ def position(names: tuple[str, ...], name: str) -> int:
 def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[str | None]:
     # the total is said where asked for, and where there is no payload to divide it by
     total_ns = row["cpu_ns"] if verbose or per_kib is None else None
+    about = "~" if row.get("calls_method") == "scaled" else ""
     cells = [
         *(row["account"], row["side"], row["context"]),
         units.format_tenths(row["ns_per_kib"]),
         interval_per_kib(row["ci"], per_kib),
         units.format_percent(row["share"]),
         row["bytes"] if row["bytes"] in (None, DITTO) else units.format_bytes(row["bytes"], exact=verbose),
-        _calls_cell(row),
+        row["calls"] if row["calls"] in (None, DITTO) else about + units.format_count(row["calls"]),
         row["method"],
         rate(row["cycles"], per_kib, kib=1 / 1024),
         rate(row["instructions"], per_kib, kib=1 / 1024),
@@ -173,13 +174,6 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
             ", ".join(filter(None, (row["bytes_method"], row.get("bytes_by")))) or None,
         ]
     return cells
-
-
-def _calls_cell(row: Row) -> str | None:
-    if row["calls"] in (None, DITTO):
-        return None if row["calls"] is None else DITTO
-    about = "~" if row.get("calls_method") == "scaled" else ""
-    return about + units.format_count(row["calls"])
 
 
 def interval_per_kib(interval: Row | None, per_kib: float | None) -> str | None:

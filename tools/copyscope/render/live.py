@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self, TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -15,7 +14,7 @@ from copyscope.escaping import visible
 from copyscope.grouping import grouped
 from copyscope.record.check import typed
 from copyscope.record.segments import Record, select, total, wall_ns
-from copyscope.render.console import SafeConsole
+from copyscope.render.console import SafeConsole, has_screen
 from copyscope.render.first_screen import called, quiet
 from copyscope.render.layout import LABEL_WIDTH
 from copyscope.render.ledger_table import position
@@ -29,12 +28,6 @@ HISTORY_MAX = 120
 SHOW_EVERY_NS = 900_000_000
 # Lines of the screen that are no bars.
 FRAME_LINES = 13
-
-
-def has_screen() -> bool:
-    """Whether the view takes the whole terminal; else it prints a line per second."""
-    console = Console()
-    return console.is_terminal and not console.is_dumb_terminal
 
 
 class LiveView:
@@ -52,8 +45,7 @@ class LiveView:
         duration_s: float | None = None,
     ) -> None:
         self._console = SafeConsole(file=sys.stdout if stream is None else stream)
-        terminal = wanted and every_s is None and self._console.is_terminal
-        terminal = terminal and not self._console.is_dumb_terminal
+        terminal = wanted and every_s is None and has_screen(self._console)
         self._live = Live(console=self._console, screen=True, auto_refresh=False) if terminal else None
         self.wanted = wanted
         self._in_step = every_s is not None

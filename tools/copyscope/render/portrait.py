@@ -87,7 +87,7 @@ def histogram_lines(sizes: list[list[int]], width: int) -> list[Text]:
     for low, count in shown:
         text = f"{units.format_bytes(low)}..".rjust(14) + f" {units.format_percent(count / whole) or '':>8} "
         lines.append(Text((text + units.format_bar(count / whole, longest, BAR_WIDTH)).rstrip()[:width]))
-    left = sum(count for slot in sizes if slot not in shown for count in slot[1:])
+    left = whole - sum(count for _, count in shown)
     if left:
         lines += wrap(
             f"and {units.format_percent(left / whole)} of other sizes", width, indent=2, style="dim"

@@ -104,11 +104,7 @@ def _stage_table(one: Row) -> Table:
         side, small = whole["side"], list[Row]()
         mine = [row for row in one["rows"] if row["side"] == side]
         for name in ("copies", *STAGES):
-            found = [
-                row
-                for row in mine
-                if name in (row["category"], "copies" if _is_copy(row) else row["category"])
-            ]
+            found = [row for row in mine if name == ("copies" if _is_copy(row) else row["category"])]
             if side == "other" or _is_small(found, whole):
                 small += found
             else:

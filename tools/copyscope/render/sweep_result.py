@@ -10,6 +10,7 @@ from copyscope.compare import estimates
 from copyscope.compare.estimates import SAME, Estimate
 from copyscope.compare.metrics import METRICS
 from copyscope.escaping import visible
+from copyscope.render.console import report_width
 from copyscope.render.layout import heading, wrap
 from copyscope.study.facets import Axis, Panel, arrange, find_axis, spell
 from copyscope.study.ratios import places
@@ -29,7 +30,7 @@ def result_lines(rows: Sequence[Row], directory: str, console: Console) -> list[
     axis = find_axis(rows, first="size")
     panels = arrange(rows, axis)
     mark = "bold" if console.is_terminal else f"with {PLAIN_MARK}"
-    width = min(console.width, 100)
+    width = report_width(console)
     lines: list[Text] = []
     for panel in panels[:MOST_SETTINGS]:
         for title, metric in SHOWN:

@@ -21,6 +21,7 @@ from copyscope.errors import RunError, UsageError
 Message = dict[str, Any]
 
 ANSWER_S = 10.0
+END_S = 1.0
 # A report on 262,144 sockets and as many stacks as there is room for has a tenth of that.
 ANSWER_MAX_BYTES = 256 << 20
 # A stopped program does not answer: that is seen sooner than the time for an answer is over.
@@ -28,8 +29,6 @@ LOOK_S = 1.0
 # ssh(1): also of a program that a signal ended.
 SSH_FAILED = 255
 STOPPED_LOOKS = 2
-
-
 # In a report of several: what became of those that gave none.
 UNHEARD = "unheard"
 
@@ -46,7 +45,7 @@ class Program(Protocol):
 
     def ask(self, line: str, event: str, timeout_s: float = ANSWER_S) -> Message: ...
 
-    def end(self, timeout_s: float = 1.0) -> None: ...
+    def end(self) -> None: ...
 
 
 class Elsewhere(Protocol):
@@ -198,12 +197,12 @@ class Child:
             how = "was killed there: look at its system log, and run again"
         raise RunError(f"{self._called}: {how}" + (f": {said[-1]}" if said else ""))
 
-    def end(self, timeout_s: float = 1.0) -> None:
+    def end(self) -> None:
         """Close its stdin, wait, and kill it (by its pid) if it does not go."""
         with contextlib.suppress(OSError):
             self._stdin.close()
         try:
-            self.process.wait(0.0 if self._gave_up and self.is_stopped() else timeout_s)
+            self.process.wait(0.0 if self._gave_up and self.is_stopped() else END_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

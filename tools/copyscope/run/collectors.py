@@ -45,6 +45,6 @@ class Collectors:
             raise RunError(errors[0])
         return {**two_hosts.join(answers), UNHEARD: errors}
 
-    def end(self, timeout_s: float = 1.0) -> None:
+    def end(self) -> None:
         for child in self.of.values():
-            child.end(timeout_s)
+            child.end()

@@ -15,11 +15,10 @@ from copyscope.units import format_whole_size
 
 @dataclass(frozen=True)
 class Axis:
-    """A factor as an axis. `logarithmic`: its values double rather than grow."""
+    """A factor as an axis. Its values double rather than grow."""
 
     factor: str
     label: str
-    logarithmic: bool = True
     binary: bool = False  # values are bytes
 
 

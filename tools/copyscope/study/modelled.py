@@ -16,8 +16,8 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS
 from copyscope.units import format_whole_size
 
 Counted = Mapping[str, Any]
-LEVELS = ("l1d", "l2", "llc")
 TITLES = {"l1d": "L1D", "l2": "L2", "llc": "LLC"}
+LEVELS = tuple(TITLES)
 # What a copy makes the kernel do beside it: pages for the data, and their zeroing.
 PAGES = "memory"
 # A step of fewer lines per KiB is part of the rest.

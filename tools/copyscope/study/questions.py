@@ -213,9 +213,7 @@ def overtakes(second: str, first: str, crossings: Sequence[Crossover]) -> Answer
     question = f"At which size does {second} overtake {first}?"
     found = [c for c in crossings if c.pair == (first, second)]
     if not found:
-        return Answer(
-            question, f"Not answered: {first} and {second} were not measured at the same settings.", ()
-        )
+        return Answer(question, f"Not answered: {first} and {second} were not measured at the same settings.")
     sentences, facts = [], []
     for c in found:
         if c.quantity not in SHORT:
@@ -245,7 +243,7 @@ def unexpected(rows: Sequence[Row]) -> Answer:
                     worst = (ratio, a, b)
     if worst is None:
         text = "Nothing: wherever a strategy makes fewer copies, it does not cost clearly more CPU time."
-        return Answer(question, text, ())
+        return Answer(question, text)
     ratio, a, b = worst
     found = waterfall(b, a)
     facts = _costs(b, a)

@@ -11,7 +11,7 @@ One that holds its raw sections only is derived as it is read.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,10 +134,9 @@ def _short(value: Any) -> str:
     return "not known" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _missing(known: Experiment, there: Iterable[str], directory: Path) -> list[LeftOut]:
+def _missing(known: Experiment, present: Set[str], directory: Path) -> list[LeftOut]:
     """Runs that the experiment wants and that have no file, with the reason of their last attempt."""
     why = _failures(directory / "failures.jsonl")
-    present = set(there)
     return [
         LeftOut(
             directory / "raw" / f"{point.run_id}.json.gz",

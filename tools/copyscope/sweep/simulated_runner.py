@@ -7,6 +7,7 @@ from typing import Any
 
 from copyscope.errors import UsageError
 from copyscope.record.segments import Record
+from copyscope.run.session import Silent
 from copyscope.simulate import qemu, request, simulation
 from copyscope.sweep.experiment import Experiment, Factors, Point, arguments, describe, identify, points_in
 
@@ -15,14 +16,6 @@ from copyscope.sweep.experiment import Experiment, Factors, Point, arguments, de
 FIRST_WARMS = 6
 # Added to a seed that has failed; no experiment has so many repeats.
 NEXT_TRY = 1000
-
-
-class Silent:
-    """A boot is one step of a sweep, and the sweep tells of it."""
-
-    def begin(self, step: str) -> None: ...
-
-    def done(self) -> None: ...
 
 
 class BootRunner:
@@ -62,11 +55,14 @@ class BootRunner:
         asked, tries = self._requests[identify(point.factors)], self._tries[point.run_id]
         seed = self._experiment.seed + point.repeat + tries * NEXT_TRY
         self._tries[point.run_id] += 1
+        # A boot is one step of a sweep, and the sweep tells of it.
         made = simulation.simulate(replace(asked, seeds=(seed,)), Silent())
         run: dict[str, Any] = {
             "id": point.run_id,
             "experiment": self._experiment.name,
             "factors": point.factors,
+            "repeat": point.repeat,
+            "order": point.order,
+            "seed": seed,
         }
-        run |= {"repeat": point.repeat, "order": point.order, "seed": seed}
         return {**made, "run": {**made["run"], **run}}

@@ -194,12 +194,9 @@ def _without_impl(factors: Any) -> Factors:
 def _in_short(made: Record) -> str:
     if "simulated" in made:
         count = len(made["simulated"]["measurements"])
-        return _judged(made, f"{count} counted, digest {made['simulated']['digest']}")
-    goodput = sample(made).goodput_gbps
-    shown = "nothing was sent" if goodput is None else f"{goodput:.3g} Gb/s"
-    return _judged(made, shown)
-
-
-def _judged(made: Record, shown: str) -> str:
+        shown = f"{count} counted, digest {made['simulated']['digest']}"
+    else:
+        goodput = sample(made).goodput_gbps
+        shown = "nothing was sent" if goodput is None else f"{goodput:.3g} Gb/s"
     verdict = made["verdict"]
     return shown if verdict["valid"] else f"{shown}, INVALID: {verdict['reasons'][0]}"

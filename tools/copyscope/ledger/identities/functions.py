@@ -20,8 +20,8 @@ from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
     cut_short,
     mapped_total,
-    ring_total,
     select,
+    sent_by_ring,
     spliced_out,
     spliced_total,
     total,
@@ -160,7 +160,7 @@ def _own_zerocopy(raw: RawRun, functions: Functions, again: int) -> list[Identit
     owned = "functions_owner", "deferred copies of the sender's memory = bytes of sends reported copied"
     copied = "functions_copied", "copied sends by the kernel's notifications = sends reported copied"
     ended = "functions_completions", "sends in the kernel's notifications = completions read"
-    requests = ring_total(segments, "requests") is not None
+    requests = sent_by_ring(segments)
     if functions.owners is None or requests:
         reason = OF_REQUESTS if requests else f"its hooks: {_why_none(raw.hooks)}"
         in_units = ((owned, "bytes"), (copied, "sends"), (ended, "sends"))

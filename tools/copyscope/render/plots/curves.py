@@ -95,7 +95,7 @@ def _draw_panel(
     places = sorted({_position(row, axis) for line in panel.lines.values() for row in line})
     missing: list[tuple[float, str]] = []
     for impl, line in panel.lines.items():
-        shift = 2 ** (STEP * 2 * (impls.index(impl) - (len(impls) - 1) / 2)) if axis.logarithmic else 1.0
+        shift = 2 ** (STEP * 2 * (impls.index(impl) - (len(impls) - 1) / 2))
         drawn = []
         for place, value in ((_position(row, axis), row.values[quantity.metric]) for row in line):
             if isinstance(value, Missing):
@@ -164,9 +164,8 @@ def _scale_upwards(axes: Axes, known: Sequence[Estimate], *, floor: bool) -> Non
 
 
 def _scale_across(axes: Axes, places: Sequence[float], axis: Axis) -> None:
-    if axis.logarithmic:
-        axes.set_xscale("log", base=2)
-        axes.set_xlim(places[0] / 1.5, places[-1] * 1.5)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(places[0] / 1.5, places[-1] * 1.5)
     labels = [_tick(place) if axis.binary else f"{place:g}" for place in places]
     axes.set_xticks(list(places), labels, rotation=90 if len(places) > 6 else 0)
     axes.xaxis.set_minor_locator(NullLocator())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from copyscope.compare.estimates import Estimate
 from copyscope.escaping import for_html
 from copyscope.render.plots.colours import Mark
-from copyscope.render.report.blocks import Bars, Curve, Curves
+from copyscope.render.report.blocks import Bars, Curve, Curves, Table
 from copyscope.study.wording import interval, number
 
 WIDTH, HEIGHT = 420, 300
@@ -64,13 +64,14 @@ def curves(block: Curves) -> str:
     )
 
 
-def numbers(block: Curves) -> tuple[list[str], list[list[str]]]:
-    """The columns and the rows of what is drawn."""
+def numbers(block: Curves) -> Table:
+    """What is drawn, as a table."""
     rows = [
         [place, *(_spelled(curve.values[index]) for curve in block.curves)]
         for index, place in enumerate(block.places)
     ]
-    return [block.across, *(curve.name for curve in block.curves)], rows
+    columns = [block.across, *(curve.name for curve in block.curves)]
+    return Table(columns, rows, frozenset(range(1, len(columns))))
 
 
 def _spelled(value: Estimate | None) -> str:

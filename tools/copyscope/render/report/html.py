@@ -80,9 +80,7 @@ def _block(block: blocks.Block, pictures: Pictures) -> str:  # noqa: PLR0911 (a 
         case blocks.Bars():
             return charts.bars(block)
         case blocks.Curves():
-            columns, rows = charts.numbers(block)
-            table = blocks.Table(columns, rows, frozenset(range(1, len(columns))))
-            folded = _folded("in numbers", _table(table))
+            folded = _folded("in numbers", _table(charts.numbers(block)))
             return charts.curves(block).removesuffix("</figure>") + folded + "</figure>"
         case blocks.Choice():
             return _choice(block, pictures)

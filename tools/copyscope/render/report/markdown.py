@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from copyscope.escaping import visible
 from copyscope.render.report import blocks, charts
@@ -35,8 +36,7 @@ def _block(block: blocks.Block) -> str:  # noqa: PLR0911 (a row for each kind)
                 blocks.Table(["", ""], [[bar.label, bar.text] for bar in block.bars], title=block.title)
             )
         case blocks.Curves():
-            columns, rows = charts.numbers(block)
-            return _table(blocks.Table(columns, rows, frozenset(range(1, len(columns))), title=block.title))
+            return _table(replace(charts.numbers(block), title=block.title))
         case blocks.Choice():
             view = block.views[block.first]
             return f"{_text(', '.join(view.setting))}\n\n{_all(view.blocks)}"
