@@ -64,16 +64,14 @@ def of(impl: str, change: Change) -> Change:
     return lambda record: change(record) if record["workload"]["impl"] == impl else None
 
 
-SAMPLE = {"context": "process", "event": "cpu-clock", "kind": "account", "weight": 1.0}
+SAMPLE = {"side": "sender", "context": "process", "event": "cpu-clock", "kind": "account", "weight": 1.0}
 
 
-def sampled(*rows: tuple[str, str, int], side: str = "sender") -> Change:
-    """(category, symbol, samples)."""
+def sampled(*rows: tuple[str, str, int]) -> Change:
+    """(category, symbol, samples) of the sender."""
 
     def change(record: Record) -> None:
-        record["samples"] = [
-            {**SAMPLE, "side": side, "category": c, "symbol": s, "samples": n} for c, s, n in rows
-        ]
+        record["samples"] = [{**SAMPLE, "category": c, "symbol": s, "samples": n} for c, s, n in rows]
 
     return change
 

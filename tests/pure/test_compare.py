@@ -19,10 +19,7 @@ from copyscope.record.assemble import Identity
 from copyscope.sweep.runner import Prepared
 
 Record = dict[str, Any]
-RUNS = {
-    impl: one({"impl": impl, "size": 262_144, "threads": 1}, 0, 0, "demo")
-    for impl in ("one_copy", "zero_copy")
-}
+RUNS = {impl: one({"impl": impl, "size": 262_144, "threads": 1}, 0, 0) for impl in ("one_copy", "zero_copy")}
 
 
 class Machine:

@@ -101,8 +101,8 @@ def test_a_tool_is_found_by_the_name_that_it_has_here(monkeypatch: pytest.Monkey
     assert Syscount().argv(watched())[0] == here
 
 
-def seen(calls: float, send_ns: float, messages: int = 100, wall_ns: int = 1_000_000) -> Seen:
-    return Seen(messages, messages * 64, wall_ns, {"send_calls": calls, "send_ns": send_ns})
+def seen(calls: float, send_ns: float, wall_ns: int = 1_000_000) -> Seen:
+    return Seen(100, 6400, wall_ns, {"send_calls": calls, "send_ns": send_ns})
 
 
 def test_equal_counts_agree_and_one_lost_call_in_a_hundred_does_not() -> None:

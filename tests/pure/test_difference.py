@@ -45,7 +45,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def base() -> dict[str, Record]:
-    return {impl: one({**POINT, "impl": impl}, 0, 0, "demo") for impl in ("one_copy", "zero_copy")}
+    return {impl: one({**POINT, "impl": impl}, 0, 0) for impl in ("one_copy", "zero_copy")}
 
 
 def runs(record: Record, goodputs: Sequence[float], cpu: float = 1.0) -> list[Record]:
@@ -229,7 +229,7 @@ def test_of_two_ways_none_is_a_regression_and_what_each_copies_is_no_fault(
 
 
 def test_settings_apart_are_matched_and_judged_together(base: dict[str, Record]) -> None:
-    small = one({**POINT, "size": 4096}, 0, 0, "demo")
+    small = one({**POINT, "size": 4096}, 0, 0)
     before = runs(base["one_copy"], STEADY) + runs(small, STEADY)
     after = runs(small, [one * 0.8 for one in STEADY]) + runs(base["one_copy"], STEADY)
     made = document(before, after, How())

@@ -28,9 +28,9 @@ intr 1 2 3
 """
 
 
-def busy_record(others_ns: int, wall_ns: int = WALL_NS, **options: Any) -> Record:
-    raw = builders.raw_record("one_copy", **options)
-    raw["machine_state"] = readings(builders.loads(wall_ns, SIDES_NS, others_ns), SIDES_NS)
+def busy_record(others_ns: int) -> Record:
+    raw = builders.raw_record("one_copy")
+    raw["machine_state"] = readings(builders.loads(WALL_NS, SIDES_NS, others_ns), SIDES_NS)
     return raw
 
 

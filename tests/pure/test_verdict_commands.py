@@ -96,7 +96,7 @@ def test_a_directory_without_records_is_wrong_usage(
 def test_results_of_two_machines_are_refused(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = one({"impl": "one_copy", "size": 4096, "threads": 1}, 0, 0, "demo")
+    other = one({"impl": "one_copy", "size": 4096, "threads": 1}, 0, 0)
     other["machine"]["kernel"] = "9.9.9"
     store([other], tmp_path / "other" / "demo")
     assert claims_command.main([str(swept), str(tmp_path / "other" / "demo")]) == 2

@@ -9,16 +9,14 @@ from copyscope.plan.schedule import Bound, Lengths, Segment, rest_of_first, watc
 
 ARMS: tuple[Arm, ...] = ("unprobed", "ledger", "calls")
 
-
-def timing(length_s: float = 0.1) -> Segment:
-    return Segment(0, 0, "calls", length_s)
+TIMING = Segment(0, 0, "calls", 0.1)
 
 
 def test_the_calls_of_a_busy_program_are_timed_in_a_short_segment() -> None:
     lengths = Lengths()
     # Of 70,000 calls a second 1,000 take 14.3 ms.
     lengths.add(70_000, 1.0)
-    assert lengths.of(timing()) == pytest.approx(0.0143, abs=1e-4)
+    assert lengths.of(TIMING) == pytest.approx(0.0143, abs=1e-4)
     # What it did not need, the next one has; and only that.
     assert lengths.of(Segment(1, 0, "ledger", 1.0)) == pytest.approx(1.0857, abs=1e-4)
     assert lengths.of(Segment(2, 0, "unprobed", 1.0)) == 1.0
@@ -28,11 +26,11 @@ def test_of_an_idle_or_slow_program_the_whole_segment_is_taken() -> None:
     for calls in (0, 100):
         lengths = Lengths()
         lengths.add(calls, 1.0)
-        assert lengths.of(timing()) == 0.1
-    assert Lengths().of(timing()) == 0.05  # nothing is known yet
+        assert lengths.of(TIMING) == 0.1
+    assert Lengths().of(TIMING) == 0.05  # nothing is known yet
     fast = Lengths()
     fast.add(10_000_000, 1.0)
-    assert fast.of(timing()) == 0.01
+    assert fast.of(TIMING) == 0.01
 
 
 @pytest.mark.parametrize("duration_s", [None, 20.0])

@@ -11,13 +11,12 @@ from copyscope.record.program.segments import BLOCKS_KEPT, Past, forget
 NOBODY = {"impl": None, "command": None, "duration_s": None, "messages": None}
 
 
-def remembered(seen: Any, *, live: bool = True) -> Any:
+def remembered(seen: Any) -> Any:
     """As a watched run does it: one segment after the other is appended, and older ones are forgotten."""
     every, seen.segments, seen.sums = list(seen.segments), [], {}
     for segment in every:
         seen.segments.append(segment)
-        if live:
-            forget(seen.segments, seen.sums)
+        forget(seen.segments, seen.sums)
     return seen
 
 

@@ -6,14 +6,15 @@ from typing import Any
 Record = dict[str, Any]
 # TLS 1.3 (RFC 8446, 5.2): header, type of the content, tag.
 RECORD_OVERHEAD_BYTES = 5 + 1 + 16
+RECORDS_PER_MESSAGE = 4
 
 
-def with_tls(raw: Record, *, records_per_message: int = 4) -> Record:
-    """Messages of 64 KiB in so many TLS records each; the receiver's kernel copied nothing out."""
+def with_tls(raw: Record) -> Record:
+    """Messages of 64 KiB in four TLS records each; the receiver's kernel copied nothing out."""
     record = copy.deepcopy(raw)
     record["workload"]["tls"] = "1.3"
     for segment in record["run"]["segments"]:
-        segment["sender"]["tls_records"] = segment["sender"]["messages"] * records_per_message
+        segment["sender"]["tls_records"] = segment["sender"]["messages"] * RECORDS_PER_MESSAGE
     for side, report in record["traffic"].items():
         report["tls"] = {
             "version": "1.3",
@@ -22,7 +23,7 @@ def with_tls(raw: Record, *, records_per_message: int = 4) -> Record:
             "software_connections": 1,
             "device_connections": 0,
         }
-        records = report["messages"] * records_per_message
+        records = report["messages"] * RECORDS_PER_MESSAGE
         counted = "bytes_acked" if side == "sender" else "bytes_received"
         report["threads"][0]["tcp_info"][counted] += records * RECORD_OVERHEAD_BYTES
         report.update({"tls_records": records} if side == "sender" else {"mapped": None})

@@ -53,8 +53,6 @@ def sweep(
     sizes: Sequence[int] = SIZES,
     threads: Sequence[int] = (1, 4),
     repeats: int = 3,
-    *,
-    experiment: str = "demo",
     **options: Any,
 ) -> list[Record]:
     """Complete records, in the order in which a sweep would have run them; `options` as of raw_record."""
@@ -64,7 +62,7 @@ def sweep(
             for count in threads:
                 for impl in impls:
                     factors = {"impl": impl, "size": size, "threads": count}
-                    made.append(one(factors, repeat, len(made), experiment, **options))
+                    made.append(one(factors, repeat, len(made), **options))
     return made
 
 
@@ -73,16 +71,16 @@ def small(repeats: int = 2) -> list[Record]:
     return sweep(("one_copy", "zero_copy"), (4096,), (1,), repeats)
 
 
-def one(factors: dict[str, Any], repeat: int, order: int, experiment: str, **options: Any) -> Record:
+def one(factors: dict[str, Any], repeat: int, order: int, **options: Any) -> Record:
     """One run of the sweep; the same arguments are the same record."""
     known = (factors["impl"], factors["size"], factors["threads"], repeat)
     record: Record = pickle.loads(_derived(*known, tuple(sorted(options.items()))))
     record["run"] |= {
-        "experiment": experiment,
+        "experiment": "demo",
         "factors": factors,
         "repeat": repeat,
         "order": order,
-        "id": records_on_disk.run_id(experiment, factors, repeat),
+        "id": records_on_disk.run_id("demo", factors, repeat),
     }
     return record
 
