@@ -143,6 +143,12 @@ static int close_all(struct collector *collector)
 	return probes__detach(collector->probes) ?: err;
 }
 
+static int open_sampler(struct collector *collector)
+{
+	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, collector->targets,
+			     &probes__skeleton(collector->probes)->bss->packets_wanted);
+}
+
 /* `sampler-beside` is the sampler in a segment of another tier: its samples are kept apart, and no other figure has them in it. */
 static int open_one(struct collector *collector, const char *instrument)
 {
@@ -157,14 +163,10 @@ static int open_one(struct collector *collector, const char *instrument)
 		return -EAGAIN;
 	/* Whose packets the CPUs handle. */
 	err = probes__attach(collector->probes, "sampler");
+	if (!err && !collector->sampler)
+		err = open_sampler(collector);
 	if (err)
 		return err;
-	if (!collector->sampler) {
-		err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz,
-				    collector->targets, &probes__skeleton(collector->probes)->bss->packets_wanted);
-		if (err)
-			return err;
-	}
 	collector->sampling = true;
 	collector->sampler_skel->bss->samples_beside = beside;
 	return sampler__enable(collector->sampler, !beside);
@@ -408,9 +410,7 @@ int commands__serve(struct collector *collector)
 
 int commands__probe(struct collector *collector)
 {
-	int err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, collector->targets,
-				&probes__skeleton(collector->probes)->bss->packets_wanted);
-	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
+	json_t *sampler = open_sampler(collector) ? json_null() : sampler__json(collector->sampler);
 
 	probes__attach(collector->probes, "bytes");
 	probes__attach(collector->probes, "calls");

@@ -41,8 +41,6 @@ extern const char *const state_names[STATE_CNT];
 /* Does the kernel say how often a kprobe did not fire? 6.7 and newer do. */
 enum attach_missed { MISSED_NOT_ASKED, MISSED_KNOWN, MISSED_UNKNOWN };
 
-#define SYMBOL_MAX 128
-
 #define NO_BTF "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
 
 /* One function; zero-initialised it is unused. */

@@ -15,7 +15,6 @@
 /* The kernel's text as it is now, patched and relocated; an ELF core file (proc(5)). */
 #define KERNEL_TEXT "/proc/kcore"
 #define NAMES_MAX 8
-#define SYMBOL_MAX 128
 #define SIZE_MAX_TEXT (64 << 10)
 
 static int read_whole(int fd, void *to, size_t size, off_t offset)

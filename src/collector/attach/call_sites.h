@@ -9,6 +9,7 @@
 struct ksyms;
 
 #define CALL_SITES_MAX 8
+#define SYMBOL_MAX 128
 
 /* A direct call: `offset` bytes into a function. The instruction after it is at `after`. */
 struct call_site {

@@ -51,7 +51,7 @@ bool counters__valid(const char *text)
 
 	snprintf(list, sizeof(list), "%s", text);
 	for (name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save))
-		if (!cpu_event__find(name, &row) || ++count > COUNTERS_MAX)
+		if (!pmu__find(name, &row) || ++count > COUNTERS_MAX)
 			return false;
 	return true;
 }
@@ -63,7 +63,7 @@ static int open_list(struct counters *counters, const char *text)
 	snprintf(list, sizeof(list), "%s", text);
 	for (name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
 		struct event_row row;
-		int err = cpu_event__find(name, &row) ? 0 : -EINVAL;
+		int err = pmu__find(name, &row) ? 0 : -EINVAL;
 
 		if (!err)
 			err = cpu_event__open(&counters->events[counters->asked], &row, counters->cpus);

@@ -1,59 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "cpu_event.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "kernel/pmu.h"
-
-#define MISS(cache, op) ((cache) | ((op) << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
-#define LOAD_MISS(cache) MISS(cache, PERF_COUNT_HW_CACHE_OP_READ)
-#define STORE_MISS(cache) MISS(cache, PERF_COUNT_HW_CACHE_OP_WRITE)
-
-static const struct event_row event_rows[] = {
-	{ "cycles", "cycles", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES },
-	{ "instructions", "instructions", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS },
-	{ "LLC-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_LL) },
-	{ "L1-dcache-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_L1D) },
-	{ "dTLB-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_DTLB) },
-	{ "dTLB-store-misses", "misses", PERF_TYPE_HW_CACHE, STORE_MISS(PERF_COUNT_HW_CACHE_DTLB) },
-	{ "iTLB-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_ITLB) },
-	{ "cpu-clock", "ns", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK },
-	{ "page-faults", "faults", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS },
-};
-#define EVENT_ROWS (sizeof(event_rows) / sizeof(*event_rows))
-
-static bool find_raw(const char *name, struct event_row *row)
-{
-	unsigned long long config;
-	char *end;
-
-	if (name[0] != 'r' || !isxdigit((unsigned char)name[1]) || strlen(name) >= sizeof(row->name))
-		return false;
-	config = strtoull(name + 1, &end, 16);
-	if (*end)
-		return false;
-	*row = (struct event_row){ .unit = "events", .type = PERF_TYPE_RAW, .config = config };
-	strcpy(row->name, name);
-	return true;
-}
-
-bool cpu_event__find(const char *name, struct event_row *row)
-{
-	for (size_t i = 0; i < EVENT_ROWS; i++) {
-		if (strcmp(event_rows[i].name, name))
-			continue;
-		*row = event_rows[i];
-		return true;
-	}
-	return find_raw(name, row);
-}
 
 struct event_total cpu_event__total(const struct cpu_event *event)
 {
@@ -94,15 +46,6 @@ static void close_all(struct cpu_event *event)
 	event->works = false;
 }
 
-static void refuse(struct cpu_event *event, int err)
-{
-	if (err == -ENOENT || err == -EOPNOTSUPP)
-		snprintf(event->reason, sizeof(event->reason), "this machine has no such event (no PMU?)");
-	else
-		snprintf(event->reason, sizeof(event->reason), "perf_event_open: %s", strerror(-err));
-	close_all(event);
-}
-
 int cpu_event__open(struct cpu_event *event, const struct event_row *row, int cpus)
 {
 	struct perf_event_attr attr = {
@@ -123,10 +66,11 @@ int cpu_event__open(struct cpu_event *event, const struct event_row *row, int cp
 	for (int cpu = 0; cpu < cpus; cpu++) {
 		int fd;
 
-		attr.config = row->config | pmu__extended_type(attr.type, cpu);
+		attr.config = pmu__config(row, cpu);
 		fd = syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 		if (fd < 0 && errno != ENODEV) { /* ENODEV: an offline CPU */
-			refuse(event, -errno);
+			pmu__explain(-errno, event->reason, sizeof(event->reason));
+			close_all(event);
 			return 0;
 		}
 		event->fds[cpu] = fd;

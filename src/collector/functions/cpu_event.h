@@ -8,12 +8,7 @@
 #include <linux/perf_event.h>
 #include <linux/types.h>
 
-struct event_row {
-	char name[24];
-	const char *unit;
-	__u32 type;
-	__u64 config;
-};
+#include "kernel/pmu.h"
 
 /* What an event has done so far, all CPUs together. In the order of PERF_FORMAT_TOTAL_TIME_*. */
 struct event_total {
@@ -34,8 +29,6 @@ struct cpu_event {
 	struct event_total trial;
 };
 
-/* An event by perf's name, also a raw one of this processor's own PMU, such as r03 (perf-list(1)); false: no such event. */
-bool cpu_event__find(const char *name, struct event_row *row);
 /* On all CPUs, or it does not work and says why. 0, or -ENOMEM. */
 int cpu_event__open(struct cpu_event *event, const struct event_row *row, int cpus);
 /* PERF_EVENT_IOC_ENABLE or _DISABLE. */

@@ -202,7 +202,7 @@ void functions__refuse(struct functions *functions, int row, int err)
 	enum attach_way way;
 
 	if (row == ROW_ZEROCOPY) {
-		zerocopy__refuse(functions->zerocopy, "load: ", err);
+		zerocopy__refuse(functions->zerocopy, err);
 		return;
 	}
 	way = functions->all[row].way;

@@ -175,7 +175,7 @@ void zerocopy__refuse_way(struct zerocopy *zerocopy, enum attach_way way, const 
 			attach__refuse(&zerocopy->all[row], doing, err);
 }
 
-void zerocopy__refuse(struct zerocopy *zerocopy, const char *doing, int err)
+void zerocopy__refuse(struct zerocopy *zerocopy, int err)
 {
 	/* They are loaded together: the first way that is still in use among them has failed. */
 	enum attach_way way = WAY_KPROBE;
@@ -183,7 +183,7 @@ void zerocopy__refuse(struct zerocopy *zerocopy, const char *doing, int err)
 	EACH_USED_ROW(zerocopy, row)
 		if (zerocopy->all[row].way < way)
 			way = zerocopy->all[row].way;
-	zerocopy__refuse_way(zerocopy, way, doing, err);
+	zerocopy__refuse_way(zerocopy, way, "load: ", err);
 }
 
 void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel)
@@ -260,12 +260,15 @@ void zerocopy__add_loss(const struct zerocopy *zerocopy, json_t *loss)
 
 void zerocopy__add_json(const struct zerocopy *zerocopy, const struct copyscope *skel, json_t *functions)
 {
-	json_t *completions = zerocopy->counted ? json_array() : json_null();
-	json_t *latencies = zerocopy->counted ? json_array() : json_null();
+	json_t *owners = json_null(), *completions = json_null(), *latencies = json_null();
 
-	if (zerocopy->counted)
+	if (zerocopy->counted) {
+		owners = owners_json(skel);
+		completions = json_array();
+		latencies = json_array();
 		add_completions(skel, completions, latencies);
-	json_object_set_new(functions, "owners", zerocopy->counted ? owners_json(skel) : json_null());
+	}
+	json_object_set_new(functions, "owners", owners);
 	json_object_set_new(functions, "completions", completions);
 	json_object_set_new(functions, "completion_latency", latencies);
 }

@@ -18,9 +18,9 @@ int zerocopy__new(struct zerocopy **zerocopy, const struct attach_sources *sourc
 bool zerocopy__is_ready(const struct zerocopy *zerocopy);
 /* Before load: chooses programs and their types, or leaves them out. Returns 0 or -errno. */
 int zerocopy__prepare(struct zerocopy *zerocopy, struct copyscope *skel, bool load);
-/* The kernel did not take them: those of the first way are by another next (still ready), or refused. */
-void zerocopy__refuse(struct zerocopy *zerocopy, const char *doing, int err);
-/* The same, of those that are hooked in one way. */
+/* The kernel did not load them: those of the first way are by another next (still ready), or refused. */
+void zerocopy__refuse(struct zerocopy *zerocopy, int err);
+/* The kernel did not take those that are hooked in one way (doing: attach__refuse()). */
 void zerocopy__refuse_way(struct zerocopy *zerocopy, enum attach_way way, const char *doing, int err);
 /* A failure costs its own results only; the hooks say why. */
 void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel);
@@ -28,7 +28,7 @@ int zerocopy__detach(struct zerocopy *zerocopy, struct copyscope *skel);
 /* Appends the record's hooks[] rows, and what the programs missed to loss{}. */
 void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks);
 void zerocopy__add_loss(const struct zerocopy *zerocopy, json_t *loss);
-/* Adds to the record's functions{} what zerocopy_report.h says; null without the hooks. */
+/* Adds to the record's functions{} "owners", "completions" and "completion_latency"; null without the hooks. */
 void zerocopy__add_json(const struct zerocopy *zerocopy, const struct copyscope *skel, json_t *functions);
 void zerocopy__free(struct zerocopy *zerocopy);
 

@@ -37,10 +37,6 @@ struct probes {
 /* Reading a call's arguments needs no duty cycle: a watched program that makes few calls shall still show how it sends. */
 #define SHAPES_PER_TIMED 8
 
-/* What to load: everything that is READY, or one hook, or one function. */
-#define ALL TRACEPOINTS_ALL
-#define NOTHING TRACEPOINTS_NONE
-
 /* Calls are counted by two hooks at the socket, or by the one where calls return. */
 static const enum hook_id at_socket[] = { HOOK_call_sent, HOOK_call_received };
 #define AT_SOCKET (sizeof(at_socket) / sizeof(*at_socket))
@@ -104,6 +100,7 @@ static void drop(struct probes *probes)
 	probes->skel = NULL;
 }
 
+/* Everything that is READY, or only one hook or function of it (tracepoints__prepare(), functions__prepare()). */
 static int load(struct probes *probes, int only, int only_function)
 {
 	struct copyscope *skel = copyscope__open();
@@ -128,7 +125,7 @@ static int load(struct probes *probes, int only, int only_function)
 		err = copyscope__load(skel);
 	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
 		err = watch__never(skel->maps.watched);
-	if (!err && only == ALL)
+	if (!err && only == TRACEPOINTS_ALL)
 		probes->skel = skel;
 	else
 		copyscope__destroy(skel);
@@ -138,7 +135,7 @@ static int load(struct probes *probes, int only, int only_function)
 /* Something was refused: find out what, one program at a time. */
 static void find_refused(struct probes *probes)
 {
-	int err = load(probes, ALL, FUNCTIONS_NONE);
+	int err = load(probes, TRACEPOINTS_ALL, FUNCTIONS_NONE);
 
 	if (!err)
 		drop(probes);
@@ -148,10 +145,10 @@ static void find_refused(struct probes *probes)
 		if (refused)
 			tracepoints__refuse(probes->hooks, i, "load", refused);
 	}
-	if (load(probes, NOTHING, FUNCTIONS_READ_COST))
+	if (load(probes, TRACEPOINTS_NONE, FUNCTIONS_READ_COST))
 		functions__refuse_read_cost(probes->functions);
 	for (int row = functions__next(probes->functions, 0); row >= 0; row = functions__next(probes->functions, row)) {
-		err = load(probes, NOTHING, row);
+		err = load(probes, TRACEPOINTS_NONE, row);
 		if (err)
 			functions__refuse(probes->functions, row, err);
 		else
@@ -164,13 +161,13 @@ static int load_what_works(struct probes *probes)
 	int row = functions__next(probes->functions, 0), err;
 
 	/* A policy that refuses one function refuses all (EPERM), and one alone says so sooner than all together. */
-	if (row >= 0 && load(probes, NOTHING, row) == -EPERM)
+	if (row >= 0 && load(probes, TRACEPOINTS_NONE, row) == -EPERM)
 		functions__refuse(probes->functions, row, -EPERM);
-	err = load(probes, ALL, FUNCTIONS_ALL);
+	err = load(probes, TRACEPOINTS_ALL, FUNCTIONS_ALL);
 	if (!err || err == -ENOMEM)
 		return err;
 	find_refused(probes);
-	return load(probes, ALL, FUNCTIONS_ALL);
+	return load(probes, TRACEPOINTS_ALL, FUNCTIONS_ALL);
 }
 
 /* Some kernels load what they do not attach; each row has at most three ways to fail. */
@@ -206,7 +203,7 @@ int probes__open(struct probes **result, const struct calls_options *calls, cons
 	err = functions__new(&probes->functions, btf, functions);
 	btf__free(btf);
 	if (!err)
-		err = probes->btf ? load_what_attaches(probes) : load(probes, ALL, FUNCTIONS_NONE);
+		err = probes->btf ? load_what_attaches(probes) : load(probes, TRACEPOINTS_ALL, FUNCTIONS_NONE);
 	if (err)
 		probes__close(probes);
 	else

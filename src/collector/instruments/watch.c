@@ -173,21 +173,26 @@ static json_t *processes_json(const struct copyscope *skel)
 	return array;
 }
 
+/* Sets {inode: [sent, received]}. */
+static void set_socket(json_t *sockets, __u64 inode, __u64 sent_bytes, __u64 received_bytes)
+{
+	char name[24];
+
+	snprintf(name, sizeof(name), "%llu", (unsigned long long)inode);
+	json_object_set_new(sockets, name, json_pack("[I, I]", (json_int_t)sent_bytes, (json_int_t)received_bytes));
+}
+
 /* {inode: [sent, received]}; each is told once. */
 static json_t *ended_json(const struct copyscope *skel)
 {
 	int fd = bpf_map__fd(skel->maps.ended_sockets);
 	json_t *sockets = json_object();
 	struct ended_socket ended;
-	char inode[24];
-	__u64 key;
+	__u64 inode;
 
-	while (!bpf_map_get_next_key(fd, NULL, &key) && !bpf_map_lookup_elem(fd, &key, &ended) &&
-	       !bpf_map_delete_elem(fd, &key)) {
-		snprintf(inode, sizeof(inode), "%llu", (unsigned long long)key);
-		json_object_set_new(sockets, inode, json_pack("[I, I]", (json_int_t)ended.sent_bytes,
-							      (json_int_t)ended.received_bytes));
-	}
+	while (!bpf_map_get_next_key(fd, NULL, &inode) && !bpf_map_lookup_elem(fd, &inode, &ended) &&
+	       !bpf_map_delete_elem(fd, &inode))
+		set_socket(sockets, inode, ended.sent_bytes, ended.received_bytes);
 	return sockets;
 }
 
@@ -206,11 +211,9 @@ json_t *watch__json(const struct copyscope *skel)
 static void add_socket(void *sockets, const void *key, const void *value)
 {
 	const struct socket_cell *cell = value;
-	char inode[24];
 
 	(void)key;
-	snprintf(inode, sizeof(inode), "%llu", (unsigned long long)cell->inode);
-	json_object_set_new(sockets, inode, json_pack("[I, I]", (json_int_t)cell->sent_bytes, (json_int_t)cell->received_bytes));
+	set_socket(sockets, cell->inode, cell->sent_bytes, cell->received_bytes);
 }
 
 json_t *watch__sockets_json(const struct copyscope *skel)

@@ -29,10 +29,15 @@ int maps__clear(const struct bpf_map *map)
 	return err == -ENOENT ? 0 : err;
 }
 
+/* The kernel has and takes values in steps of eight bytes. */
+static size_t value_bytes(const struct bpf_map *map)
+{
+	return (bpf_map__value_size(map) + 7) / 8 * 8;
+}
+
 int maps__wipe(const struct bpf_map *map)
 {
-	/* The kernel rounds values up to eight bytes, and the whole to pages. */
-	size_t size = (bpf_map__value_size(map) + 7) / 8 * 8 * (size_t)bpf_map__max_entries(map);
+	size_t size = value_bytes(map) * bpf_map__max_entries(map);
 	void *values = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
 
 	if (values == MAP_FAILED)
@@ -44,9 +49,7 @@ int maps__wipe(const struct bpf_map *map)
 
 int maps__zero(const struct bpf_map *map)
 {
-	/* The kernel takes the value of each CPU in steps of eight bytes. */
-	size_t size = (bpf_map__value_size(map) + 7) / 8 * 8;
-	void *zeroes = calloc(libbpf_num_possible_cpus(), size);
+	void *zeroes = calloc(libbpf_num_possible_cpus(), value_bytes(map));
 	int err = zeroes ? 0 : -ENOMEM;
 
 	for (__u32 index = 0; !err && index < bpf_map__max_entries(map); index++)

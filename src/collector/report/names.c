@@ -41,11 +41,6 @@ const char *const owner_names[OWNER_CNT] = {
 	[OWNER_TARGET] = "target", [OWNER_OTHERS] = "others",
 };
 
-const char *const sample_units[SAMPLE_CNT] = {
-	[SAMPLE_CPU_CLOCK] = "ns", [SAMPLE_CYCLES] = "cycles", [SAMPLE_LLC_LOAD_MISSES] = "misses",
-	[SAMPLE_L1D_LOAD_MISSES] = "misses",
-};
-
 const char *const byte_hook_names[BYTES_CNT] = {
 	[BYTES_SEND] = "send_bytes", [BYTES_RECEIVE] = "receive_bytes",
 	[BYTES_COPY_OUT] = "copy_out_bytes", [BYTES_URING] = "uring_bytes",

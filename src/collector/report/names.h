@@ -14,7 +14,6 @@ extern const char *const call_names[CALL_CNT];
 extern const char *const sample_names[SAMPLE_CNT];
 /* NULL: not known. */
 extern const char *const owner_names[OWNER_CNT];
-extern const char *const sample_units[SAMPLE_CNT];
 extern const char *const byte_hook_names[BYTES_CNT];
 extern const char *const loss_names[LOSS_CNT];
 extern const char *const direction_names[DIRECTION_CNT];

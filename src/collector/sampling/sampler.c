@@ -21,9 +21,6 @@
 #include "timer_rate.h"
 #include "watch_target.h"
 
-#define CACHE_MISS(cache) \
-	((cache) | (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
-
 /*
  * A process that runs for long is sampled all the time. One that sleeps all the time pays for the armed timer at each
  * sleep, so its timers are armed in bursts, few and dense. Tasks that are no target do little of the work.
@@ -31,16 +28,6 @@
 #define BURST_HZ 10000
 #define OTHER_SHARE 2
 #define SHORT_SLICE_NS 100000
-
-static const struct {
-	__u32 type;
-	__u64 config;
-} event_rows[SAMPLE_CNT] = {
-	[SAMPLE_CPU_CLOCK] = { PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK },
-	[SAMPLE_CYCLES] = { PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES },
-	[SAMPLE_LLC_LOAD_MISSES] = { PERF_TYPE_HW_CACHE, CACHE_MISS(PERF_COUNT_HW_CACHE_LL) },
-	[SAMPLE_L1D_LOAD_MISSES] = { PERF_TYPE_HW_CACHE, CACHE_MISS(PERF_COUNT_HW_CACHE_L1D) },
-};
 
 struct sampler {
 	unsigned int frequency_hz;
@@ -52,16 +39,10 @@ struct sampler {
 	unsigned int untimed;
 	struct bursts *bursts;
 	volatile __u32 *others_sampled;
+	struct event_row rows[SAMPLE_CNT];
 	bool works[SAMPLE_CNT];
 	char reasons[SAMPLE_CNT][128];
 };
-
-static void refuse(struct sampler *sampler, int event, const char *what, int err)
-{
-	sampler->works[event] = false;
-	snprintf(sampler->reasons[event], sizeof(sampler->reasons[event]), "%s%s%s", what, err ? ": " : "",
-		 err ? strerror(-err) : "");
-}
 
 static struct bpf_program *counter_program(struct sampling *skel, int event)
 {
@@ -78,8 +59,9 @@ static struct bpf_program *counter_program(struct sampling *skel, int event)
 /* One per CPU, all or nothing. */
 static int open_counters(struct sampler *sampler, struct sampling *skel, int event)
 {
+	const struct event_row *row = &sampler->rows[event];
 	struct perf_event_attr attr = {
-		.type = event_rows[event].type,
+		.type = row->type,
 		.freq = 1,
 		.sample_freq = sampler->frequency_hz,
 	};
@@ -88,16 +70,12 @@ static int open_counters(struct sampler *sampler, struct sampling *skel, int eve
 	for (int cpu = 0; cpu < cpus; cpu++) {
 		int err;
 
-		attr.config = event_rows[event].config | pmu__extended_type(attr.type, cpu);
+		attr.config = pmu__config(row, cpu);
 		err = events__add(&sampler->counters, attr, counter_program(skel, event), -1, cpu);
 		if (err == -ENODEV) /* an offline CPU */
 			continue;
-		if (err == -ENOENT || err == -EOPNOTSUPP) {
-			refuse(sampler, event, "this machine has no such event (no PMU?)", 0);
-			return err;
-		}
 		if (err) {
-			refuse(sampler, event, "perf_event_open", err);
+			pmu__explain(err, sampler->reasons[event], sizeof(sampler->reasons[event]));
 			return err;
 		}
 	}
@@ -183,8 +161,8 @@ static int open_thread_timer(struct sampler *sampler, struct events *timers, str
 static int open_thread_timers(struct sampler *sampler, struct sampling *skel, enum side side, pid_t pid)
 {
 	struct perf_event_attr attr = {
-		.type = event_rows[SAMPLE_CPU_CLOCK].type,
-		.config = event_rows[SAMPLE_CPU_CLOCK].config,
+		.type = PERF_TYPE_SOFTWARE,
+		.config = PERF_COUNT_SW_CPU_CLOCK,
 		.sample_period = sampler->periods_ns[side],
 		.inherit = 1,
 	};
@@ -210,8 +188,8 @@ static int open_thread_timers(struct sampler *sampler, struct sampling *skel, en
 static int open_timers(struct sampler *sampler, struct sampling *skel, const struct target_pids targets[SIDE_TARGETS], double duties[SIDES])
 {
 	struct perf_event_attr attr = {
-		.type = event_rows[SAMPLE_CPU_CLOCK].type,
-		.config = event_rows[SAMPLE_CPU_CLOCK].config,
+		.type = PERF_TYPE_SOFTWARE,
+		.config = PERF_COUNT_SW_CPU_CLOCK,
 	};
 	unsigned int burst_hz = timer_rate__find(skel->progs.on_cpu_clock, skel->bss->samples_of_side, BURST_HZ);
 	int cpus = libbpf_num_possible_cpus();
@@ -240,7 +218,8 @@ static int open_timers(struct sampler *sampler, struct sampling *skel, const str
 			err = 0;
 	}
 	if (err)
-		refuse(sampler, SAMPLE_CPU_CLOCK, "perf_event_open", err);
+		snprintf(sampler->reasons[SAMPLE_CPU_CLOCK], sizeof(sampler->reasons[SAMPLE_CPU_CLOCK]), "perf_event_open: %s",
+			 strerror(-err));
 	sampler->works[SAMPLE_CPU_CLOCK] = !err;
 	return err;
 }
@@ -276,6 +255,8 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 		return -ENOMEM;
 	sampler->frequency_hz = frequency_hz;
 	sampler->others_sampled = others_sampled;
+	for (int i = 0; i < SAMPLE_CNT; i++)
+		pmu__find(sample_names[i], &sampler->rows[i]);
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
 		err = open_timers(sampler, skel, targets, duties);
@@ -283,7 +264,8 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 			err = bursts__new(&sampler->bursts, sampler->timers, duties,
 					  skel->bss->samples_of_side, others_sampled);
 	} else {
-		refuse(sampler, SAMPLE_CPU_CLOCK, "cycles are sampled instead", 0);
+		snprintf(sampler->reasons[SAMPLE_CPU_CLOCK], sizeof(sampler->reasons[SAMPLE_CPU_CLOCK]),
+			 "cycles are sampled instead");
 	}
 	/* What the trial of the rate has sampled is of no segment. */
 	err = err ?: maps__clear(skel->maps.stacks);
@@ -339,7 +321,7 @@ json_t *sampler__json(const struct sampler *sampler)
 
 	for (int i = 0; i < SAMPLE_CNT; i++)
 		json_array_append_new(events, json_pack("{s:s, s:s, s:s, s:s?}",
-			"name", sample_names[i], "unit", sample_units[i],
+			"name", sampler->rows[i].name, "unit", sampler->rows[i].unit,
 			"status", sampler->works[i] ? "sampled" : "unsupported",
 			"reason", sampler->works[i] ? NULL : sampler->reasons[i]));
 	return json_pack("{s:i, s:I, s:o, s:o}", "frequency_hz", sampler->frequency_hz,
