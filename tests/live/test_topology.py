@@ -188,7 +188,7 @@ def test_packet_socket_is_seen_with_its_owner() -> None:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
             assert owner.stdout is not None
             owner.stdout.readline()
-            assert topology.packet_sockets() == [
+            assert topology.describe()["packet_sockets"] == [
                 {
                     "side": "receiver",
                     "device": "any",
@@ -198,7 +198,7 @@ def test_packet_socket_is_seen_with_its_owner() -> None:
                 }
             ]
             owner.communicate("\n")
-        assert topology.packet_sockets() == []
+        assert topology.describe()["packet_sockets"] == []
 
 
 CONGESTION = """

@@ -155,7 +155,7 @@ def test_failures_become_one_line(name: str, words: str) -> None:
 
 def test_silence_is_a_reason_too() -> None:
     assert explain_failure("") == "perf: ended without a word"
-    assert all(counter.reason == "x" for counter in all_unsupported("x").values())
+    assert all(counter.reason == "x" for counter in all_unsupported("x", EVENTS).values())
 
 
 @given(st.text())

@@ -68,7 +68,7 @@ def test_a_number_that_was_given_away_again_is_another_process(
     followed.find({"totals": {"births": 0, "exits": 0}, "processes": []})
     assert followed.pids == {100, 101, 102} and followed.cpu.read(followed.pids, fresh=True) == (0, 0)
     cpu_ns |= {101: 1400, 102: 600}
-    followed.cpu.glance(followed.pids, fresh=True)
+    followed.cpu.glance(followed.pids, fresh=True, switches=False)
     begin(101, parent=1, start=20)
     begin(102, parent=100, start=21)
     cpu_ns |= {101: 9999, 102: 650}

@@ -70,11 +70,10 @@ def _chi_square_half(shape: float, z: float) -> float:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two paired arms with its interval; `pairs` blocks were used."""
+    """A ratio of two paired arms with its interval."""
 
     value: float
     interval: Interval
-    pairs: int
 
 
 def paired_ratio(pairs: Sequence[tuple[float, float]], seed: int, draws: int = DRAWS) -> Ratio:
@@ -92,7 +91,7 @@ def paired_ratio(pairs: Sequence[tuple[float, float]], seed: int, draws: int = D
     logs = [math.log(a / b) for a, b in pairs]
     low, high = bootstrap(logs, seed, draws)
     reached = min(LEVEL, 1 - 2.0 ** (1 - len(logs)))
-    return Ratio(math.exp(median(logs)), Interval(math.exp(low), math.exp(high), reached), len(logs))
+    return Ratio(math.exp(median(logs)), Interval(math.exp(low), math.exp(high), reached))
 
 
 # Two-sided 95 % quantiles of Student's t with 1 to 7 degrees of freedom (any table of it).

@@ -40,7 +40,8 @@ def check(path: Path) -> None:
     with _naming(path), _opened(path.parent) as directory:
         found = _look(directory, path.name or ".")
         if found is None or stat.S_ISREG(found.st_mode):
-            _, temporary = _make_temporary(directory, close=True)
+            handle, temporary = _make_temporary(directory)
+            os.close(handle)
             os.unlink(temporary, dir_fd=directory)
         elif stat.S_ISDIR(found.st_mode):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -142,12 +143,9 @@ def _replace(directory: int, name: str, data: bytes, old: os.stat_result | None)
             os.close(again)
 
 
-def _make_temporary(directory: int, *, close: bool = False) -> tuple[int, str]:
+def _make_temporary(directory: int) -> tuple[int, str]:
     name = f".copyscope-{secrets.token_hex(6)}.part"
-    handle = os.open(name, NEW, 0o600, dir_fd=directory)
-    if close:
-        os.close(handle)
-    return handle, name
+    return os.open(name, NEW, 0o600, dir_fd=directory), name
 
 
 def _write_through(directory: int, name: str, data: bytes, more_flags: int) -> None:

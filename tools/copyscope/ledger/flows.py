@@ -265,18 +265,18 @@ def _encrypted(raw: RawRun, segments: Sequence[Segment], silent_high_ns: float) 
 
 def _by_record(raw: RawRun, account: str, segments: Sequence[Segment]) -> Flow:
     """How much of the plaintext was copied, or pinned: as much of all as where functions were hooked."""
-    hooked = _given(select(raw.run.segments, "functions"))
+    hooked = given(select(raw.run.segments, "functions"))
     works = any(hook.id == f"{account}_record" and hook.state in WORKS for hook in raw.hooks)
     if raw.functions is None or not works:
         return unknown(BY_RECORD)
     cells = [cell for cell in raw.functions.cells if cell.category == account and cell.side == "sender"]
-    scale = _given(segments) / hooked if hooked else 0
+    scale = given(segments) / hooked if hooked else 0
     pages = (spliced_total(segments, "bytes") or 0) if account == "pin" else 0
     bytes_, calls = (round(sum(getattr(cell, key) for cell in cells) * scale) for key in ("bytes", "calls"))
     return Flow(bytes_ + pages, "scaled", calls, bytes_by=KERNEL, calls_method="scaled")
 
 
-def _given(segments: Sequence[Segment]) -> int:
+def given(segments: Sequence[Segment]) -> int:
     """Bytes that were in the sender's memory, and no pages of a file."""
     return total(segments, "sender", "bytes") - (spliced_total(segments, "bytes") or 0)
 

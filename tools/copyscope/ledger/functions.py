@@ -78,7 +78,7 @@ def _row(
     return ExactRow(
         *(reasons, cell.side, cell.context),
         cpu_ns=cpu_ns,
-        ns_per_kib=cpu_ns / kib if kib and cpu_ns is not None and scale else None,
+        ns_per_kib=cpu_ns / kib if kib and cpu_ns is not None else None,
         share=share,
         method=method,
         ci=ci,

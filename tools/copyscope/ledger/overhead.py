@@ -41,15 +41,15 @@ def arm_effect(raw: Measured, arm: str) -> ArmEffect:
     probed = comparable(raw.run.segments, arm)
     counts = {"unprobed": len(control), arm: len(probed)}
     pairs = block_pairs(raw.run, arm)
-    reason, found = None, UNKNOWN
+    reason, columns = None, UNKNOWN
     if control and arm == "calls" and any(segment.arm == TOGETHER for segment in probed):
         reason = f"functions were hooked in the same segments (--compare-tiers): see {TOGETHER}"
     elif len(pairs) < FEWEST_PAIRS:
         reason = _why_unpaired(raw, len(pairs), counts)
     else:
         ratio = stats.paired_ratio(pairs, seed=raw.run.seed)
-        found = loss_of(ratio.value, ratio.interval)
-    return ArmEffect(reason=reason, pairs=len(pairs), segments=counts, **found)
+        columns = loss_of(ratio.value, ratio.interval)
+    return ArmEffect(reason=reason, pairs=len(pairs), segments=counts, **columns)
 
 
 def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def block_pairs(run: RunBase, arm: str) -> list[tuple[float, float]]:
     control, probed = comparable(run.segments, "unprobed"), comparable(run.segments, arm)
     pairs = []
     for block in sorted({s.block for s in probed} & {s.block for s in control}):
-        with_it, without = (goodput_gbps([s for s in arm if s.block == block]) for arm in (probed, control))
+        with_it, without = (goodput_gbps([s for s in rows if s.block == block]) for rows in (probed, control))
         if with_it and without:
             pairs.append((with_it, without))
     return pairs

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from copyscope.ledger.attribution import Key, SideTime, event_value, interval
-from copyscope.ledger.flows import NO_CLAIM, Flow, gathers
+from copyscope.ledger.flows import NO_CLAIM, NOTHING, Flow, gathers
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured, RawRun
@@ -61,7 +61,7 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
                 cells = sampled_cells(raw, times[side], side, key, kib)
                 if account == "gather" and isinstance(raw, RawRun):
                     cells |= gather_cost(raw, times[side], kib)
-                flow = moved.get(account, Flow(0, "exact", 0))
+                flow = moved.get(account, NOTHING)
                 cells |= flow_cells(cells["reasons"], flow, " ".join((account, *at_home)), home=home)
                 rows.append(AccountRow(account=account, **cells))
     return rows

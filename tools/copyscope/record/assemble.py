@@ -9,6 +9,7 @@ from copyscope import VERSION
 from copyscope.record import machine_load
 from copyscope.record.call_totals import told_by_programs
 from copyscope.record.program import assemble as program
+from copyscope.record.program.segments import segment_row as program_segment_row
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
 from copyscope.taxonomy.samples import beside, of_ledger, to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -87,7 +88,7 @@ def assemble(
     """
     measured = [one for one in raw.segments if one["arm"] != WARM_UP]
     two_hosts = target is None and raw.places is not None
-    of_segment = partial(segment_row, two_hosts=two_hosts) if target is None else program.segment_row
+    of_segment = partial(segment_row, two_hosts=two_hosts) if target is None else program_segment_row
     segments = [of_segment(one) for one in raw.segments]
     collector = raw.collector or {}
     taxonomy = Taxonomy.load()

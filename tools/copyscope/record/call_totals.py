@@ -4,13 +4,27 @@ To count every call takes a hook at every call: 2 to 5 % of the CPU time. The pr
 and in segments of the arm `bytes` the kernel's count of the same is compared with theirs. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
 TIMES = ("on_cpu_ns", "softirq_ns", "blocked_ns")
 # What `calls[].counted_at` says of such rows, before and after.
 WINDOW, PROGRAM = "window", "program"
+
+
+def kernel_name(syscall: str) -> str:
+    """The C library's send() and recv() are the system calls sendto and recvfrom."""
+    return {"send": "sendto", "recv": "recvfrom"}.get(syscall, syscall)
+
+
+def sends_made(totals: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """The `send_syscalls` of several segments, added up by the kernel's names."""
+    made: Counter[str] = Counter()
+    for syscall, calls in (pair for total in totals for pair in total.items()):
+        made[kernel_name(syscall)] += calls
+    return made
 
 
 def told_by_programs(rows: Iterable[Row], segments: Sequence[Row]) -> Iterator[Row]:
@@ -51,11 +65,7 @@ def _by_name(side: str, same_side: Sequence[Row], segments: Sequence[Row]) -> di
         (only,) = (row["syscall"] for row in same_side) if len(same_side) == 1 else (None,)
         return {} if only is None else {only: _received(totals)}
     moved = sum(int(total["bytes"]) for total in totals)
-    made: dict[str, int] = {}
-    for total in totals:
-        for name, calls in total["send_syscalls"].items():
-            kernel_name = {"send": "sendto"}.get(name, name)
-            made[kernel_name] = made.get(kernel_name, 0) + int(calls)
+    made = sends_made(total["send_syscalls"] for total in totals)
     # A program that sends in two ways does not say how many bytes went which way.
     seen = sum(row["bytes"] for row in same_side if row["syscall"] in made)
     shares = {row["syscall"]: row["bytes"] / seen if seen else 0.0 for row in same_side}

@@ -194,7 +194,7 @@ def unsupported(event: Event, reason: str, parts: list[Part] | None = None) -> C
     return Counter(None, event.unit, "unsupported", None, reason, parts)
 
 
-def all_unsupported(reason: str, events: Iterable[Event] = EVENTS) -> dict[str, Counter]:
+def all_unsupported(reason: str, events: Iterable[Event]) -> dict[str, Counter]:
     """What a side gets when perf itself could not run."""
     return {event.name: unsupported(event, reason) for event in events}
 

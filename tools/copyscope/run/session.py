@@ -219,7 +219,7 @@ class Session:
 
     def spawn(self, name: str, argv: Sequence[str], at: Elsewhere | None = None) -> Child:
         """A program of ours, which ends with the run."""
-        child = Child(name, argv) if at is None else Child(name, argv, at)
+        child = Child(name, argv, at)
         self.until.callback(child.end)
         return child
 

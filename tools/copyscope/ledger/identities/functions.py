@@ -6,7 +6,7 @@ tolerance: what moved at the edges, one call of each thread, and zero-copy sends
 
 from collections.abc import Iterable, Sequence
 
-from copyscope.ledger.flows import encrypts
+from copyscope.ledger.flows import encrypts, given
 from copyscope.ledger.functions import ARM, HOOK
 from copyscope.ledger.identities.balance import compare, unchecked
 from copyscope.ledger.identities.program import edges, largest, under_way
@@ -57,12 +57,12 @@ def function_identities(raw: RawRun | RawProgramRun) -> list[Identity]:
 
 def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
     segments = select(raw.run.segments, ARM)
+    if encrypts(raw):
+        return [_plaintext(raw, functions, given(segments))]
     spliced = spliced_total(segments, "bytes")
     referenced = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced or 0)
     copied_in = total(segments, "sender", "bytes") - referenced
     copied_out = total(segments, "receiver", "bytes") - uncopied_out(segments)
-    if encrypts(raw):
-        return [_plaintext(raw, functions, total(segments, "sender", "bytes") - (spliced or 0))]
     late = zerocopy_total(segments, "bytes_copied") or 0
     # What is sent a second time (a tail loss probe, for instance) is copied a second time.
     again = retransmitted_bytes(raw)

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from copyscope.ledger import flows
 from copyscope.ledger.identities.balance import Balance, Unknown
 from copyscope.ledger.losses import lost
-from copyscope.record.call_totals import PROGRAM
+from copyscope.record.call_totals import PROGRAM, kernel_name, sends_made
 from copyscope.record.derived import AccountRow
 from copyscope.record.instruments import Call
 from copyscope.record.raw import Encryption, RawRun, ReceiverReport, Segment, SenderReport
@@ -210,22 +210,15 @@ def made_while_timed(b: Books) -> Counter[str]:
         raise Unknown(
             "only the timed calls are counted in these: all of them are in segments of the arm bytes"
         )
-    made: Counter[str] = Counter()
-    for syscall, calls in (pair for one in segments for pair in one.sender.send_syscalls.items()):
-        made[_kernel_name(syscall)] += calls
+    made = sends_made(one.sender.send_syscalls for one in segments)
     if not any(row.side == "sender" for row in b.raw.calls) and any(made.values()):
         raise Unknown("the sender's calls were not counted: see the hooks")
     return made
 
 
-def _kernel_name(syscall: str) -> str:
-    """The C library's send() and recv() are the system calls sendto and recvfrom."""
-    return {"send": "sendto", "recv": "recvfrom"}.get(syscall, syscall)
-
-
 def seen_by_timer(b: Books) -> list[Call]:
     made = made_while_timed(b)
-    return [row for row in b.raw.calls if row.side == "sender" and _kernel_name(row.syscall) in made]
+    return [row for row in b.raw.calls if row.side == "sender" and kernel_name(row.syscall) in made]
 
 
 def missed_by_timer(b: Books) -> int:

@@ -3,10 +3,8 @@
 from typing import Any
 
 from copyscope.record.program.pace import pace_section
-from copyscope.record.program.segments import moved, segment_row, spared_section, taken, volume_rows
+from copyscope.record.program.segments import moved, spared_section, taken, volume_rows
 from copyscope.taxonomy.samples import user_code
-
-__all__ = ["add_sections", "segment_row"]
 
 Row = dict[str, Any]
 NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}

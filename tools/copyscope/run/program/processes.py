@@ -203,7 +203,7 @@ class CpuTimes:
         (ns, switches), (began_ns, before) = self._last[pid], self._began[pid]
         return ns - began_ns, max(0, switches - before)
 
-    def glance(self, pids: Iterable[int], fresh: bool, switches: bool = False) -> None:
+    def glance(self, pids: Iterable[int], *, fresh: bool, switches: bool) -> None:
         """The CPU times alone, by one cheap call each: files of /proc say how often they slept."""
         for pid in pids:
             spent = cpu_ns(pid)

@@ -112,10 +112,8 @@ class Spared:
         """After a segment."""
         if self._spared and "tcp" not in end:
             return
-        why, elapsed_s = (
-            why_uncounted(end["hooked"] if self._spared else end["volume"]),
-            (end["t_ns"] - begin["t_ns"]) / 1e9,
-        )
+        why = why_uncounted(end["hooked"] if self._spared else end["volume"])
+        elapsed_s = (end["t_ns"] - begin["t_ns"]) / 1e9
         if self._spared:
             if why is not None:
                 self._end(why)
@@ -210,13 +208,12 @@ class Spared:
     def _total(self) -> Pair:
         assert self._sockets is not None
         ended, self._ended = self._ended, {}
-        known = self._look_again()
-        if known is not None:
-            self._sockets.add(known, ended)
-        else:
+        seen = self._look_again()
+        if seen is None:
             seen = self._look()
-            self._sockets.add(seen, ended, lambda: processes.sockets_of(self._followed.pids))
+            self._sockets.find_new(seen, lambda: processes.sockets_of(self._followed.pids))
             self._note(seen)
+        self._sockets.add(seen, ended)
         return self._sockets.total()
 
     def _look_again(self) -> dict[int, Connection] | None:

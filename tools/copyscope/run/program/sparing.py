@@ -74,22 +74,16 @@ class Sockets:
             if inode in hooked:
                 self._open[inode] = now
 
-    def add(
-        self,
-        seen: Mapping[int, Any],
-        ended: Mapping[int, Pair],
-        owned: Callable[[], Collection[int]] | None = None,
-    ) -> None:
-        """One more look; `owned` says whose sockets the program has open, and is asked for new ones only.
+    def find_new(self, seen: Mapping[int, Any], owned: Callable[[], Collection[int]]) -> None:
+        """After a look at all; `owned` says whose sockets the program has open, and is asked for new ones."""
+        self._others &= seen.keys()
+        if new := seen.keys() - self._open.keys() - self._others:
+            mine = owned()
+            self._others |= new.difference(mine)
+            self._open |= dict.fromkeys(new.intersection(mine), (0, 0))
 
-        None: the look was at the program's own alone.
-        """
-        if owned is not None:
-            self._others &= seen.keys()
-            if new := seen.keys() - self._open.keys() - self._others:
-                mine = owned()
-                self._others |= new.difference(mine)
-                self._open |= dict.fromkeys(new.intersection(mine), (0, 0))
+    def add(self, seen: Mapping[int, Any], ended: Mapping[int, Pair]) -> None:
+        """One more look: what they have moved by now, and which of them have ended."""
         self._open |= {inode: counts_of(seen[inode]) for inode in self._open.keys() & seen.keys()}
         for inode, counts in ended.items():
             # One that is seen all the same is shut, and its file still open.

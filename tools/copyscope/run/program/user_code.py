@@ -205,7 +205,8 @@ def find_copies(made: File) -> str | None:
     elf = made.header()
     found = [
         (symbol.address, symbol.address + symbol.size, symbol.name)
-        for symbol in (one for kind in (SHT_SYMTAB, SHT_DYNSYM) for one in elf.functions(kind))
+        for kind in (SHT_SYMTAB, SHT_DYNSYM)
+        for symbol in elf.functions(kind)
         if symbol.size and not symbol.is_chosen and copies(symbol.name)
     ]
     made.add(found)

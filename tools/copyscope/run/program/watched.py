@@ -129,7 +129,7 @@ class WatchedProgram(Subject):
             self._followed,
             self._look,
             snapshots=self._snapshots,
-            began=bool(self._target.command),
+            began=self.is_command,
         )
         # Twice: one that the collector is told of only now may have made children before.
         self._followed.find(self._volume())
