@@ -160,15 +160,14 @@ def compare(mine: Sequence[Seen], peer: str, theirs: Sequence[Seen], seed: int) 
         own = next((_per(seen, name, kind) for seen in mine if name in seen.quantities), None)
         if not values or (own is None and not any(values)):
             continue
+        median = _middle(values)
         if own is None or own == 0:
             both_zero = own == 0 and not any(values)
             reason = None if both_zero else "we have nothing to compare it with in this run"
-            median = _middle(values)
             agrees = True if both_zero else None
             rows.append(Row(kind.label, kind.unit, peer, own, median, None, None, None, agrees, reason))
             continue
         low, high = _interval([value / own for value in values], seed)
-        median = _middle(values)
         agrees, reason = low <= 1 + kind.tolerance and high >= 1 - kind.tolerance, None
         if not agrees and kind.tolerance == TIME_TOLERANCE:
             agrees, reason = _explained(median - own, _slowdown_ns(mine, theirs, name))

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,7 @@ def diagnose() -> Diagnosis:
         *check_programs(),
         *check_topologies(root),
         *events_of_the_pmu(
-            [*check_collector(root), *check_counters(count_own_work() if root else None)], machine["pmu"]
+            [*check_collector(root), *check_counters(count_own_work() if root else {})], machine["pmu"]
         ),
         *kernel.check_kernel(machine),
         *network.check_zero_copy(machine),
@@ -183,10 +183,8 @@ def count_own_work() -> dict[str, Counter]:
         return counting.finish()
 
 
-def check_counters(counters: dict[str, Counter] | None) -> Iterable[Finding]:
-    """One row per counter; None when nothing was counted because we are not root."""
-    if counters is None:
-        return
+def check_counters(counters: Mapping[str, Counter]) -> Iterable[Finding]:
+    """One row per counter; none when nothing was counted because we are not root."""
     for event, counter in counters.items():
         if counter.status == "measured":
             pmus = ", ".join(part.pmu for part in counter.parts or ())

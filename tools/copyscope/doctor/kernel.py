@@ -22,7 +22,7 @@ TOOLS = {
     "clang": ("building the BPF programs", "clang", False),
     "bpftool": ("building the BPF programs", "bpftool (Ubuntu: linux-tools-common)", False),
 }
-# include/uapi/linux/capability.h: bit, what copyscope needs it for, which other capability contains it.
+# include/uapi/linux/capability.h: bit, what copyscope needs it for.
 CAPABILITIES = {
     "CAP_BPF": (39, "loading BPF programs"),
     "CAP_PERFMON": (38, "tracing and counters"),

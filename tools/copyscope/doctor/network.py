@@ -14,7 +14,7 @@ from typing import Any
 from copyscope import paths
 from copyscope.doctor.findings import Finding, disturbing
 from copyscope.machine.files import ROOT, read_text
-from copyscope.topology.inspection import PacketSocket, find_socket_owners, parse_packet_sockets
+from copyscope.topology.inspection import find_socket_owners, parse_packet_sockets
 
 zero_copy = partial(Finding, "zero-copy")
 SO_ZEROCOPY = 60  # include/uapi/asm-generic/socket.h; not in Python's socket module
@@ -120,9 +120,9 @@ def _uring_strategies(traffic: Path) -> Finding:
     return zero_copy("io_uring", "ok", f"available: --impl {', '.join(names)}")
 
 
-def check_disturbances(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Finding]:
+def check_disturbances(machine: Mapping[str, Any]) -> Iterable[Finding]:
     yield congestion_finding(machine["sysctls"])
-    yield from packet_socket_findings(root)
+    yield from packet_socket_findings()
 
 
 def congestion_finding(sysctls: Mapping[str, str | None]) -> Finding:
@@ -139,7 +139,7 @@ def congestion_finding(sysctls: Mapping[str, str | None]) -> Finding:
 
 def packet_socket_findings(root: Path = ROOT) -> Iterable[Finding]:
     """Who taps every packet on the host: a zero-copy send through a tapped real device becomes a copy."""
-    sockets: list[PacketSocket] = parse_packet_sockets(read_text(root, "proc/net/packet") or "")
+    sockets = parse_packet_sockets(read_text(root, "proc/net/packet") or "")
     owners = find_socket_owners((one.inode for one in sockets), root / "proc")
     for one in sockets:
         pid, comm = owners.get(one.inode, (None, None))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, convert
 
 from copyscope.escaping import one_line
 from copyscope.fleet.by_ssh import Answer
@@ -99,7 +99,7 @@ def judge(host: str, command: str, answer: Answer) -> Row:
     row = Row(host, "failed", seconds=answer.seconds)
     try:
         row = replace(row, facts=convert(json.loads(first), Facts) if first else None)
-    except (ValueError, RecursionError, ValidationError):
+    except (ValueError, RecursionError):
         return _with(row, "failed", "the first line is not ours: its login shell must print nothing")
     if answer.status is None:
         return _with(row, "timed out", f"no end within {answer.seconds:.0f} s: --timeout waits longer")
@@ -150,17 +150,13 @@ def _read(row: Row, command: str, output: bytes) -> Row:
         if command == "crossover":
             return _of_crossover(row, convert(document, Crossed), document)
         seen = convert(document, Examined)
-    except (ValueError, RecursionError, ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"not what {command} says: {error}: is it the same version there?") from error
     except RecordError as error:
         raise Refused(str(error)) from error
-    row = row if seen.works else _with(row, "failed", seen.sentence)
-    return replace(
-        row,
-        state="ok" if seen.works else "failed",
-        traits={f"{found.area}: {found.name}": found.status for found in seen.findings},
-        document=document,
-    )
+    traits = {f"{found.area}: {found.name}": found.status for found in seen.findings}
+    row = replace(row, state="ok", traits=traits, document=document)
+    return row if seen.works else _with(row, "failed", seen.sentence)
 
 
 def _of_crossover(row: Row, said: Crossed, document: dict[str, Any]) -> Row:

@@ -75,17 +75,11 @@ def parquet_of(table: list[dict[str, Any]]) -> bytes:
         from pyarrow import parquet  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise RunError(f"{error.name} {MISSING}") from error
-    types = {"bool": pyarrow.bool_(), "timestamp": pyarrow.timestamp("us")}
-    fields = [(name, types.get(kind) or getattr(pyarrow, _arrow(kind))()) for name, kind in COLUMNS.items()]
     stream = pyarrow.BufferOutputStream()
     parquet.write_table(
-        pyarrow.Table.from_pylist(table, schema=pyarrow.schema(fields)), stream, compression="zstd"
+        pyarrow.Table.from_pylist(table, schema=pyarrow.schema(COLUMNS)), stream, compression="zstd"
     )
     return bytes(stream.getvalue())
-
-
-def _arrow(kind: str) -> str:
-    return {"double": "float64"}.get(kind, kind)
 
 
 def ask(out: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:

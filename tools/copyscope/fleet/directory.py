@@ -53,7 +53,7 @@ class Start:
 
     asked: Asked
     rows: dict[str, Row]
-    said: str | None = None
+    said: str | None
 
 
 def start(out: Path, asked: Asked, hosts: Sequence[str], *, again: bool) -> Start:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
-from copyscope.places import Here, InNamespace, OnHost, Place
+from copyscope.places import HERE, Here, InNamespace, OnHost, Place
 
 # What it becomes is a word of ssh's command line and the name of a directory: no `-` in front, no `/`.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\[\]-]{0,252}")
-HERE, NAMESPACE = "here", "netns:"
+NAMESPACE = "netns:"
 Hosts = dict[str, Place]
 
 

@@ -17,7 +17,7 @@ Line = dict[str, Cell]
 COPIES = ("gather", "copy_in", "deferred", "silent", "copy_out")
 # column -> type of Arrow. Host and date are the names of the directories.
 OF_RUN = {
-    "started_at": "timestamp",  # UTC
+    "started_at": "timestamp[us]",  # UTC
     "run": "string",
     "subject": "string",  # the strategy, or the name of the watched program
     "watched": "bool",
@@ -88,7 +88,7 @@ def of_run(record: Mapping[str, Any]) -> Line:
         "goodput_gbps": record["throughput_gbps"]["unprobed"],
         "delivered_bytes": delivered_bytes(select(typed(dict(record)).run.segments, "ledger")),
         "copied_bytes": None if None in copied or not copied else sum(copied),
-        "zero_copy_copied_share": copied_share(zerocopy) if zerocopy else None,
+        "zero_copy_copied_share": copied_share(zerocopy),
         "cause": (zerocopy.get("cause") or {}).get("sentence"),
         "save_share": save.get("share"),
         "save_share_low": save.get("low"),

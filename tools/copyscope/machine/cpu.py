@@ -20,7 +20,7 @@ def parse_cpu_list(text: str) -> list[int]:
     return cpus
 
 
-def read_cpuinfo(root: Path = ROOT) -> dict[str, str]:
+def read_cpuinfo(root: Path) -> dict[str, str]:
     """The fields of the first processor in /proc/cpuinfo."""
     first = (read_text(root, "proc/cpuinfo") or "").split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
@@ -49,26 +49,26 @@ def read_hypervisor(root: Path = ROOT) -> str | None:
     return (words or "not named by its firmware") if flagged else None
 
 
-def find_pmus(root: Path = ROOT) -> list[str]:
+def find_pmus(root: Path) -> list[str]:
     """The PMUs of the CPU cores; [] when this (virtual) machine has none."""
     devices = (root / "sys/bus/event_source/devices").glob("*")
     return sorted(one.name for one in devices if one.name == "cpu" or (one / "cpus").exists())
 
 
-def read_hybrid(root: Path = ROOT) -> dict[str, str] | None:
+def read_hybrid(root: Path) -> dict[str, str] | None:
     """Core type -> its CPUs on a hybrid machine; None elsewhere."""
     kinds = ("cpu_core", "cpu_atom", "cpu_lowpower")
     return {kind: cpus for kind in kinds if (cpus := read_text(root, f"sys/devices/{kind}/cpus"))} or None
 
 
-def read_governor(root: Path = ROOT) -> str | None:
+def read_governor(root: Path) -> str | None:
     """The frequency governor; several, comma separated, when CPUs differ."""
     files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
     names = {text for file in files if (text := read_text(file.parent, file.name)) is not None}
     return ", ".join(sorted(names)) or None
 
 
-def read_turbo(root: Path = ROOT) -> bool | None:
+def read_turbo(root: Path) -> bool | None:
     disabled = read_integer(root, "sys/devices/system/cpu/intel_pstate/no_turbo")
     if disabled is not None:
         return disabled == 0
@@ -76,14 +76,14 @@ def read_turbo(root: Path = ROOT) -> bool | None:
     return None if boost is None else boost != 0
 
 
-def read_mitigations(root: Path = ROOT) -> dict[str, str]:
+def read_mitigations(root: Path) -> dict[str, str]:
     """CPU vulnerability -> what is done about it; those that do not affect this CPU are left out."""
     files = sorted((root / "sys/devices/system/cpu/vulnerabilities").glob("*"))
     texts = {file.name: read_text(file.parent, file.name) for file in files}
     return {name: text for name, text in texts.items() if text and text != "Not affected"}
 
 
-def read_caches(root: Path = ROOT) -> dict[str, Any]:
+def read_caches(root: Path) -> dict[str, Any]:
     """The caches that CPU 0 uses: l1d_bytes, l2_bytes, l3_bytes and who shares the last one."""
     caches: dict[str, Any] = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):

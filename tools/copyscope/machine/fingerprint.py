@@ -157,7 +157,7 @@ REASONS = {
 }
 
 
-def read_sysctls(names: Sequence[str], root: Path = ROOT) -> dict[str, str | None]:
+def read_sysctls(names: Sequence[str], root: Path) -> dict[str, str | None]:
     """Sysctl name -> its text with single spaces; None when this kernel (or namespace) has no such file."""
     texts = {name: read_text(root, f"proc/sys/{name.replace('.', '/')}") for name in names}
     return {name: None if text is None else " ".join(text.split()) for name, text in texts.items()}

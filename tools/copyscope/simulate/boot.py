@@ -16,7 +16,7 @@ from copyscope.run.program.elf_file import ElfFile
 from copyscope.simulate import initramfs, job, output, qemu
 from copyscope.simulate.command import Command
 from copyscope.simulate.guest import Guest, wait
-from copyscope.simulate.kernels import Kernel
+from copyscope.simulate.kernels import Kernel, Say
 from copyscope.simulate.request import Request
 from copyscope.simulate.unpacked import startable
 
@@ -24,7 +24,6 @@ BUILT = paths.OUTPUT / "guest"
 # Without it the plugin finds no system call; with it the guest came to the end of its list.
 LANDMARK = " entry_SYSCALL_64\n"
 CONSOLE = "console"
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def check(model: Model) -> None:
             )
 
 
-def of_host(sysfs: Path = SYSFS) -> Model:
+def of_host(sysfs: Path) -> Model:
     """The caches of this machine's first CPU (Documentation/ABI/testing/sysfs-devices-system-cpu)."""
     found: dict[int, Level] = {}
     line = 64

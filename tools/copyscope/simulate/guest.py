@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 class Memory:
     """A file in memory that a child process can open by name."""
 
-    def __init__(self, name: str, content: bytes = b"") -> None:
+    def __init__(self, name: str, content: bytes) -> None:
         self.fd = os.memfd_create(name)
         at = 0
         while at < len(content):

@@ -90,8 +90,7 @@ def _kept(name: str, place: Path) -> Kernel | None:
         release, hashes = about["release"], about["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    files = {"vmlinuz": image, **modules}
-    if hashes != {each: hashlib.sha256(content).hexdigest() for each, content in files.items()}:
+    if hashes != _hashes(image, modules):
         return None
     return Kernel(name, release, image, modules, hashes["vmlinuz"], place)
 
@@ -110,8 +109,7 @@ def _fetch(name: str, place: Path, say: Say) -> Kernel:
         release, image, modules = _chosen(files)
     except (debian.ArchiveError, lzma.LZMAError) as error:
         raise RunError(f"kernel {name}: {MIRROR}: {error}: try again, or --kernel {HOST}") from error
-    hashes = {each: hashlib.sha256(content).hexdigest() for each, content in modules.items()}
-    hashes["vmlinuz"] = hashlib.sha256(image).hexdigest()
+    hashes = _hashes(image, modules)
     about = {
         "release": release,
         "modules": sorted(modules),
@@ -127,6 +125,11 @@ def _fetch(name: str, place: Path, say: Say) -> Kernel:
     part.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
     part.rename(place / "about.json")
     return Kernel(name, release, image, modules, hashes["vmlinuz"], place)
+
+
+def _hashes(image: bytes, modules: dict[str, bytes]) -> dict[str, str]:
+    files = {"vmlinuz": image, **modules}
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
 def _is_wanted(path: str) -> bool:

@@ -21,7 +21,7 @@ class Stack:
     side: str
     frames: tuple[str, ...]
     counts: Counts
-    armed: int = 0
+    armed: int
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Measurement:
     stacks: tuple[Stack, ...]
     lost: Counts
     digest: str
-    fires: tuple[Fire, ...] = ()
+    fires: tuple[Fire, ...]
     # Of the timers' starts, stops and interrupts those that the model of them cannot explain.
-    strange: int = 0
+    strange: int
 
 
 def parse(text: str) -> list[Measurement]:

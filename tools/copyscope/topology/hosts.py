@@ -60,7 +60,6 @@ class Hosts(Topology):
 
     def _build(self) -> None:
         sender = self._asked or self._address_of_sender()
-        self.addresses, self.devices, self.routes = {"sender": sender}, {}, {}
         device, receiver = self._route("receiver", sender)
         self.addresses = {"sender": sender, "receiver": receiver}
         self.devices = {"sender": self._route("sender", receiver)[0], "receiver": device}
@@ -108,8 +107,7 @@ class Hosts(Topology):
                 self.notes.append(NO_ETHTOOL.format(host=self.seats[side].name, device=self.devices[side]))
         return links, features
 
-    def packet_sockets(self, links: dict[Side, Link] | None = None) -> list[dict[str, Any]]:
-        links = links or self._read_devices()[0]
+    def _packet_sockets(self, links: dict[Side, Link]) -> list[dict[str, Any]]:
         return [
             row
             for side in SIDES

@@ -41,7 +41,7 @@ class Link:
 
 @dataclass(frozen=True)
 class PacketSocket:
-    """One AF_PACKET socket that taps every protocol; device None means every device of its namespace."""
+    """One AF_PACKET socket that taps every protocol; index 0 means every device of its namespace."""
 
     interface_index: int
     inode: int

@@ -42,10 +42,10 @@ class Interface:
         return "".join(f"addr replace {_address(row)} dev {self.name}\n" for row in self.addresses)
 
 
-def read_interfaces(names: tuple[str, ...], root: Path = SYS_CLASS_NET) -> list[Interface]:
+def read_interfaces(names: tuple[str, ...]) -> list[Interface]:
     """What they are like; raises TopologyError for one that must not be taken."""
     for name in names:
-        reason = why_not_taken(name, root)
+        reason = why_not_taken(name)
         if reason:
             raise TopologyError(f"topology: nics: {name}: {reason}")
     update = "update iproute2"
@@ -56,7 +56,7 @@ def read_interfaces(names: tuple[str, ...], root: Path = SYS_CLASS_NET) -> list[
     ipv4, ipv6, *answers = run_together(commands)
     routes = parse_json(ipv4) + parse_json(ipv6)
     return [
-        make_interface(parse_json(shown)[0], features, routes, driver_of(name, root))
+        make_interface(parse_json(shown)[0], features, routes, driver_of(name))
         for name, shown, features in zip(names, answers[::2], answers[1::2], strict=True)
     ]
 
@@ -74,9 +74,9 @@ def why_not_taken(name: str, root: Path = SYS_CLASS_NET) -> str | None:
     return None
 
 
-def driver_of(name: str, root: Path = SYS_CLASS_NET) -> str:
+def driver_of(name: str) -> str:
     try:
-        return (root / name / "device" / "driver").readlink().name
+        return (SYS_CLASS_NET / name / "device" / "driver").readlink().name
     except OSError:  # a device without a driver link (some platform devices)
         return "unknown"
 

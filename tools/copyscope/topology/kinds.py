@@ -29,8 +29,8 @@ class Veth(Topology):
     }
 
     def _build(self) -> None:
-        sender, receiver = self._hold(2)
-        self.namespaces = {"sender": sender, "receiver": receiver}
+        self._hold(2)
+        receiver = self.namespaces["receiver"]
         # The pair is created from inside the sender's namespace: no device ever appears on the host.
         pair = (
             f"link add {self.devices['sender']} mtu {self.mtu_bytes} type veth"
@@ -103,8 +103,7 @@ class Loopback(Topology):
     )
 
     def _build(self) -> None:
-        (shared,) = self._hold(1)
-        self.namespaces = {"sender": shared, "receiver": shared}
+        self._hold(1)
         line = ("ip", "link", "set", "lo", "mtu", str(self.mtu_bytes), "up")
         run(self._inside("sender", line, "choose an MTU of 68 to 65536 bytes"))
 

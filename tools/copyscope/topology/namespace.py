@@ -40,7 +40,7 @@ class Namespace:
                 process_group=0,  # Ctrl-C must not take the link away while the traffic is still draining
             )
         except OSError as error:
-            raise TopologyError(describe_missing(HOLDER_ARGV[0], error)) from None
+            raise TopologyError(describe_missing(HOLDER_ARGV[0], error.strerror)) from None
         self.pid = self._holder.pid
 
     def wait_ready(self) -> None:

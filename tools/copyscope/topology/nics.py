@@ -73,8 +73,7 @@ class Nics(Topology):
         self.notes += [note for one in found if (note := one.note())]
         if self.mtu_bytes is None:
             self.mtu_bytes = min(one.mtu_bytes for one in found)
-        sender, receiver = self._hold(2)
-        self.namespaces = {"sender": sender, "receiver": receiver}
+        self._hold(2)
         for side in SIDES:
             self._held.callback(self._give_back, side)
             move = ("ip", "link", "set", "dev", self.devices[side], "netns", str(self.namespaces[side].pid))

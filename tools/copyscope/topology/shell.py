@@ -66,12 +66,12 @@ def _start(command: Command) -> subprocess.Popen[str]:
             process_group=0,  # Ctrl-C is for us to handle, not for half of a setup
         )
     except OSError as error:
-        raise TopologyError(describe_missing(command.argv[0], error)) from None
+        raise TopologyError(describe_missing(command.argv[0], error.strerror)) from None
 
 
-def describe_missing(program: str, error: OSError) -> str:
+def describe_missing(program: str, reason: str | None) -> str:
     package = PACKAGES.get(program, program)
-    return f"topology: {program}: {error.strerror}: install {package} (tools/deps.sh run)"
+    return f"topology: {program}: {reason}: install {package} (tools/deps.sh run)"
 
 
 def describe_failure(command: Command, status: int, stderr: str) -> str:
@@ -80,8 +80,7 @@ def describe_failure(command: Command, status: int, stderr: str) -> str:
     shown = shlex.join(command.argv)
     unknown = re.search(r"failed to execute (\S+): No such file", reason)  # said by nsenter and setpriv
     if unknown:
-        package = PACKAGES.get(unknown.group(1), unknown.group(1))
-        return f"topology: {unknown.group(1)}: not found: install {package} (tools/deps.sh run)"
+        return describe_missing(unknown[1], "not found")
     # A kernel that loads no modules on demand (a guest, a container) has not made the device's module known.
     absent = re.search(r"Unknown device type", reason) and re.search(r" type (\w+)", command.stdin)
     if absent:

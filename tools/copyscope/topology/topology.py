@@ -140,10 +140,8 @@ class Topology(ABC):
 
     def sysctls(self, side: Side, names: Sequence[str]) -> dict[str, str | None]:
         """Network sysctls as they are on that side (most are per namespace); None when absent."""
-        inside = self.namespaces[side].enter()
-        return read_sysctls(
-            names, lambda command: run(Command((*inside, *command), "check that /proc/sys is mounted"))
-        )
+        step = "check that /proc/sys is mounted"
+        return read_sysctls(names, lambda command: run(self._inside(side, command, step)))
 
     def describe(self) -> dict[str, Any]:
         """The record's `topology` section, read back from the kernel and not from what was asked.
@@ -164,15 +162,14 @@ class Topology(ABC):
             "local_delivery": self.local_delivery,
             "xdp": links["receiver"].xdp,
             "devices": rows,
-            "packet_sockets": self.packet_sockets(links),
+            "packet_sockets": self._packet_sockets(links),
             "addresses": dict(self.addresses),
             "route_congestion_control": self.settings.congestion,
             "notes": list(self.notes),
         }
 
-    def packet_sockets(self, links: dict[Side, Link] | None = None) -> list[dict[str, Any]]:
+    def _packet_sockets(self, links: dict[Side, Link]) -> list[dict[str, Any]]:
         """Who taps every packet here (AF_PACKET, ETH_P_ALL): each makes a zero-copy send a copy."""
-        links = links or self._read_devices()[0]
         rows: list[dict[str, Any]] = []
         for side in self._distinct_sides():
             listed = Path(f"/proc/{self.namespaces[side].pid}/net/packet").read_text(encoding="ascii")
@@ -187,12 +184,12 @@ class Topology(ABC):
         shared = self.namespaces["sender"] is self.namespaces["receiver"]
         return ["sender"] if shared else list(SIDES)
 
-    def _hold(self, count: int) -> list[Namespace]:
-        """New namespaces, held until close(); they are made at the same time."""
-        namespaces = [self._held.enter_context(Namespace()) for _ in range(count)]
-        for namespace in namespaces:
+    def _hold(self, count: int) -> None:
+        """New namespaces, held until close(); they are made at the same time. One is both sides'."""
+        made = [self._held.enter_context(Namespace()) for _ in range(count)]
+        for namespace in made:
             namespace.wait_ready()
-        return namespaces
+        self.namespaces = {"sender": made[0], "receiver": made[-1]}
 
     def _inside(self, side: Side, argv: Sequence[str], next_step: str, stdin: str = "") -> Command:
         return Command((*self.namespaces[side].enter(), *argv), next_step, stdin)

@@ -132,14 +132,6 @@ def _check(claim: Claim) -> None:
 
 def as_json(found: Sequence[Judgement], records: Sequence[Record]) -> dict[str, Any]:
     """claims.json (docs/reference/verdicts.md explains each key)."""
-    rows = [
-        {key: getattr(one, key) for key in ("id", "claim", "source", "verdict", "evidence", "rows")}
-        | {
-            beside: None if finding is None else asdict(finding)
-            for beside, finding in (("modelled", one.modelled), ("io_uring", one.io_uring))
-        }
-        for one in found
-    ]
     verdicts = (HOLDS, REFUTED, UNDETERMINED)
     first = records[0] if records else None
     machine = {} if first is None else {k: first["machine"][k] for k in ("hostname", "kernel", "cpu_model")}
@@ -151,5 +143,5 @@ def as_json(found: Sequence[Judgement], records: Sequence[Record]) -> dict[str, 
         "runs": len(records),
         "valid_runs": sum(1 for record in records if record["verdict"]["valid"]),
         "tally": {verdict: sum(one.verdict == verdict for one in found) for verdict in verdicts},
-        "claims": rows,
+        "claims": [asdict(one) for one in found],
     }

@@ -37,16 +37,16 @@ def zero_fewest_llc(runs: Runs) -> Finding:
 
 def _drop(comparisons: list[Comparison], claimed: float) -> Finding:
     rows = [one.row for one in comparisons]
-    known = [one for one in comparisons if isinstance(one.ratio, Estimate)]
+    known = [(one.text, one.ratio) for one in comparisons if isinstance(one.ratio, Estimate)]
     if not known:
         return always(comparisons)
-    text = "; ".join(one.text for one in known) + f" (claimed: {claimed:.2f})"
-    ends = [(one.ratio.low, one.ratio.high) for one in known if isinstance(one.ratio, Estimate)]
-    if any(low is None or high is None for low, high in ends):
+    text = "; ".join(said for said, _ in known) + f" (claimed: {claimed:.2f})"
+    ends = [(at.low, at.high) for _, at in known if at.low is not None and at.high is not None]
+    if len(ends) < len(known):
         return Finding(UNDETERMINED, text, rows)
-    if all(low <= claimed and high < 1 for low, high in ends if low is not None and high is not None):
+    if all(low <= claimed and high < 1 for low, high in ends):
         return Finding(HOLDS, text, rows)
-    if all(low > claimed for low, _ in ends if low is not None):
+    if all(low > claimed for low, _ in ends):
         return Finding(REFUTED, f"the drop is smaller, or there is none: {text}", rows)
     return Finding(UNDETERMINED, text, rows)
 

@@ -33,7 +33,7 @@ class Comparison:
     ratio: Estimate | Missing
     wanted: str  # points.MORE or points.LESS
     row: Row
-    bound: float = 1.0
+    bound: float
 
     @property
     def verdict(self) -> str:

@@ -22,6 +22,7 @@ COPY_READS = 16.0
 FLUSHES = "tlb_flushes_per_kib"
 SWITCHING = "wakeup_sched"
 Judge = Callable[[Sequence[ModelPoint]], Finding]
+Pairs = Sequence[tuple[ModelPoint, ModelPoint]]
 
 
 def judge(check: str, points: Sequence[ModelPoint]) -> Finding | None:
@@ -31,12 +32,12 @@ def judge(check: str, points: Sequence[ModelPoint]) -> Finding | None:
 
 def llc_drop(points: Sequence[ModelPoint]) -> Finding:
     """C10: at 4 KiB, the misses of the sender in the last level."""
-    return _fraction(_at(points, "two_copy", "one_copy", 4 * KIB, "veth"), "llc", "sender", LLC_DROP)
+    return _fraction(_at(points, "two_copy", "one_copy", 4 * KIB), "llc", "sender", LLC_DROP)
 
 
 def l1_drop(points: Sequence[ModelPoint]) -> Finding:
     """C12: at 1 KiB, the misses of both sides in the first level."""
-    return _fraction(_at(points, "two_copy", "zero_copy", KIB, "veth"), "l1d", None, L1_DROP)
+    return _fraction(_at(points, "two_copy", "zero_copy", KIB), "l1d", None, L1_DROP)
 
 
 def zero_fewest_llc(points: Sequence[ModelPoint]) -> Finding:
@@ -145,21 +146,15 @@ def zero_wins_on_a_nic(points: Sequence[ModelPoint]) -> Finding:
     return Finding(HOLDS, f"{text}; fewer from {format_whole_size(first)} on", rows)
 
 
-def _on(
-    points: Sequence[ModelPoint], first: str, second: str, path: str
-) -> list[tuple[ModelPoint, ModelPoint]]:
+def _on(points: Sequence[ModelPoint], first: str, second: str, path: str) -> Pairs:
     return [pair for pair in pairs(points, first, second) if pair[0].setting.path == path]
 
 
-def _at(
-    points: Sequence[ModelPoint], first: str, second: str, size: int, path: str
-) -> list[tuple[ModelPoint, ModelPoint]]:
-    return [pair for pair in _on(points, first, second, path) if pair[0].size == size]
+def _at(points: Sequence[ModelPoint], first: str, second: str, size: int) -> Pairs:
+    return [pair for pair in _on(points, first, second, "veth") if pair[0].size == size]
 
 
-def _fraction(
-    found: Sequence[tuple[ModelPoint, ModelPoint]], level: str, side: str | None, most: float
-) -> Finding:
+def _fraction(found: Pairs, level: str, side: str | None, most: float) -> Finding:
     """Whether in every setting at most this share of the misses of the first is left in the second."""
     if not found:
         return _nothing()

@@ -121,17 +121,20 @@ def collapse_by_switches(runs: Runs) -> Finding:
     if not speed:
         return Finding(UNDETERMINED, "4 and 8 threads were not measured at the same size", [])
     rows = [one.row for one in speed + switches]
-    kept = [one for one in speed if one.verdict == MORE]
-    fallen = [one for one in speed if isinstance(one.ratio, Estimate) and one.verdict != MORE]
     text = f"goodput of 8 over that of 4 threads: {'; '.join(one.text for one in speed)} (claimed: 0.27)"
     cause = _cause(switches)
-    if len(kept) == len(speed):
-        return Finding(REFUTED, f"{text}; context switches per message {cause}", rows)
-    clear = [one for one in fallen if isinstance(one.ratio, Estimate) and (one.ratio.high or 1) < 0.5]
+    said = f"{text}; context switches per message {cause}"
+    if all(one.verdict == MORE for one in speed):
+        return Finding(REFUTED, said, rows)
+    clear = [
+        one
+        for one in speed
+        if isinstance(one.ratio, Estimate) and one.verdict != MORE and (one.ratio.high or 1) < 0.5
+    ]
     if len(clear) < len(speed):
-        return Finding(UNDETERMINED, f"{text}; context switches per message {cause}", rows)
+        return Finding(UNDETERMINED, said, rows)
     if any(one.verdict == MORE for one in switches):
-        return Finding(HOLDS, f"{text}; context switches per message {cause}", rows)
+        return Finding(HOLDS, said, rows)
     verdict = REFUTED if all(one.verdict == LESS for one in switches) else UNDETERMINED
     return Finding(verdict, f"it collapses, but context switches per message {cause}: {text}", rows)
 

@@ -52,8 +52,8 @@ class Judgement:
     verdict: Verdict
     evidence: str
     rows: list[Row]
-    modelled: Finding | None = None  # in a simulated machine; no part of the verdict
-    io_uring: Finding | None = None  # of the same sends through io_uring; no part of it either
+    modelled: Finding | None  # in a simulated machine; no part of the verdict
+    io_uring: Finding | None  # of the same sends through io_uring; no part of it either
 
 
 Check = Callable[["Runs"], Finding]
