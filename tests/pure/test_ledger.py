@@ -241,6 +241,9 @@ def test_why_nothing_is_tied_is_said() -> None:
     raw = builders.raw_record("one_copy")
     builders.hook_of(raw, "packet_owner").update(state="missing", how=None, reason="no BTF")
     assert "netif_receive_skb: missing: no BTF" in derive(raw)["sides"]["elsewhere"]["cause"]
+    # As the collector calls one that was loaded and that no segment attached.
+    builders.hook_of(raw, "packet_owner").update(state="available", reason=None)
+    assert derive(raw)["sides"]["elsewhere"]["cause"].startswith("packets of others")
     raw["hooks"] = [hook for hook in raw["hooks"] if hook["id"] != "packet_owner"]
     assert "made before" in derive(raw)["sides"]["elsewhere"]["cause"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from copyscope import stats
 from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
 from copyscope.record.derived import Elsewhere, OtherSide
-from copyscope.record.hooks import find
+from copyscope.record.hooks import WORKS, find
 from copyscope.record.instruments import Burst, Hook, Sample, Sampler
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
@@ -187,7 +187,7 @@ def why_untied(hook: Hook | None) -> str:
     """Why softirq work on the time of others is not tied to this run."""
     if hook is None:
         return "this record was made before copyscope looked whose packets they were"
-    if hook.state in ("attached", "ready"):
+    if hook.state in WORKS:
         return "packets of others, timers, the scheduler"
     return f"{hook.symbol}: {hook.state}: {hook.reason}: nothing else says whose packets they were"
 
