@@ -137,10 +137,7 @@ def _hops(record: Record, steps: Mapping[str, Step]) -> list[Step]:
     by_device = "the same pages, no copy" if local else "the device reads memory (DMA)"
     arrives = "the same pages, no copy" if local else "the device writes memory (DMA)"
     empty = (Step("none", [by_device]), Step("none", [arrives]))
-    return [
-        Step(way[0].kind, [line for step in way for line in step.lines]) if way else otherwise
-        for way, otherwise in zip(ways, empty, strict=True)
-    ]
+    return [_together(way) if way else otherwise for way, otherwise in zip(ways, empty, strict=True)]
 
 
 def _opening(record: Record, height: float) -> list[str]:
@@ -174,7 +171,7 @@ def _measured(record: Record) -> str:
 
 def _sending(record: Record, steps: Mapping[str, Step], top: float, user: float, kernel: float) -> list[str]:
     program, what = _memory(record)
-    parts = [*_border(user + BOX_HEIGHT + BORDER)]
+    parts = _border(user + BOX_HEIGHT + BORDER)
     if "gather" in steps:
         parts += _box(LEFT, top, program, what) + _down(top, user, steps["gather"])
         parts += _box(LEFT, user, program, "one buffer")
@@ -240,7 +237,7 @@ def _receiving(record: Record, steps: Mapping[str, Step], user: float, kernel: f
 
 def _together(steps: Sequence[Step]) -> Step:
     """Two ways between the same two places: one arrow with the lines of both; a copy decides how it looks."""
-    kind = "copy" if any(step.kind == "copy" for step in steps) else "none"
+    kind = next((step.kind for step in steps if step.kind != "none"), "none")
     return Step(kind, [line for step in steps for line in step.lines])
 
 

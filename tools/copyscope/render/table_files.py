@@ -45,7 +45,7 @@ def _results_line(row: Row, experiment: str, extra: Sequence[str], hidden: Set[s
         for end, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
             line[f"{name}{suffix}"] = getattr(found, end) if isinstance(found, Estimate) else None
     line["missing"] = explain_missing(row.values) or None
-    return {name: _rounded(cell) for name, cell in line.items()}
+    return _rounded(line)
 
 
 def explain_missing(values: Mapping[str, Estimate | Missing]) -> str:
@@ -65,7 +65,7 @@ def ledger_table(rows: Sequence[Row]) -> Table:
             line |= {"kind": "account" if category in ACCOUNTS else "stage", "category": category}
             line |= {"side": side, "context": context, "ns_per_kib": cost.value}
             line |= {"ns_per_kib_low": cost.low, "ns_per_kib_high": cost.high, "runs": cost.samples}
-            table.append({name: _rounded(cell) for name, cell in line.items()})
+            table.append(_rounded(line))
     return table
 
 
@@ -91,7 +91,7 @@ def modelled_table(points: Sequence[ModelPoint]) -> Table:
                 f"{name}_per_kib": sum(row[f"{name}_per_kib"] for row in of_key) / len(point.boots)
                 for name in COUNTED
             }
-            table.append({name: _rounded(cell) for name, cell in line.items()})
+            table.append(_rounded(line))
     return table
 
 
@@ -99,8 +99,8 @@ def _as_cell(value: object) -> Cell:
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
-def _rounded(cell: Cell) -> Cell:
-    return float(f"{cell:.6g}") if isinstance(cell, float) else cell
+def _rounded(line: Mapping[str, Cell]) -> dict[str, Cell]:
+    return {name: float(f"{c:.6g}") if isinstance(c, float) else c for name, c in line.items()}
 
 
 def as_csv(table: Table) -> bytes:
@@ -138,10 +138,13 @@ def as_parquet(table: Table) -> bytes:
 
 def _column(pyarrow: object, cells: Sequence[Cell]) -> object:
     kinds = {type(cell) for cell in cells if cell is not None}
-    types = {bool: "bool_", int: "int64", str: "string"}
-    if len(kinds) > 1 and not kinds <= {int, float}:
-        return pyarrow.array([None if c is None else spell_cell(c) for c in cells], pyarrow.string())  # type: ignore[attr-defined]
-    name = types.get(next(iter(kinds)), "float64") if len(kinds) == 1 else "float64"
-    if name == "string":
+    if kinds == {bool}:
+        name = "bool_"
+    elif kinds == {int}:
+        name = "int64"
+    elif kinds <= {int, float}:
+        name = "float64"
+    else:
+        name = "string"
         cells = [None if cell is None else spell_cell(cell) for cell in cells]
     return pyarrow.array(cells, getattr(pyarrow, name)())  # type: ignore[attr-defined]

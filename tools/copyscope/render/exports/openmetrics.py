@@ -51,8 +51,9 @@ def families(record: Record) -> Iterator[tuple[str, str, str, str, list[Sample]]
     ]
     spent = [(labels, seconds(row["cpu_ns"])) for labels, row in table]
     yield "row_cpu_seconds", "gauge", "seconds", "CPU time of a row of the ledger.", spent
-    for key, what in (("bytes", "Bytes that a copy moved."), ("calls", "How often a copy was made.")):
-        yield f"row_{key}", "gauge", key * (key == "bytes"), what, [(k, row.get(key)) for k, row in table]
+    moved, calls = ([(labels, row.get(key)) for labels, row in table] for key in ("bytes", "calls"))
+    yield "row_bytes", "gauge", "bytes", "Bytes that a copy moved.", moved
+    yield "row_calls", "gauge", "", "How often a copy was made.", calls
 
 
 def seconds(ns: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """One run as an HTML page that needs nothing else: verdict, path of a byte, ledger, checks, all the rest."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from copyscope import VERSION, calling, units
@@ -147,10 +147,7 @@ def _ledger(record: Record) -> blocks.Table:
                 row["method"],
             ]
         )
-    reasons = dict.fromkeys(
-        row["reasons"][key] for row in record["ledger"] for key in SHOWN if row["reasons"].get(key)
-    )
-    notes = [f"n/a: {reason}." for reason in reasons]
+    notes = _notes(row["reasons"].get(key) for row in record["ledger"] for key in SHOWN)
     return blocks.Table(columns, rows, frozenset((4, 5, 6, 7, 8)), notes, "Copies, and all other work")
 
 
@@ -181,12 +178,14 @@ def _checks(record: Record) -> blocks.Table:
         ]
         for one in record["identities"]
     ]
-    reasons = dict.fromkeys(
-        why for one in record["identities"] for why in one.get("reasons", {}).values() if why
-    )
     columns = ["check", "name", "what must agree", "left", "right", "may differ by", "unit"]
-    notes = [f"n/a: {why}." for why in reasons]
+    notes = _notes(why for one in record["identities"] for why in one.get("reasons", {}).values())
     return blocks.Table(columns, rows, frozenset((3, 4, 5)), notes, "What must agree")
+
+
+def _notes(reasons: Iterable[str | None]) -> list[str]:
+    """Why there is an n/a above; each reason once."""
+    return [f"n/a: {reason}." for reason in dict.fromkeys(reasons) if reason]
 
 
 def _text(record: Record) -> str:

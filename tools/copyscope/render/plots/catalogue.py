@@ -3,7 +3,11 @@
 Nothing here imports matplotlib: a report's text is made while other processes draw.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from copyscope.compare.estimates import Missing
+from copyscope.study.cost_waterfall import Waterfall
 
 
 @dataclass(frozen=True)
@@ -20,15 +24,15 @@ class Plot:
     """`name`: of the files. `alt`: what is seen, for those who do not see it.
 
     `curves`: drawn by curves.py under `heading`, along the factor `along` where that was varied, of runs in
-    `mode` where there are some. Without any `painter` draws `of`, a field of draw.Subject: a module beside
-    and its function; where nothing is said, plot() of the module of that name.
+    `mode` where there are some. Without any, `painter` draws `of`, a field of draw.Subject.
+    `painter`: a module beside and its function.
     """
 
     name: str
     title: str
     alt: str
     of: str = "rows"
-    painter: str = ""
+    painter: str = "curves.plot"
     heading: str = ""
     curves: tuple[Quantity, ...] = ()
     along: str | None = None
@@ -60,6 +64,7 @@ PLOTS = (
         "The copy ledger",
         "CPU time of a delivered KiB as stacked bars, strategy beside strategy: copies in colour, all other "
         "work in grey.",
+        painter="ledger_stack.plot",
     ),
     Plot(
         "saved_copy",
@@ -67,6 +72,7 @@ PLOTS = (
         "From the cost of one_copy to that of zero_copy, and from read to map, step by step: the copy that "
         "is saved, and what is paid for it.",
         of="saved",
+        painter="saved_copy.plot",
     ),
     Plot(
         "misses",
@@ -128,3 +134,11 @@ MODELLED = (
         painter="modelled.lines",
     ),
 )
+
+
+def why_no_waterfall(saved: Sequence[Waterfall | Missing]) -> str | None:
+    """Why there is nothing to draw; None where there is something."""
+    missing = [one.reason for one in saved if isinstance(one, Missing)]
+    if len(missing) < len(saved):
+        return None
+    return missing[0] if missing else "one_copy and zero_copy were not both measured"

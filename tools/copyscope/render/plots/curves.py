@@ -12,7 +12,6 @@ from copyscope.grouping import gathered
 from copyscope.render.plots.catalogue import Plot, Quantity
 from copyscope.render.plots.colours import FAINT, Mark, mark_of
 from copyscope.render.plots.grid import Grid, nothing, say_not_available
-from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.facets import Axis, Panel, arrange, find_axis
 from copyscope.study.table import Row
 from copyscope.units import format_whole_size
@@ -60,20 +59,18 @@ def draw(rows: Sequence[Row], axis: Axis, quantities: Sequence[Quantity], title:
     if len(quantities) > 1 and per_quantity <= 4:
         columns = per_quantity
     grid = Grid(title, caption, len(panels), columns=columns)
-    with look():
-        for axes, (quantity, panel) in zip(grid.axes, panels, strict=True):
-            # panels of thread counts are compared with each other; those of sizes lie decades apart
-            shared = [panel] if axis.factor == "threads" else [p for q, p in panels if q == quantity]
-            _draw_panel(axes, panel, axis, quantity, impls=impls, shared=shared)
-        for index, axes in enumerate(grid.axes):
-            if index % grid.columns == 0:
-                axes.set_ylabel(panels[index][0].label)
-        marks = [mark_of(impl, impls) for impl in impls]
-        handles = [
-            Line2D([], [], color=mark.colour, marker=mark.marker, linestyle=mark.dashes, markersize=5)
-            for mark in marks
-        ]
-        grid.legend(handles, impls)
+    for axes, (quantity, panel) in zip(grid.axes, panels, strict=True):
+        # panels of thread counts are compared with each other; those of sizes lie decades apart
+        shared = [panel] if axis.factor == "threads" else [p for q, p in panels if q == quantity]
+        _draw_panel(axes, panel, axis, quantity, impls=impls, shared=shared)
+    for axes, (quantity, _) in zip(grid.axes[:: grid.columns], panels[:: grid.columns], strict=True):
+        axes.set_ylabel(quantity.label)
+    marks = [mark_of(impl, impls) for impl in impls]
+    handles = [
+        Line2D([], [], color=mark.colour, marker=mark.marker, linestyle=mark.dashes, markersize=5)
+        for mark in marks
+    ]
+    grid.legend(handles, impls)
     return grid.figure
 
 
@@ -196,7 +193,8 @@ def _note_missing(axes: Axes, missing: Sequence[tuple[float, str]]) -> None:
 
 def short_number(value: float) -> str:
     """A number for a tick: 0.1, 100, 10k, 1M."""
-    for unit, step in (("M", 1e6), ("k", 1e4)):
-        if abs(value) >= step:
-            return f"{value / (1e6 if unit == 'M' else 1e3):g}{unit}"
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:g}k"
     return f"{value:g}"

@@ -40,6 +40,11 @@ FORK = multiprocessing.get_context("fork")
 SPAWN = multiprocessing.get_context("spawn")
 # By this name it loads the package and calls begin().
 MAIN, PAINTERS = str(paths.ROOT / "tools" / "copyscope" / "__main__.py"), "copyscope painters"
+# beside the painters
+LOADED = (
+    *("copyscope.render.plots.matplotlib_settings", "PIL.Image"),
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
+)
 # the plots that take longest, so that they begin first
 SLOW_FIRST = ("ledger_stack", "misses", "cycles", "saved_copy")
 
@@ -131,7 +136,10 @@ def begin() -> None:
     _end_with_parent()
     # numpy starts no threads then: a process with threads is not to be forked
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    _load()
+    for plot in (*PLOTS, *MODELLED):
+        painter_of(plot)
+    for name in LOADED:
+        importlib.import_module(name)
 
 
 def _end_with_parent() -> None:
@@ -148,26 +156,22 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _load() -> None:
-    for plot in (*PLOTS, *MODELLED):
-        painter_of(plot)
-    for name in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "PIL.Image"):
-        importlib.import_module(name)
-
-
 def painter_of(plot: Plot) -> Callable[..., Figure]:
     """What draws it."""
-    module, _, function = plot.painter.partition(".") if plot.painter else (plot.name, "", "plot")
-    found = importlib.import_module(f"copyscope.render.plots.{'curves' if plot.curves else module}")
+    module, function = plot.painter.split(".")
+    found = importlib.import_module(f"copyscope.render.plots.{module}")
     painter: Callable[..., Figure] = getattr(found, function)
     return painter
 
 
 def figure_of(name: str, subject: Subject) -> Figure:
     """One plot of the catalogue."""
+    from copyscope.render.plots.matplotlib_settings import look  # noqa: PLC0415 (imports matplotlib)
+
     plot = next(plot for plot in (*PLOTS, *MODELLED) if plot.name == name)
     drawn = (plot, subject.rows) if plot.curves else (getattr(subject, plot.of),)
-    return painter_of(plot)(*drawn, subject.caption)
+    with look():
+        return painter_of(plot)(*drawn, subject.caption)
 
 
 def harmless(figure: Figure) -> None:

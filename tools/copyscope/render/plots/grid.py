@@ -16,7 +16,6 @@ from matplotlib.path import Path
 
 from copyscope.compare.estimates import Estimate
 from copyscope.render.plots.colours import FAINT, INK
-from copyscope.render.plots.matplotlib_settings import look
 
 WIDTH_IN = 10.0
 LEFT_IN, RIGHT_IN = 0.75, 0.15
@@ -43,24 +42,23 @@ class Grid:
     ) -> None:
         # four panels stand better two by two than three and one
         self.columns = min(count, 2 if count == 4 and columns > 2 else columns)
-        self.rows = math.ceil(count / self.columns)
+        rows = math.ceil(count / self.columns)
         self._caption = textwrap.wrap(caption, WRAP_COLUMNS)
         self._title = textwrap.wrap(title, 96)
         top = 0.15 + 0.22 * len(self._title) + 0.24 * legend_lines + 0.36
         bottom = below_in + LINE_IN * len(self._caption) + 0.12
-        self.height_in = top + bottom + self.rows * panel_in + (self.rows - 1) * down_in
-        with look():
-            self.figure = Figure(figsize=(WIDTH_IN, self.height_in))
-            inner = WIDTH_IN - LEFT_IN - RIGHT_IN
-            across = (inner - (self.columns - 1) * GAP_ACROSS_IN) / self.columns
-            self.axes: list[Axes] = []
-            for index in range(count):
-                row, column = divmod(index, self.columns)
-                left = LEFT_IN + column * (across + GAP_ACROSS_IN)
-                up = self.height_in - top - panel_in - row * (panel_in + down_in)
-                box = (left / WIDTH_IN, up / self.height_in, across / WIDTH_IN, panel_in / self.height_in)
-                self.axes.append(self.figure.add_axes(box))
-            self._write()
+        self.height_in = top + bottom + rows * panel_in + (rows - 1) * down_in
+        self.figure = Figure(figsize=(WIDTH_IN, self.height_in))
+        inner = WIDTH_IN - LEFT_IN - RIGHT_IN
+        across = (inner - (self.columns - 1) * GAP_ACROSS_IN) / self.columns
+        self.axes: list[Axes] = []
+        for index in range(count):
+            row, column = divmod(index, self.columns)
+            left = LEFT_IN + column * (across + GAP_ACROSS_IN)
+            up = self.height_in - top - panel_in - row * (panel_in + down_in)
+            box = (left / WIDTH_IN, up / self.height_in, across / WIDTH_IN, panel_in / self.height_in)
+            self.axes.append(self.figure.add_axes(box))
+        self._write()
 
     def _write(self) -> None:
         for index, line in enumerate(self._title):
@@ -104,8 +102,7 @@ def say_not_available(axes: Axes, reason: str) -> None:
 def nothing(title: str, caption: str, why: str) -> Figure:
     """A figure that says why there is nothing to draw."""
     grid = Grid(title, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
-    with look():
-        say_not_available(grid.axes[0], why)
+    say_not_available(grid.axes[0], why)
     return grid.figure
 
 

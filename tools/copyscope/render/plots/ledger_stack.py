@@ -10,10 +10,10 @@ from matplotlib.ticker import FuncFormatter
 
 from copyscope.compare.estimates import Estimate, Missing
 from copyscope.escaping import visible
+from copyscope.grouping import grouped
 from copyscope.render.plots.colours import FAINT, FILLS
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Box, Grid, draw_boxes, draw_intervals, patch, say_not_available, stack
-from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.facets import describe, find_axis, spell, varied
 from copyscope.study.table import Row, comparable
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
@@ -28,15 +28,10 @@ LETTERS = 4.0  # of a group's name, to a bar
 def plot(rows: Sequence[Row], caption: str) -> Figure:
     """One panel per value of the axis, on its own scale: in small messages a KiB costs 100 times more."""
     axis = find_axis(rows, first="size")
-    panels = [
-        (value, list(members))
-        for value, members in groupby(
-            sorted(rows, key=lambda row: comparable(row.factors[axis.factor])),
-            key=lambda row: row.factors[axis.factor],
-        )
-    ]
+    ordered = sorted(rows, key=lambda row: comparable(row.factors[axis.factor]))
+    panels = grouped(ordered, lambda row: row.factors[axis.factor])
     seen = [name for name in CATEGORIES if any(row.parts.get(name) for row in rows)]
-    widest = max(len(members) for _, members in panels)
+    widest = max(map(len, panels.values()))
     lines = -(-len(seen) // LEGEND_COLUMNS)
     note = (
         "Colours are copies (all sides and contexts), greys are other work; bar: 95 % interval of the whole."
@@ -51,14 +46,13 @@ def plot(rows: Sequence[Row], caption: str) -> Figure:
         below_in=1.05,
         down_in=1.35,
     )
-    with look():
-        for index, (axes, (value, members)) in enumerate(zip(grid.axes, panels, strict=True)):
-            axes.set_title(spell(axis.factor, value), loc="left")
-            _draw_panel(axes, members, varied(rows, without=("impl", axis.factor)))
-            if index % grid.columns == 0:
-                axes.set_ylabel("CPU time (ns/KiB)")
-        patches = [patch(FILLS[name].colour, FILLS[name].hatch) for name in seen]
-        grid.legend(patches, seen, columns=min(LEGEND_COLUMNS, len(seen) or 1))
+    for axes, (value, members) in zip(grid.axes, panels.items(), strict=True):
+        axes.set_title(spell(axis.factor, value), loc="left")
+        _draw_panel(axes, members, varied(rows, without=("impl", axis.factor)))
+    for axes in grid.axes[:: grid.columns]:
+        axes.set_ylabel("CPU time (ns/KiB)")
+    patches = [patch(FILLS[name].colour, FILLS[name].hatch) for name in seen]
+    grid.legend(patches, seen, columns=min(LEGEND_COLUMNS, len(seen) or 1))
     return grid.figure
 
 

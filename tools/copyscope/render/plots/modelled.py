@@ -12,7 +12,6 @@ from matplotlib.ticker import NullLocator
 
 from copyscope.render.plots.colours import FAINT, FILLS, Fill
 from copyscope.render.plots.grid import Box, Grid, draw_boxes, nothing, patch, stack
-from copyscope.render.plots.matplotlib_settings import look
 from copyscope.render.plots.saved_copy import waterfalls
 from copyscope.study.modelled import LEVELS, PAGES, TITLES, ModelPoint, line_waterfall, pairs, usual_setting
 from copyscope.study.table import strategy_order
@@ -96,16 +95,15 @@ def _draw(points: Sequence[ModelPoint], across: Across, title: str, caption: str
     seen = [n for n in STACK if any(p.parts(level).get(n, 0) >= 0.05 for p in points for level in LEVELS)]
     count, columns = len(LEVELS) * len(caches), len(caches)
     grid = Grid(title, caption, count, columns=columns, panel_in=1.9, down_in=0.95, below_in=0.8)
-    with look():
-        for index, axes in enumerate(grid.axes):
-            level, cache = LEVELS[index // len(caches)], caches[index % len(caches)]
-            _panel(axes, [p for p in points if p.setting.cache == cache], level, across)
-            axes.set_title(f"{cache}: {TITLES[level]}", loc="left")
-            if index % len(caches) == 0:
-                axes.set_ylabel("lines per KiB")
-        names = [*seen, REST]
-        patches = [patch(LOOK[name].colour, LOOK[name].hatch) for name in names]
-        grid.legend(patches, [NAMES.get(name, name) for name in names])
+    for index, axes in enumerate(grid.axes):
+        level, cache = LEVELS[index // len(caches)], caches[index % len(caches)]
+        _panel(axes, [p for p in points if p.setting.cache == cache], level, across)
+        axes.set_title(f"{cache}: {TITLES[level]}", loc="left")
+    for axes in grid.axes[:: grid.columns]:
+        axes.set_ylabel("lines per KiB")
+    names = [*seen, REST]
+    patches = [patch(LOOK[name].colour, LOOK[name].hatch) for name in names]
+    grid.legend(patches, [NAMES.get(name, name) for name in names])
     return grid.figure
 
 

@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from copyscope.compare.estimates import Missing
+from copyscope.render.plots.catalogue import why_no_waterfall
 from copyscope.render.plots.colours import BLUE, FAINT, INK, VERMILLION
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Box, Grid, box, draw_boxes, draw_intervals, nothing, patch
-from copyscope.render.plots.matplotlib_settings import look
 from copyscope.study.cost_waterfall import Step, Waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.modelled import LineWaterfall
@@ -22,10 +22,9 @@ WHOLE, DEARER, SAVED = "#BBBBBB", VERMILLION, BLUE
 
 def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure:
     """A waterfall for each setting of the fewest threads: the others are in the table."""
+    if why := why_no_waterfall(found):
+        return nothing(TITLE, caption, why)
     drawn = [one for one in found if isinstance(one, Waterfall)]
-    if not drawn:
-        why = next((one.reason for one in found if isinstance(one, Missing)), None)
-        return nothing(TITLE, caption, why or "one_copy and zero_copy were not both measured")
     fewest = drawn[0].after.threads
     swept = {
         by: varied([one.after for one in drawn if one.by == by], without=(by, "threads"))
@@ -46,14 +45,13 @@ def waterfalls(
     named: tuple[str, str, str],
 ) -> Figure:
     """One panel for each; `named`: what the whole, what is more and what is less are called."""
-    with look():
-        for index, (axes, one, title) in enumerate(zip(grid.axes, drawn, titles, strict=True)):
-            axes.set_title(title, loc="left")
-            draw_steps(axes, one.names, (one.start, one.end), one.steps)
-            if index % grid.columns == 0:
-                axes.set_ylabel(unit)
-        faces = ((WHOLE, ""), (DEARER, "\\\\"), (SAVED, "//"))
-        grid.legend([patch(colour, hatch) for colour, hatch in faces], named)
+    for axes, one, title in zip(grid.axes, drawn, titles, strict=True):
+        axes.set_title(title, loc="left")
+        draw_steps(axes, one.names, (one.start, one.end), one.steps)
+    for axes in grid.axes[:: grid.columns]:
+        axes.set_ylabel(unit)
+    faces = ((WHOLE, ""), (DEARER, "\\\\"), (SAVED, "//"))
+    grid.legend([patch(colour, hatch) for colour, hatch in faces], named)
     return grid.figure
 
 

@@ -146,6 +146,6 @@ class Fold:
 Block = Heading | Paragraph | Bullets | Table | Picture | Code | Bars | Curves | Choice | Fold
 
 
-def text_of(cell: str | Cell) -> str:
-    """What a cell says."""
-    return cell.text if isinstance(cell, Cell) else cell
+def as_cell(cell: str | Cell) -> Cell:
+    """Plain text is a cell that says no more than that."""
+    return cell if isinstance(cell, Cell) else Cell(cell)

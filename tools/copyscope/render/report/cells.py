@@ -28,19 +28,18 @@ def estimates_table(
     notes: Sequence[str] = (),
 ) -> Table:
     """A table of estimates. A column without any value is left out and named below, with its reason."""
-    kept = [
-        index
-        for index in range(len(names))
-        if any(isinstance(values[index], Estimate) for _, values in lines)
-    ]
-    reasons = [
-        list(dict.fromkeys(v.reason for _, values in lines if isinstance(v := values[index], Missing)))
-        for index in range(len(names))
-    ]
-    absent = [index for index in range(len(names)) if index not in kept]
-    why = [(f"n/a in every row: {(reasons[i] or ['no row'])[0]}", names[i]) for i in absent]
-    why += [(f"n/a: {reason}", names[i]) for i in kept for reason in reasons[i]]
-    said = [f"{', '.join(named)}: {reason}." for reason, named in gathered(why).items()]
+    kept: list[int] = []
+    absent: list[tuple[str, str]] = []  # why, and the name of the column
+    partly: list[tuple[str, str]] = []
+    for index, name in enumerate(names):
+        column = [values[index] for _, values in lines]
+        reasons = list(dict.fromkeys(value.reason for value in column if isinstance(value, Missing)))
+        if any(isinstance(value, Estimate) for value in column):
+            kept.append(index)
+            partly += [(f"n/a: {reason}", name) for reason in reasons]
+        else:
+            absent.append((f"n/a in every row: {reasons[0] if reasons else 'no row'}", name))
+    said = [f"{', '.join(named)}: {reason}." for reason, named in gathered([*absent, *partly]).items()]
     rows = [[*key, *(spell(values[i]) for i in kept)] for key, values in lines]
     columns = [*keys, *(names[i] for i in kept)]
     return Table(columns, rows, frozenset(range(len(keys), len(columns))), [*notes, *said], title)

@@ -123,21 +123,19 @@ def _picture(picture: blocks.Picture, svg: bytes) -> str:
 
 
 def _table(table: blocks.Table) -> str:
-    def attributes(index: int, cell: str | blocks.Cell = "") -> str:
-        tone = cell.tone if isinstance(cell, blocks.Cell) else ""
+    def attributes(index: int, tone: str = "") -> str:
         names = " ".join(filter(None, ("n" if index in table.numbers else "", tone)))
         return f' class="{names}"' if names else ""
 
-    def shown(cell: str | blocks.Cell) -> str:
-        text = for_html(blocks.text_of(cell))
-        if isinstance(cell, blocks.Cell) and cell.link:
-            return f'<a href="#{for_html(cell.link)}">{text}</a>'
-        return text
+    def shown(cell: blocks.Cell) -> str:
+        text = for_html(cell.text)
+        return f'<a href="#{for_html(cell.link)}">{text}</a>' if cell.link else text
 
     head = "".join(f"<th{attributes(i)}>{for_html(name)}</th>" for i, name in enumerate(table.columns))
     rows = []
     for index, row in enumerate(table.rows):
-        cells = "".join(f"<td{attributes(i, cell)}>{shown(cell)}</td>" for i, cell in enumerate(row))
+        made = enumerate(map(blocks.as_cell, row))
+        cells = "".join(f"<td{attributes(i, cell.tone)}>{shown(cell)}</td>" for i, cell in made)
         named = f' id="{for_html(table.anchors[index])}"' if table.anchors else ""
         rows.append(f"<tr{named}>{cells}</tr>")
     title = f"<caption>{for_html(table.title)}</caption>" if table.title else ""

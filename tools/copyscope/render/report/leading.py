@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-from copyscope.compare.estimates import Missing
 from copyscope.crossover.document import TYPICAL_BYTES
 from copyscope.grouping import grouped
 from copyscope.render.first_screen import COPIES
+from copyscope.render.plots.catalogue import why_no_waterfall
 from copyscope.render.plots.colours import BLUE, FILLS, VERMILLION, mark_of
 from copyscope.render.report.blocks import (
     Bar,
@@ -62,19 +62,14 @@ def _settings(study: Study) -> list[Block]:
     waterfalls = {_setting(one.after, swept): one for one in study.saved if isinstance(one, Waterfall)}
     views = []
     for setting, rows in groups.items():
-        shares = _shares(rows)
         made: list[Block] = [_steps(waterfalls[setting])] if setting in waterfalls else []
-        views.append(
-            View(
-                setting,
-                [*made, *([shares] if shares.bars else [])] or [Paragraph("No CPU time was sampled here.")],
-            )
-        )
-    why = next((one.reason for one in study.saved if isinstance(one, Missing)), None)
+        shares = _shares(rows)
+        if shares.bars:
+            made.append(shares)
+        views.append(View(setting, made or [Paragraph("No CPU time was sampled here.")]))
     blocks: list[Block] = []
-    if not waterfalls:
-        reason = why or "one_copy and zero_copy were not both measured"
-        blocks.append(Paragraph(f"From one_copy to zero_copy: not drawn: {reason}."))
+    if why := why_no_waterfall(study.saved):
+        blocks.append(Paragraph(f"From one_copy to zero_copy: not drawn: {why}."))
     names = [NAMES.get(name, name.replace("_", " ")) for name in swept]
     return [*blocks, Choice(names, views, _first(list(groups.values()), [s in waterfalls for s in groups]))]
 
@@ -123,7 +118,7 @@ def _shares(rows: Sequence[Row]) -> Bars:
         if whole <= 0:
             continue
         copies = [(name, row.parts[name]) for name in ACCOUNTS if row.parts.get(name, 0.0) > 0]
-        parts = [(COPIES.get(name, name), FILLS[name].colour, ns) for name, ns in copies]
+        parts = [(COPIES[name], FILLS[name].colour, ns) for name, ns in copies]
         parts.append(("other work", OTHER_WORK, whole - sum(ns for _, ns in copies)))
         at, boxes = 0.0, []
         for name, colour, ns in parts:
@@ -133,8 +128,8 @@ def _shares(rows: Sequence[Row]) -> Bars:
         legend += [(colour, name) for name, colour, _ in parts]
         said = ", ".join(f"{name} {100 * ns / whole:.0f} %" for name, _, ns in parts)
         bars.append(Bar(row.impl, boxes, f"{said}; {number(whole)} ns/KiB in all"))
-    order = {name: place for place, name in enumerate([*COPIES.values(), "other work"])}
-    unique = sorted(dict.fromkeys(legend), key=lambda one: order.get(one[1], 0))
+    order = [*COPIES.values(), "other work"]
+    unique = sorted(dict.fromkeys(legend), key=lambda one: order.index(one[1]))
     title = "What the CPU time of a KiB goes to: each bar is 100 % of a strategy's own, colours are copies"
     return Bars(title, bars, unique)
 

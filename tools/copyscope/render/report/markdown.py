@@ -55,7 +55,7 @@ def _table(table: blocks.Table) -> str:
 
 
 def _line(cells: Sequence[str | blocks.Cell]) -> str:
-    return "| " + " | ".join(_text(blocks.text_of(cell)).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(_text(blocks.as_cell(cell).text).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _text(text: str) -> str:

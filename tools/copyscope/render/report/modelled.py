@@ -82,7 +82,7 @@ def document(study: ModelStudy) -> list[Block]:
 
 def _points_table(points: Sequence[ModelPoint]) -> Table:
     columns = ["model", "path", "ring", "size", "strategy", "boots"]
-    columns += [f"{TITLES[level]}" for level in LEVELS] + [f"copies: {TITLES[level]}" for level in LEVELS]
+    columns += [TITLES[level] for level in LEVELS] + [f"copies: {TITLES[level]}" for level in LEVELS]
     rows = [
         [
             *(point.setting.cache, point.setting.path, str(point.setting.working_set_messages)),

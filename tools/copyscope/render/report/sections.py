@@ -3,7 +3,7 @@
 from copyscope import VERSION
 from copyscope.compare.estimates import Missing
 from copyscope.crossover.document import sentence
-from copyscope.render.plots.catalogue import PLOTS, Plot
+from copyscope.render.plots.catalogue import PLOTS, Plot, why_no_waterfall
 from copyscope.render.report.blocks import (
     Block,
     Bullets,
@@ -96,27 +96,27 @@ def _versions(study: Study) -> str:
 
 def _plots(study: Study) -> list[Block]:
     """All that were drawn; what there is nothing to draw of is one line."""
+    if not study.rows:
+        return []
     blocks: list[Block] = [Heading(2, "All plots", "plots")]
-    reasons = {plot.name: _why_empty(plot, study) for plot in PLOTS}
-    blocks += [
-        Paragraph(f"{plot.title}: not drawn: {reasons[plot.name]}.") for plot in PLOTS if reasons[plot.name]
-    ]
-    drawn = [Picture(plot.name, plot.title, plot.alt) for plot in PLOTS if not reasons[plot.name]]
+    drawn = []
+    for plot in PLOTS:
+        if why := _why_empty(plot, study):
+            blocks.append(Paragraph(f"{plot.title}: not drawn: {why}."))
+        else:
+            drawn.append(Picture(plot.name, plot.title, plot.alt))
     if drawn:
         blocks.append(Fold(f"{len(drawn)} plots: {', '.join(one.title for one in drawn)}", drawn))
-    return blocks if study.rows else []
+    return blocks
 
 
 def _why_empty(plot: Plot, study: Study) -> str | None:
     """Why there is nothing to draw; None where there is something."""
     if plot.of == "saved":
-        missing = [one.reason for one in study.saved if isinstance(one, Missing)]
-        if len(missing) == len(study.saved):
-            return missing[0] if missing else "one_copy and zero_copy were not both measured"
-        return None
+        return why_no_waterfall(study.saved)
     values = [row.values[name] for row in study.rows for name in plot.metrics]
     reasons = [value.reason for value in values if isinstance(value, Missing)]
-    return reasons[0] if values and len(reasons) == len(values) else None
+    return reasons[0] if len(reasons) == len(values) else None
 
 
 def _questions(study: Study) -> list[Block]:
