@@ -255,8 +255,12 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 		return -ENOMEM;
 	sampler->frequency_hz = frequency_hz;
 	sampler->others_sampled = others_sampled;
-	for (int i = 0; i < SAMPLE_CNT; i++)
-		pmu__find(sample_names[i], &sampler->rows[i]);
+	for (int i = 0; i < SAMPLE_CNT; i++) {
+		if (pmu__find(sample_names[i], &sampler->rows[i]))
+			continue;
+		sampler__close(sampler);
+		return -ENOENT;
+	}
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
 		err = open_timers(sampler, skel, targets, duties);

@@ -236,7 +236,7 @@ def _receiving(record: Record, steps: Mapping[str, Step], user: float, kernel: f
 
 
 def _together(steps: Sequence[Step]) -> Step:
-    """Two ways between the same two places: one arrow with the lines of both; a copy decides how it looks."""
+    """Two ways between the same two places: one arrow, their lines, drawn as the first that copies."""
     kind = next((step.kind for step in steps if step.kind != "none"), "none")
     return Step(kind, [line for step in steps for line in step.lines])
 

@@ -132,3 +132,11 @@ def _grouped(parts: Parts) -> dict[str, float]:
         part = part_of.get(category, REST)
         found[part] = found.get(part, 0.0) + cost
     return found
+
+
+def why_no_waterfall(saved: Sequence[Waterfall | Missing]) -> str | None:
+    """Why none of them could be made; None where one could."""
+    missing = [one.reason for one in saved if isinstance(one, Missing)]
+    if len(missing) < len(saved):
+        return None
+    return missing[0] if missing else "one_copy and zero_copy were not both measured"

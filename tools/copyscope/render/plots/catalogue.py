@@ -3,11 +3,7 @@
 Nothing here imports matplotlib: a report's text is made while other processes draw.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from copyscope.compare.estimates import Missing
-from copyscope.study.cost_waterfall import Waterfall
 
 
 @dataclass(frozen=True)
@@ -134,11 +130,3 @@ MODELLED = (
         painter="modelled.lines",
     ),
 )
-
-
-def why_no_waterfall(saved: Sequence[Waterfall | Missing]) -> str | None:
-    """Why there is nothing to draw; None where there is something."""
-    missing = [one.reason for one in saved if isinstance(one, Missing)]
-    if len(missing) < len(saved):
-        return None
-    return missing[0] if missing else "one_copy and zero_copy were not both measured"

@@ -10,7 +10,6 @@ from itertools import accumulate
 from copyscope.crossover.document import TYPICAL_BYTES
 from copyscope.grouping import grouped
 from copyscope.render.first_screen import COPIES
-from copyscope.render.plots.catalogue import why_no_waterfall
 from copyscope.render.plots.colours import BLUE, FILLS, VERMILLION, mark_of
 from copyscope.render.report.blocks import (
     Bar,
@@ -25,7 +24,7 @@ from copyscope.render.report.blocks import (
     View,
 )
 from copyscope.render.report.cells import spell as spell_estimate
-from copyscope.study.cost_waterfall import Waterfall
+from copyscope.study.cost_waterfall import Waterfall, why_no_waterfall
 from copyscope.study.facets import find_axis, varied
 from copyscope.study.facets import spell as spell_factor
 from copyscope.study.ratios import BASE, places, relative

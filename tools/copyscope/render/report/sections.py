@@ -3,7 +3,7 @@
 from copyscope import VERSION
 from copyscope.compare.estimates import Missing
 from copyscope.crossover.document import sentence
-from copyscope.render.plots.catalogue import PLOTS, Plot, why_no_waterfall
+from copyscope.render.plots.catalogue import PLOTS, Plot
 from copyscope.render.report.blocks import (
     Block,
     Bullets,
@@ -25,6 +25,7 @@ from copyscope.render.report.tables import (
     saved_tables,
     verdict_table,
 )
+from copyscope.study.cost_waterfall import why_no_waterfall
 from copyscope.study.study import Study, caption, duration, repeats
 
 FILES = """\
