@@ -437,6 +437,18 @@ def test_the_table_and_the_records_of_a_run(
     assert command.main([str(tmp_path / "hosts"), "--", "rm", "-rf"]) == 2
 
 
+@pytest.mark.parametrize(("uid", "sudo"), [(0, True), (1000, False)])
+def test_only_root_is_refused_when_sudo_was_called(
+    uid: int, sudo: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`sudo -u somebody` leaves SUDO_UID, too: ssh then uses that user's keys."""
+    monkeypatch.setenv("SUDO_UID", "1000")
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    assert command.main([str(tmp_path / "none"), "--", "doctor"]) == 2
+    said = capsys.readouterr().err
+    assert ("called by sudo" in said) == sudo and ("No such file" in said) != sudo
+
+
 def test_a_row_that_cannot_be_written_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,8 +101,9 @@ def test_alone_it_answers_questions_with_verbs() -> None:
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_next_step(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
     assert front.main(list(words)) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and said in shown.err and shown.err.count("\n") == 1

@@ -96,7 +96,7 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
         raise UsageError(f"{what}: write -- and then one of {', '.join(VERBS)}")
     if arguments.forks < 1 or arguments.timeout <= 0:
         raise UsageError("--forks and --timeout: at least one host, for more than 0 seconds")
-    if "SUDO_UID" in os.environ:
+    if os.geteuid() == 0 and "SUDO_UID" in os.environ:
         raise UsageError(
             "called by sudo: ssh would use root's keys: call it without; --sudo is for over there"
         )
