@@ -12,6 +12,7 @@ const volatile __u32 watch_cgroup_level;
 const volatile __u32 watch_netns;
 
 __u32 watched_first;
+__u32 watched_changes;
 struct watched_map watched SEC(".maps");
 
 /*

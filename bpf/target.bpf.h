@@ -50,6 +50,9 @@ struct handled_map {
 /* One of them, which most calls are of: to look it up in the map is a third of what counting a call costs. */
 extern __u32 watched_first;
 
+/* How often the programs of this object have changed the map, counted after each change. */
+extern __u32 watched_changes;
+
 static __always_inline __u32 side_of(__u32 tgid)
 {
 	if (watch_mode != WATCH_NOBODY && tgid && tgid == watched_first)
@@ -84,7 +87,9 @@ static __always_inline void count_loss(enum loss what)
 
 static __always_inline void watch(__u32 tgid, __u32 by)
 {
-	if (bpf_map_update_elem(&watched, &tgid, &by, BPF_NOEXIST) && !bpf_map_lookup_elem(&watched, &tgid))
+	if (!bpf_map_update_elem(&watched, &tgid, &by, BPF_NOEXIST))
+		add_atomic(&watched_changes, 1);
+	else if (!bpf_map_lookup_elem(&watched, &tgid))
 		count_loss(LOSS_WATCHED_MAP_FULL);
 }
 

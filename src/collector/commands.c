@@ -50,7 +50,7 @@ static int do_target(struct collector *collector, const char *arguments)
 {
 	struct copyscope *skel = probes__skeleton(collector->probes);
 	unsigned long pid;
-	int side = read_side(arguments, PID_MAX, &pid), err = 0;
+	int side = read_side(arguments, PID_MAX, &pid);
 
 	if (side < 0)
 		return refuse("target", "expected: sender|receiver|target PID");
@@ -61,10 +61,6 @@ static int do_target(struct collector *collector, const char *arguments)
 		skel->bss->target_tgid[side] = collector->sampler_skel->bss->target_tgid[side] = pid;
 	else
 		watch__add(skel, pid);
-	if (target_pids__add(&collector->targets[side], pid) && collector->sampler)
-		err = sampler__add(collector->sampler, collector->sampler_skel, pid);
-	if (err)
-		return refuse("target", strerror(-err));
 	return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side_names[side], "pid", (int)pid));
 }
 
@@ -145,7 +141,9 @@ static int close_all(struct collector *collector)
 
 static int open_sampler(struct collector *collector)
 {
-	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, collector->targets,
+	const struct watched_map *watched = collector->watch.mode == WATCH_NOBODY ? NULL : &collector->watched.map;
+
+	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, watched,
 			     &probes__skeleton(collector->probes)->bss->packets_wanted);
 }
 
@@ -175,7 +173,7 @@ static int open_one(struct collector *collector, const char *instrument)
 /* What the watched program moved so far, and when that was read. */
 static json_t *volume_json(struct collector *collector)
 {
-	json_t *volume = watch__json(probes__skeleton(collector->probes));
+	json_t *volume = watch__json(probes__skeleton(collector->probes), &collector->watched);
 
 	json_object_set_new(volume, "counts_taken", json_boolean(probes__counts_all_taken(collector->probes)));
 	json_object_set_new(volume, "t_ns", json_integer(now_ns()));
@@ -302,14 +300,12 @@ static json_t *losses(const struct collector *collector)
 {
 	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
 	int err;
-	unsigned int unread = maps__unread(&err), lost = 0;
+	unsigned int unread = maps__unread(&err);
 
 	if (unread)
 		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
 	json_object_set_new(loss, "cells_unread", json_integer(unread));
-	for (int side = 0; side < SIDE_TARGETS; side++)
-		lost += collector->targets[side].lost;
-	json_object_set_new(loss, "samples_threads_untimed", sampler__loss_json(collector->sampler, lost));
+	json_object_set_new(loss, "samples_threads_untimed", sampler__loss_json(collector->sampler));
 	return loss;
 }
 

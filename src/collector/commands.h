@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "abi.h"
-#include "sampling/target_pids.h"
+#include "report/watched.h"
 #include "sampling/watch_target.h"
 
 struct sampling;
@@ -18,9 +18,9 @@ struct collector {
 	struct sampler *sampler;
 	struct stacks *stacks;
 	struct ksyms *ksyms;
-	struct target_pids targets[SIDE_TARGETS];
 	/* Its mode is WATCH_NOBODY in a run of our own traffic. */
 	struct watch watch;
+	struct watched watched;
 	unsigned int frequency_hz;
 	bool sampling;
 	/* Function hooks are attached. */

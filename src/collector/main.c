@@ -16,6 +16,7 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <copyscope.skel.h>
 #include <sampling.skel.h>
 
 #include "commands.h"
@@ -281,7 +282,6 @@ int main(int argc, char **argv)
 	if (env.watch.mode != WATCH_NOBODY && !env.watch.sockets_max)
 		env.watch.sockets_max = sockets_that_fit();
 	collector.watch = env.watch;
-	collector.targets[SIDE_SENDER].restless = env.watch.mode != WATCH_NOBODY;
 	if (env.watch.mode != WATCH_NOBODY)
 		names__watch();
 	else
@@ -292,6 +292,12 @@ int main(int argc, char **argv)
 	if (!err)
 		err = probes__open(&collector.probes, &env.calls, &env.functions_options, watch,
 				   collector.sampler_skel);
+	if (!err && watch)
+		collector.watched.map = (struct watched_map){
+			.fd = bpf_map__fd(collector.sampler_skel->maps.watched),
+			.changes = { &collector.sampler_skel->bss->watched_changes,
+				     &probes__skeleton(collector.probes)->bss->watched_changes },
+		};
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err), what_loading_lacks(err));
 	else

@@ -1,27 +1,49 @@
+#include <errno.h>
 #include <stddef.h>
 #include <time.h>
 
+#include "../../src/collector/kernel/clock.h"
 #include "../../src/collector/sampling/bursts.h"
 #include "check.h"
 
 #define MS 1000000L
 
+static int armed[SIDES];
+
+static int arm(void *context, enum side side, uint64_t *since_ns)
+{
+	(void)context;
+	armed[side]++;
+	*since_ns = now_ns();
+	return 0;
+}
+
+static int disarm(void *context, enum side side, bool counted)
+{
+	armed[side]--;
+	/* An error of what is said to be counted fails the stop. */
+	return counted == *(bool *)context ? 0 : -EINVAL;
+}
+
 /* The thread arms nothing here: what is tested is that it and its master share nothing without the mutex (unit-threads). */
 THREADS_TEST("bursts: they add up and end when told")
 {
 	const double duties[SIDES] = { [SIDE_SENDER] = 0.4, [SIDE_RECEIVER] = 0.4, [SIDE_OTHER] = 1 };
-	struct events nothing[SIDES] = { 0 };
 	__u64 samples[SIDES] = { 0 };
 	struct bursts *bursts = NULL;
-	__u32 armed = 0;
+	bool counted = false;
+	const struct burst_timers timers = { &counted, arm, disarm, samples };
 	uint64_t seen = 0;
 
-	CHECK_EQUAL(bursts__new(&bursts, nothing, duties, samples, &armed), 0);
+	CHECK_EQUAL(bursts__new(&bursts, &timers, duties), 0);
 	for (int segment = 0; segment < 6; segment++) {
-		CHECK_EQUAL(bursts__start(bursts, segment % 2), 0);
+		counted = segment % 2;
+		CHECK_EQUAL(bursts__start(bursts, counted), 0);
+		CHECK_EQUAL(armed[SIDE_OTHER], 1);
 		nanosleep(&(struct timespec){ .tv_nsec = 25 * MS }, NULL);
 		samples[SIDE_OTHER] += 10;
 		CHECK_EQUAL(bursts__stop(bursts), 0);
+		CHECK(!armed[SIDE_SENDER] && !armed[SIDE_RECEIVER] && !armed[SIDE_OTHER]);
 		/* What is not counted changes no total. */
 		if (segment % 2)
 			seen = bursts__totals(bursts, SIDE_SENDER).count + bursts__totals(bursts, SIDE_RECEIVER).count;

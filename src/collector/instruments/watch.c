@@ -14,6 +14,7 @@
 #include "kernel/ksyms.h"
 #include "report/maps.h"
 #include "report/names.h"
+#include "report/watched.h"
 
 /* What counts bytes that are mapped or spliced comes on sight (on_sight.h), and from the next segment on it is always there. */
 bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook)
@@ -58,6 +59,7 @@ void watch__add(struct copyscope *skel, pid_t tgid)
 		__sync_fetch_and_add(&skel->bss->lost[LOSS_WATCHED_MAP_FULL], 1);
 	else if (!skel->bss->watched_first)
 		skel->bss->watched_first = tgid;
+	__sync_fetch_and_add(&skel->bss->watched_changes, 1);
 }
 
 /* [[low, count]] of the sizes that happened: powers of two. */
@@ -157,19 +159,14 @@ static json_t *packets_json(const struct copyscope *skel)
 			 "segments", (json_int_t)sum.segments, "sizes", sizes_json(sum.sizes));
 }
 
-static void add_process(void *array, const void *tgid, const void *by)
-{
-	__u32 how = *(const __u32 *)by;
-
-	if (how != WATCHED_NEVER)
-		json_array_append_new(array, json_pack("[i, b]", *(const __u32 *)tgid, how == WATCHED_BY_FORK));
-}
-
-static json_t *processes_json(const struct copyscope *skel)
+static json_t *processes_json(struct watched *watched)
 {
 	json_t *array = json_array();
 
-	maps__each(bpf_map__fd(skel->maps.watched), sizeof(__u32), sizeof(__u32), add_process, array);
+	watched__update(watched);
+	for (size_t i = 0; i < watched->count; i++)
+		json_array_append_new(array, json_pack("[i, b]", watched->processes[i].pid,
+						       watched->processes[i].by == WATCHED_BY_FORK));
 	return array;
 }
 
@@ -196,7 +193,7 @@ static json_t *ended_json(const struct copyscope *skel)
 	return sockets;
 }
 
-json_t *watch__json(const struct copyscope *skel)
+json_t *watch__json(const struct copyscope *skel, struct watched *watched)
 {
 	json_t *totals = json_object();
 
@@ -204,7 +201,7 @@ json_t *watch__json(const struct copyscope *skel)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "ended", ended_json(skel), "volume", volumes_json(skel), "packets", packets_json(skel),
-			 "shapes", shapes_json(skel), "processes", processes_json(skel), "totals", totals,
+			 "shapes", shapes_json(skel), "processes", processes_json(watched), "totals", totals,
 			 "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }
 

@@ -13,6 +13,7 @@
 struct bpf_map;
 struct copyscope;
 struct ksyms;
+struct watched;
 
 /* Whether a hook stays attached between two segments. */
 bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook);
@@ -29,7 +30,7 @@ int watch__never(const struct bpf_map *watched);
  * totals since the collector started, of the calls that happened; of sockets that were closed since this was asked last, while
  * the hooks at the calls come and go, what TCP had counted.
  */
-json_t *watch__json(const struct copyscope *skel);
+json_t *watch__json(const struct copyscope *skel, struct watched *watched);
 /* {inode: [sent, received]} of every open TCP socket that was used. */
 json_t *watch__sockets_json(const struct copyscope *skel);
 /* [{"netns", "address", "device"}] of the TCP sockets that were used, open or not. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#include "report/names.h"
+#include "kernel/clock.h"
 #include "resting_thread.h"
 
 /* Short, so that there are many: processes take turns for milliseconds, and one burst sees one turn. */
@@ -16,7 +16,7 @@
 #define SHORT_BURST_NS 1000000ULL
 
 struct bursts {
-	const struct events *events;
+	struct burst_timers timers;
 	double duties[SIDES];
 	/* Of the sides that take turns. */
 	double total_duty;
@@ -29,10 +29,8 @@ struct bursts {
 	unsigned int seed;
 	uint64_t began_ns;
 	uint64_t enabled_ns;
-	const volatile __u64 *samples_of_side;
-	volatile __u32 *others_armed;
+	/* Of the sides that do not take turns. */
 	__u64 samples_before[SIDES];
-	uint64_t cpu_before_ns[SIDES];
 	struct burst_totals totals[SIDES];
 };
 
@@ -41,14 +39,13 @@ static uint64_t burst_ns(enum side side)
 	return side == SIDE_OTHER ? SHORT_BURST_NS : BURST_NS;
 }
 
-int bursts__new(struct bursts **result, const struct events events[SIDES], const double duties[SIDES],
-		const volatile __u64 *samples_of_side, volatile __u32 *others_armed)
+int bursts__new(struct bursts **result, const struct burst_timers *timers, const double duties[SIDES])
 {
 	struct bursts *bursts = calloc(1, sizeof(*bursts));
 
 	if (!bursts)
 		return -ENOMEM;
-	bursts->events = events;
+	bursts->timers = *timers;
 	for (int side = 0; side < SIDES; side++) {
 		bursts->duties[side] = duties[side];
 		if (duties[side] < 1) {
@@ -56,8 +53,6 @@ int bursts__new(struct bursts **result, const struct events events[SIDES], const
 			bursts->total_draw += duties[side] / burst_ns(side);
 		}
 	}
-	bursts->samples_of_side = samples_of_side;
-	bursts->others_armed = others_armed;
 	bursts->seed = now_ns();
 	*result = bursts;
 	return 0;
@@ -100,25 +95,28 @@ static void count_burst(struct bursts *bursts, enum side side, uint64_t armed_ns
 	totals->samples_squared += samples * samples;
 }
 
-static int switch_side(struct bursts *bursts, enum side side, unsigned long request)
+static int arm(struct bursts *bursts, enum side side, uint64_t *since_ns)
 {
-	if (side == SIDE_OTHER)
-		*bursts->others_armed = request == PERF_EVENT_IOC_ENABLE;
-	return events__switch(&bursts->events[side], request);
+	return bursts->timers.arm(bursts->timers.context, side, since_ns);
+}
+
+static int disarm(struct bursts *bursts, enum side side)
+{
+	return bursts->timers.disarm(bursts->timers.context, side, bursts->counted);
 }
 
 static void burst(struct bursts *bursts, enum side side)
 {
-	__u64 samples = bursts->samples_of_side[side];
-	uint64_t armed_ns = now_ns();
-	int err = switch_side(bursts, side, PERF_EVENT_IOC_ENABLE);
+	__u64 samples = bursts->timers.samples_of_side[side];
+	uint64_t armed_ns;
+	/* Of those that could not all be armed some are. */
+	int err = arm(bursts, side, &armed_ns);
 
 	resting_thread__rest(&bursts->thread, burst_ns(side));
 	/* Arming and disarming take the timers in the same order: each is armed from its turn to its turn. */
 	armed_ns = now_ns() - armed_ns;
-	/* Of those that could not all be armed some are. */
-	err = switch_side(bursts, side, PERF_EVENT_IOC_DISABLE) ?: err;
-	count_burst(bursts, side, armed_ns, bursts->samples_of_side[side] - samples);
+	err = disarm(bursts, side) ?: err;
+	count_burst(bursts, side, armed_ns, bursts->timers.samples_of_side[side] - samples);
 	if (err && !bursts->err)
 		bursts->err = err;
 }
@@ -136,45 +134,23 @@ static void take_turns(void *argument)
 		burst(bursts, random_side(bursts));
 }
 
-/* The sides that do not take turns. */
-static int switch_steady(struct bursts *bursts, unsigned long request)
+static bool is_steady(const struct bursts *bursts, enum side side)
 {
-	int err = 0;
-
-	for (int side = 0; side < SIDES; side++)
-		if (bursts->duties[side] >= 1)
-			err = switch_side(bursts, side, request) ?: err;
-	return err;
-}
-
-/* Nothing is armed: what the timers' clocks say between two of these is of the bursts in between. */
-static void read_clocks(struct bursts *bursts, bool begin)
-{
-	for (int side = 0; side < SIDES; side++) {
-		struct burst_totals *totals = &bursts->totals[side];
-		uint64_t ns;
-		int err = events__read(&bursts->events[side], &ns);
-
-		if (err)
-			totals->read_err = err;
-		else if (begin)
-			bursts->cpu_before_ns[side] = ns;
-		else
-			totals->cpu_ns += ns - bursts->cpu_before_ns[side];
-	}
+	return bursts->duties[side] >= 1;
 }
 
 int bursts__start(struct bursts *bursts, bool counted)
 {
-	int err;
+	uint64_t armed_ns;
+	int err = 0;
 
 	bursts->counted = counted;
-	if (counted)
-		read_clocks(bursts, true);
+	for (int side = 0; side < SIDES; side++) {
+		bursts->samples_before[side] = bursts->timers.samples_of_side[side];
+		if (is_steady(bursts, side))
+			err = arm(bursts, side, &armed_ns) ?: err;
+	}
 	bursts->began_ns = now_ns();
-	for (int side = 0; side < SIDES; side++)
-		bursts->samples_before[side] = bursts->samples_of_side[side];
-	err = switch_steady(bursts, PERF_EVENT_IOC_ENABLE);
 	if (err || !bursts->total_duty)
 		return err;
 	return resting_thread__start(&bursts->thread, take_turns, bursts);
@@ -183,16 +159,16 @@ int bursts__start(struct bursts *bursts, bool counted)
 int bursts__stop(struct bursts *bursts)
 {
 	uint64_t spent_ns = now_ns() - bursts->began_ns;
-	int err = switch_steady(bursts, PERF_EVENT_IOC_DISABLE);
+	int err = 0;
 
-	for (int side = 0; side < SIDES; side++)
-		if (bursts->duties[side] >= 1)
-			count_burst(bursts, side, spent_ns,
-				    bursts->samples_of_side[side] - bursts->samples_before[side]);
+	for (int side = 0; side < SIDES; side++) {
+		if (!is_steady(bursts, side))
+			continue;
+		err = disarm(bursts, side) ?: err;
+		count_burst(bursts, side, spent_ns, bursts->timers.samples_of_side[side] - bursts->samples_before[side]);
+	}
 	bursts->enabled_ns += bursts->counted ? spent_ns : 0;
 	resting_thread__stop(&bursts->thread);
-	if (bursts->counted)
-		read_clocks(bursts, false);
 	return err ?: bursts->err;
 }
 
@@ -204,23 +180,6 @@ uint64_t bursts__enabled_ns(const struct bursts *bursts)
 struct burst_totals bursts__totals(const struct bursts *bursts, enum side side)
 {
 	return bursts->totals[side];
-}
-
-json_t *bursts__json(const struct bursts *bursts, const __u64 periods_ns[SIDES])
-{
-	json_t *sides = json_object();
-
-	for (int side = 0; side < SIDES; side++) {
-		const struct burst_totals *totals = &bursts->totals[side];
-
-		json_object_set_new(sides, side_names[side], json_pack("{s:I, s:I, s:o, s:i, s:I, s:I}",
-				    "period_ns", (json_int_t)periods_ns[side],
-				    "armed_ns", (json_int_t)totals->armed_ns,
-				    "cpu_ns", totals->read_err ? json_null() : json_integer(totals->cpu_ns), "count", totals->count,
-				    "samples", (json_int_t)totals->samples,
-				    "samples_squared", (json_int_t)totals->samples_squared));
-	}
-	return sides;
 }
 
 void bursts__free(struct bursts *bursts)

@@ -8,12 +8,10 @@
 #ifndef COLLECTOR_BURSTS_H
 #define COLLECTOR_BURSTS_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "abi.h"
-#include "events.h"
 
 #define SIDES (SIDE_OTHER + 1)
 
@@ -22,30 +20,31 @@ struct bursts;
 /* What the bursts of one side amount to so far. */
 struct burst_totals {
 	uint64_t armed_ns;
-	/* CPU time of the side's threads while they were armed, by the timers' own clocks; read_err: it could not be read. */
-	uint64_t cpu_ns;
-	int read_err;
 	unsigned int count;
 	/* Samples in a burst: the spread over bursts says what the total is worth. */
 	double samples;
 	double samples_squared;
 };
 
-/*
- * duties: the share of time that the timers of each side are armed; 1 is all the time, which counts as one burst.
- * samples_of_side: counts of the sampler's program, read after each burst. others_armed: set while the timers of SIDE_OTHER
- * are.
- */
-int bursts__new(struct bursts **bursts, const struct events events[SIDES], const double duties[SIDES],
-		const volatile __u64 *samples_of_side, volatile __u32 *others_armed);
+/* Who has the timers. */
+struct burst_timers {
+	void *context;
+	/* Arms those of a side at *since_ns; 0 or -errno. What cannot be armed leaves the others armed. */
+	int (*arm)(void *context, enum side side, uint64_t *since_ns);
+	/* counted: whether the burst is of the totals. */
+	int (*disarm)(void *context, enum side side, bool counted);
+	/* How many samples each side has so far; read before and after each burst. */
+	const volatile __u64 *samples_of_side;
+};
+
+/* duties: the share of time that the timers of each side are armed; 1 is all the time, which counts as one burst. */
+int bursts__new(struct bursts **bursts, const struct burst_timers *timers, const double duties[SIDES]);
 /* counted: whether the totals and the enabled time are of this segment, too. */
 int bursts__start(struct bursts *bursts, bool counted);
 /* Disarms and waits for the thread. Returns 0 or the first -errno that arming met. */
 int bursts__stop(struct bursts *bursts);
 uint64_t bursts__enabled_ns(const struct bursts *bursts);
 struct burst_totals bursts__totals(const struct bursts *bursts, enum side side);
-/* {side: {"period_ns", "armed_ns", "cpu_ns", "count", "samples", "samples_squared"}} */
-json_t *bursts__json(const struct bursts *bursts, const __u64 periods_ns[SIDES]);
 void bursts__free(struct bursts *bursts);
 
 #endif

@@ -9,40 +9,33 @@
 
 #include <bpf/libbpf.h>
 
-int events__put(struct events *events, struct bpf_link *link, int fd)
+int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, pid_t pid, int cpu)
 {
 	struct event *event = malloc(sizeof(*event));
+	int fd, err;
 
 	if (!event)
 		return -ENOMEM;
-	*event = (struct event){ .link = link, .fd = fd, .next = events->first };
-	events->first = event;
-	events->count++;
-	return 0;
-}
-
-int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, pid_t pid, int cpu)
-{
-	struct bpf_link *link;
-	int fd, err;
-
 	attr.size = sizeof(attr);
 	attr.disabled = 1;
 	fd = syscall(SYS_perf_event_open, &attr, pid, cpu, -1, PERF_FLAG_FD_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	link = bpf_program__attach_perf_event(program, fd);
-	if (!link) {
+	if (fd < 0) {
+		err = -errno;
+		free(event);
+		return err;
+	}
+	*event = (struct event){ .link = bpf_program__attach_perf_event(program, fd), .fd = fd, .next = events->first };
+	if (!event->link) {
 		err = -errno;
 		close(fd);
+		free(event);
 		return err;
 	}
 	/* Attaching enables. */
 	ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
-	err = events__put(events, link, fd);
-	if (err)
-		bpf_link__destroy(link);
-	return err;
+	events->first = event;
+	events->count++;
+	return 0;
 }
 
 int events__switch(const struct events *events, unsigned long request)

@@ -16,12 +16,8 @@ struct event {
 	struct event *next;
 };
 
-/*
- * Events never move: one thread adds while another walks those that are there (a process that joins while a burst is armed).
- * A new event comes first and is not enabled, so a walk may miss it.
- */
 struct events {
-	struct event *_Atomic first;
+	struct event *first;
 	int count;
 };
 
@@ -30,8 +26,6 @@ struct events {
  * leaves it disabled. Returns 0 or -errno.
  */
 int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, pid_t pid, int cpu);
-/* One that is open already; both are the set's from here on, but not if there is no memory (-ENOMEM). */
-int events__put(struct events *events, struct bpf_link *link, int fd);
 /* PERF_EVENT_IOC_ENABLE or PERF_EVENT_IOC_DISABLE, on all. */
 int events__switch(const struct events *events, unsigned long request);
 /* What all of them counted so far, with the children that inherited them; 0 or -errno. */

@@ -3,21 +3,21 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include <bpf/libbpf.h>
 #include <sampling.skel.h>
 
 #include "bursts.h"
 #include "events.h"
+#include "kernel/clock.h"
 #include "kernel/pmu.h"
 #include "report/maps.h"
 #include "report/message.h"
 #include "report/names.h"
+#include "thread_timers.h"
 #include "timer_rate.h"
 #include "watch_target.h"
 
@@ -31,13 +31,15 @@
 
 struct sampler {
 	unsigned int frequency_hz;
-	__u64 periods_ns[SIDES];
-	struct events timers[SIDES];
+	struct thread_timers timers[SIDE_TARGETS];
+	/* One per CPU, of SIDE_OTHER. */
+	struct events timers_elsewhere;
+	__u64 period_elsewhere_ns;
 	struct events counters;
-	/* Threads that were found, and those of them that could not have a timer. */
-	unsigned int threads;
-	unsigned int untimed;
 	struct bursts *bursts;
+	/* CPU time of the targets in their bursts; read_err: it could not be read. */
+	uint64_t cpu_ns[SIDE_TARGETS];
+	int read_err[SIDE_TARGETS];
 	volatile __u32 *others_sampled;
 	struct event_row rows[SAMPLE_CNT];
 	bool works[SAMPLE_CNT];
@@ -113,109 +115,98 @@ static uint64_t mean_timeslice_ns(pid_t pid)
 	return total_slices ? total_ns / total_slices : 0;
 }
 
-/* A side is as restless as its least restless process: that one does most of the work. */
-static unsigned int timer_hz(const struct target_pids *targets, unsigned int frequency_hz, unsigned int burst_hz)
+static int arm(void *context, enum side side, uint64_t *since_ns)
 {
-	uint64_t longest_ns = 0;
-	bool sleeps;
+	struct sampler *sampler = context;
 
-	for (int i = 0; targets && i < targets->count; i++) {
-		uint64_t mean_ns = mean_timeslice_ns(targets->pids[i]);
+	if (side != SIDE_OTHER)
+		return thread_timers__arm(&sampler->timers[side], since_ns);
+	*sampler->others_sampled = 1;
+	*since_ns = now_ns();
+	return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_ENABLE);
+}
 
-		longest_ns = mean_ns > longest_ns ? mean_ns : longest_ns;
+static int disarm(void *context, enum side side, bool counted)
+{
+	struct sampler *sampler = context;
+	uint64_t used_ns;
+	int err, read_err;
+
+	if (side == SIDE_OTHER) {
+		*sampler->others_sampled = 0;
+		return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_DISABLE);
 	}
-	sleeps = longest_ns < SHORT_SLICE_NS || (targets && targets->restless);
+	err = thread_timers__disarm(&sampler->timers[side]);
+	read_err = thread_timers__used(&sampler->timers[side], &used_ns);
+	if (read_err)
+		sampler->read_err[side] = read_err;
+	else if (counted)
+		sampler->cpu_ns[side] += used_ns;
+	thread_timers__rest(&sampler->timers[side]);
+	return err;
+}
+
+/* Whether the threads that a side has now can have timers. */
+static int try_timers(struct sampler *sampler, enum side side)
+{
+	uint64_t ns;
+	int err = arm(sampler, side, &ns);
+
+	return disarm(sampler, side, false) ?: err;
+}
+
+/* The threads of a watched program may come and go: no timer may wait for longer than such a thread lives. */
+static unsigned int timer_hz(pid_t pid, unsigned int frequency_hz, unsigned int burst_hz)
+{
+	bool sleeps = !pid || mean_timeslice_ns(pid) < SHORT_SLICE_NS;
 
 	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }
 
-/* Hooks come and go meanwhile, and what is read of /proc. */
-#define FILES_OF_OTHERS 512
-
-/* Two files for each timer: the event and its link. */
-static int timers_that_fit(void)
-{
-	struct rlimit files;
-
-	if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur == RLIM_INFINITY)
-		return INT_MAX;
-	return files.rlim_cur > FILES_OF_OTHERS ? (files.rlim_cur - FILES_OF_OTHERS) / 2 : 0;
-}
-
-/* Threads that cannot have a timer are counted: the others' samples are not all. */
-static int open_thread_timer(struct sampler *sampler, struct events *timers, struct bpf_program *program,
-			     struct perf_event_attr attr, pid_t tid)
-{
-	int err = timers->count < timers_that_fit() ? events__add(timers, attr, program, tid, -1) : -EMFILE;
-
-	if (err == -ESRCH) /* it has ended meanwhile */
-		return 0;
-	sampler->threads++;
-	if (err != -EMFILE && err != -ENFILE && err != -ENOMEM)
-		return err;
-	sampler->untimed++;
-	return 0;
-}
-
-/* One for each thread of a process, as far as there are files for them; those that they start later have them, too. */
-static int open_thread_timers(struct sampler *sampler, struct sampling *skel, enum side side, pid_t pid)
+static int open_elsewhere(struct sampler *sampler, struct bpf_program *program)
 {
 	struct perf_event_attr attr = {
 		.type = PERF_TYPE_SOFTWARE,
 		.config = PERF_COUNT_SW_CPU_CLOCK,
-		.sample_period = sampler->periods_ns[side],
-		.inherit = 1,
+		.sample_period = sampler->period_elsewhere_ns,
 	};
-	char path[32];
-	struct dirent *entry;
-	DIR *tasks;
-	int err = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	tasks = opendir(path);
-	if (!tasks) /* it has ended meanwhile */
-		return errno == ENOENT ? 0 : -errno;
-	while (!err && (entry = readdir(tasks))) {
-		pid_t tid = atoi(entry->d_name);
-
-		if (tid > 0)
-			err = open_thread_timer(sampler, &sampler->timers[side], skel->progs.on_cpu_clock, attr, tid);
-	}
-	closedir(tasks);
-	return err;
-}
-
-static int open_timers(struct sampler *sampler, struct sampling *skel, const struct target_pids targets[SIDE_TARGETS], double duties[SIDES])
-{
-	struct perf_event_attr attr = {
-		.type = PERF_TYPE_SOFTWARE,
-		.config = PERF_COUNT_SW_CPU_CLOCK,
-	};
-	unsigned int burst_hz = timer_rate__find(skel->progs.on_cpu_clock, skel->bss->samples_of_side, BURST_HZ);
 	int cpus = libbpf_num_possible_cpus();
 	int err = 0;
 
-	for (int side = 0; side < SIDES; side++) {
-		unsigned int hz = timer_hz(side < SIDE_TARGETS ? &targets[side] : NULL,
-					   sampler->frequency_hz, burst_hz);
-
-		sampler->periods_ns[side] = 1000000000ULL / hz;
-		duties[side] = (double)sampler->frequency_hz / hz;
-		if (side == SIDE_OTHER && duties[side] < 1)
-			duties[side] /= OTHER_SHARE;
-		/* Without a process there is nothing to arm. */
-		if (side < SIDE_TARGETS && !targets[side].count)
-			duties[side] = 0;
-	}
-	for (int side = 0; side < SIDE_TARGETS; side++)
-		for (int n = 0; n < targets[side].count && !err; n++)
-			err = open_thread_timers(sampler, skel, side, targets[side].pids[n]);
-	attr.sample_period = sampler->periods_ns[SIDE_OTHER];
 	for (int cpu = 0; cpu < cpus && !err; cpu++) {
-		err = events__add(&sampler->timers[SIDE_OTHER], attr, skel->progs.on_cpu_clock_elsewhere, -1,
-				  cpu);
+		err = events__add(&sampler->timers_elsewhere, attr, program, -1, cpu);
 		if (err == -ENODEV)
 			err = 0;
+	}
+	return err;
+}
+
+static int open_timers(struct sampler *sampler, struct sampling *skel, const struct watched_map *watched,
+		       double duties[SIDES])
+{
+	unsigned int burst_hz = timer_rate__find(skel->progs.on_cpu_clock, skel->bss->samples_of_side, BURST_HZ);
+	unsigned int hz = timer_hz(0, sampler->frequency_hz, burst_hz);
+	int err;
+
+	duties[SIDE_OTHER] = (double)sampler->frequency_hz / hz;
+	if (duties[SIDE_OTHER] < 1)
+		duties[SIDE_OTHER] /= OTHER_SHARE;
+	sampler->period_elsewhere_ns = NSEC_PER_SEC / hz;
+	err = open_elsewhere(sampler, skel->progs.on_cpu_clock_elsewhere);
+	for (int side = 0; side < SIDE_TARGETS; side++) {
+		pid_t pid = watched ? 0 : skel->bss->target_tgid[side];
+		/* Without a process there is nothing to arm. */
+		bool there = pid || (watched && side == SIDE_SENDER);
+
+		hz = timer_hz(pid, sampler->frequency_hz, burst_hz);
+		duties[side] = there ? (double)sampler->frequency_hz / hz : 0;
+		sampler->timers[side].program = skel->progs.on_cpu_clock;
+		sampler->timers[side].period_ns = NSEC_PER_SEC / hz;
+		sampler->timers[side].pid = pid;
+		if (watched)
+			sampler->timers[side].watched.map = *watched;
+		if (there && !err)
+			err = try_timers(sampler, side);
 	}
 	if (err)
 		snprintf(sampler->reasons[SAMPLE_CPU_CLOCK], sizeof(sampler->reasons[SAMPLE_CPU_CLOCK]), "perf_event_open: %s",
@@ -245,7 +236,7 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 }
 
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz,
-		  const struct target_pids targets[SIDE_TARGETS], volatile __u32 *others_sampled)
+		  const struct watched_map *watched, volatile __u32 *others_sampled)
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
 	double duties[SIDES];
@@ -263,10 +254,9 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	}
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
-		err = open_timers(sampler, skel, targets, duties);
-		if (!err)
-			err = bursts__new(&sampler->bursts, sampler->timers, duties,
-					  skel->bss->samples_of_side, others_sampled);
+		const struct burst_timers timers = { sampler, arm, disarm, skel->bss->samples_of_side };
+
+		err = open_timers(sampler, skel, watched, duties) ?: bursts__new(&sampler->bursts, &timers, duties);
 	} else {
 		snprintf(sampler->reasons[SAMPLE_CPU_CLOCK], sizeof(sampler->reasons[SAMPLE_CPU_CLOCK]),
 			 "cycles are sampled instead");
@@ -284,12 +274,6 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	open_counters(sampler, skel, SAMPLE_L1D_LOAD_MISSES);
 	*result = sampler;
 	return 0;
-}
-
-int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid)
-{
-	/* Counters are open on every CPU and see it already. */
-	return sampler->bursts ? open_thread_timers(sampler, skel, SIDE_SENDER, pid) : 0;
 }
 
 int sampler__enable(struct sampler *sampler, bool counted)
@@ -319,6 +303,29 @@ double sampler__scale(const struct sampler *sampler, enum side side)
 	return armed_ns ? (double)bursts__enabled_ns(sampler->bursts) / armed_ns : 1;
 }
 
+static json_t *burst_json(const struct sampler *sampler, enum side side)
+{
+	struct burst_totals totals = bursts__totals(sampler->bursts, side);
+	bool target = side < SIDE_TARGETS;
+	json_t *cpu_ns = NULL;
+
+	if (target)
+		cpu_ns = sampler->read_err[side] ? json_null() : json_integer(sampler->cpu_ns[side]);
+	return json_pack("{s:I, s:I, s:o*, s:i, s:I, s:I}",
+			 "period_ns", (json_int_t)(target ? sampler->timers[side].period_ns : sampler->period_elsewhere_ns),
+			 "armed_ns", (json_int_t)totals.armed_ns,
+			 "cpu_ns", cpu_ns, "count", totals.count, "samples", (json_int_t)totals.samples, "samples_squared", (json_int_t)totals.samples_squared);
+}
+
+static json_t *bursts_json(const struct sampler *sampler)
+{
+	json_t *sides = json_object();
+
+	for (int side = 0; side < SIDES; side++)
+		json_object_set_new(sides, side_names[side], burst_json(sampler, side));
+	return sides;
+}
+
 json_t *sampler__json(const struct sampler *sampler)
 {
 	json_t *events = json_array();
@@ -330,14 +337,19 @@ json_t *sampler__json(const struct sampler *sampler)
 			"reason", sampler->works[i] ? NULL : sampler->reasons[i]));
 	return json_pack("{s:i, s:I, s:o, s:o}", "frequency_hz", sampler->frequency_hz,
 			 "enabled_ns", (json_int_t)(sampler->bursts ? bursts__enabled_ns(sampler->bursts) : 0),
-			 "bursts", sampler->bursts ? bursts__json(sampler->bursts, sampler->periods_ns) : json_null(),
+			 "bursts", sampler->bursts ? bursts_json(sampler) : json_null(),
 			 "events", events);
 }
 
-json_t *sampler__loss_json(const struct sampler *sampler, unsigned int lost)
+json_t *sampler__loss_json(const struct sampler *sampler)
 {
-	return json_pack("{s:I, s:I}", "count", (json_int_t)(sampler ? sampler->untimed : 0) + lost,
-			 "of", (json_int_t)(sampler ? sampler->threads : 0) + lost);
+	unsigned int untimed = 0, threads = 0;
+
+	for (int side = 0; sampler && side < SIDE_TARGETS; side++) {
+		untimed += sampler->timers[side].untimed;
+		threads += sampler->timers[side].threads;
+	}
+	return json_pack("{s:i, s:i}", "count", untimed, "of", threads);
 }
 
 void sampler__close(struct sampler *sampler)
@@ -345,8 +357,9 @@ void sampler__close(struct sampler *sampler)
 	if (!sampler)
 		return;
 	bursts__free(sampler->bursts);
-	for (int side = 0; side < SIDES; side++)
-		events__close(&sampler->timers[side]);
+	for (int side = 0; side < SIDE_TARGETS; side++)
+		thread_timers__close(&sampler->timers[side]);
+	events__close(&sampler->timers_elsewhere);
 	events__close(&sampler->counters);
 	free(sampler);
 }

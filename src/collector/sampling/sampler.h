@@ -6,7 +6,8 @@
  *
  * Elsewhere cpu-clock does, a timer. Two things about timers shape this file (docs/dev/notes.md has the figures):
  * - One per CPU misses a process that runs in short bursts: its interrupt comes after the burst. So each thread of a
- *   target has its own event, which keeps the rest of its period across switches, and one per CPU covers all other tasks.
+ *   target has its own event (thread_timers.h), which keeps the rest of its period across switches, and one per CPU covers all
+ *   other tasks.
  * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So the timers of a process that sleeps
  *   often are armed in bursts (bursts.h): 10 kHz for 5 ms, then a random rest such that the average is the frequency that
  *   was asked for.
@@ -19,32 +20,33 @@
 #include <sys/types.h>
 
 #include "abi.h"
-#include "target_pids.h"
 
 struct sampling;
 struct sampler;
 struct watch;
+struct watched_map;
 
 /* Loads the programs. watch: NULL for our own traffic. Returns 0 or -errno. */
 int sampler__load(struct sampling **skel, const struct watch *watch);
 /*
- * Opens what this machine has, for the threads that the processes of each side have now. An event that cannot be opened says why
- * in the report. Nothing counts before sampler__enable(). others_sampled: set while tasks that are no targets are sampled.
- * Returns 0, or -errno when no event at all can be opened.
+ * Opens what this machine has: for the processes in `watched`, or where that is NULL, for those of skel->bss->target_tgid. An
+ * event that cannot be opened says why in the report. Nothing counts before sampler__enable(). others_sampled: set while tasks that are
+ * no targets are sampled. Returns 0, or -errno when no event at all can be opened.
  */
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz,
-		  const struct target_pids targets[SIDE_TARGETS], volatile __u32 *others_sampled);
-/* One more process of the first side; its timers start with the next sampler__enable(). Children need no call. */
-int sampler__add(struct sampler *sampler, struct sampling *skel, pid_t pid);
+		  const struct watched_map *watched, volatile __u32 *others_sampled);
 /* counted: whether the report's times and bursts are of this segment, too. */
 int sampler__enable(struct sampler *sampler, bool counted);
 int sampler__disable(struct sampler *sampler);
 /* What one ns of a side's sampled cpu-clock stands for: time enabled / time armed, over all segments so far. */
 double sampler__scale(const struct sampler *sampler, enum side side);
-/* {"frequency_hz", "enabled_ns", "bursts", "events": [{name, unit, status, reason}]} */
+/*
+ * {"frequency_hz", "enabled_ns", "bursts": {side: {"period_ns", "armed_ns", "cpu_ns", "count", "samples", "samples_squared"}},
+ * "events": [{name, unit, status, reason}]}
+ */
 json_t *sampler__json(const struct sampler *sampler);
-/* {"count", "of"} of the threads that have no timer, `lost` processes among them; sampler may be NULL. */
-json_t *sampler__loss_json(const struct sampler *sampler, unsigned int lost);
+/* {"count", "of"} of the threads that had no timer, at the time when they were most; sampler may be NULL. */
+json_t *sampler__loss_json(const struct sampler *sampler);
 void sampler__close(struct sampler *sampler);
 
 #endif

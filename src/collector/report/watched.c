@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "watched.h"
+
+#include "maps.h"
+
+static void note(void *context, const void *tgid, const void *by)
+{
+	struct watched *watched = context;
+
+	if (*(const __u32 *)by != WATCHED_NEVER && watched->count < WATCHED_MAX)
+		watched->processes[watched->count++] = (struct watched_process){ *(const __u32 *)tgid, *(const __u32 *)by };
+}
+
+bool watched__update(struct watched *watched)
+{
+	/* Before the map: what changes while it is read is read the next time. */
+	__u32 changes = *watched->map.changes[0] + *watched->map.changes[1];
+
+	if (watched->is_read && changes == watched->changes)
+		return false;
+	watched->count = 0;
+	maps__each(watched->map.fd, sizeof(__u32), sizeof(__u32), note, watched);
+	watched->changes = changes;
+	watched->is_read = true;
+	return true;
+}

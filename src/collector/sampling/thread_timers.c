@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "thread_timers.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "kernel/clock.h"
+
+/* Hooks come and go meanwhile, and what is read of /proc. */
+#define FILES_OF_OTHERS 512
+
+/* Two files for each timer: the event and its link. */
+static int timers_that_fit(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur == RLIM_INFINITY)
+		return INT_MAX;
+	return files.rlim_cur > FILES_OF_OTHERS ? (files.rlim_cur - FILES_OF_OTHERS) / 2 : 0;
+}
+
+/* Threads that cannot have a timer are counted: the others' samples are not all. */
+static int open_one(struct thread_timers *timers, pid_t tid)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE,
+		.config = PERF_COUNT_SW_CPU_CLOCK,
+		.sample_period = timers->period_ns,
+		.inherit = 1,
+	};
+	int err = timers->events.count < timers_that_fit() ? events__add(&timers->events, attr, timers->program, tid, -1) : -EMFILE;
+
+	if (err == -ESRCH) /* it has ended meanwhile */
+		return 0;
+	timers->found++;
+	if (err != -EMFILE && err != -ENFILE && err != -ENOMEM)
+		return err;
+	timers->refused++;
+	return 0;
+}
+
+static int open_process(struct thread_timers *timers, pid_t pid)
+{
+	char path[32];
+	struct dirent *entry;
+	DIR *tasks;
+	int err = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	if (!tasks) /* it has ended meanwhile */
+		return errno == ENOENT ? 0 : -errno;
+	while (!err && (entry = readdir(tasks))) {
+		pid_t tid = atoi(entry->d_name);
+
+		if (tid > 0)
+			err = open_one(timers, tid);
+	}
+	closedir(tasks);
+	return err;
+}
+
+static int by_number(const void *left, const void *right)
+{
+	return *(const pid_t *)left - *(const pid_t *)right;
+}
+
+/* Where timers were kept, a process that was forked since has inherited those of its parent. */
+static bool has_timers(const struct thread_timers *timers, const struct watched_process *one)
+{
+	return one->by == WATCHED_BY_FORK ||
+	       bsearch(&one->pid, timers->pids, timers->pid_count, sizeof(one->pid), by_number);
+}
+
+static int open_watched(struct thread_timers *timers)
+{
+	const struct watched *watched = &timers->watched;
+	bool changed = watched__update(&timers->watched), kept = timers->events.count;
+	int err = 0;
+
+	if (kept && !changed)
+		return 0;
+	for (size_t i = 0; i < watched->count; i++)
+		if (!kept || !has_timers(timers, &watched->processes[i]))
+			err = open_process(timers, watched->processes[i].pid) ?: err;
+	for (size_t i = 0; i < watched->count; i++)
+		timers->pids[i] = watched->processes[i].pid;
+	timers->pid_count = watched->count;
+	qsort(timers->pids, timers->pid_count, sizeof(*timers->pids), by_number);
+	return err;
+}
+
+static unsigned int larger(unsigned int left, unsigned int right)
+{
+	return left > right ? left : right;
+}
+
+int thread_timers__arm(struct thread_timers *timers, uint64_t *since_ns)
+{
+	int err = 0;
+
+	if (!timers->pid)
+		err = open_watched(timers);
+	else if (!timers->events.count)
+		err = open_process(timers, timers->pid);
+	timers->threads = larger(timers->threads, timers->found);
+	timers->untimed = larger(timers->untimed, timers->refused);
+	*since_ns = now_ns();
+	return events__switch(&timers->events, PERF_EVENT_IOC_ENABLE) ?: err;
+}
+
+int thread_timers__disarm(struct thread_timers *timers)
+{
+	return events__switch(&timers->events, PERF_EVENT_IOC_DISABLE);
+}
+
+int thread_timers__used(struct thread_timers *timers, uint64_t *ns)
+{
+	uint64_t read_ns;
+	int err = events__read(&timers->events, &read_ns);
+
+	if (err)
+		return err;
+	*ns = read_ns - timers->read_ns;
+	timers->read_ns = read_ns;
+	return 0;
+}
+
+void thread_timers__rest(struct thread_timers *timers)
+{
+	if (timers->events.count <= TIMERS_PER_BURST)
+		thread_timers__close(timers);
+}
+
+void thread_timers__close(struct thread_timers *timers)
+{
+	events__close(&timers->events);
+	timers->read_ns = 0;
+	timers->found = timers->refused = 0;
+}
