@@ -20,10 +20,14 @@ WATCHED_WEIGHTS: Mapping[Arm, float] = {**ARM_WEIGHTS, "calls": 0.05}
 # Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
 BLOCK_MAX_S = 2.0
 BLOCKS_WANTED = 6
+# A program that runs already goes on while hooks come and go, and what we do then stops it, or who talks to
+# it: a block took 20 ms of CPU time. So there are fewer, and longer ones.
+RUNNING_BLOCK_MAX_S = 2.5
+RUNNING_BLOCKS_WANTED = 4
 BLOCKS_MIN = 3
 DURATION_MIN_S = 0.5
-# A command may end at any moment, so every arm sees it soon. A program that runs already goes on, and each
-# change of what is attached costs it something: of an nginx's requests short first blocks took 4 % more.
+# Without a duration. A command may end at any moment, so every arm sees it soon. Of the requests of an nginx
+# that ran already short first blocks took 4 % more.
 FIRST_BLOCKS_S = (0.5, 0.5, 1.0)
 FIRST_BLOCKS_OF_RUNNING_S = (1.0, 1.0, 2.0)
 # Of a busy program so many calls a segment are enough, and its segment is as short as that takes.
@@ -47,7 +51,8 @@ class Segment:
 
 def schedule_segments(duration_s: float, arms: Sequence[Arm], seed: int) -> list[Segment]:
     """For traffic of our own; duration_s is the sum of all segments, the pauses come on top."""
-    return list(_blocks(_equal_lengths(duration_s), arms, seed, ARM_WEIGHTS))
+    lengths_s = _equal_lengths(duration_s, BLOCK_MAX_S, BLOCKS_WANTED)
+    return list(_blocks(lengths_s, arms, seed, ARM_WEIGHTS))
 
 
 def watched_segments(
@@ -65,7 +70,9 @@ def watched_segments(
     """
     lengths_s: Iterable[float]
     if duration_s is not None and block_s is None:
-        lengths_s, functions_last = _equal_lengths(duration_s), 0
+        most_s = RUNNING_BLOCK_MAX_S if running else BLOCK_MAX_S
+        wanted = RUNNING_BLOCKS_WANTED if running else BLOCKS_WANTED
+        lengths_s, functions_last = _equal_lengths(duration_s, most_s, wanted), 0
     else:
         # Function hooks take longest to attach: a program that ends soon is not to end meanwhile.
         lengths_s = _growing_lengths(duration_s, block_s, running)
@@ -77,13 +84,13 @@ def watched_segments(
     yield from found
 
 
-def _equal_lengths(duration_s: float) -> list[float]:
+def _equal_lengths(duration_s: float, most_s: float, wanted: int) -> list[float]:
     if duration_s < DURATION_MIN_S:
         raise UsageError(
             f"--duration: {duration_s:g} s: too short to leave the socket buffers and to compare segments: "
             f"at least {DURATION_MIN_S:g} s, or --messages N for a fixed count"
         )
-    blocks = max(BLOCKS_MIN, round(duration_s / min(BLOCK_MAX_S, duration_s / BLOCKS_WANTED)))
+    blocks = max(BLOCKS_MIN, round(duration_s / min(most_s, duration_s / wanted)))
     return [duration_s / blocks] * blocks
 
 

@@ -21,6 +21,7 @@ from copyscope.plan.schedule import Segment
 from copyscope.plan.tier import Tier
 from copyscope.record.segments import WARM_UP
 from copyscope.run.child import UNHEARD, Child, Elsewhere, Message, Program
+from copyscope.run.counters import Counter
 from copyscope.run.perf_stat import PerfStat
 from copyscope.run.program import processes
 from copyscope.topology import TopologyError
@@ -136,6 +137,9 @@ class Subject(ABC):
     def before(self) -> Mark:
         """Before anything is attached for a segment."""
 
+    def counting(self) -> None:  # noqa: B027 (most have nothing to do)
+        """perf counts from now on."""
+
     @abstractmethod
     def begin(self, probes: tuple[str, ...]) -> Mark:
         """The segment begins."""
@@ -182,6 +186,8 @@ class Session:
         self.began_s = 0.0
         self._meanwhile = meanwhile
         self._cpus: frozenset[int] = frozenset()
+        # CPU time of helpers that have ended, where that of all children is not ours.
+        self._ended_ns = 0
 
     def perform(self) -> Raw:
         """Run to the end, or as far as it goes. Raises only when nothing at all could be measured."""
@@ -256,7 +262,14 @@ class Session:
             return elsewhere
         own = [self.collector.pid, *(perf.pid for perf in self.subject.perfs.values() if perf.pid)]
         self._cpus = self._cpus or fingerprint.usable_cpus(self.subject.pids())
-        return fingerprint.read_load(_own_cpu_ns(own, ended=self.subject.owns_children), self._cpus)
+        own_ns = _own_cpu_ns(own, ended=self.subject.owns_children) + self._ended_ns
+        return fingerprint.read_load(own_ns, self._cpus)
+
+    def end_perf(self, perf: PerfStat) -> dict[str, Counter]:
+        """What it has counted so far; it ends before the run does."""
+        if not self.subject.owns_children and perf.pid:
+            self._ended_ns += processes.cpu_ns(perf.pid) or 0
+        return perf.finish()
 
     def measure(self, segment: Segment) -> None:
         """One segment, of whatever the subject has attached for its arm."""
@@ -277,7 +290,6 @@ class Session:
 
         They do so at one moment, not while one after the other is attached.
         """
-        counting = list(self.subject.perfs.values()) if "ledger" in arm else []
         counted: dict[str, Mark] = {}
 
         def switch(command: str, event: str) -> None:
@@ -286,15 +298,21 @@ class Session:
                 counted[event] = {"target": answer["volume"]}
 
         switch(f"open {','.join(probes)}", "opened")
+        counting = self._counting(arm)
         for perf in counting:
             perf.enable()
+        if counting:
+            self.subject.counting()
         try:
             yield counted
         finally:
             # perf ends by itself when the last process has: its counts are whole then.
-            for perf in [] if self.subject.has_ended() else counting:
+            for perf in [] if self.subject.has_ended() else self._counting(arm):
                 perf.disable()
             switch("close", "closed")
+
+    def _counting(self, arm: str) -> list[PerfStat]:
+        return list(self.subject.perfs.values()) if "ledger" in arm else []
 
     def _collect_reports(self) -> None:
         """Each child that still runs says what it knows; one that has ended is named."""

@@ -17,14 +17,13 @@ SLICES = 4
 # Each look takes a little from who is looked at: slices of 0.1 s stated 1.2 points of 4 too little.
 SLICE_S = 0.25
 READ_S = SETTLE_S + SLICES * SLICE_S
-# Of one CPU, what looks at the connections take at most, where they are many.
-LOOKS_SHARE = 0.01
 
 
 class Seldom:
-    """Something that takes CPU time from the watched program, so seldom that it is LOOKS_SHARE of one CPU."""
+    """Something that takes CPU time from the watched program, so seldom that it is this share of one CPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float) -> None:
+        self._share = share
         self._next_s = self._began_s = self._began_cpu_s = 0.0
 
     def are_cheap(self) -> bool:
@@ -34,7 +33,7 @@ class Seldom:
         self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
 
     def __exit__(self, *_: object) -> None:
-        self._next_s = self._began_s + (time.process_time() - self._began_cpu_s) / LOOKS_SHARE
+        self._next_s = self._began_s + (time.process_time() - self._began_cpu_s) / self._share
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from typing import Any
 from copyscope.grouping import gathered
 
 PROC = Path("/proc")
+ENDED = (b"Z", b"X")  # the states of one that is gone but for its number
 COMM_MAX = 15  # TASK_COMM_LEN - 1
 PF_KTHREAD = 0x00200000
 CAP_IPC_LOCK = 14
 INITIAL_USER_NAMESPACE = 0xEFFFFFFD  # PROC_USER_INIT_INO, include/linux/proc_ns.h
+FILE_BYTES = 1 << 16
 CPUCLOCK_SCHED = 2  # include/linux/posix-timers.h: the clock id of a process is made of its pid
 
 
@@ -35,7 +37,19 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return self.state not in "ZX"
+        return self.state.encode() not in ENDED
+
+
+def read_file(path: str) -> bytes:
+    """A file of /proc, whole. Raises OSError. Reading through io and pathlib takes several times as long."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        chunks = [os.read(file, FILE_BYTES)]
+        while chunks[-1]:
+            chunks.append(os.read(file, FILE_BYTES))
+    finally:
+        os.close(file)
+    return b"".join(chunks)
 
 
 def parse_stat(text: str) -> Process:
@@ -49,14 +63,17 @@ def parse_stat(text: str) -> Process:
 
 def read_process(pid: int) -> Process | None:
     try:
-        return parse_stat((PROC / str(pid) / "stat").read_text(errors="replace"))
+        return parse_stat(read_file(f"{PROC}/{pid}/stat").decode(errors="replace"))
     except OSError:
         return None
 
 
 def is_alive(pid: int) -> bool:
-    process = read_process(pid)
-    return process is not None and process.alive
+    try:
+        _, _, rest = read_file(f"{PROC}/{pid}/stat").rpartition(b") ")
+    except OSError:
+        return False
+    return rest[:1] not in ENDED
 
 
 def all_processes() -> list[Process]:
@@ -135,7 +152,7 @@ def voluntary_switches(pid: int) -> int:
     switches = 0
     for thread in threads(pid):
         with contextlib.suppress(OSError):
-            status = (thread / "status").read_bytes()
+            status = read_file(f"{thread}/status")
             _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
             switches += int(rest.split(None, 1)[0]) if found else 0
     return switches
@@ -166,10 +183,11 @@ def put_memlock(machine: dict[str, Any], pids: Collection[int]) -> None:
             machine["reasons"]["limits.memlock_bytes"] = why
 
 
-def threads(pid: int) -> list[Path]:
-    """None of a process that is gone."""
+def threads(pid: int) -> list[str]:
+    """The directory of each in /proc; none of a process that is gone."""
+    listing = f"{PROC}/{pid}/task"
     try:
-        return list((PROC / str(pid) / "task").iterdir())
+        return [f"{listing}/{thread}" for thread in os.listdir(listing)]  # noqa: PTH208 (it is several times as fast)
     except OSError:
         return []
 

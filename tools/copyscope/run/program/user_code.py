@@ -29,13 +29,15 @@ from copyscope.run.program.elf_file import (
     SHT_SYMTAB,
     ElfFile,
 )
-from copyscope.run.program.processes import PROC
+from copyscope.run.program.processes import PROC, read_file
 from copyscope.taxonomy.user_copies import REPEATED, copies, is_repeated_move
 
 Row = dict[str, Any]
 # A file that anybody may have made, and the memory of a process that may be gone.
 UNREADABLE = (OSError, RunError, struct.error, IndexError)
 
+# Of one CPU, what reading the mappings takes at most.
+LOOKS_SHARE = 0.001
 # Of the processes of a program so many are looked at: workers have the same files.
 PROCESSES_MAX = 64
 FILES_MAX = 256
@@ -134,7 +136,7 @@ class UserCode:
     def __init__(self) -> None:
         self._mapped: dict[int, list[Mapping]] = {}
         self._files: dict[tuple[str, int], File] = {}
-        self._looks = pace.Seldom()
+        self._looks = pace.Seldom(LOOKS_SHARE)
 
     def files(self) -> Iterable[File]:
         """All that were seen so far, read."""
@@ -152,7 +154,7 @@ class UserCode:
 
     def _look_at(self, pid: int) -> None:
         try:
-            text = (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+            text = read_file(f"{PROC}/{pid}/maps").decode(errors="surrogateescape")
         except OSError:
             return
         found = [one for line in text.splitlines() if (one := parse_mapping(line)) is not None]

@@ -19,6 +19,7 @@ from copyscope.record.program.segments import forget
 from copyscope.run.child import Message, Program
 from copyscope.run.counters import EVENTS, all_unsupported
 from copyscope.run.program import pace, path, processes
+from copyscope.run.program.brief_counts import BRIEF_S, BriefCounts, Use
 from copyscope.run.program.command import HeldCommand, Output
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
@@ -33,9 +34,11 @@ from copyscope.run.session import Mark, Subject
 ASK_S = 60.0
 # Of a program that ends, at most so much of its CPU time is missed where perf cannot say it.
 LOOK_EVERY_S = 0.05
-# Where perf says it: each look interrupts the program, or whoever it talks to, and both wait. Twenty a second
-# took 3 % of the requests of an nginx that shares two CPUs with its client.
+# Where perf says it, or has said enough: each look interrupts the program, or whoever it talks to, and both
+# wait. Twenty a second took 3 % of the requests of an nginx that shares two CPUs with its client.
 LOOK_SELDOM_S = 1.0
+# Of one CPU, what looks at all connections take at most.
+LOOKS_SHARE = 0.005
 
 
 class WatchedProgram(Subject):
@@ -68,8 +71,11 @@ class WatchedProgram(Subject):
         self._exit = ExitStack()
         self._stop = Stop()
         self._snapshots = Snapshots()
-        self._looks = pace.Seldom()
+        self._looks = pace.Seldom(LOOKS_SHARE)
         self.code = UserCode()
+        self._counts = BriefCounts()
+        # When perf began to count in this segment, and what had been used by then.
+        self._counting: tuple[float, Use] | None = None
         self._lengths = Lengths()
         self._bound: Bound
         self._began: Message
@@ -180,6 +186,9 @@ class WatchedProgram(Subject):
         """What the segment that was measured last says about the next ones."""
         _, begin, end, _ = (mark["target"] for mark in self.raw.segments[-1]["marks"])
         measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
+        if "ledger" in segment.arm:
+            first, last = (Use(mark["process_cpu_ns"], mark["voluntary_switches"]) for mark in (begin, end))
+            self._counts.add(last - first)
         self._lengths.add(pace.calls(begin, end), measured_s)
         self._spared.consider(begin, end)
         forget(self.raw.segments, self.raw.sums)
@@ -226,13 +235,35 @@ class WatchedProgram(Subject):
             self._wait(min(length_s, CALLS_LEAST_S))
             calls = pace.calls(self._began, self._volume())
             length_s = rest_of_first(length_s, calls, only=self.session.plan.whole)
+        if self._counting is not None:
+            self._wait(min(length_s, BRIEF_S))
+            self._end_counts(*self._counting)
+            self._counting = None
+            length_s -= BRIEF_S
         self._wait(length_s)
+
+    def counting(self) -> None:
+        if not self.session.plan.whole:
+            self._counting = time.monotonic(), self._use()
+
+    def _use(self) -> Use:
+        return Use(*self._followed.cpu.read(self._followed.pids, fresh=True))
+
+    def _end_counts(self, began_s: float, before: Use) -> None:
+        """perf ends when it has counted enough of a program that sleeps often."""
+        enough = self._counts.suffices(time.monotonic() - began_s, self._use() - before)
+        perf = self._followed.end_counts() if enough and self._stop.reason is None else None
+        if perf is not None:
+            perf.disable()
+            used = self._use() - before
+            self._counts.keep(self.session.end_perf(perf), used)
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         awaited = self._awaited()
         perf = self.perfs.get("target")
-        every_s = LOOK_EVERY_S if perf is None or perf.failure is not None else LOOK_SELDOM_S
+        unknown = self._counts.counters is None and (perf is None or perf.failure is not None)
+        every_s = LOOK_EVERY_S if unknown else LOOK_SELDOM_S
         while self._stop.reason is None and (left := until - time.monotonic()) > 0:
             ended = self._stop.sleep(min(left, every_s), awaited)
             self._followed.cpu.glance(self._followed.pids, fresh=True, switches=ended)
@@ -328,6 +359,8 @@ class WatchedProgram(Subject):
         if misses is not None:
             counts = all_unsupported(misses, EVENTS)
             raw.counters["target"] = {name: one.as_record() for name, one in counts.items()}
+        elif self._counts.counters is not None:
+            raw.counters["target"] = {name: one.as_record() for name, one in self._counts.whole().items()}
         if raw.before:
             # With it goes all that was attached.
             self.session.collector.end()

@@ -1,0 +1,114 @@
+"""A program that sleeps often: events of perf are on its threads for a short time only."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from copyscope import paths
+from copyscope.run.child import Child
+from profiling import SLOW, broken_identities, is_root, record_of
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+
+# One byte there and back, as often as it goes, by two processes: the first answers, and is watched.
+EXCHANGE = """
+import os, socket
+listener = socket.create_server(("127.0.0.1", 0))
+if os.fork():
+    near, _ = listener.accept()
+    while byte := near.recv(1):
+        near.send(byte)
+else:
+    near = socket.create_connection(listener.getsockname())
+    while True:
+        near.send(b"x")
+        near.recv(1)
+"""
+BUSY = "while True: pass"
+PERF_EVENT = "anon_inode:[perf_event]"
+
+
+@contextlib.contextmanager
+def running(program: str) -> Iterator[int]:
+    """Its process."""
+    argv = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-c", program]
+    with subprocess.Popen(argv) as child:
+        try:
+            yield child.pid
+        finally:
+            # The one that asks ends when nobody answers.
+            child.kill()
+
+
+def open_events(pid: int) -> int:
+    """How many events of perf a process holds now; each timer is one."""
+    found = 0
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found += str(entry.readlink()) == PERF_EVENT
+    return found
+
+
+def test_timers_are_there_in_bursts_only() -> None:
+    """One for each CPU stays; on none of the program's threads is there one between its bursts."""
+    with running(BUSY) as pid:
+        collector = Child("collector", [str(paths.COLLECTOR), "--watch"])
+        try:
+            collector.expect("ready", 30 * SLOW)
+            collector.ask("open watch,volume", "opened", 30 * SLOW)
+            collector.ask(f"target target {pid}", "target")
+            collector.ask("symbols", "symbols", 30 * SLOW)
+            collector.ask("open sampler", "opened", 30 * SLOW)
+            looks = []
+            until_s = time.monotonic() + 2 * SLOW
+            while time.monotonic() < until_s:
+                looks.append(open_events(collector.pid))
+                time.sleep(0.001)
+            collector.ask("close", "closed", 30 * SLOW)
+            report = collector.ask("report", "report", 30 * SLOW)
+        finally:
+            collector.end()
+    bursts = report["sampler"]["bursts"]["target"]
+    if bursts["period_ns"] * report["sampler"]["frequency_hz"] > 9e8:
+        pytest.skip("this processor takes no faster timer: there are no bursts")
+    # A busy program is sampled in each burst, by the one timer of its one thread.
+    assert bursts["count"] and bursts["samples"] > 10
+    assert report["loss"]["samples_threads_untimed"] == {"count": 0, "of": 1}
+    steady = min(looks)
+    assert set(looks) <= {steady, steady + 1}
+    assert looks.count(steady) > 0.8 * len(looks)
+    assert steady <= 3 * (os.cpu_count() or 1)  # with counters of the PMU, where there is one
+
+
+def test_a_program_that_sleeps_often_is_counted_for_a_part_and_scaled() -> None:
+    with running(EXCHANGE) as pid:
+        record = record_of("--pid", str(pid), "--duration", "3", "--no-baseline")
+    assert broken_identities(record) == []
+    counted = record["counters"]["target"]["context-switches"]
+    assert counted["status"] == "scaled" and 0.02 < counted["running"] < 0.9
+    # /proc counts the same in all ledger segments.
+    slept = sum(
+        row["target"]["voluntary_switches"] for row in record["run"]["segments"] if row["arm"] == "ledger"
+    )
+    assert slept > 3000
+    # perf has those, too, where it lost the CPU to another.
+    assert counted["value"] == pytest.approx(slept, rel=0.15)
+    clock = record["counters"]["target"]["task-clock"]
+    assert clock["status"] == "scaled" and record["sides"]["target"]["cpu_source"] == "task-clock"
+    assert record["sides"]["target"]["cpu_ns"] == clock["value"]
+    spent_ns = sum(
+        row["target"]["process_cpu_ns"] for row in record["run"]["segments"] if row["arm"] == "ledger"
+    )
+    assert clock["value"] == pytest.approx(spent_ns, rel=0.2)
+
+
+def test_a_program_that_does_not_is_counted_as_a_whole() -> None:
+    with running(BUSY) as pid:
+        record = record_of("--pid", str(pid), "--duration", "2", "--no-baseline", check=None)
+    clock = record["counters"]["target"]["task-clock"]
+    assert clock["status"] == "measured" and clock["running"] == 1.0

@@ -1,0 +1,77 @@
+"""perf's counts of a program that sleeps often: of a short time, scaled by what /proc says of the whole.
+
+A task with events of perf is dearer to switch, whether they are switched on or not. Two programs that
+exchange one byte 45,000 times a second lost 7 % of their requests to the four software events of `perf stat`,
+4 % to the same switched off.
+"""
+
+from dataclasses import dataclass, replace
+
+from copyscope.run.counters import Counter
+
+# So long perf counts of one that sleeps often, and of a short segment at least LEAST_S, to know that it does.
+BRIEF_S = 0.5
+LEAST_S = 0.2
+# A sleep and the wake-up after it take 1.5 us more with them: at this rate 0.5 % of a CPU.
+SLEEPS_PER_S = 3000
+# What happens when it sleeps and wakes up; all else happens while it runs.
+OF_SLEEPS = ("context-switches", "cpu-migrations")
+
+
+@dataclass(frozen=True)
+class Use:
+    """CPU time of a program, and how often it slept, by /proc: since it began to be watched, or in a part."""
+
+    cpu_ns: int
+    sleeps: int
+
+    def __add__(self, more: "Use") -> "Use":
+        return Use(self.cpu_ns + more.cpu_ns, self.sleeps + more.sleeps)
+
+    def __sub__(self, less: "Use") -> "Use":
+        return Use(self.cpu_ns - less.cpu_ns, self.sleeps - less.sleeps)
+
+
+class BriefCounts:
+    """Told of the ledger segments as they pass, it says when perf has counted for long enough."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, Counter] | None = None
+        self._counted = self._whole = Use(0, 0)
+
+    def suffices(self, elapsed_s: float, used: Use) -> bool:
+        """Whether perf is to end, so long after a ledger segment began."""
+        return self.counters is None and elapsed_s >= LEAST_S and used.sleeps > SLEEPS_PER_S * elapsed_s
+
+    def keep(self, counters: dict[str, Counter], used: Use) -> None:
+        """What perf has counted in all segments that were added, and in the one that lasts."""
+        self.counters, self._counted = counters, self._whole + used
+
+    def add(self, used: Use) -> None:
+        """One whole ledger segment."""
+        self._whole += used
+
+    def whole(self) -> dict[str, Counter]:
+        """The counts of all ledger segments. What was not counted stays so; `running` is the counted part."""
+        assert self.counters is not None
+        time = _part(self._counted.cpu_ns, self._whole.cpu_ns)
+        sleeps = _part(self._counted.sleeps, self._whole.sleeps)
+        return {
+            name: _scaled(one, sleeps if name in OF_SLEEPS else time) for name, one in self.counters.items()
+        }
+
+
+def _part(counted: int, whole: int) -> float:
+    return counted / whole if 0 < counted < whole else 1.0
+
+
+def _scaled(one: Counter, part: float) -> Counter:
+    if one.value is None or one.running is None or part == 1:
+        return one
+    parts = one.parts and [
+        replace(p, value=None if p.value is None else round(p.value / part), running=p.running * part)
+        for p in one.parts
+    ]
+    return replace(
+        one, value=round(one.value / part), status="scaled", running=one.running * part, parts=parts
+    )
