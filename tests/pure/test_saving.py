@@ -69,6 +69,16 @@ def test_a_file_is_replaced_and_what_is_none_stays_what_it_is(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_a_fifo_that_nobody_reads_is_an_error_and_no_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "READER_S", 0.05)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="nobody reads this FIFO: start what reads it first") as raised:
+        saving.save(tmp_path / "fifo", b"x")
+    assert raised.value.filename == str(tmp_path / "fifo")
+
+
 @pytest.mark.parametrize("command", ["claims", "crossover", "profile"])
 def test_a_fifo_is_written_through_by_each_command(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

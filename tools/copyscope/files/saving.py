@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,9 @@ from typing import IO
 
 MOST_LINKS = 40  # as the kernel: MAXSYMLINKS
 FOREIGN_LINK = "is a link in a directory that others can write: root does not follow it: give what it names"
+NOBODY_READS = "nobody reads this FIFO: start what reads it first"
+# So long a reader that is started at the same time may take.
+READER_S = 1.0
 LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -149,11 +153,28 @@ def _make_temporary(directory: int) -> tuple[int, str]:
 
 
 def _write_through(directory: int, name: str, data: bytes, more_flags: int) -> None:
-    handle = os.open(name, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | more_flags, dir_fd=directory)
+    handle = _open_at_once(directory, name, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | more_flags)
     try:
         _write_all(handle, data)
     finally:
         os.close(handle)
+
+
+def _open_at_once(directory: int, name: str, flags: int) -> int:
+    """A FIFO waits at open(2) for somebody who reads it (fifo(7)), silently and for ever: so not here."""
+    until_s = time.monotonic() + READER_S
+    while True:
+        try:
+            handle = os.open(name, flags | os.O_NONBLOCK, dir_fd=directory)
+        except OSError as error:
+            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(name, dir_fd=directory).st_mode):
+                raise
+            if time.monotonic() > until_s:
+                raise OSError(errno.ENXIO, NOBODY_READS) from None
+            time.sleep(0.02)
+        else:
+            os.set_blocking(handle, True)
+            return handle
 
 
 def _write_all(handle: int, data: bytes) -> None:
