@@ -1,0 +1,21 @@
+/* The processes of a watched program are read again when they have changed. */
+#include "../../src/collector/report/watched.h"
+#include "check.h"
+
+static struct watched watched;
+
+TEST("watched: the map is read when either object has changed it")
+{
+	volatile __u32 changes[2] = { 7, 0 };
+
+	/* There is no map here: nobody is in it. */
+	watched.map = (struct watched_map){ .fd = -1, .changes = { &changes[0], &changes[1] } };
+	CHECK(watched__update(&watched));
+	CHECK(!watched__update(&watched));
+	changes[1]++;
+	CHECK(watched__update(&watched));
+	CHECK(!watched__update(&watched));
+	changes[0]++;
+	CHECK(watched__update(&watched));
+	CHECK_EQUAL(watched.count, 0);
+}
