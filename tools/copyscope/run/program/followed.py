@@ -84,11 +84,11 @@ class Followed:
         old = how == "comm" and time.monotonic() - self._looked_s > LOOK_FOR_NAMES_EVERY_S
         return how == "cgroup" or old or _population(volume) != self._settled
 
-    def end_counts(self) -> PerfStat | None:
-        """perf's process, if it counts, for its caller to end; processes that join later are not counted."""
-        perf = None if self._perfs is None else self._perfs.pop("target", None)
+    def end_counts(self) -> None:
+        """perf counts no more: processes that join later are missed by nobody."""
+        if self._perfs is not None:
+            self._perfs.clear()
         self._perfs = None
-        return perf
 
     def _start_perf(self) -> PerfStat:
         """perf gives up when a thread that it has found ends before it is there: then once more."""

@@ -251,9 +251,11 @@ class WatchedProgram(Subject):
 
     def _end_counts(self, began_s: float, before: Use) -> None:
         """perf ends when it has counted enough of a program that sleeps often."""
+        perf = self.perfs["target"]
         enough = self._counts.suffices(time.monotonic() - began_s, self._use() - before)
-        perf = self._followed.end_counts() if enough and self._stop.reason is None else None
-        if perf is not None:
+        # perf has ended, and has counted all, when the program has.
+        if enough and perf.failure is None and self._stop.reason is None and not self.has_ended():
+            self._followed.end_counts()
             perf.disable()
             used = self._use() - before
             self._counts.keep(self.session.end_perf(perf), used)
