@@ -45,8 +45,8 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 		return 0;
 	if (tgid == watched_first)
 		watched_first = 0;
-	bpf_map_delete_elem(&watched, &tgid);
-	add_atomic(&watched_changes, 1);
+	if (!bpf_map_delete_elem(&watched, &tgid))
+		add_atomic(&watched_changes, 1);
 	if (volume_away)
 		bpf_map_update_elem(&leaving, &tgid, &there, BPF_ANY);
 	return 0;
