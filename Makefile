@@ -138,7 +138,7 @@ check-pure-%:
 	$(Q)$(PYTEST) -q --timeout=60 tests/pure/test_[$*]*.py
 
 fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lines, records and experiments: FUZZ=N (no root)
-	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) -q tests/pure/test_fuzz.py
+	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 -q tests/pure/test_fuzz.py # each case has a limit of its own
 
 # What live tests start, here and in guests.
 LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves copies copies-static copies-stripped refusing.so)

@@ -73,9 +73,12 @@ class UsageParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Raises UsageError, too, for what argparse turns into something else than a value."""
-        for word in args or ():
-            if word == "--":
-                break
+        words = list(args or ())
+        ahead = words.index("--") if "--" in words else len(words)
+        if "--" in words[ahead + 1 :]:
+            # An argument that is one is an empty list, too.
+            self.error("--: given twice")
+        for word in words[:ahead]:
             # argparse removes a `--` wherever it stands, and calls what is left an empty list.
             if (found := _NOT_A_VALUE.fullmatch(word)) is not None:
                 self.error(f"argument {found[1]}: --: not a value")

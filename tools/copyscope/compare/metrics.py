@@ -146,7 +146,9 @@ def others(record: Record) -> Reading:
 
 def overhead_effect(record: Record) -> Reading:
     """The share of goodput lost to the ledger's instruments."""
-    arm = record["overhead"]["arms"]["ledger"]
+    arm = record["overhead"]["arms"].get("ledger")
+    if arm is None:
+        return Reading(None, "the run had no ledger segments")
     return Reading(None, str(arm["reason"])) if arm["effect"] is None else Reading(float(arm["effect"]))
 
 

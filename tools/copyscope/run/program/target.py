@@ -87,8 +87,8 @@ class Target:
 def parse_pids(text: str) -> tuple[int, ...]:
     """`12,34`; raises UsageError for what is no pid and RunError for one that cannot be watched."""
     pids = []
-    for word in text.split(","):
-        if _PID.fullmatch(word.strip()) is None or int(word) == 0:
+    for word in map(str.strip, text.split(",")):
+        if _PID.fullmatch(word) is None or int(word) == 0:
             by_name = f": by its name it is watched with --comm {word}" if word[:1].isalpha() else ""
             raise UsageError(f"--pid: {word or 'nothing'}: not a process id{by_name}")
         pids.append(int(word))
