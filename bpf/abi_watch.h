@@ -75,6 +75,8 @@ struct shape_cell {
 };
 _Static_assert(sizeof(struct shape_cell) == 72 + 16 * COUNT_SLOTS, "shape_cell");
 #define SHAPE_CELLS (PROTOCOL_CNT * CALL_CNT)
+#define SHAPE_SLOTS 128
+_Static_assert(SHAPE_CELLS <= SHAPE_SLOTS, "SHAPE_SLOTS");
 
 /* What is remembered of a thread that sends. */
 struct sending_task {

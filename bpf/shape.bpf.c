@@ -15,9 +15,17 @@ extern const volatile __u32 page_bytes;
 const volatile __u32 shape_one_in = 1;
 
 MAP(PERCPU_ARRAY, shape_cells, __u32, struct shape_cell, SHAPE_CELLS);
+/* As volume_used: which of them the collector has to read. */
+__u8 shape_used[SHAPE_SLOTS];
 
 /* By thread; one that is gone leaves its place to the next. */
 MAP(LRU_HASH, sending_tasks, __u32, struct sending_task, TASKS_MAX);
+
+static __always_inline struct shape_cell *shape_of(__u32 index)
+{
+	shape_used[BOUNDED(index, SHAPE_SLOTS)] = 1;
+	return bpf_map_lookup_elem(&shape_cells, &index);
+}
 
 static __always_inline struct sending_task *sending_task(void)
 {
@@ -70,7 +78,7 @@ static __always_inline void count_first(struct shape_cell *cell, __u64 address)
  */
 __noinline int count_buffer(__u32 index, __u64 vector, __u32 first)
 {
-	struct shape_cell *cell = bpf_map_lookup_elem(&shape_cells, &index);
+	struct shape_cell *cell = shape_of(index);
 	struct iovec buffer;
 
 	if (!cell)
@@ -89,7 +97,7 @@ __noinline int count_buffer(__u32 index, __u64 vector, __u32 first)
 
 __noinline int count_buffers(__u32 index, __u64 vector, __u64 count)
 {
-	struct shape_cell *cell = bpf_map_lookup_elem(&shape_cells, &index);
+	struct shape_cell *cell = shape_of(index);
 
 	if (cell)
 		count_message(cell, count);
@@ -105,7 +113,7 @@ __noinline int count_header(__u32 index, __u64 header)
 
 	if (!bpf_probe_read_user(&message, sizeof(message), (const void *)header))
 		return count_buffers(index, (__u64)message.msg_iov, message.msg_iovlen);
-	cell = bpf_map_lookup_elem(&shape_cells, &index);
+	cell = shape_of(index);
 	if (cell) {
 		cell->messages++;
 		cell->unreadable++;
@@ -150,7 +158,7 @@ int BPF_PROG(on_shape, struct pt_regs *regs, long ret)
 		count_buffers(index, second, SYSCALL_THIRD(regs));
 		break;
 	default:
-		cell = bpf_map_lookup_elem(&shape_cells, &index);
+		cell = shape_of(index);
 		if (cell)
 			count_one(cell, second);
 	}
@@ -185,7 +193,7 @@ int BPF_PROG(on_round_end, struct sock *sk, int ret, int flags)
 	if (ret < 0)
 		return 0;
 	index = PROTOCOL_TCP * CALL_CNT + current_call();
-	cell = bpf_map_lookup_elem(&shape_cells, &index);
+	cell = shape_of(index);
 	if (!cell)
 		return 0;
 	cell->sends++;

@@ -128,7 +128,7 @@ static json_t *shape_json(__u32 index, const struct copyscope *skel)
 {
 	struct shape_cell sum = {};
 
-	if (!maps__sum(skel->maps.shape_cells, index, &sum, sizeof(sum)) || (!sum.messages && !sum.sends))
+	if (!skel->bss->shape_used[index] || !maps__sum(skel->maps.shape_cells, index, &sum, sizeof(sum)) || (!sum.messages && !sum.sends))
 		return NULL;
 	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
 			 "protocol", protocol_names[index / CALL_CNT], "syscall", call_names[index % CALL_CNT],
