@@ -180,10 +180,10 @@ static json_t *volume_json(struct collector *collector)
 	return volume;
 }
 
-/* What a watched program had moved when the function hooks began, or ceased, to count: it goes on while they come and go. */
-static void add_volume_at_switch(struct collector *collector, json_t *answer, bool hooking)
+/* What a watched program had moved when it was done: it goes on while hooks come and go. */
+static void add_volume(struct collector *collector, json_t *answer)
 {
-	if (hooking && collector->watch.mode != WATCH_NOBODY)
+	if (collector->watch.mode != WATCH_NOBODY)
 		json_object_set_new(answer, "volume", volume_json(collector));
 }
 
@@ -214,7 +214,7 @@ static int do_open(struct collector *collector, const char *arguments)
 		note_open(collector, name);
 	}
 	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", (json_int_t)now_ns(), "took_ns", (json_int_t)now_ns() - start);
-	add_volume_at_switch(collector, answer, collector->hooking);
+	add_volume(collector, answer);
 	count_functions(collector, collector->hooking);
 	return say(answer);
 }
@@ -222,16 +222,21 @@ static int do_open(struct collector *collector, const char *arguments)
 static int do_close(struct collector *collector, const char *arguments)
 {
 	json_int_t start = now_ns();
-	bool hooking = collector->hooking;
+	bool hooking = collector->hooking, sampled = collector->sampling;
 	json_t *answer = json_object();
 	int samples = 0;
 	int err;
 
 	(void)arguments;
 	count_functions(collector, false);
-	add_volume_at_switch(collector, answer, hooking);
+	/* Function hooks have counted until now. */
+	if (hooking)
+		add_volume(collector, answer);
 	err = close_all(collector);
-	if (!err && collector->ksyms)
+	if (!hooking)
+		add_volume(collector, answer);
+	/* An empty map costs as much: all of its buckets are looked at. */
+	if (!err && sampled)
 		samples = stacks__drain(collector->stacks, bpf_map__fd(collector->sampler_skel->maps.stacks), collector->ksyms);
 	if (err || samples < 0) {
 		json_decref(answer);

@@ -56,6 +56,7 @@ class Somebody(Subject):
     def __init__(self, said: list[str], fails: Callable[[Segment], None]) -> None:
         super().__init__(Raw())
         self.said, self.fails = said, fails
+        self.answers: list[dict[str, Any]] = []
         perf: Any = SimpleNamespace(pid=None, enable=lambda: said.append("perf on"), finish=dict)
         perf.disable = lambda: said.append("perf off")
         self.perfs["target"] = perf
@@ -72,7 +73,8 @@ class Somebody(Subject):
     def before(self) -> Any:
         return self._mark("before")
 
-    def begin(self, _probes: tuple[str, ...]) -> Any:
+    def begin(self, _probes: tuple[str, ...], opened: dict[str, Any]) -> Any:
+        self.answers.append(opened)
         return self._mark("begin")
 
     def run(self, segment: Segment) -> None:
@@ -82,7 +84,8 @@ class Somebody(Subject):
     def end(self, _probes: tuple[str, ...]) -> Any:
         return self._mark("end")
 
-    def after(self) -> Any:
+    def after(self, closed: dict[str, Any]) -> Any:
+        self.answers.append(closed)
         return self._mark("after")
 
     def _mark(self, name: str) -> Any:
@@ -135,7 +138,9 @@ def test_where_nothing_changes_the_marks_are_the_same(monkeypatch: pytest.Monkey
 
 def test_function_hooks_count_from_one_moment_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = made(monkeypatch, ["functions"])
-    assert at(run.perform()) == [["opened", "begin", "end", "closed"]]
+    assert at(run.perform()) == [["begin", "begin", "end", "after"]]
+    subject: Any = run.subject
+    assert [answer["volume"]["at"] for answer in subject.answers] == ["opened", "closed"]
 
 
 @pytest.mark.parametrize(

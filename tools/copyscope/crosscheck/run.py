@@ -10,8 +10,9 @@ from copyscope.crosscheck.peer import Peer, Quantities, attached
 from copyscope.errors import RunError
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
+from copyscope.run.child import Message
 from copyscope.run.own_traffic import OwnTraffic
-from copyscope.run.session import Mark, Session, Steps
+from copyscope.run.session import Session, Steps
 
 SEGMENT_S = 0.5
 BLOCKS_MIN = 2
@@ -29,11 +30,11 @@ class PeerSession(Session):
         self.failed_peers: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def attached(self, arm: str, probes: tuple[str, ...]) -> Iterator[dict[str, Mark]]:
+    def attached(self, arm: str, probes: tuple[str, ...]) -> Iterator[dict[str, Message]]:
         peer = self._peers.get(arm)
         if peer is None:
-            with super().attached(arm, probes) as counted:
-                yield counted
+            with super().attached(arm, probes) as said:
+                yield said
             return
         pids = {child.name: child.pid for child in self._traffic.children}
         with attached(peer, pids) as self._watching:

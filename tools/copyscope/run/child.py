@@ -24,6 +24,8 @@ ANSWER_S = 10.0
 END_S = 1.0
 # A report on 262,144 sockets and as many stacks as there is room for has a tenth of that.
 ANSWER_MAX_BYTES = 256 << 20
+# As much as a pipe holds (pipe(7)). The allocator maps a larger buffer anew each time.
+PIPE_BYTES = 1 << 16
 # A stopped program does not answer: that is seen sooner than the time for an answer is over.
 LOOK_S = 1.0
 # ssh(1): also of a program that a signal ended.
@@ -152,7 +154,7 @@ class Child:
                     said = self._complaints.lines() or ["it is still running"]
                     raise RunError(f"{self._called}: no answer in time: {said[-1]}")
                 continue
-            chunk = os.read(self._stdout.fileno(), 1 << 20)
+            chunk = os.read(self._stdout.fileno(), PIPE_BYTES)
             if not chunk:
                 self._fail(deadline)
             self._pending += chunk

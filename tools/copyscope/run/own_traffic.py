@@ -17,7 +17,7 @@ from copyscope.plan.options import PathPlan, Traffic
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.record.segments import WARM_UP
-from copyscope.run.child import Child, Elsewhere, Program, watch
+from copyscope.run.child import Child, Elsewhere, Message, Program, watch
 from copyscope.run.collectors import Collectors
 from copyscope.run.counters import EVENTS, SENDER_EVENTS, all_unsupported
 from copyscope.run.perf_stat import PerfStat
@@ -157,7 +157,7 @@ class OwnTraffic(Subject):
     def before(self) -> Mark:
         return self._paused
 
-    def begin(self, _probes: tuple[str, ...]) -> Mark:
+    def begin(self, _probes: tuple[str, ...], _opened: Message) -> Mark:
         word, answer = ("resume", "resumed") if self._goes else ("go", "going")
         self._goes = True
         began_ns = self.children[0].ask(word, answer)["t_ns"]
@@ -176,7 +176,7 @@ class OwnTraffic(Subject):
     def end(self, _probes: tuple[str, ...]) -> Mark:
         return self.pause()
 
-    def after(self) -> Mark:
+    def after(self, _closed: Message) -> Mark:
         return self._paused
 
     def pause(self) -> Mark:

@@ -141,8 +141,8 @@ class Subject(ABC):
         """perf counts from now on."""
 
     @abstractmethod
-    def begin(self, probes: tuple[str, ...]) -> Mark:
-        """The segment begins."""
+    def begin(self, probes: tuple[str, ...], opened: Message) -> Mark:
+        """The segment begins. `opened`: what the collector said when all was attached."""
 
     @abstractmethod
     def run(self, segment: Segment) -> None:
@@ -153,8 +153,8 @@ class Subject(ABC):
         """The segment ends."""
 
     @abstractmethod
-    def after(self) -> Mark:
-        """When all that was attached for it is gone again."""
+    def after(self, closed: Message) -> Mark:
+        """When all that was attached for it is gone again. `closed`: what the collector said then."""
 
     def has_ended(self) -> bool:
         """Whether all that could be measured has ended."""
@@ -275,27 +275,24 @@ class Session:
         """One segment, of whatever the subject has attached for its arm."""
         subject, probes = self.subject, self.subject.probes(segment.arm)
         before = subject.before()
-        with self.attached(segment.arm, probes) as counted:
-            before = counted.get("opened", before)
-            begin = subject.begin(probes)
+        with self.attached(segment.arm, probes) as said:
+            begin = subject.begin(probes, said.get("opened", {}))
+            if probes == ("functions",):
+                # They begin to count at one moment, not while one after the other is attached.
+                before = begin
             subject.run(segment)
             end = subject.end(probes)
-        after = counted["closed"] if "closed" in counted else subject.after() if probes else end
+        after = subject.after(said.get("closed", {})) if probes else end
         named = {"index": segment.index, "block": segment.block, "arm": segment.arm}
         self.raw.segments.append({**named, "marks": (before, begin, end, after)})
 
     @contextlib.contextmanager
-    def attached(self, arm: str, probes: tuple[str, ...]) -> Iterator[dict[str, Mark]]:
-        """Yields what was counted at the moments at which function hooks began and ceased to count.
-
-        They do so at one moment, not while one after the other is attached.
-        """
-        counted: dict[str, Mark] = {}
+    def attached(self, arm: str, probes: tuple[str, ...]) -> Iterator[dict[str, Message]]:
+        """Yields what the collector answers: `opened` when all is attached, `closed` when it is gone."""
+        said: dict[str, Message] = {}
 
         def switch(command: str, event: str) -> None:
-            answer = self.collector.ask(command, event, SWITCH_S) if probes else {}
-            if probes == ("functions",) and "volume" in answer:
-                counted[event] = {"target": answer["volume"]}
+            said[event] = self.collector.ask(command, event, SWITCH_S) if probes else {}
 
         switch(f"open {','.join(probes)}", "opened")
         counting = self._counting(arm)
@@ -304,7 +301,7 @@ class Session:
         if counting:
             self.subject.counting()
         try:
-            yield counted
+            yield said
         finally:
             # perf ends by itself when the last process has: its counts are whole then.
             for perf in [] if self.subject.has_ended() else self._counting(arm):

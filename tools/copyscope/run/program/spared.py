@@ -28,6 +28,7 @@ LOOK_MOST_S = 0.003
 TRIES = 3
 # To ask for more connections one by one takes longer than the kernel takes for all.
 AGAIN_MOST = 256
+JUST_NOW_NS = 2_000_000
 # The hook that counts new ones is skipped where it interrupts itself (bpf/volume.bpf.c): once in 400,000.
 WHOLE_EVERY_S = 5.0
 # Where the hooks at the calls come and go they come with these; what is copied out is counted beside them.
@@ -80,25 +81,34 @@ class Spared:
 
     def ask(self) -> Message:
         """What the hooks have counted so far."""
-        reading = self._collector.ask("volume", "volume", ASK_S)
+        return self.note(self._collector.ask("volume", "volume", ASK_S))
+
+    def note(self, reading: Message) -> Message:
+        """The same, of an answer that has it: what it says of sockets that were closed it says once."""
         self._ended |= {int(inode): (sent, received) for inode, (sent, received) in reading["ended"].items()}
         self._established = reading["totals"]["established"]
         return reading
 
-    def read(self) -> Message:
-        """The same, completed where the hooks are away."""
-        reading = self.ask()
-        if self._books is None:
-            return reading
-        if not self._spared:
-            return self._books.add(reading, None)
-        tcp = self._total()
-        self._last = self._books.add({**reading, "t_ns": time.monotonic_ns()}, tcp)
-        return self._last
+    def read(self, reading: Message | None = None) -> Message:
+        """The same, of now or of a `reading` that is there, completed where the hooks are away."""
+        reading = self.ask() if reading is None else reading
+        if self._books is not None and self._spared:
+            tcp = self._total()
+            reading = self._books.add({**reading, "t_ns": time.monotonic_ns()}, tcp)
+        elif self._books is not None:
+            reading = self._books.add(reading, None)
+        self._last = reading
+        return reading
 
     def read_before(self) -> Message:
-        """Before a segment: between two segments nothing comes or goes, and the last reading will do."""
-        return self._last if self._spared and self._last is not None else self.read()
+        """Before a segment. Between two segments nothing comes or goes: the last reading will do.
+
+        Where the hooks count it must be of just now: what moves meanwhile the checks cannot tell.
+        """
+        last = self._last
+        if last is not None and (self._spared or time.monotonic_ns() - last["t_ns"] < JUST_NOW_NS):
+            return last
+        return self.read()
 
     def read_between(self, *, since: bool) -> Message:
         """While the hooks count; TCP is asked before and after. `since`: they have since the last one."""
@@ -174,7 +184,7 @@ class Spared:
         self._note(seen)
         # Of these the hooks have counted all, and they are among those that are closed.
         self._ended = {inode: moved for inode, moved in self._ended.items() if inode in hooked}
-        self._books, self._spared = Books(reading), True
+        self._books, self._spared, self._last = Books(reading), True, None
         self._seen.spared = f"to count each call would take {100 * share:.1f} % of a CPU"
 
     def _old(self, seen: dict[int, Connection], hooked: dict[int, Pair]) -> Collection[int]:

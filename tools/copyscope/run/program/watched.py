@@ -205,10 +205,11 @@ class WatchedProgram(Subject):
             self._began = self._spared.read()
         return {"target": self._began}
 
-    def begin(self, probes: tuple[str, ...]) -> Mark:
-        if probes:
+    def begin(self, probes: tuple[str, ...], opened: Message) -> Mark:
+        if opened:
+            hooked = self._spared.note(opened["volume"])
             counting = "volume" in probes
-            self._began = self._spared.read_between(since=False) if counting else self._spared.read()
+            self._began = self._spared.read_between(since=False) if counting else self._spared.read(hooked)
         mark = self._timed(self._began)
         if self._begun is not None:
             begun, self._begun = self._begun, None
@@ -284,8 +285,8 @@ class WatchedProgram(Subject):
         self.code.look(self._followed.pids)
         return {"target": {**reading, **mark["target"], "threads": threads}}
 
-    def after(self) -> Mark:
-        return {"target": self._spared.read()}
+    def after(self, closed: Message) -> Mark:
+        return {"target": self._spared.read(self._spared.note(closed["volume"]))}
 
     def _awaited(self) -> int | None:
         """A process whose end may be that of the program."""
