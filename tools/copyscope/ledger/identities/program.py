@@ -218,7 +218,7 @@ BALANCES: tuple[Table, ...] = (
         lambda raw: added(where_counted(raw), "copied_out_bytes"),
         lambda raw: (
             len(where_counted(raw))
-            * under_way(select(raw.run.segments, "ledger")[:1], largest(volume(raw.volume, "receive")))
+            * under_way(select(raw.run.segments, "calls")[:1], largest(volume(raw.volume, "receive")))
         ),
         lambda raw: bool(raw.target.spared),
     ),
