@@ -486,3 +486,11 @@ def test_a_connection_that_tcp_counts_otherwise_breaks_the_books() -> None:
         row["sent_bytes"] -= 10 * SIZE
     held = {row["name"]: row["holds"] for row in derive(record)["identities"]}
     assert held["connection_sent_bytes"] is False and held["connection_received_bytes"]
+
+
+def test_a_call_under_way_at_the_end_of_a_calls_segment_breaks_no_books_without_ledger_segments() -> None:
+    record = watched_record(receives=4096, spared=True)
+    record["run"]["segments"] = [row for row in record["run"]["segments"] if row["arm"] != "ledger"]
+    record["target"]["spared"]["counted"][0]["copied_out_bytes"] += 4096
+    (split,) = (row for row in derive(record)["identities"] if row["name"] == "received_split")
+    assert split["holds"] is True and split["tolerance"] > 0
