@@ -84,6 +84,9 @@ class Machine:
                 **{"volume": self.rows(), "t_ns": round(self.now_s * 1e9), "ended": ended},
                 "totals": {"established": self.established},
             }
+        if line.startswith(("open ", "close")):
+            # What is told of closed sockets is told once, in whichever answer comes first.
+            return {"volume": self.ask("volume")}
         return {}
 
     def rows(self) -> list[Row]:

@@ -28,6 +28,7 @@ LOOK_MOST_S = 0.003
 TRIES = 3
 # To ask for more connections one by one takes longer than the kernel takes for all.
 AGAIN_MOST = 256
+# A reading that is not older stands for one of now: no more than that is added to what the checks tolerate.
 JUST_NOW_NS = 2_000_000
 # The hook that counts new ones is skipped where it interrupts itself (bpf/volume.bpf.c): once in 400,000.
 WHOLE_EVERY_S = 5.0
@@ -169,7 +170,7 @@ class Spared:
             return
         old = self._old(seen, hooked)
         self._collector.ask("spare on", "spare", ASK_S)
-        self._collector.ask("close", "closed", ASK_S)
+        self.note(self._collector.ask("close", "closed", ASK_S)["volume"])
         # Nothing counts any more: the two are of one moment.
         hooked, reading = self._hooked(), self.ask()
         rows = [row for row in reading["volume"] if row["direction"] in ("send", "receive")]
@@ -202,7 +203,7 @@ class Spared:
     def _end(self, why: str) -> None:
         """It does now what TCP does not count: from here on each call is counted again."""
         self._collector.ask("spare off", "spare", ASK_S)
-        self._collector.ask("open volume", "opened", ASK_S)
+        self.note(self._collector.ask("open volume", "opened", ASK_S)["volume"])
         self.read()
         self._spared, self._tries, self._last = False, 0, None
         self._seen.spared_until = why
