@@ -329,6 +329,7 @@ RECORDS = small(repeats=1)
 
 @cases(0.06)
 @example(0, [([0.90625, 0.1875], 0, "resembling")])
+@example(0, [([0.90625, 0.25], 80, "resembling")])
 @example(0, [([0.875, 0.75], 1, "resembling")])
 @example(0, [([0.75, 0.75], 1, "resembling")])
 @example(0, [([0.46875, 0.0], 26, "resembling")])

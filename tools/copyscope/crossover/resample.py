@@ -44,8 +44,8 @@ def drawn(size: Size, part: str, effects: Mapping[int, float], count: int, seed:
     shares = size.shares.get(part, {})
     whole = _mean_shares(list(shares.values()))
     made = [_split(middle, part, whole)]
-    # text seeds alike on every machine and in every process
-    generator = random.Random(f"{seed} {part} {size.size_bytes}")
+    # Text seeds alike on every machine and in every process; a name in a record may be no UTF-8.
+    generator = random.Random(f"{seed} {part} {size.size_bytes}".encode(errors="surrogatepass"))
     # three repeats can be drawn in ten ways only, whatever their order
     known: dict[tuple[int, ...], dict[str, float]] = {}
     for _ in range(count):
