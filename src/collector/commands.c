@@ -139,12 +139,17 @@ static int close_all(struct collector *collector)
 	return probes__detach(collector->probes) ?: err;
 }
 
+static int watch_packets(void *probes, bool on)
+{
+	return probes__watch_packets(probes, on);
+}
+
 static int open_sampler(struct collector *collector)
 {
+	const struct packet_watch packets = { collector->probes, watch_packets };
 	const struct watched_map *watched = collector->watch.mode == WATCH_NOBODY ? NULL : &collector->watched.map;
 
-	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, watched,
-			     &probes__skeleton(collector->probes)->bss->packets_wanted);
+	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, watched, &packets);
 }
 
 /* `sampler-beside` is the sampler in a segment of another tier: its samples are kept apart, and no other figure has them in it. */
@@ -159,7 +164,7 @@ static int open_one(struct collector *collector, const char *instrument)
 		return probes__attach(collector->probes, instrument);
 	if (!collector->ksyms)
 		return -EAGAIN;
-	/* Whose packets the CPUs handle. */
+	/* It must be known to work before anything is sampled. */
 	err = probes__attach(collector->probes, "sampler");
 	if (!err && !collector->sampler)
 		err = open_sampler(collector);

@@ -3,11 +3,13 @@
 The same load runs with tools/profile.py attached and without, in pairs, in seeded order. It is watched for
 as long as the examples of --help do it, and the load lasts from the first segment on for that long, so that
 all kinds of segments are in it in their shares; loading and ending are not. Goodput is TCP's own count,
-requests and their times are those of the client.
+requests and their times are those of the client. Once with a CPU for each side, which leaves none to
+copyscope, and once with both sides on one of two. The pace of these CPUs is measured meanwhile (pace.c).
 """
 
 import contextlib
 import json
+import math
 import os
 import random
 import re
@@ -19,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from conclusions import goal_of, reached
@@ -26,10 +29,11 @@ from contestants import Program
 from copyscope import paths
 from copyscope.run.child import Child
 from copyscope.run.program.connections import Snapshots
-from samples import BLOCKS, Comparison, compare
+from samples import BLOCKS, Comparison, compare_paced
 
 PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
+PACE = paths.OUTPUT / "tests" / "pace"
 LOAD_S = 10.0
 END_S = 20.0
 SENDS_BYTES = (64, 8192, 65536)
@@ -141,7 +145,21 @@ def exchange(cpus: list[str]) -> Iterator[Load]:
         server.kill()
 
 
-def watched(load: Load, record: Path) -> Sample:
+def paced(load: Load, cpus: list[str]) -> Sample:
+    """The load, and how long the same system call took on its CPUs meanwhile."""
+    argv = [[str(PACE), cpu, f"{LOAD_S:g}"] for cpu in sorted(set(cpus))]
+    meters = [subprocess.Popen(words, stdout=subprocess.PIPE) for words in argv]
+    try:
+        sample = load.run()
+        said = [json.loads(meter.communicate(timeout=END_S)[0]) for meter in meters]
+    finally:
+        for meter in meters:
+            meter.kill()
+            meter.wait()
+    return sample | {"pace_ns": math.exp(fmean(math.log(one["getppid_ns"]) for one in said))}
+
+
+def watched(load: Load, cpus: list[str], record: Path) -> Sample:
     """The load while tools/profile.py watches it, from its first segment on; its record must be one."""
     argv = [*PROFILE, "--pid", str(load.pid), "--duration", f"{LOAD_S:g}", "--json", str(record)]
     profile = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -152,7 +170,7 @@ def watched(load: Load, record: Path) -> Sample:
             said.append(profile.stderr.readline())
             if not said[-1]:
                 raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(said)}")
-        sample = load.run()
+        sample = paced(load, cpus)
         said += profile.communicate(timeout=END_S)[1].splitlines()
     finally:
         if profile.poll() is None:
@@ -173,13 +191,16 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
     if missing:
         raise SystemExit(f"{' and '.join(missing)}: missing: sudo tools/deps.sh programs")
     shuffler = random.Random(seed)
-    opened = [sender(size, cpus) for size in SENDS_BYTES] + [http(cpus), exchange(cpus)]
-    for one in opened:
-        with one as load, tempfile.TemporaryDirectory() as scratch:
-            yield _one(load, Path(scratch), shuffler)
+    for placement, places in (("a CPU each", cpus), ("one CPU of two", [cpus[0], cpus[0]])):
+        opened = [sender(size, places) for size in SENDS_BYTES] + [http(places), exchange(places)]
+        for one in opened:
+            with one as load, tempfile.TemporaryDirectory() as scratch:
+                yield _one(load, placement, places, Path(scratch), shuffler)
 
 
-def _one(load: Load, scratch: Path, shuffler: random.Random) -> tuple[list[Comparison], dict[str, Any]]:
+def _one(
+    load: Load, placement: str, cpus: list[str], scratch: Path, shuffler: random.Random
+) -> tuple[list[Comparison], dict[str, Any]]:
     ours, alone = f"{load.name} watched", load.name
     samples: dict[str, list[Sample]] = {ours: [], alone: []}
     for pair in range(BLOCKS):
@@ -187,10 +208,10 @@ def _one(load: Load, scratch: Path, shuffler: random.Random) -> tuple[list[Compa
         shuffler.shuffle(order)
         for who in order:
             record = scratch / f"{pair}.json"
-            samples[who].append(watched(load, record) if who == ours else load.run())
-    factors = {"size_bytes": load.size_bytes}
+            samples[who].append(watched(load, cpus, record) if who == ours else paced(load, cpus))
+    factors = {"size_bytes": load.size_bytes, "placement": placement}
     quantities = [key for key in ("gbps", "requests", "p99_us") if key in samples[alone][0]]
-    made = [compare(samples, ours, alone, quantity, factors) for quantity in quantities]
+    made = [compare_paced(samples, ours, alone, quantity, factors) for quantity in quantities]
     told = {"program": load.name, **factors, "comparisons": made, "samples": samples}
     return made, told
 
@@ -201,21 +222,26 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
         "Programs that tools/profile.py watches with everything it has by default, against the same without: "
         "all segments together, and its own work. A sender of one message after the other (8 buffers each), "
         f"nginx without sendfile under wrk ({CONNECTIONS} connections, {FILE_BYTES // 1024} KiB), one byte "
-        "there and back; server and client on a processor each, over lo.",
+        "there and back, over lo; server and client on a CPU each, so that copyscope has none to itself, or "
+        "both on one of two. What the host does to the machine meanwhile is taken off: how long getppid(2) "
+        "took on these CPUs, by least squares over the pairs. In brackets as found, without that.",
         "",
-        "| program | size | goodput or requests kept | goal | reached | p99, times | goal | reached |",
-        "|---|---|---|---|---|---|---|---|",
+        "| program | size | where | goodput or requests kept | goal | reached | p99 | goal | reached |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for item in raw:
-        cells = [item["program"], f"{item['size_bytes']:,} B"]
+        cells = [item["program"], f"{item['size_bytes']:,} B", item["placement"]]
         for made in item["comparisons"]:
             goal = goal_of("watch", made)
-            cells += [f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})", f"{goal:g}"]
-            cells.append(str(reached(made, goal)))
-        text.append(f"| {' | '.join(cells + [''] * (8 - len(cells)))} |")
-    invalid = {item["program"]: _invalid(item) for item in raw if _invalid(item)}
-    text += ["", *(f"- {name}: {count} runs were not valid" for name, count in invalid.items())]
+            cells += [f"{_interval(made)} [{_interval(made['raw'])}]", f"{goal:g}", str(reached(made, goal))]
+        text.append(f"| {' | '.join(cells + [''] * (9 - len(cells)))} |")
+    invalid = [(item["program"], item["placement"], _invalid(item)) for item in raw if _invalid(item)]
+    text += ["", *(f"- {name}, {where}: {count} runs were not valid" for name, where, count in invalid)]
     return text
+
+
+def _interval(made: dict[str, float]) -> str:
+    return f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})"
 
 
 def _invalid(item: dict[str, Any]) -> int:

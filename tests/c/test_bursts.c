@@ -9,11 +9,21 @@
 #define MS 1000000L
 
 static int armed[SIDES];
+static int prepared[SIDES];
+static int unprepared;
+
+static int prepare(void *context, enum side side, bool on)
+{
+	(void)context;
+	prepared[side] += on ? 1 : -1;
+	return 0;
+}
 
 static int arm(void *context, enum side side, uint64_t *since_ns)
 {
 	(void)context;
 	armed[side]++;
+	unprepared += !prepared[side];
 	*since_ns = now_ns();
 	return 0;
 }
@@ -32,7 +42,7 @@ THREADS_TEST("bursts: they add up and end when told")
 	__u64 samples[SIDES] = { 0 };
 	struct bursts *bursts = NULL;
 	bool counted = false;
-	const struct burst_timers timers = { &counted, arm, disarm, samples };
+	const struct burst_timers timers = { &counted, prepare, arm, disarm, samples };
 	uint64_t seen = 0;
 
 	CHECK_EQUAL(bursts__new(&bursts, &timers, duties), 0);
@@ -44,6 +54,7 @@ THREADS_TEST("bursts: they add up and end when told")
 		samples[SIDE_OTHER] += 10;
 		CHECK_EQUAL(bursts__stop(bursts), 0);
 		CHECK(!armed[SIDE_SENDER] && !armed[SIDE_RECEIVER] && !armed[SIDE_OTHER]);
+		CHECK(!prepared[SIDE_SENDER] && !prepared[SIDE_RECEIVER] && !prepared[SIDE_OTHER]);
 		/* What is not counted changes no total. */
 		if (segment % 2)
 			seen = bursts__totals(bursts, SIDE_SENDER).count + bursts__totals(bursts, SIDE_RECEIVER).count;
@@ -56,5 +67,29 @@ THREADS_TEST("bursts: they add up and end when told")
 	CHECK(bursts__totals(bursts, SIDE_OTHER).armed_ns >= 3 * 25 * MS);
 	CHECK(bursts__enabled_ns(bursts) >= 3 * 25 * MS);
 	CHECK(seen > 0);
+	CHECK_EQUAL(unprepared, 0);
+	bursts__free(bursts);
+}
+
+/* Stopped in the midst of a series, too: 30 segments of 8 ms, and a series takes 18 ms. */
+THREADS_TEST("bursts: a series of them is prepared once, and whenever it ends it is over")
+{
+	const double duties[SIDES] = { [SIDE_OTHER] = 0.3 };
+	__u64 samples[SIDES] = { 0 };
+	struct bursts *bursts = NULL;
+	bool counted = true;
+	const struct burst_timers timers = { &counted, prepare, arm, disarm, samples };
+
+	unprepared = 0;
+	CHECK_EQUAL(bursts__new(&bursts, &timers, duties), 0);
+	for (int segment = 0; segment < 30; segment++) {
+		CHECK_EQUAL(bursts__start(bursts, true), 0);
+		nanosleep(&(struct timespec){ .tv_nsec = 8 * MS }, NULL);
+		CHECK_EQUAL(bursts__stop(bursts), 0);
+		CHECK(!armed[SIDE_OTHER] && !prepared[SIDE_OTHER]);
+	}
+	CHECK_EQUAL(unprepared, 0);
+	CHECK(bursts__totals(bursts, SIDE_OTHER).count > 10);
+	CHECK(bursts__totals(bursts, SIDE_OTHER).armed_ns < bursts__enabled_ns(bursts));
 	bursts__free(bursts);
 }

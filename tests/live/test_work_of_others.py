@@ -132,9 +132,10 @@ def test_who_does_nothing_beside_zero_copy_has_no_softirq_work() -> None:
     """
     cpu = str(max(os.sched_getaffinity(0)))
     apart = ("--sender-cpus", cpu, "--receiver-cpus", cpu)
+    often = ("--frequency", "1000")
     with somebody("zero_copy"):
-        slept = watch("--", "sleep", stretched(1), check=None)
-        null = record_of("--impl", "null", "--duration", stretched(1), *apart)
+        slept = watch(*often, "--", "sleep", stretched(1), check=None)
+        null = record_of("--impl", "null", "--duration", stretched(1), *often, *apart)
     for record in (slept, null):
         assert rows_beside(record) == []
         assert record["sides"]["other"]["samples"] == 0

@@ -1,6 +1,7 @@
 """make bench: what a comparison comes to, the order of measuring, and the table of the results."""
 
 import importlib
+import random
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,6 +61,31 @@ def compared(ours: str, peer: str, ratio: float, size_bytes: int = 1024, **keys:
 def test_what_a_goal_comes_to(bench: Any, name: str, made: dict[str, Any], reached: str | None) -> None:
     conclusions = bench("conclusions")
     assert conclusions.reached(made, conclusions.goal_of(name, made)) == reached
+
+
+def test_the_pace_of_the_machine_is_taken_off(bench: Any) -> None:
+    """Requests fall as the machine slows down, and to 0.9 of that where they are watched."""
+    paces_ns = [(100.0, 110.0), (120.0, 95.0), (90.0, 130.0), (105.0, 100.0), (115.0, 118.0)]
+    sample = {
+        who: [{"requests": kept * 1e6 / pace[number], "pace_ns": pace[number]} for pace in paces_ns]
+        for number, (who, kept) in enumerate((("watched", 0.9), ("alone", 1.0)))
+    }
+    made = bench("samples").compare_paced(sample, "watched", "alone", "requests", {})
+    assert [made[key] for key in ("ratio", "low", "high", "slope")] == pytest.approx([0.9, 0.9, 0.9, -1.0])
+    assert made["raw"]["low"] < 0.75 and made["raw"]["high"] > 1.0
+
+
+def test_the_interval_of_a_regression_holds_what_is_true(bench: Any) -> None:
+    """In 95 % of 400 invented series of ten pairs; 9 in 400 more or less are chance."""
+    made, held = random.Random(7), 0
+    for _ in range(400):
+        others = [made.gauss(0.03, 0.1) for _ in range(10)]
+        values = [-0.02 - 0.8 * other + made.gauss(0, 0.04) for other in others]
+        centre, half, _ = bench("samples").regressed(values, others)
+        held += abs(centre + 0.02) <= half
+    assert 366 <= held <= 394
+    with pytest.raises(ValueError, match="at least three"):
+        bench("samples").regressed([1.0, 2.0], [0.0, 0.0])
 
 
 def test_the_table_of_the_tree_is_that_of_its_results(bench: Any) -> None:

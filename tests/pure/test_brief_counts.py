@@ -11,7 +11,7 @@ def measured(value: int) -> Counter:
 def test_only_a_program_that_sleeps_often_is_counted_briefly() -> None:
     counts = BriefCounts()
     assert not counts.suffices(0.5, Use(0, 1400))  # 2,800 a second
-    assert not counts.suffices(0.1, Use(0, 10_000))  # too short to know
+    assert not counts.suffices(0.09, Use(0, 10_000))  # too short to know
     assert counts.suffices(0.5, Use(0, 1600))
     counts.keep({}, Use(1, 1))
     assert not counts.suffices(0.5, Use(0, 1600))

@@ -176,6 +176,9 @@ def test_the_part_of_the_time_follows_the_rate_of_the_calls() -> None:
     assert duty(60_000, 1.0) == duty(0, 1.0) == duty(0, 0.0) == 0.05
     for rate in (10_000, 55_000, 200_000, 600_000, 3_000_000):
         assert rate * 500e-9 * duty(rate, 1.0) <= 0.005 + 1e-12
+    # It makes 60,000 calls a second while they are timed, else 100,000: of what it loses 0.5 % as well.
+    assert duty(600, 0.01, 100_000.0) == pytest.approx(0.0125)
+    assert duty(1_000_000, 1.0, 900_000.0) == pytest.approx(0.01)
     # Counted from 3.00 to 3.02 s, attaching included; at 2 % of the time the next one is at 4 s.
     assert next_time_s(3.0, 3.02, 0.02) == pytest.approx(4.0)
 

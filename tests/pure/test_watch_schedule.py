@@ -85,3 +85,6 @@ def test_a_segment_is_as_long_as_what_its_hooks_took() -> None:
     assert bound.least_s("ledger") == pytest.approx(0.7)
     bound.add("calls", 0.05, 12.0)
     assert bound.least_s("ledger") == 0.0
+    quick = Bound(5.0, ARMS)
+    quick.add("calls", 0.01, 0.04)
+    assert quick.least_s("calls") == 0.0

@@ -72,21 +72,27 @@ static void choose_counters(struct probes *probes)
 	}
 }
 
-/* Attached for a part of the segment only. */
-static bool comes_and_goes(const struct probes *probes, enum hook_id id)
+/* Attached by duty cycles, for a part of the segment only. */
+static bool is_in_cycle(const struct probes *probes, enum hook_id id)
 {
 	if (hook_rows[id].need != TIMED || probes->share == 1)
 		return false;
 	return id != HOOK_syscall_exit || probes->skel->rodata->count_timed_only || counts_at_socket(probes);
 }
 
-/* Begins to attach those that do, if any; 0 or a negative errno. */
+/* Whoever opens its instrument only tries it. */
+static bool comes_and_goes(const struct probes *probes, enum hook_id id)
+{
+	return id == HOOK_packet_owner || is_in_cycle(probes, id);
+}
+
+/* Begins to attach those that are in one, if any; 0 or a negative errno. */
 static int start_cycle(struct probes *probes)
 {
 	struct duty_hooks parts = { .open = &probes->skel->bss->open_clocks, .begun = &probes->skel->bss->clocks_begun };
 
 	for (int i = 0; i < HOOK_CNT && parts.count < DUTY_HOOKS_MAX; i++) {
-		if (!comes_and_goes(probes, i))
+		if (!is_in_cycle(probes, i))
 			continue;
 		parts.programs[parts.count] = tracepoints__program(probes->skel, i);
 		parts.links[parts.count++] = &probes->hooks[i].link;
@@ -228,7 +234,7 @@ bool probes__counts_all_taken(const struct probes *probes)
 	return probes->hooks[HOOK_volume_spliced].link;
 }
 
-/* Where duty cycles are to attach it, once is enough to know that it can be attached. */
+/* Where it is to come and go, once is enough to know that it can be attached. */
 static int attach_one(struct probes *probes, enum hook_id id)
 {
 	struct hook *hook = &probes->hooks[id];
@@ -273,6 +279,27 @@ int probes__attach(struct probes *probes, const char *instrument)
 		}
 	}
 	return strcmp(instrument, "calls") ? 0 : start_cycle(probes);
+}
+
+int probes__watch_packets(struct probes *probes, bool on)
+{
+	struct hook *hook = &probes->hooks[HOOK_packet_owner];
+	int err;
+
+	probes->skel->bss->packets_wanted = on;
+	if (!on) {
+		err = bpf_link__destroy(hook->link);
+		hook->link = NULL;
+		return err;
+	}
+	if (hook->state != STATE_ATTACHED)
+		return 0;
+	/* Which packet a CPU handled last time says nothing of now. */
+	err = maps__zero(probes->skel->maps.handled_packets);
+	if (err)
+		return err;
+	hook->link = bpf_program__attach(tracepoints__program(probes->skel, HOOK_packet_owner));
+	return hook->link ? 0 : -errno;
 }
 
 int probes__detach(struct probes *probes)

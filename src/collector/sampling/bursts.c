@@ -13,14 +13,19 @@
 /* Short, so that there are many: processes take turns for milliseconds, and one burst sees one turn. */
 #define BURST_NS 5000000ULL
 /* Of SIDE_OTHER: softirq work on the time of others comes in clusters of milliseconds, and many short looks see more of them. */
-#define SHORT_BURST_NS 1000000ULL
+#define SHORT_BURST_NS 500000ULL
+/* They come in series: what these samples need at each packet is costly to attach, and slows each packet down while it is. */
+#define SERIES 8
+#define SERIES_REST_NS 2000000ULL
 
 struct bursts {
 	struct burst_timers timers;
 	double duties[SIDES];
-	/* Of the sides that take turns. */
-	double total_duty;
-	/* How often a side is chosen: its duty over the length of its bursts. */
+	/* How many turns each side is owed; the largest is next. */
+	double owed[SIDES];
+	/* Of the sides that take turns: the share of the time that their turns take, rests in a series included. */
+	double total_share;
+	/* How often any side has a turn, for each ns: the sum over duty / time armed in one turn. */
 	double total_draw;
 	struct resting_thread thread;
 	/* Of a segment that the totals are about. */
@@ -39,6 +44,21 @@ static uint64_t burst_ns(enum side side)
 	return side == SIDE_OTHER ? SHORT_BURST_NS : BURST_NS;
 }
 
+static int bursts_of_turn(enum side side)
+{
+	return side == SIDE_OTHER ? SERIES : 1;
+}
+
+static double draw_of(const struct bursts *bursts, enum side side)
+{
+	return bursts->duties[side] / (bursts_of_turn(side) * burst_ns(side));
+}
+
+static uint64_t turn_ns(enum side side)
+{
+	return bursts_of_turn(side) * burst_ns(side) + (bursts_of_turn(side) - 1) * SERIES_REST_NS;
+}
+
 int bursts__new(struct bursts **result, const struct burst_timers *timers, const double duties[SIDES])
 {
 	struct bursts *bursts = calloc(1, sizeof(*bursts));
@@ -49,8 +69,8 @@ int bursts__new(struct bursts **result, const struct burst_timers *timers, const
 	for (int side = 0; side < SIDES; side++) {
 		bursts->duties[side] = duties[side];
 		if (duties[side] < 1) {
-			bursts->total_duty += duties[side];
-			bursts->total_draw += duties[side] / burst_ns(side);
+			bursts->total_draw += draw_of(bursts, side);
+			bursts->total_share += draw_of(bursts, side) * turn_ns(side);
 		}
 	}
 	bursts->seed = now_ns();
@@ -59,28 +79,31 @@ int bursts__new(struct bursts **result, const struct burst_timers *timers, const
 }
 
 /* Uniform between 0 and twice the mean, so that bursts keep no step with anything. */
-static uint64_t random_rest_ns(struct bursts *bursts)
+static uint64_t random_ns(struct bursts *bursts, double mean_ns)
 {
-	double mean_burst_ns = bursts->total_duty / bursts->total_draw;
-	double mean_ns = mean_burst_ns * (1 - bursts->total_duty) / bursts->total_duty;
-
 	return 2 * mean_ns * rand_r(&bursts->seed) / RAND_MAX;
 }
 
-static enum side random_side(struct bursts *bursts)
+/* Between two turns, so that each side is armed for its share of the time. */
+static double mean_rest_ns(const struct bursts *bursts)
 {
-	double draw = bursts->total_draw * rand_r(&bursts->seed) / RAND_MAX;
-	enum side chosen = SIDE_OTHER;
+	return bursts->total_share < 1 ? (1 - bursts->total_share) / bursts->total_draw : 0;
+}
+
+/* Evenly, not by lot: of few turns each side has its part. They keep no step with anything, as the rests are random. */
+static enum side next_side(struct bursts *bursts)
+{
+	enum side next = SIDE_OTHER;
 
 	for (int side = 0; side < SIDES; side++) {
 		if (bursts->duties[side] >= 1)
 			continue;
-		chosen = side;
-		if (draw < bursts->duties[side] / burst_ns(side))
-			break;
-		draw -= bursts->duties[side] / burst_ns(side);
+		bursts->owed[side] += draw_of(bursts, side) / bursts->total_draw;
+		if (bursts->duties[next] >= 1 || bursts->owed[side] > bursts->owed[next])
+			next = side;
 	}
-	return chosen;
+	bursts->owed[next] -= 1;
+	return next;
 }
 
 static void count_burst(struct bursts *bursts, enum side side, uint64_t armed_ns, double samples)
@@ -105,6 +128,12 @@ static int disarm(struct bursts *bursts, enum side side)
 	return bursts->timers.disarm(bursts->timers.context, side, bursts->counted);
 }
 
+static void note_error(struct bursts *bursts, int err)
+{
+	if (err && !bursts->err)
+		bursts->err = err;
+}
+
 static void burst(struct bursts *bursts, enum side side)
 {
 	__u64 samples = bursts->timers.samples_of_side[side];
@@ -117,8 +146,18 @@ static void burst(struct bursts *bursts, enum side side)
 	armed_ns = now_ns() - armed_ns;
 	err = disarm(bursts, side) ?: err;
 	count_burst(bursts, side, armed_ns, bursts->timers.samples_of_side[side] - samples);
-	if (err && !bursts->err)
-		bursts->err = err;
+	note_error(bursts, err);
+}
+
+static void take_turn(struct bursts *bursts, enum side side)
+{
+	note_error(bursts, bursts->timers.prepare(bursts->timers.context, side, true));
+	for (int i = 0; i < bursts_of_turn(side); i++) {
+		if (i && !resting_thread__rest(&bursts->thread, random_ns(bursts, SERIES_REST_NS)))
+			break;
+		burst(bursts, side);
+	}
+	note_error(bursts, bursts->timers.prepare(bursts->timers.context, side, false));
 }
 
 static void take_turns(void *argument)
@@ -130,8 +169,8 @@ static void take_turns(void *argument)
 	sched_setscheduler(0, SCHED_FIFO, &priority);
 	/* The default slack of 50 us would be 2 % of a burst. */
 	prctl(PR_SET_TIMERSLACK, 1);
-	while (resting_thread__rest(&bursts->thread, random_rest_ns(bursts)))
-		burst(bursts, random_side(bursts));
+	while (resting_thread__rest(&bursts->thread, random_ns(bursts, mean_rest_ns(bursts))))
+		take_turn(bursts, next_side(bursts));
 }
 
 static bool is_steady(const struct bursts *bursts, enum side side)
@@ -148,10 +187,10 @@ int bursts__start(struct bursts *bursts, bool counted)
 	for (int side = 0; side < SIDES; side++) {
 		bursts->samples_before[side] = bursts->timers.samples_of_side[side];
 		if (is_steady(bursts, side))
-			err = arm(bursts, side, &armed_ns) ?: err;
+			err = bursts->timers.prepare(bursts->timers.context, side, true) ?: arm(bursts, side, &armed_ns) ?: err;
 	}
 	bursts->began_ns = now_ns();
-	if (err || !bursts->total_duty)
+	if (err || !bursts->total_draw)
 		return err;
 	return resting_thread__start(&bursts->thread, take_turns, bursts);
 }
@@ -164,7 +203,7 @@ int bursts__stop(struct bursts *bursts)
 	for (int side = 0; side < SIDES; side++) {
 		if (!is_steady(bursts, side))
 			continue;
-		err = disarm(bursts, side) ?: err;
+		err = disarm(bursts, side) ?: bursts->timers.prepare(bursts->timers.context, side, false) ?: err;
 		count_burst(bursts, side, spent_ns, bursts->timers.samples_of_side[side] - bursts->samples_before[side]);
 	}
 	bursts->enabled_ns += bursts->counted ? spent_ns : 0;

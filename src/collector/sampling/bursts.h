@@ -29,6 +29,8 @@ struct burst_totals {
 /* Who has the timers. */
 struct burst_timers {
 	void *context;
+	/* Before the first burst of a turn (on) and after its last: a turn is one burst or some that follow each other soon. */
+	int (*prepare)(void *context, enum side side, bool on);
 	/* Arms those of a side at *since_ns; 0 or -errno. What cannot be armed leaves the others armed. */
 	int (*arm)(void *context, enum side side, uint64_t *since_ns);
 	/* counted: whether the burst is of the totals. */

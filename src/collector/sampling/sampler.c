@@ -40,7 +40,7 @@ struct sampler {
 	/* CPU time of the targets in their bursts; read_err: it could not be read. */
 	uint64_t cpu_ns[SIDE_TARGETS];
 	int read_err[SIDE_TARGETS];
-	volatile __u32 *others_sampled;
+	struct packet_watch packets;
 	struct event_row rows[SAMPLE_CNT];
 	bool works[SAMPLE_CNT];
 	char reasons[SAMPLE_CNT][128];
@@ -115,13 +115,22 @@ static uint64_t mean_timeslice_ns(pid_t pid)
 	return total_slices ? total_ns / total_slices : 0;
 }
 
+static int watch_packets(struct sampler *sampler, bool on)
+{
+	return sampler->packets.watch(sampler->packets.context, on);
+}
+
+static int prepare(void *context, enum side side, bool on)
+{
+	return side == SIDE_OTHER ? watch_packets(context, on) : 0;
+}
+
 static int arm(void *context, enum side side, uint64_t *since_ns)
 {
 	struct sampler *sampler = context;
 
 	if (side != SIDE_OTHER)
 		return thread_timers__arm(&sampler->timers[side], since_ns);
-	*sampler->others_sampled = 1;
 	*since_ns = now_ns();
 	return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_ENABLE);
 }
@@ -132,10 +141,8 @@ static int disarm(void *context, enum side side, bool counted)
 	uint64_t used_ns;
 	int err, read_err;
 
-	if (side == SIDE_OTHER) {
-		*sampler->others_sampled = 0;
+	if (side == SIDE_OTHER)
 		return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_DISABLE);
-	}
 	err = thread_timers__disarm(&sampler->timers[side]);
 	read_err = thread_timers__used(&sampler->timers[side], &used_ns);
 	if (read_err)
@@ -236,7 +243,7 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 }
 
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz,
-		  const struct watched_map *watched, volatile __u32 *others_sampled)
+		  const struct watched_map *watched, const struct packet_watch *packets)
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
 	double duties[SIDES];
@@ -245,7 +252,7 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	if (!sampler)
 		return -ENOMEM;
 	sampler->frequency_hz = frequency_hz;
-	sampler->others_sampled = others_sampled;
+	sampler->packets = *packets;
 	for (int i = 0; i < SAMPLE_CNT; i++) {
 		if (pmu__find(sample_names[i], &sampler->rows[i]))
 			continue;
@@ -254,7 +261,7 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	}
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
-		const struct burst_timers timers = { sampler, arm, disarm, skel->bss->samples_of_side };
+		const struct burst_timers timers = { sampler, prepare, arm, disarm, skel->bss->samples_of_side };
 
 		err = open_timers(sampler, skel, watched, duties) ?: bursts__new(&sampler->bursts, &timers, duties);
 	} else {
@@ -278,21 +285,18 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 
 int sampler__enable(struct sampler *sampler, bool counted)
 {
-	int err;
+	int err = events__switch(&sampler->counters, PERF_EVENT_IOC_ENABLE);
 
-	/* Timers say so themselves, whenever they are armed. */
-	*sampler->others_sampled = !sampler->bursts;
-	err = events__switch(&sampler->counters, PERF_EVENT_IOC_ENABLE);
-	if (!err && sampler->bursts)
-		err = bursts__start(sampler->bursts, counted);
-	return err;
+	if (err)
+		return err;
+	/* Counters run all the time, timers in bursts. */
+	return sampler->bursts ? bursts__start(sampler->bursts, counted) : watch_packets(sampler, true);
 }
 
 int sampler__disable(struct sampler *sampler)
 {
-	int err = sampler->bursts ? bursts__stop(sampler->bursts) : 0;
+	int err = sampler->bursts ? bursts__stop(sampler->bursts) : watch_packets(sampler, false);
 
-	*sampler->others_sampled = 0;
 	return events__switch(&sampler->counters, PERF_EVENT_IOC_DISABLE) ?: err;
 }
 

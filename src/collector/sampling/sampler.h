@@ -26,15 +26,21 @@ struct sampler;
 struct watch;
 struct watched_map;
 
+/* Says whose packets the CPUs handle, which is asked while tasks that are no targets are sampled; 0 or -errno. */
+struct packet_watch {
+	void *context;
+	int (*watch)(void *context, bool on);
+};
+
 /* Loads the programs. watch: NULL for our own traffic. Returns 0 or -errno. */
 int sampler__load(struct sampling **skel, const struct watch *watch);
 /*
  * Opens what this machine has: for the processes in `watched`, or where that is NULL, for those of skel->bss->target_tgid. An
- * event that cannot be opened says why in the report. Nothing counts before sampler__enable(). others_sampled: set while tasks that are
- * no targets are sampled. Returns 0, or -errno when no event at all can be opened.
+ * event that cannot be opened says why in the report. Nothing counts before sampler__enable(), and none of the packets
+ * is looked at. Returns 0, or -errno when no event at all can be opened.
  */
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz,
-		  const struct watched_map *watched, volatile __u32 *others_sampled);
+		  const struct watched_map *watched, const struct packet_watch *packets);
 /* counted: whether the report's times and bursts are of this segment, too. */
 int sampler__enable(struct sampler *sampler, bool counted);
 int sampler__disable(struct sampler *sampler);

@@ -9,6 +9,8 @@ from copyscope.errors import UsageError
 from copyscope.plan.arguments import add_instruments, add_output
 from copyscope.plan.options import check_instruments
 
+# As with perf and bpftrace: samples are what a program that sleeps often pays most for (docs/dev/notes.md).
+FREQUENCY_HZ = 99
 WHOM = ("--pid", "--comm", "--cgroup", "--unit", "--container")
 # Traffic of our own has no such options: one of them means that a program is watched.
 FOR_PROGRAMS = (
@@ -133,7 +135,7 @@ def parser() -> UsageParser:
     name = {"type": text}
     add(whom, WHOM_OPTIONS, comm=name, unit=name, container=name)
     gate = "default 1 of syscalls, in segments as short as it is busy, and 16 of the others; 1 with --whole"
-    tool = add_instruments(made, gate)
+    tool = add_instruments(made, gate, FREQUENCY_HZ)
     add(tool, TOOL_OPTIONS, duration={"type": seconds})
     add(add_output(made), OUTPUT_OPTIONS, interval={"type": seconds})
     return made

@@ -112,12 +112,14 @@ MODEL = """
 --seeds N               independent boots, for intervals; default 3
 --fast                  without counting instructions: no two runs are alike then
 """
+# Of our own traffic; a number that keeps no step with what happens every millisecond.
+FREQUENCY_HZ = 199
 INSTRUMENTS = """
 --instruments LIST =auto   auto, or some of counters,calls,sampler,functions
 --attach =any           how functions are hooked: the first of these that the kernel takes, or this one;
                         kprobe.multi loses less where several threads share a processor on a kernel that
                         preempts itself (7.x)
---frequency HZ          samples per second of CPU time; default 199
+--frequency HZ          samples per second of CPU time; default {frequency_hz}
 --gate N                time one syscall in N, and one send or receive where functions are hooked; all are
                         counted; {gate}
 --count LIST            events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,
@@ -185,7 +187,8 @@ def parser(
     )
     model = made.add_argument_group("simulated machine (no root, no PMU: QEMU and a model of the caches)")
     add(model, MODEL.format(**SIMULATED), seeds={"type": int, "default": SIMULATED["seeds"]})
-    tool = add_instruments(made, "default 16, of functions what their cost here allows; 1 with --messages")
+    gate = "default 16, of functions what their cost here allows; 1 with --messages"
+    tool = add_instruments(made, gate, FREQUENCY_HZ)
     add(
         tool,
         RUNS,
@@ -213,14 +216,14 @@ def _add_strategy(work: argparse._ArgumentGroup, *, named: bool) -> None:
     )
 
 
-def add_instruments(made: UsageParser, gate: str) -> argparse._ArgumentGroup:
-    """What is the same for traffic of our own and for programs of others; `gate`: the default of --gate."""
+def add_instruments(made: UsageParser, gate: str, frequency_hz: int) -> argparse._ArgumentGroup:
+    """What is the same for traffic of our own and for programs of others; with the defaults that are not."""
     tool = made.add_argument_group("instruments")
     add(
         tool,
-        INSTRUMENTS.format(gate=gate),
+        INSTRUMENTS.format(gate=gate, frequency_hz=frequency_hz),
         attach={"choices": ("any", "fentry", "kprobe.multi", "kprobe")},
-        frequency={"type": int, "default": 199},
+        frequency={"type": int, "default": frequency_hz},
         gate={"type": int},
         seed={"type": int},
     )

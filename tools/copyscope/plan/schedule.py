@@ -35,6 +35,8 @@ CALLS_WANTED = 1000
 CALLS_LEAST_S = 0.01
 # The first, of which nothing is known yet.
 CALLS_FIRST_S = 0.05
+# What attaching and detaching take at most without the segment between them being as long.
+SWITCHING_QUICK_S = 0.1
 # A run for a duration takes at most so much longer.
 LONGEST_TIMES, LONGEST_MORE_S = 2, 5.0
 
@@ -186,8 +188,9 @@ class Bound:
         self._elapsed_s += elapsed_s
 
     def least_s(self, arm: Arm) -> float:
-        """A segment is no shorter than what its hooks took to come and go the last time."""
-        return max(0.0, min(self._last_s.get(arm, 0.0), self._most_s - self._elapsed_s))
+        """A segment is no shorter than what its hooks took to come and go the last time, if that was long."""
+        last_s = self._last_s.get(arm, 0.0)
+        return max(0.0, min(last_s, self._most_s - self._elapsed_s)) if last_s > SWITCHING_QUICK_S else 0.0
 
     def over(self) -> str | None:
         """Why the run ends before all of its segments; each arm has one."""

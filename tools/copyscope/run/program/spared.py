@@ -65,7 +65,7 @@ class Spared:
         self._spared = False
         self._ended: dict[int, Pair] = {}
         self._last: Message | None = None
-        self._began_s = self._due_s = 0.0
+        self._began_s = self._due_s = self._untimed_per_s = 0.0
 
     def skips(self, arm: Any) -> bool:
         """Whether it is too soon for a segment that counts each call."""
@@ -121,10 +121,11 @@ class Spared:
 
     def consider(self, begin: Message, end: Message) -> None:
         """After a segment."""
+        elapsed_s = (end["t_ns"] - begin["t_ns"]) / 1e9
         if self._spared and "tcp" not in end:
+            self._untimed_per_s = pace.calls(begin, end) / elapsed_s if elapsed_s > 0 else 0.0
             return
         why = why_uncounted(end["hooked"] if self._spared else end["volume"])
-        elapsed_s = (end["t_ns"] - begin["t_ns"]) / 1e9
         if self._spared:
             if why is not None:
                 self._end(why)
@@ -137,7 +138,7 @@ class Spared:
             self._seen.counted.append(counted_between(begin, end))
         # One is no interval: the second comes soon.
         if len(self._seen.counted) > 1:
-            part = duty(pace.calls(begin, end), elapsed_s)
+            part = duty(pace.calls(begin, end), elapsed_s, self._untimed_per_s)
             self._due_s = next_time_s(self._began_s, time.monotonic(), part)
 
     def look(self) -> dict[int, Connection] | None:

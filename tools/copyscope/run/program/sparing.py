@@ -16,7 +16,7 @@ Pair = tuple[int, int]  # sent, received
 # attached").
 HOOK_NS = 90
 ALWAYS_SHARE = 0.005
-# The same where each call is counted and timed, for a part of the time.
+# The same where each call is counted and timed, for a part of the time; the least of what it may take.
 TIMED_NS = 500
 TIMED_SHARE = 0.005
 # At most so much of the time, as in any run.
@@ -31,9 +31,17 @@ def hooks_share(calls: int, elapsed_s: float) -> float:
     return calls * HOOK_NS / (elapsed_s * 1e9) if elapsed_s > 0 else 0.0
 
 
-def duty(calls: int, elapsed_s: float) -> float:
-    """For which part of the time each call is counted and timed."""
-    share = calls * TIMED_NS / (elapsed_s * 1e9) if elapsed_s > 0 else 0.0
+def duty(calls: int, elapsed_s: float, untimed_per_s: float = 0.0) -> float:
+    """For which part of the time each call is counted and timed.
+
+    `untimed_per_s`: how many it makes a second while they are not; what it makes fewer it loses to that. A
+    program that sleeps at each call loses far more than TIMED_NS a call: hooks see each switch, too.
+    """
+    if elapsed_s <= 0:
+        return DUTY_MOST
+    share = calls * TIMED_NS / (elapsed_s * 1e9)
+    if untimed_per_s:
+        share = max(share, 1 - calls / elapsed_s / untimed_per_s)
     return min(DUTY_MOST, TIMED_SHARE / share) if share else DUTY_MOST
 
 
