@@ -2,9 +2,11 @@
 
 The same load runs with tools/profile.py attached and without, in pairs, in seeded order. It is watched for
 as long as the examples of --help do it, and the load lasts from the first segment on for that long, so that
-all kinds of segments are in it in their shares; loading and ending are not. Goodput is TCP's own count,
-requests and their times are those of the client. Once with a CPU for each side, which leaves none to
-copyscope, and once with both sides on one of two. The pace of these CPUs is measured meanwhile (pace.c).
+all kinds of segments are in it in their shares; loading and ending are not. The program is busy before that
+already, as one is that somebody wants to watch: what the first segment sees decides what others attach.
+Goodput is TCP's own count, requests and their times are those of the client. Once with a CPU for each side,
+which leaves none to copyscope, and once with both sides on one of two. The pace of these CPUs is measured
+meanwhile (pace.c).
 """
 
 import contextlib
@@ -35,6 +37,9 @@ PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
 PACE = paths.OUTPUT / "tests" / "pace"
 LOAD_S = 10.0
+# Of another client, which is there before.
+BEFORE_S = 60
+OVERLAP_S = 0.1
 END_S = 20.0
 SENDS_BYTES = (64, 8192, 65536)
 FILE_BYTES = 8192
@@ -63,6 +68,8 @@ class Load:
     size_bytes: int
     pid: int
     run: Callable[[], Sample]
+    # What keeps it busy until then; nothing where it is busy anyway.
+    before: list[str]
 
 
 @contextlib.contextmanager
@@ -95,7 +102,7 @@ def sender(size_bytes: int, cpus: list[str]) -> Iterator[Load]:
             return {"gbps": 8e-9 * (after - before) / (ended_s - began_s)}
 
         run()
-        yield Load("sender", size_bytes, child.pid, run)
+        yield Load("sender", size_bytes, child.pid, run, [])
 
 
 @contextlib.contextmanager
@@ -108,8 +115,9 @@ def http(cpus: list[str], port: int = 5203) -> Iterator[Load]:
         argv = ["taskset", "-c", cpus[0], str(shutil.which("nginx", path=SEARCHED)), "-p", scratch]
         argv += ["-c", str(here / "conf"), "-g", "user root;"]
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
-            load = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}", "--latency"]
-            load += [f"-d{LOAD_S:.0f}s", f"http://127.0.0.1:{port}/file"]
+            client = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}", "--latency"]
+            page = f"http://127.0.0.1:{port}/file"
+            load = [*client, f"-d{LOAD_S:.0f}s", page]
 
             def run() -> Sample:
                 said = subprocess.run(load, capture_output=True, text=True, check=False).stdout
@@ -122,7 +130,7 @@ def http(cpus: list[str], port: int = 5203) -> Iterator[Load]:
             try:
                 time.sleep(0.5)
                 run()
-                yield Load("http", FILE_BYTES, server.pid, run)
+                yield Load("http", FILE_BYTES, server.pid, run, [*client, f"-d{BEFORE_S}s", page])
             finally:
                 server.terminate()
 
@@ -133,16 +141,31 @@ def exchange(cpus: list[str]) -> Iterator[Load]:
     server = Program(["taskset", "-c", cpus[0], str(PINGPONG), "serve"])
     try:
         port = server.ready(r"listening on (\d+)")[1]
-        load = ["taskset", "-c", cpus[1], str(PINGPONG), "ask", port, str(LOAD_S)]
+        client = ["taskset", "-c", cpus[1], str(PINGPONG), "ask", port]
+        load = [*client, str(LOAD_S)]
 
         def run() -> Sample:
             made = json.loads(subprocess.run(load, capture_output=True, check=True).stdout)
             return {"requests": 1e9 * made["requests"] / made["elapsed_ns"], "p99_us": made["p99_ns"] / 1e3}
 
         run()
-        yield Load("request-response", 1, server.pid, run)
+        yield Load("request-response", 1, server.pid, run, [*client, str(BEFORE_S)])
     finally:
         server.kill()
+
+
+@contextlib.contextmanager
+def busy(load: Load) -> Iterator[None]:
+    """The program has something to do until then, and for a moment longer."""
+    if not load.before:
+        yield
+        return
+    with subprocess.Popen(load.before, stdout=subprocess.DEVNULL) as client:
+        try:
+            yield
+            time.sleep(OVERLAP_S)
+        finally:
+            client.kill()
 
 
 def paced(load: Load, cpus: list[str]) -> Sample:
@@ -159,23 +182,27 @@ def paced(load: Load, cpus: list[str]) -> Sample:
     return sample | {"pace_ns": math.exp(fmean(math.log(one["getppid_ns"]) for one in said))}
 
 
+def alone(load: Load, cpus: list[str]) -> Sample:
+    with busy(load):
+        time.sleep(1.0)
+    return paced(load, cpus)
+
+
 def watched(load: Load, cpus: list[str], record: Path) -> Sample:
     """The load while tools/profile.py watches it, from its first segment on; its record must be one."""
     argv = [*PROFILE, "--pid", str(load.pid), "--duration", f"{LOAD_S:g}", "--json", str(record)]
-    profile = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert profile.stderr is not None
-    try:
-        said: list[str] = []
-        while not said or not said[-1].startswith("watching"):
-            said.append(profile.stderr.readline())
-            if not said[-1]:
-                raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(said)}")
+    said: list[str] = []
+    with contextlib.ExitStack() as until:
+        with busy(load):
+            profile = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            until.callback(_end, profile)
+            assert profile.stderr is not None
+            while not said or not said[-1].startswith("watching"):
+                said.append(profile.stderr.readline())
+                if not said[-1]:
+                    raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(said)}")
         sample = paced(load, cpus)
         said += profile.communicate(timeout=END_S)[1].splitlines()
-    finally:
-        if profile.poll() is None:
-            profile.kill()
-            profile.wait()
     if not record.exists():
         raise SystemExit(f"{' '.join(argv)}: status {profile.returncode}: {' '.join(said)}")
     made = json.loads(record.read_text(encoding="utf-8"))
@@ -183,6 +210,12 @@ def watched(load: Load, cpus: list[str], record: Path) -> Sample:
         "own_cpu_ns": float(made["pace"]["own_cpu_ns"] or 0),
         "valid": float(made["verdict"]["valid"]),
     }
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
@@ -201,17 +234,17 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
 def _one(
     load: Load, placement: str, cpus: list[str], scratch: Path, shuffler: random.Random
 ) -> tuple[list[Comparison], dict[str, Any]]:
-    ours, alone = f"{load.name} watched", load.name
-    samples: dict[str, list[Sample]] = {ours: [], alone: []}
+    ours, peer = f"{load.name} watched", load.name
+    samples: dict[str, list[Sample]] = {ours: [], peer: []}
     for pair in range(BLOCKS):
-        order = [ours, alone]
+        order = [ours, peer]
         shuffler.shuffle(order)
         for who in order:
             record = scratch / f"{pair}.json"
-            samples[who].append(watched(load, cpus, record) if who == ours else paced(load, cpus))
+            samples[who].append(watched(load, cpus, record) if who == ours else alone(load, cpus))
     factors = {"size_bytes": load.size_bytes, "placement": placement}
-    quantities = [key for key in ("gbps", "requests", "p99_us") if key in samples[alone][0]]
-    made = [compare_paced(samples, ours, alone, quantity, factors) for quantity in quantities]
+    quantities = [key for key in ("gbps", "requests", "p99_us") if key in samples[peer][0]]
+    made = [compare_paced(samples, ours, peer, quantity, factors) for quantity in quantities]
     told = {"program": load.name, **factors, "comparisons": made, "samples": samples}
     return made, told
 
