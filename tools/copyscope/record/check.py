@@ -68,7 +68,7 @@ def _problems_of(record: Mapping[str, Any], half: type[Section]) -> Iterator[str
         convert(record, half)
     except (ValidationError, UnicodeEncodeError) as error:
         found = [problem for field in fields(half) for problem in _problems_in(record, field)]
-        yield from found or [one_line(f"record: {error}")]
+        yield from found or [one_line(str(error))]
 
 
 def _problems_in(record: Mapping[str, Any], field: FieldInfo) -> Iterator[str]:

@@ -253,6 +253,7 @@ class Verdict(Judged, kw_only=True):
 class Concluded(Section):
     """The sections that both kinds of run have."""
 
+    PROCESSES: ClassVar[tuple[str, ...]]
     throughput_gbps: Throughput
     tx_bytes: int
     rx_bytes: int
@@ -266,10 +267,18 @@ class Concluded(Section):
     verdict: Verdict
     machine_state: MachineState | UnsetType = UNSET
 
+    def __post_init__(self) -> None:
+        sides = (*self.PROCESSES, "other")
+        for name in ("ledger", "stages", "exact"):
+            for number, row in enumerate(getattr(self, name)):
+                if row.side not in sides:
+                    raise ValueError(f'{name}[{number}].side: "{row.side}": expected {" or ".join(sides)}')
+
 
 class Derived(Concluded, kw_only=True):
     """What follows from a run of our own traffic."""
 
+    PROCESSES = ("sender", "receiver")
     sides: Sides
     zerocopy: Zerocopy | None
     overhead: Overhead

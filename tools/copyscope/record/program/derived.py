@@ -150,6 +150,7 @@ class Portrait(Explained):
 class DerivedProgram(Concluded, kw_only=True):
     """What follows from a run beside a program."""
 
+    PROCESSES = ("target",)
     sides: ProgramSides
     zerocopy: ProgramZerocopy | None
     overhead: ProgramOverhead
