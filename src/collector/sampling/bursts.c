@@ -134,9 +134,9 @@ static void note_error(struct bursts *bursts, int err)
 		bursts->err = err;
 }
 
-static void burst(struct bursts *bursts, enum side side)
+/* For how long the timers were armed. */
+static uint64_t burst(struct bursts *bursts, enum side side)
 {
-	__u64 samples = bursts->timers.samples_of_side[side];
 	uint64_t armed_ns;
 	/* Of those that could not all be armed some are. */
 	int err = arm(bursts, side, &armed_ns);
@@ -144,20 +144,24 @@ static void burst(struct bursts *bursts, enum side side)
 	resting_thread__rest(&bursts->thread, burst_ns(side));
 	/* Arming and disarming take the timers in the same order: each is armed from its turn to its turn. */
 	armed_ns = now_ns() - armed_ns;
-	err = disarm(bursts, side) ?: err;
-	count_burst(bursts, side, armed_ns, bursts->timers.samples_of_side[side] - samples);
-	note_error(bursts, err);
+	note_error(bursts, disarm(bursts, side) ?: err);
+	return armed_ns;
 }
 
+/* What a series sees is of one time: it counts as one burst. */
 static void take_turn(struct bursts *bursts, enum side side)
 {
+	__u64 samples = bursts->timers.samples_of_side[side];
+	uint64_t armed_ns = 0;
+
 	note_error(bursts, bursts->timers.prepare(bursts->timers.context, side, true));
 	for (int i = 0; i < bursts_of_turn(side); i++) {
 		if (i && !resting_thread__rest(&bursts->thread, random_ns(bursts, SERIES_REST_NS)))
 			break;
-		burst(bursts, side);
+		armed_ns += burst(bursts, side);
 	}
 	note_error(bursts, bursts->timers.prepare(bursts->timers.context, side, false));
+	count_burst(bursts, side, armed_ns, bursts->timers.samples_of_side[side] - samples);
 }
 
 static void take_turns(void *argument)
