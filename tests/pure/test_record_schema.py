@@ -236,6 +236,7 @@ FULL = derive(builders.raw_record("zero_copy"))
         ("throughput_gbps.unprobed", None, "throughput_gbps.unprobed: null without a reason"),
         ("ledger.0.cpu_ns", None, "ledger[0].cpu_ns: null without a reason"),
         ("stages.1.side", "target", 'stages[1].side: "target": expected sender or receiver or other'),
+        ("ledger.0.context", "", 'ledger[0].context: "": expected process or softirq or user'),
         ("verdict", FULL["verdict"] | {"valid": False}, "verdict.reasons: empty, of an invalid run"),
         ("machine.tools", "x" * 99, f'machine.tools: "{"x" * 39}…: expected object'),
         ("machine.kernel", ["\x1b[2J\n"], r'machine.kernel: ["\u001b[2J\n"]: expected str'),

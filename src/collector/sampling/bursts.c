@@ -207,7 +207,8 @@ int bursts__stop(struct bursts *bursts)
 	for (int side = 0; side < SIDES; side++) {
 		if (!is_steady(bursts, side))
 			continue;
-		err = disarm(bursts, side) ?: bursts->timers.prepare(bursts->timers.context, side, false) ?: err;
+		err = disarm(bursts, side) ?: err;
+		err = bursts->timers.prepare(bursts->timers.context, side, false) ?: err;
 		count_burst(bursts, side, spent_ns, bursts->timers.samples_of_side[side] - bursts->samples_before[side]);
 	}
 	bursts->enabled_ns += bursts->counted ? spent_ns : 0;

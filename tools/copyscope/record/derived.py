@@ -1,10 +1,12 @@
 """What follows from a run of our own traffic, and what a watched program's run shares with it. Pure."""
 
-from typing import ClassVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import ClassVar, get_args
 
 from msgspec import UNSET, UnsetType
 
 from copyscope.record.sections import Explained, Interval, MachineLoad, Reasoned, Section
+from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Context
 
 
 class Throughput(Explained):
@@ -268,11 +270,23 @@ class Concluded(Section):
     machine_state: MachineState | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        sides = (*self.PROCESSES, "other")
-        for name in ("ledger", "stages", "exact"):
-            for number, row in enumerate(getattr(self, name)):
-                if row.side not in sides:
-                    raise ValueError(f'{name}[{number}].side: "{row.side}": expected {" or ".join(sides)}')
+        for problem in self._unknown_names():
+            raise ValueError(problem)
+
+    def _unknown_names(self) -> Iterator[str]:
+        """Names in rows that nothing could be said of."""
+        sides: Mapping[str, Collection[str]] = {"side": (*self.PROCESSES, "other")}
+        sampled = {**sides, "context": get_args(Context)}
+        known = {
+            "ledger": {**sampled, "account": ACCOUNTS},
+            "stages": {**sampled, "stage": STAGES},
+            "exact": sides,
+        }
+        for section, keys in known.items():
+            for number, row in enumerate(getattr(self, section)):
+                for key, names in keys.items():
+                    if (found := getattr(row, key)) not in names:
+                        yield f'{section}[{number}].{key}: "{found}": expected {" or ".join(names)}'
 
 
 class Derived(Concluded, kw_only=True):

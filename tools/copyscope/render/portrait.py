@@ -59,9 +59,13 @@ def _counted_text(spared: Record) -> str:
     return text + (since if spared["until"] else "")
 
 
+def _protocol(name: str) -> str:
+    return PROTOCOLS.get(name, f" ({name})")
+
+
 def _direction_text(part: Record, direction: str) -> str:
     calls = ", ".join(
-        f"{row['syscall']}{PROTOCOLS[row['protocol']]} {units.format_percent(row['calls'] / part['calls'])}"
+        f"{row['syscall']}{_protocol(row['protocol'])} {units.format_percent(row['calls'] / part['calls'])}"
         for row in part["by_call"]
     )
     mean = units.format_bytes(round(part["mean_bytes"]))
