@@ -206,6 +206,8 @@ def watched(load: Load, cpus: list[str], record: Path) -> Sample:
     if not record.exists():
         raise SystemExit(f"{' '.join(argv)}: status {profile.returncode}: {' '.join(said)}")
     made = json.loads(record.read_text(encoding="utf-8"))
+    if not made["verdict"]["valid"]:
+        print(f"watch: {load.name}: {'; '.join(made['verdict']['reasons'])}", file=sys.stderr)
     return sample | {
         "own_cpu_ns": float(made["pace"]["own_cpu_ns"] or 0),
         "valid": float(made["verdict"]["valid"]),
@@ -268,13 +270,19 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
             goal = goal_of("watch", made)
             cells += [f"{_interval(made)} [{_interval(made['raw'])}]", f"{goal:g}", str(reached(made, goal))]
         text.append(f"| {' | '.join(cells + [''] * (9 - len(cells)))} |")
-    invalid = [(item["program"], item["placement"], _invalid(item)) for item in raw if _invalid(item)]
-    text += ["", *(f"- {name}, {where}: {count} runs were not valid" for name, where, count in invalid)]
+    text += [
+        "",
+        *(f"- {_name(item)}: {_invalid(item)} runs were not valid" for item in raw if _invalid(item)),
+    ]
     return text
 
 
 def _interval(made: dict[str, float]) -> str:
     return f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})"
+
+
+def _name(item: dict[str, Any]) -> str:
+    return f"{item['program']}, {item['size_bytes']:,} B, {item['placement']}"
 
 
 def _invalid(item: dict[str, Any]) -> int:
