@@ -177,8 +177,7 @@ def paced(load: Load, cpus: list[str]) -> Sample:
         said = [json.loads(meter.communicate(timeout=END_S)[0]) for meter in meters]
     finally:
         for meter in meters:
-            meter.kill()
-            meter.wait()
+            _end(meter)
     return sample | {"pace_ns": math.exp(fmean(math.log(one["getppid_ns"]) for one in said))}
 
 
@@ -214,10 +213,9 @@ def watched(load: Load, cpus: list[str], record: Path) -> Sample:
     }
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
+def _end(process: subprocess.Popen[Any]) -> None:
+    process.kill()
+    process.wait()
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
