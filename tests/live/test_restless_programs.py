@@ -1,8 +1,7 @@
-"""A program that sleeps often: events of perf are on its threads for a short time only."""
+"""A program that is switched often: events of perf are on its threads for a short time only."""
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import time
@@ -29,6 +28,20 @@ else:
     while True:
         near.send(b"x")
         near.recv(1)
+"""
+# The one sends and never sleeps; whom it wakes up takes its CPU each time.
+DISPLACED = """
+import os, socket
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+listener = socket.create_server(("127.0.0.1", 0))
+if os.fork():
+    near, _ = listener.accept()
+    while True:
+        near.send(bytes(64))
+else:
+    near = socket.create_connection(listener.getsockname())
+    while near.recv(65536):
+        pass
 """
 BUSY = "while True: pass"
 PERF_EVENT = "anon_inode:[perf_event]"
@@ -86,27 +99,20 @@ def test_timers_are_there_in_bursts_only() -> None:
     assert steady <= 3 * (os.cpu_count() or 1)  # with counters of the PMU, where there is one
 
 
-def switches_per_sleep(pid: int) -> float:
-    """Of a process and its child, by /proc: it leaves the CPU for another task, too."""
-    child = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    text = "".join(Path(f"/proc/{one}/status").read_text() for one in (pid, *child))
-    every = re.findall(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)
-    own = re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)
-    return sum(map(int, every)) / sum(map(int, own))
-
-
-def test_a_program_that_sleeps_often_is_counted_for_a_part_and_scaled() -> None:
-    with running(EXCHANGE) as pid:
+@pytest.mark.parametrize("program", [EXCHANGE, DISPLACED], ids=["sleeps", "is displaced"])
+def test_a_program_that_is_switched_often_is_counted_for_a_part_and_scaled(program: str) -> None:
+    with running(program) as pid:
         record = record_of("--pid", str(pid), "--duration", "3", "--no-baseline")
-        more = switches_per_sleep(pid)
     assert broken_identities(record) == []
     counted = record["counters"]["target"]["context-switches"]
     assert counted["status"] == "scaled" and 0.02 < counted["running"] < 0.9
     # /proc counts the same in all ledger segments.
     ledger = [row["target"] for row in record["run"]["segments"] if row["arm"] == "ledger"]
-    slept = sum(row["voluntary_switches"] for row in ledger)
-    assert slept > 3000
-    assert counted["value"] == pytest.approx(slept * more, rel=0.3)
+    slept, displaced = (
+        sum(row[f"{kind}_switches"] for row in ledger) for kind in ("voluntary", "involuntary")
+    )
+    assert (displaced if program == DISPLACED else slept) > 3000
+    assert counted["value"] == pytest.approx(slept + displaced, rel=0.1)
     clock = record["counters"]["target"]["task-clock"]
     assert clock["status"] == "scaled" and record["sides"]["target"]["cpu_source"] == "task-clock"
     assert record["sides"]["target"]["cpu_ns"] == clock["value"]

@@ -1,34 +1,36 @@
-"""perf's counts of a program that sleeps often are of a part of it, and say so."""
+"""perf's counts of a program that is switched often are of a part of it, and say so."""
 
 from copyscope.run.counters import Counter, Part
-from copyscope.run.program.brief_counts import BriefCounts, Use
+from copyscope.run.program.brief_counts import BriefCounts
+from copyscope.run.program.processes import Use
 
 
 def measured(value: int) -> Counter:
     return Counter(value, "ns", "measured", 1.0, None)
 
 
-def test_only_a_program_that_sleeps_often_is_counted_briefly() -> None:
+def test_only_a_program_that_is_switched_often_is_counted_briefly() -> None:
     counts = BriefCounts()
     assert not counts.suffices(0.5, Use(0, 1400))  # 2,800 a second
     assert not counts.suffices(0.09, Use(0, 10_000))  # too short to know
     assert counts.suffices(0.5, Use(0, 1600))
+    assert counts.suffices(0.5, Use(0, 0, 1600))  # others take its CPU
     counts.keep({}, Use(1, 1))
     assert not counts.suffices(0.5, Use(0, 1600))
 
 
 def test_counts_of_a_part_are_scaled_and_marked() -> None:
-    """By CPU time, or by sleeps where these are counted."""
+    """By CPU time, or by switches of both kinds where these are counted."""
     counts = BriefCounts()
     missing = Counter(None, "cycles", "unsupported", None, "no PMU")
     parts = [Part("cpu_core", 40, 0.5, 1.0), Part("atom", None, 0.0, None)]
     multiplexed = Counter(50, "misses", "scaled", 0.5, None, parts)
     made = {"task-clock": measured(120), "cycles": missing, "LLC-load-misses": multiplexed}
     # One segment before that one, of which a part had passed; then another.
-    counts.add(Use(100, 10))
-    counts.keep({**made, "context-switches": measured(33)}, Use(50, 20))
-    counts.add(Use(250, 50))
-    counts.add(Use(250, 240))
+    counts.add(Use(100, 10, 0))
+    counts.keep({**made, "context-switches": measured(33)}, Use(50, 5, 15))
+    counts.add(Use(250, 20, 30))
+    counts.add(Use(250, 200, 40))
     whole = counts.whole()
     assert whole["task-clock"] == Counter(480, "ns", "scaled", 0.25, None)
     assert whole["context-switches"] == Counter(330, "ns", "scaled", 0.1, None)

@@ -2,6 +2,9 @@
 
 import os
 import re
+import subprocess
+import sys
+import time
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -52,7 +55,7 @@ def test_a_number_that_was_given_away_again_is_another_process(
     cpu_ns = {100: 7, 101: 1000, 102: 500}
     monkeypatch.setattr(processes, "PROC", tmp_path)
     monkeypatch.setattr(processes, "cpu_ns", cpu_ns.get)
-    monkeypatch.setattr(processes, "voluntary_switches", lambda _: 0)
+    monkeypatch.setattr(processes, "switches", lambda _: (0, 0))
 
     def begin(pid: int, *, parent: int, start: int) -> None:
         (tmp_path / str(pid)).mkdir(exist_ok=True)
@@ -66,9 +69,11 @@ def test_a_number_that_was_given_away_again_is_another_process(
     collector: Any = SimpleNamespace(ask=lambda line, *_: asked.append(line))
     followed = Followed(whom, Seen(), collector, ExitStack(), None)
     followed.find({"totals": {"births": 0, "exits": 0}, "processes": []})
-    assert followed.pids == {100, 101, 102} and followed.cpu.read(followed.pids, fresh=True) == (0, 0)
+    assert (
+        followed.pids == {100, 101, 102} and followed.cpu.read(followed.pids, fresh=True) == processes.Use()
+    )
     cpu_ns |= {101: 1400, 102: 600}
-    followed.cpu.glance(followed.pids, fresh=True, switches=False)
+    followed.cpu.glance(followed.pids, fresh=True, counted=False)
     begin(101, parent=1, start=20)
     begin(102, parent=100, start=21)
     cpu_ns |= {101: 9999, 102: 650}
@@ -78,7 +83,7 @@ def test_a_number_that_was_given_away_again_is_another_process(
     # Of the collector's timers the new one has none yet.
     assert asked == ["target target 102"]
     cpu_ns[102] = 680
-    assert followed.cpu.read(followed.pids, fresh=True) == (400 + 100 + 30, 0)
+    assert followed.cpu.read(followed.pids, fresh=True) == processes.Use(400 + 100 + 30)
     begin(100, parent=1, start=30)
     assert whom.find_processes({100, 102}) == {102}
 
@@ -87,9 +92,29 @@ def test_our_own_process() -> None:
     me = os.getpid()
     assert processes.is_alive(me) and os.getppid() in processes.with_descendants([os.getppid()])
     times = processes.CpuTimes()
-    assert times.read([me], fresh=False) == (0, 0)
+    assert times.read([me], fresh=False) == processes.Use()
     sum(range(1_000_000))
-    assert times.read([me], fresh=False)[0] > 0
+    assert times.read([me], fresh=False).cpu_ns > 0
+
+
+def test_switches_of_both_kinds_are_those_that_the_kernel_counts() -> None:
+    """Of a process with one thread, by what getrusage(2) told it before it waits for us."""
+    script = (
+        "import resource, time\n"
+        "for _ in range(50): time.sleep(0.0001)\n"
+        "used = resource.getrusage(0)\n"
+        "print(used.ru_nvcsw, used.ru_nivcsw, flush=True)\n"
+        "input()"
+    )
+    argv = [sys.executable, "-c", script]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None and child.stdout is not None
+        voluntary, involuntary = map(int, child.stdout.readline().split())
+        time.sleep(0.1)
+        told = processes.switches(child.pid)
+        child.stdin.write("\n")
+    assert voluntary >= 50 and voluntary < told[0] <= voluntary + 2
+    assert involuntary <= told[1] <= involuntary + 5
 
 
 def test_a_limit_that_does_not_hold_is_none() -> None:

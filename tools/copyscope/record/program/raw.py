@@ -34,6 +34,7 @@ class Moved(Section):
     unseen: int
     untold: int
     calls_estimated: bool | UnsetType = UNSET
+    involuntary_switches: int | UnsetType = UNSET
 
 
 class ProgramSegment(SegmentBase):

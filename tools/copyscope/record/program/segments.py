@@ -90,6 +90,7 @@ def segment_row(segment: Any) -> Row:
             "edge_receive_calls": outer_receives - receives,
             "process_cpu_ns": end["process_cpu_ns"] - begin["process_cpu_ns"],
             "voluntary_switches": end["voluntary_switches"] - begin["voluntary_switches"],
+            "involuntary_switches": end["involuntary_switches"] - begin["involuntary_switches"],
             "processes": len(end["processes"]),
             "threads": end["threads"],
             "open_zerocopy_sends": open_sends(begin) + open_sends(end),

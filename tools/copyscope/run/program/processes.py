@@ -147,15 +147,16 @@ def sockets_of(pids: Iterable[int]) -> set[int]:
     return found
 
 
-def voluntary_switches(pid: int) -> int:
-    """How often its living threads have gone to sleep."""
-    switches = 0
+def switches(pid: int) -> tuple[int, int]:
+    """How often its living threads slept, and how often others took their CPU (proc_pid_status(5))."""
+    voluntary = involuntary = 0
     for thread in threads(pid):
         with contextlib.suppress(OSError):
-            status = read_file(f"{thread}/status")
-            _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
-            switches += int(rest.split(None, 1)[0]) if found else 0
-    return switches
+            _, found, rest = read_file(f"{thread}/status").rpartition(b"\nvoluntary_ctxt_switches:")
+            if found:
+                slept, _, displaced = rest.split(None, 3)[:3]
+                voluntary, involuntary = voluntary + int(slept), involuntary + int(displaced)
+    return voluntary, involuntary
 
 
 def memlock(pid: int) -> tuple[int | None, str]:
@@ -192,44 +193,64 @@ def threads(pid: int) -> list[str]:
         return []
 
 
+@dataclass(frozen=True)
+class Use:
+    """CPU time, and how often threads left the CPU: by themselves, or for another task."""
+
+    cpu_ns: int = 0
+    voluntary: int = 0
+    involuntary: int = 0
+
+    def __add__(self, more: "Use") -> "Use":
+        return Use(
+            self.cpu_ns + more.cpu_ns, self.voluntary + more.voluntary, self.involuntary + more.involuntary
+        )
+
+    def __sub__(self, less: "Use") -> "Use":
+        return self + Use(-less.cpu_ns, -less.voluntary, -less.involuntary)
+
+    @property
+    def switches(self) -> int:
+        return self.voluntary + self.involuntary
+
+
 class CpuTimes:
-    """CPU time and switches of a changing set of processes, as one total that only grows.
+    """What a changing set of processes has used, as one total that only grows.
 
     Of a process that ends its last reading counts; what it did after that is missing. perf's task-clock,
     which follows children by itself, has it: it is preferred wherever perf works.
     """
 
     def __init__(self) -> None:
-        self._began: dict[int, tuple[int, int]] = {}
-        self._last: dict[int, tuple[int, int]] = {}
-        self._ended = (0, 0)
+        self._began: dict[int, Use] = {}
+        self._last: dict[int, Use] = {}
+        self._ended = Use()
 
-    def read(self, pids: Iterable[int], fresh: bool) -> tuple[int, int]:
-        """(CPU ns, voluntary switches) since the first call. `fresh`: a new process counts from its birth."""
-        self.glance(pids, fresh=fresh, switches=True)
-        totals = [self._ended, *map(self._used, self._last)]
-        return sum(ns for ns, _ in totals), sum(switches for _, switches in totals)
+    def read(self, pids: Iterable[int], fresh: bool) -> Use:
+        """Since the first call. `fresh`: a new process counts from its birth."""
+        self.glance(pids, fresh=fresh, counted=True)
+        return sum(map(self._used, self._last), self._ended)
 
     def forget(self, pid: int) -> None:
         """It has ended, and its number is another's now: what it used stays in the total."""
         if pid in self._last:
-            ns, switches = self._used(pid)
-            self._ended = self._ended[0] + ns, self._ended[1] + switches
+            self._ended += self._used(pid)
             del self._last[pid], self._began[pid]
 
-    def _used(self, pid: int) -> tuple[int, int]:
-        (ns, switches), (began_ns, before) = self._last[pid], self._began[pid]
-        return ns - began_ns, max(0, switches - before)
+    def _used(self, pid: int) -> Use:
+        used = self._last[pid] - self._began[pid]
+        # Threads that ended have taken their counts with them.
+        return Use(used.cpu_ns, max(0, used.voluntary), max(0, used.involuntary))
 
-    def glance(self, pids: Iterable[int], *, fresh: bool, switches: bool) -> None:
-        """The CPU times alone, by one cheap call each: files of /proc say how often they slept."""
+    def glance(self, pids: Iterable[int], *, fresh: bool, counted: bool) -> None:
+        """The CPU times, by one cheap call each; `counted`: the switches too, for which /proc is read."""
         for pid in pids:
             spent = cpu_ns(pid)
             if spent is None:
                 continue
-            if spent < self._last.get(pid, (0, 0))[0]:
+            if spent < self._last.get(pid, Use()).cpu_ns:
                 self.forget(pid)
-            slept = voluntary_switches(pid) if switches else self._last.get(pid, (0, 0))[1]
-            now = spent, slept
-            self._began.setdefault(pid, (0, 0) if fresh else now)
+            last = self._last.get(pid, Use())
+            now = Use(spent, *(switches(pid) if counted else (last.voluntary, last.involuntary)))
+            self._began.setdefault(pid, Use() if fresh else now)
             self._last[pid] = now

@@ -19,7 +19,7 @@ from copyscope.record.program.segments import forget
 from copyscope.run.child import Message, Program
 from copyscope.run.counters import EVENTS, all_unsupported
 from copyscope.run.program import pace, path, processes
-from copyscope.run.program.brief_counts import BRIEF_S, BriefCounts, Use
+from copyscope.run.program.brief_counts import BRIEF_S, BriefCounts
 from copyscope.run.program.command import HeldCommand, Output
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
@@ -75,7 +75,7 @@ class WatchedProgram(Subject):
         self.code = UserCode()
         self._counts = BriefCounts()
         # When perf began to count in this segment, and what had been used by then.
-        self._counting: tuple[float, Use] | None = None
+        self._counting: tuple[float, processes.Use] | None = None
         self._lengths = Lengths()
         self._bound: Bound
         self._began: Message
@@ -187,8 +187,8 @@ class WatchedProgram(Subject):
         _, begin, end, _ = (mark["target"] for mark in self.raw.segments[-1]["marks"])
         measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
         if "ledger" in segment.arm:
-            first, last = (Use(mark["process_cpu_ns"], mark["voluntary_switches"]) for mark in (begin, end))
-            self._counts.add(last - first)
+            keys = ("process_cpu_ns", "voluntary_switches", "involuntary_switches")
+            self._counts.add(processes.Use(*(end[key] - begin[key] for key in keys)))
         self._lengths.add(pace.calls(begin, end), measured_s)
         self._spared.consider(begin, end)
         forget(self.raw.segments, self.raw.sums)
@@ -219,8 +219,9 @@ class WatchedProgram(Subject):
         return mark
 
     def _timed(self, reading: Message) -> Mark:
-        cpu_ns, switches = self._followed.cpu.read(self._followed.pids, fresh=True)
-        return {"target": {**reading, "process_cpu_ns": cpu_ns, "voluntary_switches": switches}}
+        used = self._use()
+        switches = {"voluntary_switches": used.voluntary, "involuntary_switches": used.involuntary}
+        return {"target": {**reading, "process_cpu_ns": used.cpu_ns, **switches}}
 
     def _release(self, command: HeldCommand) -> None:
         """The command begins when the first segment has: however short it is, all of it is seen."""
@@ -247,11 +248,11 @@ class WatchedProgram(Subject):
         if not self.session.plan.whole:
             self._counting = time.monotonic(), self._use()
 
-    def _use(self) -> Use:
-        return Use(*self._followed.cpu.read(self._followed.pids, fresh=True))
+    def _use(self) -> processes.Use:
+        return self._followed.cpu.read(self._followed.pids, fresh=True)
 
-    def _end_counts(self, began_s: float, before: Use) -> None:
-        """perf ends when it has counted enough of a program that sleeps often."""
+    def _end_counts(self, began_s: float, before: processes.Use) -> None:
+        """perf ends when it has counted enough of a program that is switched often."""
         perf = self.perfs["target"]
         enough = self._counts.suffices(time.monotonic() - began_s, self._use() - before)
         # perf has ended, and has counted all, when the program has.
@@ -269,7 +270,7 @@ class WatchedProgram(Subject):
         every_s = LOOK_EVERY_S if unknown else LOOK_SELDOM_S
         while self._stop.reason is None and (left := until - time.monotonic()) > 0:
             ended = self._stop.sleep(min(left, every_s), awaited)
-            self._followed.cpu.glance(self._followed.pids, fresh=True, switches=ended)
+            self._followed.cpu.glance(self._followed.pids, fresh=True, counted=ended)
             if ended:
                 if self.has_ended():
                     return
