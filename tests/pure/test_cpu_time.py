@@ -110,6 +110,19 @@ def test_a_side_from_which_others_take_the_cpu_runs_as_short_as_one_that_sleeps(
     assert found["holds"] is None and "ran for 9.0 us at a time" in found["reason"]
 
 
+def test_what_others_take_the_cpu_from_needs_no_counter_of_perf() -> None:
+    raw = builders.without_task_clock(sleeping(900, 0.48))
+    for segment in raw["run"]["segments"]:
+        segment["receiver"]["involuntary_switches"] = 19_100
+    found = receiver_time(raw)
+    assert found["holds"] is None and "us at a time" in found["reason"]
+    watched = watched_record()
+    stays_ns = cpu_time(typed(watched), "target").stay_ns
+    for segment in watched["run"]["segments"]:
+        del segment["target"]["involuntary_switches"]
+    assert cpu_time(typed(watched), "target").stay_ns == pytest.approx(stays_ns * 3 / 2)
+
+
 def test_more_seen_than_there_was() -> None:
     """Arming the timer may cost as much as a short burst, not more, and nothing beside a long one."""
     assert receiver_time(sleeping(900, 1.6))["holds"] is False

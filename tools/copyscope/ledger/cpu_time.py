@@ -12,7 +12,7 @@ from typing import Literal
 
 from copyscope.record.instruments import Counter
 from copyscope.record.raw import Measured
-from copyscope.record.segments import machine_of, select, total, why_no_ledger
+from copyscope.record.segments import machine_of, select, total, totals, why_no_ledger
 
 Source = Literal["task-clock", "CPU clock"]
 
@@ -43,7 +43,9 @@ def cpu_time(raw: Measured, side: str) -> CpuTime:
     segments = select(raw.run.segments, "ledger")
     switches = total(segments, side, "voluntary_switches")
     counted = _counted(raw, side, "task-clock")
-    departures = max(switches, round(_counted(raw, side, "context-switches") or 0))
+    # Older records of watched programs do not have these.
+    displaced = sum(totals(one, side).involuntary_switches or 0 for one in segments)
+    departures = max(switches + displaced, round(_counted(raw, side, "context-switches") or 0))
     if counted is not None and segments:
         return CpuTime(round(counted), "task-clock", switches, departures)
     return CpuTime(total(segments, side, "process_cpu_ns"), "CPU clock", switches, departures)
