@@ -9,6 +9,8 @@ from typing import Any
 from copyscope.stats import paired_ratio, student
 
 SEED = 1
+# What is x % slower makes a program about x % slower; a line through few pairs may be far steeper by chance.
+STEEPEST = 2.0
 # Fewer only to try a benchmark out: ten pairs are the least that bears a conclusion here.
 BLOCKS = int(os.environ.get("COPYSCOPE_BENCH_BLOCKS", "10"))
 Comparison = dict[str, Any]
@@ -47,13 +49,15 @@ def compare_paced(
 def regressed(values: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
     """Where the line through them meets 0 of the others, half of its 95 % interval, and its slope.
 
-    Least squares; the error of the slope is in the interval. Raises ValueError for fewer than three.
+    Least squares, no steeper than STEEPEST; the error of the slope is in the interval. Raises ValueError
+    for fewer than three.
     """
     count, mean, other = len(values), fmean(values), fmean(others)
     if count < 3:
         raise ValueError(f"a line: {count} pairs: at least three")
     spread = sum((x - other) ** 2 for x in others)
     slope = sum((x - other) * y for x, y in zip(others, values, strict=True)) / spread if spread else 0.0
+    slope = max(-STEEPEST, min(STEEPEST, slope))
     centre = mean - slope * other
     rest = sum((y - centre - slope * x) ** 2 for x, y in zip(others, values, strict=True)) / (count - 2)
     error = math.sqrt(rest * (1 / count + (other**2 / spread if spread else 0.0)))

@@ -88,6 +88,14 @@ def test_the_interval_of_a_regression_holds_what_is_true(bench: Any) -> None:
         bench("samples").regressed([1.0, 2.0], [0.0, 0.0])
 
 
+def test_a_line_through_few_pairs_is_no_steeper_than_a_machine_can_be(bench: Any) -> None:
+    """That line would say 1.2 of pairs of which all have 0.9: their paces hardly differ."""
+    paces, ratios = [0.030, 0.031, 0.032], [-0.10, -0.11, -0.12]
+    centre, half, slope = bench("samples").regressed(ratios, paces)
+    assert slope == -2.0
+    assert centre == pytest.approx(-0.11 + 2 * 0.031) and half > 0.1
+
+
 def test_the_table_of_the_tree_is_that_of_its_results(bench: Any) -> None:
     runner: ModuleType = bench("bench")
     text = (runner.RESULTS / "README.md").read_text(encoding="utf-8")
