@@ -96,6 +96,34 @@ def test_a_line_through_few_pairs_is_no_steeper_than_a_machine_can_be(bench: Any
     assert centre == pytest.approx(-0.11 + 2 * 0.031) and half > 0.1
 
 
+def test_a_meter_that_watching_slows_down_shows_no_goal_to_be_met(bench: Any) -> None:
+    """Each cell: low, high and what they come to where watching alone may have made the meter 2 % slower."""
+
+    def row(quantity: str, low: float, high: float) -> dict[str, Any]:
+        return {"quantity": quantity, "ratio": (low + high) / 2, "low": low, "high": high, "raw": {}}
+
+    made = [
+        (row("requests", 0.975, 1.01), "open"),
+        (row("requests", 0.995, 1.01), "met"),
+        (row("requests", 0.90, 0.965), "missed"),
+        (row("p99_us", 0.98, 1.04), "open"),
+        (row("p99_us", 0.98, 1.02), "met"),
+    ]
+    pairs = [{"pace_ns": 102.0}, {"pace_ns": 102.0}], [{"pace_ns": 100.0}, {"pace_ns": 100.0}]
+    raw = [
+        {
+            "program": "http",
+            "size_bytes": 8192,
+            "placement": "here",
+            "comparisons": [one | {"factors": {"size_bytes": 8192}, "raw": one}],
+            "samples": {"http watched": [{**pair, "valid": 1.0} for pair in pairs[0]], "http": pairs[1]},
+        }
+        for one, _ in made
+    ]
+    lines = [line for line in bench("watch_bench").lines(raw) if line.startswith("| http")]
+    assert [line.split("|")[6].strip() for line in lines] == [reached for _, reached in made]
+
+
 def test_the_table_of_the_tree_is_that_of_its_results(bench: Any) -> None:
     runner: ModuleType = bench("bench")
     text = (runner.RESULTS / "README.md").read_text(encoding="utf-8")
