@@ -2,8 +2,8 @@
 
 A task with events of perf is dearer to switch, whether they are switched on or not. Two programs that
 exchange one byte 45,000 times a second lost 7 to 20 % of their requests to the four software events of
-`perf stat`, 4 % to the same switched off. A program that sleeps never is switched as often where the tasks
-that it wakes up take its CPU: a sender beside its receiver lost 6.5 %.
+`perf stat`, 4 % to the same switched off. A program that never sleeps is switched as often where the
+tasks that it wakes up take its CPU: a sender on the CPU of its receiver lost 6.5 %.
 """
 
 from dataclasses import replace
