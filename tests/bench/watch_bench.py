@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from conclusions import AT_MOST, goal_of, reached
@@ -31,8 +31,7 @@ from contestants import Program
 from copyscope import paths
 from copyscope.run.child import Child
 from copyscope.run.program.connections import Snapshots
-from copyscope.stats import student
-from samples import BLOCKS, Comparison, compare_paced
+from samples import BLOCKS, Comparison, compare, compare_paced
 
 PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
@@ -280,17 +279,13 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
     return text
 
 
-def _meter(raw: list[dict[str, Any]]) -> dict[str, float]:
-    """What the meter read, watched over not watched, with its 95 % interval."""
-    ratios = [
-        math.log(one["pace_ns"] / other["pace_ns"])
-        for item in raw
-        for one, other in zip(
-            item["samples"][f"{item['program']} watched"], item["samples"][item["program"]], strict=True
-        )
-    ]
-    mean, half = fmean(ratios), student(0.95, len(ratios) - 1) * stdev(ratios) / math.sqrt(len(ratios))
-    return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half)}
+def _meter(raw: list[dict[str, Any]]) -> Comparison:
+    """What the meter read, watched over not watched: all pairs of all programs."""
+    samples = {
+        who: [sample for item in raw for sample in item["samples"][f"{item['program']}{who}"]]
+        for who in (" watched", "")
+    }
+    return compare(samples, " watched", "", "pace_ns", {})
 
 
 def _allowing(made: dict[str, Any], slower: float) -> dict[str, Any]:

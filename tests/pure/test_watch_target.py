@@ -69,9 +69,8 @@ def test_a_number_that_was_given_away_again_is_another_process(
     collector: Any = SimpleNamespace(ask=lambda line, *_: asked.append(line))
     followed = Followed(whom, Seen(), collector, ExitStack(), None)
     followed.find({"totals": {"births": 0, "exits": 0}, "processes": []})
-    assert (
-        followed.pids == {100, 101, 102} and followed.cpu.read(followed.pids, fresh=True) == processes.Use()
-    )
+    assert followed.pids == {100, 101, 102}
+    assert followed.cpu.read(followed.pids, fresh=True) == processes.Use()
     cpu_ns |= {101: 1400, 102: 600}
     followed.cpu.glance(followed.pids, fresh=True, counted=False)
     begin(101, parent=1, start=20)
