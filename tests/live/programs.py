@@ -144,18 +144,6 @@ def share_of(record: Record, account: str) -> float:
     return sum(row["share"] or 0.0 for row in record["ledger"] if row["account"] == account)
 
 
-def overlap(one: Record, other: Record, account: str) -> bool:
-    """Whether the 95 % intervals of a copy's share of its side's time have a value in common."""
-    (low, high), (also_low, also_high) = (_interval_of(record, account) for record in (one, other))
-    return low <= also_high and also_low <= high
-
-
-def _interval_of(record: Record, account: str) -> tuple[float, float]:
-    (row,) = (r for r in record["ledger"] if r["account"] == account and r["samples"])
-    all_ns = row["cpu_ns"] / row["share"]
-    return row["ci"]["low_ns"] / all_ns, row["ci"]["high_ns"] / all_ns
-
-
 def held(record: Record) -> set[str]:
     """The identities that were checked and hold."""
     return {row["name"] for row in record["identities"] if row["holds"]}

@@ -15,8 +15,8 @@ from profiling import SLOW, broken_identities, is_root, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
-# One byte there and back, as often as it goes, by two processes: the first answers, and is watched. On one CPU,
-# because on two the CPU clock bills each wake-up of an idle CPU to it, too: up to a quarter of all in some machines.
+# One byte there and back, as often as it goes, by two processes: the first answers, and is watched.
+# On one CPU: where an idle one wakes up, the CPU clock bills that, too, in some machines a quarter of all.
 EXCHANGE = """
 import os, socket
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

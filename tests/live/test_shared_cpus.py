@@ -12,7 +12,7 @@ import pytest
 from copyscope import paths
 from copyscope.run.child import Child
 from profiling import SLOW, broken_identities, is_root, record_of
-from programs import Record, overlap, running, stretched, watch
+from programs import Record, running, stretched, watch
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -29,6 +29,7 @@ while os.read(mine, 1):
     os.write(theirs, b"x")
 """
 ROUNDS = 1000
+COPIES = ("copy_in", "copy_out")
 
 
 @contextmanager
@@ -89,16 +90,27 @@ def test_who_only_runs_in_user_space_is_there_beside_another() -> None:
         assert in_user_space(record) > 0.97
 
 
+def copy_shares(record: Record) -> dict[str, float]:
+    """The share of either copy in the time of the side that does it."""
+    rows = [row for row in record["ledger"] if row["account"] in COPIES and row["samples"]]
+    return {row["account"]: row["share"] for row in rows}
+
+
 def test_a_run_that_shares_its_cpu_has_the_copies_that_it_has_alone() -> None:
-    # Ten bursts of the timers a second: of two, one may meet a side that waits for its CPU.
-    how = ("--impl", "one_copy", "--duration", stretched(1), "--frequency", "1000")
+    """Timers that are armed at each switch cost a copy half of its share.
+
+    Equal runs of 3 s differ by up to 20 %. A receiver that waits for its CPU copies more at a time: its copy
+    had 1.3 times the share, the mean of eight pairs.
+    """
+    how = ("--impl", "one_copy", "--duration", stretched(3), "--frequency", "1000")
     options = (*how, "--sender-cpus", CPU, "--receiver-cpus", CPU)
     alone = record_of(*options)
     with running([*ON_ONE, SPIN]):
         beside = record_of(*options, check=None)
     assert broken_identities(beside) == []
-    for account in ("copy_in", "copy_out"):
-        assert overlap(alone, beside, account), account
+    before, shares = copy_shares(alone), copy_shares(beside)
+    for account in COPIES:
+        assert 2 / 3 < shares[account] / before[account] < 2, account
 
 
 def burst_period_ns(pid: int) -> int:
