@@ -131,6 +131,13 @@ int on_cpu_clock_elsewhere(struct bpf_perf_event_data *ctx)
 	return current_side() == SIDE_OTHER ? sample(ctx, SAMPLE_CPU_CLOCK) : 0;
 }
 
+/* On one event per CPU: the targets, where no timer is on their threads. */
+SEC("perf_event")
+int on_cpu_clock_of_targets(struct bpf_perf_event_data *ctx)
+{
+	return current_side() == SIDE_OTHER ? 0 : sample(ctx, SAMPLE_CPU_CLOCK);
+}
+
 SEC("perf_event")
 int on_cycles(struct bpf_perf_event_data *ctx)
 {

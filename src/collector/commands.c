@@ -149,7 +149,8 @@ static int open_sampler(struct collector *collector)
 	const struct packet_watch packets = { collector->probes, watch_packets };
 	const struct watched_map *watched = collector->watch.mode == WATCH_NOBODY ? NULL : &collector->watched.map;
 
-	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, watched, &packets);
+	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, watched,
+			     collector->by_cpus, &packets);
 }
 
 /* `sampler-beside` is the sampler in a segment of another tier: its samples are kept apart, and no other figure has them in it. */
@@ -263,6 +264,21 @@ static int do_spare(struct collector *collector, const char *arguments)
 	return say(json_pack("{s:s, s:b}", "event", "spare", "away", away));
 }
 
+/* Whose timers sample a watched program from now on. */
+static int do_timers(struct collector *collector, const char *arguments)
+{
+	bool by_cpus = !strcmp(arguments, "cpus");
+
+	if (collector->watch.mode == WATCH_NOBODY || (!by_cpus && strcmp(arguments, "threads")))
+		return refuse("timers", "expected, with --watch: cpus|threads");
+	if (collector->sampling)
+		return refuse("timers", "the sampler is open: close it first");
+	collector->by_cpus = by_cpus;
+	if (collector->sampler)
+		sampler__by_cpus(collector->sampler, by_cpus);
+	return say(json_pack("{s:s, s:b}", "event", "timers", "by_cpus", by_cpus));
+}
+
 static int do_gate(struct collector *collector, const char *arguments)
 {
 	unsigned long one_in;
@@ -366,6 +382,7 @@ static const struct command {
 	{ "functions", do_functions, false },
 	{ "gate", do_gate, false },
 	{ "spare", do_spare, false },
+	{ "timers", do_timers, false },
 	{ "report", do_report, true },
 };
 

@@ -23,6 +23,8 @@ struct collector {
 	struct watched watched;
 	unsigned int frequency_hz;
 	bool sampling;
+	/* How a watched program is sampled (sampler.h). */
+	bool by_cpus;
 	/* Function hooks are attached. */
 	bool hooking;
 	/* The instruments that are open, as ",watch,calls,". */

@@ -188,6 +188,7 @@ static const struct argp argp = {
 	       "                               packets, shape\n"
 	       "  close                        detach all but watch and volume, drain the samples\n"
 	       "  spare on|off                 whether close detaches volume, too, from now on\n"
+	       "  timers cpus|threads          whose timers sample a watched program from now on\n"
 	       "  volume                       what a watched program moved so far\n"
 	       "  sockets                      what each of its TCP sockets moved\n"
 	       "  samples                      the samples since this was asked last\n"

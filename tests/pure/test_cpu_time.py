@@ -264,6 +264,26 @@ def test_children_that_are_not_watched_are_not_held_against_the_samples() -> Non
     assert armed_cpu_ns(typed(raw), "target") is None
 
 
+def test_the_cpu_clock_in_bursts_is_held_against_task_clock_as_in_all_segments() -> None:
+    """Timers of CPUs have no clock of the program: that of its processes is read, which bills more."""
+    raw = watched_record()
+    armed = {"armed_ns": 45_000_000, "cpu_ns": 40_000_000, "count": 10, "period_ns": 100_000}
+    raw["sampler"]["bursts"] = {"target": {**armed, "by_cpus": 0, "samples": 1, "samples_squared": 1}}
+    by_threads = armed_cpu_ns(typed(raw), "target")
+    assert by_threads is not None
+    billed_ns = sum(s["target"]["process_cpu_ns"] for s in raw["run"]["segments"] if s["arm"] == "ledger")
+    raw["counters"]["target"]["task-clock"] |= {"value": billed_ns * 1.2, "status": "scaled"}
+    raw["sampler"]["bursts"]["target"]["by_cpus"] = 5
+    assert armed_cpu_ns(typed(raw), "target") == pytest.approx(1.1 * by_threads)
+    raw["sampler"]["bursts"]["target"]["by_cpus"] = 10
+    assert armed_cpu_ns(typed(raw), "target") == pytest.approx(1.2 * by_threads)
+    # Without task-clock, where the CPU clock leaves softirq work out and the timers do not.
+    raw["counters"]["target"]["task-clock"] |= {"value": None, "status": "unsupported", "reason": "no perf"}
+    assert armed_cpu_ns(typed(raw), "target") == pytest.approx(by_threads)
+    raw["machine"]["irq_time_accounting"] = True
+    assert armed_cpu_ns(typed(raw), "target") is None
+
+
 def test_with_no_sample_of_either_process_the_work_of_others_has_no_time() -> None:
     """By a PMU's cycles, which are time only beside a clock of the same processor."""
     raw = builders.raw_record("one_copy", pmu=True)

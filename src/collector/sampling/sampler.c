@@ -11,9 +11,11 @@
 #include <sampling.skel.h>
 
 #include "bursts.h"
+#include "cpu_timers.h"
 #include "events.h"
 #include "kernel/clock.h"
 #include "kernel/pmu.h"
+#include "process_clocks.h"
 #include "report/maps.h"
 #include "report/message.h"
 #include "report/names.h"
@@ -35,6 +37,11 @@ struct sampler {
 	/* One per CPU, of SIDE_OTHER. */
 	struct events timers_elsewhere;
 	__u64 period_elsewhere_ns;
+	/* One per CPU, of a watched program; while by_cpus is set, its threads have none. */
+	struct events timers_of_cpus;
+	struct process_clocks clocks;
+	bool by_cpus;
+	unsigned int bursts_by_cpus;
 	struct events counters;
 	struct bursts *bursts;
 	/* CPU time of the targets in their bursts; read_err: it could not be read. */
@@ -125,14 +132,39 @@ static int prepare(void *context, enum side side, bool on)
 	return side == SIDE_OTHER ? watch_packets(context, on) : 0;
 }
 
+static int arm_by_cpus(struct sampler *sampler, enum side side, uint64_t *since_ns)
+{
+	struct watched *watched = &sampler->timers[side].watched;
+
+	watched__update(watched);
+	process_clocks__begin(&sampler->clocks, watched);
+	*since_ns = now_ns();
+	return events__switch(&sampler->timers_of_cpus, PERF_EVENT_IOC_ENABLE);
+}
+
+static int disarm_by_cpus(struct sampler *sampler, enum side side, bool counted)
+{
+	int err = events__switch(&sampler->timers_of_cpus, PERF_EVENT_IOC_DISABLE);
+	uint64_t used_ns = process_clocks__used_ns(&sampler->clocks, &sampler->timers[side].watched);
+
+	if (counted) {
+		sampler->cpu_ns[side] += used_ns;
+		sampler->bursts_by_cpus++;
+	}
+	return err;
+}
+
 static int arm(void *context, enum side side, uint64_t *since_ns)
 {
 	struct sampler *sampler = context;
 
-	if (side != SIDE_OTHER)
-		return thread_timers__arm(&sampler->timers[side], since_ns);
-	*since_ns = now_ns();
-	return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_ENABLE);
+	if (side == SIDE_OTHER) {
+		*since_ns = now_ns();
+		return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_ENABLE);
+	}
+	if (sampler->by_cpus)
+		return arm_by_cpus(sampler, side, since_ns);
+	return thread_timers__arm(&sampler->timers[side], since_ns);
 }
 
 static int disarm(void *context, enum side side, bool counted)
@@ -143,6 +175,8 @@ static int disarm(void *context, enum side side, bool counted)
 
 	if (side == SIDE_OTHER)
 		return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_DISABLE);
+	if (sampler->by_cpus)
+		return disarm_by_cpus(sampler, side, counted);
 	err = thread_timers__disarm(&sampler->timers[side]);
 	read_err = thread_timers__used(&sampler->timers[side], &used_ns);
 	if (read_err)
@@ -170,24 +204,6 @@ static unsigned int timer_hz(pid_t pid, unsigned int frequency_hz, unsigned int 
 	return sleeps && burst_hz > frequency_hz ? burst_hz : frequency_hz;
 }
 
-static int open_elsewhere(struct sampler *sampler, struct bpf_program *program)
-{
-	struct perf_event_attr attr = {
-		.type = PERF_TYPE_SOFTWARE,
-		.config = PERF_COUNT_SW_CPU_CLOCK,
-		.sample_period = sampler->period_elsewhere_ns,
-	};
-	int cpus = libbpf_num_possible_cpus();
-	int err = 0;
-
-	for (int cpu = 0; cpu < cpus && !err; cpu++) {
-		err = events__add(&sampler->timers_elsewhere, attr, program, -1, cpu);
-		if (err == -ENODEV)
-			err = 0;
-	}
-	return err;
-}
-
 static int open_timers(struct sampler *sampler, struct sampling *skel, const struct watched_map *watched,
 		       double duties[SIDES])
 {
@@ -199,7 +215,9 @@ static int open_timers(struct sampler *sampler, struct sampling *skel, const str
 	if (duties[SIDE_OTHER] < 1)
 		duties[SIDE_OTHER] /= OTHER_SHARE;
 	sampler->period_elsewhere_ns = NSEC_PER_SEC / hz;
-	err = open_elsewhere(sampler, skel->progs.on_cpu_clock_elsewhere);
+	err = cpu_timers__open(&sampler->timers_elsewhere, skel->progs.on_cpu_clock_elsewhere, sampler->period_elsewhere_ns);
+	if (watched && !err)
+		err = cpu_timers__open(&sampler->timers_of_cpus, skel->progs.on_cpu_clock_of_targets, NSEC_PER_SEC / hz);
 	for (int side = 0; side < SIDE_TARGETS; side++) {
 		pid_t pid = watched ? 0 : skel->bss->target_tgid[side];
 		/* Without a process there is nothing to arm. */
@@ -243,7 +261,7 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 }
 
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz,
-		  const struct watched_map *watched, const struct packet_watch *packets)
+		  const struct watched_map *watched, bool by_cpus, const struct packet_watch *packets)
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
 	double duties[SIDES];
@@ -253,6 +271,7 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 		return -ENOMEM;
 	sampler->frequency_hz = frequency_hz;
 	sampler->packets = *packets;
+	sampler->by_cpus = by_cpus;
 	for (int i = 0; i < SAMPLE_CNT; i++) {
 		if (pmu__find(sample_names[i], &sampler->rows[i]))
 			continue;
@@ -283,6 +302,14 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	return 0;
 }
 
+void sampler__by_cpus(struct sampler *sampler, bool on)
+{
+	/* A side of many threads has kept theirs. */
+	for (int side = 0; on && side < SIDE_TARGETS; side++)
+		thread_timers__close(&sampler->timers[side]);
+	sampler->by_cpus = on;
+}
+
 int sampler__enable(struct sampler *sampler, bool counted)
 {
 	int err = events__switch(&sampler->counters, PERF_EVENT_IOC_ENABLE);
@@ -311,14 +338,17 @@ static json_t *burst_json(const struct sampler *sampler, enum side side)
 {
 	struct burst_totals totals = bursts__totals(sampler->bursts, side);
 	bool target = side < SIDE_TARGETS;
-	json_t *cpu_ns = NULL;
+	json_t *cpu_ns = NULL, *by_cpus = NULL;
 
-	if (target)
+	if (target) {
 		cpu_ns = sampler->read_err[side] ? json_null() : json_integer(sampler->cpu_ns[side]);
-	return json_pack("{s:I, s:I, s:o*, s:i, s:I, s:I}",
+		by_cpus = json_integer(sampler->bursts_by_cpus);
+	}
+	return json_pack("{s:I, s:I, s:o*, s:i, s:o*, s:I, s:I}",
 			 "period_ns", (json_int_t)(target ? sampler->timers[side].period_ns : sampler->period_elsewhere_ns),
 			 "armed_ns", (json_int_t)totals.armed_ns,
-			 "cpu_ns", cpu_ns, "count", totals.count, "samples", (json_int_t)totals.samples, "samples_squared", (json_int_t)totals.samples_squared);
+			 "cpu_ns", cpu_ns, "count", totals.count,
+			 "by_cpus", by_cpus, "samples", (json_int_t)totals.samples, "samples_squared", (json_int_t)totals.samples_squared);
 }
 
 static json_t *bursts_json(const struct sampler *sampler)
@@ -364,6 +394,7 @@ void sampler__close(struct sampler *sampler)
 	for (int side = 0; side < SIDE_TARGETS; side++)
 		thread_timers__close(&sampler->timers[side]);
 	events__close(&sampler->timers_elsewhere);
+	events__close(&sampler->timers_of_cpus);
 	events__close(&sampler->counters);
 	free(sampler);
 }

@@ -5,9 +5,11 @@
  * Where there is a PMU its events interrupt every CPU, all the time: they do not count in idle.
  *
  * Elsewhere cpu-clock does, a timer. Two things about timers shape this file (docs/dev/notes.md has the figures):
- * - One per CPU misses a process that runs in short bursts: its interrupt comes after the burst. So each thread of a
- *   target has its own event (thread_timers.h), which keeps the rest of its period across switches, and one per CPU covers all
- *   other tasks.
+ * - One per CPU misses a process that wakes up on an idle CPU and runs in short bursts: its interrupt comes after the
+ *   burst. So each thread of a target has its own event (thread_timers.h), which keeps the rest of its period across
+ *   switches, and one per CPU covers all other tasks.
+ * - A thread that has one, or had one while anybody has any, is dearer to switch. On CPUs that are never idle those of
+ *   the CPUs see a watched program as well (by_cpus; user space looks, busy_cpus.py).
  * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So the timers of a process that sleeps
  *   often are armed in bursts (bursts.h): 10 kHz for 5 ms, then a random rest such that the average is the frequency that
  *   was asked for.
@@ -35,12 +37,14 @@ struct packet_watch {
 /* Loads the programs. watch: NULL for our own traffic. Returns 0 or -errno. */
 int sampler__load(struct sampling **skel, const struct watch *watch);
 /*
- * Opens what this machine has: for the processes in `watched`, or where that is NULL, for those of skel->bss->target_tgid. An
+ * Opens what this machine has: for the processes in `watched` (by_cpus: as below), or where that is NULL, for those of skel->bss->target_tgid. An
  * event that cannot be opened says why in the report. Nothing counts before sampler__enable(), and none of the packets
  * is looked at. Returns 0, or -errno when no event at all can be opened.
  */
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz,
-		  const struct watched_map *watched, const struct packet_watch *packets);
+		  const struct watched_map *watched, bool by_cpus, const struct packet_watch *packets);
+/* Whether a watched program is sampled by timers of the CPUs from the next segment on, not by those of its threads. */
+void sampler__by_cpus(struct sampler *sampler, bool on);
 /* counted: whether the report's times and bursts are of this segment, too. */
 int sampler__enable(struct sampler *sampler, bool counted);
 int sampler__disable(struct sampler *sampler);

@@ -135,6 +135,7 @@ def sampler(
             "armed_ns": armed_ns,
             "cpu_ns": None,
             "count": count,
+            "by_cpus": 0,
             "samples": taken,
             "samples_squared": taken * taken // count + taken,
         }

@@ -68,7 +68,8 @@ def watched_segments(
     """For a program that is watched: for a duration, or without an end. Unless `running`, we start it.
 
     `block_s` sets the length of a block, also for a duration: the last one may then be cut short by its end.
-    The very first segment times calls: what it has seen decides what the others attach.
+    The very first segment times calls: what it has seen decides what the others attach. The next one is the
+    ledger's: perf's events are on the program's threads from the start until they have counted enough there.
     """
     lengths_s: Iterable[float]
     if duration_s is not None and block_s is None:
@@ -81,7 +82,7 @@ def watched_segments(
         functions_last = len(FIRST_BLOCKS_S)
     found = _blocks(lengths_s, arms, seed, WATCHED_WEIGHTS, functions_last)
     first = [next(found) for _ in arms]
-    first.sort(key=lambda segment: "calls" not in segment.arm)
+    first.sort(key=lambda segment: ("calls" not in segment.arm, "ledger" not in segment.arm))
     yield from (replace(segment, index=index) for index, segment in enumerate(first))
     yield from found
 

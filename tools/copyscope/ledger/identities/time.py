@@ -9,7 +9,7 @@ from copyscope.ledger.cpu_time import CpuTime, counters_of, cpu_time, excludes_s
 from copyscope.ledger.identities.balance import compare, unchecked
 from copyscope.record import derived
 from copyscope.record.derived import AccountRow, Elsewhere, Identity, OtherSide, StageRow
-from copyscope.record.instruments import Counter, Sampler
+from copyscope.record.instruments import Burst, Counter, Sampler
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
 from copyscope.record.segments import machines, processes, select, total, wall_ns
@@ -158,7 +158,21 @@ def armed_cpu_ns(raw: Measured, side: str) -> float | None:
     enabled_ns = raw.sampler.enabled_ns_of(side)
     if not bursts or not 0 < bursts.armed_ns < enabled_ns or not isinstance(bursts.cpu_ns, int):
         return None
-    return float(bursts.cpu_ns) * enabled_ns / bursts.armed_ns
+    if bursts.by_cpus and excludes_softirq(raw, side):
+        return None
+    return bursts.cpu_ns * _clock_of_bursts(raw, side, bursts) * enabled_ns / bursts.armed_ns
+
+
+def _clock_of_bursts(raw: Measured, side: str, bursts: Burst) -> float:
+    """How fast the side's clock goes beside the one that was read in its bursts.
+
+    Timers of threads have a clock of their own. With timers of CPUs it is the CPU clock of the processes,
+    which differs from task-clock (cpu_time.py) in the bursts as it does outside of them.
+    """
+    billed_ns = total(select(raw.run.segments, "ledger"), side, "process_cpu_ns")
+    if not bursts.by_cpus or not billed_ns:
+        return 1.0
+    return 1 + bursts.by_cpus / bursts.count * (cpu_time(raw, side).ns / billed_ns - 1)
 
 
 def stolen_share(raw: Measured) -> float:

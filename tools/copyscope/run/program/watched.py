@@ -20,6 +20,7 @@ from copyscope.run.child import Message, Program
 from copyscope.run.counters import EVENTS, all_unsupported
 from copyscope.run.program import pace, path, processes
 from copyscope.run.program.brief_counts import BRIEF_S, BriefCounts
+from copyscope.run.program.busy_cpus import BusyCpus
 from copyscope.run.program.command import HeldCommand, Output
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
@@ -76,6 +77,7 @@ class WatchedProgram(Subject):
         self._counts = BriefCounts()
         # When perf began to count in this segment, and what had been used by then.
         self._counting: tuple[float, processes.Use] | None = None
+        self._busy, self._by_cpus = BusyCpus(), False
         self._lengths = Lengths()
         self._bound: Bound
         self._began: Message
@@ -125,7 +127,9 @@ class WatchedProgram(Subject):
     def start(self, plan: RunPlan, collector: Program) -> None:
         self._bound = Bound(self._duration_s, plan.probes)
         collector.expect("symbols", ASK_S)
+        self._busy.look(self._followed.pids)
         self.raw.before = self._unwatched()
+        self._choose_timers()
         self.session.steps.prepare("attaching")
         collector.ask(f"open {','.join(plan.always)}", "opened", ASK_S)
         self._spared = Spared(
@@ -191,10 +195,18 @@ class WatchedProgram(Subject):
             self._counts.add(processes.Use(*(end[key] - begin[key] for key in keys)))
         self._lengths.add(pace.calls(begin, end), measured_s)
         self._spared.consider(begin, end)
+        self._choose_timers()
         forget(self.raw.segments, self.raw.sums)
         self._bound.add(segment.arm, measured_s, time.monotonic() - began_s)
         if (late := self._bound.over()) is not None:
             self._stop.because(late)
+
+    def _choose_timers(self) -> None:
+        """Whose timers sample the program: those of its threads, or of CPUs that are never idle."""
+        by_cpus = self._busy.look(self._followed.pids)
+        if by_cpus is not None and by_cpus != self._by_cpus:
+            self.session.collector.ask(f"timers {'cpus' if by_cpus else 'threads'}", "timers", ASK_S)
+            self._by_cpus = by_cpus
 
     def probes(self, arm: str) -> tuple[str, ...]:
         return self._spared.probes(arm)
