@@ -34,6 +34,7 @@ def test_all_cpus_that_it_may_use_must_be_busy() -> None:
 def test_a_program_may_use_the_cpus_of_all_its_threads() -> None:
     assert allowed([os.getpid()]) == os.sched_getaffinity(0)
     assert allowed([]) is None
+    assert allowed([os.getpid()] * 65) is None  # more threads than are asked
 
 
 def test_of_one_look_nothing_follows_and_of_a_second_soon_after_it_neither() -> None:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from copyscope.run.program import processes
 
@@ -36,13 +37,14 @@ def parse_idle_ticks(stat: str) -> dict[int, int]:
 
 def allowed(pids: Iterable[int]) -> set[int] | None:
     """The CPUs on which their threads may run; None where they have too many threads to ask, or none."""
-    threads = [int(one.rpartition("/")[2]) for pid in pids for one in processes.threads(pid)]
+    every = chain.from_iterable(map(processes.threads, pids))
+    threads = list(islice(every, THREADS_MOST + 1))
     if len(threads) > THREADS_MOST:
         return None
     found: set[int] = set()
     for thread in threads:
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            found |= os.sched_getaffinity(thread)
+            found |= os.sched_getaffinity(int(thread.rpartition("/")[2]))
     return found or None
 
 
