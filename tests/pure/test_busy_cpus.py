@@ -1,8 +1,10 @@
 """Timers of the CPUs sample a watched program only where its CPUs are never idle."""
 
 import os
+from pathlib import Path
 
-from copyscope.run.program.busy_cpus import BusyCpus, Look, allowed, parse_idle_ticks, were_busy
+from copyscope.machine.fingerprint import times_of_cpus
+from copyscope.run.program.busy_cpus import BusyCpus, Look, allowed, were_busy
 
 STAT = """\
 cpu  30 0 60 900 9 0 0 0 0 0
@@ -13,8 +15,10 @@ cpus 7
 """
 
 
-def test_waiting_for_a_disk_is_idle_too() -> None:
-    assert parse_idle_ticks(STAT) == {0: 404, 12: 505}
+def test_waiting_for_a_disk_is_idle_too(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "stat").write_text(STAT)
+    assert {cpu: one.idle for cpu, one in times_of_cpus(tmp_path).items()} == {0: 404, 12: 505}
 
 
 def test_one_tick_a_second_may_be_idle() -> None:
@@ -28,13 +32,13 @@ def test_all_cpus_that_it_may_use_must_be_busy() -> None:
     assert not were_busy(before, Look(12.0, {0: 100, 1: 150}), {0, 1})
     # One that came online meanwhile, and a program of which nothing is known.
     assert not were_busy(before, Look(12.0, {0: 100, 1: 100, 2: 0}), {0, 2})
-    assert not were_busy(before, Look(12.0, {0: 100, 1: 100}), None)
+    assert not were_busy(before, Look(12.0, {0: 100, 1: 100}), ())
 
 
 def test_a_program_may_use_the_cpus_of_all_its_threads() -> None:
     assert allowed([os.getpid()]) == os.sched_getaffinity(0)
-    assert allowed([]) is None
-    assert allowed([os.getpid()] * 65) is None  # more threads than are asked
+    assert allowed([]) == frozenset()
+    assert allowed([os.getpid()] * 65) == frozenset()  # more threads than are asked
 
 
 def test_of_one_look_nothing_follows_and_of_a_second_soon_after_it_neither() -> None:

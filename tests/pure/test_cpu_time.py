@@ -265,7 +265,7 @@ def test_children_that_are_not_watched_are_not_held_against_the_samples() -> Non
 
 
 def test_the_cpu_clock_in_bursts_is_held_against_task_clock_as_in_all_segments() -> None:
-    """Timers of CPUs have no clock of the program: that of its processes is read, which bills more."""
+    """Timers of CPUs have no clock of the program: that of its processes is read."""
     raw = watched_record()
     armed = {"armed_ns": 45_000_000, "cpu_ns": 40_000_000, "count": 10, "period_ns": 100_000}
     raw["sampler"]["bursts"] = {"target": {**armed, "by_cpus": 0, "samples": 1, "samples_squared": 1}}

@@ -37,9 +37,9 @@ struct packet_watch {
 /* Loads the programs. watch: NULL for our own traffic. Returns 0 or -errno. */
 int sampler__load(struct sampling **skel, const struct watch *watch);
 /*
- * Opens what this machine has: for the processes in `watched` (by_cpus: as below), or where that is NULL, for those of skel->bss->target_tgid. An
- * event that cannot be opened says why in the report. Nothing counts before sampler__enable(), and none of the packets
- * is looked at. Returns 0, or -errno when no event at all can be opened.
+ * Opens what this machine has: for the processes in `watched` (by_cpus: as below), or where that is NULL, for those of
+ * skel->bss->target_tgid. An event that cannot be opened says why in the report. Nothing counts before
+ * sampler__enable(), and none of the packets is looked at. Returns 0, or -errno when no event at all can be opened.
  */
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz,
 		  const struct watched_map *watched, bool by_cpus, const struct packet_watch *packets);

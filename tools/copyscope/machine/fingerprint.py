@@ -201,10 +201,22 @@ class CpuTimes:
     busy: int = 0
     softirq: int = 0
 
+    @property
+    def idle(self) -> int:
+        """Also of waiting for a disk."""
+        return self.total - self.busy - self.steal
+
 
 def cpu_times(root: Path = ROOT) -> CpuTimes:
     """Read before and after a run; steal_percent() compares. Raises OSError without /proc/stat."""
     return _parse_times((root / "proc/stat").read_text().splitlines()[0])
+
+
+def times_of_cpus(root: Path = ROOT) -> dict[int, CpuTimes]:
+    """The same of each CPU. Raises OSError without /proc/stat, ValueError or IndexError when it is none."""
+    text = (root / "proc/stat").read_text()
+    of_each = re.findall(r"^(cpu(\d+) .*)$", text, re.MULTILINE)
+    return {int(cpu): _parse_times(line) for line, cpu in of_each}
 
 
 def _parse_times(line: str) -> CpuTimes:
@@ -219,7 +231,7 @@ def _parse_times(line: str) -> CpuTimes:
 
 
 def usable_cpus(pids: Iterable[int]) -> frozenset[int]:
-    """The CPUs that one of these processes may run on; none where that is not known, or all have ended."""
+    """The CPUs that one of these processes or threads may run on; none where not known, or all ended."""
     found: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -231,10 +243,8 @@ def read_load(own_ns: int, cpus: Collection[int] = (), root: Path = ROOT) -> dic
     """What these CPUs (or all) have done since boot, and copyscope: one end of machine_state.py."""
     load: dict[str, Any] = {"t_ns": time.monotonic_ns(), "own_ns": own_ns, "cpus": None, "reason": None}
     try:
-        text = (root / "proc/stat").read_text()
-        of_each = {int(cpu): line for line, cpu in re.findall(r"^(cpu(\d+) .*)$", text, re.MULTILINE)}
-        wanted = [cpu for cpu in of_each if cpu in cpus] or list(of_each)
-        times = [_parse_times(of_each[cpu]) for cpu in wanted]
+        of_each = times_of_cpus(root)
+        times = [of_each[cpu] for cpu in of_each if cpu in cpus] or list(of_each.values())
     except (OSError, ValueError, IndexError) as error:
         return load | {"reason": f"/proc/stat: {error}"}
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")

@@ -5,13 +5,12 @@ a program did. Where another task runs whenever this one does not, it sees all, 
 switch for a timer of its own.
 """
 
-import contextlib
-import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from copyscope.machine import fingerprint
 from copyscope.run.program import processes
 
 # /proc/stat counts in ticks of 10 ms: after a second one more or less is 1 %.
@@ -29,23 +28,13 @@ class Look:
     idle_ticks: dict[int, int]
 
 
-def parse_idle_ticks(stat: str) -> dict[int, int]:
-    """By CPU, also of waiting for a disk, since boot; of the text of /proc/stat (proc_stat(5))."""
-    rows = (line.split() for line in stat.splitlines() if line.startswith("cpu") and line[3].isdecimal())
-    return {int(row[0][3:]): int(row[4]) + int(row[5]) for row in rows}
-
-
-def allowed(pids: Iterable[int]) -> set[int] | None:
-    """The CPUs on which their threads may run; None where they have too many threads to ask, or none."""
+def allowed(pids: Iterable[int]) -> frozenset[int]:
+    """The CPUs on which their threads may run; none where they have too many threads to ask, or none."""
     every = chain.from_iterable(map(processes.threads, pids))
     threads = list(islice(every, THREADS_MOST + 1))
     if len(threads) > THREADS_MOST:
-        return None
-    found: set[int] = set()
-    for thread in threads:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            found |= os.sched_getaffinity(int(thread.rpartition("/")[2]))
-    return found or None
+        return frozenset()
+    return fingerprint.usable_cpus(int(thread.rpartition("/")[2]) for thread in threads)
 
 
 class BusyCpus:
@@ -61,16 +50,16 @@ class BusyCpus:
             return None
         last = self._last
         try:
-            stat = processes.read_file(f"{processes.PROC}/stat").decode(errors="replace")
+            times = fingerprint.times_of_cpus()
         except OSError:
             return None
-        self._last = Look(now_s, parse_idle_ticks(stat))
+        self._last = Look(now_s, {cpu: one.idle for cpu, one in times.items()})
         return None if last is None else were_busy(last, self._last, allowed(pids))
 
 
-def were_busy(last: Look, now: Look, cpus: set[int] | None) -> bool:
+def were_busy(last: Look, now: Look, cpus: Collection[int]) -> bool:
     """Whether all of these CPUs were; not where they are not known."""
     most = IDLE_TICKS_MOST_PER_S * (now.at_s - last.at_s)
-    return cpus is not None and all(
+    return bool(cpus) and all(
         cpu in last.idle_ticks and now.idle_ticks.get(cpu, 0) - last.idle_ticks[cpu] <= most for cpu in cpus
     )

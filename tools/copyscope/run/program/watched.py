@@ -127,7 +127,7 @@ class WatchedProgram(Subject):
     def start(self, plan: RunPlan, collector: Program) -> None:
         self._bound = Bound(self._duration_s, plan.probes)
         collector.expect("symbols", ASK_S)
-        self._busy.look(self._followed.pids)
+        self._choose_timers()
         self.raw.before = self._unwatched()
         self._choose_timers()
         self.session.steps.prepare("attaching")
