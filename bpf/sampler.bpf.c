@@ -19,6 +19,9 @@ MAP(HASH, stacks, __u64, struct stack_cell, STACKS_MAX);
 /* Samples taken so far, so that the collector knows how many fell into one burst. */
 __u64 samples_of_side[SIDE_OTHER + 1];
 
+/* The group of a side's burst, from 1 on; 0 of a side whose timers are armed all the time. Written while they are not armed. */
+__u32 burst_group[SIDE_OTHER + 1];
+
 /* Which table the samples go to; written while no event is enabled. */
 __u32 samples_beside;
 
@@ -75,6 +78,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 {
 	struct stack_cell *cell, *seen;
 	__u64 period = ctx->sample_period;
+	__u32 group;
 	__u64 hash;
 	long bytes;
 
@@ -99,6 +103,9 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 		cell->frames[0] = PT_REGS_IP(&ctx->regs);
 	cell->samples = 1;
 	cell->weight = period;
+	group = burst_group[CLAMPED(cell->side, SIDE_OTHER + 1)];
+	for (__u32 i = 0; i < BURST_GROUPS; i++)
+		cell->of_group[i] = group == i + 1;
 
 	hash = hash_stack(cell);
 	seen = bpf_map_lookup_elem(&stacks, &hash);
@@ -114,6 +121,8 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	}
 	add_atomic(&seen->samples, 1);
 	add_atomic(&seen->weight, period);
+	if (group)
+		add_atomic(&seen->of_group[BOUNDED(group - 1, BURST_GROUPS)], 1);
 	return 0;
 }
 

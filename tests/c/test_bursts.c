@@ -40,9 +40,10 @@ THREADS_TEST("bursts: they add up and end when told")
 {
 	const double duties[SIDES] = { [SIDE_SENDER] = 0.4, [SIDE_RECEIVER] = 0.4, [SIDE_OTHER] = 1 };
 	__u64 samples[SIDES] = { 0 };
+	__u32 groups[SIDES] = { 0 };
 	struct bursts *bursts = NULL;
 	bool counted = false;
-	const struct burst_timers timers = { &counted, prepare, arm, disarm, samples };
+	const struct burst_timers timers = { &counted, prepare, arm, disarm, samples, groups };
 	uint64_t seen = 0;
 
 	CHECK_EQUAL(bursts__new(&bursts, &timers, duties), 0);
@@ -67,6 +68,10 @@ THREADS_TEST("bursts: they add up and end when told")
 	CHECK(bursts__totals(bursts, SIDE_OTHER).armed_ns >= 3 * 25 * MS);
 	CHECK(bursts__enabled_ns(bursts) >= 3 * 25 * MS);
 	CHECK(seen > 0);
+	/* One after the other, the sides that take turns; the one that is armed all the time is in no group. */
+	CHECK(groups[SIDE_SENDER] >= 1 && groups[SIDE_SENDER] <= BURST_GROUPS);
+	CHECK(groups[SIDE_RECEIVER] >= 1 && groups[SIDE_RECEIVER] <= BURST_GROUPS);
+	CHECK_EQUAL(groups[SIDE_OTHER], 0);
 	CHECK_EQUAL(unprepared, 0);
 	bursts__free(bursts);
 }
@@ -76,9 +81,10 @@ THREADS_TEST("bursts: a series of them is prepared once, and whenever it ends it
 {
 	const double duties[SIDES] = { [SIDE_OTHER] = 0.3 };
 	__u64 samples[SIDES] = { 0 };
+	__u32 groups[SIDES] = { 0 };
 	struct bursts *bursts = NULL;
 	bool counted = true;
-	const struct burst_timers timers = { &counted, prepare, arm, disarm, samples };
+	const struct burst_timers timers = { &counted, prepare, arm, disarm, samples, groups };
 
 	unprepared = 0;
 	CHECK_EQUAL(bursts__new(&bursts, &timers, duties), 0);

@@ -37,6 +37,8 @@ struct burst_timers {
 	int (*disarm)(void *context, enum side side, bool counted);
 	/* How many samples each side has so far; read before and after each burst. */
 	const volatile __u64 *samples_of_side;
+	/* Is told before each turn of a side which group it belongs to (abi.h, BURST_GROUPS). */
+	volatile __u32 *group_of_side;
 };
 
 /* duties: the share of time that the timers of each side are armed; 1 is all the time, which counts as one burst. */

@@ -280,7 +280,8 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	}
 	err = open_counters(sampler, skel, SAMPLE_CYCLES);
 	if (err) {
-		const struct burst_timers timers = { sampler, prepare, arm, disarm, skel->bss->samples_of_side };
+		const struct burst_timers timers = { sampler, prepare, arm, disarm, skel->bss->samples_of_side,
+						     skel->bss->burst_group };
 
 		err = open_timers(sampler, skel, watched, duties) ?: bursts__new(&sampler->bursts, &timers, duties);
 	} else {

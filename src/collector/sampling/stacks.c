@@ -14,12 +14,16 @@
 
 enum { BESIDE, EVENT, SIDE, OWNER, DEPTH, USER_PID, KEYS };
 
-struct row {
+struct tally {
 	uint64_t samples;
 	uint64_t weight;
+	uint64_t of_group[BURST_GROUPS];
+};
+
+struct row {
+	struct tally taken;
 	/* Of these, told as news. */
-	uint64_t told_samples;
-	uint64_t told_weight;
+	struct tally told;
 	uint32_t *frames;
 	/* In user mode, of a watched program; else 0. */
 	uint64_t address;
@@ -54,6 +58,23 @@ static int by_stack(const void *a, const void *b)
 	return memcmp(x->frames, y->frames, x->key[DEPTH] * sizeof(*x->frames));
 }
 
+static void add(struct tally *into, const struct tally *part)
+{
+	into->samples += part->samples;
+	into->weight += part->weight;
+	for (int i = 0; i < BURST_GROUPS; i++)
+		into->of_group[i] += part->of_group[i];
+}
+
+static struct tally less(const struct tally *taken, const struct tally *told)
+{
+	struct tally rest = { .samples = taken->samples - told->samples, .weight = taken->weight - told->weight };
+
+	for (int i = 0; i < BURST_GROUPS; i++)
+		rest.of_group[i] = taken->of_group[i] - told->of_group[i];
+	return rest;
+}
+
 static void merge(struct stacks *stacks)
 {
 	size_t last = 0;
@@ -68,10 +89,8 @@ static void merge(struct stacks *stacks)
 			stacks->rows[++last] = *row;
 			continue;
 		}
-		into->samples += row->samples;
-		into->weight += row->weight;
-		into->told_samples += row->told_samples;
-		into->told_weight += row->told_weight;
+		add(&into->taken, &row->taken);
+		add(&into->told, &row->told);
 		free(row->frames);
 	}
 	stacks->count = last + 1;
@@ -93,9 +112,11 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 		stacks->capacity = capacity;
 	}
 	row = &stacks->rows[stacks->count];
-	*row = (struct row){ .samples = cell->samples, .weight = cell->weight,
+	*row = (struct row){ .taken = { .samples = cell->samples, .weight = cell->weight },
 			     .address = cell->user_pid ? cell->frames[0] : 0,
 			     .key = { cell->beside, cell->event, cell->side, cell->owner, depth, cell->user_pid } };
+	for (int i = 0; i < BURST_GROUPS; i++)
+		row->taken.of_group[i] = cell->of_group[i];
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
 		return -ENOMEM;
@@ -136,20 +157,36 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 	return samples;
 }
 
-static json_t *row_json(const struct row *row, uint64_t samples, uint64_t weight, const struct ksyms *ksyms,
-			const double *scales)
+/* NULL of samples that were not taken in bursts. */
+static json_t *groups_json(const struct tally *tally)
 {
-	double scaled = weight * (row->key[EVENT] == SAMPLE_CPU_CLOCK ? scales[row->key[SIDE]] : 1);
+	json_t *array = json_array();
+	uint64_t in_bursts = 0;
+
+	for (int i = 0; i < BURST_GROUPS; i++) {
+		in_bursts += tally->of_group[i];
+		json_array_append_new(array, json_integer((json_int_t)tally->of_group[i]));
+	}
+	if (in_bursts)
+		return array;
+	json_decref(array);
+	return NULL;
+}
+
+static json_t *row_json(const struct row *row, const struct tally *tally, const struct ksyms *ksyms, const double *scales)
+{
+	double scaled = tally->weight * (row->key[EVENT] == SAMPLE_CPU_CLOCK ? scales[row->key[SIDE]] : 1);
 	json_t *frames = json_array(), *made;
 
 	for (uint32_t f = 0; f < row->key[DEPTH]; f++)
 		json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
-	made = json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I}",
+	made = json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I, s:o*}",
 			 "side", side_names[row->key[SIDE]], "event", sample_names[row->key[EVENT]],
 			 "beside", row->key[BESIDE], "owner", owner_names[row->key[OWNER] % OWNER_CNT],
 			 "frames", frames,
-			 "samples", (json_int_t)samples,
-			 "weight", (json_int_t)(scaled + 0.5));
+			 "samples", (json_int_t)tally->samples,
+			 "weight", (json_int_t)(scaled + 0.5),
+			 "samples_of_group", groups_json(tally));
 	if (made && row->key[USER_PID]) {
 		json_object_set_new(made, "pid", json_integer(row->key[USER_PID]));
 		json_object_set_new(made, "address", json_integer((json_int_t)row->address));
@@ -164,16 +201,14 @@ json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const dou
 	merge(stacks);
 	for (size_t i = 0; array && i < stacks->count; i++) {
 		struct row *row = &stacks->rows[i];
-		uint64_t samples = row->samples, weight = row->weight;
+		struct tally tally = row->taken;
 
 		if (news) {
-			samples -= row->told_samples;
-			weight -= row->told_weight;
-			row->told_samples = row->samples;
-			row->told_weight = row->weight;
+			tally = less(&row->taken, &row->told);
+			row->told = row->taken;
 		}
-		if (samples || !news)
-			json_array_append_new(array, row_json(row, samples, weight, ksyms, scales));
+		if (tally.samples || !news)
+			json_array_append_new(array, row_json(row, &tally, ksyms, scales));
 	}
 	return array;
 }

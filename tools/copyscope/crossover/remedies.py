@@ -13,8 +13,10 @@ from copyscope import stats
 from copyscope.crossover import obstacles
 from copyscope.crossover.nearest import Question, Row, pays
 from copyscope.crossover.obstacles import MOSTLY
+from copyscope.ledger.attribution import as_one, side_times
 from copyscope.ledger.headline import percent
 from copyscope.ledger.program.headline import WORTH_SAYING, file_read_share
+from copyscope.ledger.rows import key_of
 from copyscope.record.check import WatchedRun
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.units import format_size
@@ -180,19 +182,18 @@ def _entering(run: WatchedRun) -> Share | None:
 def _of_rows(run: WatchedRun, rows: Sequence[AccountRow | StageRow]) -> Share | None:
     own = [row for row in rows if row.side == "target"]
     shares = [row.share for row in own if row.share is not None]
-    samples = run.derived.sides.target.samples
-    if not own or not samples or len(shares) < len(own):
+    if not own or len(shares) < len(own):
         return None
-    found = stats.wilson(sum(row.samples or 0 for row in own), samples)
-    return {"share": sum(shares), "low": found.low, "high": found.high}
+    return _interval(run, sum(shares), own)
 
 
-def _interval(run: WatchedRun, share: float) -> Share | None:
-    """A sum of shares with the interval that so many samples give it."""
-    samples = run.derived.sides.target.samples
-    if not samples:
+def _interval(run: WatchedRun, share: float, rows: Sequence[AccountRow | StageRow] = ()) -> Share | None:
+    """A sum of shares with the interval that so many samples give it; `rows`: those that it is of."""
+    time = side_times(run.raw)["target"]
+    if not time.weights.all_samples:
         return None
-    found = stats.wilson(min(samples, round(share * samples)), samples)
+    independent = time.weights.all_samples / as_one(time, map(key_of, rows))
+    found = stats.wilson(min(1.0, share) * independent, independent)
     return {"share": share, "low": found.low, "high": found.high}
 
 

@@ -6,7 +6,9 @@ how it divides. So no error of the sampling rate enters, and the identity betwee
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from msgspec import UNSET
 
 from copyscope import stats
 from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
@@ -25,6 +27,8 @@ TIES = ("packet", "batch")
 OWNER_HOOK = "packet_owner"
 
 OWN_RULE = "on packets that came out of devices of its own network namespaces"
+# Fewer groups of bursts say too little of how much they differ.
+GROUPS_AT_LEAST = 4
 WATCHED_RULE = "on packets of its connections"
 
 Key = tuple[str, str, str]  # kind, category, context
@@ -36,6 +40,8 @@ class Weights:
 
     samples: dict[Key, int]
     weight: dict[Key, float]
+    # Of a side that is sampled in bursts: its samples by group of bursts.
+    groups: dict[Key, list[float]] = field(default_factory=dict)
 
     @property
     def all_samples(self) -> int:
@@ -54,7 +60,7 @@ class SideTime:
     event: str | None
     scale_ns: float | None
     reason: str | None
-    # How many samples may be of one and the same piece of work: all that a CPU takes in one burst.
+    # How many samples may be of one and the same piece of work: all that are taken in one burst.
     cluster: float = 1.0
 
     @property
@@ -94,13 +100,17 @@ def weights_of(
     """
     samples: dict[Key, int] = defaultdict(int)
     weight: dict[Key, float] = defaultdict(float)
+    groups: dict[Key, list[float]] = {}
     for row in rows:
         if row.side == side and is_tied(row) == mine and event_name(row.event) in names:
             key = (row.kind, row.category, row.context)
             part = 1.0 if as_sampled else _lasting_part(sampler, row)
             samples[key] += round(row.samples * part)
             weight[key] += row.weight * part
-    return Weights(dict(samples), dict(weight))
+            if row.samples_of_group is not UNSET:
+                so_far = groups.get(key) or [0.0] * len(row.samples_of_group)
+                groups[key] = [a + b * part for a, b in zip(so_far, row.samples_of_group, strict=True)]
+    return Weights(dict(samples), dict(weight), groups)
 
 
 def _lasting_part(sampler: Sampler, row: Sample) -> float:
@@ -144,7 +154,8 @@ def side_times(raw: Measured) -> dict[str, SideTime]:
         if base <= 0 and not reason:
             reason = f"{names[0]}: no sample of the {side}: run longer or sample more often"
         cpu_ns = cpu_time(raw, side).ns
-        times[side] = SideTime(weights, names[0], None if reason else cpu_ns / base, reason)
+        scale_ns = None if reason else cpu_ns / base
+        times[side] = SideTime(weights, names[0], scale_ns, reason, cluster_of(raw.sampler, side))
         if not reason:
             covered, exact = covered + base, exact + cpu_ns
     weights = weights_of(raw.sampler, raw.samples, "other", names)
@@ -153,6 +164,12 @@ def side_times(raw: Measured) -> dict[str, SideTime]:
     scale = exact / covered if covered > 0 else None
     reason = f"{names[0]}: no process was sampled to scale it by" if scale is None else None
     return times | {"other": SideTime(weights, names[0], scale, reason)}
+
+
+def cluster_of(sampler: Sampler, side: str) -> float:
+    """How many samples of a side are in one burst, as one of these samples sees it; 1 without bursts."""
+    bursts = burst_of(sampler, side)
+    return max(1.0, bursts.samples_squared / bursts.samples) if bursts and bursts.samples else 1.0
 
 
 def cluster_of_others(sampler: Sampler) -> float:
@@ -204,8 +221,8 @@ def why_unsampled(raw: Measured) -> str:
     return next(reasons, "the sampler took no sample: run longer or sample more often")
 
 
-def interval(time: SideTime, side: str, samples: int) -> Interval | None:
-    """95 % interval of a row's CPU time in ns: Wilson on its share of the side's samples.
+def interval(time: SideTime, side: str, key: Key) -> Interval | None:
+    """95 % interval of a row's CPU time in ns: that of its share of the side's samples.
 
     The `other` side has no known total, its rows are counts (Poisson) of clusters of samples.
     """
@@ -213,10 +230,41 @@ def interval(time: SideTime, side: str, samples: int) -> Interval | None:
     if time.cpu_ns is None or all_samples == 0:
         return None
     if side == "other":
+        samples = time.weights.samples.get(key, 0)
         found = stats.poisson(samples / time.cluster).scaled(time.cpu_ns * time.cluster / all_samples)
     else:
-        found = stats.wilson(samples, all_samples).scaled(time.cpu_ns)
+        found = share_of(time, (key,)).scaled(time.cpu_ns)
     return Interval(round(found.low), round(found.high), found.level)
+
+
+def share_of(time: SideTime, keys: Iterable[Key], level: float = stats.LEVEL) -> stats.Interval:
+    """The share (0..1) that some rows have of a side's samples: Wilson's interval of independent samples.
+
+    Samples of one burst are not independent: so many of them count as one as the groups of bursts show. Where
+    bursts were too few for that, all of a burst do.
+    """
+    wanted = list(keys)
+    hits = sum(time.weights.samples.get(key, 0) for key in wanted)
+    neighbours = as_one(time, wanted, level)
+    return stats.wilson(hits / neighbours, time.weights.all_samples / neighbours, level)
+
+
+def as_one(time: SideTime, keys: Iterable[Key] = (), level: float = stats.LEVEL) -> float:
+    """How many samples count as one in the interval of a share that some rows have of a side; at least 1."""
+    groups = time.weights.groups
+    if not groups:
+        return 1.0
+    totals = [sum(of) for of in zip(*groups.values(), strict=True)]
+    taken = [number for number, total in enumerate(totals) if total]
+    if len(taken) < GROUPS_AT_LEAST:
+        return time.cluster
+    of_all = {key: [of[number] for number in taken] for key, of in groups.items()}
+    of_keys = [of_all[key] for key in keys if key in of_all]
+    # Rows that have none of the samples, or all, say nothing of how alike neighbours are: the others do.
+    known = 0 < len(of_keys) < len(of_all)
+    parts = [[sum(of) for of in zip(*of_keys, strict=True)]] if known else list(of_all.values())
+    found = stats.design_effect(parts, [totals[number] for number in taken], level)
+    return min(found, max(1.0, time.cluster))
 
 
 def event_value(raw: Measured, side: str, column: str, key: Key) -> tuple[float | None, str | None]:

@@ -7,10 +7,11 @@ before and after the call's entry function is in the second only; coverage() say
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from copyscope import stats
-from copyscope.ledger.attribution import Weights, side_times, time_event, weights_of
+from copyscope.ledger.attribution import SideTime, as_one, side_times, time_event, weights_of
 from copyscope.ledger.cpu_time import excludes_softirq
 from copyscope.ledger.functions import exact_rows
 from copyscope.record.program.raw import RawProgramRun
@@ -37,7 +38,8 @@ def compare_tiers(raw: Measured) -> list[dict[str, Any]]:
     if why_not(raw):
         return []
     exact, spread = _exact(raw)
-    hits, beside = _sampled(raw), _sampled_beside(raw)
+    times, times_beside = side_times(raw), _times_beside(raw)
+    hits, beside = _hits(times), _hits(times_beside)
     names = [*COMPARED, REST]
     rows = []
     for side in (*processes(raw), "other"):
@@ -48,10 +50,10 @@ def compare_tiers(raw: Measured) -> list[dict[str, Any]]:
         same = sum(count for key, count in beside.items() if key[0] == side)
         keys = {key for key in (*exact, *hits, *beside) if key[0] == side}
         for key in sorted(keys, key=lambda key: (names.index(key[2]), key[1])):
-            found = stats.wilson(hits[key], samples)
+            found = _interval(times[side], key, hits[key], samples)
             share, half = exact[key] / exact_ns, spread[key] / exact_ns
             sampled = hits[key] / samples
-            of_same = stats.wilson(beside[key], same) if same else None
+            of_same = _interval(times_beside[side], key, beside[key], same) if same else None
             judge = of_same or found
             rows.append(
                 {
@@ -196,32 +198,39 @@ def _exact(raw: Measured) -> tuple[dict[Key, float], dict[Key, float]]:
     return total, half
 
 
-def _sampled(raw: Measured) -> dict[Key, int]:
-    """Samples in the kernel by side, context and name, in the ledger segments."""
-    return _hits({side: time.weights for side, time in side_times(raw).items()})
+def _interval(time: SideTime, key: Key, hits: int, samples: int) -> stats.Interval:
+    """Of a share of the samples in the kernel."""
+    of_key = [row for row in time.weights.samples if (row[2], _name(row[1])) == key[1:]]
+    neighbours = as_one(time, of_key)
+    return stats.wilson(hits / neighbours, samples / neighbours)
 
 
-def _hits(weights: Mapping[str, Weights]) -> dict[Key, int]:
+def _hits(times: Mapping[str, SideTime]) -> dict[Key, int]:
+    """Samples in the kernel by side, context and name."""
     hits: dict[Key, int] = defaultdict(int)
-    for side, of_side in weights.items():
-        for (_, category, context), samples in of_side.samples.items():
+    for side, time in times.items():
+        for (_, category, context), samples in time.weights.samples.items():
             if context != "user":
                 hits[side, context, _name(category)] += samples
     return hits
 
 
-def _sampled_beside(raw: Measured) -> dict[Key, int]:
-    """The same of the samples taken while functions were hooked; empty where none were.
+def _times_beside(raw: Measured) -> dict[str, SideTime]:
+    """The samples that were taken while functions were hooked; empty where none were.
 
     In a run of one segment those of the ledger are. Where a function is probed, a sample that falls into a
     program is lost (bpf_prog_active), so there they are shares of something else.
     """
     if any(hook.instrument == "functions" and hook.how in PROBED for hook in raw.hooks):
-        return defaultdict(int)
+        return {}
+    times = side_times(raw)
     if select(raw.run.segments, "functions") == select(raw.run.segments, "ledger"):
-        return _sampled(raw)
+        return times
     names, rows = time_event(raw.samples) or (), raw.samples_beside or []
-    return _hits({side: weights_of(raw.sampler, rows, side, names) for side in side_times(raw)})
+    return {
+        side: replace(time, weights=weights_of(raw.sampler, rows, side, names))
+        for side, time in times.items()
+    }
 
 
 def _name(category: str) -> str:

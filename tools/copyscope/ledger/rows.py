@@ -85,6 +85,15 @@ def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | 
     return rows
 
 
+def key_of(row: AccountRow | StageRow) -> Key:
+    """What the samples of a row are added up by."""
+    return (
+        ("account", row.account, row.context)
+        if isinstance(row, AccountRow)
+        else ("stage", row.stage, row.context)
+    )
+
+
 def sampled_cells(raw: Measured, time: SideTime, side: str, key: Key, kib: float) -> Cells:
     """What the samples say about one category on one side: time, share, events, interval."""
     cells: Cells = {"side": side, "context": key[2], "method": "sampled", "reasons": {}}
@@ -94,7 +103,7 @@ def sampled_cells(raw: Measured, time: SideTime, side: str, key: Key, kib: float
     else:
         samples = time.weights.samples.get(key, 0)
         cpu_ns = time.weights.weight.get(key, 0.0) * time.scale_ns
-        cells |= {"samples": samples, "ci": interval(time, side, samples)}
+        cells |= {"samples": samples, "ci": interval(time, side, key)}
         cells |= _time_cells(cells["reasons"], cpu_ns, time, kib)
         if cells["ci"] is None:
             cells["reasons"]["ci"] = "no sample on this side"
@@ -185,7 +194,7 @@ def silent_high_ns(times: Mapping[str, SideTime]) -> float:
     high = 0.0
     for side, time in times.items():
         for key, samples in time.weights.samples.items():
-            found = interval(time, side, samples) if key[:2] == ("account", "silent") and samples else None
+            found = interval(time, side, key) if key[:2] == ("account", "silent") and samples else None
             high += found.high_ns if found else 0.0
     return high
 

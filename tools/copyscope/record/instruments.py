@@ -208,6 +208,8 @@ class Sampled(Section):
     samples: int
     weight: float
     tie: str | UnsetType | None = UNSET
+    # Those that were taken in bursts: by group of bursts.
+    samples_of_group: list[int] | UnsetType = UNSET
 
 
 class Sample(Sampled, kw_only=True):

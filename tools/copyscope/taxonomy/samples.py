@@ -57,6 +57,7 @@ def _added(
 ) -> list[dict[str, Any]]:
     """Samples and weights of what is alike in all keys, of which the last is given."""
     sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+    groups: dict[tuple[str, ...], list[int]] = {}
     for sample in samples:
         found = user_copy(sample) or taxonomy.classify(sample["frames"])
         if sample["side"] == "other" and found.context != "softirq":
@@ -67,11 +68,20 @@ def _added(
         key = (sample["side"], found.context, sample["event"], *decided, tie_of(sample) or "")
         sums[key][0] += int(sample["samples"])
         sums[key][1] += int(sample["weight"])
+        if "samples_of_group" in sample:
+            groups[key] = added(groups.get(key), sample["samples_of_group"])
     names = ("side", "context", "event", "kind", "category", name)
     return [
-        dict(zip(names, key[:-1], strict=True)) | {"tie": key[-1] or None, "samples": count, "weight": weight}
+        dict(zip(names, key[:-1], strict=True))
+        | {"tie": key[-1] or None, "samples": count, "weight": weight}
+        | ({"samples_of_group": groups[key]} if key in groups else {})
         for key, (count, weight) in sorted(sums.items())
     ]
+
+
+def added(into: Sequence[int] | None, part: Sequence[int]) -> list[int]:
+    """Samples by group of bursts (bpf/abi.h, BURST_GROUPS), added up; None where there are none so far."""
+    return list(part) if into is None else [a + b for a, b in zip(into, part, strict=True)]
 
 
 def user_copy(sample: Sample) -> Classification | None:

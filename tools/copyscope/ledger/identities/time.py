@@ -4,7 +4,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from copyscope import stats
-from copyscope.ledger.attribution import Key, SideTime, burst_of, clocked, time_event, weights_of
+from copyscope.ledger.attribution import (
+    Key,
+    SideTime,
+    burst_of,
+    clocked,
+    share_of,
+    time_event,
+    weights_of,
+)
 from copyscope.ledger.cpu_time import CpuTime, counters_of, cpu_time, excludes_softirq, why_no_time
 from copyscope.ledger.identities.balance import compare, unchecked
 from copyscope.record import derived
@@ -311,27 +319,35 @@ def _gather_excess(time: SideTime, gather_ns: float | None) -> float:
 
 def _softirq_above(time: SideTime) -> float:
     """By how much the softirq time on top of a side, which its clock leaves out, may be less than sampled."""
-    samples, ns = _part(time, lambda key: key[2] == "softirq")
+    softirqs = _keys(time, lambda key: key[2] == "softirq")
+    samples, ns = _part(time, softirqs)
     if not samples:
         return 0.0
-    low = stats.wilson(samples, time.weights.all_samples, VALIDITY_LEVEL).low
+    low = share_of(time, softirqs, VALIDITY_LEVEL).low
     return ns * (1 - low * time.weights.all_samples / samples)
 
 
-def _part(time: SideTime, wanted: Callable[[Key], bool]) -> tuple[int, float]:
+def _keys(time: SideTime, wanted: Callable[[Key], bool]) -> list[Key]:
+    return list(filter(wanted, time.weights.samples))
+
+
+def _part(time: SideTime, keys: Sequence[Key]) -> tuple[int, float]:
     """Samples of some rows of a side, and the CPU time that they stand for."""
-    keys = list(filter(wanted, time.weights.samples))
     weight = sum(time.weights.weight[key] for key in keys)
     return sum(time.weights.samples[key] for key in keys), weight * (time.scale_ns or 0.0)
 
 
 def _user(time: SideTime) -> tuple[int, float]:
-    return _part(time, lambda key: key[1] == "user")
+    return _part(time, _user_keys(time))
+
+
+def _user_keys(time: SideTime) -> list[Key]:
+    return _keys(time, lambda key: key[1] == "user")
 
 
 def _most_user_ns(time: SideTime) -> float:
     """Upper end of the interval (Wilson, 99.9 %) of the time in user mode."""
-    share = stats.wilson(_user(time)[0], time.weights.all_samples, VALIDITY_LEVEL).high
+    share = share_of(time, _user_keys(time), VALIDITY_LEVEL).high
     return share * (time.cpu_ns or 0.0)
 
 
@@ -342,8 +358,9 @@ def attributed(side: str, time: SideTime, rows: Sequence[AccountRow | StageRow])
         return unchecked(name, what, "share", time.reason or "no CPU time was sampled")
     nameless = [row for row in rows if isinstance(row, StageRow) and row.stage == "unattributed"]
     share = sum(row.cpu_ns or 0 for row in nameless) / time.cpu_ns
-    hits, _ = _part(time, lambda key: key[1] == "unattributed")
-    chance = share - stats.wilson(hits, time.weights.all_samples, VALIDITY_LEVEL).low if hits else 0.0
+    keys = _keys(time, lambda key: key[1] == "unattributed")
+    hits, _ = _part(time, keys)
+    chance = share - share_of(time, keys, VALIDITY_LEVEL).low if hits else 0.0
     return compare(name, what, round(share, 6), 0, "share", tolerance=round(MOST_UNATTRIBUTED + chance, 6))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from copyscope.ledger.derive import derive
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.program.connections import Connections
+from copyscope.taxonomy.samples import added
 
 Record = dict[str, Any]
 
@@ -70,7 +71,12 @@ def add_samples(parts: Iterable[list[Record]]) -> list[Record]:
     """What several answers have sampled, row by row."""
     sums: dict[tuple[Any, ...], Record] = {}
     for row in (row for rows in parts for row in rows):
-        into = sums.setdefault(tuple(row[k] for k in SAMPLE_KEY), {**row, "samples": 0, "weight": 0})
+        into = sums.setdefault(tuple(row[k] for k in SAMPLE_KEY), {})
+        if not into:
+            into.update(row)
+            continue
         into["samples"] += row["samples"]
         into["weight"] += row["weight"]
+        if "samples_of_group" in row:
+            into["samples_of_group"] = added(into.get("samples_of_group"), row["samples_of_group"])
     return list(sums.values())
