@@ -488,6 +488,19 @@ def test_a_connection_that_tcp_counts_otherwise_breaks_the_books() -> None:
     assert held["connection_sent_bytes"] is False and held["connection_received_bytes"]
 
 
+@pytest.mark.parametrize(("meanwhile", "holds"), [(28, True), (0, False)])
+def test_what_a_program_receives_while_its_counts_are_read_breaks_no_books(
+    meanwhile: int, holds: bool
+) -> None:
+    """28 requests between the reading of what was received and of what was copied, which TCP saw, or not."""
+    record = watched_record(receives=4096, spared=True)
+    row = record["target"]["spared"]["counted"][0]
+    row["copied_out_bytes"] += 28 * 4096
+    row["received_outer_bytes"] += meanwhile * 4096
+    (split,) = (row for row in derive(record)["identities"] if row["name"] == "received_split")
+    assert split["holds"] is holds
+
+
 def test_a_call_under_way_at_the_end_of_a_calls_segment_breaks_no_books_without_ledger_segments() -> None:
     record = watched_record(receives=4096, spared=True)
     record["run"]["segments"] = [row for row in record["run"]["segments"] if row["arm"] != "ledger"]

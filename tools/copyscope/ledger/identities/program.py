@@ -91,6 +91,11 @@ def beside_where_counted(raw: RawProgramRun, direction: str) -> int:
     return round(by_tcp(rows, NAMES[direction])[1] + len(rows) * one)
 
 
+def copied_beside(raw: RawProgramRun) -> int:
+    """The two counts are read one after the other, between two looks at TCP's: what it received meanwhile."""
+    return round(by_tcp(where_counted(raw), "received")[1]) + beside_where_counted(raw, "receive")
+
+
 def at_socket(raw: RawProgramRun, direction: str) -> list[Volume]:
     """What the socket layer counted in the calls segments."""
     return [row for row in volume(raw.volume, direction, "calls") if row.syscall not in TAKEN]
@@ -216,10 +221,7 @@ BALANCES: tuple[Table, ...] = (
         *("received_split", SPLIT.format("calls"), "bytes"),
         lambda raw: added(where_counted(raw), "received_bytes"),
         lambda raw: added(where_counted(raw), "copied_out_bytes"),
-        lambda raw: (
-            len(where_counted(raw))
-            * under_way(select(raw.run.segments, "calls")[:1], largest(volume(raw.volume, "receive")))
-        ),
+        copied_beside,
         lambda raw: bool(raw.target.spared),
     ),
 )
