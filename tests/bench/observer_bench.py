@@ -15,7 +15,16 @@ from copyscope import paths
 from copyscope.plan.options import choose_congestion
 from copyscope.run.child import Child
 from copyscope.topology import SIDES, LinkSettings, Topology, open_topology
-from observers import FREQUENCY, Observer, ObserverError, bpftrace, ours, perf_stat, program
+from observers import (
+    COLLECTOR_OPTIONS,
+    FREQUENCY,
+    Observer,
+    ObserverError,
+    bpftrace,
+    ours,
+    perf_stat,
+    program,
+)
 from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (64, 1024, 65536)
@@ -42,8 +51,7 @@ class Stage:
         exit_.callback(self.receiver.end)
         self.receiver.expect("connected")
         self.sender.expect("connected")
-        # The defaults of tools/profile.py.
-        self.collector = Child("collector", [str(paths.COLLECTOR), "--frequency", FREQUENCY])
+        self.collector = Child("collector", [str(paths.COLLECTOR), *COLLECTOR_OPTIONS])
         exit_.callback(self.collector.end)
         self.collector.expect("ready", 30)
         for side, child in zip(SIDES, (self.sender, self.receiver), strict=True):

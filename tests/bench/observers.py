@@ -12,6 +12,8 @@ from copyscope.run.perf_stat import PerfStat
 
 # The default of tools/profile.py, and of profile.bt.
 FREQUENCY = "199"
+# What a run of tools/profile.py with its defaults gives its collector (tests/pure/test_bench.py).
+COLLECTOR_OPTIONS = ("--frequency", FREQUENCY, "--gate", "16", "--count-timed")
 HERE = Path(__file__).resolve().parent
 READY_S = 20.0
 Observer = Callable[[], contextlib.AbstractContextManager[None]]

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from copyscope import paths
+from copyscope.plan.arguments import parser as profile_parser
+from copyscope.plan.arms import SAMPLED
+from copyscope.plan.run_plan import traffic_plan
 
 HERE = paths.ROOT / "tests" / "bench"
 
@@ -24,6 +27,12 @@ def test_each_run_has_a_seed_of_its_own(bench: Any, monkeypatch: pytest.MonkeyPa
     assert runner.next_seed("traffic") == runner.SEED
     (tmp_path / "traffic.json").write_text('{"seed": 7}')
     assert runner.next_seed("traffic") == 8
+
+
+def test_the_observer_has_the_collector_of_a_default_run(bench: Any) -> None:
+    args = profile_parser().parse_args(["--impl", "one_copy"])
+    plan = traffic_plan(args, SAMPLED, 1, in_pieces=False)
+    assert plan.collector()[1:] == list(bench("observers").COLLECTOR_OPTIONS)
 
 
 def test_the_time_to_start_is_no_time_of_sending(bench: Any) -> None:
