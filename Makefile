@@ -169,7 +169,7 @@ deps-compilers:
 check-compilers: deps-compilers all .venv/.ready-test ## BPF programs of every clang that Debian has, loaded here and on Debian kernels: COMPILERS="13 19" KERNELS="here 5.10" (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/compilers.py --compilers "$(COMPILERS)" $(KERNELS)
 
-check-distributions: .venv/.ready-test ## Both commands of the README in a root of Debian 12, 13 and sid: SUITES=trixie EXTENT=brief (root, network)
+check-distributions: .venv/.ready-test ## Both commands of the README in a root of Debian 12, 13, sid and Ubuntu 24.04: SUITES=trixie EXTENT=brief (root, network)
 	$(Q)tools/deps.sh distributions
 	$(Q)PYTHONPATH=tests/kernels:tests/distributions:tools $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
 

@@ -20,7 +20,7 @@ run     | ELF files                         | <libelf.h>           | libelf-dev 
 run     | compression                       | <zlib.h>             | zlib1g-dev       | zlib-devel
 run     | sending through io_uring (optional) | <liburing.h>    | liburing-dev     | liburing-devel
 run     | JSON in C                         | <jansson.h>          | libjansson-dev   | jansson-devel
-run     | BPF skeletons, vmlinux.h          | !bpftool version     | bpftool@         | bpftool
+run     | BPF skeletons, vmlinux.h          | !have_bpftool        | bpftool@         | bpftool
 run     | performance counters              | !have_perf           | perf@            | perf
 run     | links and addresses               | ip                   | iproute2         | iproute
 run     | offloads                          | ethtool              | ethtool          | ethtool
@@ -107,13 +107,22 @@ have_venv() { # Debian ships the venv module without the ensurepip that it needs
 	return 1
 }
 
-have_perf() { # a build for another kernel is enough: copyscope finds it behind Ubuntu's wrapper
-	perf --version && return 0
+# A build for another kernel is enough: it is found behind Ubuntu's wrapper (perf_stat.py, collector.mk).
+have_kernel_tool() { # NAME QUESTION
+	"$1" "$2" && return 0
 	local file
-	for file in /usr/lib/linux-tools/*/perf /usr/lib/linux-tools-*/perf; do
+	for file in /usr/lib/linux-tools/*/"$1" /usr/lib/linux-tools-*/"$1"; do
 		[[ -x $file ]] && return 0
 	done
 	return 1
+}
+
+have_perf() {
+	have_kernel_tool perf --version
+}
+
+have_bpftool() {
+	have_kernel_tool bpftool version
 }
 
 have_syscount() { # Debian 13 has renamed what libbpf-tools brings

@@ -1,6 +1,6 @@
-"""README's two commands in a root of each Debian, from a clone: a table, and docs/reference/machines.md.
+"""README's two commands in roots of Debians and an Ubuntu, from a clone: a table, docs/reference/machines.md.
 
-    make check-distributions                          bookworm, trixie and sid, everything
+    make check-distributions                          all of SUITES, everything
     make check-distributions SUITES=trixie            one of them
     make check-distributions SUITES=trixie EXTENT=brief    the first command, and a few tests: what CI runs
 
@@ -25,7 +25,7 @@ from typing import Any
 from machines import DISTRIBUTIONS, distribution_table, write_page
 
 HERE = Path(__file__).resolve().parent
-SUITES = ("bookworm", "trixie", "sid")
+SUITES = ("bookworm", "trixie", "sid", "noble")
 # What differs between distributions and can be seen in a minute: the verifier and every instrument, perf,
 # their Python, what a user without rights does, a watched program, other people's tools.
 FEW = (
@@ -47,10 +47,12 @@ BRIEF = (
 )
 # One line each, as KEY=VALUE.
 VERSIONS = r"""
-echo debian=$(cat /etc/debian_version)
+. /etc/os-release
+test "$ID" != debian || VERSION_ID=$(cat /etc/debian_version)
+echo release=$ID $VERSION_ID
 echo clang=$(clang --version | sed -n 's/.*version \([0-9.]*\).*/\1/p')
 echo libbpf=$(pkg-config --modversion libbpf)
-echo bpftool=$(/usr/sbin/bpftool version | sed -n 's/.*bpftool v//p')
+echo bpftool=$(PATH=$PATH:/usr/sbin; bpftool version | sed -n 's/.*bpftool v//p')
 echo python=$(.venv/bin/python3 -c 'import platform; print(platform.python_version())')
 echo perf=$(perf --version | sed 's/perf version //')
 """

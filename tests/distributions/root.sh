@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# root.sh SUITE COMMAND...: runs COMMAND in a root of that Debian, as a user who may use sudo, in a fresh clone of this tree's HEAD.
+# root.sh SUITE COMMAND...: runs COMMAND in a root of that Debian or Ubuntu, as a user who may use sudo, in a fresh clone of this tree's HEAD.
 #
 # The root is debootstrap's, and packages are of the distribution's own archive; both are kept in the cache, outside the tree, for
 # a week. What COMMAND writes goes to an overlay that is thrown away, but for /results: that is $COPYSCOPE_RESULTS. It runs on this
@@ -11,7 +11,6 @@ suite=$1
 shift
 tree=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${COPYSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/copyscope}/roots
-mirror=${COPYSCOPE_MIRROR:-http://deb.debian.org/debian}
 root=$cache/$suite
 archives=$cache/archives
 # What a user has who can type README's command. The rest is what deps.sh is for.
@@ -19,15 +18,42 @@ BEFORE=sudo,make,git,ca-certificates
 
 die() { echo "root: $suite: $*" >&2; exit 1; }
 
+case $suite in
+bookworm | trixie | forky | sid)
+	mirror=${COPYSCOPE_MIRROR:-http://deb.debian.org/debian}
+	from=("$suite" "$root.part" "$mirror")
+	;;
+*)
+	# All suites of Ubuntu are made alike (debootstrap's scripts are links to this one), and a debootstrap may be older than one.
+	mirror=${COPYSCOPE_UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
+	archives=$archives-ubuntu
+	keys=$cache/ubuntu/usr/share/keyrings/ubuntu-archive-keyring.gpg
+	from=(--keyring="$keys" --components=main,universe "$suite" "$root.part" "$mirror" gutsy)
+	;;
+esac
+
 [ $EUID -eq 0 ] || die "not root: run with sudo"
 command -v debootstrap >/dev/null || die "debootstrap: missing: run: sudo tools/deps.sh distributions"
+
+# Debian has no package of Ubuntu's keys. This one has 790B C727 7767 219C ... (2012) and F6EC B376 2474 EDA9 ... (2018).
+UBUNTU_KEYRING=pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb
+UBUNTU_KEYRING_SHA256=36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8
+
+get_ubuntu_keys() {
+	local package=$cache/ubuntu-keyring.deb
+
+	wget --quiet --output-document "$package" "$mirror/$UBUNTU_KEYRING" || die "$mirror/$UBUNTU_KEYRING: cannot be fetched"
+	echo "$UBUNTU_KEYRING_SHA256 $package" | sha256sum --check --status || die "$package: not what was expected: is $mirror a mirror of Ubuntu?"
+	dpkg-deb --extract "$package" "$cache/ubuntu"
+}
 
 make_root() {
 	rm -rf "$root.part" "$root"
 	mkdir -p "$root.part" "$archives"
+	[ -z "${keys:-}" ] || [ -r "$keys" ] || get_ubuntu_keys
 	[ "$(df --output=avail -k "$cache" | tail -1)" -gt 4000000 ] || die "$cache: less than 4 GB free"
 	# What it mounts goes with it.
-	unshare --mount --fork --kill-child debootstrap --variant=minbase --include="$BEFORE" "$suite" "$root.part" "$mirror" >"$cache/$suite.log" 2>&1 ||
+	unshare --mount --fork --kill-child debootstrap --variant=minbase --include="$BEFORE" "${from[@]}" >"$cache/$suite.log" 2>&1 ||
 		die "debootstrap failed: $(tail -1 "$cache/$suite.log"): see $cache/$suite.log"
 	chroot "$root.part" useradd --create-home --shell /bin/bash user
 	echo 'user ALL=(ALL) NOPASSWD: ALL' >"$root.part/etc/sudoers.d/user"

@@ -37,10 +37,10 @@ DISTRIBUTION = """\
 
 `make check-distributions` (`tests/distributions/check.py`) makes a root of each suite with debootstrap,
 clones this tree into it and runs the README's two commands there, as a user who has sudo: `sudo make profile`
-and `sudo make test`. Packages come from the distribution's own archive, Python's from PyPI with the hashes of
-requirements*.txt. The kernel is this machine's. The first command's seconds are with the installation of its
-packages; `brief` tests are the few that differ between distributions. Ubuntu and Fedora are not checked: no
-archive of theirs was within reach.
+and `sudo make test`. noble is Ubuntu 24.04, the others are Debian's. Packages come from the distribution's
+own archive, Python's from PyPI with the hashes of requirements*.txt. The kernel is this machine's. The first
+command's seconds are with the installation of its packages; `brief` tests are the few that differ between
+distributions. Fedora is not checked.
 
     make check-distributions                    all of the table
     make check-distributions SUITES=trixie      one of them
@@ -68,7 +68,7 @@ def compiler_table(found: Mapping[str, Any]) -> str:
 
 
 def distribution_table(found: Sequence[Mapping[str, Any]]) -> str:
-    programs = ("debian", "clang", "libbpf", "bpftool", "python", "perf")
+    programs = ("release", "clang", "libbpf", "bpftool", "python", "perf")
     counts = ("passed", "failed", "skipped")
     rows = [["suite", *programs, "profile", "test", *counts, "tests"]]
     for one in found:
