@@ -3,8 +3,10 @@
 # Every rule is here: trying the built-in ones for each file takes most of the time of finding nothing to do.
 MAKEFLAGS += --no-builtin-rules
 
+# Ubuntu's bpftool and perf are scripts that look for a build of the running kernel; one of another kernel works as well.
+OTHER_BUILD := $(if $(shell PATH=$$PATH:/usr/sbin:/sbin bpftool version 2>/dev/null),,$(lastword $(sort $(wildcard /usr/lib/linux-tools/*/bpftool))))
 # Where Debian has bpftool, and its users do not look.
-export PATH := $(PATH):/usr/sbin:/sbin
+export PATH := $(if $(OTHER_BUILD),$(dir $(OTHER_BUILD)):)$(PATH):/usr/sbin:/sbin
 
 OUTPUT := .output
 CLANG ?= clang

@@ -107,7 +107,7 @@ have_venv() { # Debian ships the venv module without the ensurepip that it needs
 	return 1
 }
 
-# A build for another kernel is enough: it is found behind Ubuntu's wrapper (perf_stat.py, collector.mk).
+# A build for another kernel is enough: it is found behind Ubuntu's wrapper (perf_stat.py, Makefile).
 have_kernel_tool() { # NAME QUESTION
 	"$1" "$2" && return 0
 	local file

@@ -11,9 +11,6 @@ BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-param
 COLLECTOR_OBJECTS := $(patsubst src/collector/%.c,$(OUTPUT)/collector.d/%.o,$(wildcard src/collector/*.c src/collector/*/*.c))
 COLLECTOR_LIBS := -lbpf -ljansson -pthread
 
-# Ubuntu's bpftool is a script that looks for a build of the running kernel: of another kernel it reads BTF and makes skeletons as well.
-BPFTOOL = $(firstword $(shell bpftool version >/dev/null 2>&1 && echo bpftool) $(wildcard /usr/lib/linux-tools/*/bpftool /usr/lib/linux-tools-*/bpftool) bpftool)
-
 VMLINUX_BTF ?= /sys/kernel/btf/vmlinux
 VMLINUX_H ?= $(OUTPUT)/vmlinux.h
 
@@ -21,7 +18,7 @@ $(OUTPUT)/vmlinux.h: | $(OUTPUT)
 	@test -r $(VMLINUX_BTF) || { echo "$(VMLINUX_BTF): missing: this kernel has no BTF: build with VMLINUX_H=FILE," \
 		"a vmlinux.h made on a kernel of the same architecture" >&2; exit 1; }
 	$(call say,BTF,$@)
-	$(Q)$(BPFTOOL) btf dump file $(VMLINUX_BTF) format c > $@
+	$(Q)bpftool btf dump file $(VMLINUX_BTF) format c > $@
 
 $(OUTPUT)/bpf/%.bpf.o: bpf/%.bpf.c $(VMLINUX_H) | $(OUTPUT)/bpf
 	$(call say,BPF,$@)
@@ -31,11 +28,11 @@ $(OUTPUT)/copyscope.bpf.o: $(HOOK_UNITS:%=$(OUTPUT)/bpf/%.bpf.o)
 $(OUTPUT)/sampling.bpf.o: $(SAMPLER_UNITS:%=$(OUTPUT)/bpf/%.bpf.o)
 $(OUTPUT)/copyscope.bpf.o $(OUTPUT)/sampling.bpf.o:
 	$(call say,LINK,$@)
-	$(Q)$(BPFTOOL) gen object $@ $^
+	$(Q)bpftool gen object $@ $^
 
 $(OUTPUT)/%.skel.h: $(OUTPUT)/%.bpf.o
 	$(call say,SKEL,$@)
-	$(Q)$(BPFTOOL) gen skeleton $< name $* > $@
+	$(Q)bpftool gen skeleton $< name $* > $@
 
 # UAPI headers only: it must attach on kernels without BTF too.
 $(OUTPUT)/xdp_pass.bpf.o: bpf/xdp_pass.bpf.c | $(OUTPUT)

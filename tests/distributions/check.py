@@ -47,14 +47,16 @@ BRIEF = (
 )
 # One line each, as KEY=VALUE.
 VERSIONS = r"""
+# Ubuntu's are scripts that look for a build of the running kernel; builds of others work.
+first() { for one in "$@"; do "$one" version >/dev/null 2>&1 && echo "$one" && return; done; echo false; }
 . /etc/os-release
 test "$ID" != debian || VERSION_ID=$(cat /etc/debian_version)
 echo release=$ID $VERSION_ID
 echo clang=$(clang --version | sed -n 's/.*version \([0-9.]*\).*/\1/p')
 echo libbpf=$(pkg-config --modversion libbpf)
-echo bpftool=$(PATH=$PATH:/usr/sbin; bpftool version | sed -n 's/.*bpftool v//p')
+echo bpftool=$($(first /usr/sbin/bpftool /usr/lib/linux-tools*/*/bpftool) version | sed -n 's/.*bpftool v//p')
 echo python=$(.venv/bin/python3 -c 'import platform; print(platform.python_version())')
-echo perf=$(perf --version | sed 's/perf version //')
+echo perf=$($(first /usr/bin/perf /usr/lib/linux-tools*/*/perf) --version | sed 's/perf version //')
 """
 
 
