@@ -1,13 +1,17 @@
 """What a run is called: valid or not and why, why it was copied, who was the limit, and the one sentence."""
 
 import copy
+import io
 from typing import Any
 
 import builders
 import pytest
 from builders.exact import with_functions
+from builders.watched import watched_record
 from copyscope.ledger import overhead
 from copyscope.ledger.derive import derive
+from copyscope.render import watch
+from copyscope.render.console import make_console
 from copyscope.render.evidence import observer_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -348,3 +352,21 @@ def test_counts_that_could_not_be_read_are_no_zeroes_of_a_valid_run() -> None:
     assert derive(raw)["verdict"]["valid"]
     raw["loss"]["cells_unread"] = 3
     assert derive(raw)["verdict"]["reasons"] == ["loss: cells_unread: 3 of an unknown number"]
+
+
+@pytest.mark.parametrize(("count", "valid"), [(170, True), (190, False)])
+def test_calls_of_connections_that_found_no_place_are_named_and_too_many_spoil_a_run(
+    count: int, valid: bool
+) -> None:
+    """Of a program that makes 180,000 calls: every other check holds, so that nothing else would say it."""
+    raw = watched_record(receives=4096)
+    raw["loss"]["watch_socket_map_full"] = count
+    full = derive(raw)
+    assert all(row["holds"] is not False for row in full["identities"])
+    reasons = full["verdict"]["reasons"]
+    assert full["verdict"]["valid"] is valid and len(reasons) == (not valid)
+    assert all(reason.startswith("loss: watch_socket_map_full: 190 of 180,108") for reason in reasons)
+    shown = io.StringIO()
+    watch.render(full, verbose=False, console=make_console(shown))
+    assert f"\nlosses        watch_socket_map_full {count} of 180,108" in shown.getvalue()
+    assert ("INVALID RUN" in shown.getvalue()) is not valid

@@ -10,6 +10,9 @@ from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.program.volume import MAPPED_IN, SPLICED_IN, added
 from copyscope.record.raw import Measured
 
+# Calls of a socket that found no place are not counted by connection, but they are among all calls.
+COUNTED_ALL_THE_SAME = ("watch_socket_map_full",)
+
 
 def losses(raw: Measured) -> dict[str, Loss]:
     """The loss section: {name: {count, of, share}}; raw entries are plain counts or already of this form.
@@ -43,7 +46,7 @@ def _loss(raw: Measured, name: str, given: Any) -> Loss:
         return Loss(None, None, None, given["reason"])
     if of is None:
         seen = _seen(raw, name)
-        of = seen + count if seen else None
+        of = seen + (0 if name in COUNTED_ALL_THE_SAME else count) if seen else None
     if count == 0:
         return Loss(0, of, 0.0)
     return Loss(count, of, count / of if of else None)
