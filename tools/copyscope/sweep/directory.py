@@ -5,6 +5,7 @@ raw/RUN_ID.json.gz     one record per run
 failures.jsonl         one line per failed attempt
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -106,7 +107,7 @@ class SweepDirectory:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:
-            raise StopError(f"{path}: {error.strerror}: free some space") from error
+            raise StopError(f"{path}: {error.strerror}: {_next_step(error)}") from error
 
     def _check_machine(self, found: Record) -> None:
         if self.here is not None and (why := foreign(found, self.here)) is not None:
@@ -142,8 +143,13 @@ def open_directory(
                 part.unlink()
         except OSError as error:
             where = error.filename or path
-            raise RunError(f"{where}: {error.strerror}: free some space, or choose another --out") from error
+            raise RunError(f"{where}: {error.strerror}: {_next_step(error)}") from error
         yield SweepDirectory(path, here=here)
+
+
+def _next_step(error: OSError) -> str:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "free some space, or choose another --out" if full else "choose another --out"
 
 
 def _machines_of(found: Record) -> dict[str, Mapping[str, Any]]:
