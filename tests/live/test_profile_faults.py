@@ -1,7 +1,9 @@
 """What can go wrong in the middle: everything ends, nothing stays, what was measured is kept."""
 
+import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import pytest
 from copyscope import paths
 from copyscope.record import store as records
 from profiling import LAUNCH, PROFILE, SLOW, child_named, is_root, left_after_a_second, profile, traces
+from programs import SAMPLED
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -179,3 +182,26 @@ def test_memlock_too_low_says_the_arithmetic() -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30 * SLOW)
     assert done.returncode == 2
     assert "256 + 2 pages = 1032 KiB, the limit is 64 KiB" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("profile", "--quiet --impl one_copy --messages 23"),
+        ("profile", f"--quiet --pid {{pid}} --duration 0.5 {' '.join(SAMPLED)}"),
+        ("doctor", ""),
+    ],
+    ids=["own traffic", "a program", "doctor"],
+)
+def test_without_standard_output_all_is_measured_and_kept(tool: str, words: str, tmp_path: Path) -> None:
+    """No file of ours takes the number of what was closed: what is printed would get into it."""
+    kept = tmp_path / "kept.json"
+    options = f"{words.format(pid=os.getpid())} --json {shlex.quote(str(kept))}"
+    program = shlex.join([sys.executable, str(paths.ROOT / "tools" / f"{tool}.py")])
+    done = subprocess.run(
+        ["sh", "-c", f"exec {program} {options} >&-"],
+        stderr=subprocess.PIPE, text=True, check=False, timeout=60 * SLOW,
+    )  # fmt: skip
+    assert done.stderr == "" and kept.exists()
+    made = json.loads(kept.read_text())
+    assert done.returncode == (not made["works"] if tool == "doctor" else not made["verdict"]["valid"])

@@ -1,10 +1,12 @@
 """The second opinion on this kernel: exact quantities are equal, whoever counts them."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 from copyscope import paths
@@ -46,22 +48,44 @@ def test_a_fixed_count_is_refused() -> None:
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_no_tool_of_root_outlives_it(number: signal.Signals) -> None:
+@pytest.fixture
+def crosscheck() -> Iterator[subprocess.Popen[bytes]]:
+    """One that has begun; what is left of it after its test is ended."""
     if missing("bpftrace") is not None:
         pytest.skip("needs bpftrace: tools/deps.sh test")
     quiet = subprocess.DEVNULL
     run = subprocess.Popen([*CROSSCHECK, "--impl", "one_copy", "--duration", "1"], stdout=quiet, stderr=quiet)
+    yield run
+    run.kill()
+    run.wait()
+
+
+def bpftrace_of(run: subprocess.Popen[bytes]) -> int:
+    """The pid of its bpftrace, once there is one."""
     deadline = time.monotonic() + 60 * SLOW
-    tool: int | None = None
-    while tool is None:
+    while True:
         assert run.poll() is None and time.monotonic() < deadline, "bpftrace was not started"
-        found = (p for p in processes.all_processes() if p.parent == run.pid and p.comm == "bpftrace")
-        tool = next((process.pid for process in found), None)
+        for process in processes.all_processes():
+            if process.parent == run.pid and process.comm == "bpftrace":
+                return process.pid
         time.sleep(0.02)
-    run.send_signal(number)
-    run.wait(20 * SLOW)
-    deadline = time.monotonic() + 5 * SLOW
-    while processes.is_alive(tool):
-        assert time.monotonic() < deadline, "it goes on"
-        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_no_tool_of_root_outlives_it(
+    number: signal.Signals, status: int, crosscheck: subprocess.Popen[bytes]
+) -> None:
+    """As on Ctrl-C it ends in order, where it is asked: also by a terminal that goes (SIGHUP)."""
+    tool = bpftrace_of(crosscheck)
+    try:
+        crosscheck.send_signal(number)
+        assert crosscheck.wait(20 * SLOW) == status
+        deadline = time.monotonic() + 5 * SLOW
+        while processes.is_alive(tool):
+            assert time.monotonic() < deadline, "it goes on"
+            time.sleep(0.02)
+    finally:
+        if processes.is_alive(tool):
+            os.kill(tool, signal.SIGKILL)

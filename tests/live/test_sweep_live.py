@@ -90,13 +90,14 @@ def test_sigkill_at_random_moments_loses_and_repeats_nothing(seed: int, tiny: Pa
     assert left_after_a_second(before) == []
 
 
-def test_ctrl_c_keeps_whole_runs_only(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_keeps_whole_runs_only(number: signal.Signals, tiny: Path, tmp_path: Path) -> None:
     before = traces()
     out = tmp_path / "out"
     sweep = start(tiny, out)
     wait_for_records(out, 1)
     time.sleep(0.4)  # in the middle of the second run
-    sweep.send_signal(signal.SIGINT)
+    sweep.send_signal(number)
     shown, said = sweep.communicate(timeout=30 * SLOW)
     assert sweep.returncode == 130 and "run the same command again" in shown and "Traceback" not in said
     found = [records.read(path) for path in (out / "raw").iterdir()]

@@ -1,5 +1,6 @@
 """The user's command lives on, and what was measured is kept, whatever becomes of the measurement."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,51 @@ def test_a_thousand_short_children_are_valid_or_say_what_to_do(tmp_path: Path) -
     record = json.loads(kept.read_text())
     assert record["target"]["forks"] == 1000 and record["target"]["sent_bytes"] == 1000 << 16
     assert record["verdict"]["valid"] or record["verdict"]["next"], done.stdout
+
+
+# Sends to itself, under a name of its own.
+STEADY = """
+import socket, sys
+open("/proc/self/comm", "w").write(sys.argv[1])
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+peer, _ = server.accept()
+while True:
+    client.sendall(bytes(1 << 14))
+    peer.recv(1 << 14, socket.MSG_WAITALL)
+"""
+
+
+@contextlib.contextmanager
+def watching(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that watches and has said so; what is left of it after its test is ended."""
+    quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
+    run = subprocess.Popen([*LAUNCH, *SAMPLED, *options], stdout=quiet, stderr=pipe, text=True)
+    try:
+        assert run.stderr is not None and "watching" in run.stderr.readline()
+        yield run
+    finally:
+        run.kill()
+        run.communicate()
+
+
+@pytest.mark.parametrize("how", ["--pid", "--comm"])
+def test_a_terminal_that_goes_ends_what_it_measured_in_order(how: str, tmp_path: Path) -> None:
+    """SIGHUP is no signal to a program that was there before: it goes on, and the record is kept."""
+    before = traces()
+    record, name = tmp_path / "record.json", f"steady{os.getpid()}"
+    with running([sys.executable, "-c", STEADY, name]) as program:
+        comm = Path(f"/proc/{program.pid}/comm")
+        while comm.read_text() != f"{name}\n":
+            time.sleep(0.02)
+        whom = name if how == "--comm" else str(program.pid)
+        with watching(how, whom, "--json", str(record)) as run:
+            time.sleep(1.5 * SLOW)
+            run.send_signal(signal.SIGHUP)
+            run.communicate(timeout=30 * SLOW)
+        assert program.poll() is None
+    kept = json.loads(record.read_text())
+    assert run.returncode == (not kept["verdict"]["valid"])
+    assert kept["run"]["segments"] and kept["target"]["sent_bytes"] > 1 << 20
+    assert kept["target"]["ended"] == "stopped by SIGHUP" and kept["run"]["errors"] == []
+    assert left_after_a_second(before) == []

@@ -4,12 +4,26 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from builders.sweep import small, store
 from copyscope import paths
 from copyscope.arguments import UsageParser, number, whole_number
-from copyscope.commands import claims, crossover, doctor, profile, report, sweep, watch_arguments
+from copyscope.commands import (
+    claims,
+    compare,
+    crosscheck,
+    crossover,
+    diff,
+    doctor,
+    profile,
+    report,
+    sweep,
+    watch_arguments,
+)
 from copyscope.commands.verbs import VERBS, Verb
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser as profile_parser
@@ -116,6 +130,60 @@ def test_words_that_no_name_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such experiment" in said(capsys)
 
 
+def measures(*_: object, **__: object) -> NoReturn:
+    pytest.fail("it measured before it looked at the name of its file")
+
+
+MAINS = {
+    "profile": profile.main,
+    "crosscheck": crosscheck.main,
+    "compare": compare.main,
+    "sweep": sweep.main,
+}
+
+
+@pytest.mark.parametrize("name", ["n" * 300, f"{'n' * 300}/run.json"], ids=["file", "directory"])
+@pytest.mark.parametrize(
+    ("words", "measuring"),
+    [
+        ("profile --impl one_copy --json", "commands.profile.Session"),
+        ("profile --pid {pid} --json", "commands.watch.Session"),
+        ("profile --simulate --impl one_copy --json", "simulate.simulation.simulate"),
+        ("crosscheck --impl one_copy --json", "commands.crosscheck.PeerSession"),
+        ("compare one_copy zero_copy --json", "commands.compare.Turns"),
+        ("compare one_copy zero_copy --markdown", "commands.compare.Turns"),
+        ("sweep quick --out", "sweep.runner.Runner.__call__"),
+    ],
+)
+def test_a_file_of_too_long_a_name_is_refused_before_anything_is_measured(
+    words: str, measuring: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("who is not root is told that before")
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
+    monkeypatch.setattr(f"copyscope.{measuring}", measures)
+    tool, *options = words.format(pid=os.getpid()).split()
+    assert MAINS[tool]([*options, name]) == 1
+    line = said(capsys)
+    assert line.startswith(f"{tool}: ") and "nnn" in line
+    assert f"{name[-8:]}: File name too long: " in line
+
+
+READERS = {"claims": (claims.main, 1), "crossover": (crossover.main, 1), "diff": (diff.main, 2)}
+
+
+@pytest.mark.parametrize(("main", "status"), READERS.values(), ids=READERS)
+def test_a_file_of_too_long_a_name_costs_no_table(
+    main: Callable[[list[str]], int], status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = str(store(small(), tmp_path / "demo"))
+    directories = [directory, directory] if main is diff.main else [directory]
+    assert main([*directories, "--json", "n" * 300]) == status
+    out, err = capsys.readouterr()
+    assert out and err.count("\n") == 1 and len(err) <= 201
+    assert "n: File name too long: " in err
+
+
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for main in (profile.main, sweep.main, report.main, claims.main, crossover.main, doctor.main):
         assert main([f"--no-such-{'x' * 5000}\nforged:\x1b[31m"]) == 2
@@ -143,18 +211,36 @@ def run(
     )
 
 
-@pytest.mark.parametrize("tool", ["profile", "report"])
-def test_standard_output_may_be_closed_or_full_or_gone(tool: str) -> None:
-    closed = run(tool, "--help >&-")
+# What prints help, a table or a drawing.
+PRINTING = {
+    "profile": "--help",
+    "report": "--help",
+    "claims": "{sweep} --json {file}",
+    "crossover": "{sweep} --json {file}",
+    "diff": "{sweep} {sweep} --json {file}",
+    "draw": "{record}",
+}
+
+
+@pytest.mark.parametrize(("tool", "words"), PRINTING.items(), ids=PRINTING)
+def test_standard_output_may_be_closed_or_full_or_gone(tool: str, words: str, tmp_path: Path) -> None:
+    """Nor does a file take the number of what was closed: what is printed would get into it."""
+    directory, file = store(small(), tmp_path / "demo"), tmp_path / "answer.json"
+    record = next((directory / "raw").iterdir())
+    words = words.format(sweep=directory, record=record, file=file)
+    shown = run(tool, words)
+    assert shown.stdout and (shown.returncode, shown.stderr) == (0, "")
+    answer = file.read_bytes() if file.exists() else b""
+    file.unlink(missing_ok=True)
+    closed = run(tool, f"{words} >&-")
     assert (closed.returncode, closed.stderr) == (0, "")
-    gone = run(tool, "--help | true; true")
+    assert (file.read_bytes() if file.exists() else b"") == answer
+    gone = run(tool, f"{words} | true; true")
     assert gone.stderr == ""
-    full = run(tool, "--help >/dev/full")
-    assert full.returncode == 1
-    assert (
-        full.stderr
-        == f"{tool}: standard output: No space left on device: what was printed is not complete there\n"
-    )
+    full = run(tool, f"{words} >/dev/full")
+    assert full.returncode == (2 if tool == "diff" else 1)  # of diff 1 is a regression
+    why = "standard output: No space left on device: what was printed is not complete there"
+    assert full.stderr == f"{tool}: {why}\n"
 
 
 def test_a_reader_that_went_away_is_no_failure() -> None:

@@ -284,5 +284,31 @@ def test_without_memory_there_is_one_line(directory: Path) -> None:
         ["prlimit", "--as=90000000", sys.executable, str(paths.ROOT / "tools" / "claims.py"), str(directory)],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
+    said = "claims: memory: there is not enough: free some, or ask for less at once\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+# One command, which gets no more memory than it has when all of it is loaded, and a little.
+STARVED = f"""
+import importlib, resource, runpy, sys
+runpy.run_path({str(paths.ROOT / "tools/copyscope/__main__.py")!r})["load_package"]()
+main = importlib.import_module(f"copyscope.commands.{{sys.argv[1]}}").main
+pages = int(open("/proc/self/statm").read().split()[0])
+most = pages * resource.getpagesize() + {8 * MIB}
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("tool", ["claims", "crossover", "diff"])
+def test_a_command_that_runs_out_of_memory_says_so_in_one_line(tool: str, directory: Path) -> None:
+    """What one of the records unpacks to has no room there."""
+    (directory / "raw" / "a.json.gz").write_bytes(gzip.compress(bytes(60 * MIB), compresslevel=1))
+    directories = [str(directory)] * (2 if tool == "diff" else 1)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", STARVED, tool, *directories],
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    said = f"{tool}: memory: there is not enough: free some, or ask for less at once\n"
+    assert (done.stdout, done.stderr) == ("", said)
+    assert done.returncode == (2 if tool == "diff" else 1)  # of diff 1 is a regression

@@ -1,21 +1,30 @@
 """Files of results: replaced whole, written through where they are no files, and through nobody's link."""
 
+import builtins
 import errno
+import io
 import json
 import os
+import secrets
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders.sweep import store, sweep
 from copyscope import paths
 from copyscope.commands import claims, crossover, keeping
+from copyscope.crosscheck import peer
 from copyscope.errors import RunError
-from copyscope.files import saving
+from copyscope.files import rescuing, saving
+from test_sweep import EXPERIMENT, fail
+from test_sweep import sweep as run_sweep
 
 NOBODY = 65534
 
@@ -176,3 +185,137 @@ def test_a_file_that_somebody_made_private_stays_private(tmp_path: Path) -> None
     target.chmod(0o600)
     saving.save(target, b"y")
     assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("under_sudo")
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    [
+        ("experiment.toml", os.symlink),
+        ("experiment.toml", os.link),
+        ("failures.jsonl", os.symlink),
+        ("failures.jsonl", os.link),
+        ("raw", os.symlink),
+    ],
+)
+def test_a_sweep_follows_no_link_of_another_user(
+    name: str, plant: Callable[[Path, Path], None], open_to_all: Path, tmp_path: Path
+) -> None:
+    """Its runs fail, so that it wants each of its files; a beginning of experiment.toml it would complete."""
+    victim, directory = tmp_path / "victim", open_to_all / "tiny"
+    if name == "raw":
+        victim.mkdir()
+    else:
+        victim.write_text(EXPERIMENT[:20])
+    directory.mkdir()
+    directory.chmod(0o777)
+    plant(victim, directory / name)
+    before = state(victim)
+    try:
+        said = run_sweep(directory, fail).stopped
+    except RunError as error:
+        said = str(error)
+    assert said is not None and str(directory / name) in said
+    assert state(victim) == before
+
+
+def state(path: Path) -> tuple[Any, ...]:
+    """What whoever writes a file, adds to a directory or gives one of them away would change."""
+    found = path.stat()
+    held = sorted(path.iterdir()) if path.is_dir() else path.read_bytes()
+    return held, found.st_uid, found.st_gid, found.st_mode, found.st_mtime_ns
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The name of each file and directory that Python makes from now on -> `file` or `directory`."""
+    found: dict[str, str] = {}
+    by_flags, by_mode, mkdir = os.open, io.open, os.mkdir
+
+    def open_by_flags(path: Any, flags: int, *more: Any, **where: Any) -> int:
+        if flags & os.O_CREAT:
+            found[Path(path).name] = "file"
+        return by_flags(path, flags, *more, **where)
+
+    def open_by_mode(file: Any, mode: str = "r", *more: Any, **how: Any) -> Any:
+        if not isinstance(file, int) and set(mode) & set("wax"):
+            found[Path(file).name] = "file"
+        return by_mode(file, mode, *more, **how)
+
+    def make_directory(path: Any, *more: Any, **where: Any) -> None:
+        found[Path(path).name] = "directory"
+        mkdir(path, *more, **where)
+
+    monkeypatch.setattr(os, "open", open_by_flags)
+    monkeypatch.setattr(os, "mkdir", make_directory)
+    for module in (io, builtins):
+        monkeypatch.setattr(module, "open", open_by_mode)
+    return found
+
+
+class EndsAtOnce(peer.Peer):
+    """A tool of others that never attaches."""
+
+    name = "true"
+
+    def argv(self, watched: peer.Watched) -> list[str]:
+        return ["true", str(watched.directory)]
+
+
+def ask_a_tool(_directory: Path) -> None:
+    with peer.attached(EndsAtOnce(), {}):
+        pass
+
+
+# Who makes a temporary file, or a directory for some, in a directory that all can write.
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "a result": lambda directory: saving.save(directory / "run.json", b"x"),
+    "a try before the run": lambda directory: saving.check(directory / "run.json"),
+    "what a full disk had no room for": lambda _: rescuing.rescue({"run.json": b"x"}),
+    "a tool of others": ask_a_tool,
+}
+
+
+@pytest.fixture
+def make_in(
+    made: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Path, Callable[[Path], object]], dict[str, str]]:
+    """Lets one of them work in a directory, where all names are known before; returns those that it made."""
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "00" * size)
+    monkeypatch.setattr(tempfile, "_get_candidate_names", lambda: iter(("known", "next", "last")))
+    monkeypatch.setattr(peer, "IN_TRACEFS", ())
+
+    def make(directory: Path, maker: Callable[[Path], object]) -> dict[str, str]:
+        monkeypatch.setattr(tempfile, "tempdir", str(directory))
+        monkeypatch.setattr(rescuing, "PLACES", (str(directory),))
+        made.clear()
+        with suppress(OSError, RunError):
+            maker(directory)
+        return dict(made)
+
+    return make
+
+
+@pytest.mark.usefixtures("under_sudo")
+@pytest.mark.parametrize("plant", [os.symlink, os.link])
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
+def test_who_knows_the_name_of_a_temporary_file_gets_nothing_by_a_link(
+    maker: Callable[[Path], object],
+    plant: Callable[[Path, Path], None],
+    make_in: Callable[[Path, Callable[[Path], object]], dict[str, str]],
+    open_to_all: Path,
+    tmp_path: Path,
+) -> None:
+    """Seen once, each name is taken by a link to a file or a directory of ours when it is wanted again."""
+    victims = {"file": tmp_path / "file", "directory": tmp_path / "directory"}
+    victims["file"].write_text("mine")
+    victims["directory"].mkdir()
+    (tmp_path / "seen").mkdir()
+    planted = make_in(tmp_path / "seen", maker)
+    assert planted
+    for name, kind in planted.items():
+        (os.symlink if kind == "directory" else plant)(victims[kind], open_to_all / name)
+    before = [state(victim) for victim in victims.values()]
+    make_in(open_to_all, maker)
+    assert [state(victim) for victim in victims.values()] == before
+    assert all((open_to_all / name).samefile(victims[kind]) for name, kind in planted.items())
