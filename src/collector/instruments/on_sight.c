@@ -31,8 +31,11 @@ static void attach_on_sight(void *argument)
 	if (*seen) {
 		struct bpf_program *program = tracepoints__program(on_sight->skel, HOOK_volume_spliced);
 
-		on_sight->hook->link = bpf_program__attach(program);
-		on_sight->err = on_sight->hook->link ? 0 : -errno;
+		struct bpf_link *link = bpf_program__attach(program);
+
+		on_sight->err = link ? 0 : -errno;
+		/* Others ask meanwhile whether it is there. */
+		__atomic_store_n(&on_sight->hook->link, link, __ATOMIC_RELEASE);
 		on_sight->skel->bss->splices_counted = !on_sight->err;
 		if (!on_sight->err)
 			on_sight->hook->state = STATE_ATTACHED;

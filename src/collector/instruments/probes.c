@@ -231,7 +231,7 @@ static bool is_required(const struct probes *probes, enum hook_id id)
 
 bool probes__counts_all_taken(const struct probes *probes)
 {
-	return probes->hooks[HOOK_volume_spliced].link;
+	return __atomic_load_n(&probes->hooks[HOOK_volume_spliced].link, __ATOMIC_ACQUIRE);
 }
 
 /* Where it is to come and go, once is enough to know that it can be attached. */

@@ -14,7 +14,7 @@ static void note(void *context, const void *tgid, const void *by)
 bool watched__update(struct watched *watched)
 {
 	/* Before the map: what changes while it is read is read the next time. */
-	__u32 changes = *watched->map.changes[0] + *watched->map.changes[1];
+	__u32 changes = __atomic_load_n(watched->map.changes[0], __ATOMIC_RELAXED) + __atomic_load_n(watched->map.changes[1], __ATOMIC_RELAXED);
 
 	if (watched->is_read && changes == watched->changes)
 		return false;
