@@ -47,6 +47,13 @@ else:
         pass
 """
 BUSY = "while True: pass"
+
+
+def idle_s() -> float:
+    """How long all CPUs together have been idle (proc(5))."""
+    return float(Path("/proc/uptime").read_text().split()[1])
+
+
 PERF_EVENT = "anon_inode:[perf_event]"
 
 
@@ -141,8 +148,11 @@ def test_on_a_cpu_that_is_never_idle_its_timers_sample(program: str) -> None:
 
 
 def test_a_program_that_may_use_an_idle_cpu_has_timers_of_its_own() -> None:
+    before_s = idle_s()
     with running("import time\nwhile True: time.sleep(0.0001)") as pid:
         record = record_of("--pid", str(pid), "--duration", "2", check=None)
+    if idle_s() - before_s < 0.5:
+        pytest.skip("other programs left no CPU idle")
     assert bursts_of_target(record)["by_cpus"] == 0
 
 
