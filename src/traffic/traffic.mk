@@ -89,8 +89,8 @@ $(1)/src/traffic/reading.o: $(1)/readings.inc
 endef
 $(eval $(call traffic_compile,$(TRAFFIC_DIR),$$(SANITIZE)))
 $(eval $(call traffic_compile,$(DRILL_DIR),$$(SANITIZE)))
-$(eval $(call traffic_compile,$(UNIT_DIR),$$(UNIT_SANITIZE) -Ibpf))
-$(eval $(call traffic_compile,$(THREADS_DIR),$$(THREADS_SANITIZE) -Ibpf))
+$(eval $(call traffic_compile,$(UNIT_DIR),$$(UNIT_SANITIZE) -Ibpf -Itests/c/stand_ins))
+$(eval $(call traffic_compile,$(THREADS_DIR),$$(THREADS_SANITIZE) -Ibpf -Itests/c/stand_ins))
 
 $(OUTPUT)/traffic: $(TRAFFIC_OBJECTS)
 	$(call say,LINK,$@)

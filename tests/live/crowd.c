@@ -4,10 +4,14 @@
  *
  * crowd WHAT COUNT waits for a line on its standard input, does it, writes one line, and stays until the next line or the end.
  *
+ *   again    as closed, but each of these threads receives 1 byte more after all of them have, by a file that is open; before it
+ *            is done it writes a line with the ns that all its receives took, by its own clock, from before each to after it
  *   closed   COUNT receives over loopback whose file another thread closes meanwhile, each in a thread of its own that then
  *            sleeps to the end; every receive waits for 2 ms and returns 1 byte
  *   connections  COUNT connections to itself, all open until the end; over each, twice 100 bytes one way;
  *            between the two rounds it says so and waits for a line; several processes share them
+ *   joiners  COUNT children, forked one after the other, 2 ms apart; each spends 10 ms of CPU time in getppid(2) and stays until the
+ *            end; it is done when the last of them has
  *   processes  COUNT children, which are there before the line: each sends 100 bytes over loopback; the last 100 of them then
  *            spend 10 ms of CPU time in getppid(2)
  *   unread  COUNT connections, each filled until nothing more fits, and closed; who has the other end reads nothing
@@ -17,6 +21,7 @@
 #include <err.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,18 +100,41 @@ static void await_sleep(_Atomic pid_t *tid)
 }
 
 static _Atomic pid_t receiver;
-static _Atomic long received;
+static _Atomic long received, receive_ns;
+/* There is one receive more for each thread; it may begin. */
+static bool further;
+static _Atomic bool released;
+
+static long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+static void receive_byte(int fd)
+{
+	long before_ns = now_ns();
+	char byte;
+
+	if (checked(recv(fd, &byte, 1, 0), "recv") != 1)
+		errx(1, "recv: the end");
+	receive_ns += now_ns() - before_ns;
+	received++;
+}
 
 static void *receive_one(void *fd)
 {
-	char byte;
-
 	receiver = syscall(SYS_gettid);
-	if (checked(recv((int)(long)fd, &byte, 1, 0), "recv") != 1)
-		errx(1, "recv: the end");
-	received++;
-	for (;;)
-		pause();
+	receive_byte((int)(long)fd);
+	while (further && !released)
+		rest_ms(1);
+	if (further)
+		receive_byte(near);
+	while (pause())
+		;
+	return NULL;
 }
 
 static void do_closed(long count)
@@ -125,6 +153,20 @@ static void do_closed(long count)
 		while (received <= i)
 			rest_ms(1);
 	}
+}
+
+/* Long after the first ones: what began there and ends here took a tenth of a second at least. */
+static void do_again(long count)
+{
+	further = true;
+	do_closed(count);
+	rest_ms(100);
+	for (long i = 0; i < count; i++)
+		checked(write(far, "x", 1), "write");
+	released = true;
+	while (received < 2 * count)
+		rest_ms(1);
+	printf("%ld\n", (long)receive_ns);
 }
 
 static void *send_one(void *nothing)
@@ -211,6 +253,27 @@ static void do_processes(long count)
 		checked(read(told_ends[0], block, 1), "read");
 }
 
+static void do_joiners(long count)
+{
+	char byte = 0;
+
+	checked(pipe(told_ends), "pipe");
+	checked(pipe(end_ends), "pipe");
+	for (long i = 0; i < count; i++) {
+		rest_ms(2);
+		if (checked(fork(), "fork"))
+			continue;
+		close(end_ends[1]);
+		spend_10_ms();
+		checked(write(told_ends[1], &byte, 1), "write");
+		checked(read(end_ends[0], &byte, 1), "read");
+		_exit(0);
+	}
+	release = end_ends[1];
+	for (long i = 0; i < count; i++)
+		checked(read(told_ends[0], &byte, 1), "read");
+}
+
 /* A listener has 28,000 ports for its peers by default: each of its addresses as many. */
 static void connect_many(int *ends, long count)
 {
@@ -291,8 +354,10 @@ static const struct {
 	/* Before the line. */
 	void (*prepare)(long count);
 } works[] = {
+	{ "again", do_again, NULL },
 	{ "closed", do_closed, NULL },
 	{ "connections", do_connections, NULL },
+	{ "joiners", do_joiners, NULL },
 	{ "processes", do_processes, make_processes },
 	{ "threads", do_threads, NULL },
 	{ "unread", do_unread, NULL },

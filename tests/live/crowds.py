@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,16 @@ class Crowd:
             time.sleep(0.05)
         return [int(pid) for pid in pids]
 
-    def name_all(self, collector: Child, count: int) -> None:
-        """Tell the collector of its children, when so many are there."""
+    def name_all(self, collector: Child, count: int, pause_s: float = 0) -> None:
+        """Tell the collector of its children, when so many are there; between two of them wait so long."""
         for pid in self.children(count):
             collector.ask(f"target target {pid}", "target")
+            time.sleep(pause_s)
+
+    def number(self) -> int:
+        """A line of its own, before it is done."""
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
 
     def wait(self) -> None:
         assert self.process.stdout is not None
@@ -67,9 +73,12 @@ def crowd(what: str, count: int) -> Iterator[Crowd]:
 
 
 @contextlib.contextmanager
-def watching(pid: int, *options: str) -> Iterator[Child]:
-    """A collector whose target is this process; the counters of `watch` are attached."""
-    collector = Child("collector", [str(paths.COLLECTOR), "--watch", *options])
+def watching(pid: int, *options: str, under: Sequence[str] = ()) -> Iterator[Child]:
+    """A collector whose target is this process; the counters of `watch` are attached.
+
+    `under`: the words of a program that becomes the collector, such as prlimit(1) with its options.
+    """
+    collector = Child("collector", [*under, str(paths.COLLECTOR), "--watch", *options])
     try:
         collector.expect("ready", 30 * SLOW)
         collector.ask("open watch,volume", "opened", 30 * SLOW)

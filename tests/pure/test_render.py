@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.encrypted import with_tls
+from builders.watched import watched_record
 from copyscope import paths, units
 from copyscope.ledger.derive import derive
-from copyscope.render import evidence, terminal
+from copyscope.render import evidence, terminal, watch
 from copyscope.render.console import REPORT_WIDTH, make_console
 from copyscope.render.layout import Table, wrap
 from copyscope.render.progress import Steps
 from copyscope.render.summary import render_summary
 from rich.console import Console
+from test_ledger import with_work_of_others
 
 GOLDEN = Path(__file__).parent / "data" / "render"
 RENEW = bool(os.environ.get("COPYSCOPE_GOLDEN"))
@@ -193,6 +195,47 @@ def test_report_is_the_golden_text(name: str) -> None:
     base = CASES[name][-1]
     text = report_of(name)
     check_golden(name, changes(report_of(base), text) if base else text)
+
+
+ELSEWHERE = (
+    "elsewhere on this machine: 400 ms of softirq work, not known to be yours, and in no other figure "
+    "(packets of others, timers, the scheduler)"
+)
+
+
+def report_of_watched(record: Record) -> str:
+    console = plain_console(100)
+    watch.render(record, verbose=False, console=console)
+    return printed(console)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [(lambda: raw_record("one_copy"), report), (watched_record, report_of_watched)],
+    ids=["own", "watched"],
+)
+def test_work_that_is_not_known_to_be_of_the_run_is_one_line_below_the_tables(
+    made: Callable[[], Record], said: Callable[[Record], str]
+) -> None:
+    """400 ms of somebody's copies in softirq; every other line is that of the run without them."""
+    alone, beside = said(derive(made())), said(derive(with_work_of_others(made(), tie=None)))
+    assert "elsewhere on this machine" not in alone
+    lines = changes(alone, beside).splitlines()
+    assert [line[0] for line in lines] == ["+"] * len(lines)
+    assert " ".join(" ".join(line[1:] for line in lines).split()) == ELSEWHERE
+    above, _, below = beside.partition("elsewhere on this machine")
+    assert "ALL CPU TIME" in above and "SYSTEM CALLS" in below
+
+
+def test_work_on_the_time_of_others_for_a_watched_program_names_its_rule() -> None:
+    record = derive(with_work_of_others(watched_record(), tie="packet"))
+    assert record["sides"]["other"]["rule"] == "on packets of its connections"
+    text = " ".join(report_of_watched(record).split())
+    assert (
+        "other: rows add up to 400 ms of 400 ms CPU time, 1,600 samples (softirq work on the time of others, "
+        "on packets of its connections)"
+    ) in text
+    assert "elsewhere on this machine" not in text
 
 
 @pytest.mark.parametrize("name", RECORDS)
