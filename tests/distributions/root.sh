@@ -28,7 +28,7 @@ bookworm | trixie | forky | sid)
 	mirror=${COPYSCOPE_UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
 	archives=$archives-ubuntu
 	keys=$cache/ubuntu/usr/share/keyrings/ubuntu-archive-keyring.gpg
-	from=(--keyring="$keys" --components=main,universe "$suite" "$root.part" "$mirror" gutsy)
+	from=(--keyring="$keys" "--components=main,universe" "$suite" "$root.part" "$mirror" gutsy)
 	;;
 esac
 
