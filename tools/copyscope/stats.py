@@ -37,8 +37,8 @@ def normal_quantile(level: float = LEVEL) -> float:
     return NormalDist().inv_cdf(0.5 + level / 2)
 
 
-def wilson(hits: float, total: float, level: float = LEVEL) -> Interval:
-    """Interval of the share hits/total (0..1); both may be counts of clusters, and so no whole numbers.
+def wilson(hits: float, total: float, level: float = LEVEL, *, as_one: float = 1.0) -> Interval:
+    """Interval of the share hits/total (0..1), where so many of the samples count `as_one` (design_effect()).
 
     Raises ValueError for total 0 or hits outside 0..total.
     """
@@ -46,6 +46,7 @@ def wilson(hits: float, total: float, level: float = LEVEL) -> Interval:
         raise ValueError(f"wilson: {hits} of {total}: not a share of a positive count: check the samples")
     z = normal_quantile(level)
     share = hits / total
+    total /= as_one
     scale = 1 + z * z / total
     centre = (share + z * z / (2 * total)) / scale
     half = z / scale * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))

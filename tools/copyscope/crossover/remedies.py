@@ -190,10 +190,10 @@ def _of_rows(run: WatchedRun, rows: Sequence[AccountRow | StageRow]) -> Share | 
 def _interval(run: WatchedRun, share: float, rows: Sequence[AccountRow | StageRow] = ()) -> Share | None:
     """A sum of shares with the interval that so many samples give it; `rows`: those that it is of."""
     time = side_times(run.raw)["target"]
-    if not time.weights.all_samples:
+    samples = time.weights.all_samples
+    if not samples:
         return None
-    independent = time.weights.all_samples / as_one(time, map(key_of, rows))
-    found = stats.wilson(min(1.0, share) * independent, independent)
+    found = stats.wilson(min(1.0, share) * samples, samples, as_one=as_one(time, map(key_of, rows)))
     return {"share": share, "low": found.low, "high": found.high}
 
 

@@ -245,8 +245,7 @@ def share_of(time: SideTime, keys: Iterable[Key], level: float = stats.LEVEL) ->
     """
     wanted = list(keys)
     hits = sum(time.weights.samples.get(key, 0) for key in wanted)
-    neighbours = as_one(time, wanted, level)
-    return stats.wilson(hits / neighbours, time.weights.all_samples / neighbours, level)
+    return stats.wilson(hits, time.weights.all_samples, level, as_one=as_one(time, wanted, level))
 
 
 def as_one(time: SideTime, keys: Iterable[Key] = (), level: float = stats.LEVEL) -> float:
@@ -264,7 +263,7 @@ def as_one(time: SideTime, keys: Iterable[Key] = (), level: float = stats.LEVEL)
     known = 0 < len(of_keys) < len(of_all)
     parts = [[sum(of) for of in zip(*of_keys, strict=True)]] if known else list(of_all.values())
     found = stats.design_effect(parts, [totals[number] for number in taken], level)
-    return min(found, max(1.0, time.cluster))
+    return min(found, time.cluster)
 
 
 def event_value(raw: Measured, side: str, column: str, key: Key) -> tuple[float | None, str | None]:

@@ -38,7 +38,8 @@ def compare_tiers(raw: Measured) -> list[dict[str, Any]]:
     if why_not(raw):
         return []
     exact, spread = _exact(raw)
-    times, times_beside = side_times(raw), _times_beside(raw)
+    times = side_times(raw)
+    times_beside = _times_beside(raw, times)
     hits, beside = _hits(times), _hits(times_beside)
     names = [*COMPARED, REST]
     rows = []
@@ -201,8 +202,7 @@ def _exact(raw: Measured) -> tuple[dict[Key, float], dict[Key, float]]:
 def _interval(time: SideTime, key: Key, hits: int, samples: int) -> stats.Interval:
     """Of a share of the samples in the kernel."""
     of_key = [row for row in time.weights.samples if (row[2], _name(row[1])) == key[1:]]
-    neighbours = as_one(time, of_key)
-    return stats.wilson(hits / neighbours, samples / neighbours)
+    return stats.wilson(hits, samples, as_one=as_one(time, of_key))
 
 
 def _hits(times: Mapping[str, SideTime]) -> dict[Key, int]:
@@ -215,7 +215,7 @@ def _hits(times: Mapping[str, SideTime]) -> dict[Key, int]:
     return hits
 
 
-def _times_beside(raw: Measured) -> dict[str, SideTime]:
+def _times_beside(raw: Measured, times: dict[str, SideTime]) -> dict[str, SideTime]:
     """The samples that were taken while functions were hooked; empty where none were.
 
     In a run of one segment those of the ledger are. Where a function is probed, a sample that falls into a
@@ -223,7 +223,6 @@ def _times_beside(raw: Measured) -> dict[str, SideTime]:
     """
     if any(hook.instrument == "functions" and hook.how in PROBED for hook in raw.hooks):
         return {}
-    times = side_times(raw)
     if select(raw.run.segments, "functions") == select(raw.run.segments, "ledger"):
         return times
     names, rows = time_event(raw.samples) or (), raw.samples_beside or []
