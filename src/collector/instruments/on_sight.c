@@ -30,7 +30,6 @@ static void attach_on_sight(void *argument)
 		;
 	if (*seen) {
 		struct bpf_program *program = tracepoints__program(on_sight->skel, HOOK_volume_spliced);
-
 		struct bpf_link *link = bpf_program__attach(program);
 
 		on_sight->err = link ? 0 : -errno;

@@ -37,7 +37,6 @@ struct bursts {
 	/* Of the sides that do not take turns. */
 	__u64 samples_before[SIDES];
 	struct burst_totals totals[SIDES];
-	unsigned int turns[SIDES];
 };
 
 static uint64_t burst_ns(enum side side)
@@ -155,7 +154,7 @@ static void take_turn(struct bursts *bursts, enum side side)
 	__u64 samples = bursts->timers.samples_of_side[side];
 	uint64_t armed_ns = 0;
 
-	bursts->timers.group_of_side[side] = 1 + bursts->turns[side]++ % BURST_GROUPS;
+	bursts->timers.group_of_side[side] = 1 + bursts->timers.group_of_side[side] % BURST_GROUPS;
 	note_error(bursts, bursts->timers.prepare(bursts->timers.context, side, true));
 	for (int i = 0; i < bursts_of_turn(side); i++) {
 		if (i && !resting_thread__rest(&bursts->thread, random_ns(bursts, SERIES_REST_NS)))
