@@ -20,8 +20,8 @@ run     | ELF files                         | <libelf.h>           | libelf-dev 
 run     | compression                       | <zlib.h>             | zlib1g-dev       | zlib-devel
 run     | sending through io_uring (optional) | <liburing.h>    | liburing-dev     | liburing-devel
 run     | JSON in C                         | <jansson.h>          | libjansson-dev   | jansson-devel
-run     | BPF skeletons, vmlinux.h          | !have_bpftool        | bpftool@         | bpftool
-run     | performance counters              | !have_perf           | perf@            | perf
+run     | BPF skeletons, vmlinux.h          | !have_kernel_tool bpftool | bpftool@         | bpftool
+run     | performance counters              | !have_kernel_tool perf | perf@            | perf
 run     | links and addresses               | ip                   | iproute2         | iproute
 run     | offloads                          | ethtool              | ethtool          | ethtool
 run     | namespaces                        | unshare              | util-linux       | util-linux
@@ -108,21 +108,13 @@ have_venv() { # Debian ships the venv module without the ensurepip that it needs
 }
 
 # A build for another kernel is enough: it is found behind Ubuntu's wrapper (perf_stat.py, Makefile).
-have_kernel_tool() { # NAME QUESTION
-	"$1" "$2" && return 0
+have_kernel_tool() { # NAME
+	"$1" version && return 0
 	local file
 	for file in /usr/lib/linux-tools/*/"$1" /usr/lib/linux-tools-*/"$1"; do
 		[[ -x $file ]] && return 0
 	done
 	return 1
-}
-
-have_perf() {
-	have_kernel_tool perf --version
-}
-
-have_bpftool() {
-	have_kernel_tool bpftool version
 }
 
 have_syscount() { # Debian 13 has renamed what libbpf-tools brings
