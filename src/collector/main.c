@@ -264,6 +264,18 @@ static int serve(struct collector *collector)
 	return err ?: commands__serve(collector);
 }
 
+static struct watched_map watched_map(const struct collector *collector)
+{
+	struct copyscope *skel = probes__skeleton(collector->probes);
+
+	return (struct watched_map){
+		.fd = bpf_map__fd(collector->sampler_skel->maps.watched),
+		.changes = { &collector->sampler_skel->bss->watched_changes, &skel->bss->watched_changes },
+		.births = { bpf_map__fd(skel->maps.births), &skel->bss->births_wanted, &skel->bss->births_noted,
+			    &skel->bss->births_lost },
+	};
+}
+
 int main(int argc, char **argv)
 {
 	const struct watch *watch = &env.watch;
@@ -294,11 +306,7 @@ int main(int argc, char **argv)
 		err = probes__open(&collector.probes, &env.calls, &env.functions_options, watch,
 				   collector.sampler_skel);
 	if (!err && watch)
-		collector.watched.map = (struct watched_map){
-			.fd = bpf_map__fd(collector.sampler_skel->maps.watched),
-			.changes = { &collector.sampler_skel->bss->watched_changes,
-				     &probes__skeleton(collector.probes)->bss->watched_changes },
-		};
+		collector.watched.map = watched_map(&collector);
 	if (err)
 		complain("bpf", "load: %s%s", strerror(-err), what_loading_lacks(err));
 	else

@@ -10,8 +10,11 @@
  *            sleeps to the end; every receive waits for 2 ms and returns 1 byte
  *   connections  COUNT connections to itself, all open until the end; over each, twice 100 bytes one way;
  *            between the two rounds it says so and waits for a line; several processes share them
+ *   families  COUNT children, which are there before the line; each forks one; it says so and waits for a line; then each of those
+ *            spends 3 ms of CPU time in getppid(2)
  *   joiners  COUNT children, forked one after the other, 2 ms apart; each spends 10 ms of CPU time in getppid(2) and stays until the
  *            end; it is done when the last of them has
+ *   pairs    the same with threads of one process, each of which starts one
  *   processes  COUNT children, which are there before the line: each sends 100 bytes over loopback; the last 100 of them then
  *            spend 10 ms of CPU time in getppid(2)
  *   unread  COUNT connections, each filled until nothing more fits, and closed; who has the other end reads nothing
@@ -204,15 +207,20 @@ static void do_unread(long count)
 
 #define BUSY 100
 
-static void spend_10_ms(void)
+static void spend_ms(clockid_t clock, long ms)
 {
 	struct timespec spent;
 
 	do {
 		for (int i = 0; i < 1000; i++)
 			syscall(SYS_getppid);
-		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
-	} while (!spent.tv_sec && spent.tv_nsec < 10000000);
+		clock_gettime(clock, &spent);
+	} while (!spent.tv_sec && spent.tv_nsec < ms * 1000000);
+}
+
+static void spend_10_ms(void)
+{
+	spend_ms(CLOCK_PROCESS_CPUTIME_ID, 10);
 }
 
 static int go_ends[2], told_ends[2], end_ends[2];
@@ -251,6 +259,85 @@ static void do_processes(long count)
 		left -= checked(recv(far, block, sizeof(block), 0), "recv");
 	for (long i = 0; i < count; i++)
 		checked(read(told_ends[0], block, 1), "read");
+}
+
+static int further_ends[2];
+
+static void *be_second(void *nothing)
+{
+	char byte = 0;
+
+	checked(write(told_ends[1], &byte, 1), "write");
+	checked(read(further_ends[0], &byte, 1), "read");
+	spend_ms(CLOCK_THREAD_CPUTIME_ID, 3);
+	checked(write(told_ends[1], &byte, 1), "write");
+	checked(read(end_ends[0], &byte, 1), "read");
+	return nothing;
+}
+
+static void *be_first(void *in_threads)
+{
+	pthread_t thread;
+	char byte;
+
+	checked(read(go_ends[0], &byte, 1), "read");
+	if (in_threads) {
+		start(be_second, NULL, &thread);
+	} else if (!checked(fork(), "fork")) {
+		be_second(NULL);
+		_exit(0);
+	}
+	checked(read(end_ends[0], &byte, 1), "read");
+	return NULL;
+}
+
+static void open_pipes(void)
+{
+	checked(pipe(go_ends), "pipe");
+	checked(pipe(further_ends), "pipe");
+	checked(pipe(told_ends), "pipe");
+	checked(pipe(end_ends), "pipe");
+	release = end_ends[1];
+}
+
+static void make_families(long count)
+{
+	open_pipes();
+	for (long i = 0; i < count; i++) {
+		if (checked(fork(), "fork"))
+			continue;
+		close(end_ends[1]);
+		be_first(NULL);
+		_exit(0);
+	}
+}
+
+static void make_pairs(long count)
+{
+	pthread_t thread;
+
+	open_pipes();
+	for (long i = 0; i < count; i++)
+		start(be_first, &release, &thread);
+}
+
+static void let(int fd, long count)
+{
+	char byte = 0;
+
+	for (long i = 0; i < count; i++)
+		checked(write(fd, &byte, 1), "write");
+	for (long i = 0; i < count; i++)
+		checked(read(told_ends[0], &byte, 1), "read");
+}
+
+static void do_families(long count)
+{
+	let(go_ends[1], count);
+	puts("done");
+	fflush(stdout);
+	getchar();
+	let(further_ends[1], count);
 }
 
 static void do_joiners(long count)
@@ -357,7 +444,9 @@ static const struct {
 	{ "again", do_again, NULL },
 	{ "closed", do_closed, NULL },
 	{ "connections", do_connections, NULL },
+	{ "families", do_families, make_families },
 	{ "joiners", do_joiners, NULL },
+	{ "pairs", do_families, make_pairs },
 	{ "processes", do_processes, make_processes },
 	{ "threads", do_threads, NULL },
 	{ "unread", do_unread, NULL },

@@ -106,6 +106,17 @@ static void drop(struct probes *probes)
 	probes->skel = NULL;
 }
 
+static int find_program_id(const struct bpf_program *program, __u32 *id)
+{
+	struct bpf_prog_info info = {};
+	__u32 length = sizeof(info);
+
+	if (bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &length))
+		return -errno;
+	*id = info.id;
+	return 0;
+}
+
 /* Everything that is READY, or only one hook or function of it (tracepoints__prepare(), functions__prepare()). */
 static int load(struct probes *probes, int only, int only_function)
 {
@@ -127,6 +138,8 @@ static int load(struct probes *probes, int only, int only_function)
 	skel->rodata->count_timed_only = probes->timed_only;
 	skel->rodata->sends_in_pieces = probes->calls.count_returns;
 	skel->rodata->count_at_socket = counts_at_socket(probes);
+	if (!err && probes->watch)
+		err = find_program_id(probes->sampling->progs.on_cpu_clock, &skel->rodata->timer_program);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
 	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)

@@ -228,8 +228,10 @@ static int open_timers(struct sampler *sampler, struct sampling *skel, const str
 		sampler->timers[side].program = skel->progs.on_cpu_clock;
 		sampler->timers[side].period_ns = NSEC_PER_SEC / hz;
 		sampler->timers[side].pid = pid;
-		if (watched)
+		if (watched) {
 			sampler->timers[side].watched.map = *watched;
+			sampler->timers[side].births.map = watched->births;
+		}
 		if (there && !err)
 			err = try_timers(sampler, side);
 	}

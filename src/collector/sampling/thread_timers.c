@@ -57,7 +57,7 @@ static int open_process(struct thread_timers *timers, pid_t pid)
 	while (!err && (entry = readdir(tasks))) {
 		pid_t tid = atoi(entry->d_name);
 
-		if (tid > 0)
+		if (tid > 0 && !births__inherited(&timers->births, tid))
 			err = open_one(timers, tid);
 	}
 	closedir(tasks);
@@ -69,24 +69,45 @@ static int by_number(const void *left, const void *right)
 	return *(const pid_t *)left - *(const pid_t *)right;
 }
 
-/* Where timers were kept, a process that was forked since has inherited those of its parent. */
+/* Where timers were kept, a process that was forked since has inherited its parent's, or is among the births without. */
 static bool has_timers(const struct thread_timers *timers, const struct watched_process *one)
 {
 	return one->by == WATCHED_BY_FORK ||
 	       bsearch(&one->pid, timers->pids, timers->pid_count, sizeof(one->pid), by_number);
 }
 
+/* Those that have begun without a timer since others were opened. */
+static int open_births(struct thread_timers *timers)
+{
+	struct births *births = &timers->births;
+	unsigned int lost = births__lost(births);
+	int err = 0;
+
+	births__take(births);
+	for (size_t i = 0; i < births->count; i++)
+		if (births->taken[i].birth == BIRTH_UNTIMED)
+			err = open_one(timers, births->taken[i].tid) ?: err;
+	timers->found += lost;
+	timers->refused += lost;
+	return err;
+}
+
 static int open_watched(struct thread_timers *timers)
 {
 	const struct watched *watched = &timers->watched;
-	bool changed = watched__update(&timers->watched), kept = timers->events.count;
+	bool kept = timers->events.count, changed;
 	int err = 0;
 
-	if (kept && !changed)
-		return 0;
-	for (size_t i = 0; i < watched->count; i++)
+	/* Before the list of processes: what is forked after it was read is noted. */
+	births__begin(&timers->births, kept);
+	changed = watched__update(&timers->watched);
+	for (size_t i = 0; (changed || !kept) && i < watched->count; i++)
 		if (!kept || !has_timers(timers, &watched->processes[i]))
 			err = open_process(timers, watched->processes[i].pid) ?: err;
+	births__opened(&timers->births);
+	err = open_births(timers) ?: err;
+	if (kept && !changed)
+		return err;
 	for (size_t i = 0; i < watched->count; i++)
 		timers->pids[i] = watched->processes[i].pid;
 	timers->pid_count = watched->count;
@@ -138,6 +159,8 @@ void thread_timers__rest(struct thread_timers *timers)
 
 void thread_timers__close(struct thread_timers *timers)
 {
+	if (!timers->pid && timers->events.count)
+		births__end(&timers->births);
 	events__close(&timers->events);
 	timers->read_ns = 0;
 	timers->found = timers->refused = 0;

@@ -14,6 +14,7 @@
 
 #include <linux/types.h>
 
+#include "births.h"
 #include "events.h"
 #include "report/watched.h"
 
@@ -28,6 +29,8 @@ struct thread_timers {
 	/* The threads of this process; 0: of those that are watched. */
 	pid_t pid;
 	struct watched watched;
+	/* Of those that are watched. */
+	struct births births;
 	struct events events;
 	/* While timers are kept: the processes that were there when they were armed last, in order. */
 	pid_t pids[WATCHED_MAX];
