@@ -13,6 +13,9 @@
 #include "map.bpf.h"
 #include "socket.bpf.h"
 
+#define EBADF 9
+#define ENOTSOCK 88
+
 /* Declared in socket.bpf.h. */
 const volatile __u8 call_of_nr[SYSCALLS_MAX];
 /* One call in so many is timed, chosen at random, while the hooks that time are attached; all are counted. */
@@ -158,6 +161,33 @@ static __always_inline bool is_call(__u32 call, __u32 of_number)
 	return call == of_number || (call == CALL_SPLICE_READ && of_number == CALL_SPLICE);
 }
 
+static __always_inline bool takes_sockets_only(__u32 call)
+{
+	return passes_once(call) || call == CALL_SENDMMSG || call == CALL_RECVMMSG;
+}
+
+static __always_inline bool has_lost_its_file(__u32 fd, __u32 call, long ret)
+{
+	struct file *file = file_of_fd(fd);
+
+	if (!file)
+		return ret != -EBADF;
+	return takes_sockets_only(call) && ret != -ENOTSOCK && ret != -EBADF && !socket_of_file(file);
+}
+
+/*
+ * Another thread has closed the file since this call began, perhaps opened another in its place: whether it was a socket
+ * cannot be told any more. Of a call that can be of another file it may be the loss of a call that would not have counted.
+ */
+static __always_inline void count_closed(struct pt_regs *regs, __u32 call, long ret)
+{
+	if (count_at_socket || count_timed_only || is_looking(regs, call) || (call == CALL_MAP && !is_mapping(regs)))
+		return;
+	if (has_lost_its_file(SYSCALL_FD(regs), call, ret) ||
+	    (call == CALL_SPLICE && has_lost_its_file(SYSCALL_THIRD(regs), call, ret)))
+		count_loss(LOSS_CALL_FILE_CLOSED);
+}
+
 SEC("?tp_btf")
 int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 {
@@ -184,9 +214,11 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	} else {
 		timed = CALL_NONE;
 		if (watch_mode != WATCH_NOBODY) {
-			__u32 protocol;
+			__u32 protocol, of_number = call;
 
-			call = watched_call(call, regs, &protocol);
+			call = watched_call(of_number, regs, &protocol);
+			if (call == CALL_NONE)
+				count_closed(regs, of_number, ret);
 			if (call == CALL_NONE || is_looking(regs, call))
 				return 0;
 		}

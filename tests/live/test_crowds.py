@@ -58,7 +58,9 @@ def test_the_next_call_of_a_thread_does_not_begin_where_one_of_a_closed_file_did
     # One of a closed file is among them: each of those waits for 2 ms.
     assert timed_ns > 2e6
     assert 0 < received["timed_calls"] < received["calls"]
-    assert count < received["calls"] == received["bytes"] <= 2 * count
+    # Which file a call was of that is not timed is not known once it is closed.
+    assert report["loss"]["calls_file_closed"] == 2 * count - received["calls"] > 0
+    assert received["calls"] == received["bytes"]
 
 
 def test_threads_that_ended_take_no_room() -> None:

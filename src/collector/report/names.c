@@ -64,6 +64,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_SPLICE_UNCOUNTED] = "splices_before_their_hook",
 	[LOSS_WATCHED_UNREADABLE] = "watch_mapped_unreadable",
 	[LOSS_WATCHED_ENDED_MAP_FULL] = "watch_ended_map_full",
+	[LOSS_CALL_FILE_CLOSED] = "calls_file_closed",
 };
 
 const char *const category_names[CATEGORY_CNT] = {
