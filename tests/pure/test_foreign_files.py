@@ -312,3 +312,26 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(tool: str, direct
     said = f"{tool}: memory: there is not enough: free some, or ask for less at once\n"
     assert (done.stdout, done.stderr) == ("", said)
     assert done.returncode == (2 if tool == "diff" else 1)  # of diff 1 is a regression
+
+
+# The same, with so much more than it has when nothing of it is loaded.
+STARVED_FROM_THE_START = f"""
+import resource, runpy, sys
+main = runpy.run_path({str(paths.ROOT / "tools/copyscope/__main__.py")!r})
+main["load_package"]()
+most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+sys.exit(main["run"](sys.argv[2], sys.argv[3:]))
+"""
+
+
+@pytest.mark.parametrize("more_mib", [0, 2, 4, 6, 8, 12, 16])
+def test_a_command_that_cannot_be_loaded_says_so_in_one_line(more_mib: int, directory: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", STARVED_FROM_THE_START, str(more_mib * MIB), "claims", str(directory)],
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(("claims: cannot be loaded: ", "claims: memory: "))
+    assert len(line) <= 200

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -22,15 +23,26 @@ def load_package() -> None:
     spec.loader.exec_module(module)
 
 
+def load(command: str, name: str) -> ModuleType:
+    """A module of ours; one line and the command's status for a failure where that cannot be loaded."""
+    try:
+        return importlib.import_module(f"copyscope.{name}")
+    except (ImportError, MemoryError, OSError, SystemError) as error:
+        # SystemError: what Python makes of some allocations that fail. Of a library the path is left out: it is long.
+        why = str(error).rpartition(": ")[2] if isinstance(error, ImportError) else "there is not enough memory"
+        print(f"{command}: cannot be loaded: {why}: free some memory, or build again: make", file=sys.stderr)
+        sys.exit(2 if command == "diff" else 1)
+
+
 def run(command: str, argv: list[str]) -> int:
     """One command, from whole standard streams to an exit status that knows what became of them."""
-    streams = importlib.import_module("copyscope.start.streams")
+    streams = load(command, "start.streams")
     streams.open_standard()
     try:
         if sys.prefix == sys.base_prefix and command != "copyscope":
             # Outside of the project's environment nothing but help is asked for (start/launch.py).
-            importlib.import_module("copyscope.commands.verbs").help_of(command, argv)
-        status = importlib.import_module(f"copyscope.commands.{command}").main(argv)
+            load(command, "commands.verbs").help_of(command, argv)
+        status = load(command, f"commands.{command}").main(argv)
     except SystemExit as ended:  # --help
         status = ended.code
     return int(streams.end(command, status or 0))
