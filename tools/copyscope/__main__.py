@@ -28,8 +28,10 @@ def load(command: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(f"copyscope.{name}")
     except (ImportError, MemoryError, OSError, SystemError) as error:
-        # SystemError: what Python makes of some allocations that fail. Of a library the path is left out: it is long.
-        why = str(error).rpartition(": ")[2] if isinstance(error, ImportError) else "there is not enough memory"
+        # SystemError: what Python makes of some allocations that fail.
+        why = "there is not enough memory"
+        if isinstance(error, ImportError):
+            why = str(error).rpartition(": ")[2]  # without the path of a library, which is long
         print(f"{command}: cannot be loaded: {why}: free some memory, or build again: make", file=sys.stderr)
         sys.exit(2 if command == "diff" else 1)
 
