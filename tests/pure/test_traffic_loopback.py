@@ -82,6 +82,16 @@ def listening_port(sender: subprocess.Popen[str]) -> str:
     return match[1]
 
 
+def await_work(process: subprocess.Popen[str]) -> None:
+    """Until it has had 50 ms of CPU time: on a busy machine the first byte may take seconds."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while time.monotonic() < deadline:
+        fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        if int(fields[11]) + int(fields[12]) >= 5:  # ticks in user space and in the kernel, proc_pid_stat(5)
+            return
+        time.sleep(0.01)
+
+
 def end(process: subprocess.Popen[str]) -> Ended:
     stdout, stderr = process.communicate(timeout=SECONDS_MAX)
     assert stdout.count("\n") == 1, stdout
@@ -405,7 +415,7 @@ def test_an_interrupted_receiver_says_what_it_got(receiver: str) -> None:
     with running("send", "--impl", "one_copy", "--size", "64K") as sender:
         port = listening_port(sender)
         with running("recv", "--port", port, "--receiver", receiver) as reading:
-            time.sleep(0.3)
+            await_work(reading)
             reading.send_signal(signal.SIGINT)
             received = end(reading)
             assert (received.status, received.report["interrupted"]) == (0, True), received.stderr
@@ -419,7 +429,7 @@ def test_a_sender_that_is_gone_is_the_end_of_every_stream(receiver: str) -> None
     with running("send", "--impl", "one_copy", "--size", "64K") as sender:
         port = listening_port(sender)
         with running("recv", "--port", port, "--receiver", receiver) as reading:
-            time.sleep(0.2)
+            await_work(reading)
             sender.kill()
             received = end(reading)
             assert received.report["bytes"] > 0
