@@ -147,7 +147,7 @@ LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves co
 
 # Other programs of the machine disturb a live test now and then. What has failed runs once more by itself: what fails twice
 # has failed, and both outputs are there.
-check-live: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) ## Live tests on this kernel (root)
+check-live: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) $(OUTPUT)/tests/collector-threads ## Live tests on this kernel (root)
 	$(Q)$(MAKE) --no-print-directory bundle || echo "no bundle: its tests are skipped"
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
 	$(Q)failed=$$(mktemp -d); trap 'rm -rf "$$failed"' EXIT; \
@@ -223,6 +223,12 @@ $(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong $(OUTPU
 
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/copies: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
+
+# The collector under the thread sanitizer.
+$(OUTPUT)/tests/collector-threads: $(COLLECTOR_OBJECTS) | $(OUTPUT)/tests
+	$(call say,CC,$@)
+	$(Q)$(CC) $(CFLAGS) -O1 -Wno-format-truncation -fsanitize=thread -Isrc/collector -I$(OUTPUT) -Ibpf \
+		$(COLLECTOR_OBJECTS:$(OUTPUT)/collector.d/%.o=src/collector/%.c) $(COLLECTOR_LIBS) -o $@
 
 $(OUTPUT)/tests/copies-static: tests/live/copies.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -static -o $@ $<

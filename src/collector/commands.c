@@ -339,6 +339,8 @@ static json_t *losses(const struct collector *collector)
 static int do_samples(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
+	if (collector->sampling)
+		return refuse("samples", "the sampler is open: close it first");
 	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_json(collector, true), "loss",
 			     losses(collector)));
 }

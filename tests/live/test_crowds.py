@@ -187,7 +187,9 @@ def test_processes_that_join_while_bursts_run_are_sampled(how: str) -> None:
     assert 0.5 < sampled < 1.6 if SLOW == 1 else sampled > 0
     assert report["loss"]["watch_process_map_full"] == 0
     untimed = report["loss"]["samples_threads_untimed"]
-    assert untimed["count"] == 0 and (how == "forked" or untimed["of"] == count + 1)
+    assert untimed["count"] == 0
+    # Who is forked once timers are kept inherits one, and none is opened for it.
+    assert untimed["of"] == count + 1 if how == "named" else untimed["of"] < count
 
 
 def open_files(collector: Child) -> int:

@@ -43,12 +43,13 @@ static void attach_on_sight(void *argument)
 
 bool on_sight__waits(enum hook_id id, const struct hook hooks[HOOK_CNT], const struct copyscope *skel)
 {
-	/* Where calls are timed in the same segment, sys_exit is slow already. */
-	bool known = skel->bss->splices_seen || hooks[HOOK_syscall_exit].link;
+	bool known;
 
-	if (id == HOOK_splice_seen)
-		return known;
-	return id == HOOK_volume_spliced && !known && tracepoints__works(&hooks[HOOK_splice_seen]);
+	if (id != HOOK_splice_seen && id != HOOK_volume_spliced)
+		return false;
+	/* Where calls are timed in the same segment, sys_exit is slow already. */
+	known = skel->bss->splices_seen || hooks[HOOK_syscall_exit].link;
+	return id == HOOK_splice_seen ? known : !known && tracepoints__works(&hooks[HOOK_splice_seen]);
 }
 
 int on_sight__start(struct on_sight **result, enum hook_id id, struct hook hooks[HOOK_CNT], struct copyscope *skel)

@@ -1,0 +1,93 @@
+"""No two threads of the collector touch the same without a lock: all of it under the thread sanitizer.
+
+Its C tests (tests/c) try these threads by themselves; here they meet timers, hooks and maps of a real kernel.
+"""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from copyscope import paths
+from copyscope.run.child import Child
+from crowds import CROWD, crowd
+from profiling import SLOW, is_root
+from programs import splice_pipeline
+
+COLLECTOR = paths.OUTPUT / "tests" / "collector-threads"
+# The sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
+AT_FIXED_PLACES: tuple[str, ...] = ("setarch", "-R")
+if subprocess.run([*AT_FIXED_PLACES, "true"], check=False).returncode:  # refused in a container
+    AT_FIXED_PLACES = ()
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+    pytest.mark.skipif(not COLLECTOR.exists(), reason=f"make {COLLECTOR.relative_to(paths.ROOT)}"),
+    pytest.mark.skipif(SLOW > 1, reason="the sanitizer and an emulated processor together take minutes"),
+]
+
+
+@pytest.fixture
+def races(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the sanitizer writes what it finds, a file for each process; nothing may be there in the end."""
+    monkeypatch.setenv("TSAN_OPTIONS", f"exitcode=66 log_path={tmp_path}/race")
+    yield tmp_path
+    assert [found.read_text() for found in tmp_path.glob("race.*")] == []
+
+
+def started(exit_: ExitStack, *options: str) -> Child:
+    collector = Child("collector", [*AT_FIXED_PLACES, str(COLLECTOR), *options])
+    exit_.callback(collector.end)
+    collector.expect("ready", 60)
+    collector.ask("symbols", "symbols", 60)
+    return collector
+
+
+def report_and_end(collector: Child) -> None:
+    collector.ask("close", "closed", 60)
+    collector.ask("report", "report", 60)
+    assert collector.process.wait(60) == 0
+
+
+@pytest.mark.usefixtures("races")
+@pytest.mark.skipif(not CROWD.exists(), reason=f"make {CROWD.relative_to(paths.ROOT)}")
+def test_bursts_while_processes_join() -> None:
+    """From 65 threads on timers are kept, and those of more are added while bursts walk through them."""
+    with ExitStack() as exit_:
+        made = exit_.enter_context(crowd("joiners", 100))
+        collector = started(exit_, "--watch", "--frequency", "1000", "--gate", "2")
+        collector.ask("open watch,volume", "opened", 60)
+        collector.ask(f"target target {made.pid}", "target")
+        for by in ("threads", "cpus"):
+            collector.ask(f"timers {by}", "timers")
+            collector.ask("open sampler,calls", "opened", 60)
+            if by == "threads":
+                made.begin()
+                made.wait()
+            collector.ask("close", "closed", 60)
+            collector.ask("samples", "samples", 60)
+        report_and_end(collector)
+
+
+@pytest.mark.usefixtures("races")
+def test_hooks_that_come_on_sight() -> None:
+    with ExitStack() as exit_:
+        pid = exit_.enter_context(splice_pipeline())
+        collector = started(exit_, "--watch")
+        collector.ask(f"target target {pid}", "target")
+        collector.ask("open watch,volume,copies", "opened", 60)
+        time.sleep(0.3)
+        collector.ask("volume", "volume", 60)
+        report_and_end(collector)
+
+
+@pytest.mark.usefixtures("races")
+def test_hooks_that_come_and_go_in_duty_cycles() -> None:
+    with ExitStack() as exit_:
+        collector = started(exit_, "--gate", "16")
+        collector.ask("open calls,sampler", "opened", 60)
+        time.sleep(1)
+        report_and_end(collector)
