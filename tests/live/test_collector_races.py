@@ -25,7 +25,10 @@ if subprocess.run([*AT_FIXED_PLACES, "true"], check=False).returncode:  # refuse
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
-    pytest.mark.skipif(not COLLECTOR.exists(), reason=f"make {COLLECTOR.relative_to(paths.ROOT)}"),
+    *(
+        pytest.mark.skipif(not built.exists(), reason=f"make {built.relative_to(paths.ROOT)}")
+        for built in (COLLECTOR, CROWD)
+    ),
     pytest.mark.skipif(SLOW > 1, reason="the sanitizer and an emulated processor together take minutes"),
 ]
 
@@ -53,7 +56,6 @@ def report_and_end(collector: Child) -> None:
 
 
 @pytest.mark.usefixtures("races")
-@pytest.mark.skipif(not CROWD.exists(), reason=f"make {CROWD.relative_to(paths.ROOT)}")
 def test_bursts_while_processes_join() -> None:
     """From 65 threads on timers are kept, and those of more are added while bursts walk through them."""
     with ExitStack() as exit_:
@@ -87,7 +89,10 @@ def test_hooks_that_come_on_sight() -> None:
 @pytest.mark.usefixtures("races")
 def test_hooks_that_come_and_go_in_duty_cycles() -> None:
     with ExitStack() as exit_:
+        made = exit_.enter_context(crowd("threads", 2000))
         collector = started(exit_, "--gate", "16")
+        collector.ask(f"target sender {made.pid}", "target")
         collector.ask("open calls,sampler", "opened", 60)
+        made.begin()
         time.sleep(1)
         report_and_end(collector)

@@ -43,6 +43,12 @@ static int open_one(struct thread_timers *timers, pid_t tid)
 	return 0;
 }
 
+/* One process by its number is our own traffic, whose threads are all there before. */
+static bool has_inherited(struct thread_timers *timers, pid_t tid)
+{
+	return !timers->pid && births__inherited(&timers->births, tid);
+}
+
 static int open_process(struct thread_timers *timers, pid_t pid)
 {
 	char path[32];
@@ -57,7 +63,7 @@ static int open_process(struct thread_timers *timers, pid_t pid)
 	while (!err && (entry = readdir(tasks))) {
 		pid_t tid = atoi(entry->d_name);
 
-		if (tid > 0 && !births__inherited(&timers->births, tid))
+		if (tid > 0 && !has_inherited(timers, tid))
 			err = open_one(timers, tid);
 	}
 	closedir(tasks);
