@@ -150,7 +150,7 @@ static int open_sampler(struct collector *collector)
 	const struct watched_map *watched = collector->watch.mode == WATCH_NOBODY ? NULL : &collector->watched.map;
 
 	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, watched,
-			     collector->by_cpus, &packets);
+			     collector->timers, &packets);
 }
 
 /* `sampler-beside` is the sampler in a segment of another tier: its samples are kept apart, and no other figure has them in it. */
@@ -264,19 +264,27 @@ static int do_spare(struct collector *collector, const char *arguments)
 	return say(json_pack("{s:s, s:b}", "event", "spare", "away", away));
 }
 
+static const char *const timers_names[] = {
+	[TIMERS_OF_BURSTS] = "bursts",
+	[TIMERS_OF_THREADS] = "threads",
+	[TIMERS_OF_CPUS] = "cpus",
+};
+
 /* Whose timers sample a watched program from now on. */
 static int do_timers(struct collector *collector, const char *arguments)
 {
-	bool by_cpus = !strcmp(arguments, "cpus");
+	enum timers timers = 0;
 
-	if (collector->watch.mode == WATCH_NOBODY || (!by_cpus && strcmp(arguments, "threads")))
-		return refuse("timers", "expected, with --watch: cpus|threads");
+	while (timers <= TIMERS_OF_CPUS && strcmp(arguments, timers_names[timers]))
+		timers++;
+	if (collector->watch.mode == WATCH_NOBODY || timers > TIMERS_OF_CPUS)
+		return refuse("timers", "expected, with --watch: bursts|threads|cpus");
 	if (collector->sampling)
 		return refuse("timers", "the sampler is open: close it first");
-	collector->by_cpus = by_cpus;
+	collector->timers = timers;
 	if (collector->sampler)
-		sampler__by_cpus(collector->sampler, by_cpus);
-	return say(json_pack("{s:s, s:b}", "event", "timers", "by_cpus", by_cpus));
+		sampler__choose(collector->sampler, timers);
+	return say(json_pack("{s:s, s:s}", "event", "timers", "timers", timers_names[timers]));
 }
 
 static int do_gate(struct collector *collector, const char *arguments)

@@ -8,6 +8,7 @@
 
 #include "abi.h"
 #include "report/watched.h"
+#include "sampling/sampler.h"
 #include "sampling/watch_target.h"
 
 struct sampling;
@@ -24,7 +25,7 @@ struct collector {
 	unsigned int frequency_hz;
 	bool sampling;
 	/* How a watched program is sampled (sampler.h). */
-	bool by_cpus;
+	enum timers timers;
 	/* Function hooks are attached. */
 	bool hooking;
 	/* The instruments that are open, as ",watch,calls,". */

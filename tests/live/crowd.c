@@ -17,12 +17,14 @@
  *   pairs    the same with threads of one process, each of which starts one
  *   processes  COUNT children, which are there before the line: each sends 100 bytes over loopback; the last 100 of them then
  *            spend 10 ms of CPU time in getppid(2)
+ *   sleepers  COUNT children, each of which spends 60 us of CPU time in getppid(2), sleeps for 8 ms, and so on to the end
  *   unread  COUNT connections, each filled until nothing more fits, and closed; who has the other end reads nothing
  *   threads  COUNT threads, one after the other, each of which sends 1 byte over loopback and ends
  */
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,6 +40,7 @@
 #define STACK_BYTES (64 << 10)
 
 static int near, far;
+static int go_ends[2], told_ends[2], end_ends[2];
 /* Children end when this is closed. */
 static int release = -1;
 
@@ -191,6 +194,22 @@ static void do_threads(long count)
 	}
 }
 
+/* By the clock of the wall: to ask that of the process takes a system call. */
+static void do_sleepers(long count)
+{
+	checked(pipe(end_ends), "pipe");
+	for (long i = 0; i < count; i++) {
+		if (checked(fork(), "fork"))
+			continue;
+		close(end_ends[1]);
+		for (struct pollfd end = { .fd = end_ends[0] }; !checked(poll(&end, 1, 8), "poll");)
+			for (long since_ns = now_ns(); now_ns() - since_ns < 60000;)
+				syscall(SYS_getppid);
+		_exit(0);
+	}
+	release = end_ends[1];
+}
+
 static void do_unread(long count)
 {
 	static const char block[1 << 16];
@@ -222,8 +241,6 @@ static void spend_10_ms(void)
 {
 	spend_ms(CLOCK_PROCESS_CPUTIME_ID, 10);
 }
-
-static int go_ends[2], told_ends[2], end_ends[2];
 
 static void make_processes(long count)
 {
@@ -448,6 +465,7 @@ static const struct {
 	{ "joiners", do_joiners, NULL },
 	{ "pairs", do_families, make_pairs },
 	{ "processes", do_processes, make_processes },
+	{ "sleepers", do_sleepers, NULL },
 	{ "threads", do_threads, NULL },
 	{ "unread", do_unread, NULL },
 };

@@ -63,10 +63,10 @@ def test_bursts_while_processes_join() -> None:
         collector = started(exit_, "--watch", "--frequency", "1000", "--gate", "2")
         collector.ask("open watch,volume", "opened", 60)
         collector.ask(f"target target {made.pid}", "target")
-        for by in ("threads", "cpus"):
+        for by in ("bursts", "threads", "cpus"):
             collector.ask(f"timers {by}", "timers")
             collector.ask("open sampler,calls", "opened", 60)
-            if by == "threads":
+            if by == "bursts":
                 made.begin()
                 made.wait()
             collector.ask("close", "closed", 60)

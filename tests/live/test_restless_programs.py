@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from copyscope import paths
 from copyscope.run.child import Child
+from crowds import CROWD, crowd
 from profiling import SLOW, broken_identities, is_root, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
@@ -154,6 +155,26 @@ def test_a_program_that_may_use_an_idle_cpu_has_timers_of_its_own() -> None:
     if idle_s() - before_s < 0.5:
         pytest.skip("other programs left no CPU idle")
     assert bursts_of_target(record)["by_cpus"] == 0
+
+
+@pytest.mark.skipif(SLOW > 1, reason="an emulated processor is never idle for long")
+@pytest.mark.skipif(not CROWD.exists(), reason=f"needs {CROWD.name}: make {CROWD.relative_to(paths.ROOT)}")
+def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
+    """60 us in 8 ms, by each of twelve: timers that begin anew in each burst saw a tenth of it."""
+    with crowd("sleepers", 12) as made:
+        made.begin()
+        made.wait()
+        pids = ",".join(map(str, made.children(12)))
+        record = record_of(
+            "--pid", pids, "--duration", "8", "--frequency", "1000", "--no-baseline", check=None
+        )
+    bursts = bursts_of_target(record)
+    if bursts["by_cpus"]:
+        pytest.skip("other programs left no CPU idle")
+    ledger = [row["target"] for row in record["run"]["segments"] if row["arm"] == "ledger"]
+    clock_ns = sum(row["process_cpu_ns"] for row in ledger)
+    sampled_ns = sum(row["weight"] for row in record["samples"] if row["side"] == "target")
+    assert 0.75 < sampled_ns / clock_ns < 1.25
 
 
 def test_a_program_that_does_not_is_counted_as_a_whole() -> None:

@@ -33,14 +33,14 @@
 
 struct sampler {
 	unsigned int frequency_hz;
+	enum timers chosen;
 	struct thread_timers timers[SIDE_TARGETS];
 	/* One per CPU, of SIDE_OTHER. */
 	struct events timers_elsewhere;
 	__u64 period_elsewhere_ns;
-	/* One per CPU, of a watched program; while by_cpus is set, its threads have none. */
+	/* One per CPU, of a watched program; with TIMERS_OF_CPUS its threads have none. */
 	struct events timers_of_cpus;
 	struct process_clocks clocks;
-	bool by_cpus;
 	unsigned int bursts_by_cpus;
 	struct events counters;
 	struct bursts *bursts;
@@ -162,7 +162,7 @@ static int arm(void *context, enum side side, uint64_t *since_ns)
 		*since_ns = now_ns();
 		return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_ENABLE);
 	}
-	if (sampler->by_cpus)
+	if (sampler->chosen == TIMERS_OF_CPUS)
 		return arm_by_cpus(sampler, side, since_ns);
 	return thread_timers__arm(&sampler->timers[side], since_ns);
 }
@@ -175,7 +175,7 @@ static int disarm(void *context, enum side side, bool counted)
 
 	if (side == SIDE_OTHER)
 		return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_DISABLE);
-	if (sampler->by_cpus)
+	if (sampler->chosen == TIMERS_OF_CPUS)
 		return disarm_by_cpus(sampler, side, counted);
 	err = thread_timers__disarm(&sampler->timers[side]);
 	read_err = thread_timers__used(&sampler->timers[side], &used_ns);
@@ -183,7 +183,8 @@ static int disarm(void *context, enum side side, bool counted)
 		sampler->read_err[side] = read_err;
 	else if (counted)
 		sampler->cpu_ns[side] += used_ns;
-	thread_timers__rest(&sampler->timers[side]);
+	if (sampler->chosen != TIMERS_OF_THREADS)
+		thread_timers__rest(&sampler->timers[side]);
 	return err;
 }
 
@@ -263,7 +264,7 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 }
 
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz,
-		  const struct watched_map *watched, bool by_cpus, const struct packet_watch *packets)
+		  const struct watched_map *watched, enum timers chosen, const struct packet_watch *packets)
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
 	double duties[SIDES];
@@ -273,7 +274,7 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 		return -ENOMEM;
 	sampler->frequency_hz = frequency_hz;
 	sampler->packets = *packets;
-	sampler->by_cpus = by_cpus;
+	sampler->chosen = chosen;
 	for (int i = 0; i < SAMPLE_CNT; i++) {
 		if (pmu__find(sample_names[i], &sampler->rows[i]))
 			continue;
@@ -305,12 +306,16 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	return 0;
 }
 
-void sampler__by_cpus(struct sampler *sampler, bool on)
+void sampler__choose(struct sampler *sampler, enum timers timers)
 {
-	/* A side of many threads has kept theirs. */
-	for (int side = 0; on && side < SIDE_TARGETS; side++)
-		thread_timers__close(&sampler->timers[side]);
-	sampler->by_cpus = on;
+	for (int side = 0; side < SIDE_TARGETS; side++) {
+		/* A side of many threads keeps theirs. */
+		if (timers == TIMERS_OF_BURSTS)
+			thread_timers__rest(&sampler->timers[side]);
+		else if (timers == TIMERS_OF_CPUS)
+			thread_timers__close(&sampler->timers[side]);
+	}
+	sampler->chosen = timers;
 }
 
 int sampler__enable(struct sampler *sampler, bool counted)

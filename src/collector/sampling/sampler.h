@@ -9,7 +9,8 @@
  *   burst. So each thread of a target has its own event (thread_timers.h), which keeps the rest of its period across
  *   switches, and one per CPU covers all other tasks.
  * - A thread that has one, or had one while anybody has any, is dearer to switch. On CPUs that are never idle those of
- *   the CPUs see a watched program as well (by_cpus; user space looks, busy_cpus.py).
+ *   the CPUs see a watched program as well (user space looks, busy_cpus.py). Of one that is switched seldom the timers of its
+ *   threads stay between bursts (timers.py): a new one begins with a whole period, which is more than such a thread may do.
  * - An armed timer makes each sleep and wake-up dearer, whatever its frequency. So the timers of a process that sleeps
  *   often are armed in bursts (bursts.h): 10 kHz for 5 ms, then a random rest such that the average is the frequency that
  *   was asked for.
@@ -34,17 +35,26 @@ struct packet_watch {
 	int (*watch)(void *context, bool on);
 };
 
+/* Whose timers sample a watched program. */
+enum timers {
+	/* Those of its threads, there for a burst; a new one begins with a whole period. */
+	TIMERS_OF_BURSTS,
+	/* Those of its threads, which stay between bursts: what is left of a period is kept. */
+	TIMERS_OF_THREADS,
+	TIMERS_OF_CPUS,
+};
+
 /* Loads the programs. watch: NULL for our own traffic. Returns 0 or -errno. */
 int sampler__load(struct sampling **skel, const struct watch *watch);
 /*
- * Opens what this machine has: for the processes in `watched` (by_cpus: as below), or where that is NULL, for those of
+ * Opens what this machine has: for the processes in `watched` (by `timers`), or where that is NULL, for those of
  * skel->bss->target_tgid. An event that cannot be opened says why in the report. Nothing counts before
  * sampler__enable(), and none of the packets is looked at. Returns 0, or -errno when no event at all can be opened.
  */
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz,
-		  const struct watched_map *watched, bool by_cpus, const struct packet_watch *packets);
-/* Whether a watched program is sampled by timers of the CPUs from the next segment on, not by those of its threads. */
-void sampler__by_cpus(struct sampler *sampler, bool on);
+		  const struct watched_map *watched, enum timers timers, const struct packet_watch *packets);
+/* How a watched program is sampled from the next segment on. */
+void sampler__choose(struct sampler *sampler, enum timers timers);
 /* counted: whether the report's times and bursts are of this segment, too. */
 int sampler__enable(struct sampler *sampler, bool counted);
 int sampler__disable(struct sampler *sampler);

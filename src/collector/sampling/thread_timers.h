@@ -3,7 +3,8 @@
  * thread_timers.h - a timer for each thread of one side.
  *
  * They are there only while they are armed: a task that has any event of perf pays for it at each switch, armed or not (one byte there
- * and back over lo: 4 % of the requests). A side of many threads keeps them, because to open thousands takes longer than a burst.
+ * and back over lo: 4 % of the requests). A side of many threads keeps them, because to open thousands takes longer than a burst, and
+ * so does one that is switched seldom: a new timer begins with a whole period (sampler.h).
  */
 #ifndef COLLECTOR_THREAD_TIMERS_H
 #define COLLECTOR_THREAD_TIMERS_H

@@ -28,6 +28,7 @@ from copyscope.run.program.seen import Seen
 from copyscope.run.program.spared import Spared
 from copyscope.run.program.stop import Stop
 from copyscope.run.program.target import Target
+from copyscope.run.program.timers import Timers
 from copyscope.run.program.user_code import UserCode
 from copyscope.run.session import Mark, Subject
 
@@ -77,7 +78,7 @@ class WatchedProgram(Subject):
         self._counts = BriefCounts()
         # When perf began to count in this segment, and what had been used by then.
         self._counting: tuple[float, processes.Use] | None = None
-        self._busy, self._by_cpus = BusyCpus(), False
+        self._busy, self._timers = BusyCpus(), Timers()
         self._lengths = Lengths()
         self._bound: Bound
         self._began: Message
@@ -190,9 +191,11 @@ class WatchedProgram(Subject):
         """What the segment that was measured last says about the next ones."""
         _, begin, end, _ = (mark["target"] for mark in self.raw.segments[-1]["marks"])
         measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
+        keys = ("process_cpu_ns", "voluntary_switches", "involuntary_switches")
+        used = processes.Use(*(end[key] - begin[key] for key in keys))
         if "ledger" in segment.arm:
-            keys = ("process_cpu_ns", "voluntary_switches", "involuntary_switches")
-            self._counts.add(processes.Use(*(end[key] - begin[key] for key in keys)))
+            self._counts.add(used)
+        self._timers.add(used, measured_s)
         self._lengths.add(pace.calls(begin, end), measured_s)
         self._spared.consider(begin, end)
         self._choose_timers()
@@ -202,11 +205,10 @@ class WatchedProgram(Subject):
             self._stop.because(late)
 
     def _choose_timers(self) -> None:
-        """Whose timers sample the program: those of its threads, or of CPUs that are never idle."""
-        by_cpus = self._busy.look(self._followed.pids)
-        if by_cpus is not None and by_cpus != self._by_cpus:
-            self.session.collector.ask(f"timers {'cpus' if by_cpus else 'threads'}", "timers", ASK_S)
-            self._by_cpus = by_cpus
+        """Whose timers sample the program."""
+        changed = self._timers.choose(busy=self._busy.look(self._followed.pids))
+        if changed is not None:
+            self.session.collector.ask(f"timers {changed}", "timers", ASK_S)
 
     def probes(self, arm: str) -> tuple[str, ...]:
         return self._spared.probes(arm)
