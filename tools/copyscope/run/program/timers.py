@@ -1,10 +1,10 @@
 """Whose timers sample a watched program (sampler.h): for a burst, for good, or those of its CPUs. Pure.
 
 The timers that are opened for a burst begin with a whole period, 100 us of the thread's time. A thread that
-has less to do in a burst than that is never seen: of twelve processes that worked for 60 us and slept for 8 ms
-a two-hundredth of the CPU time was. Timers that stay keep what is left of a period. They make each switch of a
-thread dearer by about 0.4 us, so a program that is switched all the time has none between bursts; it works for
-many periods in each.
+has less to do in a burst than that is never seen: of twelve processes that worked for 60 us and slept for 8
+ms a two-hundredth of the CPU time was. Timers that stay keep what is left of a period. They make each
+switch of a thread dearer by about 0.4 us, so a program that is switched all the time has none between
+bursts; it works for many periods in each.
 """
 
 from typing import Literal
