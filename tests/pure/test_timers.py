@@ -4,7 +4,7 @@ from copyscope.run.program.processes import Use
 from copyscope.run.program.timers import Timers
 
 SLEEPY = Use(cpu_ns=66_000 * 50, voluntary=50)  # 66 us of each 10 ms
-RESTLESS = Use(cpu_ns=10_000 * 5500, voluntary=4000, involuntary=1500)
+RESTLESS = Use(cpu_ns=10_000 * 2800, voluntary=2000, involuntary=800)
 HALF_S = 0.5
 
 

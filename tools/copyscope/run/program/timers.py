@@ -12,8 +12,8 @@ from typing import Literal
 from copyscope.run.program.processes import Use
 
 Kind = Literal["bursts", "threads", "cpus"]
-# Timers that stay take at most 0.4 % of a CPU.
-SWITCHES_FEW_PER_S = 10_000
+# Timers that stay take at most 0.2 % of a CPU.
+SWITCHES_FEW_PER_S = 5_000
 
 
 class Timers:
