@@ -33,6 +33,8 @@ extern const struct hook_row hook_rows[HOOK_CNT];
 struct hook {
 	enum attach_state state;
 	struct bpf_link *link;
+	/* The how-manieth link of all so far it is. */
+	unsigned int turn;
 	char reason[160];
 };
 

@@ -2,6 +2,7 @@
 #include "on_sight.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,6 +34,8 @@ static void attach_on_sight(void *argument)
 		struct bpf_link *link = bpf_program__attach(program);
 
 		on_sight->err = link ? 0 : -errno;
+		/* All others are there already. */
+		on_sight->hook->turn = UINT_MAX;
 		/* Others ask meanwhile whether it is there. */
 		__atomic_store_n(&on_sight->hook->link, link, __ATOMIC_RELEASE);
 		on_sight->skel->bss->splices_counted = !on_sight->err;

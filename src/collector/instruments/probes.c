@@ -26,6 +26,8 @@ struct probes {
 	/* The hooks that time calls are there for one part in so many of a segment; then the timed calls alone may be counted. */
 	unsigned int share;
 	bool timed_only;
+	/* Links that were made so far. */
+	unsigned int turns;
 	struct duty_cycle *cycle;
 	struct on_sight *on_sight;
 	const struct watch *watch;
@@ -259,6 +261,7 @@ static int attach_one(struct probes *probes, enum hook_id id)
 	hook->link = bpf_program__attach(tracepoints__program(probes->skel, id));
 	if (!hook->link)
 		return -errno;
+	hook->turn = ++probes->turns;
 	hook->state = STATE_ATTACHED;
 	if (comes_and_goes(probes, id)) {
 		bpf_link__destroy(hook->link);
@@ -315,6 +318,41 @@ int probes__watch_packets(struct probes *probes, bool on)
 	return hook->link ? 0 : -errno;
 }
 
+/* Of the links that come and go the one that was made last; HOOK_CNT when there is none. */
+static enum hook_id last_made(const struct probes *probes)
+{
+	enum hook_id last = HOOK_CNT;
+
+	for (int i = 0; i < HOOK_CNT; i++) {
+		if (!probes->hooks[i].link || watch__keeps(probes->skel, hook_rows[i].instrument, hook_rows[i].id))
+			continue;
+		if (last == HOOK_CNT || probes->hooks[i].turn > probes->hooks[last].turn)
+			last = i;
+	}
+	return last;
+}
+
+/*
+ * The last first: where the first of several programs of a tracepoint goes, the kernel waits until no CPU runs it any more
+ * (tracepoint_remove_func() in kernel/tracepoint.c), 8 ms each time on a busy machine, and the other hooks stay meanwhile.
+ */
+static int detach_all(struct probes *probes)
+{
+	enum hook_id id;
+	int err = 0;
+
+	while ((id = last_made(probes)) != HOOK_CNT) {
+		int failed = bpf_link__destroy(probes->hooks[id].link);
+
+		probes->hooks[id].link = NULL;
+		if (failed) {
+			complain(hook_rows[id].tracepoint, "detach: %s", strerror(-failed));
+			err = failed;
+		}
+	}
+	return err;
+}
+
 int probes__detach(struct probes *probes)
 {
 	int err = duty_cycle__stop(probes->cycle);
@@ -325,18 +363,7 @@ int probes__detach(struct probes *probes)
 	if (err)
 		complain("calls", "its hooks could not be switched: %s", strerror(-err));
 
-	for (int i = 0; i < HOOK_CNT; i++) {
-		int failed;
-
-		if (watch__keeps(probes->skel, hook_rows[i].instrument, hook_rows[i].id))
-			continue;
-		failed = bpf_link__destroy(probes->hooks[i].link);
-		probes->hooks[i].link = NULL;
-		if (failed) {
-			complain(hook_rows[i].tracepoint, "detach: %s", strerror(-failed));
-			err = failed;
-		}
-	}
+	err = detach_all(probes) ?: err;
 	/* Threads may be in the middle of a call when hooks go: what was remembered of them is over. */
 	err = maps__clear(probes->skel->maps.clocks) ?: err;
 	probes->skel->bss->open_clocks = 0;
