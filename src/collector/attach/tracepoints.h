@@ -4,6 +4,7 @@
 #define COPYSCOPE_TRACEPOINTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "attach.h"
 #include "hooks.h"
@@ -33,8 +34,8 @@ extern const struct hook_row hook_rows[HOOK_CNT];
 struct hook {
 	enum attach_state state;
 	struct bpf_link *link;
-	/* The how-manieth link of all so far it is. */
-	unsigned int turn;
+	/* When it was made. */
+	uint64_t since_ns;
 	char reason[160];
 };
 

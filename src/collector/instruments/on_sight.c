@@ -2,7 +2,6 @@
 #include "on_sight.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "kernel/clock.h"
 #include "sampling/resting_thread.h"
 
 /* What is spliced meanwhile is counted as lost; to look fifty times a second takes a thousandth of a CPU. */
@@ -34,8 +34,7 @@ static void attach_on_sight(void *argument)
 		struct bpf_link *link = bpf_program__attach(program);
 
 		on_sight->err = link ? 0 : -errno;
-		/* All others are there already. */
-		on_sight->hook->turn = UINT_MAX;
+		on_sight->hook->since_ns = now_ns();
 		/* Others ask meanwhile whether it is there. */
 		__atomic_store_n(&on_sight->hook->link, link, __ATOMIC_RELEASE);
 		on_sight->skel->bss->splices_counted = !on_sight->err;

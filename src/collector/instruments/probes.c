@@ -12,6 +12,7 @@
 #include "attach/tracepoints.h"
 #include "duty_cycle.h"
 #include "functions/functions.h"
+#include "kernel/clock.h"
 #include "on_sight.h"
 #include "report/maps.h"
 #include "report/message.h"
@@ -26,8 +27,6 @@ struct probes {
 	/* The hooks that time calls are there for one part in so many of a segment; then the timed calls alone may be counted. */
 	unsigned int share;
 	bool timed_only;
-	/* Links that were made so far. */
-	unsigned int turns;
 	struct duty_cycle *cycle;
 	struct on_sight *on_sight;
 	const struct watch *watch;
@@ -261,7 +260,7 @@ static int attach_one(struct probes *probes, enum hook_id id)
 	hook->link = bpf_program__attach(tracepoints__program(probes->skel, id));
 	if (!hook->link)
 		return -errno;
-	hook->turn = ++probes->turns;
+	hook->since_ns = now_ns();
 	hook->state = STATE_ATTACHED;
 	if (comes_and_goes(probes, id)) {
 		bpf_link__destroy(hook->link);
@@ -326,7 +325,7 @@ static enum hook_id last_made(const struct probes *probes)
 	for (int i = 0; i < HOOK_CNT; i++) {
 		if (!probes->hooks[i].link || watch__keeps(probes->skel, hook_rows[i].instrument, hook_rows[i].id))
 			continue;
-		if (last == HOOK_CNT || probes->hooks[i].turn > probes->hooks[last].turn)
+		if (last == HOOK_CNT || probes->hooks[i].since_ns > probes->hooks[last].since_ns)
 			last = i;
 	}
 	return last;
