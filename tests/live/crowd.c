@@ -40,7 +40,7 @@
 #define STACK_BYTES (64 << 10)
 
 static int near, far;
-static int go_ends[2], told_ends[2], end_ends[2];
+static int go_ends[2], further_ends[2], told_ends[2], end_ends[2];
 /* Children end when this is closed. */
 static int release = -1;
 
@@ -56,6 +56,15 @@ static void rest_ms(long ms)
 	struct timespec length = { ms / 1000, ms % 1000 * 1000000 };
 
 	nanosleep(&length, NULL);
+}
+
+static void open_pipes(void)
+{
+	checked(pipe(go_ends), "pipe");
+	checked(pipe(further_ends), "pipe");
+	checked(pipe(told_ends), "pipe");
+	checked(pipe(end_ends), "pipe");
+	release = end_ends[1];
 }
 
 static void start(void *(*run)(void *), void *argument, pthread_t *thread)
@@ -197,7 +206,7 @@ static void do_threads(long count)
 /* By the clock of the wall: to ask that of the process takes a system call. */
 static void do_sleepers(long count)
 {
-	checked(pipe(end_ends), "pipe");
+	open_pipes();
 	for (long i = 0; i < count; i++) {
 		if (checked(fork(), "fork"))
 			continue;
@@ -207,7 +216,6 @@ static void do_sleepers(long count)
 				syscall(SYS_getppid);
 		_exit(0);
 	}
-	release = end_ends[1];
 }
 
 static void do_unread(long count)
@@ -246,9 +254,7 @@ static void make_processes(long count)
 {
 	char block[100] = {};
 
-	checked(pipe(go_ends), "pipe");
-	checked(pipe(told_ends), "pipe");
-	checked(pipe(end_ends), "pipe");
+	open_pipes();
 	for (long i = 0; i < count; i++) {
 		if (checked(fork(), "fork"))
 			continue;
@@ -263,7 +269,6 @@ static void make_processes(long count)
 		checked(read(end_ends[0], block, 1), "read");
 		_exit(0);
 	}
-	release = end_ends[1];
 }
 
 static void do_processes(long count)
@@ -277,8 +282,6 @@ static void do_processes(long count)
 	for (long i = 0; i < count; i++)
 		checked(read(told_ends[0], block, 1), "read");
 }
-
-static int further_ends[2];
 
 static void *be_second(void *nothing)
 {
@@ -306,15 +309,6 @@ static void *be_first(void *in_threads)
 	}
 	checked(read(end_ends[0], &byte, 1), "read");
 	return NULL;
-}
-
-static void open_pipes(void)
-{
-	checked(pipe(go_ends), "pipe");
-	checked(pipe(further_ends), "pipe");
-	checked(pipe(told_ends), "pipe");
-	checked(pipe(end_ends), "pipe");
-	release = end_ends[1];
 }
 
 static void make_families(long count)
@@ -361,8 +355,7 @@ static void do_joiners(long count)
 {
 	char byte = 0;
 
-	checked(pipe(told_ends), "pipe");
-	checked(pipe(end_ends), "pipe");
+	open_pipes();
 	for (long i = 0; i < count; i++) {
 		rest_ms(2);
 		if (checked(fork(), "fork"))
@@ -373,7 +366,6 @@ static void do_joiners(long count)
 		checked(read(end_ends[0], &byte, 1), "read");
 		_exit(0);
 	}
-	release = end_ends[1];
 	for (long i = 0; i < count; i++)
 		checked(read(told_ends[0], &byte, 1), "read");
 }

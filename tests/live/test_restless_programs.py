@@ -160,7 +160,7 @@ def test_a_program_that_may_use_an_idle_cpu_has_timers_of_its_own() -> None:
 @pytest.mark.skipif(SLOW > 1, reason="an emulated processor is never idle for long")
 @pytest.mark.skipif(not CROWD.exists(), reason=f"needs {CROWD.name}: make {CROWD.relative_to(paths.ROOT)}")
 def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
-    """60 us in 8 ms, by each of twelve: timers that begin anew in each burst saw a tenth of it."""
+    """60 us in 8 ms, by each of twelve: timers that begin anew in each burst saw a two-hundredth."""
     with crowd("sleepers", 12) as made:
         made.begin()
         made.wait()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from copyscope.run.program.processes import cpu_ns
 
 OUTPUT = Path(os.environ.get("COPYSCOPE_OUTPUT", Path(__file__).resolve().parents[2] / ".output"))
 TRAFFIC = OUTPUT / "traffic"
@@ -85,10 +86,7 @@ def listening_port(sender: subprocess.Popen[str]) -> str:
 def await_work(process: subprocess.Popen[str]) -> None:
     """Until it has had 50 ms of CPU time: on a busy machine the first byte may take seconds."""
     deadline = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < deadline:
-        fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        if int(fields[11]) + int(fields[12]) >= 5:  # ticks in user space and in the kernel, proc_pid_stat(5)
-            return
+    while (cpu_ns(process.pid) or 0) < 50e6 and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
