@@ -24,6 +24,9 @@
 #include "sampling/sampler.h"
 #include "sampling/stacks.h"
 
+/* Between two segments so many samples stay in their map, where no two need be alike: most of it is for the next segment. */
+#define SAMPLES_KEPT (STACKS_MAX / 8)
+
 /* /proc/sys/kernel/pid_max is at most this on 64 bits (include/linux/threads.h). */
 #define PID_MAX (1 << 22)
 
@@ -225,12 +228,31 @@ static int do_open(struct collector *collector, const char *arguments)
 	return say(answer);
 }
 
+/*
+ * Reads the sampled stacks and takes them out of their map, once more than `kept` samples may be in it. To look at all of
+ * its buckets takes 0.6 ms however few there are, and whoever is watched waits for its CPU meanwhile.
+ */
+static void drain_samples(struct collector *collector, uint64_t kept)
+{
+	const struct sampling *skel = collector->sampler_skel;
+	uint64_t taken = 0;
+	int err;
+
+	for (int side = 0; side < SIDES; side++)
+		taken += skel->bss->samples_of_side[side];
+	if (!collector->sampler || taken - collector->drained <= kept)
+		return;
+	err = stacks__drain(collector->stacks, bpf_map__fd(skel->maps.stacks), collector->ksyms);
+	if (err)
+		maps__note_unread(err);
+	collector->drained = taken;
+}
+
 static int do_close(struct collector *collector, const char *arguments)
 {
 	json_int_t start = now_ns();
-	bool hooking = collector->hooking, sampled = collector->sampling;
+	bool hooking = collector->hooking;
 	json_t *answer = json_object();
-	int samples = 0;
 	int err;
 
 	(void)arguments;
@@ -241,15 +263,13 @@ static int do_close(struct collector *collector, const char *arguments)
 	err = close_all(collector);
 	if (!hooking)
 		add_volume(collector, answer);
-	/* An empty map costs as much: all of its buckets are looked at. */
-	if (!err && sampled)
-		samples = stacks__drain(collector->stacks, bpf_map__fd(collector->sampler_skel->maps.stacks), collector->ksyms);
-	if (err || samples < 0) {
+	drain_samples(collector, SAMPLES_KEPT);
+	if (err) {
 		json_decref(answer);
-		return refuse("close", strerror(-(err ?: samples)));
+		return refuse("close", strerror(-err));
 	}
-	json_object_update_new(answer, json_pack("{s:s, s:I, s:I, s:i}", "event", "closed", "t_ns", (json_int_t)now_ns(), "took_ns",
-						 (json_int_t)now_ns() - start, "samples", samples));
+	json_object_update_new(answer, json_pack("{s:s, s:I, s:I}", "event", "closed", "t_ns", (json_int_t)now_ns(), "took_ns",
+						 (json_int_t)now_ns() - start));
 	return say(answer);
 }
 
@@ -312,16 +332,22 @@ static int do_volume(struct collector *collector, const char *arguments)
 static int do_sockets(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
-	return say(json_pack("{s:s, s:o, s:o, s:b}", "event", "sockets",
+	return say(json_pack("{s:s, s:o, s:b}", "event", "sockets",
 			     "sockets", watch__sockets_json(probes__skeleton(collector->probes)),
-			     "peers", watch__peers_json(probes__skeleton(collector->probes)),
 			     "counts_taken", probes__counts_all_taken(collector->probes)));
+}
+
+static int do_peers(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	return say(json_pack("{s:s, s:o}", "event", "peers", "peers", watch__peers_json(probes__skeleton(collector->probes))));
 }
 
 static json_t *samples_json(struct collector *collector, bool news)
 {
 	double scales[SIDES] = {};
 
+	drain_samples(collector, 0);
 	for (int side = 0; collector->sampler && side < SIDES; side++)
 		scales[side] = sampler__scale(collector->sampler, side);
 	if (!collector->ksyms)
@@ -388,6 +414,7 @@ static const struct command {
 	{ "close", do_close, false },
 	{ "volume", do_volume, false },
 	{ "sockets", do_sockets, false },
+	{ "peers", do_peers, false },
 	{ "samples", do_samples, false },
 	{ "functions", do_functions, false },
 	{ "gate", do_gate, false },

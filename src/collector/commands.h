@@ -18,6 +18,8 @@ struct collector {
 	struct sampling *sampler_skel;
 	struct sampler *sampler;
 	struct stacks *stacks;
+	/* How many samples had been taken when `stacks` got the last ones. */
+	uint64_t drained;
 	struct ksyms *ksyms;
 	/* Its mode is WATCH_NOBODY in a run of our own traffic. */
 	struct watch watch;

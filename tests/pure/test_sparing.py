@@ -149,7 +149,7 @@ def segment(machine: Machine, spared: Spared, arm: str, seconds: float = 0.1) ->
     end = after = spared.read_between(since=True) if counting else spared.read()
     if probes:
         machine.step(0.01)
-        machine.ask("close", "closed")
+        spared.read_after(machine.ask("close", "closed")["volume"])
         after = spared.read()
     spared.consider(begin, end)
     return after, end
@@ -310,6 +310,31 @@ def test_what_tcp_does_not_count_ends_it(spared: tuple[Machine, Spared, Seen]) -
     after, end = segment(machine, one, "unprobed")
     assert not end["estimated"]
     assert moved(after, "send", "bytes") == machine.sent
+    # The hooks have not seen what a connection moved while they were away.
+    assert one.look_around().ours == {"7": machine.sockets[7]}
+
+
+@pytest.mark.parametrize("spared", [{"rate": 500_000}], indirect=True)
+def test_nothing_is_read_twice_where_the_hooks_are_away(spared: tuple[Machine, Spared, Seen]) -> None:
+    machine, one, _ = spared
+    for arm in ("calls", "ledger"):
+        segment(machine, one, arm)
+    end = one.read()
+    machine.step(0.01)
+    machine.asked.clear()
+    # Closing says what the hooks have counted; to ask TCP once more can wait until the next segment begins.
+    assert one.read_after(machine.ask("close", "closed")["volume"]) is end
+    assert one.read_before() is end
+    assert machine.asked == ["close", "volume"]
+    assert moved(one.read_now(), "send", "bytes") == machine.sent
+    looked = one.look_around()
+    assert looked.ours == {"7": machine.sockets[7]} and looked.earlier is looked.later
+    assert "sockets" not in machine.asked
+    # But where they have counted until now, the two must agree.
+    counted = one.read_between(since=False)
+    machine.step(0.01)
+    after = one.read_after(machine.ask("close", "closed")["volume"])
+    assert moved(counted, "send", "bytes") < moved(after, "send", "bytes") == machine.sent
 
 
 def test_what_passes_no_hook_that_could_be_away() -> None:

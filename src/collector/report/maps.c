@@ -62,7 +62,7 @@ int maps__zero(const struct bpf_map *map)
 static unsigned int unread;
 static int first_err;
 
-static void note_unread(int err)
+void maps__note_unread(int err)
 {
 	if (!unread++)
 		first_err = err;
@@ -74,7 +74,7 @@ bool maps__cells(int fd, unsigned int index, void *cells)
 		return false;
 	if (cells && !bpf_map_lookup_elem(fd, &index, cells))
 		return true;
-	note_unread(cells ? -errno : -ENOMEM);
+	maps__note_unread(cells ? -errno : -ENOMEM);
 	return false;
 }
 
@@ -122,7 +122,7 @@ void maps__each(int fd, size_t key_size, size_t value_size,
 			each(context, keys + i * key_size, values + i * value_size);
 	}
 	if (err && err != -ENOENT)
-		note_unread(err);
+		maps__note_unread(err);
 	free(keys);
 	free(values);
 }

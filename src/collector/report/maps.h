@@ -31,7 +31,9 @@ bool maps__sum_and_largest(const struct bpf_map *map, unsigned int index, void *
  */
 void maps__each(int fd, size_t key_size, size_t value_size,
 		void (*each)(void *context, const void *key, const void *value), void *context);
-/* How many values were not read so far, and the -errno of the first. */
+/* Notes that something could not be read, with its -errno: what is reported is less than what happened. */
+void maps__note_unread(int err);
+/* How often that was so, and the -errno of the first time. */
 unsigned int maps__unread(int *err);
 
 #endif

@@ -15,7 +15,7 @@ int stacks__new(struct stacks **stacks);
 /*
  * Moves every stack out of the map (key u64, value struct stack_cell) into `stacks`.
  * Memory stays flat over long runs: stacks of equal functions are merged.
- * Returns the number of samples moved or -errno.
+ * Returns 0 or a negative errno.
  */
 int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms);
 /*

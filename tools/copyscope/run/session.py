@@ -304,8 +304,10 @@ class Session:
             yield said
         finally:
             # perf ends by itself when the last process has: its counts are whole then.
-            for perf in [] if self.subject.has_ended() else self._counting(arm):
-                perf.disable()
+            counting = self._counting(arm)
+            if counting and not self.subject.has_ended():
+                for perf in counting:
+                    perf.disable()
             switch("close", "closed")
 
     def _counting(self, arm: str) -> list[PerfStat]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from copyscope.plan.run_plan import RunPlan
 from copyscope.record.program.segments import counted_between, why_uncounted
@@ -35,6 +35,15 @@ WHOLE_EVERY_S = 5.0
 # Where the hooks at the calls come and go they come with these; what is copied out is counted beside them.
 COUNTING = ("calls", "copies", "volume")
 Look = Callable[[], dict[int, Connection] | None]
+
+
+class Looked(NamedTuple):
+    """What each connection has moved, and TCP's own counts before and after that was read."""
+
+    earlier: dict[int, Connection] | None
+    ours: dict[str, list[int]]
+    later: dict[int, Connection] | None
+    counts_taken: bool = False
 
 
 class Spared:
@@ -106,10 +115,25 @@ class Spared:
 
         Where the hooks count it must be of just now: what moves meanwhile the checks cannot tell.
         """
+        return self._last if self._spared and self._last is not None else self.read_now()
+
+    def read_now(self) -> Message:
+        """A reading that is not older than JUST_NOW_NS."""
         last = self._last
-        if last is not None and (self._spared or time.monotonic_ns() - last["t_ns"] < JUST_NOW_NS):
+        if last is not None and time.monotonic_ns() - last["t_ns"] < JUST_NOW_NS:
             return last
         return self.read()
+
+    def read_after(self, reading: Message) -> Message:
+        """After a segment, of `reading`.
+
+        Where no hook has counted in it, TCP can tell later what has moved since its end: to ask takes 0.4 ms
+        from whoever waits for the CPU.
+        """
+        self.note(reading)
+        if self._spared and self._last is not None and "tcp" not in self._last:
+            return self._last
+        return self.read(reading)
 
     def read_between(self, *, since: bool) -> Message:
         """While the hooks count; TCP is asked before and after. `since`: they have since the last one."""
@@ -117,7 +141,8 @@ class Spared:
         first = self._total()
         reading = self.ask()
         booked = self._books.add(reading, None if since else first)
-        return {**booked, "tcp": tuple(zip(first, self._total(), strict=True))}
+        self._last = {**booked, "tcp": tuple(zip(first, self._total(), strict=True))}
+        return self._last
 
     def consider(self, begin: Message, end: Message) -> None:
         """After a segment."""
@@ -141,11 +166,23 @@ class Spared:
             part = duty(pace.calls(begin, end), elapsed_s, self._untimed_per_s)
             self._due_s = next_time_s(self._began_s, time.monotonic(), part)
 
-    def look(self) -> dict[int, Connection] | None:
-        """The program's connections, and those of others where all had to be looked at."""
-        return self._look_again() or self._look_at()
+    def look_around(self) -> Looked:
+        """At all connections, and at what we know of each. Once it was spared, we know what TCP says."""
+        if self._sockets is not None:
+            seen = self._look_at_sockets()
+            moved = {str(inode): list(pair) for inode, pair in self._sockets.moved().items()}
+            return Looked(seen, moved, seen)
+        earlier = self._look_at()
+        told = self._collector.ask("sockets", "sockets", ASK_S)
+        ours = told["sockets"]
+        return Looked(earlier, ours, self._look_after(earlier, ours), told["counts_taken"])
 
-    def look_after(
+    def peers(self) -> list[Message]:
+        """Those that the hooks noted while the sockets were there; a short program has none any more."""
+        peers: list[Message] = self._collector.ask("peers", "peers", ASK_S)["peers"]
+        return peers
+
+    def _look_after(
         self, earlier: dict[int, Connection] | None, ours: Collection[str]
     ) -> dict[int, Connection] | None:
         """The second look of two, at those of `ours` alone (by inode) that the `earlier` one has.
@@ -155,13 +192,7 @@ class Spared:
         """
         used = [earlier[int(inode)] for inode in ours if int(inode) in earlier] if earlier else []
         found = self._snapshots.again(used) if len(used) <= AGAIN_MOST else None
-        return self.look() if found is None else found
-
-    def sockets(self) -> dict[str, list[int]] | None:
-        """What each moved, where TCP says it."""
-        if self._sockets is None:
-            return None
-        return {str(inode): list(moved) for inode, moved in self._sockets.moved().items()}
+        return self._look_at() if found is None else found
 
     def _begin(self, share: float) -> None:
         began_s = time.process_time()
@@ -219,6 +250,12 @@ class Spared:
 
     def _total(self) -> Pair:
         assert self._sockets is not None
+        self._look_at_sockets()
+        return self._sockets.total()
+
+    def _look_at_sockets(self) -> dict[int, Connection]:
+        """The program's connections, and those of others where all had to be looked at."""
+        assert self._sockets is not None
         ended, self._ended = self._ended, {}
         seen = self._look_again()
         if seen is None:
@@ -226,7 +263,7 @@ class Spared:
             self._sockets.find_new(seen, lambda: processes.sockets_of(self._followed.pids))
             self._note(seen)
         self._sockets.add(seen, ended)
-        return self._sockets.total()
+        return seen
 
     def _look_again(self) -> dict[int, Connection] | None:
         """At the program's connections alone; None where another may have come."""

@@ -224,6 +224,8 @@ class WatchedProgram(Subject):
             hooked = self._spared.note(opened["volume"])
             counting = "volume" in probes
             self._began = self._spared.read_between(since=False) if counting else self._spared.read(hooked)
+        else:
+            self._began = self._spared.read_now()
         mark = self._timed(self._began)
         if self._begun is not None:
             begun, self._begun = self._begun, None
@@ -301,7 +303,7 @@ class WatchedProgram(Subject):
         return {"target": {**reading, **mark["target"], "threads": threads}}
 
     def after(self, closed: Message) -> Mark:
-        return {"target": self._spared.read(self._spared.note(closed["volume"]))}
+        return {"target": self._spared.read_after(closed["volume"])}
 
     def _awaited(self) -> int | None:
         """A process whose end may be that of the program."""
@@ -342,25 +344,18 @@ class WatchedProgram(Subject):
         if not due and not self._looks.are_cheap():
             return
         with self._looks:
-            earlier = self._spared.look()
-            told = self.session.collector.ask("sockets", "sockets", ASK_S)
-            ours = self._spared.sockets() or told["sockets"]
-            later = self._spared.look_after(earlier, ours)
+            earlier, ours, later, counts_taken = self._spared.look_around()
         if earlier is not None and later is not None:
-            self.raw.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
-        used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
-        self._describe(used, told["peers"])
+            self.raw.connections.add(earlier, ours, later, counts_taken=counts_taken)
+        topology = self.raw.topology
+        if topology is None or not topology["devices"]:
+            used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
+            self._describe(used, self._spared.peers())
 
     def _describe(self, used: Sequence[Connection] = (), peers: Sequence[Message] = ()) -> None:
-        """The path of the connections that were used so far; once, as soon as there is one to look at.
-
-        `peers`: those that the hooks noted while the sockets were there; a short program has none any more.
-        """
-        topology = self.raw.topology
-        if topology is not None and topology["devices"]:
-            return
+        """The path of the connections that were used so far, or of `peers`; as soon as there is one."""
         namespace = path.namespace_of(self._namespace(), peers)
-        if topology is None or used or peers:
+        if self.raw.topology is None or used or peers:
             self.raw.topology = path.describe(namespace, used, path.devices_of(namespace, peers))
 
     # -- end ------------------------------------------------------------------------------------------
