@@ -119,10 +119,11 @@ class Spared:
 
     def read_now(self) -> Message:
         """A reading that is not older than JUST_NOW_NS."""
-        last = self._last
-        if last is not None and time.monotonic_ns() - last["t_ns"] < JUST_NOW_NS:
-            return last
-        return self.read()
+        return self.read() if self._last is None or _age_ns(self._last) >= JUST_NOW_NS else self._last
+
+    def is_of_now(self, end: Message) -> bool:
+        """Whether the mark at the end of a segment is also that of the next one's begin."""
+        return self._spared and "tcp" not in end and _age_ns(end) < JUST_NOW_NS
 
     def read_after(self, reading: Message) -> Message:
         """After a segment, of `reading`.
@@ -278,3 +279,8 @@ class Spared:
         settled = self._snapshots.accepted and len(self._known) <= AGAIN_MOST
         self._established_then = self._established if settled else None
         self._whole_due_s = time.monotonic() + WHOLE_EVERY_S
+
+
+def _age_ns(reading: Message) -> int:
+    age_ns: int = time.monotonic_ns() - reading["t_ns"]
+    return age_ns

@@ -82,6 +82,8 @@ class WatchedProgram(Subject):
         self._lengths = Lengths()
         self._bound: Bound
         self._began: Message
+        # The mark at the end of the last segment.
+        self._ended: Message | None = None
         self._followed: Followed
         self._spared: Spared
 
@@ -220,12 +222,15 @@ class WatchedProgram(Subject):
         return {"target": self._began}
 
     def begin(self, probes: tuple[str, ...], opened: Message) -> Mark:
-        if opened:
-            hooked = self._spared.note(opened["volume"])
-            counting = "volume" in probes
-            self._began = self._spared.read_between(since=False) if counting else self._spared.read(hooked)
-        else:
+        hooked = self._spared.note(opened["volume"]) if opened else None
+        if self._ended is not None and "volume" not in probes and self._spared.is_of_now(self._ended):
+            return {"target": self._ended}
+        if hooked is None:
             self._began = self._spared.read_now()
+        elif "volume" in probes:
+            self._began = self._spared.read_between(since=False)
+        else:
+            self._began = self._spared.read(hooked)
         mark = self._timed(self._began)
         if self._begun is not None:
             begun, self._begun = self._begun, None
@@ -300,7 +305,8 @@ class WatchedProgram(Subject):
         reading = self._spared.read_between(since=True) if "volume" in probes else self._spared.read()
         threads = sum(len(processes.threads(pid)) for pid in self._followed.pids)
         self.code.look(self._followed.pids)
-        return {"target": {**reading, **mark["target"], "threads": threads}}
+        self._ended = {**reading, **mark["target"], "threads": threads}
+        return {"target": self._ended}
 
     def after(self, closed: Message) -> Mark:
         return {"target": self._spared.read_after(closed["volume"])}
