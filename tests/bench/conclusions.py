@@ -12,8 +12,12 @@ OBSERVER_GOALS = {size_bytes: 1 - share for size_bytes, share in gate.GOALS}
 # What tools/profile.py has attached by default, each in segments of its own.
 OURS_WATCHING = ("ours", "ours_calls", "ours_bytes")
 # A watched program over the same alone: the least of its goodput or requests, the most of their p99.
-WATCH_GOALS = {("gbps", None): 0.97, ("gbps", 65536): 0.99, ("requests", None): 0.97, ("p99_us", None): 1.05}
-AT_MOST = ("p99_us",)
+AT_MOST = ("p99_us", "p99_waited_us")
+WATCH_GOALS = {
+    **{(quantity, None): 0.97 for quantity in ("gbps", "requests")},
+    ("gbps", 65536): 0.99,
+    **{(quantity, None): 1.05 for quantity in AT_MOST},
+}
 
 
 def goal_of(name: str, made: dict[str, Any]) -> float | None:

@@ -1,9 +1,9 @@
 """What does it cost to be watched, whole: tools/profile.py --pid beside programs of five kinds, and not.
 
-The same load runs with tools/profile.py attached and without, in pairs, in seeded order. It is watched for
-as long as the examples of --help do it, and the load lasts from the first segment on for that long, so that
-all kinds of segments are in it in their shares; loading and ending are not. The program is busy before that
-already, as one is that somebody wants to watch: what the first segment sees decides what others attach.
+The same load runs with tools/profile.py attached and without, in pairs, in seeded order. It lasts for as long
+as the examples of --help watch, and lies within the watch, so that all kinds of segments are in it in their
+shares; loading and ending are not. The program is busy before that already, as one is that somebody wants to
+watch: what the first segment sees decides what others attach.
 Goodput is TCP's own count, requests and their times are those of the client. Once with a CPU for each side,
 which leaves none to copyscope, and once with both sides on one of two. The pace of these CPUs is measured
 meanwhile (pace.c).
@@ -32,11 +32,15 @@ from copyscope import paths
 from copyscope.run.child import Child
 from copyscope.run.program.connections import Snapshots
 from samples import BLOCKS, Comparison, compare, compare_paced
+from wrk_latency import parse, percentile_us
 
 PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
 PACE = paths.OUTPUT / "tests" / "pace"
+WRK_SCRIPT = paths.ROOT / "tests" / "bench" / "wrk.lua"
 LOAD_S = 10.0
+# It begins when the program is watched, and the watch ends after it.
+WATCH_S = LOAD_S + 0.5
 # Of another client, which is there before.
 BEFORE_S = 60
 OVERLAP_S = 0.1
@@ -56,7 +60,6 @@ http {{
 """
 # nginx is where users without root have no path to.
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-UNITS_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
 Sample = dict[str, float]
 
 
@@ -115,17 +118,21 @@ def http(cpus: list[str], port: int = 5203) -> Iterator[Load]:
         argv = ["taskset", "-c", cpus[0], str(shutil.which("nginx", path=SEARCHED)), "-p", scratch]
         argv += ["-c", str(here / "conf"), "-g", "user root;"]
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
-            client = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}", "--latency"]
+            client = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}"]
             page = f"http://127.0.0.1:{port}/file"
-            load = [*client, f"-d{LOAD_S:.0f}s", page]
+            load = [*client, f"-d{LOAD_S:.0f}s", "--script", str(WRK_SCRIPT), page]
 
             def run() -> Sample:
                 said = subprocess.run(load, capture_output=True, text=True, check=False).stdout
                 rate = re.search(r"Requests/sec: +([\d.]+)", said)
-                slow = re.search(r"99% +([\d.]+)(\w+)", said)
-                if not rate or not slow or "Non-2xx" in said:
+                latencies = parse(said, CONNECTIONS)
+                if not rate or not latencies or "Non-2xx" in said:
                     raise SystemExit(f"wrk: {said.strip() or 'said nothing'}")
-                return {"requests": float(rate[1]), "p99_us": float(slow[1]) * UNITS_US[slow[2]]}
+                return {
+                    "requests": float(rate[1]),
+                    "p99_us": percentile_us(latencies.made, 0.99),
+                    "p99_waited_us": percentile_us(latencies.waited, 0.99),
+                }
 
             try:
                 time.sleep(0.5)
@@ -189,7 +196,7 @@ def alone(load: Load, cpus: list[str]) -> Sample:
 
 def watched(load: Load, cpus: list[str], record: Path) -> Sample:
     """The load while tools/profile.py watches it, from its first segment on; its record must be one."""
-    argv = [*PROFILE, "--pid", str(load.pid), "--duration", f"{LOAD_S:g}", "--json", str(record)]
+    argv = [*PROFILE, "--pid", str(load.pid), "--duration", f"{WATCH_S:g}", "--json", str(record)]
     said: list[str] = []
     with contextlib.ExitStack() as until:
         with busy(load):
@@ -243,7 +250,8 @@ def _one(
             record = scratch / f"{pair}.json"
             samples[who].append(watched(load, cpus, record) if who == ours else alone(load, cpus))
     factors = {"size_bytes": load.size_bytes, "placement": placement}
-    quantities = [key for key in ("gbps", "requests", "p99_us") if key in samples[peer][0]]
+    known = ("gbps", "requests", "p99_us", "p99_waited_us")
+    quantities = [key for key in known if key in samples[peer][0]]
     made = [compare_paced(samples, ours, peer, quantity, factors) for quantity in quantities]
     told = {"program": load.name, **factors, "comparisons": made, "samples": samples}
     return made, told
@@ -260,10 +268,13 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
         "both on one of two. What the host does to the machine meanwhile is taken off: how long getppid(2) "
         "took on these CPUs, by least squares over the pairs. In brackets as found, without that. "
         f"Beside a watch it took {_interval(meter)} as long as without, over all pairs: what watching does "
-        "to each system call of the machine is taken off, too, and `reached` allows for it.",
+        "to each system call of the machine is taken off, too, and `reached` allows for it. p99 is that of "
+        "the requests that were made; wrk prints another one, with those that it would have made while it "
+        "waited for an answer.",
         "",
-        "| program | size | where | goodput or requests kept | goal | reached | p99 | goal | reached |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| program | size | where | goodput or requests kept | goal | reached | p99 | goal | reached "
+        "| p99 as wrk prints it | goal | reached |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for item in raw:
         cells = [item["program"], f"{item['size_bytes']:,} B", item["placement"]]
@@ -271,7 +282,7 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
             goal = goal_of("watch", made)
             found = reached(_allowing(made, meter["ratio"]), goal)
             cells += [f"{_interval(made)} [{_interval(made['raw'])}]", f"{goal:g}", str(found)]
-        text.append(f"| {' | '.join(cells + [''] * (9 - len(cells)))} |")
+        text.append(f"| {' | '.join(cells + [''] * (12 - len(cells)))} |")
     text += [
         "",
         *(f"- {_name(item)}: {_invalid(item)} runs were not valid" for item in raw if _invalid(item)),
