@@ -13,7 +13,7 @@ OBSERVER_GOALS = {size_bytes: 1 - share for size_bytes, share in gate.GOALS}
 OURS_WATCHING = ("ours", "ours_calls", "ours_bytes")
 # A watched program over the same alone: the least of its goodput or requests, the most of their p99.
 AT_MOST = ("p99_us", "p99_waited_us")
-WATCH_GOALS = {
+WATCH_GOALS: dict[tuple[str, int | None], float] = {
     **{(quantity, None): 0.97 for quantity in ("gbps", "requests")},
     ("gbps", 65536): 0.99,
     **{(quantity, None): 1.05 for quantity in AT_MOST},

@@ -335,3 +335,19 @@ def test_a_command_that_cannot_be_loaded_says_so_in_one_line(more_mib: int, dire
     (line,) = done.stderr.splitlines()
     assert line.startswith(("claims: cannot be loaded: ", "claims: memory: "))
     assert len(line) <= 200
+
+
+@pytest.mark.parametrize("most_mb", [42, 50, 54, 60, 80, 120])
+def test_a_report_without_memory_says_so_without_a_traceback(most_mb: int, directory: Path) -> None:
+    """What fails for want of memory is its load, a thread, the process that draws, or what that loads."""
+    done = subprocess.run(
+        [
+            *("prlimit", f"--as={most_mb}000000"),
+            *(sys.executable, "-B", str(paths.ROOT / "tools/report.py"), str(directory)),
+        ],
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    *before, last = done.stderr.splitlines()
+    assert done.returncode == 1 and last.startswith("report: ") and "memory" in last
+    # OpenBLAS says in a line of its own that it gives up.
+    assert len(before) <= 1 and not any("Traceback" in line for line in before)

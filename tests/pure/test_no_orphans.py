@@ -96,7 +96,7 @@ def test_a_report_does_not_wait_for_a_process_that_was_killed(
     assert report.returncode == 1
     # matplotlib says on its first day on a machine that it looks for fonts.
     (line,) = [line for line in said.splitlines() if not line.startswith("Matplotlib is building")]
-    assert line.startswith("report: plots: a process that draws them was killed")
+    assert line.startswith("report: plots: a process that draws them did not start or was killed")
     wait_until(lambda: not any(map(processes.is_alive, [drawer, *painters])), 5)
 
 

@@ -96,16 +96,30 @@ class Studio:
 
 @contextmanager
 def studio() -> Iterator[Studio]:
-    """Starts it; it waits with matplotlib at hand. Raises RunError when it was killed."""
+    """Starts it; it waits with matplotlib at hand. Raises RunError when it did not start, or was killed."""
+    # The new Python does not know this package yet: of what is sent to it, nothing may be of ours.
+    pool = ProcessPoolExecutor(1, SPAWN, runpy.run_path, (MAIN, None, PAINTERS))
     try:
-        # The new Python does not know this package yet: of what is sent to it, nothing may be of ours.
-        with ProcessPoolExecutor(1, SPAWN, runpy.run_path, (MAIN, None, PAINTERS)) as pool:
-            pool.submit(int)  # the pool starts it when the first work comes
+        pool.submit(int)  # the pool starts it when the first work comes
+    except (RuntimeError, OSError) as error:  # no thread or process can be started any more
+        _end_children()
+        raise RunError(f"plots: {error}: free some memory: the records are whole: try again") from error
+    try:
+        with pool:
             yield Studio(pool)
     except BrokenProcessPool as error:
         raise RunError(
-            "plots: a process that draws them was killed (out of memory?): the records are whole: try again"
+            "plots: a process that draws them did not start or was killed (out of memory?): the records are "
+            "whole: try again"
         ) from error
+    finally:
+        _end_children()
+
+
+def _end_children() -> None:
+    """One that begins only now would miss what it shares with us, and say so in many lines."""
+    for process in multiprocessing.active_children():
+        process.kill()
 
 
 def _draw_all(subject: Subject) -> dict[str, Drawing]:
@@ -136,10 +150,13 @@ def begin() -> None:
     _end_with_parent()
     # numpy starts no threads then: a process with threads is not to be forked
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    for plot in (*PLOTS, *MODELLED):
-        painter_of(plot)
-    for name in LOADED:
-        importlib.import_module(name)
+    try:
+        for plot in (*PLOTS, *MODELLED):
+            painter_of(plot)
+        for name in LOADED:
+            importlib.import_module(name)
+    except (ImportError, MemoryError, OSError, SystemError):
+        os._exit(1)  # in one line the report says that it did not start
 
 
 def _end_with_parent() -> None:
