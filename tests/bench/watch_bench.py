@@ -109,45 +109,59 @@ def sender(size_bytes: int, cpus: list[str]) -> Iterator[Load]:
 
 
 @contextlib.contextmanager
-def http(cpus: list[str], port: int = 5203) -> Iterator[Load]:
-    """One worker of nginx, without sendfile, and wrk."""
+def nginx(cpu: str, port: int = 5203) -> Iterator[tuple[int, str]]:
+    """One worker without sendfile: its pid, and the address of its one file."""
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
         (here / "file").write_bytes(bytes(FILE_BYTES))
         (here / "conf").write_text(NGINX.format(here=here, port=port), encoding="ascii")
-        argv = ["taskset", "-c", cpus[0], str(shutil.which("nginx", path=SEARCHED)), "-p", scratch]
+        argv = ["taskset", "-c", cpu, str(shutil.which("nginx", path=SEARCHED)), "-p", scratch]
         argv += ["-c", str(here / "conf"), "-g", "user root;"]
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
-            client = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}"]
-            page = f"http://127.0.0.1:{port}/file"
-            load = [*client, f"-d{LOAD_S:.0f}s", "--script", str(WRK_SCRIPT), page]
-
-            def run() -> Sample:
-                said = subprocess.run(load, capture_output=True, text=True, check=False).stdout
-                rate = re.search(r"Requests/sec: +([\d.]+)", said)
-                latencies = parse(said, CONNECTIONS)
-                if not rate or not latencies or "Non-2xx" in said:
-                    raise SystemExit(f"wrk: {said.strip() or 'said nothing'}")
-                return {
-                    "requests": float(rate[1]),
-                    "p99_us": percentile_us(latencies.made, 0.99),
-                    "p99_waited_us": percentile_us(latencies.waited, 0.99),
-                }
-
             try:
                 time.sleep(0.5)
-                run()
-                yield Load("http", FILE_BYTES, server.pid, run, [*client, f"-d{BEFORE_S}s", page])
+                yield server.pid, f"http://127.0.0.1:{port}/file"
             finally:
                 server.terminate()
 
 
 @contextlib.contextmanager
+def http(cpus: list[str], port: int = 5203) -> Iterator[Load]:
+    """nginx and wrk."""
+    with nginx(cpus[0], port) as (pid, page):
+        client = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}"]
+        load = [*client, f"-d{LOAD_S:.0f}s", "--script", str(WRK_SCRIPT), page]
+
+        def run() -> Sample:
+            said = subprocess.run(load, capture_output=True, text=True, check=False).stdout
+            rate = re.search(r"Requests/sec: +([\d.]+)", said)
+            latencies = parse(said, CONNECTIONS)
+            if not rate or not latencies or "Non-2xx" in said:
+                raise SystemExit(f"wrk: {said.strip() or 'said nothing'}")
+            return {
+                "requests": float(rate[1]),
+                "p99_us": percentile_us(latencies.made, 0.99),
+                "p99_waited_us": percentile_us(latencies.waited, 0.99),
+            }
+
+        run()
+        yield Load("http", FILE_BYTES, pid, run, [*client, f"-d{BEFORE_S}s", page])
+
+
+@contextlib.contextmanager
+def answerer(cpu: str) -> Iterator[tuple[int, str]]:
+    """Who sends each byte back: its pid and port."""
+    server = Program(["taskset", "-c", cpu, str(PINGPONG), "serve"])
+    try:
+        yield server.pid, server.ready(r"listening on (\d+)")[1]
+    finally:
+        server.kill()
+
+
+@contextlib.contextmanager
 def exchange(cpus: list[str]) -> Iterator[Load]:
     """One byte there and back."""
-    server = Program(["taskset", "-c", cpus[0], str(PINGPONG), "serve"])
-    try:
-        port = server.ready(r"listening on (\d+)")[1]
+    with answerer(cpus[0]) as (pid, port):
         client = ["taskset", "-c", cpus[1], str(PINGPONG), "ask", port]
         load = [*client, str(LOAD_S)]
 
@@ -156,9 +170,7 @@ def exchange(cpus: list[str]) -> Iterator[Load]:
             return {"requests": 1e9 * made["requests"] / made["elapsed_ns"], "p99_us": made["p99_ns"] / 1e3}
 
         run()
-        yield Load("request-response", 1, server.pid, run, [*client, str(BEFORE_S)])
-    finally:
-        server.kill()
+        yield Load("request-response", 1, pid, run, [*client, str(BEFORE_S)])
 
 
 @contextlib.contextmanager

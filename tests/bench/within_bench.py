@@ -1,0 +1,206 @@
+"""What a watch costs, seen within one load: every run has the time before, during and after it.
+
+BENCH=watch compares loads that lie seconds apart, in which the host of a virtual machine changes more than
+watching does. Here the client says when each request was answered (timeline.c), and the record when which
+segment was: the whole watch against the time around it, in which nothing is attached; and what it lost in
+each kind of phase against the segments beside it in which no hook is at a call.
+"""
+
+import contextlib
+import json
+import math
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import timeline
+from conclusions import WATCH_GOALS, reached
+from copyscope import paths
+from copyscope.run.child import Child
+from copyscope.stats import student
+from samples import BLOCKS
+from watch_bench import END_S, FILE_BYTES, LOAD_S, PROFILE, SEARCHED, SENDS_BYTES, answerer, nginx
+
+CLIENT = paths.OUTPUT / "tests" / "timeline"
+# Loading, the time before and after, and what the machine may be late.
+AROUND_S = 7.0
+SETTLE_S = 0.7
+PARTS = ("ledger", "calls", "changes")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A program that serves a client, and how that one is started for a run: the file gets its events."""
+
+    name: str
+    size_bytes: int
+    pid: int
+    client: Callable[[Path], "contextlib.AbstractContextManager[Callable[[], timeline.Events]]"]
+
+
+@contextlib.contextmanager
+def asking(kind: str, cpu: str, port: str, file: Path) -> Iterator[Callable[[], timeline.Events]]:
+    """A client that ends by itself after the watch; its events are there when it has."""
+    argv = ["taskset", "-c", cpu, str(CLIENT), kind, port, str(LOAD_S + AROUND_S), str(file)]
+    with subprocess.Popen(argv) as client:
+
+        def events() -> timeline.Events:
+            if client.wait(END_S + AROUND_S):
+                raise SystemExit(f"{' '.join(argv)}: status {client.returncode}")
+            return timeline.read(file)
+
+        try:
+            yield events
+        finally:
+            client.kill()
+
+
+@contextlib.contextmanager
+def sending(size_bytes: int, cpus: list[str]) -> Iterator[Served]:
+    """A sender and its receiver, which both go on from run to run."""
+    with contextlib.ExitStack() as exit_:
+        common = ["--control", "--size", str(size_bytes)]
+        argv = [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--cpus", cpus[0], *common]
+        sender = Child("sender", argv)
+        exit_.callback(sender.end)
+        port = str(sender.expect("listening")["port"])
+        file = Path(exit_.enter_context(tempfile.TemporaryDirectory())) / "events"
+        argv = ["taskset", "-c", cpus[1], str(CLIENT), "receive", port, "1e6", str(file)]
+        receiver = exit_.enter_context(subprocess.Popen(argv))
+        exit_.callback(receiver.kill)
+        sender.expect("connected")
+        sender.ask("go", "going")
+
+        @contextlib.contextmanager
+        def client(_: Path) -> Iterator[Callable[[], timeline.Events]]:
+            yield lambda: timeline.read(file)
+
+        yield Served("sender", size_bytes, sender.pid, client)
+
+
+@contextlib.contextmanager
+def serving(kind: str, cpus: list[str]) -> Iterator[Served]:
+    """nginx or the answerer of one byte; a client for each run."""
+    with contextlib.ExitStack() as exit_:
+        if kind == "http":
+            pid, page = exit_.enter_context(nginx(cpus[0]))
+            name, size_bytes, port = "http", FILE_BYTES, page.split(":")[2].partition("/")[0]
+        else:
+            pid, port = exit_.enter_context(answerer(cpus[0]))
+            name, size_bytes = "request-response", 1
+        yield Served(name, size_bytes, pid, lambda file: asking(kind, cpus[1], port, file))
+
+
+def run(served: Served, scratch: Path) -> dict[str, float]:
+    """One watch, and what the client saw of it."""
+    record = scratch / "record.json"
+    argv = [*PROFILE, "--pid", str(served.pid), "--duration", f"{LOAD_S:g}", "--json", str(record)]
+    with served.client(scratch / "events") as events:
+        time.sleep(SETTLE_S)
+        done = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if not record.exists():
+            raise SystemExit(f"{' '.join(argv)}: status {done.returncode}: {done.stderr.strip()}")
+        seen = events()
+    made = json.loads(record.read_text(encoding="utf-8"))
+    record.unlink()
+    if not made["verdict"]["valid"]:
+        print(f"within: {served.name}: {'; '.join(made['verdict']['reasons'])}", file=sys.stderr)
+    return measured(seen, timeline.phases(made["run"]["segments"])) | {
+        "valid": float(made["verdict"]["valid"])
+    }
+
+
+def measured(seen: timeline.Events, when: timeline.Phases) -> dict[str, float]:
+    """Ratios, and of the whole time what the parts of a watch took away (as ratio to one)."""
+    pace = {name: timeline.rate(seen, getattr(when, name)) for name in ("alone", "unprobed", "whole")}
+    whole_s = timeline.length_s(when.whole)
+    found = {
+        "kept": pace["whole"] / pace["alone"],
+        "kept_unprobed": pace["unprobed"] / pace["alone"],
+        **{
+            f"lost_{name}": timeline.lost(seen, getattr(when, name), when.unprobed) / whole_s
+            for name in PARTS
+        },
+    }
+    if seen["took_ns"].any():
+        slow = {name: timeline.p99_us(seen, getattr(when, name)) for name in ("alone", "unprobed", "whole")}
+        found |= {"p99": slow["whole"] / slow["alone"], "p99_parts": slow["whole"] / slow["unprobed"]}
+        found["p99_us"] = slow["alone"]
+    return found
+
+
+def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Each program, all its runs; the runs of all in turns would start each program anew."""
+    if shutil.which("nginx", path=SEARCHED) is None:
+        raise SystemExit("nginx: missing: sudo tools/deps.sh programs")
+    places = {"a CPU each": cpus, "one CPU of two": [cpus[0], cpus[0]]}
+    wanted = [(where, what) for where in places for what in (*SENDS_BYTES, "http", "ask")]
+    random.Random(seed).shuffle(wanted)
+    for where, what in wanted:
+        on = places[where]
+        with (
+            sending(what, on) if isinstance(what, int) else serving(what, on) as served,
+            tempfile.TemporaryDirectory() as scratch,
+        ):
+            runs = [run(served, Path(scratch)) for _ in range(BLOCKS)]
+        yield [], {"program": served.name, "size_bytes": served.size_bytes, "placement": where, "runs": runs}
+
+
+def mean(values: Sequence[float], *, ratios: bool) -> dict[str, float]:
+    """The mean and its 95 % interval (Student); of ratios the geometric one."""
+    some = [math.log(value) for value in values] if ratios else list(values)
+    half = student(0.95, len(some) - 1) * stdev(some) / math.sqrt(len(some))
+    centre = fmean(some)
+    ends = {"ratio": centre, "low": centre - half, "high": centre + half}
+    return {key: math.exp(value) for key, value in ends.items()} if ratios else ends
+
+
+def lines(raw: list[dict[str, Any]]) -> list[str]:
+    """The section of results/bench/README.md."""
+    text = [
+        "As `watch`, but within each load: its client says when each request was answered (of a sender: what "
+        "came in each millisecond), and the record when which segment was. `kept`: of the pace in the 1.2 s "
+        "before and after the watch, when nothing is attached, what was kept from the first segment to the "
+        "last. In `unprobed` segments no hook is at a call or a packet. `lost`: of the whole time, what the "
+        "other phases took away, each against the nearest `unprobed` segments: `ledger` with its bursts of "
+        "samples, `calls`, and the changes between segments. p99 is that of the requests that were made; "
+        "against the time around the watch, and against `unprobed`.",
+        "",
+        "| program | size | where | kept | goal | reached | kept in `unprobed` | lost in `ledger` "
+        "| in `calls` | in changes | p99 | goal | reached | p99 / `unprobed` |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for item in sorted(raw, key=lambda one: (one["placement"], one["program"] != "sender", one["program"])):
+        every = {key: [run_[key] for run_ in item["runs"]] for key in item["runs"][0]}
+        cells = [item["program"], f"{item['size_bytes']:,} B", item["placement"]]
+        cells += _judged(every["kept"], "gbps", item["size_bytes"])
+        cells.append(_ratio(every["kept_unprobed"]))
+        cells += [_percent(every[f"lost_{name}"]) for name in PARTS]
+        if "p99" in every:
+            cells += [*_judged(every["p99"], "p99_us", None), _ratio(every["p99_parts"])]
+        text.append(f"| {' | '.join(cells + [''] * (14 - len(cells)))} |")
+    return text
+
+
+def _judged(values: Sequence[float], quantity: str, size_bytes: int | None) -> list[str]:
+    goal = WATCH_GOALS.get((quantity, size_bytes), WATCH_GOALS[quantity, None])
+    made = mean(values, ratios=True)
+    return [_ratio(values), f"{goal:g}", str(reached({**made, "quantity": quantity}, goal))]
+
+
+def _ratio(values: Sequence[float]) -> str:
+    made = mean(values, ratios=True)
+    return f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})"
+
+
+def _percent(values: Sequence[float]) -> str:
+    made = mean(values, ratios=False)
+    return f"{100 * made['ratio']:.2f} % ({100 * made['low']:.2f} to {100 * made['high']:.2f})"
