@@ -179,15 +179,22 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for item in sorted(raw, key=lambda one: (one["placement"], one["program"] != "sender", one["program"])):
-        every = {key: [run_[key] for run_ in item["runs"]] for key in item["runs"][0]}
-        cells = [item["program"], f"{item['size_bytes']:,} B", item["placement"]]
-        cells += _judged(every["kept"], "gbps", item["size_bytes"])
-        cells.append(_ratio(every["kept_unprobed"]))
-        cells += [_percent(every[f"lost_{name}"]) for name in PARTS]
-        if "p99" in every:
-            cells += [*_judged(every["p99"], "p99_us", None), _ratio(every["p99_parts"])]
-        text.append(f"| {' | '.join(cells + [''] * (14 - len(cells)))} |")
+        named = [item["program"], f"{item['size_bytes']:,} B", item["placement"]]
+        text.append(_row(named, item["runs"], item["size_bytes"]))
+    text.append(_row(["all", "", ""], [run_ for item in raw for run_ in item["runs"]], None))
     return text
+
+
+def _row(named: list[str], runs: Sequence[dict[str, float]], size_bytes: int | None) -> str:
+    every = {
+        key: [run_[key] for run_ in runs if key in run_]
+        for key in ("kept", "kept_unprobed", "p99", "p99_parts")
+    }
+    cells = [*named, *_judged(every["kept"], "gbps", size_bytes), _ratio(every["kept_unprobed"])]
+    cells += [_percent([run_[f"lost_{name}"] for run_ in runs]) for name in PARTS]
+    if every["p99"]:
+        cells += [*_judged(every["p99"], "p99_us", None), _ratio(every["p99_parts"])]
+    return f"| {' | '.join(cells + [''] * (14 - len(cells)))} |"
 
 
 def _judged(values: Sequence[float], quantity: str, size_bytes: int | None) -> list[str]:
