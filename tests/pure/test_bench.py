@@ -165,3 +165,33 @@ def test_the_requests_that_wrk_did_not_make_are_left_out(bench: Any) -> None:
     assert percentile(latencies.made, 0.99) == 163
     assert percentile(latencies.waited, 0.99) > 1000
     assert bench("wrk_latency").parse("unable to connect to 127.0.0.1:1", 16) is None
+
+
+def test_what_a_phase_takes_away_is_told_by_its_neighbours(bench: Any) -> None:
+    """10 requests a millisecond, that get slower in the course of the load; none in one half of a change."""
+    timeline = bench("timeline")
+    ms = 1_000_000
+    bounds = [
+        ("unprobed", 2000, 3000),
+        ("calls", 3020, 3040),
+        ("unprobed", 3040, 4000),
+        ("ledger", 4000, 5000),
+    ]
+    segments = [{"arm": arm, "begin_ns": a * ms, "end_ns": b * ms} for arm, a, b in bounds]
+    when = timeline.phases(segments)
+    assert when.changes == [(3000 * ms, 3020 * ms)] and when.whole == [(2000 * ms, 5000 * ms)]
+    assert [end - begin for begin, end in when.alone] == [timeline.ALONE_NS] * 2
+    assert when.alone[0][1] < 2000 * ms and when.alone[1][0] > 5000 * ms
+    ends = [
+        (at * ms // 10, 100_000 if at < 40_000 else 300_000, 7)
+        for at in range(0, 70_000)
+        if not 30_100 <= at < 30_200
+    ]
+    seen = timeline.np.array(ends, timeline.EVENT)
+    assert timeline.rate(seen, when.unprobed) == pytest.approx(70_000, rel=1e-3)
+    assert timeline.lost(seen, when.changes, when.unprobed) == pytest.approx(0.010, abs=2e-4)
+    assert timeline.lost(seen, when.calls, when.unprobed) == pytest.approx(0, abs=2e-4)
+    assert timeline.p99_us(seen, when.unprobed) == 100 and timeline.p99_us(seen, when.ledger) == 300
+    made = bench("within_bench").measured(seen, when)
+    assert made["kept"] == pytest.approx(1 - 0.010 / 3, abs=1e-3)
+    assert made["lost_changes"] == pytest.approx(0.010 / 3, abs=1e-4)
