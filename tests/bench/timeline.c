@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * timeline.c - clients on lo that say when each of their requests was answered, for make bench BENCH=watch.
+ * timeline.c - clients on lo that say when each of their requests was answered, for make bench BENCH=within.
  *
  *	timeline ask PORT SECONDS FILE        one byte there and back (pingpong serve), one connection
  *	timeline http PORT SECONDS FILE       GET /file over 16 connections, each asks again when it has its answer

@@ -76,15 +76,22 @@ class Load:
 
 
 @contextlib.contextmanager
+def waiting_sender(size_bytes: int, cpu: str) -> Iterator[tuple[Child, str]]:
+    """Our sender, and the port on which it waits for a receiver; `go` lets it send."""
+    argv = [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--cpus", cpu]
+    child = Child("sender", [*argv, "--control", "--size", str(size_bytes)])
+    try:
+        yield child, str(child.expect("listening")["port"])
+    finally:
+        child.end()
+
+
+@contextlib.contextmanager
 def sender(size_bytes: int, cpus: list[str]) -> Iterator[Load]:
     with contextlib.ExitStack() as exit_:
-        common = ["--control", "--size", str(size_bytes)]
-        child = Child(
-            "sender", [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--cpus", cpus[0], *common]
-        )
-        exit_.callback(child.end)
-        port = child.expect("listening")["port"]
-        argv = [str(paths.TRAFFIC), "recv", "--cpus", cpus[1], "--port", str(port), *common]
+        child, port = exit_.enter_context(waiting_sender(size_bytes, cpus[0]))
+        argv = [str(paths.TRAFFIC), "recv", "--cpus", cpus[1], "--port", port]
+        argv += ["--control", "--size", str(size_bytes)]
         receiver = Child("receiver", argv)
         exit_.callback(receiver.end)
         receiver.expect("connected")

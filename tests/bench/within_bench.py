@@ -22,12 +22,21 @@ from statistics import fmean, stdev
 from typing import Any
 
 import timeline
-from conclusions import WATCH_GOALS, reached
+from conclusions import goal_of, reached
 from copyscope import paths
-from copyscope.run.child import Child
 from copyscope.stats import student
 from samples import BLOCKS
-from watch_bench import END_S, FILE_BYTES, LOAD_S, PROFILE, SEARCHED, SENDS_BYTES, answerer, nginx
+from watch_bench import (
+    END_S,
+    FILE_BYTES,
+    LOAD_S,
+    PROFILE,
+    SEARCHED,
+    SENDS_BYTES,
+    answerer,
+    nginx,
+    waiting_sender,
+)
 
 CLIENT = paths.OUTPUT / "tests" / "timeline"
 # Loading, the time before and after, and what the machine may be late.
@@ -67,23 +76,19 @@ def asking(kind: str, cpu: str, port: str, file: Path) -> Iterator[Callable[[], 
 def sending(size_bytes: int, cpus: list[str]) -> Iterator[Served]:
     """A sender and its receiver, which both go on from run to run."""
     with contextlib.ExitStack() as exit_:
-        common = ["--control", "--size", str(size_bytes)]
-        argv = [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--cpus", cpus[0], *common]
-        sender = Child("sender", argv)
-        exit_.callback(sender.end)
-        port = str(sender.expect("listening")["port"])
+        child, port = exit_.enter_context(waiting_sender(size_bytes, cpus[0]))
         file = Path(exit_.enter_context(tempfile.TemporaryDirectory())) / "events"
         argv = ["taskset", "-c", cpus[1], str(CLIENT), "receive", port, "1e6", str(file)]
         receiver = exit_.enter_context(subprocess.Popen(argv))
         exit_.callback(receiver.kill)
-        sender.expect("connected")
-        sender.ask("go", "going")
+        child.expect("connected")
+        child.ask("go", "going")
 
         @contextlib.contextmanager
         def client(_: Path) -> Iterator[Callable[[], timeline.Events]]:
             yield lambda: timeline.read(file)
 
-        yield Served("sender", size_bytes, sender.pid, client)
+        yield Served("sender", size_bytes, child.pid, client)
 
 
 @contextlib.contextmanager
@@ -198,9 +203,9 @@ def _row(named: list[str], runs: Sequence[dict[str, float]], size_bytes: int | N
 
 
 def _judged(values: Sequence[float], quantity: str, size_bytes: int | None) -> list[str]:
-    goal = WATCH_GOALS.get((quantity, size_bytes), WATCH_GOALS[quantity, None])
-    made = mean(values, ratios=True)
-    return [_ratio(values), f"{goal:g}", str(reached({**made, "quantity": quantity}, goal))]
+    made = {**mean(values, ratios=True), "quantity": quantity, "factors": {"size_bytes": size_bytes}}
+    goal = goal_of("watch", made)
+    return [_ratio(values), f"{goal:g}", str(reached(made, goal))]
 
 
 def _ratio(values: Sequence[float]) -> str:

@@ -223,14 +223,14 @@ class WatchedProgram(Subject):
 
     def begin(self, probes: tuple[str, ...], opened: Message) -> Mark:
         hooked = self._spared.note(opened["volume"]) if opened else None
-        if self._ended is not None and "volume" not in probes and self._spared.is_of_now(self._ended):
-            return {"target": self._ended}
-        if hooked is None:
-            self._began = self._spared.read_now()
-        elif "volume" in probes:
+        if "volume" in probes:
             self._began = self._spared.read_between(since=False)
-        else:
+        elif self._ended is not None and self._spared.is_of_now(self._ended):
+            return {"target": self._ended}
+        elif hooked is not None:
             self._began = self._spared.read(hooked)
+        else:
+            self._began = self._spared.read_now()
         mark = self._timed(self._began)
         if self._begun is not None:
             begun, self._begun = self._begun, None
