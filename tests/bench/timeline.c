@@ -186,8 +186,8 @@ int main(int argc, char **argv)
 	file = fopen(argv[4], "we");
 	if (!file)
 		err(1, "%s", argv[4]);
-	/* Written as it grows: a page at a time is nothing that anybody waits for. */
-	setvbuf(file, NULL, _IOFBF, 1 << 14);
+	/* Written as it grows, and of what is received it is read meanwhile: 64 ms at a time. */
+	setvbuf(file, NULL, _IOFBF, strcmp(argv[1], "receive") ? 1 << 14 : 1 << 10);
 	if (!strcmp(argv[1], "ask"))
 		ask(port, until_ns);
 	else if (!strcmp(argv[1], "http"))

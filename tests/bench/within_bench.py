@@ -124,7 +124,13 @@ def run(served: Served, scratch: Path) -> dict[str, float]:
 
 
 def measured(seen: timeline.Events, when: timeline.Phases) -> dict[str, float]:
-    """Ratios, and of the whole time what the parts of a watch took away (as ratio to one)."""
+    """Ratios, and of the whole time what the parts of a watch took away (as ratio to one).
+
+    Raises ValueError where the client has not seen all of it: that would look like a loss.
+    """
+    (_, ended_ns), late_ns = when.alone[-1], 10_000_000
+    if not len(seen) or seen["ended_ns"][0] > when.alone[0][0] or seen["ended_ns"][-1] < ended_ns - late_ns:
+        raise ValueError("the client's events do not reach from before the watch to after it")
     pace = {name: timeline.rate(seen, getattr(when, name)) for name in ("alone", "unprobed", "whole")}
     whole_s = timeline.length_s(when.whole)
     found = {
@@ -177,7 +183,8 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
         "last. In `unprobed` segments no hook is at a call or a packet. `lost`: of the whole time, what the "
         "other phases took away, each against the nearest `unprobed` segments: `ledger` with its bursts of "
         "samples, `calls`, and the changes between segments. p99 is that of the requests that were made; "
-        "against the time around the watch, and against `unprobed`.",
+        "against the time around the watch, and against `unprobed`. n/a: the events of that client were read "
+        "before the last of the time after the watch was among them.",
         "",
         "| program | size | where | kept | goal | reached | kept in `unprobed` | lost in `ledger` "
         "| in `calls` | in changes | p99 | goal | reached | p99 / `unprobed` |",
@@ -195,7 +202,9 @@ def _row(named: list[str], runs: Sequence[dict[str, float]], size_bytes: int | N
         key: [run_[key] for run_ in runs if key in run_]
         for key in ("kept", "kept_unprobed", "p99", "p99_parts")
     }
-    cells = [*named, *_judged(every["kept"], "gbps", size_bytes), _ratio(every["kept_unprobed"])]
+    cells = [*named, *["n/a"] * 4]
+    if every["kept"]:
+        cells = [*named, *_judged(every["kept"], "gbps", size_bytes), _ratio(every["kept_unprobed"])]
     cells += [_percent([run_[f"lost_{name}"] for run_ in runs]) for name in PARTS]
     if every["p99"]:
         cells += [*_judged(every["p99"], "p99_us", None), _ratio(every["p99_parts"])]

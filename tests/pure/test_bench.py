@@ -195,3 +195,6 @@ def test_what_a_phase_takes_away_is_told_by_its_neighbours(bench: Any) -> None:
     made = bench("within_bench").measured(seen, when)
     assert made["kept"] == pytest.approx(1 - 0.010 / 3, abs=1e-3)
     assert made["lost_changes"] == pytest.approx(0.010 / 3, abs=1e-4)
+    for cut in (seen[:-10_000], seen[10_000:]):
+        with pytest.raises(ValueError, match="do not reach"):
+            bench("within_bench").measured(cut, when)
