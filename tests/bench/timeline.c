@@ -32,7 +32,7 @@ struct event {
 
 static const char request[] = "GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n";
 static FILE *file;
-static char buffer[1 << 18];
+static char buffer[1 << 18], unwritten[1 << 14];
 
 static uint64_t now_ns(void)
 {
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
 	if (!file)
 		err(1, "%s", argv[4]);
 	/* Written as it grows, and of what is received it is read meanwhile: 64 ms at a time. */
-	setvbuf(file, NULL, _IOFBF, strcmp(argv[1], "receive") ? 1 << 14 : 1 << 10);
+	setvbuf(file, unwritten, _IOFBF, strcmp(argv[1], "receive") ? sizeof(unwritten) : 1 << 10);
 	if (!strcmp(argv[1], "ask"))
 		ask(port, until_ns);
 	else if (!strcmp(argv[1], "http"))

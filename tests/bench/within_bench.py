@@ -42,6 +42,8 @@ CLIENT = paths.OUTPUT / "tests" / "timeline"
 # Loading, the time before and after, and what the machine may be late.
 AROUND_S = 7.0
 SETTLE_S = 0.7
+# What was received is in the file by then.
+WRITTEN_S = 0.3
 PARTS = ("ledger", "calls", "changes")
 
 
@@ -86,7 +88,11 @@ def sending(size_bytes: int, cpus: list[str]) -> Iterator[Served]:
 
         @contextlib.contextmanager
         def client(_: Path) -> Iterator[Callable[[], timeline.Events]]:
-            yield lambda: timeline.read(file)
+            def events() -> timeline.Events:
+                time.sleep(WRITTEN_S)
+                return timeline.read(file)
+
+            yield events
 
         yield Served("sender", size_bytes, child.pid, client)
 
