@@ -71,6 +71,23 @@ def _lacks_rings() -> str | None:
     return said.strip() if "not in this build" in said else None
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What programs leave there that a test kills, or keep of a run that failed, goes with the tests."""
+    tmp_path_factory.getbasetemp()  # stays where pytest has it, for who looks into a test that failed
+    before = os.environ.get("TMPDIR")
+    # A short name: below it there are sockets, whose names are bounded.
+    with tempfile.TemporaryDirectory(prefix="cs-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o1777)
+        os.environ["TMPDIR"], tempfile.tempdir = name, None
+        yield
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
+        tempfile.tempdir = None
+
+
 @pytest.fixture(name="tmp_path")
 def _tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Of live tests under sudo a directory of the invoking user's: a watched command runs as that user.

@@ -5,6 +5,7 @@ differ by that. Within one load the phases of a watch lie side by side: what it 
 compared with what it would have moved at the pace of its neighbours.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -76,13 +77,33 @@ def p99_us(events: Events, spans: Sequence[Span]) -> float:
     return float(np.quantile(inside(events, spans)["took_ns"], 0.99)) / 1e3
 
 
+def beside(events: Events, spans: Sequence[Span], steady: Sequence[Span]) -> list[float]:
+    """Of each of the spans its pace over that of its neighbours among `steady`; a tenth at each end left out.
+
+    They are sorted. What the host took for a moment falls into a few of them.
+    """
+    ratios = []
+    for span in spans:
+        before, after = _neighbours(span, steady)
+        if before and after:
+            ratios.append(rate(events, [span]) / math.sqrt(rate(events, before) * rate(events, after)))
+    ratios.sort()
+    cut = len(ratios) // 10
+    return ratios[cut : len(ratios) - cut]
+
+
 def lost(events: Events, spans: Sequence[Span], steady: Sequence[Span]) -> float:
     """What was moved less in the spans than at the pace of the nearest `steady` ones, as seconds of those."""
     short_s = 0.0
     for span in spans:
-        before = [other for other in steady if other[1] <= span[0]][-1:]
-        after = [other for other in steady if other[0] >= span[1]][:1]
+        before, after = _neighbours(span, steady)
         short_s += length_s([span]) - float(inside(events, [span])["bytes"].sum()) / rate(
             events, [*before, *after]
         )
     return short_s
+
+
+def _neighbours(span: Span, steady: Sequence[Span]) -> tuple[Sequence[Span], Sequence[Span]]:
+    """The nearest before it and the nearest after it; at an end there is none."""
+    before = [other for other in steady if other[1] <= span[0]]
+    return before[-1:], [other for other in steady if other[0] >= span[1]][:1]

@@ -3,7 +3,8 @@
 BENCH=watch compares loads that lie seconds apart, in which the host of a virtual machine changes more than
 watching does. Here the client says when each request was answered (timeline.c), and the record when which
 segment was: the whole watch against the time around it, in which nothing is attached; and what it lost in
-each kind of phase against the segments beside it in which no hook is at a call.
+each kind of phase against the segments beside it in which no hook is at a call. Half of a watch is `ledger`
+segments: what these cost is measured in a second watch, of many short segments (short_blocks.py).
 """
 
 import contextlib
@@ -44,7 +45,7 @@ AROUND_S = 7.0
 SETTLE_S = 0.7
 # What was received is in the file by then.
 WRITTEN_S = 0.3
-PARTS = ("ledger", "calls", "changes")
+SHORT = [sys.executable, "-I", str(Path(__file__).with_name("short_blocks.py"))]
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,19 @@ def serving(kind: str, cpus: list[str]) -> Iterator[Served]:
 
 
 def run(served: Served, scratch: Path) -> dict[str, float]:
-    """One watch, and what the client saw of it."""
+    """Two watches, the default one and one of short segments, and what the client saw of them."""
+    seen, when, valid = watch(served, scratch, PROFILE)
+    found = measured(seen, when)
+    in_short, short, short_valid = watch(served, scratch, SHORT)
+    return found | in_parts(found, in_short, short) | {"valid": float(valid and short_valid)}
+
+
+def watch(
+    served: Served, scratch: Path, command: Sequence[str]
+) -> tuple[timeline.Events, timeline.Phases, bool]:
+    """What the client saw of a watch, when which segment of it was, and whether its record is valid."""
     record = scratch / "record.json"
-    argv = [*PROFILE, "--pid", str(served.pid), "--duration", f"{LOAD_S:g}", "--json", str(record)]
+    argv = [*command, "--pid", str(served.pid), "--duration", f"{LOAD_S:g}", "--json", str(record)]
     with served.client(scratch / "events") as events:
         time.sleep(SETTLE_S)
         done = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
@@ -124,13 +135,11 @@ def run(served: Served, scratch: Path) -> dict[str, float]:
     record.unlink()
     if not made["verdict"]["valid"]:
         print(f"within: {served.name}: {'; '.join(made['verdict']['reasons'])}", file=sys.stderr)
-    return measured(seen, timeline.phases(made["run"]["segments"])) | {
-        "valid": float(made["verdict"]["valid"])
-    }
+    return seen, timeline.phases(made["run"]["segments"]), made["verdict"]["valid"]
 
 
 def measured(seen: timeline.Events, when: timeline.Phases) -> dict[str, float]:
-    """Ratios, and of the whole time what the parts of a watch took away (as ratio to one).
+    """Ratios, and of the whole time what `calls` segments and changes took away (as ratio to one).
 
     Raises ValueError where the client has not seen all of it: that would look like a loss.
     """
@@ -142,16 +151,32 @@ def measured(seen: timeline.Events, when: timeline.Phases) -> dict[str, float]:
     found = {
         "kept": pace["whole"] / pace["alone"],
         "kept_unprobed": pace["unprobed"] / pace["alone"],
-        **{
-            f"lost_{name}": timeline.lost(seen, getattr(when, name), when.unprobed) / whole_s
-            for name in PARTS
-        },
+        "ledger_share": timeline.length_s(when.ledger) / whole_s,
+        "lost_calls": timeline.lost(seen, when.calls, when.unprobed) / whole_s,
+        "lost_changes": timeline.lost(seen, when.changes, when.unprobed) / whole_s,
     }
     if seen["took_ns"].any():
-        slow = {name: timeline.p99_us(seen, getattr(when, name)) for name in ("alone", "unprobed", "whole")}
-        found |= {"p99": slow["whole"] / slow["alone"], "p99_parts": slow["whole"] / slow["unprobed"]}
-        found["p99_us"] = slow["alone"]
+        found["p99_us"] = timeline.p99_us(seen, when.alone)
+        whole_us = timeline.p99_us(seen, when.whole)
+        found["p99"] = whole_us / found["p99_us"]
+        # Where nothing is counted or changed.
+        found["p99_calls_changes"] = whole_us / timeline.p99_us(seen, [*when.unprobed, *when.ledger])
     return found
+
+
+def in_parts(found: dict[str, float], seen: timeline.Events, when: timeline.Phases) -> dict[str, float]:
+    """What a default watch keeps of the pace in `unprobed` segments, as the sum of its parts.
+
+    `found`: what measured() made of one; `seen`, `when`: of a watch of short segments.
+    """
+    ledger = fmean(timeline.beside(seen, when.ledger, when.unprobed))
+    slower = found["ledger_share"] * (1 - ledger)
+    parts = {"ledger": ledger, "kept_parts": 1 - slower - found["lost_calls"] - found["lost_changes"]}
+    if seen["took_ns"].any():
+        both_us = timeline.p99_us(seen, [*when.unprobed, *when.ledger])
+        parts["p99_ledger"] = both_us / timeline.p99_us(seen, when.unprobed)
+        parts["p99_parts"] = found["p99_calls_changes"] * parts["p99_ledger"]
+    return parts
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
@@ -184,17 +209,17 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
     """The section of results/bench/README.md."""
     text = [
         "As `watch`, but within each load: its client says when each request was answered (of a sender: what "
-        "came in each millisecond), and the record when which segment was. `kept`: of the pace in the 1.2 s "
-        "before and after the watch, when nothing is attached, what was kept from the first segment to the "
-        "last. In `unprobed` segments no hook is at a call or a packet. `lost`: of the whole time, what the "
-        "other phases took away, each against the nearest `unprobed` segments: `ledger` with its bursts of "
-        "samples, `calls`, and the changes between segments. p99 is that of the requests that were made; "
-        "against the time around the watch, and against `unprobed`. n/a: the events of that client were read "
-        "before the last of the time after the watch was among them.",
+        "came in each millisecond), and the record when which segment was. `around`: the pace, or p99, from "
+        "the first segment to the last over that in the 1.2 s before and after the watch, when nothing is "
+        "attached. `parts`: over that in `unprobed` segments, in which no hook is at a call or a packet, as "
+        "the sum of the parts beside it, each against its own neighbours: `ledger` is the pace in such "
+        "segments, with their bursts of samples, from a second watch of short ones; `calls` and the changes "
+        "between segments have a part of the whole time that they took away. p99 is that of the requests "
+        "that were made.",
         "",
-        "| program | size | where | kept | goal | reached | kept in `unprobed` | lost in `ledger` "
-        "| in `calls` | in changes | p99 | goal | reached | p99 / `unprobed` |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| program | size | where | kept, around | goal | reached | kept, parts | reached | in `ledger` "
+        "| lost in `calls` | in changes | p99, around | goal | reached | p99, parts | reached |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for item in sorted(raw, key=lambda one: (one["placement"], one["program"] != "sender", one["program"])):
         named = [item["program"], f"{item['size_bytes']:,} B", item["placement"]]
@@ -205,16 +230,14 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
 
 def _row(named: list[str], runs: Sequence[dict[str, float]], size_bytes: int | None) -> str:
     every = {
-        key: [run_[key] for run_ in runs if key in run_]
-        for key in ("kept", "kept_unprobed", "p99", "p99_parts")
+        key: [run_[key] for run_ in runs if key in run_] for key in {key for run_ in runs for key in run_}
     }
-    cells = [*named, *["n/a"] * 4]
-    if every["kept"]:
-        cells = [*named, *_judged(every["kept"], "gbps", size_bytes), _ratio(every["kept_unprobed"])]
-    cells += [_percent([run_[f"lost_{name}"] for run_ in runs]) for name in PARTS]
-    if every["p99"]:
-        cells += [*_judged(every["p99"], "p99_us", None), _ratio(every["p99_parts"])]
-    return f"| {' | '.join(cells + [''] * (14 - len(cells)))} |"
+    cells = [*named, *_judged(every["kept"], "gbps", size_bytes)]
+    cells += _judged(every["kept_parts"], "gbps", size_bytes)[::2]
+    cells += [_ratio(every["ledger"]), _percent(every["lost_calls"]), _percent(every["lost_changes"])]
+    if "p99" in every:
+        cells += _judged(every["p99"], "p99_us", None) + _judged(every["p99_parts"], "p99_us", None)[::2]
+    return f"| {' | '.join(cells + [''] * (16 - len(cells)))} |"
 
 
 def _judged(values: Sequence[float], quantity: str, size_bytes: int | None) -> list[str]:

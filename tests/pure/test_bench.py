@@ -198,3 +198,29 @@ def test_what_a_phase_takes_away_is_told_by_its_neighbours(bench: Any) -> None:
     for cut in (seen[:-10_000], seen[10_000:]):
         with pytest.raises(ValueError, match="do not reach"):
             bench("within_bench").measured(cut, when)
+
+
+def test_the_pace_beside_its_neighbours_does_not_see_the_machine_change(bench: Any) -> None:
+    """The machine gets twice as fast meanwhile; `ledger` keeps 95 % of the pace, at twice the p99."""
+    timeline, ms = bench("timeline"), 1_000_000
+    spans = [(begin * ms, (begin + 100) * ms) for begin in range(0, 4100, 100)]
+    arms = ["ledger" if number % 2 else "unprobed" for number in range(41)]
+    events = []
+    for arm, (begin, end) in zip(arms, spans, strict=True):
+        pace = (0.95 if arm == "ledger" else 1.0) * (1 + begin / spans[-1][1])
+        events += [
+            (at, 200_000 if arm == "ledger" else 100_000, round(1000 * pace)) for at in range(begin, end, ms)
+        ]
+    seen = timeline.np.array(events, timeline.EVENT)
+    when = timeline.phases(
+        [
+            {"arm": arm, "begin_ns": begin, "end_ns": end}
+            for arm, (begin, end) in zip(arms, spans, strict=True)
+        ]
+    )
+    assert timeline.beside(seen, when.ledger, when.unprobed) == pytest.approx([0.95] * 16, abs=2e-3)
+    assert timeline.beside(seen, when.unprobed[:1], when.unprobed) == []
+    one = {"ledger_share": 0.6, "lost_calls": 0.002, "lost_changes": 0.001, "p99_calls_changes": 1.02}
+    made = bench("within_bench").in_parts(one, seen, when)
+    assert made["kept_parts"] == pytest.approx(1 - 0.6 * 0.05 - 0.003, abs=2e-3)
+    assert made["p99_parts"] == pytest.approx(2 * 1.02)
