@@ -254,6 +254,26 @@ def test_a_slice_of_the_hypervisor_s_may_fall_into_a_burst() -> None:
     assert receiver_time(raw)["holds"] is False
 
 
+def test_samples_and_the_clock_may_differ_as_much_as_they_do_from_burst_to_burst() -> None:
+    """Nine bursts saw 216 ms where the clock had 270: 6 ms less in each, or that much on average."""
+    raw = builders.raw_record("one_copy")
+    burst = raw["sampler"]["bursts"]["receiver"]
+    assert burst["samples"] * burst["period_ns"] == 216_000_000
+    alike_us2 = 9 * 6_000**2
+    burst |= {"count": 9, "cpu_ns": 270_000_000, "difference_us_squared": alike_us2}
+    assert receiver_time(raw)["holds"] is False
+    burst["difference_us_squared"] = alike_us2 + 8 * 4_000**2
+    one = receiver_time(raw)
+    # of 9 bursts: 5.04 of Student's times 4 ms times 3, in 360 of 900 ms
+    assert one["holds"] is True and one["tolerance"] == pytest.approx(151.2e6 + 0.03 * 675e6, rel=0.05)
+    # More than a third of the time is not called chance, however much bursts differ.
+    burst |= {"cpu_ns": 350_000_000, "difference_us_squared": 9 * 15_000**2 + 8 * 40_000**2}
+    assert receiver_time(raw)["holds"] is False
+    # Of an older record the number of samples says it.
+    del burst["difference_us_squared"]
+    assert receiver_time(raw)["holds"] is False
+
+
 def test_children_that_are_not_watched_are_not_held_against_the_samples() -> None:
     """They inherit the timers: what these measured is not the program's alone."""
     raw = watched_record()

@@ -46,6 +46,11 @@ struct sampler {
 	struct bursts *bursts;
 	/* CPU time of the targets in their bursts; read_err: it could not be read. */
 	uint64_t cpu_ns[SIDE_TARGETS];
+	/* What samples said more or less than that, squared, over the bursts: how far chance leads them apart. */
+	double difference_us_squared[SIDE_TARGETS];
+	const volatile __u64 *samples_of_side;
+	/* Before this burst. */
+	__u64 samples_before[SIDE_TARGETS];
 	int read_err[SIDE_TARGETS];
 	struct packet_watch packets;
 	struct event_row rows[SAMPLE_CNT];
@@ -132,6 +137,15 @@ static int prepare(void *context, enum side side, bool on)
 	return side == SIDE_OTHER ? watch_packets(context, on) : 0;
 }
 
+static void count_used(struct sampler *sampler, enum side side, uint64_t used_ns)
+{
+	__u64 samples = sampler->samples_of_side[side] - sampler->samples_before[side];
+	double difference_us = ((double)samples * sampler->timers[side].period_ns - used_ns) / 1000;
+
+	sampler->cpu_ns[side] += used_ns;
+	sampler->difference_us_squared[side] += difference_us * difference_us;
+}
+
 static int arm_by_cpus(struct sampler *sampler, enum side side, uint64_t *since_ns)
 {
 	struct watched *watched = &sampler->timers[side].watched;
@@ -148,7 +162,7 @@ static int disarm_by_cpus(struct sampler *sampler, enum side side, bool counted)
 	uint64_t used_ns = process_clocks__used_ns(&sampler->clocks, &sampler->timers[side].watched);
 
 	if (counted) {
-		sampler->cpu_ns[side] += used_ns;
+		count_used(sampler, side, used_ns);
 		sampler->bursts_by_cpus++;
 	}
 	return err;
@@ -162,6 +176,7 @@ static int arm(void *context, enum side side, uint64_t *since_ns)
 		*since_ns = now_ns();
 		return events__switch(&sampler->timers_elsewhere, PERF_EVENT_IOC_ENABLE);
 	}
+	sampler->samples_before[side] = sampler->samples_of_side[side];
 	if (sampler->chosen == TIMERS_OF_CPUS)
 		return arm_by_cpus(sampler, side, since_ns);
 	return thread_timers__arm(&sampler->timers[side], since_ns);
@@ -182,7 +197,7 @@ static int disarm(void *context, enum side side, bool counted)
 	if (read_err)
 		sampler->read_err[side] = read_err;
 	else if (counted)
-		sampler->cpu_ns[side] += used_ns;
+		count_used(sampler, side, used_ns);
 	if (sampler->chosen != TIMERS_OF_THREADS)
 		thread_timers__rest(&sampler->timers[side]);
 	return err;
@@ -275,6 +290,7 @@ int sampler__open(struct sampler **result, struct sampling *skel, unsigned int f
 	sampler->frequency_hz = frequency_hz;
 	sampler->packets = *packets;
 	sampler->chosen = chosen;
+	sampler->samples_of_side = skel->bss->samples_of_side;
 	for (int i = 0; i < SAMPLE_CNT; i++) {
 		if (pmu__find(sample_names[i], &sampler->rows[i]))
 			continue;
@@ -346,16 +362,17 @@ static json_t *burst_json(const struct sampler *sampler, enum side side)
 {
 	struct burst_totals totals = bursts__totals(sampler->bursts, side);
 	bool target = side < SIDE_TARGETS;
-	json_t *cpu_ns = NULL, *by_cpus = NULL;
+	json_t *cpu_ns = NULL, *by_cpus = NULL, *difference = NULL;
 
 	if (target) {
+		difference = sampler->read_err[side] ? json_null() : json_integer(sampler->difference_us_squared[side]);
 		cpu_ns = sampler->read_err[side] ? json_null() : json_integer(sampler->cpu_ns[side]);
 		by_cpus = json_integer(sampler->bursts_by_cpus);
 	}
-	return json_pack("{s:I, s:I, s:o*, s:i, s:o*, s:I, s:I}",
+	return json_pack("{s:I, s:I, s:o*, s:o*, s:i, s:o*, s:I, s:I}",
 			 "period_ns", (json_int_t)(target ? sampler->timers[side].period_ns : sampler->period_elsewhere_ns),
 			 "armed_ns", (json_int_t)totals.armed_ns,
-			 "cpu_ns", cpu_ns, "count", totals.count,
+			 "cpu_ns", cpu_ns, "difference_us_squared", difference, "count", totals.count,
 			 "by_cpus", by_cpus, "samples", (json_int_t)totals.samples, "samples_squared", (json_int_t)totals.samples_squared);
 }
 

@@ -61,7 +61,8 @@ int sampler__disable(struct sampler *sampler);
 /* What one ns of a side's sampled cpu-clock stands for: time enabled / time armed, over all segments so far. */
 double sampler__scale(const struct sampler *sampler, enum side side);
 /*
- * {"frequency_hz", "enabled_ns", "bursts": {side: {"period_ns", "armed_ns", "cpu_ns", "count", "samples", "samples_squared"}},
+ * {"frequency_hz", "enabled_ns", "bursts": {side: {"period_ns", "armed_ns", "cpu_ns", "difference_us_squared", "count",
+ * "samples", "samples_squared"}},
  * "events": [{name, unit, status, reason}]}
  */
 json_t *sampler__json(const struct sampler *sampler);

@@ -134,6 +134,7 @@ def sampler(
             "period_ns": TIMER_NS,
             "armed_ns": armed_ns,
             "cpu_ns": None,
+            "difference_us_squared": None,
             "count": count,
             "by_cpus": 0,
             "samples": taken,

@@ -176,6 +176,8 @@ class Burst(Section):
     samples: int
     samples_squared: int
     cpu_ns: int | UnsetType | None = UNSET
+    # Over the bursts, of samples x period less cpu_ns.
+    difference_us_squared: int | UnsetType | None = UNSET
     # In how many of them timers of the CPUs took the samples of a watched program.
     by_cpus: int | UnsetType = UNSET
 

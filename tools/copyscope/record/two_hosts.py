@@ -48,7 +48,7 @@ def _samplers(of: Mapping[Any, Message]) -> Message | None:
 
 def _added(bursts: list[Message]) -> Message:
     """Bursts of both hosts as if they had been one after the other on one."""
-    keys = ("armed_ns", "count", "samples", "samples_squared", "cpu_ns")
+    keys = ("armed_ns", "count", "samples", "samples_squared", "cpu_ns", "difference_us_squared")
     sums = {
         key: sum(one[key] for one in bursts) if all(one.get(key) is not None for one in bursts) else None
         for key in keys

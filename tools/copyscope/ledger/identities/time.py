@@ -38,6 +38,8 @@ LATE_WAKE_NS = 10_000
 EDGE_NS = 5_000_000
 # Timer interrupts come up to tens of microseconds late in virtual machines (they wait for the next exit).
 SHORT_BURST_NS = 50_000
+# Where samples and CPU time are further apart than this part of it, that is not called chance.
+CHANCE_MOST = 1 / 3
 # A hypervisor takes slices: a moment of what it takes lies in one of this length on average (notes.md).
 STOLEN_SLICE_NS = 20_000_000
 # Bursts of the sampling timer are what chance deals; from fewer their spread cannot be told.
@@ -103,12 +105,12 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     (`bursts.cpu_ns`): beside other programs a side may get more of the CPU in it than on average, or less,
     which is no error of the sampler. Records without that have task-clock or the CPU clock of the whole.
 
-    The tolerance is the 99.9 % interval of a count of that size (and of the spread over the bursts, where
-    the whole is compared), plus 3 %, plus what the kernel does at each switch with interrupts off, plus what
-    the hypervisor stole; for the cycle counter plus what it did not see where it took turns with others. Too
-    few samples of a process that runs for short times are not judged, whether it sleeps often or others take
-    the CPU from it: the interrupt of the sampling timer comes when it has left. The share that was seen is
-    printed instead (sampled_share).
+    The tolerance is the 99.9 % interval of a count of that size, or where that is more, of the spread over
+    the bursts (apart_ns(), at most a third; of samples, where the whole is compared), plus 3 %, plus what the
+    kernel does at each switch with interrupts off, plus what the hypervisor stole; for the cycle counter plus
+    what it did not see where it took turns with others. Too few samples of a process that runs for short
+    times are not judged, whether it sleeps often or others take the CPU from it: the interrupt of the
+    sampling timer comes when it has left. The share that was seen is printed instead (sampled_share).
     """
     name = f"{side}_time"
     if time.event is None:
@@ -134,7 +136,10 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     chance = math.sqrt(expected)
     if while_armed is None:
         chance = max(chance, burst_spread(raw.sampler, side))
-    tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight + SAMPLING_TOLERANCE * exact
+    tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight
+    if while_armed is not None:
+        tolerance = max(tolerance, min(apart_ns(raw, side), CHANCE_MOST * exact))
+    tolerance += SAMPLING_TOLERANCE * exact
     if unit == "ns":
         tolerance += spent.departures * SWITCH_NS
         stolen_ns = stolen_share(raw) * exact
@@ -169,6 +174,25 @@ def armed_cpu_ns(raw: Measured, side: str) -> float | None:
     if bursts.by_cpus and excludes_softirq(raw, side):
         return None
     return bursts.cpu_ns * _clock_of_bursts(raw, side, bursts) * enabled_ns / bursts.armed_ns
+
+
+def apart_ns(raw: Measured, side: str) -> float:
+    """How far chance may lead the samples of all bursts and the CPU time in them apart, scaled as both are.
+
+    From how much the bursts differ in that. Threads that take turns every 10 us keep step with a timer of
+    100 us for a part of a burst, so its samples are not independent; and a host may stop all CPUs for some ms
+    without saying so, of which a timer makes one sample. What all bursts have alike is no chance.
+    """
+    bursts = burst_of(raw.sampler, side)
+    if not bursts or bursts.count < 2:
+        return 0.0
+    if not isinstance(bursts.cpu_ns, int) or not isinstance(bursts.difference_us_squared, int):
+        return 0.0
+    mean_us = (bursts.samples * bursts.period_ns - bursts.cpu_ns) / 1000 / bursts.count
+    squares_us2 = max(0.0, bursts.difference_us_squared - bursts.count * mean_us**2)
+    deviation_us = math.sqrt(squares_us2 / (bursts.count - 1) * bursts.count)
+    scale = raw.sampler.enabled_ns_of(side) / bursts.armed_ns
+    return stats.student(VALIDITY_LEVEL, bursts.count - 1) * deviation_us * 1000 * scale
 
 
 def _clock_of_bursts(raw: Measured, side: str, bursts: Burst) -> float:
