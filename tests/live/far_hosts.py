@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from copyscope import paths
@@ -50,9 +51,12 @@ def parts_of_sshd() -> str:
     return "".join(f"{word} {path}\n" for word, path in at.items() if path.exists())
 
 
-def make(place: Path, host: str = HOST, ssh_config: str = SSH_CONFIG, tmp: str = "/tmp", **more: str) -> None:
+def make(
+    place: Path, host: str = HOST, ssh_config: str = SSH_CONFIG, tmp: str | None = None, **more: str
+) -> None:
     """A configuration of ssh, and `bin/ssh`, which reads it: as it stands with hosts web*, and `stranger`,
-    which refuses the key. `host` starts a sshd, `tmp` is TMPDIR of its sessions, `more` is filled in.
+    which refuses the key. `host` starts a sshd, `tmp` is TMPDIR of its sessions (None: ours), `more` is
+    filled in.
     """
     # Where the tests run under sudo this tree is the user's, and there root may run it only as if by sudo.
     caller = [f"{name}={value}" for name, value in os.environ.items() if name in ("SUDO_UID", "SUDO_GID")]
@@ -62,7 +66,7 @@ def make(place: Path, host: str = HOST, ssh_config: str = SSH_CONFIG, tmp: str =
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)]
         subprocess.run(command, check=True, timeout=10)
     assert SSHD is not None
-    there = " ".join([f"TMPDIR={tmp}", *caller])
+    there = " ".join([f"TMPDIR={tmp or tempfile.gettempdir()}", *caller])
     words = {"place": place, "sshd": SSHD, "libraries": LIBRARIES, "environment": there, **more}
     (place / "sshd_config").write_text(SSHD_CONFIG.format(**words) + parts_of_sshd())
     (place / "ssh_config").write_text(ssh_config.format(**words))
