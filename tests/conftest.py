@@ -75,17 +75,15 @@ def _lacks_rings() -> str | None:
 def _own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What programs leave there that a test kills, or keep of a run that failed, goes with the tests."""
     tmp_path_factory.getbasetemp()  # stays where pytest has it, for who looks into a test that failed
-    before = os.environ.get("TMPDIR")
     # A short name: below it there are sockets, whose names are bounded.
-    with tempfile.TemporaryDirectory(prefix="cs-", ignore_cleanup_errors=True) as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="cs-", ignore_cleanup_errors=True) as name,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         Path(name).chmod(0o1777)
-        os.environ["TMPDIR"], tempfile.tempdir = name, None
+        patch.setenv("TMPDIR", name)
+        patch.setattr(tempfile, "tempdir", None)
         yield
-        if before is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = before
-        tempfile.tempdir = None
 
 
 @pytest.fixture(name="tmp_path")

@@ -3,8 +3,8 @@
 BENCH=watch compares loads that lie seconds apart, in which the host of a virtual machine changes more than
 watching does. Here the client says when each request was answered (timeline.c), and the record when which
 segment was: the whole watch against the time around it, in which nothing is attached; and what it lost in
-each kind of phase against the segments beside it in which no hook is at a call. Half of a watch is `ledger`
-segments: what these cost is measured in a second watch, of many short segments (short_blocks.py).
+each kind of phase against the segments beside it in which no hook is at a call. Two thirds of a watch are
+`ledger` segments: what these cost is measured in a second watch, of many short segments (short_blocks.py).
 """
 
 import contextlib
@@ -146,11 +146,9 @@ def measured(seen: timeline.Events, when: timeline.Phases) -> dict[str, float]:
     (_, ended_ns), late_ns = when.alone[-1], 10_000_000
     if not len(seen) or seen["ended_ns"][0] > when.alone[0][0] or seen["ended_ns"][-1] < ended_ns - late_ns:
         raise ValueError("the client's events do not reach from before the watch to after it")
-    pace = {name: timeline.rate(seen, getattr(when, name)) for name in ("alone", "unprobed", "whole")}
     whole_s = timeline.length_s(when.whole)
     found = {
-        "kept": pace["whole"] / pace["alone"],
-        "kept_unprobed": pace["unprobed"] / pace["alone"],
+        "kept": timeline.rate(seen, when.whole) / timeline.rate(seen, when.alone),
         "ledger_share": timeline.length_s(when.ledger) / whole_s,
         "lost_calls": timeline.lost(seen, when.calls, when.unprobed) / whole_s,
         "lost_changes": timeline.lost(seen, when.changes, when.unprobed) / whole_s,
@@ -215,7 +213,8 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
         "the sum of the parts beside it, each against its own neighbours: `ledger` is the pace in such "
         "segments, with their bursts of samples, from a second watch of short ones; `calls` and the changes "
         "between segments have a part of the whole time that they took away. p99 is that of the requests "
-        "that were made.",
+        "that were made; `parts` has of the short watch all `ledger` and `unprobed` segments against all "
+        "`unprobed` ones.",
         "",
         "| program | size | where | kept, around | goal | reached | kept, parts | reached | in `ledger` "
         "| lost in `calls` | in changes | p99, around | goal | reached | p99, parts | reached |",
@@ -225,18 +224,30 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
         named = [item["program"], f"{item['size_bytes']:,} B", item["placement"]]
         text.append(_row(named, item["runs"], item["size_bytes"]))
     text.append(_row(["all", "", ""], [run_ for item in raw for run_ in item["runs"]], None))
+    text += ["", *(line for item in raw if (line := _invalid(item)))]
     return text
 
 
+def _invalid(item: dict[str, Any]) -> str:
+    """What the figures of a row have in them; nothing where every watch was valid."""
+    count = sum(not run_["valid"] for run_ in item["runs"])
+    name = f"{item['program']} of {item['size_bytes']:,} B, {item['placement']}"
+    return (
+        f"- {name}: of {len(item['runs'])} pairs of watches {count} had one that was not valid"
+        if count
+        else ""
+    )
+
+
 def _row(named: list[str], runs: Sequence[dict[str, float]], size_bytes: int | None) -> str:
-    every = {
-        key: [run_[key] for run_ in runs if key in run_] for key in {key for run_ in runs for key in run_}
-    }
-    cells = [*named, *_judged(every["kept"], "gbps", size_bytes)]
-    cells += _judged(every["kept_parts"], "gbps", size_bytes)[::2]
-    cells += [_ratio(every["ledger"]), _percent(every["lost_calls"]), _percent(every["lost_changes"])]
-    if "p99" in every:
-        cells += _judged(every["p99"], "p99_us", None) + _judged(every["p99_parts"], "p99_us", None)[::2]
+    def of(key: str) -> list[float]:
+        return [run_[key] for run_ in runs if key in run_]
+
+    cells = [*named, *_judged(of("kept"), "gbps", size_bytes)]
+    cells += _judged(of("kept_parts"), "gbps", size_bytes)[::2]
+    cells += [_ratio(of("ledger")), _percent(of("lost_calls")), _percent(of("lost_changes"))]
+    if of("p99"):
+        cells += _judged(of("p99"), "p99_us", None) + _judged(of("p99_parts"), "p99_us", None)[::2]
     return f"| {' | '.join(cells + [''] * (16 - len(cells)))} |"
 
 

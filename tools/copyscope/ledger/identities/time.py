@@ -133,13 +133,12 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     # with few samples their own number says little: what the clock expects counts as well
     weight = time.weights.all_weight / samples if time.weights.all_samples else _period(raw.sampler, side)
     expected = max(float(samples), exact / weight if weight else 0.0)
-    chance = math.sqrt(expected)
+    of_one = stats.normal_quantile(VALIDITY_LEVEL) * weight
     if while_armed is None:
-        chance = max(chance, burst_spread(raw.sampler, side))
-    tolerance = stats.normal_quantile(VALIDITY_LEVEL) * chance * weight
-    if while_armed is not None:
-        tolerance = max(tolerance, min(apart_ns(raw, side), CHANCE_MOST * exact))
-    tolerance += SAMPLING_TOLERANCE * exact
+        spread = of_one * burst_spread(raw.sampler, side)
+    else:
+        spread = min(apart_ns(raw, side), CHANCE_MOST * exact)
+    tolerance = max(of_one * math.sqrt(expected), spread) + SAMPLING_TOLERANCE * exact
     if unit == "ns":
         tolerance += spent.departures * SWITCH_NS
         stolen_ns = stolen_share(raw) * exact
