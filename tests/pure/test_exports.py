@@ -155,20 +155,6 @@ def test_pprof_reads_it(record: Record, tmp_path: Path) -> None:
     assert re.search(r"_copy_from_iter$", done.stdout, re.MULTILINE)
 
 
-def test_speedscope_has_a_profile_for_each_side(record: Record) -> None:
-    made = json.loads(FORMATS["speedscope"](record))
-    assert made["$schema"] == "https://www.speedscope.app/file-format-schema.json"
-    names = [one["name"] for one in made["shared"]["frames"]]
-    for profile in made["profiles"]:
-        assert (profile["type"], profile["unit"], profile["startValue"]) == ("sampled", "nanoseconds", 0)
-        assert len(profile["samples"]) == len(profile["weights"])
-        assert profile["endValue"] == sum(profile["weights"])
-        assert all(0 <= place < len(names) for stack in profile["samples"] for place in stack)
-    sender = next(one for one in made["profiles"] if one["name"] == "sender")
-    leaves = {names[stack[-1]] for stack in sender["samples"]}
-    assert {"_copy_from_iter", "tcp_write_xmit"} <= leaves and "_copy_to_iter" not in leaves
-
-
 def test_openmetrics_is_its_grammar(record: Record) -> None:
     """OpenMetrics 1.0: the ABNF of a line; families in one piece."""
     text = FORMATS["openmetrics"](record).decode()
@@ -190,18 +176,6 @@ def test_openmetrics_is_its_grammar(record: Record) -> None:
             assert family.endswith("_" + line.split()[3])
     row = next(row for row in record["ledger"] if row["account"] == "copy_in")
     assert re.search(rf'row_bytes{{.*account="copy_in".*}} {row["bytes"]}$', text, re.MULTILINE)
-
-
-def test_a_timeline_has_every_segment(record: Record) -> None:
-    events = json.loads(FORMATS["chrome"](record))["traceEvents"]
-    spans = [one for one in events if one["ph"] == "X" and one["tid"] == 1]
-    segments = record["run"]["segments"]
-    assert [one["name"] for one in spans] == [one["arm"] for one in segments]
-    zero = segments[0]["begin_ns"]
-    assert [round(one["ts"] * 1000) for one in spans] == [one["begin_ns"] - zero for one in segments]
-    zerocopy = json.loads(FORMATS["chrome"](derive(raw_record("zero_copy"))))["traceEvents"]
-    done = [one["args"]["completions"] for one in zerocopy if one["name"] == "completions"]
-    assert len(done) == len(segments) and all(done)
 
 
 def test_tables_have_every_row(record: Record) -> None:

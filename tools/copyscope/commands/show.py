@@ -18,7 +18,7 @@ from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.simulated import simulated_lines
 from copyscope.render.summary import render_summary
 
-STACKS = ("folded", "flamegraph", "speedscope", "pprof")
+STACKS = ("folded", "flamegraph", "pprof")
 BINARY = ("pprof", "parquet")
 EXAMPLES = """\
 examples:
@@ -32,9 +32,8 @@ examples:
 A record is what `--json run.json` or `--out DIR` of run, watch, advise and simulate keeps.
 """
 OPTIONS = """
---export FORMAT         html, a page to be sent to a colleague; for other tools stacks (folded, flamegraph,
-                        which is an SVG, speedscope, pprof), a time line (chrome), or the rows (openmetrics,
-                        parquet, csv)
+--export FORMAT         html, a page to be sent to a colleague; for other tools stacks (folded, pprof, or
+                        flamegraph, which is an SVG), or the rows (openmetrics, parquet, csv)
 --out FILE              write the export to FILE instead of stdout
 --explain               say what each line means
 -v --verbose            all tables and findings; twice: exact bytes, hooks, checks, unattributed symbols

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from copyscope.record.segments import Record
-from copyscope.render.exports import flamegraph, openmetrics, page, pprof, speedscope, timeline
+from copyscope.render.exports import flamegraph, openmetrics, page, pprof
 from copyscope.render.exports.costs import folded, table
 from copyscope.render.table_files import as_csv, as_parquet
 
@@ -12,9 +12,7 @@ FORMATS: dict[str, Callable[[Record], bytes]] = {
     "html": page.write,
     "folded": folded,
     "flamegraph": flamegraph.draw,
-    "speedscope": speedscope.write,
     "pprof": pprof.write,
-    "chrome": timeline.write,
     "openmetrics": openmetrics.write,
     "parquet": lambda record: as_parquet(table(record)),
     "csv": lambda record: as_csv(table(record)),
