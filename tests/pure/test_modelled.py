@@ -4,8 +4,6 @@ import csv
 import json
 import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -238,19 +236,15 @@ def test_more_threads_are_compared_where_they_were_simulated(points: list[ModelP
     )
 
 
-class Painter:
-    """Draws nothing: what is drawn is looked at above, and takes five seconds."""
-
-    def draw(self, subject: Subject) -> Future[dict[str, Drawing]]:
-        drawn: Future[dict[str, Drawing]] = Future()
-        drawn.set_result({plot.name: Drawing(b"<svg/>", b"") for plot in subject.plots})
-        return drawn
+def draw_nothing(subject: Subject) -> dict[str, Drawing]:
+    """What is drawn is looked at above, and takes five seconds."""
+    return {plot.name: Drawing(b"<svg/>", b"") for plot in subject.plots}
 
 
 def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "studio", lambda: nullcontext(Painter()))
+    monkeypatch.setattr(report, "draw_all", draw_nothing)
     host = tmp_path / "results" / "host"
     for name, records in (("simulated", usual()), ("measured", [derive(raw_record("one_copy"))])):
         (host / name / "raw").mkdir(parents=True)
@@ -261,7 +255,7 @@ def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
     assert {path.name for path in (host / "simulated" / "plots").iterdir()} == {
         f"modelled_{name}.{kind}" for name in ("misses", "working_set", "lines") for kind in ("png", "svg")
     }
-    text = (host / "simulated" / "report.md").read_text()
+    text = (host / "simulated" / "report.html").read_text()
     assert "Modelled, not measured: Linux 6.12.107 in QEMU 7.2.22; means of 3 boots" in text
     with (host / "simulated" / "modelled.csv").open() as stream:
         rows = list(csv.DictReader(stream))

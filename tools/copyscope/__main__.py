@@ -50,10 +50,6 @@ def run(command: str, argv: list[str]) -> int:
     return int(streams.end(command, status or 0))
 
 
-if __name__ == "copyscope painters":  # a process of render/plots/draw.py, which knows no package yet
-    load_package()
-    importlib.import_module("copyscope.render.plots.draw").begin()
-
 if __name__ == "__main__":
     # Under sudo the tree is the invoking user's: nothing of root's is left in it. make has compiled it.
     sys.dont_write_bytecode = "SUDO_UID" in os.environ

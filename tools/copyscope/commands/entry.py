@@ -5,7 +5,6 @@ import os
 import shlex
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 
@@ -35,7 +34,6 @@ def run(
 ) -> int:
     """The status of a job, or of what stopped it: 2 wrong usage, 130 Ctrl-C, else `failed` or its own."""
     end_in_order()
-    threading.excepthook = lambda failed: _say_of_thread(command, failed)
     try:
         return job()
     except UsageError as error:
@@ -57,14 +55,6 @@ def run(
         say(command, interrupted)
         return INTERRUPTED
     return failed
-
-
-def _say_of_thread(command: str, failed: threading.ExceptHookArgs) -> None:
-    """That memory is short is no error in the program: as elsewhere, one line."""
-    if issubclass(failed.exc_type, MemoryError) or "start new thread" in str(failed.exc_value):
-        say(command, "memory: there is not enough for a thread: free some")
-    else:
-        threading.__excepthook__(failed)
 
 
 def command(

@@ -3,19 +3,19 @@
 import argparse
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from copyscope import paths
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.crossover import document as crossover_verdict
-from copyscope.errors import UsageError
+from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.files import saving
 from copyscope.render import table_files
-from copyscope.render.plots.draw import Drawing, Studio, Subject, studio
-from copyscope.render.report import html, markdown, modelled
+from copyscope.render.plots.draw import Subject, draw_all
+from copyscope.render.report import html, modelled
 from copyscope.render.report.blocks import Block
 from copyscope.render.report.sections import document
 from copyscope.simulate import kernels
@@ -53,7 +53,7 @@ OPTIONS = """
 def parser() -> UsageParser:
     made = UsageParser(
         prog="report",
-        description="Makes report.html, report.md, plots and tables (CSV, Parquet) from the records in"
+        description="Makes report.html, plots and tables (CSV, Parquet) from the records in"
         " DIR/raw. The same records give the same bytes. Needs no root."
         " Exit status: 0 made, 1 failed, 2 usage.",
         epilog=EXAMPLES,
@@ -85,31 +85,36 @@ def _report(arguments: argparse.Namespace) -> int:
             which = ", ".join(written[:3]) + " and others" * (len(written) > 3)
             said = f"{len(written)} of {count} records were changed"
             entry.say("report", f"{directory}: {said}{f': {which}' if which else ''}")
-        make(directory, Path(arguments.out) if arguments.out else directory)
+        try:
+            make(directory, Path(arguments.out) if arguments.out else directory)
+        except (ImportError, SystemError) as error:
+            # SystemError: what Python makes of some allocations that fail. A library's words may be a page.
+            why = str(error).rpartition(": ")[2].strip(" )\n")
+            raise RunError(
+                f"a library of the report cannot be loaded: {why}: free some memory, or install them again: "
+                "make .venv/.ready-report"
+            ) from error
     return 0
 
 
 def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its raw/ into `out`."""
-    # The records stay to the end, and the processes that draw end soon: nothing is worth collecting.
+    # The records stay to the end: nothing is worth collecting.
     gc.disable()
-    with studio() as at_work:
-        (found,) = reading.load([directory], "report", modelled=True)
-        saving.make_directory(out / "plots")
-        if found.modelled:
-            _make_modelled(found, out, at_work)
-            return
-        rows = results_table.fill(found.records)
-        promised = at_work.draw(Subject(rows, simplest(rows), caption(found.records, rows)))
-        study = _examine(found, rows)
-        _write_tables(study, out)
-        drawings = promised.result()
-    _write_blocks(document(study), drawings, out)
+    (found,) = reading.load([directory], "report", modelled=True)
+    saving.make_directory(out / "plots")
+    if found.modelled:
+        _make_modelled(found, out)
+        return
+    rows = results_table.fill(found.records)
+    study = _examine(found, rows)
+    _write_tables(study, out)
+    _write_page(document(study), Subject(rows, simplest(rows), caption(found.records, rows)), out)
     counts = f"{len(study.rows)} points, {len(study.records)} runs, {len(study.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
 
 
-def _make_modelled(found: Results, out: Path, at_work: Studio) -> None:
+def _make_modelled(found: Results, out: Path) -> None:
     """The report of a simulated experiment."""
     points = points_of(found.modelled)
     study = modelled.ModelStudy(
@@ -120,9 +125,8 @@ def _make_modelled(found: Results, out: Path, at_work: Studio) -> None:
         [(entry.path.name, entry.reason) for entry in found.left_out],
         [claims.judge_one(claim, (), points) for claim in claims.read()],
     )
-    promised = at_work.draw(Subject((), (), study.caption, points))
     _write_table(table_files.modelled_table(points), out / "modelled")
-    _write_blocks(modelled.document(study), promised.result(), out)
+    _write_page(modelled.document(study), Subject((), (), study.caption, points), out)
     counts = f"{len(points)} points, {len(found.modelled)} boots, {len(found.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
 
@@ -169,11 +173,11 @@ def _write_table(table: table_files.Table, stem: Path) -> None:
     saving.save(stem.with_suffix(".parquet"), table_files.as_parquet(table))
 
 
-def _write_blocks(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out: Path) -> None:
+def _write_page(blocks: Sequence[Block], drawn_of: Subject, out: Path) -> None:
+    drawings = draw_all(drawn_of)
     for name, drawn in drawings.items():
         saving.save(out / "plots" / f"{name}.svg", drawn.svg)
         saving.save(out / "plots" / f"{name}.png", drawn.png)
-    saving.save(out / "report.md", markdown.write(blocks).encode())
     pictures = {name: drawn.svg for name, drawn in drawings.items()}
     saving.save(out / "report.html", html.write(blocks, pictures).encode())
 

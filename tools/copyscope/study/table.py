@@ -1,7 +1,7 @@
 """The table of an experiment: one row per point with every estimate, made once for all readers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from copyscope.compare import estimates
@@ -65,11 +65,6 @@ def _row(point: Point, good: Point | None) -> Row:
     parts = typical(parts_of(good.records)) if good else {}
     mode = str(first["workload"]["mode"])
     return Row(factors, mode, count, len(point.records) - count, values, accounts, parts, good or point)
-
-
-def without_records(row: Row) -> Row:
-    """The same for another process: all that was worked out, and none of the records behind it."""
-    return replace(row, point=Point(row.point.factors, ()))
 
 
 def order(row: Row) -> tuple[Any, ...]:

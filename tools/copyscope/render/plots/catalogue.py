@@ -1,6 +1,6 @@
 """The plots of a report, in their order. A plot is a row here: curves of some quantities, or a file beside.
 
-Nothing here imports matplotlib: a report's text is made while other processes draw.
+Nothing here imports matplotlib, which takes long.
 """
 
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""The report of a sweep: sections of plain blocks, written as HTML and as Markdown. No new numbers."""
+"""The report of a sweep: sections of plain blocks, written as HTML. No new numbers."""

@@ -1,4 +1,4 @@
-"""What a report is made of. One document, two writers: the HTML page and its Markdown twin say the same."""
+"""What a report is made of; html.py writes it."""
 
 from __future__ import annotations
 
