@@ -41,7 +41,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test check check-live fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden clean help
+.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test check check-live fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -206,6 +206,9 @@ format: .venv/.ready-test ## Format the Python files
 
 golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden files anew; look at the difference before you commit it
 	$(Q)COPYSCOPE_GOLDEN=1 $(PYTEST) -q tests/pure
+
+pages: .venv/.ready ## docs/reference/record.md, record.schema.json and command-line.md anew, from the code
+	$(Q)PYTHONPATH=tests/pages:tools $(PYTHON) -P -B tests/pages/write.py
 
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
 cookbook: all .venv/.ready-test ## docs/4-cookbook.md anew, from real runs of every script (root, QEMU)

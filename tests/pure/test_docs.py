@@ -1,13 +1,8 @@
-"""docs/reference/record.md against records: each key is explained, and nothing else; links of all pages.
+"""Links and names in all pages lead somewhere."""
 
-COPYSCOPE_RECORD=run.json checks the record of a real run, too.
-"""
-
-import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,46 +18,12 @@ from copyscope.ledger.derive import derive
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SOURCES = {".py", ".c", ".h", ".md", ".toml", ".sh", ".mk"}
-RECORD_MD = (DOCS / "reference" / "record.md").read_text()
 
 HISTOGRAM = {
     **{key: 1 for key in ("count", "min", "max", "mean", "p50", "p90", "p99", "p999")},
     "buckets": [[0, 1, 1]],
 }
 PART = {"pmu": "cpu_core", "value": 1, "running": 1.0, "share": 1.0}
-
-
-def rows() -> list[list[str]]:
-    """The tables' rows: key, type, unit, null when, meaning. A pipe stands in no cell."""
-    lines = [line for line in RECORD_MD.splitlines() if line.startswith("| `")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-def documented_keys() -> list[str]:
-    """The first cell of each row, with {a,b} written out."""
-    return [key for row in rows() for key in expand(row[0].strip("`"))]
-
-
-def expand(cell: str) -> list[str]:
-    """`x.{a,b}.y` as `x.a.y` and `x.b.y`."""
-    choices = [part.split(",") for part in re.findall(r"\{([^}]*)\}", cell)]
-    frame = re.split(r"\{[^}]*\}", cell)
-    return [
-        "".join(itertools.chain(*itertools.zip_longest(frame, chosen, fillvalue="")))
-        for chosen in itertools.product(*choices)
-    ]
-
-
-def paths(value: Any, where: str = "") -> Iterator[str]:
-    """Every key of a record as a path: objects by name, lists as []. Containers have a path too."""
-    if where:
-        yield where
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from paths(item, f"{where}.{key}" if where else key)
-    elif isinstance(value, list):
-        for item in value:
-            yield from paths(item, f"{where}[]")
 
 
 def add_what_programs_say(raw: dict[str, Any]) -> None:
@@ -185,67 +146,7 @@ def real_records() -> list[dict[str, Any]]:
     return [json.loads(Path(name).read_text()) for name in names]
 
 
-def pattern(key: str) -> re.Pattern[str]:
-    """A documented key as a regular expression: <name> is any key, <dotted> one that may have dots."""
-    plain = re.escape(key).replace("<dotted>", r"[^\[\]]+")
-    return re.compile(re.sub(r"<\w+>", r"[^.\[\]]+", plain))
-
-
 RECORDS = full_records()
-BUILT = {path for record in RECORDS for path in paths(record)}
-DOCUMENTED = documented_keys()
-
-
-def test_every_row_has_five_cells() -> None:
-    assert [row for row in rows() if len(row) != 5] == []
-
-
-def test_no_key_is_documented_twice() -> None:
-    assert sorted(DOCUMENTED) == sorted(set(DOCUMENTED))
-
-
-def strangers(found: Iterable[str], keys: Iterable[str]) -> set[str]:
-    """Paths that none of these documented keys is."""
-    keys = set(keys)
-    patterns = [pattern(key) for key in keys if "<" in key]
-    return {path for path in set(found) - keys if not any(one.fullmatch(path) for one in patterns)}
-
-
-def test_every_key_of_a_record_is_documented() -> None:
-    parents = {parent for key in DOCUMENTED for parent in parents_of(key)}
-    assert strangers(BUILT, parents.union(DOCUMENTED)) == set()
-
-
-def parents_of(key: str) -> set[str]:
-    """The containers on the way to a key: they need no row of their own."""
-    found: set[str] = set()
-    while "." in key or key.endswith("[]"):
-        key = key[:-2] if key.endswith("[]") else key.rpartition(".")[0]
-        found.add(key)
-    return found
-
-
-def test_every_documented_key_exists() -> None:
-    absent = [key for key in DOCUMENTED if key not in BUILT and "<" not in key]
-    absent += [key for key in DOCUMENTED if "<" in key and not any(map(pattern(key).fullmatch, BUILT))]
-    assert absent == []
-
-
-def test_every_key_that_was_null_says_when() -> None:
-    nullable = [key for row in rows() if row[3] for key in expand(row[0].strip("`"))]
-    assert strangers((path for record in RECORDS for path in null_paths(record)), nullable) == set()
-
-
-def null_paths(value: Any, where: str = "") -> Iterator[str]:
-    if value is None:
-        yield where
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from null_paths(item, f"{where}.{key}" if where else key)
-    elif isinstance(value, list):
-        for item in value:
-            yield from null_paths(item, f"{where}[]")
-
 
 PAGES = sorted([*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "experiments" / "README.md"])
 

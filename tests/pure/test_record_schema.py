@@ -1,30 +1,19 @@
-"""The Structs of a record, by the JSON Schema that is made from them: docs/reference/record.schema.json.
-
-COPYSCOPE_GOLDEN=1 (`make golden`) writes that file anew.
-"""
+"""The Structs of a record, by the JSON Schema that is made from them: docs/reference/record.schema.json."""
 
 import copy
 import gzip
 import json
-import os
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import builders
 import jsonschema_rs
-import msgspec
 import pytest
 from copyscope.ledger.derive import derive
 from copyscope.paths import RESULTS, ROOT
 from copyscope.record import store
-from copyscope.record.derived import Derived
-from copyscope.record.program.derived import DerivedProgram
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import RawRun
-from copyscope.record.simulated import SimulatedRun
-from test_docs import RECORD_MD, RECORDS, rows
-from test_docs import expand as written_out
+from test_docs import RECORDS
+from test_made_pages import record_page
 
 FILE = ROOT / "docs" / "reference" / "record.schema.json"
 COMMITTED = sorted(RESULTS.glob("*/*/raw/*.json.gz"))
@@ -51,36 +40,8 @@ PLAIN = frozenset((
 ))  # fmt: skip
 
 
-def made() -> Schema:
-    """The schema as the Structs have it now."""
-    halves, parts = msgspec.json.schema_components(
-        (RawRun, Derived, RawProgramRun, DerivedProgram, SimulatedRun), ref_template="#/$defs/{name}"
-    )
-    derived = {"required": ["verdict"]}  # what follows from a record may be left out
-    measured = {
-        "if": {"required": ["target"], "properties": {"target": {"type": "object"}}},
-        "then": {"allOf": [halves[2], {"if": derived, "then": halves[3]}]},
-        "else": {"allOf": [halves[0], {"if": derived, "then": halves[1]}]},
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A record of copyscope, schema 1",
-        "if": {"required": ["simulated"]},
-        "then": halves[4],
-        "else": measured,
-        "$defs": parts,
-    }
-
-
-SCHEMA = made()
+SCHEMA = record_page.schema()
 PARTS: dict[str, Schema] = SCHEMA["$defs"]
-
-
-def test_the_schema_is_what_the_structs_say() -> None:
-    text = store.serialise(SCHEMA)
-    if os.environ.get("COPYSCOPE_GOLDEN"):
-        FILE.write_bytes(text)
-    assert FILE.read_bytes() == text, f"{FILE.name}: stale: COPYSCOPE_GOLDEN=1 (make golden) writes it anew"
 
 
 @pytest.mark.timeout(60)
@@ -133,21 +94,6 @@ def types(shape: Schema) -> set[str]:
     return {shape["type"]} if "type" in shape else {t for one in shape.get("anyOf", ()) for t in types(one)}
 
 
-def known(path: str, shapes: list[Schema]) -> list[Schema]:
-    """The shapes that a documented key has, of a run of either kind."""
-    for step in path.replace("[]", ".[]").split("."):
-        inner = []
-        for shape in (one for found in shapes for one in opened(found)):
-            if step == "[]":
-                inner += [shape["items"]] if "items" in shape else []
-            elif step in shape.get("properties", {}):
-                inner.append(shape["properties"][step])
-            elif isinstance(shape.get("additionalProperties"), dict):
-                inner.append(shape["additionalProperties"])
-        shapes = inner
-    return shapes
-
-
 def opened(shape: Schema) -> list[Schema]:
     if "$ref" in shape:
         return opened(PARTS[shape["$ref"].rpartition("/")[2]])
@@ -155,39 +101,6 @@ def opened(shape: Schema) -> list[Schema]:
 
 
 ROOTS = [PARTS[name] for name in ("RawRun", "Derived", "RawProgramRun", "DerivedProgram", "SimulatedRun")]
-
-
-def type_of(shapes: list[Schema]) -> str | None:
-    """What the tables call it; None of keys that the Structs leave free."""
-    found = {t for shape in shapes for t in types(shape)} - {"null"}
-    if found <= {"integer", "number"}:
-        return "number" if "number" in found else "integer" if found else None
-    if found == {"array"}:
-        items = [types(one["items"]) for shape in shapes for one in opened(shape) if "items" in one]
-        return "list of strings" if items and all(one == {"string"} for one in items) else "list"
-    return found.pop() if len(found) == 1 else "any"
-
-
-def test_the_tables_say_the_types_of_the_structs() -> None:
-    """docs/reference/record.md: a key's type is made from the Structs; whether it may be null is compared."""
-    page, wrong, checked = RECORD_MD, [], 0
-    for key, type_, _, null_when, _ in rows():
-        shapes = [(path, known(path, ROOTS)) for path in written_out(key.strip("`"))]
-        made = type_of([shape for _, found in shapes for shape in found])
-        if made is not None:
-            checked += 1
-            page = page.replace(f"| {key} | {type_} |", f"| {key} | {made} |")
-        for path, found in shapes:
-            if (
-                found
-                and any(map(types, found))
-                and any("null" in types(one) for one in found) != bool(null_when)
-            ):
-                wrong.append(f"{path}: null when {null_when!r}: the structs say otherwise")
-    if os.environ.get("COPYSCOPE_GOLDEN"):
-        (FILE.parent / "record.md").write_text(page)
-    assert wrong == [] and checked > 400
-    assert page == RECORD_MD, "record.md: stale: COPYSCOPE_GOLDEN=1 (make golden) writes its types anew"
 
 
 def test_the_structs_name_every_key_that_is_written() -> None:
@@ -313,31 +226,3 @@ def test_misses_every_key() -> None:
         named = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
         assert store.validate(broken) == [f"{named}: missing"]
         owner[path[-1]] = value
-
-
-def named(shape: Schema, where: str = "") -> Iterator[str]:
-    """Every key that the Structs name, as the tables write it."""
-    for one in opened(shape):
-        if "items" in one:
-            yield from named(one["items"], f"{where}[]")
-        elif isinstance(one.get("additionalProperties"), dict):
-            yield from named(one["additionalProperties"], f"{where}.name")
-        for key, inner in one.get("properties", {}).items():
-            yield from named(inner, f"{where}.{key}".removeprefix("."))
-        if not {"items", "properties"} & one.keys() and one.get("type") != "null":
-            yield where
-
-
-def test_every_key_of_the_structs_has_a_row() -> None:
-    """Or the keys below it have; one that is free (`name`) may be written out."""
-    # The machine of each of two hosts has the rows of `machine`.
-    of_each = r"places\.\w+\.machine\."
-    keys = {re.sub(of_each, "machine.", path) for root in ROOTS for path in named(root)}
-    documented = [path for row in rows() for path in written_out(row[0].strip("`"))]
-    anything = r"(<\w+>|[^.\[\]]+)"
-    missing = []
-    for key in keys:
-        known_key = re.escape(key.removesuffix("[]")).replace(r"\.name", rf"\.{anything}")
-        if not any(re.match(rf"{known_key}($|[.\[])", path) for path in documented):
-            missing.append(key)
-    assert len(keys) > 600 and missing == []

@@ -7,7 +7,7 @@ from copyscope.record.call_totals import PROGRAM
 from copyscope.record.derived import Identity, Limit, Loss, Verdict
 from copyscope.record.hooks import absent, why_absent
 from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import RawRun, RunBase, SegmentBase, Traffic
+from copyscope.record.raw import RawRun, RunBase, SegmentBase
 from copyscope.record.segments import (
     SHORTEST_LEDGER_NS,
     counted_whole,
@@ -18,6 +18,7 @@ from copyscope.record.segments import (
     used,
     wall_ns,
 )
+from copyscope.record.traffic import Traffic
 
 MOST_LOSS_SHARE = 0.001
 AGAIN = "run it once more"

@@ -6,111 +6,36 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, UnsetType
 
 from copyscope.record.instruments import Call, Counter, Functions, Hook, HookBytes, Sample, Sampler, Stack
-from copyscope.record.sections import Explained, MachineLoad, Reasons, Rows, Section
+from copyscope.record.sections import Explained, MachineLoad, Reasons, Section
+from copyscope.record.traffic import ReceiverTotals, SenderTotals, Traffic
 
 Positive = Annotated[int, Meta(ge=1)]
 Factor = str | bool | int | float
 
 
 class Copyscope(Section):
-    """The program that measured."""
+    """The program that measured.
+
+    git: revision of that checkout
+    dirty: the checkout had changes that are in no revision
+    """
 
     version: str
     git: str | None
     dirty: bool | None
 
 
-class Totals(Section):
-    """Running totals of one side, or their differences over a segment."""
-
-    bytes: int
-    calls: int
-    process_cpu_ns: int
-    user_ns: int
-    system_ns: int
-    voluntary_switches: int
-    involuntary_switches: int
-
-
-class ZerocopyTotals(Section):
-    """What the error queue said of sends with MSG_ZEROCOPY."""
-
-    sends: int
-    bytes_sent: int
-    completions: int
-    copied: int
-    bytes_copied: int
-    enobufs: int
-    notifications: int
-    in_flight: int
-    max_in_flight: int
-    errqueue_reads: int
-
-
-class Spliced(Section):
-    """What went into the socket as pages, of a file or of memory; of a receiver, out of it, into a pipe."""
-
-    calls: int
-    bytes: int
-
-
-class Requests(Section):
-    """What was sent by requests to an io_uring."""
-
-    requests: int
-    worker_cpu_ns: int
-
-
-class SenderTotals(Totals):
-    messages: int
-    short_sends: int
-    eagain: int
-    gather_timed_messages: int
-    gather_timed_ns: int
-    gather_broken_messages: int
-    send_syscalls: dict[str, int]
-    zerocopy: ZerocopyTotals | None
-    spliced: Spliced | UnsetType | None = UNSET
-    io_uring: Requests | UnsetType | None = UNSET
-    tls_records: int | UnsetType | None = UNSET
-
-
-class Verified(Section):
-    """What the receiver found when it compared every byte."""
-
-    checked_bytes: int
-    wrong_bytes: int
-    first_wrong_offset: int | None
-
-
-class Mapped(Section):
-    """What TCP_ZEROCOPY_RECEIVE took off the socket: pages, and bytes that it copied beside them."""
-
-    calls: int
-    bytes: int
-    pages: int
-    copied_bytes: int
-
-
-class Multishot(Section):
-    """Requests to an io_uring that receive again and again."""
-
-    requests: int
-    enters: int
-
-
-class ReceiverTotals(Totals):
-    messages: int | None
-    verify: Verified | None
-    truncated_bytes: int
-    replies: int | UnsetType = UNSET
-    mapped: Mapped | UnsetType | None = UNSET
-    spliced: Spliced | UnsetType | None = UNSET
-    io_uring: Multishot | UnsetType | None = UNSET
-
-
 class SegmentBase(Section):
-    """A stretch of traffic with one set of programs attached."""
+    """A stretch of traffic with one set of programs attached.
+
+    index: order in time; -1 for the warm-up
+    block: each block holds every arm once, in random order; -1 for the warm-up
+    arm: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `calls+functions` where the tiers are
+        compared (with the sampler beside them), `ledger+calls` when there is a single segment, or
+        `warmup`: never measured, here so that everything adds up
+    begin_ns: traffic resumed
+    end_ns: traffic paused, every byte delivered, every completion read
+    """
 
     index: int
     block: int
@@ -120,6 +45,13 @@ class SegmentBase(Section):
 
 
 class Segment(SegmentBase):
+    """A segment of our own traffic.
+
+    sender: what the sender did in this segment, see "Totals"
+    receiver: what the receiver did in this segment, see "Totals"
+    receiver_begin_ns: of runs on two hosts, by the receiver's clock: its mark before the segment
+    """
+
     sender: SenderTotals
     receiver: ReceiverTotals
     # On two hosts: by the receiver's own clock, from the mark before it to the one that ends it.
@@ -128,7 +60,17 @@ class Segment(SegmentBase):
 
 
 class RunIdentity(Section):
-    """Which run it is."""
+    """Which run it is.
+
+    id: `<experiment>-<digest of the factors>-<repeat>`; `profile-...` outside an experiment
+    factors: the point of the experiment: what was varied, and its value in this run; null: the run
+        belongs to no experiment
+    repeat: which repetition of the same settings, from 0
+    order: position in the shuffled order of the experiment
+    seed: seeds the order of the arms, the bootstrap and the payload pattern
+    started: when the run began, ISO 8601
+    wall_s: the whole run with set-up and pauses
+    """
 
     id: str
     experiment: str | None
@@ -141,7 +83,15 @@ class RunIdentity(Section):
 
 
 class RunBase(RunIdentity, kw_only=True):
-    """How it went."""
+    """How it went.
+
+    measured_s: sum of the segments, without the warm-up and the pauses between them
+    interrupted: stopped by Ctrl-C or SIGTERM; what was measured until then is here
+    errors: what went wrong, one line each, and each makes the run invalid; empty in a good run
+    tier: `exact`: functions are hooked, in segments of their own; `sampled`: they are not
+    tier_reason: how they are hooked, which of the calls are timed and why so many, or why they are not
+        hooked
+    """
 
     measured_s: float
     interrupted: bool
@@ -152,12 +102,22 @@ class RunBase(RunIdentity, kw_only=True):
 
 
 class Run(RunBase, kw_only=True):
+    """A run of our own traffic.
+
+    bytes_arm: the arm of the segments in which the kernel counts bytes: `bytes`; `ledger+calls` where
+        there is a single segment
+    """
+
     segments: list[Segment]
     bytes_arm: str | UnsetType | None = UNSET
 
 
 class WorkloadBase(Section):
-    """How much was asked for; null for what has no bound, or is not known."""
+    """How much was asked for; null for what has no bound, or is not known.
+
+    impl: the send strategy under its full name: `one_copy`, not an alias such as `onecopy`; null: a
+        watched program
+    """
 
     impl: str | None
     duration_s: float | None
@@ -165,7 +125,42 @@ class WorkloadBase(Section):
 
 
 class Workload(WorkloadBase, kw_only=True):
-    """What was sent, and how."""
+    """What was sent, and how.
+
+    impl: the send strategy under its full name: `one_copy`, not an alias such as `onecopy`; null: a
+        watched program
+    size_bytes: one message
+    fields: separately allocated buffers that a message consists of
+    threads: connections; each has a sending thread and a receiving thread of its own, unless `sender`
+        is `loop`, or `receiver` is `poll`
+    mode: `stream`, or `rr`: the receiver answers each message
+    receiver: `read`, `recvmsg`, `trunc`: takes the bytes off without copying them, `poll`: one thread
+        waits for all connections, `map`: TCP_ZEROCOPY_RECEIVE, `multishot`: one request of io_uring for
+        all that comes, or `splice`: to a pipe
+    align: `heap` (as the allocator gives it) or `page`
+    pages: `4k`, `thp` or `hugetlb`: what holds the fields
+    working_set_messages: different messages that are sent in turn; decides whether they stay in a cache
+    touch: the sender rewrites a message before each send
+    verify: the receiver compares every byte with what was sent
+    sndbuf_bytes: SO_SNDBUF; setting it switches the kernel's own tuning off; null: left to the kernel
+    rcvbuf_bytes: SO_RCVBUF, likewise; null: left to the kernel
+    placement: which CPUs the two sides may use: `same`, `split` or `none`
+    time_every: one message in so many is timed by the sender itself
+    sender: `threads`: one for each connection, or `loop`: one thread sends on all of them in turn
+    coalesce_us: a receiver that polls looks so often when nothing is there, by the clock; 0: it sleeps
+        until it is woken
+    file: the directory of the file that the messages lie in
+    issue: who does the work of a request: `inline` (the thread that asks), `async` (a worker of
+        io_uring), `sqpoll` (its thread that polls); null: the strategy does not send through io_uring
+    registered: the messages' memory is registered with io_uring
+    push: of `per_field`: `none`, or what holds fields back until the last, `more` (MSG_MORE) or `cork`
+        (TCP_CORK)
+    call: of `one_copy`: `sendmsg` or `writev`
+    via: of `sendfile`: `sendfile`, or `splice` through a pipe of the program's own
+    batch_sends: of `per_field`: so many fields go into one sendmmsg(2)
+    touch_received: the receiver looks at a byte of every cache line that comes
+    tls: `off`, or the kernel encrypts (kTLS): `1.2`, `1.3`
+    """
 
     impl: str
     size_bytes: Positive
@@ -198,7 +193,12 @@ class Workload(WorkloadBase, kw_only=True):
 
 
 class Device(Section):
-    """A network interface on the path."""
+    """A network interface on the path.
+
+    driver: `veth`, `lo`, or the NIC's driver
+    qdisc: its queueing discipline
+    gso_max_bytes: largest packet that the stack may hand to it
+    """
 
     side: str
     name: str
@@ -213,7 +213,13 @@ class Device(Section):
 
 
 class PacketSocket(Section):
-    """A program that sees, and thereby copies, every packet."""
+    """A program that sees, and thereby copies, every packet.
+
+    side: in whose network namespace
+    device: what it listens on; `any` is every device of the namespace; null: bound to none
+    protocol: `ETH_P_ALL`: sees, and thereby copies, every packet
+    pid: the process that holds it; null: no visible process holds it
+    """
 
     side: str
     device: str | None
@@ -223,7 +229,18 @@ class PacketSocket(Section):
 
 
 class TopologyBase(Section):
-    """The path between the two sides."""
+    """The path between the two sides.
+
+    kind: `veth`, `loopback`, `veth-xdp`, `nics`, `hosts`; of a watched program the devices that its
+        packets passed, or `no path seen`
+    mtu_bytes: of the sender's device
+    local_delivery: sender and receiver are on one kernel: zero-copy data is copied on the way
+    xdp: `native`: an XDP program sits on the receiver's device; null: no XDP program
+    what: the same in a sentence
+    notes: what the path took from this machine for the run, and cannot give back in full
+    route_congestion_control: what the route sets for the connections (why the route); null: left to the
+        host
+    """
 
     kind: str
     mtu_bytes: int | None
@@ -245,13 +262,33 @@ class Addresses(Section):
 
 
 class Topology(TopologyBase, kw_only=True):
+    """The path of our own traffic.
+
+    rtt_us: of runs on two hosts: the least round trip that TCP measured on the sender's connections;
+        null: the sender gave no report
+    """
+
     addresses: Addresses
     # The least that TCP measured on the sender's connections; of runs on two hosts.
     rtt_us: int | UnsetType | None = UNSET
 
 
 class Machine(Section):
-    """The machine and its settings."""
+    """The machine and its settings.
+
+    cpus_online: logical CPUs
+    hypervisor: copies made by the host are invisible from inside a guest
+    pmu: hardware counter units; an empty list means none
+    hybrid: CPUs of each core type
+    turbo: frequencies above the nominal one are allowed
+    smt: two logical CPUs may share a core
+    clocksource: what CLOCK_MONOTONIC reads
+    steal_percent: CPU time that the hypervisor gave to others during the run; null: no hypervisor
+    numa_nodes: nodes online
+    idle_driver: cpuidle driver: how deep idle CPUs sleep
+    transparent_hugepages: `always`, `madvise` or `never`
+    irq_time_accounting: the kernel keeps interrupt and softirq time out of a task's CPU time
+    """
 
     hostname: str
     kernel: str
@@ -284,7 +321,12 @@ class Machine(Section):
 
 
 class Place(Explained):
-    """The machine of one side of a run on two hosts, and its time of day against that of the caller's."""
+    """The machine of one side of a run on two hosts, and its time of day against that of the caller's.
+
+    machine: that machine, with the keys of `machine`; `machine` is the sender's
+    clock_offset_ns: by how much its time of day is ahead of the caller's
+    clock_offset_error_ns: how far that may be off: half of what asking took
+    """
 
     host: str
     machine: Machine
@@ -299,81 +341,6 @@ class Places(Section):
     receiver: Place
 
 
-class Ring(Section):
-    """Memory of the messages that are sent in turn."""
-
-    bytes: int
-    huge_bytes: int | None
-
-
-class Encryption(Section):
-    """What kTLS did on one side: where its connections were set up, null where the kernel does not say."""
-
-    version: str
-    cipher: str
-    record_overhead_bytes: int
-    software_connections: int | None
-    device_connections: int | None
-
-
-class Report(Totals, kw_only=True):
-    """What a program said at the end: its totals of the whole run, and more."""
-
-    role: str
-    impl: str | None
-    pid: int
-    options: dict[str, Any]
-    claim: dict[str, Any] | None
-    threads: list[dict[str, Any]]
-    histograms: dict[str, Any]
-    slices: Rows
-    limits: dict[str, Any]
-    errors: list[str]
-    t_ns: int | UnsetType = UNSET
-    clock_cost_ns: int | UnsetType = UNSET
-    sending_ns: int | UnsetType = UNSET
-    too_short: bool | UnsetType = UNSET
-    too_short_reason: str | UnsetType | None = UNSET
-    interrupted: bool | UnsetType = UNSET
-    tls: Encryption | UnsetType | None = UNSET
-
-
-class SenderReport(Report, kw_only=True):
-    """What the sender said: as SenderTotals."""
-
-    messages: int
-    short_sends: int
-    eagain: int
-    gather_timed_messages: int
-    gather_timed_ns: int
-    gather_broken_messages: int
-    send_syscalls: dict[str, int]
-    zerocopy: ZerocopyTotals | None
-    spliced: Spliced | UnsetType | None = UNSET
-    io_uring: Requests | UnsetType | None = UNSET
-    tls_records: int | UnsetType | None = UNSET
-    ring: Ring | UnsetType = UNSET
-
-
-class ReceiverReport(Report, kw_only=True):
-    """What the receiver said: as ReceiverTotals."""
-
-    messages: int | None
-    verify: Verified | None
-    truncated_bytes: int
-    replies: int | UnsetType = UNSET
-    mapped: Mapped | UnsetType | None = UNSET
-    spliced: Spliced | UnsetType | None = UNSET
-    io_uring: Multishot | UnsetType | None = UNSET
-
-
-class Traffic(Section):
-    """What both programs said at the end."""
-
-    sender: SenderReport
-    receiver: ReceiverReport
-
-
 class Counters(Section):
     """What perf counted of each side's process."""
 
@@ -382,7 +349,11 @@ class Counters(Section):
 
 
 class Measured(Section):
-    """The sections that both kinds of run have."""
+    """The sections that both kinds of run have.
+
+    functions: the exact tier, from hooks at the entry and the exit of functions, over the `functions`
+        segments; null: no function was hooked
+    """
 
     schema: Annotated[int, Meta(extra_json_schema={"const": 1})]
     copyscope: Copyscope

@@ -12,13 +12,12 @@ from copyscope.record.raw import (
     Machine,
     Measured,
     RawRun,
-    Report,
     Run,
     RunBase,
     Segment,
     SegmentBase,
-    Totals,
 )
+from copyscope.record.traffic import Report, Totals
 
 Record = dict[str, Any]
 Side = Literal["sender", "receiver", "target"]

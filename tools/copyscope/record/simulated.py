@@ -19,7 +19,11 @@ COUNTED_LATER = ("tlb_flushes",)
 
 
 class Kernel(Section):
-    """The guest's kernel."""
+    """The guest's kernel.
+
+    name: as given to `--kernel`
+    release: the guest's kernel, and the hash of its image
+    """
 
     name: str
     release: str
@@ -27,21 +31,43 @@ class Kernel(Section):
 
 
 class Qemu(Section):
-    """The emulator, and the number of its plugin interface."""
+    """The emulator, and the number of its plugin interface.
+
+    api: number of its plugin interface
+    """
 
     version: str
     api: int
 
 
 class Cpu(Section):
-    """The guest's CPU, and which fast string instructions it has."""
+    """The guest's CPU, and which fast string instructions it has.
+
+    model: the guest's CPU, as given to QEMU
+    flags: the fast string instructions that it has: `erms`, `fsrm`
+    """
 
     model: str
     flags: list[str]
 
 
 class Model(Section):
-    """The caches that were modelled; 0 bytes: there is no such level."""
+    """The caches that were modelled; 0 bytes: there is no such level.
+
+    name: what was modelled, as given to `--cache`, and where its numbers are from
+    l1d_bytes: size of each cache; 0: it has none
+    l1d_ways: lines of one set
+    l2_bytes: size of each cache; 0: it has none
+    l2_ways: lines of one set
+    llc_bytes: size of each cache; 0: it has none
+    llc_ways: lines of one set
+    inclusion: `inclusive`: the LLC holds what L1D and L2 hold; `victim`: what L2 has dropped
+    tlb_entries_and_ways: `64:4/32:4/2048:16`: first level for pages of 4 KiB, for pages of 2 MiB,
+        second level
+    prefetch: `off` or `next`
+    ddio: where the lines go that a device writes: `unseen`, `off` (memory), `on` (LLC)
+    vcpus: CPUs of the guest
+    """
 
     name: str
     source: str
@@ -60,7 +86,10 @@ class Model(Section):
 
 
 class Path(Section):
-    """The path in the guest, as far as it was asked for."""
+    """The path in the guest, as far as it was asked for.
+
+    kind: `veth`, `veth-xdp`, `nics` (two e1000), `loopback`
+    """
 
     kind: str
     mtu_bytes: int | None
@@ -82,11 +111,23 @@ PerKib: Any = defstruct(
 
 
 class SideSum(PerKib, kw_only=True):  # type: ignore[misc, call-arg]
+    """The sums of one side.
+
+    side: on whose time: `sender`, `receiver`, `command` (all its processes, and what interrupted them),
+        `other`; of `accounts` `all`
+    """
+
     side: str
 
 
 class Row(SideSum, kw_only=True):  # type: ignore[call-arg]
-    """An account or a stage, on the time of one side."""
+    """An account or a stage, on the time of one side.
+
+    kind: `account` or `stage`. `rows` has both, and adds up to all that was counted; `accounts` has
+        each account as one
+    category: which; a name of the ledger
+    context: `process`, `softirq`, `user`; of `accounts` `all`
+    """
 
     kind: str
     category: str
@@ -94,7 +135,12 @@ class Row(SideSum, kw_only=True):  # type: ignore[call-arg]
 
 
 class Check(Section):
-    """Two independent numbers that must agree."""
+    """Two independent numbers that must agree.
+
+    name: two numbers that must agree
+    left: what was found, what it must be, and how far it may be off
+    holds: one that does not makes the run invalid
+    """
 
     name: str
     left: float
@@ -104,7 +150,18 @@ class Check(Section):
 
 
 class Measurement(Section):
-    """One workload: what was sent, which nobody says of a command, and what was counted meanwhile."""
+    """One workload: what was sent, which nobody says of a command, and what was counted meanwhile.
+
+    impl: as `workload.impl`; each measurement ran in each boot, in this order; null: a command
+    warm_messages: messages before those that were counted; null: a command
+    messages: messages that were counted, in each boot; null: a command
+    delivered_bytes: payload of one boot that was counted: what `_per_kib` is of; of a command what was
+        copied out of sockets, mean of the seeds
+    digests: of the counts of one boot each
+    command: the words of a program of the user's, or of two with `--` between them; only there for them
+    threads: connections, with a thread of its own on each side; `messages` and `warm_messages` are of
+        each; null: a command
+    """
 
     impl: str | None
     size_bytes: int | None
@@ -133,7 +190,13 @@ class Measurement(Section):
 
 
 class Simulated(Section):
-    """One machine, booted once for each seed, with all measurements in each boot."""
+    """One machine, booted once for each seed, with all measurements in each boot.
+
+    exact: instructions were counted: the same seeds give the same digest
+    seeds: one boot each
+    digest: of all counts of all boots
+    wall_s: the boots together; `run.wall_s` is the whole, with the kernel and its symbols
+    """
 
     kernel: Kernel
     qemu: Qemu

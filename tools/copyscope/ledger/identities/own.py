@@ -14,7 +14,7 @@ from copyscope.ledger.losses import lost
 from copyscope.record.call_totals import PROGRAM, kernel_name, sends_made
 from copyscope.record.derived import AccountRow
 from copyscope.record.instruments import Call
-from copyscope.record.raw import Encryption, RawRun, ReceiverReport, Segment, SenderReport
+from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
     byte_segments,
     mapped_total,
@@ -29,6 +29,7 @@ from copyscope.record.segments import (
     why_no_ledger,
     zerocopy_total,
 )
+from copyscope.record.traffic import Encryption, ReceiverReport, SenderReport
 
 BLIND = "the hook on the send path does not see which calls are zero-copy"
 # TCP states after the peer's FIN, include/net/tcp_states.h: CLOSE_WAIT, LAST_ACK, CLOSING, TIME_WAIT, CLOSE

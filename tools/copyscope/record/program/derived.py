@@ -21,6 +21,11 @@ class ProgramOverhead(Overhead):
 
 
 class ProgramSide(SideTime):
+    """CPU time of the watched program.
+
+    cpus_used: CPU time over wall time
+    """
+
     cpus_used: float | None
 
 
@@ -39,7 +44,12 @@ class Saving(Section):
 
 
 class Remedy(Section):
-    """What could make it copy less, and whether it would."""
+    """What could make it copy less, and whether it would.
+
+    answer: `yes`, `maybe`, `no`, or `n/a` where what it rests on was not sampled
+    most: what could be saved at most, of its CPU time; null: it was not sampled
+    open: only a measured crossover would tell, and there is none
+    """
 
     name: str
     answer: Literal["yes", "maybe", "no", "n/a"]
@@ -49,7 +59,17 @@ class Remedy(Section):
 
 
 class Advice(Section):
-    """Would zero-copy or sendfile help?"""
+    """Would zero-copy or sendfile help?
+
+    text: the reasons as one paragraph
+    stoppers: what would take the gain away, or does
+    most_to_save: share of `copy_in` in its CPU time; of a program that sends half of its bytes or more
+        with zero-copy that of `pin`, `deferred`, `silent` and `completion`
+    crossover: the row of crossover.json that was used
+    remedies: what could make it copy less, nothing for a program that sends nothing: `MSG_ZEROCOPY`,
+        `sendfile`, `io_uring`, `larger sends`, `fewer user copies`
+    measure: the command that measures it; null: nothing needs one
+    """
 
     text: str
     stoppers: list[str]
@@ -62,7 +82,18 @@ class Advice(Section):
 
 
 class ProgramZerocopy(Section):
-    """What became of its sends with MSG_ZEROCOPY."""
+    """What became of its sends with MSG_ZEROCOPY.
+
+    sends: successful sends with MSG_ZEROCOPY or SEND_ZC
+    completions: sends reported complete; null: of a watched program: `zerocopy.reason`
+    copied: of these, with the flag that says they were copied
+    notifications: messages on the error queue; of io_uring one for each send; null: of a watched
+        program: `zerocopy.reason`
+    unseen: as in `run.segments[]`, sum; null: `zerocopy.reason`
+    reason: why nothing is known of completions: no hook looked at the error queues of its sockets, and
+        io_uring told of none; null: they were looked at
+    cause: why it was copied
+    """
 
     sends: int
     bytes_sent: int
@@ -83,7 +114,17 @@ class CallTotal(Section):
 
 
 class Direction(Section):
-    """What the program sent, or received."""
+    """What the program sent, or received.
+
+    median_low_bytes: lower end of the power of two that holds the median
+    zerocopy_share: part of the bytes with MSG_ZEROCOPY
+    page_share: part of the bytes by sendfile(2) or splice(2), of pages of files and pipes
+    memory_share: part of the bytes by splice(2) of its own memory, which vmsplice(2) gave; before 6.5
+        this is in `page_share`
+    nodelay_share: part of the calls with TCP_NODELAY
+    cork_share: part of the calls with cork
+    io_uring_share: part of the bytes that io_uring moved
+    """
 
     calls: int
     bytes: int
@@ -100,6 +141,11 @@ class Direction(Section):
 
 
 class PacketTotal(Section):
+    """Packets, in sum.
+
+    mean_segments: what the device has to make of one
+    """
+
     packets: int
     mean_bytes: float
     mean_segments: float
@@ -107,6 +153,13 @@ class PacketTotal(Section):
 
 
 class BufferTotal(Section):
+    """Buffers of messages, in sum.
+
+    page_share: parts of the buffers looked at that begin at a page, at a cache line, elsewhere; null:
+        none was looked at
+    repeated_share: part of the messages that begin where the one read before did
+    """
+
     messages: int
     buffers: int
     mean_per_message: float
@@ -127,6 +180,13 @@ class RoundTotal(Section):
 
 
 class MappedTotal(Section):
+    """What TCP_ZEROCOPY_RECEIVE took.
+
+    bytes: mapped into its memory, in whole pages
+    copied_bytes: copied by the same calls, because they were no whole pages
+    mapped_share: part that was mapped of what these calls took
+    """
+
     calls: int
     bytes: int
     pages: int
@@ -135,7 +195,14 @@ class MappedTotal(Section):
 
 
 class Portrait(Explained):
-    """What the traffic of the program is like."""
+    """What the traffic of the program is like.
+
+    send: all segments
+    buffers: sum of `shapes[]`
+    mapped: what it took, in segments with `counts_taken`
+    connections: rows of `connections`
+    local_share: part of the peers that are on this machine
+    """
 
     send: Direction | None
     receive: Direction | None
@@ -148,7 +215,12 @@ class Portrait(Explained):
 
 
 class DerivedProgram(Concluded, kw_only=True):
-    """What follows from a run beside a program."""
+    """What follows from a run beside a program.
+
+    zerocopy: sums over all segments, where nothing else is said; null: the strategy sends without
+        MSG_ZEROCOPY and SEND_ZC
+    advice: would zero-copy or sendfile help?
+    """
 
     PROCESSES = ("target",)
     sides: ProgramSides

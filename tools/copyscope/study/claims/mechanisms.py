@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from copyscope import stats
 from copyscope.compare.estimates import LESS, MORE, Estimate
 from copyscope.ledger.attribution import tied
-from copyscope.record.raw import Requests, Segment
+from copyscope.record.raw import Segment
 from copyscope.record.segments import Record, samples_of, segments_of, select, total, undisturbed
+from copyscope.record.traffic import Requests
 from copyscope.study.claims.comparing import Comparison, always, compare, make
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, interval_text
 from copyscope.units import counted
