@@ -73,7 +73,7 @@ $(OUTPUT) $(OUTPUT)/tests:
 	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-report.txt
 	$(Q)touch $@
 
-# What asks the records of a fleet, and what asks the hosts in the way of ansible: both are left out by most.
+# What asks the records of a fleet, and what asks its hosts: both are left out by most.
 .venv/.ready-fleet .venv/.ready-ansible: .venv/.ready-%: requirements-%.txt .venv/.ready
 	$(call say,VENV,$*)
 	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r $<

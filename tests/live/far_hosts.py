@@ -1,13 +1,18 @@
 """Hosts for tests: an sshd in namespaces of its own for each connection, through a pipe; none listens."""
 
+import contextlib
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from copyscope import paths
+from profiling import SLOW
 
 # Unpacked for the tests alone (Makefile): an installed package begins to listen on all addresses.
 UNPACKED = paths.OUTPUT / "tests" / "openssh"
@@ -83,9 +88,9 @@ def make(
         (place / name).chmod(0o755)
 
 
-def fleet(place: Path, hosts: str, *words: str) -> "subprocess.Popen[str]":
+def fleet(place: Path, inventory: str, *words: str) -> "subprocess.Popen[str]":
     """As tools/fleet.py runs it, which as root has a fixed PATH: without `ssh` of the test's."""
-    (place / "hosts").write_text(hosts)
+    (place / "hosts").write_text(inventory)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
     return subprocess.Popen(
         [
@@ -97,3 +102,29 @@ def fleet(place: Path, hosts: str, *words: str) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+Found = TypeVar("Found")
+
+
+def wait_until(look: Callable[[], Found]) -> Found:
+    end = time.monotonic() + 60 * SLOW
+    while not (found := look()):
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.05)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def of_runs() -> set[int]:
+    """The processes of the traffic and of the collector that there are now."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if words[0] in (str(paths.TRAFFIC), str(paths.COLLECTOR)) and "--check" not in words:
+                found.add(int(entry.name))
+    return found

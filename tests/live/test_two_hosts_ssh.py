@@ -19,10 +19,10 @@ import pytest
 from copyscope import paths
 from copyscope.record import store
 from copyscope.topology import LinkSettings, Topology, open_topology
-from far_hosts import SSHD
+from far_hosts import SSHD, wait_until
 from profiling import SLOW, is_root
-from test_fleet_ssh import BUNDLE, wait_until
 
+BUNDLE = paths.OUTPUT / "bundle" / f"copyscope-{os.uname().machine}.tar.gz"
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),

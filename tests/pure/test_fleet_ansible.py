@@ -1,15 +1,17 @@
 """The fleet by ansible-core, on this machine alone (ansible_connection=local): names, words, how it ends."""
 
+import contextlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from copyscope.commands import fleet as command
-from copyscope.fleet.by_ansible import environment
+from copyscope.fleet import ansible
+from copyscope.fleet.ansible import environment
 
 pytest.importorskip("ansible", reason="make .venv/.ready-ansible")
+LOCAL = f"ansible_connection=local ansible_python_interpreter={sys.executable}"
 
 
 @pytest.fixture
@@ -30,18 +32,61 @@ print(json.dumps({{"works": True, "sentence": "", "findings": [], "words": sys.a
     return tmp_path
 
 
-def run(place: Path, inventory: str, *words: str) -> int:
+def run(place: Path, inventory: str, *words: str, more: tuple[str, ...] = ()) -> int:
     (place / "hosts").write_text(inventory)
-    options = ["--ansible", "--out", str(place / "out"), "--tree", str(place), "-q"]
+    options = ["--out", str(place / "out"), "--tree", str(place), "-q", *more]
     return command.main([str(place / "hosts"), *options, "--", "doctor", *words])
 
 
 def test_words_that_look_like_templates_arrive_as_they_are(place: Path) -> None:
     words = ["{{ lookup('pipe', 'id') }}", "it's; $HOME", '"', "{% raw %}", "a\nb", "\x1b[2J", "../.."]
-    python = f"ansible_connection=local ansible_python_interpreter={sys.executable}"
-    assert run(place, f"one {python}\n", *words) == 0
+    assert run(place, f"one {LOCAL}\n", *words) == 0
     (kept,) = (place / "out").glob("host=one/date=*/*.json")
     assert json.loads(kept.read_text())["words"] == words
+
+
+def test_a_host_that_answers_and_two_that_do_not_are_rows_of_one_table(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    inventory = f"""\
+one {LOCAL}
+bare ansible_connection=local ansible_python_interpreter=/nowhere/python3
+away.invalid
+"""
+    assert run(place, inventory) == 1
+    table = capsys.readouterr().out
+    assert "doctor on 3 hosts  1 ok" in table
+    assert "1 of 3 unreachable: away.invalid: " in table and "1 of 3 failed: bare: " in table
+    assert [path.parts[-3] for path in (place / "out").rglob("*.json")] == ["host=one"]
+    (place / "bin" / "copyscope").unlink()
+    assert run(place, f"one {LOCAL}\n") == 1
+    assert "install copyscope there, or name its directory by --tree" in capsys.readouterr().out
+
+
+def test_what_takes_too_long_is_ended_there(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It and what it has started, though neither goes by itself."""
+    pids = place / "pids"
+    script = f"#!/bin/sh\ntrap '' TERM\nsleep 60 & echo $$ $! > {pids}\nwait\n"
+    (place / "bin" / "copyscope").write_text(script)
+    assert run(place, f"one {LOCAL}\n", more=("--timeout", "2")) == 1
+    assert "1 of 1 timed out: one: no end within 2 s" in capsys.readouterr().out
+    assert [pid for pid in pids.read_text().split() if is_alive(pid)] == []
+
+
+def is_alive(pid: str) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] != b"Z"
+    return False
+
+
+def test_hosts_are_a_file_or_names_with_a_comma(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "ansible.cfg").write_text("[defaults]\ntransport = local\n")
+    words = ["--out", str(place / "out"), "--tree", str(place), "-q", "--", "doctor"]
+    assert command.main(["one,two", *words]) == 0
+    assert {path.parts[-3] for path in (place / "out").rglob("*.json")} == {"host=one", "host=two"}
+    assert command.main(["one", *words]) == 2
+    assert "name an inventory of ansible, or hosts with a comma" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["../../etc", "a$(id)"])
@@ -71,27 +116,14 @@ def test_an_inventory_without_hosts_is_one_line(place: Path, capsys: pytest.Capt
     assert said.count("\n") == 1 and "no host in it" in said
 
 
-def test_without_ansible_the_next_step_is_said(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("a\n")
-    code = f"""\
-import sys
-sys.path.insert(0, {str(Path(command.__file__).parents[2])!r})
-import importlib.util as util
-find = util.find_spec
-from copyscope.fleet import by_ansible
-by_ansible.find_spec = lambda name: None if name == "ansible" else find(name)
-from copyscope.commands import fleet
-sys.exit(fleet.main([{str(tmp_path / "hosts")!r}, "--ansible", "--", "doctor"]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    assert (done.returncode, done.stderr) == (
-        1,
-        "fleet: --ansible: ansible-core is missing: make .venv/.ready-ansible\n",
+def test_without_ansible_the_next_step_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setattr(ansible, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert command.main(["web1,", "--", "doctor"]) == 1
+    assert capsys.readouterr().err == (
+        "fleet: ansible-core is missing: apt install ansible-core, or in a source tree"
+        " make .venv/.ready-ansible\n"
     )

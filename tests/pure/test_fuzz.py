@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -135,17 +135,11 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
         cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.drill.run_all", side_effect=RunError("cut off")))
-        cut.enter_context(patch("copyscope.fleet.by_ssh.asyncio.run", side_effect=not_asked))
-        cut.enter_context(patch("copyscope.commands.fleet.by_ansible.find", side_effect=RunError("cut off")))
+        cut.enter_context(patch("copyscope.commands.fleet.ansible.find", side_effect=RunError("cut off")))
         cut.enter_context(patch("os.geteuid", lambda: 1000))
         yield place
     os.chdir(before)
     signal.signal(signal.SIGTERM, handlers)
-
-
-def not_asked(asking: Coroutine[Any, Any, None]) -> NoReturn:
-    asking.close()
-    raise RunError("cut off")
 
 
 def check_line(line: str) -> None:

@@ -76,12 +76,7 @@ def test_alone_it_answers_questions_with_verbs() -> None:
             ("sweep", "quick", "--dry-run", "--out", "/etc/passwd/x"),
             "--out: /etc/passwd: not a directory: choose",
         ),
-        (
-            ("fleet", "/dev/null", "--", "doctor"),
-            "/dev/null: not a regular file: name a file with a host a line",
-        ),
-        (("fleet", "/etc", "--", "doctor"), "/etc: is a directory: name a file with a host a line"),
-        (("fleet", "/no/hosts", "--", "doctor"), "/no/hosts: No such file or directory: name a file"),
+        (("fleet", "/no/hosts", "--", "doctor"), "/no/hosts: no such file: name an inventory of ansible"),
         (
             ("fleet", "hosts", "--", "report"),
             "report: not a command for hosts: write -- and then one of run, ",

@@ -1,4 +1,4 @@
-"""Where a command runs: on this machine, in a network namespace of it, or on a host by OpenSSH. Pure.
+"""Where a command runs: on this machine, or on a host by OpenSSH. Pure.
 
 How a host is reached (name, user, port, keys, jumps) is the business of the user's own ssh_config(5). Nothing
 is asked: neither a password nor whether a host's key is the right one. One command is one connection.
@@ -45,16 +45,6 @@ class Here:
 
     def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
         return [*_sudo(become), *command]
-
-
-@dataclass(frozen=True)
-class InNamespace:
-    """A network namespace of this machine that has a name (ip-netns(8)). Only root enters it."""
-
-    name: str
-
-    def argv(self, command: Sequence[str], *, become: bool = False) -> list[str]:
-        return [*_sudo(become), "nsenter", f"--net=/run/netns/{self.name}", "--", *command]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ VERBS = (
     ),
     Verb("show", "show", "print the screen of a run again, from its record"),
     Verb("drill", "drill", "rewrite what was sent after the call returned, and say what arrived"),
-    Verb("fleet", "fleet", "run a verb on many hosts by ssh, and print one table", inner="query"),
+    Verb("fleet", "fleet", "run a verb on many hosts by ansible, and print one table", inner="query"),
     Verb("doctor", "doctor", "try every instrument, and say what works on this machine"),
     Verb(
         "simulate",
@@ -97,7 +97,7 @@ QUESTIONS = {
     "diff": ("Better or worse than before?", "BEFORE AFTER"),
     "show": ("What did that run say?", "run.json --explain"),
     "drill": ("Which ways to send does my kernel have?", ""),
-    "fleet": ("The same, on many hosts?", "hosts -- doctor"),
+    "fleet": ("The same, on many hosts?", "web1,web2 -- doctor"),
     "doctor": ("What can be measured on this machine?", ""),
     "simulate": ("Cache misses, without a PMU?", "one_copy,zero_copy"),
 }

@@ -1,1 +1,1 @@
-"""One command on many hosts: who they are, what each answered, what came of it, and who differs."""
+"""One command on many hosts by ansible: what each answered, what came of it, who differs, what is kept."""

@@ -5,6 +5,7 @@ only with what is harmful in it made visible.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -12,18 +13,35 @@ from typing import Any, Literal
 from msgspec import Struct, convert
 
 from copyscope.escaping import one_line
-from copyscope.fleet.by_ssh import Answer
 from copyscope.record import store
 from copyscope.record.store import RecordError
 
 State = Literal["ok", "invalid", "failed", "timed out", "unreachable", "interrupted"]
-# ssh(1): its own status when it could not connect, or the connection was cut.
-SSH_FAILED = 255
-CAUSE_MAX = 160
+NOT_THERE = 127
+# What is said there is cut after so much, so that the next step is still read.
+SAID_MAX = 160
+CAUSE_MAX = 240
+# What ansible says before ssh's own words.
+BEFORE_SSH = re.compile(r"^.*(?:reached over|to the host via) ssh: ")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How the command ended (None: its time was over), and what was said, which is another machine's word.
+
+    `facts`: what the module says of the host (library/copyscope_ask.py); None: it did not run.
+    """
+
+    status: int | None
+    output: bytes
+    errors: bytes
+    seconds: float
+    facts: Any = None
+    reached: bool = True
 
 
 class Facts(Struct):
-    """The first line of every answer (guard.py)."""
+    """What the module says of its host."""
 
     kernel: str
     arch: str
@@ -95,22 +113,19 @@ class Refused(Exception):
 
 def judge(host: str, command: str, answer: Answer) -> Row:
     """The row of a host."""
-    first, _, rest = answer.output.partition(b"\n")
     row = Row(host, "failed", seconds=answer.seconds)
+    if not answer.reached:
+        return _with(row, "unreachable", f"{_last(answer)}: make `ansible -m ping {host}` work first")
     try:
-        row = replace(row, facts=convert(json.loads(first), Facts) if first else None)
-    except (ValueError, RecursionError):
-        return _with(row, "failed", "the first line is not ours: its login shell must print nothing")
+        row = replace(row, facts=None if answer.facts is None else convert(answer.facts, Facts))
+    except ValueError as error:
+        return _with(row, "failed", f"not what a host says of itself: {error}")
     if answer.status is None:
         return _with(row, "timed out", f"no end within {answer.seconds:.0f} s: --timeout waits longer")
-    if answer.status == SSH_FAILED:
-        broke = f"the connection broke after {answer.seconds:.0f} s: ask it again"
-        unopened = f"{_last(answer)}: make `ssh {host} true` work without a question"
-        return _with(row, "unreachable", unopened if row.facts is None else broke)
-    if row.facts is None:
+    if row.facts is None or answer.status == NOT_THERE:
         return _with(row, "failed", f"{_last(answer)}{_step(answer)}")
     try:
-        return _read(row, command, rest)
+        return _read(row, command, answer.output)
     except Refused as error:
         return _with(row, "failed", _last(answer) if answer.status else str(error))
 
@@ -123,15 +138,17 @@ def _last(answer: Answer) -> str:
     """The last line of what it said on standard error."""
     lines = answer.errors.decode(errors="replace").strip().splitlines()
     return (
-        one_line(lines[-1].rstrip("."), CAUSE_MAX)
+        one_line(BEFORE_SSH.sub("", lines[-1].rstrip(".")), SAID_MAX)
         if lines
         else f"ended with status {answer.status} without a word"
     )
 
 
 def _step(answer: Answer) -> str:
-    """What to do where not even the guard has run."""
+    """What to do where the command has not even begun."""
     said = answer.errors.lower()
+    if answer.status == NOT_THERE:
+        return ": install copyscope there, or name its directory by --tree"
     if b"sudo" in said:
         return ": allow it without a password, or log in as root"
     return ": install Python 3 there" if b"python3" in said else ""

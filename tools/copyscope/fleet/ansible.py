@@ -1,39 +1,51 @@
 """Many hosts by ansible-core: the user's inventory, settings, become and connections; our command.
 
-ansible-playbook runs a play of one task. `action_plugins/` brings the bundle, `library/` is what runs there:
-it starts the same guard as ssh does. `callback_plugins/` says line by line what came of each host. When this
-process is gone, the callback ends ansible, and with that what runs over there.
+ansible-playbook runs a play of one task. `library/` is what runs on each host, `callback_plugins/` says what
+came of each, a line for each. When this process is gone, the callback ends ansible, and so what runs there.
 """
 
 import base64
 import configparser
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from msgspec import Struct
 from msgspec.json import decode
 
 from copyscope.errors import RunError, UsageError
-from copyscope.escaping import one_line
-from copyscope.fleet.answers import SSH_FAILED
-from copyscope.fleet.by_ssh import END_S, GUARD, SILENCE_S, Answer, Began, Ended, Job
+from copyscope.escaping import one_line, visible
+from copyscope.fleet.answers import Answer
 from copyscope.start.environment import of_caller
 
 HERE = Path(__file__).parent
-# ansible has that long on top of the host's own time, to connect and to bring the bundle.
-SPARE_S = 60
+MISSING = "ansible-core is missing: apt install ansible-core, or in a source tree make .venv/.ready-ansible"
+# ansible has that long on top of the host's own time, to connect and to end.
+CONNECT_S = 60
+END_S = 5.0
 LINE_MAX_BYTES = 100 << 20
 ALIVE = "-o ControlMaster=no -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+# What it becomes is the name of a directory: no `-` in front, no `/`.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\[\]-]{0,252}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every host is asked to run, and as whom."""
+
+    argv: tuple[str, ...]
+    become: bool
+    timeout_s: float
 
 
 class Line(Struct):
@@ -45,6 +57,7 @@ class Line(Struct):
     output: str = ""
     errors: str = ""
     seconds: float = 0.0
+    facts: Any = None
 
 
 @dataclass(frozen=True)
@@ -53,13 +66,12 @@ class Ansible:
 
     playbook: tuple[str, ...]
     adhoc: tuple[str, ...]
-    source: Path
+    inventory: str
     limit: str | None
-    serial: str | None
 
     def hosts(self) -> list[str]:
         """The names of the hosts, as ansible knows them. Raises RunError, UsageError."""
-        words = [*self.adhoc, "all", "-i", str(self.source), "--list-hosts"]
+        words = [*self.adhoc, "all", "-i", self.inventory, "--list-hosts"]
         if self.limit is not None:
             words += ["--limit", self.limit]
         try:
@@ -67,19 +79,23 @@ class Ansible:
                 words,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=SPARE_S,
+                timeout=CONNECT_S,
                 check=False,
                 env=environment(),
             )
         except subprocess.TimeoutExpired:
-            raise RunError(f"{self.source}: ansible did not list its hosts within {SPARE_S} s") from None
+            raise RunError(f"{self.inventory}: ansible did not list its hosts within {CONNECT_S} s") from None
         if done.returncode != 0:
-            raise UsageError(f"{self.source}: ansible: {_last(done.stderr)}")
+            raise UsageError(f"{self.inventory}: ansible: {_last(done.stderr)}")
         # One a line below "  hosts (N):".
         names = [line.removeprefix("    ") for line in done.stdout.decode(errors="replace").split("\n")[1:]]
         found = list(dict.fromkeys(name for name in names if name))
         if not found:
-            raise UsageError(f"{self.source}: no host in it that is meant: {_last(done.stderr)}")
+            raise UsageError(f"{self.inventory}: no host in it that is meant: {_last(done.stderr)}")
+        for name in found:
+            if NAME.fullmatch(name) is None:
+                allowed = "letters, digits, . _ @ : - only"
+                raise UsageError(f"{self.inventory}: {visible(name)}: not a host name: {allowed}")
         return found
 
     def ask_all(
@@ -87,12 +103,10 @@ class Ansible:
         names: Sequence[str],
         job: Job,
         forks: int,
-        began: Began,
-        ended: Ended,
+        began: Callable[[str], None],
+        ended: Callable[[str, Answer], None],
     ) -> None:
         """Every host is asked once. Raises RunError if ansible itself fails."""
-        if not names:
-            return
         with tempfile.TemporaryDirectory(prefix="copyscope-ansible-") as name:
             place = Path(name)
             words = self._words(place, names, job, forks)
@@ -112,49 +126,42 @@ class Ansible:
 
     def _words(self, place: Path, names: Sequence[str], job: Job, forks: int) -> list[str]:
         """The command line; the play and what it needs are files in a directory of ours alone."""
-        bundle = place / "bundle"
-        if job.bundle:
-            bundle.write_bytes(job.bundle)
         # Ansible would read `{{` in the user's words as a template of its own.
-        arguments = {
-            "opening": base64.b64encode(job.opening().partition(b"\n")[0]).decode(),
-            "guard": base64.b64encode(GUARD.read_bytes()).decode(),
-            "timeout_s": job.timeout_s,
-            "bundle": str(bundle) if job.bundle else "",
+        argv = base64.b64encode(json.dumps(job.argv).encode()).decode()
+        task = {
+            "name": "ask",
+            "copyscope_ask": {"argv": argv, "timeout_s": job.timeout_s},
+            "ignore_errors": True,
+            "timeout": int(job.timeout_s) + CONNECT_S,
         }
         play = {
             "name": "copyscope fleet",
             "hosts": "all",
             "gather_facts": False,
             "ignore_unreachable": True,
-            "tasks": [
-                {
-                    "name": "ask",
-                    "copyscope_ask": arguments,
-                    "ignore_errors": True,
-                    "timeout": int(job.timeout_s + SILENCE_S) + SPARE_S,
-                }
-            ],
-        } | ({} if self.serial is None else {"serial": self.serial})
+            "tasks": [task],
+        }
         # JSON is YAML.
         (place / "play.yml").write_text(json.dumps([play]), encoding="utf-8")
         (place / "hosts").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-        words = [*self.playbook, "-i", str(self.source), "--forks", str(forks), "--limit", f"@{place}/hosts"]
+        words = [*self.playbook, "-i", self.inventory, "--forks", str(forks), "--limit", f"@{place}/hosts"]
         return [*words, *(["--become"] if job.become else []), str(place / "play.yml")]
 
 
-def find(source: Path, limit: str | None, serial: str | None) -> Ansible:
+def find(inventory: str, limit: str | None) -> Ansible:
     """Ours, which is pinned; else that of PATH. Raises UsageError, RunError."""
-    if not source.exists():
-        raise UsageError(f"{source}: no such file: an inventory of ansible")
+    # With a comma it is the hosts themselves, as ansible reads it.
+    if "," not in inventory and not Path(inventory).exists():
+        named = "name an inventory of ansible, or hosts with a comma: web1,web2"
+        raise UsageError(f"{visible(inventory)}: no such file: {named}")
     if find_spec("ansible") is not None:
         ours = (sys.executable, "-I", "-m", "ansible")
-        return Ansible((*ours, "playbook"), (*ours, "adhoc"), source, limit, serial)
+        return Ansible((*ours, "playbook"), (*ours, "adhoc"), inventory, limit)
     path = of_caller(os.environ).get("PATH")
     playbook, adhoc = shutil.which("ansible-playbook", path=path), shutil.which("ansible", path=path)
     if playbook is None or adhoc is None:
-        raise RunError("--ansible: ansible-core is missing: make .venv/.ready-ansible")
-    return Ansible((playbook,), (adhoc,), source, limit, serial)
+        raise RunError(MISSING)
+    return Ansible((playbook,), (adhoc,), inventory, limit)
 
 
 def environment() -> dict[str, str]:
@@ -163,13 +170,12 @@ def environment() -> dict[str, str]:
     ours = {
         "ANSIBLE_LIBRARY": HERE / "library",
         "ANSIBLE_CALLBACK_PLUGINS": HERE / "callback_plugins",
-        "ANSIBLE_ACTION_PLUGINS": HERE / "action_plugins",
     }
     found |= {name: ":".join(filter(None, (str(path), found.get(name)))) for name, path in ours.items()}
     found |= {"ANSIBLE_STDOUT_CALLBACK": "copyscope_lines", "ANSIBLE_RETRY_FILES_ENABLED": "0"}
     found |= {"ANSIBLE_NOCOLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     found.pop("ANSIBLE_FORCE_COLOR", None)
-    # One connection for each host instead of five; python3 is what ssh without ansible starts, too.
+    # One connection for each host instead of five: nothing is copied, and no interpreter is looked for.
     found.setdefault("ANSIBLE_PIPELINING", "1")
     found.setdefault("ANSIBLE_PYTHON_INTERPRETER", "python3")
     # Ansible refuses to work in any other encoding.
@@ -233,10 +239,8 @@ def _read(stream: IO[bytes]) -> Iterator[Line]:
 
 
 def _answer(line: Line) -> Answer:
-    """As ssh would have said it."""
     output, errors = base64.b64decode(line.output), base64.b64decode(line.errors)
-    status = SSH_FAILED if line.ended == "unreachable" else line.status
-    return Answer(status, output, errors, line.seconds)
+    return Answer(line.status, output, errors, line.seconds, line.facts, reached=line.ended != "unreachable")
 
 
 def _last(errors: bytes) -> str:

@@ -67,7 +67,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_on_ok(self, result: Any) -> None:
         said = dict(getattr(result, "result", None) or result._result)
-        keys = ("status", "output", "errors", "seconds")
+        keys = ("status", "output", "errors", "seconds", "facts")
         self._say(result._host, ended="ok", **{key: said[key] for key in keys})
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
