@@ -11,28 +11,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 TREE = Path(__file__).resolve().parent.parent
-SHOWN_MAX = 10
 VALUE_MAX = 80
 # Run by both sides: a line for each record, of what was derived or why it could not be.
 DERIVE = """
 import json, sys
-from pathlib import Path
 from copyscope.ledger.derive import derive
-from copyscope.record import store
 
-for path in sys.stdin.read().split("\\0"):
-    record = store.read(Path(path))
+for line in sys.stdin:
+    record = json.loads(line)
     # What a simulated machine did is modelled: nothing is derived of it.
     made = record if "simulated" in record else derive(record)
     print(json.dumps(made, sort_keys=True), flush=True)
@@ -43,27 +43,34 @@ def main() -> int:
     """Exit status: 0 nothing differs, 1 something does, 2 usage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("old", metavar="COMMIT", help="whose code is compared with this tree's")
-    parser.add_argument("records", nargs="*", type=Path, help="records (default: all under results/)")
+    parser.add_argument("files", nargs="*", type=Path, help="files of records (default: all under results/)")
     arguments = parser.parse_args()
-    paths = [path.resolve() for path in arguments.records] or committed()
-    differing = 0
+    files = [path.resolve() for path in arguments.files] or committed()
+    lines = [line for path in files for line in gzip.decompress(path.read_bytes()).splitlines(keepends=True)]
+    differing = Counter[str]()
     with temporary_directory() as directory:
         unpack(arguments.old, directory)
-        sides = [start(tools, paths) for tools in (directory / "tools", TREE / "tools")]
-        for path in paths:
-            old, new = (line_of(side, path) for side in sides)
-            if old != new:
-                differing += 1
-                if differing <= SHOWN_MAX:
-                    key, before, after = next(differences(json.loads(old), json.loads(new)))
-                    print(f"{path}: {key}: {before} in {arguments.old}, {after} in this tree")
-    print(f"{len(paths)} records derived by {arguments.old} and by this tree: {differing or 'none'} differ")
-    return 1 if differing else 0
+        sides = [start(tools, lines) for tools in (directory / "tools", TREE / "tools")]
+        for line in lines:
+            name = json.loads(line)["run"]["id"]
+            old, new = (line_of(side, name) for side in sides)
+            found = [] if old == new else list(differences(json.loads(old), json.loads(new)))
+            for key, before, after in found:
+                anywhere = re.sub(r"\[\d+\]", "[]", key)
+                differing[anywhere] += 1
+                if differing[anywhere] == 1:
+                    print(f"{name}: {key}: {before} in {arguments.old}, {after} in this tree")
+            differing["records"] += bool(found)
+    count = differing.pop("records")
+    for key, times in differing.most_common():
+        print(f"{times:7,} times {key}")
+    print(f"{len(lines)} records derived by {arguments.old} and by this tree: {count or 'none'} differ")
+    return 1 if count else 0
 
 
 def committed() -> list[Path]:
-    """All records of sweeps in this tree."""
-    found = sorted((TREE / "results").glob("*/*/raw/*.json.gz"))
+    """The records of all sweeps in this tree."""
+    found = sorted((TREE / "results").glob("*/*/records.jsonl.gz"))
     return found or sys.exit("results/: no record: run it in a tree that has them")
 
 
@@ -87,10 +94,10 @@ def unpack(commit: str, directory: Path) -> None:
     subprocess.run(["tar", "-x", "-C", directory], input=archive.stdout, check=True)
 
 
-def start(tools: Path, paths: list[Path]) -> subprocess.Popen[str]:
+def start(tools: Path, lines: list[bytes]) -> subprocess.Popen[str]:
     """One side. It ends with this process: there is nobody to write to then."""
-    listed = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
-    listed.write("\0".join(map(str, paths)))
+    listed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+    listed.writelines(lines)
     listed.seek(0)
     return subprocess.Popen(
         [TREE / ".venv/bin/python3", "-P", "-B", "-c", DERIVE],
@@ -102,9 +109,9 @@ def start(tools: Path, paths: list[Path]) -> subprocess.Popen[str]:
     )
 
 
-def line_of(side: subprocess.Popen[str], path: Path) -> str:
+def line_of(side: subprocess.Popen[str], name: str) -> str:
     assert side.stdout is not None
-    return side.stdout.readline() or sys.exit(f"{path}: could not be derived: see above")
+    return side.stdout.readline() or sys.exit(f"{name}: could not be derived: see above")
 
 
 def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, str, str]]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.compare import estimates
-from copyscope.record import store
+from copyscope.record import records_file, store
 from copyscope.sweep import results
+from copyscope.sweep.rewriting import strip
 from samples import BLOCKS, Comparison
 
 PROFILE, SWEEP, REPORT = (str(paths.ROOT / "tools" / f"{name}.py") for name in ("profile", "sweep", "report"))
@@ -99,18 +100,13 @@ def report(scratch: Path) -> Sample:
     """A hundred points of the published sweep, evenly, with all of their runs."""
     some = scratch / "points"
     there = estimates.group(results.load(PUBLISHED).records)
-    names = [
-        f"{one['run']['id']}.json.gz"
-        for at in range(REPORT_POINTS)
-        for one in there[at * len(there) // REPORT_POINTS].records
-    ]
-    (some / "raw").mkdir(parents=True)
-    for name in names:
-        (some / "raw" / name).symlink_to(PUBLISHED / "raw" / name)
+    chosen = [one for at in range(REPORT_POINTS) for one in there[at * len(there) // REPORT_POINTS].records]
+    some.mkdir()
+    records_file.write(some / records_file.NAME, map(strip, chosen))
     before_s = children_cpu_s()
     began, ended, _ = run([REPORT, str(some), "--out", str(scratch / "report")])
     spent_s = children_cpu_s() - before_s
-    return {"points": REPORT_POINTS, "runs": len(names), "report_s": ended - began, "report_cpu_s": spent_s}
+    return {"points": REPORT_POINTS, "runs": len(chosen), "report_s": ended - began, "report_cpu_s": spent_s}
 
 
 def children_cpu_s() -> float:

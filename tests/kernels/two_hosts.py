@@ -263,7 +263,8 @@ def crossover(place: Path) -> list[str]:
     done = copyscope(place, CROSSOVER_S, CROSSOVER, *words)
     (KEPT / f"{CROSSOVER}.txt").write_text(done.stdout + done.stderr)
     print(done.stdout, flush=True)
-    records = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(out.glob("raw/*.json.gz"))]
+    lines = gzip.decompress((out / "records.jsonl.gz").read_bytes()).splitlines()
+    records = [json.loads(line) for line in lines]
     runs = [f"{record['workload']['impl']} {record['workload']['size_bytes']}" for record in records]
     found = [
         f"{name}: {problem}" for name, record in zip(runs, records, strict=True) for problem in judge(record)

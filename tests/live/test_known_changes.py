@@ -80,11 +80,15 @@ def measured(kept: Path, way: str) -> Blocks:
 
 def read(chunks: Path) -> Blocks:
     found = []
-    for first in sorted(chunks.glob("*/1-one_copy/*.json.gz")):
-        # The number of the block is the end of a run's name.
-        second = list(first.parents[1].glob(f"2-one_copy/*-{first.name.rpartition('-')[2]}"))
-        runs = [run for file in (first, *second) for run in diff.runs_of(file)]
-        if len(runs) == 2 and all(run["verdict"]["valid"] for run in runs):
+    for first in sorted(chunks.glob("*/1-one_copy.jsonl.gz")):
+        sides = [
+            {run["run"]["repeat"]: run for run in diff.runs_of(file)}
+            for file in (first, first.with_name("2-one_copy.jsonl.gz"))
+        ]
+        for block in sides[0].keys() & sides[1].keys():
+            runs = [side[block] for side in sides]
+            if not all(run["verdict"]["valid"] for run in runs):
+                continue
             values = [{name: difference.read_metric(run, name).value for name in METRICS} for run in runs]
             a, b = ({**one, "rows": row_costs(run)} for one, run in zip(values, runs, strict=True))
             found.append((a, b))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from copyscope.record import store as records
+from copyscope.record import records_file
 from copyscope.sweep.experiment import combinations, expand, identify, load
 from profiling import SLOW, is_root, left_after_a_second, traces
 
@@ -56,9 +56,16 @@ def finish(experiment: Path, out: Path, status: int = 0) -> dict[str, Any]:
     return made
 
 
+def kept(out: Path) -> list[dict[str, Any]]:
+    """What can be read of the records so far."""
+    path = out / records_file.NAME
+    lines = records_file.read(path) if path.exists() else []
+    return [line.record for line in lines if line.record is not None]
+
+
 def wait_for_records(out: Path, count: int) -> None:
     deadline = time.monotonic() + 30 * SLOW
-    while len(list((out / "raw").glob("*.json.gz"))) < count:
+    while len(kept(out)) < count:
         assert time.monotonic() < deadline, "no record came"
         time.sleep(0.01)
 
@@ -73,16 +80,16 @@ def test_sigkill_at_random_moments_loses_and_repeats_nothing(seed: int, tiny: Pa
     sweep.kill()
     sweep.communicate(timeout=10 * SLOW)
     assert left_after_a_second(before) == []
-    kept = {path.name: path.stat().st_mtime_ns for path in (out / "raw").glob("*.json.gz")}
+    first = kept(out)
     outcome = finish(tiny, out)
     assert outcome["complete"] and outcome["done"] == RUNS
-    assert outcome["ran"] == RUNS - len(kept)
-    found = {path.name: records.read(path) for path in (out / "raw").iterdir()}
-    assert sorted(found) == sorted(f"{point.run_id}.json.gz" for point in expand(load(tiny)))
-    assert {name: (out / "raw" / name).stat().st_mtime_ns for name in kept} == kept
+    assert outcome["ran"] == RUNS - len(first)
+    found = kept(out)
+    assert sorted(one["run"]["id"] for one in found) == sorted(point.run_id for point in expand(load(tiny)))
+    assert found[: len(first)] == first
     assert (out / "experiment.toml").read_text() == TINY
     points = {identify(factors) for factors in combinations(load(tiny))}
-    for made in found.values():
+    for made in found:
         run, workload = made["run"], made["workload"]
         assert run["experiment"] == "tiny" and identify(run["factors"]) in points
         assert (workload["impl"], workload["size_bytes"]) == (run["factors"]["impl"], run["factors"]["size"])
@@ -100,7 +107,7 @@ def test_ctrl_c_keeps_whole_runs_only(number: signal.Signals, tiny: Path, tmp_pa
     sweep.send_signal(number)
     shown, said = sweep.communicate(timeout=30 * SLOW)
     assert sweep.returncode == 130 and "run the same command again" in shown and "Traceback" not in said
-    found = [records.read(path) for path in (out / "raw").iterdir()]
+    found = kept(out)
     assert found and not any(made["run"]["interrupted"] for made in found)
     assert left_after_a_second(before) == []
 

@@ -29,6 +29,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.arms import parse_cpus, parse_time_s
 from copyscope.plan.options import check_usage
+from copyscope.record import store as records
 from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
 
 LONG = "9" * 5000
@@ -226,7 +227,8 @@ PRINTING = {
 def test_standard_output_may_be_closed_or_full_or_gone(tool: str, words: str, tmp_path: Path) -> None:
     """Nor does a file take the number of what was closed: what is printed would get into it."""
     directory, file = store(small(), tmp_path / "demo"), tmp_path / "answer.json"
-    record = next((directory / "raw").iterdir())
+    record = tmp_path / "run.json"
+    records.write(small()[0], record)
     words = words.format(sweep=directory, record=record, file=file)
     shown = run(tool, words)
     assert shown.stdout and (shown.returncode, shown.stderr) == (0, "")

@@ -14,7 +14,7 @@ from copyscope import paths
 from copyscope.commands import compare
 from copyscope.errors import RunError
 from copyscope.files import saving
-from copyscope.record import store
+from copyscope.record import records_file, store
 from copyscope.record.assemble import Identity
 from copyscope.sweep.runner import Prepared
 
@@ -76,9 +76,9 @@ def test_two_strategies_take_turns_in_blocks_of_random_order(
     # block by block it is the same ratio, however both drift
     assert (row["what"], round(row["low"], 6), round(row["high"], 6)) == ("goodput", -0.2, -0.2)
     assert made["points"][0]["setting"]["size"] == 262_144
-    assert {path.name: len(list(path.iterdir())) for path in (tmp_path / "out").iterdir()} == {
-        "1-one_copy": 8,
-        "2-zero_copy": 8,
+    assert {path.name: len(records_file.read(path)) for path in (tmp_path / "out").iterdir()} == {
+        "1-one_copy.jsonl.gz": 8,
+        "2-zero_copy.jsonl.gz": 8,
     }
 
 

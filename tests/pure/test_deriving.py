@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from builders.sweep import store, sweep
+from builders.sweep import kept, store, sweep
 from copyscope.commands import report
 from copyscope.ledger.derive import derive
 from copyscope.paths import RESULTS
+from copyscope.record import records_file
 from copyscope.record import store as record
 from copyscope.record.derived import Derived
 from copyscope.record.raw import RawRun
@@ -27,34 +28,39 @@ def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
     truth = records[0]["verdict"]
     records[0] = records[0] | {"verdict": truth | {"valid": False, "reasons": ["identity sender_rows: old"]}}
     directory = store(records, tmp_path / "host" / "demo")
-    cut = directory / "raw" / "cut.json"
-    cut.write_text('{"schema": 1')
-    paths = sorted(path for path in (directory / "raw").iterdir() if path != cut)
-    before = {path: (path.read_bytes(), record.read(path)) for path in paths}
-    (stale,) = [path for path in paths if not before[path][1]["verdict"]["valid"]]
+    before = kept(directory)
+    (stale,) = [one["run"]["id"] for one in before if not one["verdict"]["valid"]]
 
     assert report.main([str(directory), "--derive"]) == 0
-    assert f"1 of {len(paths)} records were changed: {stale.name}" in capsys.readouterr().err
-    assert record.read(stale)["verdict"] == truth
-    for path, (data, old) in before.items():
-        new = record.read(path)
-        assert path == stale or path.read_bytes() == data
+    assert f"1 of {len(before)} records were changed: {stale}" in capsys.readouterr().err
+    for old, new in zip(before, kept(directory), strict=True):
+        if old["run"]["id"] == stale:
+            assert new["verdict"] == truth
+        else:
+            assert new == old
         assert all(
             json.dumps(new[key]) == json.dumps(old[key]) for key in RawRun.__struct_fields__ if key in old
         )
-    assert cut.read_text() == '{"schema": 1'
 
     assert report.main([str(directory), "--derive"]) == 0
-    assert f"0 of {len(paths)} records were changed\n" in capsys.readouterr().err
+    assert f"0 of {len(before)} records were changed\n" in capsys.readouterr().err
+
+
+def test_a_file_with_a_damaged_line_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = store(sweep(sizes=(4096,), threads=(1,), repeats=1), tmp_path / "demo") / records_file.NAME
+    path.write_bytes(path.read_bytes()[:-7])
+    before = path.read_bytes()
+    assert report.main([str(path.parent), "--strip"]) == 2
+    assert f"report: {path}: a line of it is damaged" in capsys.readouterr().err
+    assert path.read_bytes() == before
 
 
 # Of a time when a record had not yet what others took of the CPUs.
-OLDER = sorted(RESULTS.glob("vm/p*/raw/*.json.gz"))
-
-
-@pytest.mark.parametrize("path", OLDER[::200], ids=lambda path: path.name)
-def test_records_of_an_older_copyscope_can_be_derived(path: Path) -> None:
-    new = derive(record.read(path))
+@pytest.mark.parametrize("name", ["published", "paths"])
+def test_records_of_an_older_copyscope_can_be_derived(name: str) -> None:
+    new = derive(kept(RESULTS / "vm" / name)[0])
     assert record.validate(new) == []
     assert new["machine_state"]["cpus"] is None and new["machine_state"]["reasons"]["cpus"]
 
@@ -68,7 +74,7 @@ def test_stripped_records_are_read_as_before_and_stay_stripped(
     assert report.main([str(directory), "--strip"]) == 0
     assert f"{len(made)} of {len(made)} records were changed" in capsys.readouterr().err
     assert results.load(directory).records == before
-    for path in (directory / "raw").iterdir():
-        assert record.read(path).keys() & set(Derived.__struct_fields__) == {"loss", "machine_state"}
+    for one in kept(directory):
+        assert one.keys() & set(Derived.__struct_fields__) == {"loss", "machine_state"}
     assert report.main([str(directory), "--derive"]) == 0
     assert f"0 of {len(made)} records were changed" in capsys.readouterr().err

@@ -6,14 +6,15 @@ results/vm/published measured each setting three times: two runs of one setting 
 import random
 
 import pytest
+from builders.sweep import kept
 from copyscope import paths
-from copyscope.commands import diff
 from copyscope.commands.compare import REPEATS
 from copyscope.compare import difference
 from copyscope.compare.difference import CPU, GOODPUT, WORSE, Difference, How, metric_row, read_metric
 from copyscope.compare.metrics import Reading
+from copyscope.ledger.derive import whole
 
-RAW = paths.ROOT / "results" / "vm" / "published" / "raw"
+PUBLISHED = paths.RESULTS / "vm" / "published"
 BLOCKS, DRAWS = 48, 400
 
 
@@ -22,10 +23,11 @@ def test_two_of_forty_comparisons_of_equal_runs_are_called_a_regression_at_most(
 ) -> None:
     """As many blocks as `compare` runs, chosen by chance; which of two is first is chance, too."""
     chance = random.Random(1)
-    names = sorted(path.name.removesuffix("-0.json.gz") for path in RAW.glob("*-0.json.gz"))
+    by_id = {record["run"]["id"]: record for record in kept(PUBLISHED)}
+    names = sorted(run_id.removesuffix("-0") for run_id in by_id if run_id.endswith("-0"))
     blocks = []
     for name in chance.sample(names, BLOCKS):
-        runs = [run for number in (0, 1) for run in diff.runs_of(RAW / f"{name}-{number}.json.gz")]
+        runs = [whole(by_id[f"{name}-{number}"]) for number in (0, 1)]
         read = [{metric: read_metric(run, metric).value for metric in (GOODPUT, CPU)} for run in runs]
         blocks += [read] * all(all(run.values()) for run in read)  # nothing arrives of `null`
     monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))

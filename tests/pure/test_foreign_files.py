@@ -19,6 +19,7 @@ from copyscope.errors import UsageError
 from copyscope.escaping import for_csv, for_html, one_line, visible
 from copyscope.files import regular_file
 from copyscope.ledger.derive import derive
+from copyscope.record import records_file
 from copyscope.record import store as record
 from copyscope.render.claims import render as render_claims
 from copyscope.render.console import make_console
@@ -91,28 +92,22 @@ def test_only_regular_files_of_a_size_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_sweep_names_what_it_cannot_read(directory: Path) -> None:
-    raw = directory / "raw"
-    os.mkfifo(raw / "a.json.gz")
-    (raw / "b.json").symlink_to("/dev/zero")
-    (raw / "c.json").write_text("[" * 200_000)
-    (raw / "d.json.gz").write_bytes(gzip.compress(bytes(100 * MIB), compresslevel=1))
-    (raw / "e.json").write_text('{"schema": %s}' % ("9" * 5000))
-    (raw / os.fsdecode(b"f\xff\x1b[2J.json")).write_text("{}")
+    odd = (b"[" * 200_000, bytes(100 * MIB), b'{"schema": %s}' % (b"9" * 5000), b"{}", b"\xff")
+    with (directory / records_file.NAME).open("ab") as stream:
+        for text in odd:
+            stream.write(gzip.compress(text, compresslevel=1, mtime=0))
     (directory / "failures.jsonl").symlink_to("/dev/zero")
     found = results.load(directory)
     reasons = [entry.reason for entry in found.left_out]
     assert len(found.records) == 4
-    assert len(reasons) == 6
-    for part, reason in zip(
-        ("regular", "regular", "deep", "larger than", "digits", "schema"), reasons, strict=True
-    ):
+    for part, reason in zip(("deep", "larger than", "digits", "schema", "UTF-8"), reasons, strict=True):
         assert part in reason
 
 
 @pytest.mark.timeout(60)
 def test_readers_say_it_on_whole_lines(directory: Path) -> None:
-    (directory / "raw" / os.fsdecode(b"x\xff\x1b[2J\nforged: line.json")).write_text("{}")
-    os.mkfifo(directory / "raw" / "fifo.json")
+    with (directory / records_file.NAME).open("ab") as stream:
+        stream.write(gzip.compress(b'{"schema": "\\u001b[2J"}\n{"\x1b[2Jforged": 1}\n'))
     for tool, out in (("crossover", "crossover.json"), ("claims", "claims.json")):
         done = subprocess.run(
             [sys.executable, str(paths.ROOT / "tools" / f"{tool}.py"), str(directory)],
@@ -299,7 +294,8 @@ sys.exit(main(sys.argv[2:]))
 @pytest.mark.parametrize("tool", ["claims", "crossover", "diff"])
 def test_a_command_that_runs_out_of_memory_says_so_in_one_line(tool: str, directory: Path) -> None:
     """What one of the records unpacks to has no room there."""
-    (directory / "raw" / "a.json.gz").write_bytes(gzip.compress(bytes(60 * MIB), compresslevel=1))
+    with (directory / records_file.NAME).open("ab") as stream:
+        stream.write(gzip.compress(bytes(60 * MIB), compresslevel=1))
     directories = [str(directory)] * (2 if tool == "diff" else 1)
     done = subprocess.run(
         [sys.executable, "-P", "-c", STARVED, tool, *directories],

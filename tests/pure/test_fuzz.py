@@ -25,6 +25,7 @@ from copyscope.commands.verbs import VERBS
 from copyscope.crossover import document
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
+from copyscope.record import records_file
 from copyscope.record import store as record
 from copyscope.render import exports, table_files
 from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
@@ -122,7 +123,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         text = f'{{"kind": "noise", "metrics": {{"goodput_gbps": {value}}}}}'
         (place / f"{name}.json").write_text(text)
     (place / "x.toml").write_text("= [[[")
-    (place / "empty" / "raw").mkdir(parents=True)
+    (place / "empty").mkdir()
+    (place / "empty" / records_file.NAME).write_bytes(b"")
     before, handlers = Path.cwd(), signal.getsignal(signal.SIGTERM)
     os.chdir(place)
     with contextlib.ExitStack() as cut:
@@ -337,12 +339,14 @@ def test_mutated_records(
     for one in changes:
         mutate(made[which], *one)
     directory = tmp_path_factory.getbasetemp() / "mutated"
-    raw = directory / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(exist_ok=True)
+    lines = []
     for number, found in enumerate(made):
         with contextlib.suppress(record.RecordError):
-            (raw / f"{number}.json").write_bytes(record.serialise(found))
-    read_all(directory, raw / f"{which}.json")
+            (directory / f"{number}.json").write_bytes(record.serialise(found))
+            lines.append(record.compressed_line(found))
+    (directory / records_file.NAME).write_bytes(b"".join(lines))
+    read_all(directory, directory / f"{which}.json")
 
 
 @cases(0.04)
@@ -351,23 +355,22 @@ def test_damaged_files(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int, packed: bool, cut: int
 ) -> None:
     directory = tmp_path_factory.getbasetemp() / "damaged"
-    raw = directory / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(exist_ok=True)
     whole = record.serialise(RECORDS[0])
     whole = gzip.compress(whole, compresslevel=1) if packed else whole
     at %= len(whole)
-    for path in raw.iterdir():
-        path.unlink()
-    (raw / "good.json").write_bytes(record.serialise(RECORDS[1]))
-    bad = raw / f"bad.json{'.gz' * packed}"
+    (directory / "good.json").write_bytes(record.serialise(RECORDS[1]))
+    bad = directory / f"bad.json{'.gz' * packed}"
     bad.write_bytes(whole[:at] + data + whole[at + cut :])
+    many = b"".join(map(record.compressed_line, RECORDS))
+    (directory / records_file.NAME).write_bytes(many[:at] + data + many[at + cut :])
     read_all(directory, bad)
 
 
 def read_all(directory: Path, odd: Path) -> None:
     """What the readers do with a sweep, down to the tables, and with the odd record of it."""
     whole = str(directory)
-    others = [str(path) for path in odd.parent.iterdir() if path != odd]
+    others = [str(path) for path in directory.glob("[0-9g]*.json") if path != odd]
     form = sorted(exports.FORMATS)[odd.stat().st_size % len(exports.FORMATS)] if odd.exists() else "csv"
     for tool, words in (
         ("claims", [whole, "--json", "-"]),

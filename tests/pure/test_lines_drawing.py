@@ -4,6 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from builders.sweep import kept
 from copyscope import paths
 from copyscope.commands import draw as command
 from copyscope.record import store
@@ -65,8 +66,8 @@ def test_the_size_is_chosen_or_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_drawing_in_the_docs_is_that_of_a_boot_that_came_with_the_tree() -> None:
-    """tools/draw.py results/vm/simulated/raw/THIS.json.gz --out docs/lines.svg makes it again."""
+    """`draw results/vm/simulated/records.jsonl.gz --run ID --out docs/lines.svg` makes it again."""
     wanted = {"topology": "veth", "cache": "generic", "working_set": 4}
-    records = [store.read(path) for path in sorted((paths.RESULTS / "vm/simulated/raw").glob("*-0.json.gz"))]
+    records = [one for one in kept(paths.RESULTS / "vm" / "simulated") if one["run"]["repeat"] == 0]
     (record,) = [record for record in records if record["run"]["factors"] == wanted]
     assert (paths.ROOT / "docs" / "lines.svg").read_text() == draw(record, 64 * KIB)

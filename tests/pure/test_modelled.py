@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from builders import raw_record
 from builders.simulated import simulated_record
+from builders.sweep import store
 from copyscope import paths
 from copyscope.commands import claims, report
 from copyscope.ledger.derive import derive
-from copyscope.record import store
+from copyscope.record.check import find_problems
 from copyscope.render.plots.draw import Drawing, Subject, figure_of
 from copyscope.simulate import caches, document
 from copyscope.study.claims import in_model
@@ -97,7 +98,7 @@ def test_boots_are_put_together_by_setting_and_invalid_ones_left_out() -> None:
     records = [*usual(), *usual(cache="laptop"), *usual(ring=64)]
     bad = boot({("one_copy", KIB): {("copy_in", "sender"): (999, 0, 0)}}, 4)
     bad["simulated"]["measurements"][0]["checks"] = [{**CHECK, "holds": False}]
-    assert store.validate(bad) == []
+    assert find_problems(bad, raw=False) == []
     points = points_of([bad, *reversed(records)])
     assert len(points) == 27 and {len(point.boots) for point in points} == {3}
     first = points[0]
@@ -247,9 +248,7 @@ def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
     monkeypatch.setattr(report, "draw_all", draw_nothing)
     host = tmp_path / "results" / "host"
     for name, records in (("simulated", usual()), ("measured", [derive(raw_record("one_copy"))])):
-        (host / name / "raw").mkdir(parents=True)
-        for record in records:
-            store.write(record, host / name / "raw" / f"{record['run']['id']}.json.gz")
+        store(records, host / name)
     assert report.main([str(host / "simulated")]) == 0
     assert capsys.readouterr().out.endswith("report.html: 9 points, 3 boots, 0 invalid\n")
     assert {path.name for path in (host / "simulated" / "plots").iterdir()} == {

@@ -62,7 +62,7 @@ def test_what_is_not_ones_own_is_only_read(
     assert main([str(directory), "--json", "-"]) == 0
     assert f"reference results: {written} was not written: --out DIR writes it" in capsys.readouterr().err
     assert main([str(directory), "--json", "-", "--out", str(out)]) == 0
-    assert [path.name for path in directory.iterdir()] == ["raw"]
+    assert [path.name for path in directory.iterdir()] == ["records.jsonl.gz"]
     assert [path.name for path in out.iterdir()] == [written]
 
 

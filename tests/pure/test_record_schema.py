@@ -1,7 +1,6 @@
 """The Structs of a record, by the JSON Schema that is made from them: docs/reference/record.schema.json."""
 
 import copy
-import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -9,14 +8,16 @@ from typing import Any
 import builders
 import jsonschema_rs
 import pytest
+from builders.sweep import kept
 from copyscope.ledger.derive import derive
 from copyscope.paths import RESULTS, ROOT
 from copyscope.record import store
+from copyscope.sweep import results
 from test_docs import RECORDS
 from test_made_pages import record_page
 
 FILE = ROOT / "docs" / "reference" / "record.schema.json"
-COMMITTED = sorted(RESULTS.glob("*/*/raw/*.json.gz"))
+COMMITTED = results.find(RESULTS)
 Schema = dict[str, Any]
 Path = tuple[Any, ...]
 # endings that say what a number counts or is measured in
@@ -50,7 +51,7 @@ def test_every_record_has_the_schema() -> None:
     document = json.loads(FILE.read_bytes())
     jsonschema_rs.meta.validate(document)
     check = jsonschema_rs.Draft202012Validator(document)
-    committed = [json.loads(gzip.decompress(path.read_bytes())) for path in COMMITTED]
+    committed = [record for directory in COMMITTED for record in kept(directory)]
     assert len(committed) > 500
     assert [record["run"]["id"] for record in committed + RECORDS if not check.is_valid(record)] == []
     for record in (committed[0], RECORDS[-1]):

@@ -1,5 +1,6 @@
 """The report: the same records are the same bytes, the page stands alone, and nothing unknown looks known."""
 
+import gzip
 import hashlib
 import html
 import json
@@ -14,6 +15,7 @@ import pytest
 from builders.sweep import store, sweep
 from copyscope import VERSION, paths
 from copyscope.commands import report
+from copyscope.record import records_file
 from copyscope.render.plots.catalogue import PLOTS
 
 Record = dict[str, Any]
@@ -33,13 +35,14 @@ def some_records() -> list[Record]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = store(some_records(), tmp_path_factory.mktemp("results") / "host" / "demo")
-    (directory / "raw" / "cut.json").write_text('{"schema": 1')
+    with (directory / records_file.NAME).open("ab") as stream:
+        stream.write(gzip.compress(b'{"schema": 1', mtime=0))
     assert report.main([str(directory)]) == 0
     return directory
 
 
 def digests(directory: Path) -> dict[str, str]:
-    files = sorted(p for p in directory.rglob("*") if p.is_file() and "raw" not in p.parts)
+    files = sorted(p for p in directory.rglob("*") if p.is_file() and p.name != records_file.NAME)
     return {str(p.relative_to(directory)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
@@ -152,7 +155,7 @@ def test_the_verdict_comes_first_and_every_failure_is_said(made: Path) -> None:
     headings += ["Six questions", "All plots", "Methods", "Machine"]
     starts = [text.index(f">{heading}") for heading in headings]
     assert starts == sorted(starts)
-    assert "cut.json" in text
+    assert f"line {len(some_records()) + 1}" in text
     assert "truncated" in text
     assert text.count("is not 2 bytes") >= 1
     assert "<at the socket>" not in text  # what a record says is text, never markup

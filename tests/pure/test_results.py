@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.sweep import SMALL, small, store
+from builders.sweep import SMALL, kept, small, store
 from copyscope import paths
 from copyscope.errors import UsageError
-from copyscope.record import store as record
+from copyscope.record import records_file
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.sweep import results
-from copyscope.sweep.rewriting import strip
+from copyscope.sweep.rewriting import rewrite, strip
 
 Record = dict[str, Any]
 
@@ -23,16 +23,17 @@ def directory(tmp_path: Path) -> Path:
     return store(small(), tmp_path / "host" / "demo")
 
 
-def first(directory: Path) -> Path:
-    return min((directory / "raw").iterdir())
+def file_of(directory: Path) -> Path:
+    return directory / records_file.NAME
 
 
-def change(path: Path, **sections: Any) -> None:
-    """Rewrite one record with other keys."""
-    found = record.read(path)
+def change(directory: Path, **sections: Any) -> str:
+    """Rewrite the first record with other keys: its id."""
+    first, *others = kept(directory)
     for name, keys in sections.items():
-        found[name] = found[name] | keys if isinstance(keys, dict) else keys
-    path.write_bytes(gzip.compress(record.serialise(found), mtime=0))
+        first[name] = first[name] | keys if isinstance(keys, dict) else keys
+    records_file.write(file_of(directory), [first, *others])
+    return str(first["run"]["id"])
 
 
 def test_everything_is_read_in_the_order_of_the_sweep(directory: Path, tmp_path: Path) -> None:
@@ -46,50 +47,50 @@ def test_everything_is_read_in_the_order_of_the_sweep(directory: Path, tmp_path:
 @pytest.mark.parametrize("key", SAME_MACHINE)
 def test_records_of_two_machines_are_refused_by_the_key(directory: Path, key: str) -> None:
     other = {"pmu": ["other"], "cpus_online": 96}.get(key, "other")
-    change(first(directory), machine={key: other})
+    run_id = change(directory, machine={key: other})
     with pytest.raises(UsageError, match=rf"machine\.{key} differs: .*(other|96)") as error:
         results.load(directory)
-    assert first(directory).name in str(error.value)
+    assert run_id in str(error.value)
 
 
 def test_a_newer_schema_is_refused_and_not_left_out(directory: Path) -> None:
-    change(first(directory), schema=99)
+    change(directory, schema=99)
     with pytest.raises(UsageError, match=r"schema 99, this copyscope reads up to 1"):
         results.load(directory)
 
 
 def test_a_truncated_record_is_named_and_left_out(directory: Path) -> None:
-    path = first(directory)
-    path.write_bytes(path.read_bytes()[:500])
+    path = file_of(directory)
+    path.write_bytes(path.read_bytes()[:-500])
     found = results.load(directory)
     assert len(found.records) == 3
-    assert [entry.path for entry in found.left_out] == [path]
-    assert found.left_out[0].reason
+    (entry,) = found.left_out
+    assert (entry.name, entry.reason.split(":")[0]) == ("line 4", "truncated")
 
 
 def test_a_record_without_a_section_is_named_and_left_out(directory: Path) -> None:
-    path = first(directory)
-    broken = record.read(path)
+    broken, *others = kept(directory)
     del broken["ledger"]
-    path.write_bytes(gzip.compress(record.serialise(broken), mtime=0))
+    records_file.write(file_of(directory), [broken, *others])
     (entry,) = results.load(directory).left_out
     assert entry.reason.startswith("damaged: ledger: missing")
 
 
 def test_the_same_run_twice_counts_once(directory: Path) -> None:
-    path = first(directory)
-    path.with_name("zz.json").write_bytes(gzip.decompress(path.read_bytes()))
+    records_file.append(file_of(directory), kept(directory)[0])
     found = results.load(directory)
     assert len(found.records) == 4
-    assert [entry.path.name for entry in found.left_out] == ["zz.json"]
+    assert [(entry.name, entry.reason) for entry in found.left_out] == [
+        ("line 5", "the same run as line 1: counted once")
+    ]
 
 
 def test_a_run_that_the_experiment_wants_and_nobody_made_is_missing(directory: Path) -> None:
     (directory / "experiment.toml").write_text(SMALL)
-    gone = first(directory)
-    run_id = gone.name.removesuffix(".json.gz")
-    gone.unlink()
-    assert [entry.path.name for entry in results.load(directory).left_out] == [gone.name]
+    gone, *others = kept(directory)
+    run_id = gone["run"]["id"]
+    records_file.write(file_of(directory), others)
+    assert [entry.name for entry in results.load(directory).left_out] == [run_id]
     attempt = {"run_id": run_id, "factors": {}, "repeat": 0, "reason": "sender: ended by SIGKILL"}
     torn = '{"run_id": "demo-'
     (directory / "failures.jsonl").write_text(f"{json.dumps(attempt)}\n{torn}")
@@ -98,7 +99,7 @@ def test_a_run_that_the_experiment_wants_and_nobody_made_is_missing(directory: P
 
 
 def test_an_invalid_run_is_kept(directory: Path) -> None:
-    change(first(directory), verdict={"valid": False, "reasons": ["too short"]})
+    change(directory, verdict={"valid": False, "reasons": ["too short"]})
     found = results.load(directory)
     assert len(found.records) == 4
     assert len(found.invalid) == 1
@@ -106,23 +107,22 @@ def test_an_invalid_run_is_kept(directory: Path) -> None:
 
 
 def test_no_sweep_and_no_record_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no raw/ in it: give the directory of a sweep"):
+    with pytest.raises(UsageError, match=r"no records.jsonl.gz in it: give the directory of a sweep"):
         results.load(tmp_path)
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "a.json").write_text("{")
-    with pytest.raises(UsageError, match=r"no record that can be read: .*\(a.json: truncated"):
+    file_of(tmp_path).write_bytes(gzip.compress(b"{\n"))
+    with pytest.raises(UsageError, match=r"no record that can be read: .*\(line 1: truncated"):
         results.load(tmp_path)
 
 
 def test_a_record_of_raw_sections_alone_is_derived_as_it_is_read(directory: Path) -> None:
     before = results.load(directory).records
-    path = first(directory)
-    data = path.read_bytes()
-    whole = record.read(path)
-    path.write_bytes(gzip.compress(record.serialise(strip(whole)), mtime=0))
-    assert {"verdict", "ledger", "identities"} <= whole.keys() - record.read(path).keys()
+    path = file_of(directory)
+    size = path.stat().st_size
+    whole = kept(directory)
+    assert rewrite(directory, strip) == (4, [one["run"]["id"] for one in whole])
+    assert {"verdict", "ledger", "identities"} <= whole[0].keys() - kept(directory)[0].keys()
     assert results.load(directory).records == before
-    assert len(path.read_bytes()) < 0.8 * len(data)
+    assert path.stat().st_size < 0.8 * size
 
 
 def test_what_came_with_the_tree_is_measured_not_made() -> None:
@@ -135,6 +135,6 @@ def test_what_came_with_the_tree_is_measured_not_made() -> None:
                 text=True,
                 check=False,
             ).stdout.split()
-            assert {Path(name).name for name in files if "/raw/" not in name} <= {"experiment.toml"}
-            found = record.read(first(sweep))
+            assert {Path(name).name for name in files} <= {"experiment.toml", records_file.NAME}
+            found = kept(sweep)[0]
             assert "simulated" in found or not found.keys() & {"verdict", "ledger", "stages", "identities"}

@@ -195,7 +195,8 @@ def test_a_file_that_somebody_made_private_stays_private(tmp_path: Path) -> None
         ("experiment.toml", os.link),
         ("failures.jsonl", os.symlink),
         ("failures.jsonl", os.link),
-        ("raw", os.symlink),
+        ("records.jsonl.gz", os.symlink),
+        ("records.jsonl.gz", os.link),
     ],
 )
 def test_a_sweep_follows_no_link_of_another_user(
@@ -203,10 +204,7 @@ def test_a_sweep_follows_no_link_of_another_user(
 ) -> None:
     """Its runs fail, so that it wants each of its files; a beginning of experiment.toml it would complete."""
     victim, directory = tmp_path / "victim", open_to_all / "tiny"
-    if name == "raw":
-        victim.mkdir()
-    else:
-        victim.write_text(EXPERIMENT[:20])
+    victim.write_text(EXPERIMENT[:20])
     directory.mkdir()
     directory.chmod(0o777)
     plant(victim, directory / name)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from builders.simulated import simulated_record
+from builders.sweep import kept
 from copyscope import paths
 from copyscope.commands import crossover, reading
 from copyscope.errors import RunError, UsageError
@@ -116,17 +117,15 @@ def test_a_sweep_goes_on_where_it_stopped(
     assert first.interrupted == isinstance(how, KeyboardInterrupt)
     # The same seed would fail in the same way.
     assert first.interrupted or booted.asked[-1].seeds == (booted.asked[2].seeds[0] + 1000,)
-    raw = file.parent / "out" / "raw"
-    before = {path.name: path.read_bytes() for path in raw.iterdir()}
+    before = kept(file.parent / "out")
     # A failed boot is tried once more at the end; Ctrl-C ends everything.
     assert len(before) == (2 if first.interrupted else 4)
     again = Booted()
     second = sweep(file, again, monkeypatch)
     assert second.complete and len(again.asked) == 4 - len(before)
-    assert {name: (raw / name).read_bytes() for name in before} == before
-    assert {path.name.removesuffix(".json.gz") for path in raw.iterdir()} == {
-        point.run_id for point in expand(load(file))
-    }
+    after = kept(file.parent / "out")
+    assert after[: len(before)] == before
+    assert {one["run"]["id"] for one in after} == {point.run_id for point in expand(load(file))}
 
 
 def test_a_boot_whose_check_does_not_hold_is_kept_and_named(

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.sweep import kept
 from builders.two_hosts import on_two_hosts
 from copyscope import paths
 from copyscope.commands.sweep import EXPERIMENTS, default_directory
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.ledger.derive import derive
-from copyscope.record import store
+from copyscope.record import records_file, store
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import noise
 from copyscope.sweep.directory import refuse_foreign
@@ -83,7 +84,11 @@ def experiment_of(directory: Path) -> Experiment:
 
 
 def there(directory: Path) -> set[str]:
-    return {path.name.removesuffix(".json.gz") for path in (directory / "raw").glob("*.gz")}
+    return {record["run"]["id"] for record in kept(directory)} if file_of(directory).exists() else set()
+
+
+def file_of(directory: Path) -> Path:
+    return directory / records_file.NAME
 
 
 def planned(directory: Path) -> list[Point]:
@@ -112,8 +117,8 @@ def test_every_run_once_in_its_order(directory: Path) -> None:
     assert there(directory) == {point.run_id for point in order}
     assert outcome.complete and (outcome.done, outcome.ran, outcome.judged) == (RUNS, RUNS, 4)
     assert (directory / "experiment.toml").read_text() == EXPERIMENT
-    for point in order:
-        found = store.read(directory / "raw" / f"{point.run_id}.json.gz")
+    for point, found in zip(order, kept(directory), strict=True):
+        assert found["run"]["id"] == point.run_id
         assert found["run"]["factors"] == point.factors and found["run"]["order"] == point.order
     rewrite(directory, strip)
     again = sweep(directory, run)
@@ -126,7 +131,7 @@ def test_whatever_interrupts_it_each_run_is_there_once(interruptions: list[tuple
     """Killed while it runs, while it writes, after it has written; or stopped by Ctrl-C."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name) / "tiny"
-        kept: Counter[str] = Counter()
+        ran: Counter[str] = Counter()
         for after, moment in [*interruptions, (RUNS + 1, "never")]:
             done = 0
 
@@ -136,14 +141,15 @@ def test_whatever_interrupts_it_each_run_is_there_once(interruptions: list[tuple
                 if done == after and moment == "run":
                     raise Killed
                 if done == after and moment == "part":
-                    (directory / "raw" / f".{point.run_id}.json.gz.x1.part").write_bytes(b"half of a record")
+                    with file_of(directory).open("ab") as stream:
+                        stream.write(store.compressed_line(make(point))[: 17 + 50 * after])
                     raise Killed
                 if done == after and moment == "ctrl-c":
                     raise KeyboardInterrupt
                 if done == after + 1 and moment == "kept":
                     raise Killed
                 done += 1
-                kept[point.run_id] += 1
+                ran[point.run_id] += 1
                 return make(point)
 
             before = len(there(directory)) if directory.exists() else 0
@@ -155,8 +161,10 @@ def test_whatever_interrupts_it_each_run_is_there_once(interruptions: list[tuple
             assert outcome.done + outcome.left == RUNS
         assert outcome.complete
         assert there(directory) == {point.run_id for point in planned(directory)}
-        assert set(kept.values()) == {1} and len(kept) == RUNS
-        assert len(list((directory / "raw").iterdir())) == RUNS  # and no part of one
+        assert set(ran.values()) == {1} and len(ran) == RUNS
+        assert len(kept(directory)) == RUNS
+        # and no part of one
+        assert file_of(directory).read_bytes() == b"".join(map(store.compressed_line, kept(directory)))
 
 
 def test_a_failed_run_is_written_down_and_tried_once_more_at_the_end(directory: Path) -> None:
@@ -217,14 +225,15 @@ def test_an_invalid_run_is_kept_and_not_repeated(directory: Path) -> None:
 
 def test_a_damaged_record_is_named_and_run_again(directory: Path) -> None:
     sweep(directory, make)
-    victims = [point.run_id for point in planned(directory)[:3]]
-    raw = [directory / "raw" / f"{run_id}.json.gz" for run_id in victims]
-    raw[0].write_bytes(raw[0].read_bytes()[:100])
-    store.write({"schema": 1}, raw[1])
-    shutil.copy(raw[2].with_name(f"{planned(directory)[4].run_id}.json.gz"), raw[2])
+    lines = [store.compressed_line(record) for record in kept(directory)]
+    lines[0] = lines[0][:100]
+    lines[1] = store.compressed_line({"schema": 1})
+    lines[2] = lines[2][:500] + b"?" + lines[2][501:]
+    file_of(directory).write_bytes(b"".join(lines))
     outcome = sweep(directory, make)
     assert outcome.complete and outcome.ran == 3
-    assert [str(path) in " ".join(outcome.damaged) for path in raw] == [True] * 3
+    named = [f"{file_of(directory)}: line {number}: " for number in (1, 2, 3)]
+    assert [told.startswith(name) for told, name in zip(outcome.damaged, named, strict=True)] == [True] * 3
     assert not sweep(directory, make).damaged
 
 
@@ -246,14 +255,14 @@ def test_a_full_disk_stops_before_the_next_run(directory: Path, monkeypatch: pyt
 def test_a_disk_that_is_full_while_writing_loses_only_that_run(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = store.write
+    append = records_file.append
 
-    def full(made: dict[str, Any], path: Path) -> None:
+    def full(path: Path, made: dict[str, Any]) -> None:
         if made["run"]["order"] == 5:
             raise store.RecordError(f"record: {path}: cannot be written: No space left on device")
-        write(made, path)
+        append(path, made)
 
-    monkeypatch.setattr(store, "write", full)
+    monkeypatch.setattr(records_file, "append", full)
     monkeypatch.setattr("tempfile.tempdir", str(directory.parent))  # where it is kept instead
     outcome = sweep(directory, make)
     assert outcome.done == 5 and outcome.stopped and "No space left on device" in outcome.stopped
@@ -323,7 +332,7 @@ def test_noise_is_named_and_repeated_with_its_counterparts_while_the_budget_last
     # A block of two runs takes about 2.6 s: a budget of 2 s has no room for one.
     assert sweep(directory, run, budget_s=2).extra == 0
     outcome = sweep(directory, run, budget_s=1e6)
-    extra = [store.read(path)["run"] for path in (directory / "raw").iterdir()]
+    extra = [record["run"] for record in kept(directory)]
     extra = [row for row in extra if row["repeat"] >= 2]
     assert len(extra) == outcome.extra > 0
     assert {identify(row["factors"]) for row in extra} == {
@@ -426,7 +435,9 @@ def test_under_sudo_everything_belongs_to_who_called_it(
     progress = SweepProgress("tiny", quiet=True)
     perform(load(path), deeper, progress=progress, run=lambda p: fail(p) if p.order == 1 else make(p))
     made = [place for place in directory.rglob("*") if place != path]
-    assert {"a", "b", "raw", "experiment.toml", "failures.jsonl"} <= {place.name for place in made}
+    assert {"a", "b", records_file.NAME, "experiment.toml", "failures.jsonl"} <= {
+        place.name for place in made
+    }
     assert {(place.stat().st_uid, place.stat().st_gid) for place in made} == {(1234, 1234)}
 
 
@@ -471,7 +482,7 @@ def test_what_two_other_hosts_have_made_is_gone_on_with_and_never_with_another_k
 
     assert sweep(directory, far, here=here).complete
     refuse_foreign(directory, here)
-    next((directory / "raw").iterdir()).unlink()
+    records_file.write(file_of(directory), kept(directory)[1:])
     stopped = sweep(directory, lambda point: far(point, "7.3.0"), here=here).stopped
     assert stopped is not None and "web2: machine.kernel: 7.2.13 and 7.3.0: results of two" in stopped
 

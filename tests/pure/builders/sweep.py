@@ -6,7 +6,6 @@ store(records, tmp_path / "host" / "demo")   the directory that tools/report.py 
 SMALL, small()                               an experiment of four runs, and their records
 """
 
-import gzip
 import pickle
 import random
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from copyscope.ledger.derive import derive
+from copyscope.record import records_file
 from copyscope.record import store as records_on_disk
 
 import builders
@@ -99,11 +99,15 @@ def _derived(impl: str, size: int, threads: int, repeat: int, options: tuple[tup
     return pickle.dumps(derive(raw))
 
 
+def kept(directory: Path) -> list[Record]:
+    """The records of a sweep's directory, in the order of the file."""
+    lines = records_file.read(directory / records_file.NAME)
+    return [line.record for line in lines if line.record is not None]
+
+
 def store(records: Sequence[Record], directory: Path) -> Path:
-    """Write records as a sweep does: raw/RUN_ID.json.gz. Returns the directory."""
-    raw = directory / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    for record in records:
-        data = records_on_disk.serialise(record)
-        (raw / f"{record['run']['id']}.json.gz").write_bytes(gzip.compress(data, mtime=0))
+    """Write records as a sweep does: records.jsonl.gz, in order of their ids. Returns the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for record in sorted(records, key=lambda one: str(one["run"]["id"])):
+        records_file.append(directory / records_file.NAME, record)
     return directory

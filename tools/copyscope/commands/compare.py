@@ -21,7 +21,7 @@ from copyscope.files import saving
 from copyscope.files.rescuing import rescue
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.options import refuse_of_single_runs
-from copyscope.record import store
+from copyscope.record import records_file, store
 from copyscope.record.assemble import Identity
 from copyscope.render.progress import Steps
 from copyscope.run.build import git_revision
@@ -197,12 +197,13 @@ class Turns:
         self.ran[index].append(made)
         if self._out is None:
             return
-        path = self._out / f"{index + 1}-{name}" / f"{run_id}.json.gz"
-        saving.make_directory(path.parent)
+        path = self._out / f"{index + 1}-{name}{records_file.SUFFIX}"
+        saving.make_directory(self._out)
         try:
-            store.write(made, path)
+            records_file.write(path, self.ran[index])
         except store.RecordError as error:
-            raise RunError(f"{error}: {rescue({path.name: store.compressed(made)})}") from error
+            kept = rescue({f"{run_id}.json.gz": store.compressed(made)})
+            raise RunError(f"{error}: {kept}") from error
 
     def _block(self) -> int:
         """The number of the first that has not both runs."""

@@ -15,6 +15,7 @@ from copyscope.crossover.document import document
 from copyscope.errors import RunError, UsageError
 from copyscope.render.console import make_console
 from copyscope.render.crossovers import render
+from copyscope.sweep import results
 from copyscope.sweep.experiment import load as load_experiment
 
 EXAMPLES = """\
@@ -93,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
     alone = arguments.json == "-"
     with redirect_stdout(sys.stderr) if alone else nullcontext():
         status = sweep.main([arguments.experiment, "--out", str(directory), *(["--quiet"] if alone else [])])
-    if status == entry.FAILED and not (directory / "raw").is_dir():
+    if status == entry.FAILED and not results.has_records(directory):
         raise RunError("nothing was measured: see above")
     return directory, status
 

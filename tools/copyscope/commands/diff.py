@@ -55,7 +55,9 @@ def parser() -> UsageParser:
         " invalid or wrong usage, 3 inconclusive (with --strict only), 130 interrupted.",
         epilog=EXAMPLES,
     )
-    made.add_argument("before", metavar="BEFORE", help="RUN.json, RUN.json.gz or a directory of records")
+    made.add_argument(
+        "before", metavar="BEFORE", help="RUN.json, RUN.json.gz, RUNS.jsonl.gz or a directory of them"
+    )
     made.add_argument("after", metavar="AFTER", help="likewise")
     add(made, OPTIONS)
     add_form(made)
@@ -85,12 +87,12 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 def runs_of(path: Path) -> list[store.Record]:
     """The valid runs in a file, in a directory, or of a sweep. Raises UsageError where there is none."""
-    if (path / "raw").is_dir():
+    if results.has_records(path):
         found = list(reading.load([path], "diff")[0].records)
     elif path.is_dir():
-        found = [record for file in results.record_paths(path) for record in store.read_runs(file)]
+        found = [record for file in reading.record_paths(path) for record in reading.runs_of(file)]
     else:
-        found = store.read_runs(path)
+        found = reading.runs_of(path)
     valid = {}
     for record in found:
         problems = store.validate(record, raw="verdict" not in record)

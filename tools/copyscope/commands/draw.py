@@ -19,13 +19,14 @@ USUAL_SIZE = 64 << 10
 EXAMPLES = """\
 examples:
   tools/draw.py run.json > path.svg
-  tools/draw.py results/HOST/quick/raw/RUN.json.gz --out path.svg
+  tools/draw.py results/HOST/quick/records.jsonl.gz --run quick-1f2e3d4c5b-0 --out path.svg
   tools/draw.py simulated.json --size 1M > lines.svg       of a simulated machine: where the lines go
 
 A record is what `tools/profile.py --json run.json` or `--out DIR` keeps.
 """
 OPTIONS = """
 --size BYTES            of a simulated record with several sizes; default 64K, else the largest
+--run ID                of many runs in RECORD this one
 --out FILE              write the SVG to FILE instead of stdout
 """
 
@@ -38,13 +39,16 @@ def parser() -> UsageParser:
         " bytes. Needs no root. Exit status: 0 drawn, 1 failed, 2 usage.",
         epilog=EXAMPLES,
     )
-    made.add_argument("record", metavar="RECORD", help="a record: RUN.json or RUN.json.gz")
+    made.add_argument("record", metavar="RECORD", help="RUN.json, RUN.json.gz or RUNS.jsonl.gz")
     add(made, OPTIONS)
     return made
 
 
 def _draw(arguments: argparse.Namespace) -> int:
-    found = store.read(Path(arguments.record))
+    runs = reading.runs_of(Path(arguments.record), arguments.run)
+    if len(runs) != 1:
+        raise UsageError(f"{arguments.record}: {len(runs)} runs: say which: --run ID")
+    found = runs[0]
     reading.check_whole(found, arguments.record)
     drawn = _lines(arguments, found) if "simulated" in found else _path(arguments, whole(found))
     if arguments.out is None:

@@ -11,11 +11,13 @@ from copyscope.commands.entry import say
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.paths import is_reference
-from copyscope.record import store
+from copyscope.record import records_file, store
 from copyscope.record.same_machine import SAME_MACHINE
-from copyscope.record.store import Record
+from copyscope.record.store import Record, RecordError
 from copyscope.sweep import results
 from copyscope.sweep.results import Results
+
+SUFFIXES = (".json", ".json.gz", records_file.SUFFIX)
 
 
 def load(directories: Sequence[Path], command: str, *, modelled: bool = False) -> list[Results]:
@@ -40,7 +42,7 @@ def load(directories: Sequence[Path], command: str, *, modelled: bool = False) -
     found = _each_once(found, command)
     for one in found:
         for entry in one.left_out:
-            say(command, f"left out: {entry.path.name}: {entry.reason}")
+            say(command, f"left out: {entry.name}: {entry.reason}")
         for record in one.invalid:
             why = record["verdict"]["reasons"][0]
             # Of a boot only that is left out which was counted while a check did not hold.
@@ -69,6 +71,31 @@ def _each_once(found: Sequence[Results], command: str) -> list[Results]:
             )
         )
     return kept
+
+
+def record_paths(directory: Path) -> list[Path]:
+    """The files of records in it, in order; what is only being written has a dot before its name."""
+    return sorted(
+        path for path in directory.iterdir() if path.name.endswith(SUFFIXES) and path.name[0] != "."
+    )
+
+
+def runs_of(path: Path, run_id: str | None = None) -> list[Record]:
+    """The records in a file of one or many, or the one of that id. Raises RecordError, UsageError."""
+    if path.name.endswith(records_file.SUFFIX):
+        lines = records_file.read(path)
+        for line in lines:
+            if line.record is None:
+                raise RecordError(f"record: {path}: {line.name}: {line.problem}")
+        found = [line.record for line in lines if line.record is not None]
+    else:
+        found = store.read_runs(path)
+    if run_id is None:
+        return found
+    chosen = [one for one in found if one.get("run", {}).get("id") == run_id]
+    if not chosen:
+        raise UsageError(f"--run: {run_id}: not one of the {len(found)} runs in {path}: check its id")
+    return chosen
 
 
 def check_whole(found: Record, name: str) -> None:

@@ -42,19 +42,17 @@ examples:
 """
 OPTIONS = """
 --out OUT               write to this directory instead of DIR (one DIR only)
---derive                first work out anew, from the raw sections of each record in DIR/raw, all that is
-                        derived of them (ledger, consistency checks, verdict), and write the records that
-                        change
---strip                 first take out of each record in DIR/raw what is derived; it is derived whenever it
-                        is read
+--derive                first work out anew, from the raw sections of each record, all that is derived of them
+                        (ledger, consistency checks, verdict), and write the records that change
+--strip                 first take out of each record what is derived; it is derived whenever it is read
 """
 
 
 def parser() -> UsageParser:
     made = UsageParser(
         prog="report",
-        description="Makes report.html, plots and tables (CSV, Parquet) from the records in"
-        " DIR/raw. The same records give the same bytes. Needs no root."
+        description="Makes report.html, plots and tables (CSV, Parquet) of one sweep from its"
+        " DIR/records.jsonl.gz. The same records give the same bytes. Needs no root."
         " Exit status: 0 made, 1 failed, 2 usage.",
         epilog=EXAMPLES,
     )
@@ -98,7 +96,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def make(directory: Path, out: Path) -> None:
-    """Everything of one sweep, from its raw/ into `out`."""
+    """Everything of one sweep, from its records into `out`."""
     # The records stay to the end: nothing is worth collecting.
     gc.disable()
     (found,) = reading.load([directory], "report", modelled=True)
@@ -122,7 +120,7 @@ def _make_modelled(found: Results, out: Path) -> None:
         found.experiment.question if found.experiment else None,
         found.modelled,
         points,
-        [(entry.path.name, entry.reason) for entry in found.left_out],
+        [(entry.name, entry.reason) for entry in found.left_out],
         [claims.judge_one(claim, (), points) for claim in claims.read()],
     )
     _write_table(table_files.modelled_table(points), out / "modelled")
@@ -141,7 +139,7 @@ def _examine(found: Results, rows: Sequence[Row]) -> Study:
         experiment.question if experiment else None,
         records,
         rows,
-        left_out=[(entry.path.name, entry.reason) for entry in found.left_out],
+        left_out=[(entry.name, entry.reason) for entry in found.left_out],
         judgements=judged,
         elsewhere=len(known) - len(judged),
         modelled=_simulated_beside(found.directory),
@@ -153,7 +151,7 @@ def _simulated_beside(directory: Path) -> list[ModelPoint]:
     places = (directory.absolute().parent / name for name in SIMULATED)
     try:
         records = [
-            one for place in places if (place / "raw").is_dir() for one in results.load(place).modelled
+            one for place in places if results.has_records(place) for one in results.load(place).modelled
         ]
     except UsageError as error:
         entry.say("report", f"no answer from a model of the caches: {error}")

@@ -11,7 +11,6 @@ from copyscope.commands import entry, outcome, reading
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
-from copyscope.record import store
 from copyscope.record.store import Record
 from copyscope.render import exports, terminal, watch
 from copyscope.render.console import make_console, print_lines, report_width
@@ -23,7 +22,7 @@ BINARY = ("pprof", "parquet")
 EXAMPLES = """\
 examples:
   tools/show.py run.json                       one screen; -v is everything
-  tools/show.py results/HOST/quick/raw/RUN.json.gz --explain
+  tools/show.py results/HOST/quick/records.jsonl.gz --run quick-1f2e3d4c5b-0 --explain
   tools/show.py simulated.json
   tools/show.py run.json --export html --out run.html
   tools/show.py run.json --export pprof > run.pb.gz && go tool pprof -http : run.pb.gz
@@ -35,6 +34,7 @@ OPTIONS = """
 --export FORMAT         html, a page to be sent to a colleague; for other tools stacks (folded, pprof, or
                         flamegraph, which is an SVG), or the rows (openmetrics, parquet, csv)
 --out FILE              write the export to FILE instead of stdout
+--run ID                of many runs in FILE this one
 --explain               say what each line means
 -v --verbose            all tables and findings; twice: exact bytes, hooks, checks, unattributed symbols
 """
@@ -47,14 +47,14 @@ def parser() -> UsageParser:
         " its record. Needs no root. Exit status: 0 shown, 1 not a record, 2 usage.",
         epilog=EXAMPLES,
     )
-    made.add_argument("record", metavar="FILE", help="a record, or a list of them: RUN.json or RUN.json.gz")
+    made.add_argument("record", metavar="FILE", help="RUN.json, RUN.json.gz or RUNS.jsonl.gz")
     verbose = {"action": "count", "default": 0}
     add(made, OPTIONS, export={"choices": tuple(exports.FORMATS)}, verbose=verbose)
     return made
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    found = store.read_runs(Path(arguments.record))
+    found = reading.runs_of(Path(arguments.record), arguments.run)
     if not found:
         raise RunError(f"record: {arguments.record}: an empty list: no record in it")
     for one in found:

@@ -114,7 +114,8 @@ def default_directory(experiment: Experiment) -> Path:
 
 def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: argparse.Namespace) -> int:
     runs = expand(experiment)
-    there = [run for run in runs if (directory / "raw" / f"{run.run_id}.json.gz").exists()]
+    kept = results.ids(directory) if results.has_records(directory) else set()
+    there = [run for run in runs if run.run_id in kept]
     if args.json:
         rows = [
             {"run_id": run.run_id, "order": run.order, "repeat": run.repeat, "factors": run.factors}
@@ -149,7 +150,7 @@ def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namesp
     lines = outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)
     print("\n".join(map(visible, lines)))
     console, directory = make_console(), Path(outcome.directory)
-    if experiment.simulated or not (directory / "raw").is_dir():
+    if experiment.simulated or not results.has_records(directory):
         print_lines(next_lines(str(directory), console.width), console)
         return
     records = results.load(directory).records

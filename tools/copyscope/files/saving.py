@@ -82,6 +82,18 @@ def open_to_append(path: Path) -> IO[bytes]:
         return os.fdopen(handle, "ab+")
 
 
+def append(path: Path, data: bytes) -> None:
+    """Add to a file, on the disk when this returns. Raises OSError; the file is then as it was."""
+    with open_to_append(path) as stream, _naming(path):
+        before = stream.seek(0, os.SEEK_END)
+        try:
+            _write_all(stream.fileno(), data)
+            os.fsync(stream.fileno())
+        except OSError:
+            os.truncate(stream.fileno(), before)
+            raise
+
+
 def _save_in(directory: int, path: Path, data: bytes, links_left: int) -> None:
     found = _look(directory, path.name)
     if found is None or stat.S_ISREG(found.st_mode):

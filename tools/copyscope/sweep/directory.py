@@ -1,7 +1,7 @@
 """Where a sweep keeps what it measured. Whatever ends it, a run's record is here whole or not at all.
 
 experiment.toml        the file that was run
-raw/RUN_ID.json.gz     one record per run
+records.jsonl.gz       one line per run (record/records_file.py)
 failures.jsonl         one line per failed attempt
 """
 
@@ -23,7 +23,7 @@ from copyscope.files.rescuing import rescue
 from copyscope.ledger.derive import whole
 from copyscope.paths import is_reference
 from copyscope.places import HERE
-from copyscope.record import store
+from copyscope.record import records_file, store
 from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
 from copyscope.record.store import Record, RecordError
 from copyscope.sweep.experiment import Experiment, Point, difference, load
@@ -41,52 +41,47 @@ class SweepDirectory:
     """An open directory of a sweep; open_directory() makes one."""
 
     path: Path
-    records: dict[str, Path] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     here: Mapping[str, Any] | None = None
 
     @property
-    def raw(self) -> Path:
-        return self.path / "raw"
+    def records(self) -> Path:
+        return self.path / records_file.NAME
 
     def read_records(self) -> Iterator[Record]:
         """Those of earlier calls. One that cannot be read is noted as damaged, and will be run again."""
-        for path in sorted(self.raw.glob("*.json.gz")):
-            run_id = path.name.removesuffix(".json.gz")
-            try:
-                found = store.read(path)
-                if problems := store.validate(found, raw="verdict" not in found):
-                    raise RecordError(f"record: {path}: not complete: {problems[0]}")
-            except RecordError as error:
-                self.damaged.append(str(error))
+        kept = []
+        for line in records_file.read(self.records) if self.records.exists() else ():
+            problem = line.problem
+            if line.record is not None:
+                problem = next(iter(store.validate(line.record, raw="verdict" not in line.record)), "")
+            if line.record is None or problem:
+                self.damaged.append(f"{self.records}: {line.name}: {problem}")
                 continue
-            if found["run"]["id"] != run_id:
-                self.damaged.append(f"record: {path}: holds the run {found['run']['id']}")
-                continue
-            self._check_machine(found)
-            self.records[run_id] = path
-            yield whole(found)
+            self._check_machine(line.record)
+            kept.append(line.record)
+            yield whole(line.record)
+        if self.damaged:
+            records_file.write(self.records, kept)
 
     def check_space(self) -> None:
         """Before a run: afterwards its measurement would be lost."""
         try:
-            free = shutil.disk_usage(self.raw).free
+            free = shutil.disk_usage(self.path).free
         except OSError as error:
-            raise StopError(f"{self.raw}: {error.strerror}: choose another --out") from error
+            raise StopError(f"{self.path}: {error.strerror}: choose another --out") from error
         if free < LEAST_FREE_BYTES:
-            raise StopError(f"{self.raw}: {free >> 10} KiB left on this device: free some space")
+            raise StopError(f"{self.path}: {free >> 10} KiB left on this device: free some space")
 
     def keep(self, made: Record) -> None:
         """One record, on the disk when this returns."""
         self._check_machine(made)
-        path = self.raw / f"{made['run']['id']}.json.gz"
         try:
-            store.write(made, path)
+            records_file.append(self.records, made)
         except RecordError as error:
-            kept = rescue({path.name: store.compressed(made)})
+            kept = rescue({f"{made['run']['id']}.json.gz": store.compressed(made)})
             raise StopError(f"{error}: {kept}: free some space, or choose another --out") from error
-        self.records[made["run"]["id"]] = path
 
     def note_failure(self, point: Point, reason: str) -> None:
         """A line in failures.jsonl."""
@@ -134,13 +129,12 @@ def open_directory(
     """
     with ExitStack() as held:
         try:
-            saving.make_directory(path / "raw")
+            saving.make_directory(path)
             kept = held.enter_context(saving.open_to_append(path / "experiment.toml"))
             _lock(kept, path)
             _keep_experiment(kept, path, experiment)
-            # What a kill in the middle of writing has left.
-            for part in (path / "raw").glob(".*.part"):
-                part.unlink()
+            if (path / records_file.NAME).exists():
+                records_file.cut_torn_end(path / records_file.NAME)
         except OSError as error:
             where = error.filename or path
             raise RunError(f"{where}: {error.strerror}: {_next_step(error)}") from error
@@ -184,14 +178,12 @@ def refuse_foreign(path: Path, here: Mapping[str, Any]) -> None:
         raise UsageError(f"--out: {there}: not a directory: choose another --out")
     if is_reference(path):
         raise UsageError(f"{path}: reference results, of another machine: choose another --out")
-    for file in sorted((path / "raw").glob("*.json.gz")):
-        try:
-            found = store.read(file)
-        except RecordError:
-            continue  # it will be named, and run again
-        if (why := foreign(found, here)) is not None:
-            raise UsageError(f"{path}: {why}")
-        return
+    file = path / records_file.NAME
+    for line in records_file.read(file) if file.exists() else ():
+        if line.record is not None:
+            if (why := foreign(line.record, here)) is not None:
+                raise UsageError(f"{path}: {why}")
+            return
 
 
 def _lock(kept: IO[bytes], path: Path) -> None:
@@ -213,7 +205,7 @@ def _keep_experiment(kept: IO[bytes], path: Path, experiment: Experiment) -> Non
     if found == asked:
         return
     # An empty or half-written file is what a full disk or a kill in this moment leaves; no run exists yet.
-    if asked.startswith(found) and not any((path / "raw").glob("*.json.gz")):
+    if not found or (asked.startswith(found) and not (path / records_file.NAME).exists()):
         kept.truncate(0)
         kept.write(asked)
         kept.flush()

@@ -1,8 +1,8 @@
 """A sweep's directory, read: the records that belong together, and by name those that had to be left out.
 
-    results/HOST/EXPERIMENT/experiment.toml   what was run
-                            raw/RUN_ID.json.gz   one record per run
-                            failures.jsonl       one line per failed attempt
+    results/HOST/EXPERIMENT/experiment.toml    what was run
+                            records.jsonl.gz   one line per run
+                            failures.jsonl     one line per failed attempt
 
 Numbers of two machines have no common meaning, so records of two machines are refused, naming the key; so
 are records that a newer copyscope wrote. A record that cannot be read, or that the experiment wants and
@@ -19,25 +19,18 @@ from typing import Any
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
 from copyscope.ledger.derive import whole
-from copyscope.record import store
+from copyscope.record import records_file, store
 from copyscope.record.same_machine import SAME_MACHINE
-from copyscope.record.store import Record, RecordError, SchemaError
+from copyscope.record.store import Record, RecordError
 from copyscope.sweep import experiment
 from copyscope.sweep.experiment import Experiment
-
-SUFFIXES = (".json", ".json.gz")
-
-
-def record_paths(raw: Path) -> list[Path]:
-    """The records in the raw/ of a sweep, in order; what is only being written has a dot before its name."""
-    return sorted(path for path in raw.iterdir() if path.name.endswith(SUFFIXES) and path.name[0] != ".")
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A record that is in none of the numbers, and why."""
+    """A run that is in none of the numbers (the line where it stands, or its id), and why."""
 
-    path: Path
+    name: str
     reason: str
 
 
@@ -57,76 +50,81 @@ class Results:
 
 
 def find(root: Path) -> list[Path]:
-    """Every sweep's directory under results/ (HOST/EXPERIMENT with a raw/ in it), in order of name."""
-    return sorted(path.parent for path in root.glob("*/*/raw") if path.is_dir())
+    """Every sweep's directory under results/ (HOST/EXPERIMENT with records in it), in order of name."""
+    return sorted(path.parent for path in root.glob(f"*/*/{records_file.NAME}"))
 
 
 def load(directory: Path) -> Results:
     """Everything under one directory. Raises UsageError: the object, the cause, the next step."""
-    raw = directory / "raw"
-    try:
-        there = raw.is_dir()
-    except OSError as error:  # a name that is too long
-        raise UsageError(f"{directory}: {error.strerror}: give the directory of a sweep") from error
-    if not there:
-        kind = "no raw/ in it" if directory.is_dir() else "not a directory"
+    path = directory / records_file.NAME
+    if not has_records(directory):
+        kind = f"no {records_file.NAME} in it" if directory.is_dir() else "not a directory"
         cause = kind if directory.exists() else "no such directory"
         raise UsageError(f"{directory}: {cause}: give the directory of a sweep, results/HOST/EXPERIMENT")
-    paths = record_paths(raw)
-    read, left_out = _read_all(paths)
-    measured = [(path, record) for path, record in read if "simulated" not in record]
-    _refuse_mixture(measured)
+    read, left_out = _read_all(path)
+    _refuse_mixture(path, [record for record in read if "simulated" not in record])
     definition = directory / "experiment.toml"
     known = experiment.load(definition) if definition.is_file() else None
     if known is not None:
-        present = {path.name.split(".json")[0] for path in paths}
-        left_out += _missing(known, present, directory)
+        left_out += _missing(known, {record["run"]["id"] for record in read}, directory)
     if not read:
-        named = f" ({left_out[0].path.name}: {left_out[0].reason})" if left_out else ""
-        raise UsageError(f"{raw}: no record that can be read: run tools/sweep.py first{named}")
-    ordered = sorted((r for _, r in read), key=lambda r: (r["run"]["order"], r["run"]["id"]))
+        named = f" ({left_out[0].name}: {left_out[0].reason})" if left_out else ""
+        raise UsageError(f"{path}: no record that can be read: run the sweep first{named}")
+    ordered = sorted(read, key=lambda r: (r["run"]["order"], r["run"]["id"]))
     modelled = tuple(r for r in ordered if "simulated" in r)
     records = tuple(r for r in ordered if "simulated" not in r)
     return Results(directory, known, records, tuple(left_out), modelled)
 
 
-def _read_all(paths: Sequence[Path]) -> tuple[list[tuple[Path, Record]], list[LeftOut]]:
-    read: list[tuple[Path, Record]] = []
+def has_records(directory: Path) -> bool:
+    """Whether a sweep was run into it. Raises UsageError for a name that no file can have."""
+    try:
+        return (directory / records_file.NAME).exists()
+    except OSError as error:  # too long
+        raise UsageError(f"{directory}: {error.strerror}: give the directory of a sweep") from error
+
+
+def ids(directory: Path) -> set[str]:
+    """Of the runs that have a record."""
+    lines = records_file.read(directory / records_file.NAME)
+    return {line.record["run"]["id"] for line in lines if line.record is not None}
+
+
+def _read_all(path: Path) -> tuple[list[Record], list[LeftOut]]:
+    try:
+        lines = records_file.read(path)
+    except RecordError as error:  # a newer schema, or no file that can be read
+        raise UsageError(str(error)) from error
+    read: list[Record] = []
     left_out: list[LeftOut] = []
-    by_id: dict[str, Path] = {}
-    for path in paths:
-        try:
-            found = store.read(path)
-        except SchemaError as error:
-            raise UsageError(str(error)) from error
-        except RecordError as error:
-            left_out.append(LeftOut(path, str(error).removeprefix(f"record: {path}: ")))
+    by_id: dict[str, str] = {}
+    for line in lines:
+        found = line.record
+        if found is None:
+            left_out.append(LeftOut(line.name, line.problem))
             continue
         problems = store.validate(found, raw="verdict" not in found)
         if problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            left_out.append(LeftOut(path, f"damaged: {problems[0]}{more}: run it again"))
+            left_out.append(LeftOut(line.name, f"damaged: {problems[0]}{more}: run it again"))
             continue
-        twin = by_id.setdefault(found["run"]["id"], path)
-        if twin != path:
-            left_out.append(LeftOut(path, f"the same run as {twin.name}: delete one of them"))
+        twin = by_id.setdefault(found["run"]["id"], line.name)
+        if twin != line.name:
+            left_out.append(LeftOut(line.name, f"the same run as {twin}: counted once"))
             continue
-        read.append((path, whole(found)))
+        read.append(whole(found))
     return read, left_out
 
 
-def _refuse_mixture(read: Sequence[tuple[Path, Record]]) -> None:
+def _refuse_mixture(path: Path, read: Sequence[Record]) -> None:
     """Raises UsageError for the first machine key in which two records differ."""
-    if not read:
-        return
-    first_path, first = read[0]
-    for path, other in read[1:]:
+    for other in read[1:]:
         for key in SAME_MACHINE:
-            a, b = first["machine"].get(key), other["machine"].get(key)
+            a, b = read[0]["machine"].get(key), other["machine"].get(key)
             if a != b:
                 raise UsageError(
-                    f"{path.parent}: machine.{key} differs: {_short(a)} in {first_path.name}, {_short(b)} in "
-                    f"{path.name}: keep the records of two machines, or of two states, in two directories"
+                    f"{path}: machine.{key} differs: {_short(a)} in {read[0]['run']['id']}, {_short(b)} in "
+                    f"{other['run']['id']}: keep the records of two machines, or of two states, apart"
                 )
 
 
@@ -135,11 +133,11 @@ def _short(value: Any) -> str:
 
 
 def _missing(known: Experiment, present: Set[str], directory: Path) -> list[LeftOut]:
-    """Runs that the experiment wants and that have no file, with the reason of their last attempt."""
+    """Runs that the experiment wants and that have no record, with the reason of their last attempt."""
     why = _failures(directory / "failures.jsonl")
     return [
         LeftOut(
-            directory / "raw" / f"{point.run_id}.json.gz",
+            point.run_id,
             f"missing: {why.get(point.run_id, 'not measured yet: run the sweep again, it goes on')}",
         )
         for point in experiment.expand(known)

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
-from copyscope.record import store
+from copyscope.record import records_file, store
 from copyscope.record.derived import Derived
 from copyscope.record.raw import RawRun
 from copyscope.record.store import Record
-from copyscope.sweep.results import record_paths
 
 
 def derive_anew(old: Record) -> Record:
@@ -24,27 +23,28 @@ def strip(old: Record) -> Record:
 
 
 def rewrite(directory: Path, change: Callable[[Record], Record]) -> tuple[int, list[str]]:
-    """Change each record in DIR/raw, and write those that are other than before: how many there are, and
-    the names of those that were written.
+    """Change each record of a sweep: how many there are, and the ids of those that are other than before.
 
-    What cannot be read is left for the report to name. Raises UsageError for one that cannot be written.
+    A file with a line that cannot be read is left as it is: to write it would lose that line. Raises
+    UsageError where the file cannot be read or written.
     """
-    raw = directory / "raw"
-    count, written = 0, []
-    for path in record_paths(raw) if raw.is_dir() else ():
-        try:
-            old = store.read(path)
-        except store.RecordError:
-            continue
-        if "simulated" in old or store.validate(old, raw=True):
-            continue
-        count += 1
-        new = change(old)
-        if store.serialise(new) == store.serialise(old):
-            continue
-        try:
-            store.write(new, path)
-        except store.RecordError as error:
-            raise UsageError(str(error)) from error
-        written.append(path.name)
-    return count, written
+    path = directory / records_file.NAME
+    try:
+        lines = records_file.read(path)
+        made = [_changed(line.record, change) for line in lines if line.record is not None]
+        if len(made) < len(lines):
+            raise UsageError(f"{path}: a line of it is damaged: run the sweep again, which measures it anew")
+        written = [new["run"]["id"] for new, differs in made if differs]
+        if written:
+            records_file.write(path, (new for new, _ in made))
+    except store.RecordError as error:
+        raise UsageError(str(error)) from error
+    return len(made), written
+
+
+def _changed(old: Record, change: Callable[[Record], Record]) -> tuple[Record, bool]:
+    """The record, and whether that is another than before."""
+    if "simulated" in old or store.validate(old, raw=True):
+        return old, False
+    new = change(old)
+    return new, store.serialise(new) != store.serialise(old)

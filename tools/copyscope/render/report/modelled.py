@@ -74,7 +74,7 @@ def document(study: ModelStudy) -> list[Block]:
         Code(
             "modelled.csv     modelled.parquet   one row per point and account or stage\n"
             "plots/           every plot as PNG (300 DPI) and SVG\n"
-            "raw/             the records, one per boot: docs/reference/record.md"
+            "records.jsonl.gz the records, one line per boot: docs/reference/record.md"
         ),
     ]
     return blocks

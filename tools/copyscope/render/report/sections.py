@@ -32,7 +32,7 @@ FILES = """\
 results.csv      results.parquet    one row per point: value, low, high of every metric
 ledger.csv       ledger.parquet     one row per point and account or stage: ns/KiB
 plots/           every plot as PNG (300 DPI) and SVG
-raw/             the records, one per run: docs/reference/record.md"""
+records.jsonl.gz the records, one line per run: docs/reference/record.md"""
 NO_PAIR = "No pair of strategies was measured at the same settings."
 
 
@@ -60,7 +60,7 @@ def document(study: Study) -> list[Block]:
         Heading(2, "Files beside this page", "files"),
         Code(FILES),
         Paragraph(
-            "Made from raw/ by tools/report.py; the same records give the same bytes."
+            "Made from records.jsonl.gz by tools/report.py; the same records give the same bytes."
             " See docs/reference/results.md."
         ),
     ]
