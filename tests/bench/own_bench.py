@@ -86,7 +86,9 @@ def sweep(scratch: Path) -> Sample:
         [SWEEP, str(definition), "--out", str(scratch / "sweep"), "--quiet", "--json"]
     )
     outcome = json.loads(printed)
-    made = [store.read(path)["run"] for path in sorted((scratch / "sweep" / "raw").iterdir())]
+    made = [
+        line.record["run"] for line in records_file.read(scratch / "sweep" / records_file.NAME) if line.record
+    ]
     measured_s = sum(one["measured_s"] for one in made)
     return {
         "points": len(made),
