@@ -196,7 +196,7 @@ def read_ledger(impl: str, record: dict[str, Any], outcome: Outcome) -> None:
         outcome.problems.append(f"profile {impl}: unattributed {unknown / total:.1%}, not below 5 %")
     if not record["verdict"]["valid"]:
         reasons = record["verdict"]["reasons"]
-        # A program that meets itself on a processor is not run: a loss, which marks the run (docs/method).
+        # A program that meets itself on a processor is not run: a loss, which marks the run (docs/method.md).
         # Whatever else a run says against itself is a failure, with losses or without.
         lost = [reason for reason in reasons if reason.startswith("loss: recursion_")]
         if lost:

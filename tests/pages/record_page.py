@@ -39,7 +39,7 @@ record without `verdict` has the first half only.
 - A reader refuses another schema and leaves unknown keys alone. No key is ever given a new meaning.
 
 [record.schema.json](record.schema.json) says the same to a program: JSON Schema 2020-12. The
-[method](../method/path.md) explains what the numbers mean."""
+[method](../method.md) explains what the numbers mean."""
 SCALARS = {
     shapes.IntType: "integer",
     shapes.FloatType: "number",

@@ -28,7 +28,7 @@ from copyscope.run.build import git_revision
 from copyscope.sweep.runner import Prepared, prepare
 from copyscope.topology import TopologyError
 
-# Runs differ more than their segments do: many short ones tell more than few long ones (docs/method).
+# Runs differ more than their segments do: many short ones tell more than few long ones (docs/method.md).
 REPEATS, DURATION_S, WARMUP_S = 21, 0.5, 0.1
 # Where so many leave the verdict open, as many again are made. An interval at this level at each of the two
 # looks is one of 95 % for both (Pocock, Biometrika 64, 1977, table 1).

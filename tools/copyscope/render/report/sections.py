@@ -161,7 +161,7 @@ def _methods(study: Study) -> list[Block]:
     ]
     if steal:
         items.append(f"CPU time taken by the hypervisor: at most {max(steal):.3g} % of a run.")
-    return [Heading(2, "Methods", "methods"), Bullets(items), Paragraph("In full: docs/method/.")]
+    return [Heading(2, "Methods", "methods"), Bullets(items), Paragraph("In full: docs/method.md.")]
 
 
 def _failed(study: Study) -> list[Block]:
