@@ -148,7 +148,7 @@ def real_records() -> list[dict[str, Any]]:
 
 RECORDS = full_records()
 
-PAGES = sorted([*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "experiments" / "README.md"])
+PAGES = sorted([*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md"), DOCS.parent / "experiments" / "README.md"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
