@@ -61,6 +61,8 @@ def test_the_same_records_are_the_same_bytes(made: Path, tmp_path: Path) -> None
     assert digests(again) == first
     names = {f"plots/{plot.name}.{kind}" for plot in PLOTS for kind in ("png", "svg")}
     assert names <= set(first)
+    shown = re.findall(r"!\[[^]]+\]\((\S+)\)", (made / "README.md").read_text(encoding="utf-8"))
+    assert shown == [f"plots/{name}.png" for name in ("goodput", "cycles", "ledger_stack")]
     tables = {"results.csv", "results.parquet", "ledger.csv", "ledger.parquet", "crossover.json"}
     assert tables | {"report.html"} <= set(first)
 

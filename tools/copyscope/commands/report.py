@@ -10,12 +10,13 @@ from copyscope import paths
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.crossover import document as crossover_verdict
+from copyscope.crossover.document import sentence
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.files import saving
 from copyscope.render import table_files
 from copyscope.render.plots.draw import Subject, draw_all
-from copyscope.render.report import html, modelled
+from copyscope.render.report import html, modelled, readme
 from copyscope.render.report.blocks import Block
 from copyscope.render.report.sections import document
 from copyscope.simulate import kernels
@@ -107,7 +108,10 @@ def make(directory: Path, out: Path) -> None:
     rows = results_table.fill(found.records)
     study = _examine(found, rows)
     _write_tables(study, out)
-    _write_page(document(study), Subject(rows, simplest(rows), caption(found.records, rows)), out)
+    shown = caption(found.records, rows)
+    drawn = _write_page(document(study), Subject(rows, simplest(rows), shown), out)
+    verdict = sentence(study.crossings, study.records)
+    saving.save(out / "README.md", readme.write(study.name, study.question, verdict, shown, drawn))
     counts = f"{len(study.rows)} points, {len(study.records)} runs, {len(study.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
 
@@ -124,7 +128,9 @@ def _make_modelled(found: Results, out: Path) -> None:
         [claims.judge_one(claim, (), points) for claim in claims.read()],
     )
     _write_table(table_files.modelled_table(points), out / "modelled")
-    _write_page(modelled.document(study), Subject((), (), study.caption, points), out)
+    drawn = _write_page(modelled.document(study), Subject((), (), study.caption, points), out)
+    verdict = "Modelled, not measured: no number of this is in a measured one."
+    saving.save(out / "README.md", readme.write(study.name, study.question, verdict, study.caption, drawn))
     counts = f"{len(points)} points, {len(found.modelled)} boots, {len(found.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
 
@@ -171,13 +177,15 @@ def _write_table(table: table_files.Table, stem: Path) -> None:
     saving.save(stem.with_suffix(".parquet"), table_files.as_parquet(table))
 
 
-def _write_page(blocks: Sequence[Block], drawn_of: Subject, out: Path) -> None:
+def _write_page(blocks: Sequence[Block], drawn_of: Subject, out: Path) -> list[str]:
+    """The page and its plots; returns the plots' names."""
     drawings = draw_all(drawn_of)
     for name, drawn in drawings.items():
         saving.save(out / "plots" / f"{name}.svg", drawn.svg)
         saving.save(out / "plots" / f"{name}.png", drawn.png)
     pictures = {name: drawn.svg for name, drawn in drawings.items()}
     saving.save(out / "report.html", html.write(blocks, pictures).encode())
+    return list(drawings)
 
 
 main = entry.command("report", parser, _report, "interrupted: run it again, it starts anew")
