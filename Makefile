@@ -41,7 +41,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test check check-live fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
+.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-threads check-live check-live-all fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -123,17 +123,31 @@ sweep: deps all ## Install, build, run an experiment: EXP=quick SWEEP_ARGS="--bu
 report: .venv/.ready-report ## Report, plots and tables from the records of sweeps (no root): RESULTS=results/HOST/EXPERIMENT, or all
 	$(Q)$(AS_USER) tools/report.py $(RESULTS)
 
-test: deps-test all ## Install, build, run all tests of this machine (root)
+test: deps-test all ## Install, build, run the tests that decide most: five minutes (root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check
 	$(Q)$(MAKE) --no-print-directory check-live
+
+test-all: test-more ## Everything that `make test` leaves out, other kernels and distributions with it: an hour at most (root, network)
+	$(Q)$(MAKE) --no-print-directory check-kernels MATRIX=--least KERNELS="5.10 6.1 6.12 7.x 6.12-arm64"
+	$(Q)$(MAKE) --no-print-directory check-simulator EXTENT=brief
+	$(Q)$(MAKE) --no-print-directory check-compilers COMPILERS="13 17 19" KERNELS=here
+	$(Q)$(MAKE) --no-print-directory check-distributions SUITES=trixie EXTENT=brief
+	$(Q)$(MAKE) --no-print-directory check-two-hosts
+	$(Q)$(MAKE) --no-print-directory check-consumers
+
+test-more: deps-test all
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory check-threads
+	$(Q)$(MAKE) --no-print-directory check-live-all
+
+check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
+	$(Q)$(OUTPUT)/tests/unit
+	$(Q)$(MAKE) --no-print-directory -j2 --output-sync=target check-pure-a-l check-pure-m-z
 
 # The thread sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
 NOT_RANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
-	$(Q)$(OUTPUT)/tests/unit
+check-threads: $(OUTPUT)/tests/unit-threads ## C unit tests under the thread sanitizer (no root)
 	$(Q)$(NOT_RANDOM) $(OUTPUT)/tests/unit-threads
-	$(Q)$(MAKE) --no-print-directory -j2 --output-sync=target check-pure-a-l check-pure-m-z
 
 # Two processes for two processors: they are a minute in one.
 check-pure-%:
@@ -145,14 +159,17 @@ fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lin
 # What live tests start, here and in guests.
 LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves copies copies-static copies-stripped refusing.so)
 
-# Other programs of the machine disturb a live test now and then. What has failed runs once more by itself: what fails twice
-# has failed, and both outputs are there.
-check-live: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) $(OUTPUT)/tests/collector-threads ## Live tests on this kernel (root)
+# Other programs of the machine disturb a live test now and then. What fails runs a second time: if it passes then, it is named
+# FLAKY at the end (tests/conftest.py).
+LIVE := $(PYTEST) -p pytest_rerunfailures --reruns 1 --reruns-delay 1 -q tests/live
+
+check-live: artifacts .venv/.ready-test $(LIVE_PROGRAMS) ## The live tests that decide most, on this kernel (root)
+	$(Q)$(LIVE) -m "not all"
+
+check-live-all: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) $(OUTPUT)/tests/collector-threads ## The other live tests, marked `all` (root)
 	$(Q)$(MAKE) --no-print-directory bundle || echo "no bundle: its tests are skipped"
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
-	$(Q)failed=$$(mktemp -d); trap 'rm -rf "$$failed"' EXIT; \
-	set -- $(subst -p no:cacheprovider,,$(PYTEST)) -o cache_dir="$$failed" -q tests/live; \
-	"$$@" || { [ $$? = 1 ] && echo "== what failed, once more by itself" && "$$@" --last-failed --last-failed-no-failures=none; }
+	$(Q)$(LIVE) -m all
 
 # The guests see this tree read-only, so everything must be built before.
 check-kernels: deps-kernels all .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)

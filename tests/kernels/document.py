@@ -136,7 +136,7 @@ HEAD = """\
 The table of what works where is in [reference/kernels.md](../reference/kernels.md).
 
 `make check-kernels` downloads the newest kernel of each Debian suite (`tests/kernels/fetch.sh`), boots it
-in QEMU and runs the tests of `make check-live` inside, unchanged (`tests/kernels/matrix.py`). The results
+in QEMU and runs the live tests inside, unchanged (`tests/kernels/matrix.py`). The results
 are in `results/kernels/NAME.json`, the output of `tools/doctor.py` in `NAME.doctor.txt` beside it;
 this page is made from those files. The emulator of x86-64 has no PMU. That of arm64 counts cycles and
 instructions, that of riscv64 misses of the TLB as well. The guests of these two have no Python: they run the
