@@ -199,12 +199,11 @@ struct stack_cell {
 	__u32 side;
 	__u32 event;
 	__u32 depth;
-	/* Taken in a segment of another tier, beside its hooks: kept apart from those of the ledger. */
-	__u32 beside;
 	/* Of SIDE_OTHER: whose packet the CPU handled last (enum packet_owner). */
 	__u32 owner;
 	/* Of a watched program in user mode (depth 0): its process, and in frames[0] the address; else 0. */
 	__u32 user_pid;
+	__u32 pad;
 	/* Of the samples: those that were taken in a burst of their side, by its group. */
 	__u32 of_group[BURST_GROUPS];
 	__u64 frames[STACK_DEPTH];

@@ -22,16 +22,13 @@ __u64 samples_of_side[SIDE_OTHER + 1];
 /* The group of a side's burst, from 1 on; 0 of a side whose timers are armed all the time. Written while they are not armed. */
 __u32 burst_group[SIDE_OTHER + 1];
 
-/* Which table the samples go to; written while no event is enabled. */
-__u32 samples_beside;
-
 /* A stack does not fit on the BPF stack (512 bytes). */
 MAP(PERCPU_ARRAY, scratch, __u32, struct stack_cell, SAMPLE_CNT);
 
 /* 64 bits: two of ten thousand stacks collide once in 10^11 runs, so equal hash means equal stack. */
 static __always_inline __u64 hash_stack(const struct stack_cell *cell)
 {
-	__u64 kind = (__u64)cell->owner << 56 | (__u64)cell->beside << 48 | (__u64)cell->side << 32 | cell->event;
+	__u64 kind = (__u64)cell->owner << 56 | (__u64)cell->side << 32 | cell->event;
 	__u64 hash = kind ^ 0x9e3779b97f4a7c15ULL;
 
 	if (cell->user_pid)
@@ -97,7 +94,6 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	add_atomic(&samples_of_side[CLAMPED(cell->side, SIDE_OTHER + 1)], 1);
 	cell->event = event;
 	cell->owner = cell->side == SIDE_OTHER ? owner_now() : OWNER_NOT_KNOWN;
-	cell->beside = samples_beside;
 	cell->user_pid = user_pid(cell, event);
 	if (cell->user_pid)
 		cell->frames[0] = PT_REGS_IP(&ctx->regs);

@@ -156,15 +156,13 @@ static int open_sampler(struct collector *collector)
 			     collector->timers, &packets);
 }
 
-/* `sampler-beside` is the sampler in a segment of another tier: its samples are kept apart, and no other figure has them in it. */
 static int open_one(struct collector *collector, const char *instrument)
 {
-	bool beside = !strcmp(instrument, "sampler-beside");
 	int err;
 
 	if (!strcmp(instrument, "functions"))
 		collector->hooking = true;
-	if (!beside && strcmp(instrument, "sampler"))
+	if (strcmp(instrument, "sampler"))
 		return probes__attach(collector->probes, instrument);
 	if (!collector->ksyms)
 		return -EAGAIN;
@@ -175,8 +173,7 @@ static int open_one(struct collector *collector, const char *instrument)
 	if (err)
 		return err;
 	collector->sampling = true;
-	collector->sampler_skel->bss->samples_beside = beside;
-	return sampler__enable(collector->sampler, !beside);
+	return sampler__enable(collector->sampler, true);
 }
 
 /* What the watched program moved so far, and when that was read. */
@@ -210,17 +207,15 @@ static int do_open(struct collector *collector, const char *arguments)
 			return refuse(instrument, "no such instrument here: collector --help has the list");
 	snprintf(list, sizeof(list), "%s", arguments);
 	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save)) {
-		/* Both samplers are one. What is attached twice is detached once: its link would outlive the other. */
-		const char *name = strcmp(instrument, "sampler-beside") ? instrument : "sampler";
-
-		if (is_open(collector, name))
+		/* What is attached twice is detached once: its link would outlive the other. */
+		if (is_open(collector, instrument))
 			return refuse(instrument, "is open already: close first");
 		err = open_one(collector, instrument);
 		if (err) {
 			close_all(collector);
 			return refuse(instrument, err == -EAGAIN ? "read the symbols first" : strerror(-err));
 		}
-		note_open(collector, name);
+		note_open(collector, instrument);
 	}
 	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", (json_int_t)now_ns(), "took_ns", (json_int_t)now_ns() - start);
 	add_volume(collector, answer);

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from outcome import IDLE, TRACEPOINT, Outcome
-from two_tiers import LARGE, call_rows, judge_calls, share_rows, surveys_of, time_rows
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -127,8 +126,7 @@ COLUMNS = """
   of losses.
 - *s*: from power-on to power-off; *CPU s*: what the emulator used meanwhile.
 
-Each hook of each kernel, failures, losses and the comparison of the two tiers are in the
-[log](../dev/kernels.md).
+Each hook of each kernel, failures and losses are in the [log](../dev/kernels.md).
 """
 HEAD = """\
 # Kernels: the log of the last runs
@@ -192,7 +190,6 @@ def log(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
         if hook["state"] not in ("attached", *IDLE)
     ]
     figures = [f"{one.name}: {name}: {value}" for one in outcomes for name, value in one.figures.items()]
-    surveys = surveys_of(outcomes)
     unknown = [
         f"{one.name}: {', '.join(f'{name} ({n})' for name, n in list(one.unknown_symbols.items())[:12])}"
         for one in outcomes
@@ -220,34 +217,11 @@ Not there, and why:
 {bullets(f"{one.name}: {remark}" for one in outcomes for remark in one.remarks)}
 ## Figures
 
-Of the runs of the survey (messages of 1 MiB, each call timed, one processor): the time inside all roots over
-the time in the kernel; self times over inclusive time.
+Of the runs of the survey (messages of 1 MiB, each call timed, one processor): self times over inclusive time.
 Of arm64 and riscv64: counters per copy against those of the sender's threads from outside, which is
 perf_event_open(2) by `tests/kernels/cross/thread_counter.c`; there is no perf in those guests.
 
 {bullets(figures)}
-## The two tiers of a survey
-
-Made from `tiers` in results/kernels/NAME.json: only a kernel whose survey both hooks functions and samples
-has it. Known reasons are in [notes](notes.md#two-tiers). All ratios: function hooks over sampling.
-
-Shares of a side's kernel time, both of the segments in which functions are hooked. *inside*: how many of the
-exact ones lie in the 95 % interval of the sampled one, and how many of those rows that have
-{LARGE * 100:.0f} % or more in either tier. *seen*: samples times their period, over the exact time.
-
-{table(share_rows(surveys))}
-What the hooks change: here the samples are those of the ledger segments, where no function is hooked. CPU
-time in the kernel for each KiB delivered, of both processes together: so it does not matter which of them
-took a packet in, nor what else a side did. Softirqs on top of neither are left out. *goodput*: of the
-segments of the one tier over that of the other. *longest*: how many times the median the longest segment of a
-tier took; where it is far above 1 the guest stood still meanwhile, and its clocks went on.
-
-{table(time_rows(surveys))}
-The time inside the roots over that of the send and receive calls, in the same segments, each call timed.
-
-{table(call_rows(surveys))}
-{judge_calls(surveys)}
-
 ## What doctor says
 
 {bullets(map(limits_of, outcomes))}

@@ -149,7 +149,7 @@ class Matrix:
         told += " SURVEY=1" if boot.surveys else ""
         if boot.profiles:
             options = "--size 1M --duration 12"
-            options += "" if kernel.name in KPROBE_ONLY else " --gate 1 --compare-tiers"
+            options += "" if kernel.name in KPROBE_ONLY else " --gate 1"
             told += f" PROFILES='{options}'"
         if not boot.tests:
             return f"{told} tests/kernels/inside results"

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from copyscope.commands.drill import read_expected
 from copyscope.drill.trials import Row, changes
-from figures import figures_of, tiers_of
+from figures import figures_of
 from ways import kept_ways
 
 # Hooks of these states are not attached, and that is fine: something better is, or nobody asked.
@@ -39,8 +39,6 @@ class Outcome:
     unknown_symbols: dict[str, int] = field(default_factory=dict)
     tests: list[dict[str, Any]] = field(default_factory=list)
     figures: dict[str, str] = field(default_factory=dict)
-    # The two tiers of a survey's profiles, by strategy.
-    tiers: dict[str, dict[str, Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     # What a run says against itself, as it should: no fault of the programs, nor of the kernel.
     remarks: list[str] = field(default_factory=list)
@@ -177,7 +175,6 @@ def read_kernel_log(text: str, outcome: Outcome) -> None:
 def read_ledger(impl: str, record: dict[str, Any], outcome: Outcome) -> None:
     """The share of CPU time that the taxonomy could not name, the names that it did not know, and figures."""
     outcome.figures |= figures_of(record)
-    outcome.tiers |= tiers_of(record)
     total = unknown = 0
     names: Counter[str] = Counter(outcome.unknown_symbols)
     for row in record["samples"]:

@@ -73,9 +73,7 @@ def test_without_btf_a_fixed_count_is_sampled() -> None:
     assert [segment["arm"] for segment in record["run"]["segments"]] == ["ledger"]
 
 
-@pytest.mark.parametrize(
-    "options", [["--instruments", "functions"], ["--instruments", "calls"], ["--compare-tiers"]]
-)
+@pytest.mark.parametrize("options", [["--instruments", "functions"], ["--instruments", "calls"]])
 def test_without_btf_hooks_that_were_asked_for_are_refused(options: list[str]) -> None:
     assert "--instruments auto" in refused("--impl", "one_copy", *options)
 

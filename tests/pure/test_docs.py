@@ -124,11 +124,10 @@ def full_records() -> list[dict[str, Any]]:
     watched["advice"] = advice.advise(watched, [crossover])
     copying = derive(watched_record())
     copying["advice"] = advice.advise(copying, [crossover, crossover | {"pair": ["one_copy", "sendfile"]}])
-    compared = with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "calls+functions")))
-    in_bursts(compared)
-    compared["samples_beside"] = compared["samples"]
+    hooked = with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "calls", "functions")))
+    in_bursts(hooked)
     calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
-    return [derive(raw) for raw in [*raws, calls_only, compared, watched_record()]] + [
+    return [derive(raw) for raw in [*raws, calls_only, hooked, watched_record()]] + [
         *(real if "simulated" in real else derive(real) for real in real_records()),
         watched,
         copying,

@@ -150,7 +150,7 @@ def test_a_watched_run_is_kept_elsewhere_too(
     made = derive(watched_record())
     disks.full = [str(tmp_path / "out")]
     nothing: Any = SimpleNamespace(collector=None)
-    args: Any = SimpleNamespace(json=None, verbose=False, explain=False, compare_tiers=False)
+    args: Any = SimpleNamespace(json=None, verbose=False, explain=False)
     assert not outcome.report(made, nothing, args, tmp_path / "out", render_watch)
     assert list(kept_in(capsys.readouterr().err).glob("*.json"))
     args.json = str(tmp_path / "out" / "a.json")

@@ -11,9 +11,7 @@ from builders import raw_record
 from builders.exact import with_functions
 from builders.kernel import hook_row
 from copyscope import paths
-from copyscope.ledger.compare_tiers import REST, compare_tiers, inside_calls
 from copyscope.ledger.derive import derive
-from copyscope.record.check import typed
 
 HERE = paths.ROOT / "tests" / "kernels"
 
@@ -204,7 +202,6 @@ def test_the_figures_of_a_survey_are_those_of_its_record() -> None:
     for side in ("sender", "receiver"):
         row = next(row for row in record["identities"] if row["name"] == f"functions_{side}_self")
         assert f"{row['left']:,} ns of {row['right']:,} ns" in found[f"one_copy, {side}, self times"]
-        assert f"one_copy, {side}, all roots" in found
 
 
 def test_copies_on_the_time_of_other_tasks_are_a_figure_where_there_are_copies() -> None:
@@ -261,40 +258,3 @@ def test_what_a_kernel_takes_of_a_compiler_is_told_from_what_a_policy_or_the_ker
     (tmp_path / "clang-19-watched.txt").write_text("collector: bpf: load: Invalid argument\n")
     (said,) = compilers.judge(tmp_path, "clang-19", "6.12").refused
     assert "did not start: collector: bpf" in said
-
-
-COMPARED = ("unprobed", "ledger", "calls+functions")
-
-
-def test_what_is_kept_of_a_survey_is_what_its_record_says() -> None:
-    record = derive(with_functions(raw_record("zero_copy", arms=COMPARED)))
-    found = module("figures").tiers_of(record)["zero_copy"]
-    copies = [r for r in compare_tiers(typed(record)) if r["side"] != "other" and r["name"] != REST]
-    assert [row["inside"] for row in found["rows"]] == [row["inside"] for row in copies]
-    for row, copy in zip(found["rows"], copies, strict=True):
-        assert row == pytest.approx({key: copy[key] for key in row}, abs=1e-6)
-    for call, ratio in zip(found["calls"], inside_calls(typed(record)), strict=True):
-        assert call["inside_ns"] / call["calls_ns"] == pytest.approx(ratio["ratio"])
-        assert call["roots_ns"] <= call["inside_ns"]
-    assert found["exact_stretch"] == 1.0
-    deferred = [row for row in record["exact"] if row["ledger_name"] == "deferred"]
-    assert found["exact_ns_per_kib"]["deferred"] == pytest.approx(
-        sum(row["ns_per_kib"] for row in deferred), abs=0.1
-    )
-    stages = [row for row in record["stages"] if row["context"] != "user" and row["side"] != "other"]
-    assert found["sampled_ns_per_kib"][REST] == pytest.approx(
-        sum(row["ns_per_kib"] for row in stages), abs=0.1 * len(stages)
-    )
-
-
-def test_a_part_that_is_unknown_makes_the_sum_unknown() -> None:
-    record = derive(with_functions(raw_record("zero_copy", arms=COMPARED)))
-    next(row for row in record["exact"] if row["ledger_name"] == "pin")["ns_per_kib"] = None
-    found = module("figures").tiers_of(record)["zero_copy"]
-    assert found["exact_ns_per_kib"]["pin"] is None
-    assert module("two_tiers").Survey("one", "zero_copy", found).times("pin") == {}
-
-
-def test_without_function_hooks_nothing_is_kept_and_nothing_judged() -> None:
-    assert module("figures").tiers_of(derive(raw_record("one_copy"))) == {}
-    assert module("two_tiers").judge_calls([]).startswith("Nothing to judge")

@@ -8,11 +8,13 @@ import pytest
 from builders import raw_record
 from builders.exact import with_functions
 from builders.kernel import hook_row
+from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
 from copyscope.plan.arguments import parser
-from copyscope.plan.arms import SAMPLED, parse_instruments
-from copyscope.plan.options import Traffic
+from copyscope.plan.arms import SAMPLED, all_at_once, arm_probes, bytes_apart, parse_instruments
+from copyscope.plan.options import Traffic, check_usage
 from copyscope.plan.run_plan import RunPlan, traffic_plan
+from copyscope.plan.schedule import ARM_WEIGHTS
 from copyscope.plan.tier import choose_tier
 from copyscope.record import store
 from copyscope.record.hooks import why_not
@@ -139,7 +141,6 @@ def test_auto_has_a_plan_for_either_tier() -> None:
         (["--instruments", "sampler"], [("bytes", "sampler"), ("sampler",)]),
         (["--instruments", "counters"], [("bytes",), ()]),
         (["--instruments", "calls"], [("calls",)]),
-        (["--compare-tiers"], [("bytes", "calls", "functions", "sampler", "sampler-beside")]),
     ],
 )
 def test_what_was_not_asked_for_by_name_is_done_without(
@@ -284,3 +285,25 @@ def test_the_roots_that_were_dropped_are_said_beside_the_others() -> None:
         raw["loss"]["functions_unbalanced"] = count
         text = "\n".join(map(str, exact_lines(derive(raw), 300)))
         assert f"roots dropped: {count} of {timed + count:,} timed" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--count", "cycles", "--instruments", "sampler"], "no function is hooked"),
+        (["--count", "teapots", "--instruments", "functions"], "teapots"),
+    ],
+)
+def test_what_cannot_be_counted_is_wrong_usage(options: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_usage(parser().parse_args(options))
+
+
+def test_bytes_have_segments_of_their_own_but_in_a_run_of_one_segment() -> None:
+    arms = arm_probes(("counters", "calls", "sampler"))
+    apart = bytes_apart(arms)
+    assert (apart["ledger"], apart["bytes"]) == (("sampler",), ("bytes",))
+    assert set(apart) == {"unprobed", "ledger", "calls", "bytes"} <= set(ARM_WEIGHTS)
+    assert bytes_apart(arm_probes(("counters",)))["ledger"] == ()
+    assert "bytes" not in bytes_apart(arm_probes(("calls",)))
+    assert all_at_once(arms) == {"ledger+calls": ("bytes", "sampler", "calls")}

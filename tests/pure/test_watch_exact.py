@@ -9,11 +9,9 @@ from builders.watched import CALLS, EDGE_CALLS, KINDS, SIZE
 from builders.watched_exact import watched_with_functions
 from copyscope.commands.watch_arguments import check_usage, parser
 from copyscope.errors import UsageError
-from copyscope.ledger.compare_tiers import compare_tiers
 from copyscope.ledger.derive import derive
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
-from copyscope.record.check import typed
 from copyscope.render import watch
 from rich.console import Console
 
@@ -104,13 +102,6 @@ def test_exact_rows_are_per_kib_of_what_the_program_moved() -> None:
         assert max(len(line) for line in stream.getvalue().splitlines()) <= width
 
 
-def test_both_tiers_of_it_are_compared() -> None:
-    full = derive(watched_with_functions())
-    rows = {(row["side"], row["context"], row["name"]): row for row in compare_tiers(typed(full))}
-    assert rows["target", "process", "copy_in"]["sampled_share"] == pytest.approx(1 / 3, abs=0.01)
-    assert rows["target", "process", "copy_in"]["exact_share"] == pytest.approx(1 / 2)
-
-
 def arguments(*options: str) -> argparse.Namespace:
     args = parser().parse_args(list(options))
     check_usage(args, ["true"])
@@ -142,7 +133,6 @@ def test_the_whole_of_a_command_is_one_segment() -> None:
         (["--live", "--whole"], "--live and --whole"),
         (["--count", "none", "--instruments", "sampler"], "no function is hooked"),
         (["--count", "sheep"], "--count: sheep"),
-        (["--compare-tiers", "--instruments", "calls"], "needs sampler and functions"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: list[str], said: str) -> None:

@@ -27,14 +27,13 @@ from copyscope.taxonomy.taxonomy import Taxonomy
 
 HOOKED = "--functions --attach fentry --functions-gate 1"
 CALLS = tuple(Case(impl, HOOKED, "functions", 0.2, 0.5) for impl in ("one_copy", "zero_copy"))
-# Several frequencies: the guest repeats itself to the nanosecond, and a fixed period keeps step with it. The
-# second group is what `--compare-tiers` does.
+# Several frequencies: the guest repeats itself to the nanosecond, and a fixed period keeps step with it.
 FREQUENCIES_HZ = (2801, 3491, 4409, 5237)
 SHARES = tuple(
     Case(impl, f"{hooks}--frequency {hz}", instruments, 0, 0.15, hz)
     for impl, hooks, instruments in (
         ("one_copy", "", "sampler"),
-        ("zero_copy", f"{HOOKED} ", "functions,sampler-beside"),
+        ("zero_copy", f"{HOOKED} ", "functions,sampler"),
     )
     for hz in FREQUENCIES_HZ
 )
@@ -76,16 +75,12 @@ class Counted:
 
 
 def counts(group: Sequence[Seen], taxonomy: Taxonomy) -> Counted:
-    """Of all of them together. The timers that sample must be those simulated: armed all the time.
-
-    Of samples beside another tier no burst is counted.
-    """
+    """Of all of them together. The timers that sample must be those simulated: armed all the time."""
     sampled, met, due, instructions, switched = (Counter[shares.Key]() for _ in range(5))
     for seen in group:
         for side in shares.SIDES:
             burst = seen.after["sampler"]["bursts"][side]
-            armed = "beside" not in seen.case.instruments
-            assert (burst["count"], burst["period_ns"]) == (armed, seen.case.period_ns), f"{side}: {burst}"
+            assert (burst["count"], burst["period_ns"]) == (1, seen.case.period_ns), f"{side}: {burst}"
         known, fires = shares.Classifier(seen.names, taxonomy), seen.modelled.fires
         sampled += shares.sampled(seen.after["samples"], taxonomy)
         met += shares.met(fires, known)
@@ -147,7 +142,7 @@ def show_late(group: Sequence[Seen], taxonomy: Taxonomy) -> None:
 
 
 def show_tiers(group: Sequence[Seen], taxonomy: Taxonomy) -> None:
-    """The exact tier, the samples beside it, and the truth: with the programs of the hooks, and without."""
+    """The exact tier, samples of the same time, and the truth: with our programs, and without."""
     found = counts(group, taxonomy)
     hits = shares.shares(shares.in_kernel(found.sampled, without=("irq",)))
     exact = shares.shares(

@@ -12,7 +12,7 @@
 /* One batch of the map: 256 KiB of values. */
 #define BATCH 256
 
-enum { BESIDE, EVENT, SIDE, OWNER, DEPTH, USER_PID, KEYS };
+enum { EVENT, SIDE, OWNER, DEPTH, USER_PID, KEYS };
 
 struct tally {
 	uint64_t samples;
@@ -114,7 +114,7 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 	row = &stacks->rows[stacks->count];
 	*row = (struct row){ .taken = { .samples = cell->samples, .weight = cell->weight },
 			     .address = cell->user_pid ? cell->frames[0] : 0,
-			     .key = { cell->beside, cell->event, cell->side, cell->owner, depth, cell->user_pid } };
+			     .key = { cell->event, cell->side, cell->owner, depth, cell->user_pid } };
 	for (int i = 0; i < BURST_GROUPS; i++)
 		row->taken.of_group[i] = cell->of_group[i];
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
@@ -178,9 +178,9 @@ static json_t *row_json(const struct row *row, const struct tally *tally, const 
 
 	for (uint32_t f = 0; f < row->key[DEPTH]; f++)
 		json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
-	made = json_pack("{s:s, s:s, s:b, s:s?, s:o, s:I, s:I, s:o*}",
+	made = json_pack("{s:s, s:s, s:s?, s:o, s:I, s:I, s:o*}",
 			 "side", side_names[row->key[SIDE]], "event", sample_names[row->key[EVENT]],
-			 "beside", row->key[BESIDE], "owner", owner_names[row->key[OWNER] % OWNER_CNT],
+			 "owner", owner_names[row->key[OWNER] % OWNER_CNT],
 			 "frames", frames,
 			 "samples", (json_int_t)tally->samples,
 			 "weight", (json_int_t)(scaled + 0.5),

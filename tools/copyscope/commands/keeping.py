@@ -11,7 +11,7 @@ from copyscope.files.rescuing import rescue
 from copyscope.record import store
 from copyscope.record.segments import Record
 from copyscope.start import streams
-from copyscope.taxonomy.samples import folded_stacks, of_ledger
+from copyscope.taxonomy.samples import folded_stacks
 
 
 def open_directory(name: str | None) -> Path | None:
@@ -44,7 +44,7 @@ def check_file(name: str | None, option: str = "--json") -> None:
 def keep(made: Record, samples: list[Record], directory: Path) -> bool:
     """The record and the folded stacks (for any flame graph tool) of one run; False: they are elsewhere."""
     stem = f"{made['run']['id']}-{made['run']['started'].replace(':', '')}"
-    folded = folded_stacks(of_ledger(samples))
+    folded = folded_stacks(samples)
     files = {f"{stem}.json": store.serialise(made), f"{stem}.folded": folded.encode(errors="replace")}
     try:
         for name, data in files.items():

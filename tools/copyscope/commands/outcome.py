@@ -13,19 +13,16 @@ from rich.console import Console
 from copyscope import calling
 from copyscope.commands import keeping
 from copyscope.commands.entry import say
-from copyscope.ledger.compare_tiers import why_not
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
-from copyscope.record.check import typed
 from copyscope.record.segments import Record
 from copyscope.render import first_screen, terminal
-from copyscope.render.console import make_console, print_lines, report_width
+from copyscope.render.console import make_console
 from copyscope.render.summary import render_summary
-from copyscope.render.tiers import tier_lines
 from copyscope.run.build import Revision
 from copyscope.run.session import Raw
-from copyscope.taxonomy.samples import of_ledger, to_stacks
+from copyscope.taxonomy.samples import to_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.units import format_bytes
 
@@ -52,17 +49,11 @@ def record_of(
     return derive(assemble(raw, workload, identity, args.frequency, target) | stacks(raw, args))
 
 
-def lacks_tiers(made: Record, args: argparse.Namespace) -> bool:
-    """Whether --compare-tiers has nothing to compare."""
-    return bool(args.compare_tiers and why_not(typed(made)))
-
-
 def stacks(raw: Raw, args: argparse.Namespace) -> Record:
     """The section with every stack, where it was asked for."""
     if not args.stacks:
         return {}
-    samples = of_ledger((raw.collector or {}).get("samples", []))
-    kept = to_stacks(samples, Taxonomy.load())
+    kept = to_stacks((raw.collector or {}).get("samples", []), Taxonomy.load())
     size = len(store.serialise({"stacks": kept}))
     say("profile", f"--stacks: {len(kept)} stacks, {format_bytes(size)} of the record")
     return {"stacks": kept}
@@ -81,10 +72,7 @@ def report(
     if args.json and getattr(args, "repeat", 1) == 1:
         kept = keeping.write_json(made, args.json) and kept
     if args.json != "-":
-        console = make_console()
-        show(made, args, render, console)
-        if args.compare_tiers:
-            print_lines(tier_lines(made, report_width(console)), console)
+        show(made, args, render, make_console())
     return kept
 
 

@@ -15,24 +15,16 @@ FEWEST_PAIRS = 3
 MATTERS = 0.10
 NOISY = "too noisy to tell"
 ARMS = ("ledger", "calls")
-# Where the tiers are compared, calls are timed in the segments in which functions are hooked.
-TOGETHER = "calls+functions"
 # The columns of a ratio that is not known.
 UNKNOWN: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "level", "effect"))
 
 
 def overhead(raw: Measured) -> Overhead:
     """The overhead section: the ledger arm at the top (its goodput is the probed one), every arm below."""
-    arms = {arm: arm_effect(raw, arm) for arm in (*ARMS, *_of_functions(raw.run))}
+    hooked = bool(select(raw.run.segments, "functions"))
+    arms = {arm: arm_effect(raw, arm) for arm in (*ARMS, *(("functions",) if hooked else ()))}
     ledger = arms["ledger"]
     return Overhead(ledger.reason, ledger.ratio, ledger.low, ledger.high, ledger.level, ledger.segments, arms)
-
-
-def _of_functions(run: RunBase) -> tuple[str, ...]:
-    """The arm that hooks functions, in a run that has one."""
-    hooked = select(run.segments, "functions")
-    together = any(segment.arm == TOGETHER for segment in hooked)
-    return (TOGETHER if together else "functions",) if hooked else ()
 
 
 def arm_effect(raw: Measured, arm: str) -> ArmEffect:
@@ -42,9 +34,7 @@ def arm_effect(raw: Measured, arm: str) -> ArmEffect:
     counts = {"unprobed": len(control), arm: len(probed)}
     pairs = block_pairs(raw.run, arm)
     reason, columns = None, UNKNOWN
-    if control and arm == "calls" and any(segment.arm == TOGETHER for segment in probed):
-        reason = f"functions were hooked in the same segments (--compare-tiers): see {TOGETHER}"
-    elif len(pairs) < FEWEST_PAIRS:
+    if len(pairs) < FEWEST_PAIRS:
         reason = _why_unpaired(raw, len(pairs), counts)
     else:
         ratio = stats.paired_ratio(pairs, seed=raw.run.seed)

@@ -136,7 +136,6 @@ RUNS = """
 OUTPUT = """
 --json FILE             the record as JSON; - is stdout, without the table
 --out DIR               keep each run's record (and its folded stacks) in this directory
---compare-tiers         exact and sampled shares of this run side by side (hooks functions, too)
 --stacks                keep every sampled stack in the record, for `copyscope show FILE --export FORMAT`;
                         says how large that is
 --explain               say what each line means

@@ -16,8 +16,6 @@ INSTRUMENTS = ("counters", "calls", "sampler", "functions")
 SAMPLED = ("counters", "calls", "sampler")
 # What works where no hook does: on kernels without BTF.
 HOOKLESS = ("counters", "sampler")
-# The sampler in segments of another tier: its samples are in no figure of the ledger.
-BESIDE = "sampler-beside"
 # What the function hooks can count (src/collector/counters.c), at most so many at once.
 COUNTABLE = (
     *("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"),
@@ -62,22 +60,15 @@ def parse_count(text: str) -> str:
     return ",".join(names)
 
 
-def arm_probes(instruments: Sequence[str], *, compared: bool = False) -> dict[Arm, tuple[str, ...]]:
-    """Which BPF instruments each arm attaches.
-
-    Where the tiers are `compared`, system calls are timed and stacks sampled in the very segments in which
-    functions are hooked: what is inside of the functions can then be compared with the calls around them, and
-    the shares of both tiers are of the same work.
-    """
+def arm_probes(instruments: Sequence[str]) -> dict[Arm, tuple[str, ...]]:
+    """Which BPF instruments each arm attaches."""
     arms: dict[Arm, tuple[str, ...]] = {"unprobed": ()}
     if "sampler" in instruments or "counters" in instruments:
         arms["ledger"] = ("bytes", "sampler") if "sampler" in instruments else ("bytes",)
-    if compared and {"calls", "functions"} <= set(instruments):
-        return arms | {"calls+functions": ("calls", "functions", BESIDE)}
     if "calls" in instruments:
         arms["calls"] = ("calls",)
     if "functions" in instruments:
-        arms["functions"] = ("functions", BESIDE) if compared else ("functions",)
+        arms["functions"] = ("functions",)
     return arms
 
 
@@ -96,7 +87,7 @@ def bytes_apart(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...
 def all_at_once(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...]]:
     """One arm with every instrument, for a run in one segment; it has no control to be compared with."""
     name = "+".join(arm for arm in arms if arm != "unprobed")
-    probes = (probe for arm in arms.values() for probe in arm if probe != BESIDE)
+    probes = (probe for arm in arms.values() for probe in arm)
     return {name: tuple(dict.fromkeys(probes))}
 
 

@@ -63,9 +63,6 @@ def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
     if args.gate is not None and not 1 <= args.gate <= 1_000_000:
         raise UsageError(f"--gate: {args.gate}: not between 1 and 1000000")
     instruments = parse_instruments(args.instruments)
-    if args.compare_tiers and not {"sampler", "functions"} <= set(instruments):
-        asked = args.instruments
-        raise UsageError(f"--compare-tiers: --instruments {asked}: needs sampler and functions, or auto")
     if args.count is not None:
         parse_count(args.count)
         if "functions" not in instruments:
@@ -85,7 +82,7 @@ def refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
 
 def refuse_of_single_runs(args: argparse.Namespace, *more: str) -> None:
     """What only tools/profile.py does, and `more`: of verbs that make several runs as one."""
-    names = ("simulate", "keep", "compare_tiers", "stacks", *more)
+    names = ("simulate", "keep", "stacks", *more)
     refuse(args, names, "of single runs: use tools/profile.py")
 
 
@@ -148,7 +145,7 @@ def _check_hosts(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--topology {args.topology}: the path is that of --sender-at and --receiver-at: leave it"
         )
-    if args.compare_tiers or "functions" in args.instruments:
+    if "functions" in args.instruments:
         raise UsageError("--instruments: functions are hooked on one machine only as yet: sampler")
 
 

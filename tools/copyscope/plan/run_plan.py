@@ -103,7 +103,7 @@ def traffic_plan(
     args: argparse.Namespace, instruments: tuple[str, ...], seed: int, *, in_pieces: bool
 ) -> RunPlan:
     """For traffic of our own. Raises UsageError for a duration that is too short."""
-    auto = args.instruments == "auto" and not args.compare_tiers
+    auto = args.instruments == "auto"
     ways = [(instruments, True)]
     if auto:
         # One segment for all, and a sample that falls into a kprobe's program is lost (bpf_prog_active).
@@ -120,7 +120,7 @@ def watch_plan(args: argparse.Namespace, seed: int, *, running: bool = True) -> 
 
     Unless `running`, we start it.
     """
-    if args.instruments != "auto" or args.compare_tiers:
+    if args.instruments != "auto":
         return _of_program(args, parse_instruments(args.instruments), seed, running=running)
     sampled = _of_program(args, SAMPLED, seed, running=running)
     # As for traffic of our own in one segment.
@@ -133,7 +133,7 @@ def _of_traffic(
     args: argparse.Namespace, instruments: tuple[str, ...], seed: int, in_pieces: bool, *, counts_bytes: bool
 ) -> RunPlan:
     whole = args.messages is not None
-    arms = arm_probes(instruments, compared=args.compare_tiers)
+    arms = arm_probes(instruments)
     if not counts_bytes:
         arms = {arm: probes for arm, probes in bytes_apart(arms).items() if arm != "bytes"}
     elif not whole:

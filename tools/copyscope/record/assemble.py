@@ -11,7 +11,7 @@ from copyscope.record.call_totals import told_by_programs
 from copyscope.record.program import assemble as program
 from copyscope.record.program.segments import segment_row as program_segment_row
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
-from copyscope.taxonomy.samples import beside, of_ledger, to_record
+from copyscope.taxonomy.samples import to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 Row = dict[str, Any]
@@ -141,6 +141,5 @@ def assemble(
     return record | {
         "workload": {**workload, "congestion_control": used},
         "traffic": {side: side_report(raw.reports.get(side), raw.segments, side) for side in PROCESSES},
-        "samples": to_record(of_ledger(samples), taxonomy),
-        "samples_beside": to_record(beside(samples), taxonomy),
+        "samples": to_record(samples, taxonomy),
     }

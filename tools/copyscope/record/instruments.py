@@ -336,9 +336,7 @@ class Sampled(Section):
     """What a rule of the taxonomy gave to an account or stage.
 
     side: whose thread was on the CPU: `sender`, `receiver`, or `other` (softirq work on the time of
-        others). `samples`: in the `ledger` segments; `samples_beside`: in those of the function hooks,
-        beside them (`--compare-tiers`), and in no figure of the ledger; empty otherwise, older records
-        do not have it
+        others)
     context: `user`, `process` (a system call) or `softirq`
     kind: `account` or `stage`
     category: which account or stage

@@ -30,9 +30,8 @@ class SegmentBase(Section):
 
     index: order in time; -1 for the warm-up
     block: each block holds every arm once, in random order; -1 for the warm-up
-    arm: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `calls+functions` where the tiers are
-        compared (with the sampler beside them), `ledger+calls` when there is a single segment, or
-        `warmup`: never measured, here so that everything adds up
+    arm: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `ledger+calls` when there is a single
+        segment, or `warmup`: never measured, here so that everything adds up
     begin_ns: traffic resumed
     end_ns: traffic paused, every byte delivered, every completion read
     """
@@ -370,7 +369,6 @@ class Measured(Section):
     samples: list[Sample]
     loss: dict[str, Any]
     machine_state: MachineLoad | UnsetType = UNSET
-    samples_beside: list[Sample] | UnsetType = UNSET
     stacks: list[Stack] | UnsetType = UNSET
 
 

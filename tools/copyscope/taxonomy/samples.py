@@ -23,16 +23,6 @@ AROUND_PACKETS = frozenset(
 )
 
 
-def of_ledger(samples: Iterable[Sample]) -> list[Sample]:
-    """Those of the ledger segments. Others were taken beside the hooks of another tier."""
-    return [sample for sample in samples if not sample.get("beside")]
-
-
-def beside(samples: Iterable[Sample]) -> list[Sample]:
-    """Those that were taken beside the hooks of another tier."""
-    return [sample for sample in samples if sample.get("beside")]
-
-
 def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, Any]]:
     """The record's `samples`: added up per side, context, event and deciding symbol, without the stacks.
 
