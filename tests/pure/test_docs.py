@@ -195,39 +195,6 @@ def test_files_that_are_named_by_path_are_there() -> None:
             assert not missing, f"{page}: {named}"
 
 
-def section(text: str, heading: str) -> str:
-    """What stands below a heading, up to the next one."""
-    return text.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
-
-
-def test_every_cell_of_the_advice_leads_to_a_measured_row() -> None:
-    """And a figure in it is one of the figures there."""
-    faq = DOCS / "3-faq.md"
-    table = section(faq.read_text(), "## Which zero-copy should I use?")
-    lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
-    assert len(lines) >= 8
-    for line in lines:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        for cell in cells[2:]:
-            links = re.findall(r"\[([^]]+)\]\(([^)#]+)(?:#([^)]+))?\)", cell)
-            assert links, f"nothing measured: {cell}"
-            for text, file, heading in links:
-                page = faq.parent / file
-                found = page.read_text()
-                if heading:
-                    titles = re.findall(r"^## .*$", found, re.MULTILINE)
-                    (title,) = [one for one in titles if anchor(one) == heading]
-                    found = section(found, title)
-                measured = {cell.strip() for row in found.splitlines() for cell in row.split("|")[1:]}
-                assert len(measured) > 3, f"{file}#{heading}: no table"
-                for figure in re.findall(r"(?<![\w.])\d[\d,.]*\d|(?<![\w.])\d", UNMEASURED.sub("", text)):
-                    assert figure in measured, f"{text}: {figure} stands in no row of {file}#{heading}"
-
-
-# Sizes that something was measured at, and the intervals of shares.
-UNMEASURED = re.compile(r"\b(?:at|of) \d+ (?:B|KiB|MiB)\b")
-
-
 def anchor(title: str) -> str:
     """A heading as GitHub names it in a link."""
     return re.sub(r"[^\w\- ]", "", title.lstrip("# ").lower()).replace(" ", "-")

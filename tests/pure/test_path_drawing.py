@@ -167,8 +167,7 @@ def test_the_output_that_a_page_shows_is_what_the_record_prints() -> None:
     assert [line for line in shown if line.removeprefix("    ") not in printed] == []
 
 
-@pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.name)
-@pytest.mark.parametrize("kept", ["path", "advise"])
+@pytest.mark.parametrize(("page", "kept"), [(README, "path"), (README, "advise"), (TUTORIAL, "path")])
 def test_the_screen_that_a_page_shows_is_that_of_the_record(
     page: Path, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
