@@ -41,7 +41,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts bundle install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-threads check-live check-live-all fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
+.PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-threads check-live check-live-all fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
@@ -101,9 +101,8 @@ deb: ## A Debian package of what was built, in .output/
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts .venv/.ready-install
 	$(Q)tools/install.sh deb $(OUTPUT)
 
-bundle: ## What `copyscope fleet --bundle` brings to hosts of this architecture that have no copyscope, and its SHA-256
-	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts $(OUTPUT)/bundle/collector $(OUTPUT)/guest/traffic
-	$(Q)$(AS_USER) tools/bundle.sh $(OUTPUT)/bundle
+static: ## Collector and traffic with all their libraries: .output/static/collector, .output/guest/traffic
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(OUTPUT)/static/collector $(OUTPUT)/guest/traffic
 
 deps: ## Install what is missing (apt or dnf; root), saying what first
 	$(Q)tools/deps.sh run
@@ -167,7 +166,6 @@ check-live: artifacts .venv/.ready-test $(LIVE_PROGRAMS) ## The live tests that 
 	$(Q)$(LIVE) -m "not all"
 
 check-live-all: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) $(OUTPUT)/tests/collector-threads ## The other live tests, marked `all` (root)
-	$(Q)$(MAKE) --no-print-directory bundle || echo "no bundle: its tests are skipped"
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
 	$(Q)$(LIVE) -m all
 
@@ -175,7 +173,7 @@ check-live-all: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS
 check-kernels: deps-kernels all .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
-check-two-hosts: deps-kernels all bundle .venv/.ready-test ## Sender and receiver on two guests with kernels of their own, over e1000: KERNELS="6.12 6.12-arm64" RUNS=crossover (network)
+check-two-hosts: deps-kernels all .venv/.ready-test ## Sender and receiver on two guests with kernels of their own, over e1000: KERNELS="6.12 6.12-arm64" RUNS=crossover (network)
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh
 	$(Q)PYTHONPATH=tests/kernels:tests/live:tools $(PYTHON) -P -B tests/kernels/two_hosts.py $(addprefix --only ,$(RUNS)) $(KERNELS)
 
@@ -216,7 +214,7 @@ lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests bin/copyscope
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/bundle.sh tools/copyscope/hosts/guard.sh tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests
@@ -231,7 +229,7 @@ pages: .venv/.ready ## docs/reference/record.md, record.schema.json and command-
 cookbook: all .venv/.ready-test ## docs/4-cookbook.md anew, from real runs of every script (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
 
-# An sshd for the tests of the fleet with all that its package would bring, unpacked and not installed: the package would make it
+# An sshd for the tests of other hosts, with all that its package would bring, unpacked and not installed: the package would make it
 # listen. Without it they are skipped.
 $(OUTPUT)/tests/openssh: | $(OUTPUT)/tests
 	$(Q)rm -rf $@.new && mkdir $@.new && cd $@.new && apt-get -qq download $$(apt-get -s install --no-install-recommends openssh-server | sed -n 's/^Inst \([^ ]*\).*/\1/p') && for deb in *.deb; do dpkg-deb -x "$$deb" .; done && mv $(abspath $@.new) $(abspath $@)

@@ -48,8 +48,8 @@ $(OUTPUT)/collector: $(COLLECTOR_OBJECTS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $^ $(COLLECTOR_LIBS) -o $@
 
-# For the bundle: a host that has none of the libraries.
-$(OUTPUT)/bundle/collector: $(COLLECTOR_OBJECTS)
+# For a host that has none of the libraries.
+$(OUTPUT)/static/collector: $(COLLECTOR_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -static $^ $(COLLECTOR_LIBS) $(shell pkg-config --static --libs libelf) -o $@

@@ -11,7 +11,6 @@ What is measured is kept in .output/two-hosts; a broken identity, or a zero-copy
 
 import argparse
 import gzip
-import hashlib
 import json
 import os
 import shutil
@@ -19,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,7 +34,7 @@ ROOT = HERE.parent.parent
 KEPT = ROOT / ".output" / "two-hosts"
 # A guest with another processor sees none of this machine's files: an sshd, and what a far host has to have.
 FAR_HOST = (
-    *("openssh-server", "bash", "dash", "iproute2", "util-linux", "ethtool", "tar", "gzip", "kmod", "mount"),
+    *("openssh-server", "bash", "dash", "iproute2", "util-linux", "ethtool", "kmod", "mount"),
     *("coreutils", "grep", "sed", "hostname", "busybox-static"),
 )
 SSHD_CONFIG = """\
@@ -85,7 +83,6 @@ size = ["4K", "32K", "256K"]
 sender_at = "guest1"
 receiver_at = "guest2"
 sender_address = "198.18.0.1"
-bundles = "{place}/bundles"
 frequency = 499
 """
 BOOT_S = 240.0
@@ -137,14 +134,13 @@ def write(place: Path, first: int, second: int) -> None:
     (place / "sshd_config").write_text(SSHD_CONFIG.format(place=place) + parts_of_sshd())
     (place / "ssh_config").write_text(SSH_CONFIG.format(place=place, first=first, second=second))
     (place / "known").write_text(f"guest {(place / 'host.pub').read_text()}")
-    shutil.copytree(ROOT / ".output" / "bundle", place / "bundles")
     (place / "bin").mkdir()
     (place / "bin" / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {place}/ssh_config "$@"\n')
     (place / "bin" / "ssh").chmod(0o755)
 
 
 def other_processor(kernel: Kernel, root: str, place: Path) -> dict[str, str]:
-    """A bundle for it, and the files that its guest sees: Debian's, and what the guest is to find of ours."""
+    """The files that its guest sees: Debian's, and what the guest is to find of ours."""
     if not matrix.build_cross(kernel.arch, root):
         sys.exit(f"two_hosts: the programs for {kernel.arch} cannot be built (above)")
     # A static program runs on any of its kernels; the suite is that of the libraries (matrix.py).
@@ -166,23 +162,16 @@ def other_processor(kernel: Kernel, root: str, place: Path) -> dict[str, str]:
         shutil.copy2(part, there)
     (tree / place.relative_to("/") / "sshd").symlink_to("/usr/sbin/sshd")
     (tree / place.relative_to("/") / "sshd_config").write_text(SSHD_CONFIG.format(place=place))
-    pack(kernel, place / "bundles")
+    for program in ("collector", "traffic"):
+        there = tree / (ROOT / ".output" / program).relative_to("/")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / ".output" / kernel.arch / program, there)
     return {
         "COPYSCOPE_GUEST_ARCH": kernel.arch,
         "COPYSCOPE_GUEST_TREE": str(tree),
-        # Its clock is the host's: one that runs ahead while the guest idles takes any pause for a silence.
+        # Its clock is the host's: one that runs ahead while the guest idles ends what waits too early.
         "COPYSCOPE_GUEST_ICOUNT": "no",
     }
-
-
-def pack(kernel: Kernel, bundles: Path) -> None:
-    """What `make bundle` makes on a machine of that kind, as far as a far side of a run needs it."""
-    path = bundles / f"copyscope-{matrix.EMULATORS[kernel.arch]}.tar.gz"
-    with tarfile.open(path, "w:gz") as packed:
-        for program in ("collector", "traffic"):
-            packed.add(ROOT / ".output" / kernel.arch / program, f"copyscope/.output/{program}")
-    summed = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_name(f"{path.name}.sha256").write_text(f"{summed}  {path.name}\n")
 
 
 @contextmanager
@@ -247,7 +236,7 @@ def copyscope(place: Path, within_s: float, *words: str) -> "subprocess.Complete
 def run(place: Path, name: str) -> list[str]:
     """One profile, from here; what is wrong with it."""
     file = KEPT / f"{name}.json"
-    words = ("--quiet", "-v", *RUNS[name], "--bundles", str(place / "bundles"), "--json", str(file))
+    words = ("--quiet", "-v", *RUNS[name], "--json", str(file))
     done = copyscope(place, RUN_S, "profile", *words)
     (KEPT / f"{name}.txt").write_text(done.stdout + done.stderr)
     if not file.exists():
@@ -258,7 +247,7 @@ def run(place: Path, name: str) -> list[str]:
 def crossover(place: Path) -> list[str]:
     """An experiment over the cable: what it says, and what is wrong with its runs."""
     experiment, out = KEPT / "wire.toml", KEPT / "wire"
-    experiment.write_text(EXPERIMENT.format(place=place))
+    experiment.write_text(EXPERIMENT)
     words = ("--experiment", str(experiment), "--out", str(out), "-v")
     done = copyscope(place, CROSSOVER_S, CROSSOVER, *words)
     (KEPT / f"{CROSSOVER}.txt").write_text(done.stdout + done.stderr)

@@ -1,7 +1,8 @@
 """Sender and receiver on two hosts by real ssh: each is an sshd in a namespace, spoken to through a pipe.
 
-Both are this machine, with one kernel and one clock: what is tested is what is brought, joined, said and
-taken away again. Figures of two machines come from two guests (tests/kernels/two_hosts.py).
+Both are this machine, with one kernel and one clock, and have the same tree: what is tested is what is
+joined and said, and that nothing stays. Figures of two machines come from two guests
+(tests/kernels/two_hosts.py).
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import far_hosts
@@ -19,34 +20,28 @@ import pytest
 from copyscope import paths
 from copyscope.record import store
 from copyscope.topology import LinkSettings, Topology, open_topology
-from far_hosts import SSHD, wait_until
+from far_hosts import SSHD, children, wait_until
 from profiling import SLOW, is_root
 
-BUNDLE = paths.OUTPUT / "bundle" / f"copyscope-{os.uname().machine}.tar.gz"
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),
     pytest.mark.skipif(SSHD is None, reason="no sshd: make .output/tests/openssh"),
-    pytest.mark.skipif(not BUNDLE.exists(), reason="no bundle: make bundle"),
 ]
-# Each has its own /tmp, as another machine has.
 HOST = """\
 #!/bin/sh
 exec nsenter --net=$1 unshare --mount --propagation private sh -c '
-mount --bind {place}/passwd /etc/passwd && mount -t tmpfs -o size=$1 none {place}/far &&
-mount -t tmpfs none /run && mkdir /run/sshd &&
-exec env LD_LIBRARY_PATH={libraries} {sshd} -i -f {place}/sshd_config' sh $2
+mount --bind {place}/passwd /etc/passwd && mount -t tmpfs none /run && mkdir /run/sshd &&
+exec env LD_LIBRARY_PATH={libraries} {sshd} -i -f {place}/sshd_config'
 """
 SSH_CONFIG = """\
 Host sending
-  ProxyCommand {place}/host.sh {sender} 64m
+  ProxyCommand {place}/host.sh {sender}
 Host receiving
-  ProxyCommand {place}/host.sh {receiver} 64m
-Host full
-  ProxyCommand {place}/host.sh {receiver} 1m
+  ProxyCommand {place}/host.sh {receiver}
 Host unknown
   UserKnownHostsFile /dev/null
-  ProxyCommand {place}/host.sh {receiver} 64m
+  ProxyCommand {place}/host.sh {receiver}
 Host *
   User root
   HostKeyAlias far
@@ -65,55 +60,98 @@ def path() -> Iterator[Topology]:
 
 @pytest.fixture
 def place(tmp_path: Path, path: Topology) -> Path:
-    (tmp_path / "far").mkdir()
     sides = {side: namespace.path for side, namespace in path.namespaces.items()}
-    far_hosts.make(tmp_path, HOST, SSH_CONFIG, f"{tmp_path}/far", **sides)
+    far_hosts.make(tmp_path, HOST, SSH_CONFIG, **sides)
     return tmp_path
 
 
-def run(place: Path, *words: str) -> "subprocess.Popen[str]":
+Run = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def run(place: Path) -> Iterator[Run]:
     """As tools/profile.py runs it, which as root has a fixed PATH: without `ssh` of the test's."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-I", str(paths.ROOT / "tools" / "copyscope"), "profile", "--quiet", *ADDRESS),
-            *("--bundles", str(BUNDLE.parent), *words),
-        ],
-        env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "200"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    program = (sys.executable, "-I", str(paths.ROOT / "tools" / "copyscope"), "profile", "--quiet", *ADDRESS)
+    started = []
+
+    def start(*words: str) -> "subprocess.Popen[str]":
+        started.append(
+            subprocess.Popen(
+                [*program, *words],
+                env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "200"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+        one.communicate(timeout=20 * SLOW)
 
 
 BOTH = ("--sender-at", "sending", "--receiver-at", "receiving")
 
 
-def far_programs(place: Path) -> list[str]:
-    """What runs out of a bundle."""
+def below(pid: int) -> list[int]:
+    """All that a process has started, and what these have."""
     found = []
-    for exe in Path("/proc").glob("[0-9]*/exe"):
-        try:
-            program = str(exe.readlink())
-        except OSError:
-            continue
-        if program.startswith(str(place / "far")):
-            found.append(f"{program}, process {exe.parent.name}")
+    for child in children(pid):
+        with contextlib.suppress(OSError):
+            found += [child, *below(child)]
     return found
 
 
-def traffic_cpu_s(programs: list[str]) -> float:
-    """What the traffic has computed: on a busy machine its first segment comes later."""
-    found = 0
-    for program in (program for program in programs if "traffic" in program):
+def sshds_of(pid: int, host: str) -> list[int]:
+    """Each sshd of a run's connection to a host: ssh has started them, as its ProxyCommand."""
+    found = []
+    for one in below(pid):
+        words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
+        if words[0].endswith(b"ssh") and b"ControlMaster=yes" in words and host.encode() in words:
+            found += [at for at in below(one) if Path(f"/proc/{at}/comm").read_text().startswith("sshd")]
+    assert found
+    return found
+
+
+def far_programs(pid: int) -> dict[int, str]:
+    """The collectors and the traffic of a run over there."""
+    found = {}
+    for one in below(pid):
         with contextlib.suppress(OSError):
-            stat = Path(f"/proc/{program.split()[-1]}/stat").read_text().rpartition(")")[2].split()
-            found += int(stat[11]) + int(stat[12])
-    return found / os.sysconf("SC_CLK_TCK")
+            program = str(Path(f"/proc/{one}/exe").readlink())
+            if program in (str(paths.COLLECTOR), str(paths.TRAFFIC)):
+                found[one] = program
+    return found
 
 
-def test_both_sides_elsewhere_make_one_record_whose_bytes_agree(place: Path) -> None:
-    running = run(place, *BOTH, "--impl", "zero_copy", "--duration", "2", "--json", str(place / "made.json"))
+def cpu_s(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def measuring(running: "subprocess.Popen[str]") -> dict[int, str]:
+    """Its far programs, once the traffic has run: on a busy machine the first segment comes later."""
+
+    def look() -> dict[int, str]:
+        found = far_programs(running.pid)
+        return found if len(found) == 4 and sum(map(cpu_s, found)) > 3 else {}
+
+    found = wait_until(look)
+    assert sorted(found.values()) == sorted(2 * [str(paths.COLLECTOR)] + 2 * [str(paths.TRAFFIC)])
+    return found
+
+
+def are_gone(pids: Iterable[int]) -> bool:
+    return not any(Path(f"/proc/{pid}/exe").exists() for pid in pids)
+
+
+def test_both_sides_elsewhere_make_one_record_whose_bytes_agree(run: Run, place: Path) -> None:
+    running = run(*BOTH, "--impl", "zero_copy", "--duration", "2", "--json", str(place / "made.json"))
     table, errors = running.communicate(timeout=60 * SLOW)
     record = json.loads((place / "made.json").read_text())
     assert store.validate(record) == [], errors
@@ -128,70 +166,59 @@ def test_both_sides_elsewhere_make_one_record_whose_bytes_agree(place: Path) -> 
     # One kernel: the path is a local one, and the record says so.
     assert record["zerocopy"]["cause"]["code"] == "local_delivery"
     assert running.returncode == 0, table
-    assert far_programs(place) == []
 
 
 @pytest.mark.parametrize(
-    ("hosts", "said"),
+    ("words", "said"),
     [
         (("--receiver-at", "unknown"), "unknown: Host key verification failed: make `ssh unknown true` work"),
-        (("--receiver-at", "full"), "full: "),
+        (("--receiver-at", "receiving", "--tree", "/nowhere"), "install copyscope there, or name its"),
     ],
 )
-def test_a_host_that_cannot_be_had_is_one_line(place: Path, hosts: tuple[str, ...], said: str) -> None:
-    running = run(place, "--sender-at", "sending", *hosts, "--duration", "2")
+def test_a_host_that_cannot_be_had_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
+    running = run("--sender-at", "sending", *words, "--duration", "2")
     _, errors = running.communicate(timeout=60 * SLOW)
     (line,) = errors.splitlines()
     assert running.returncode == 1 and said in line and len(line) <= 200
-    assert hosts[1] != "full" or "the disk is full: make room" in line
-    assert far_programs(place) == []
 
 
-@pytest.mark.parametrize("how", ["we are killed", "it is killed there", "the network is cut"])
-def test_what_ends_a_run_leaves_nothing_there(place: Path, how: str) -> None:
+def test_when_we_are_killed_nothing_of_ours_lives_on_there(run: Run) -> None:
+    """Neither there nor here: programs, shells, both ends of each ssh."""
+    running = run(*BOTH, "--duration", "60")
+    measuring(running)
+    pids = below(running.pid)
+    running.kill()
+    began = time.monotonic()
+    wait_until(lambda: are_gone(pids))
+    assert time.monotonic() - began < 5 * SLOW
+
+
+def test_a_program_that_is_killed_there_ends_the_run(run: Run, place: Path) -> None:
+    running = run(*BOTH, "--duration", "60", "--json", str(place / "made.json"))
+    pids = measuring(running)
+    os.kill(next(pid for pid, program in pids.items() if program == str(paths.TRAFFIC)), signal.SIGKILL)
+    running.communicate(timeout=60 * SLOW)
+    assert are_gone(pids)
+    errors = json.loads((place / "made.json").read_text())["run"]["errors"]
+    assert any("was killed there" in error for error in errors)
+
+
+def test_a_cut_network_ends_the_run_here_and_the_rest_when_it_is_back(run: Run, place: Path) -> None:
     """SIGSTOP of the sshd there is a network that is cut: connected, and silent."""
-    running = run(place, *BOTH, "--duration", "60", "--json", str(place / "made.json"))
-    stopped: list[int] = []
+    running = run(*BOTH, "--duration", "60", "--json", str(place / "made.json"))
+    pids = measuring(running)
+    sshds = sshds_of(running.pid, "receiving")
     try:
-        wait_until(lambda: traffic_cpu_s(far_programs(place)) > 3)
-        if how == "we are killed":
-            running.kill()
-        elif how == "it is killed there":
-            (line,) = [line for line in far_programs(place) if "traffic" in line][1:]
-            os.kill(int(line.split()[-1]), signal.SIGKILL)
-        else:
-            for sshd in far_ends(running.pid, "receiving"):
-                os.kill(sshd, signal.SIGSTOP)
-                stopped.append(sshd)
+        for sshd in sshds:
+            os.kill(sshd, signal.SIGSTOP)
         began = time.monotonic()
-        wait_until(lambda: not far_programs(place))
-        assert time.monotonic() - began < 5 * SLOW
-    finally:
         running.communicate(timeout=60 * SLOW)
-        for sshd in stopped:
+        assert time.monotonic() - began < 20 * SLOW
+    finally:
+        for sshd in sshds:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(sshd, signal.SIGKILL)
-    if how == "we are killed":
-        return
+                os.kill(sshd, signal.SIGCONT)
+    wait_until(lambda: are_gone([*pids, *sshds]))
     record = json.loads((place / "made.json").read_text())
-    assert record["run"]["errors"] and len(record["run"]["segments"]) > 1
-    assert any("receiving" in error or "sending" in error for error in record["run"]["errors"])
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def far_ends(pid: int, host: str) -> list[int]:
-    """Each sshd that a run has made with a host: ssh has started them, as its ProxyCommand."""
-    found = []
-    for child in children(pid):
-        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        below = children(child) if b"ControlMaster=yes" in words and host.encode() in words else []
-        while below:
-            one = below.pop()
-            below += children(one)
-            if Path(f"/proc/{one}/comm").read_text().startswith("sshd"):
-                found.append(one)
-    assert found
-    return found
+    assert len(record["run"]["segments"]) > 1
+    assert any("receiving: the connection broke" in error for error in record["run"]["errors"])

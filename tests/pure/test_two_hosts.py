@@ -1,14 +1,9 @@
-"""Two hosts: what two collectors said as one record, and the guard that ends what was brought to a host."""
+"""Two hosts: what two collectors said as one record, and how another machine is spoken to."""
 
-import hashlib
-import io
 import os
-import signal
 import subprocess
 import sys
-import tarfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +12,13 @@ from builders import raw_record
 from builders.two_hosts import on_two_hosts
 from copyscope import paths
 from copyscope.errors import RunError, UsageError
-from copyscope.hosts import Far, bundle, hosts_of
+from copyscope.hosts import Far, hosts_of
 from copyscope.ledger.derive import derive
 from copyscope.machine import elsewhere, fingerprint
+from copyscope.places import Here, OnHost
 from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage
 from copyscope.record import store, two_hosts
-
-GUARD = paths.ROOT / "tools" / "copyscope" / "hosts" / "guard.sh"
 
 
 def test_each_side_has_its_own_clock_kernel_and_processors() -> None:
@@ -127,109 +121,20 @@ def test_another_machines_files_stay_below_ours(tmp_path: Path) -> None:
     assert (found["cpu_model"], found["irq_time_accounting"]) == ("a: b", False)
 
 
-def test_a_bundle_that_is_missing_or_another_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"web2: no bundle for its architecture, riscv64: .*`make bundle`"):
-        bundle.read(tmp_path, "web2", "riscv64")
-    with pytest.raises(RunError, match="not an architecture"):
-        bundle.read(tmp_path, "web2", "../x86_64")
-    (tmp_path / "copyscope-x86_64.tar.gz").write_bytes(b"changed")
-    (tmp_path / "copyscope-x86_64.tar.gz.sha256").write_text(hashlib.sha256(b"made").hexdigest())
-    with pytest.raises(RunError, match="its SHA-256 is not that beside it"):
-        bundle.read(tmp_path, "web2", "x86_64")
-
-
-def packed() -> bytes:
-    """A bundle of two copies of sleep(1), as which its programs are started here."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for name in ("collector", "traffic"):
-            archive.add(Path("/bin/sleep").resolve(), f"copyscope/.output/{name}")
-    return made.getvalue()
-
-
-@pytest.fixture
-def guard(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    process = subprocess.Popen(
-        ["sh", "-c", GUARD.read_text(), "guard", "192.0.2.1 5 192.0.2.2 22", str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        env={key: value for key, value in os.environ.items() if not key.startswith("SUDO_")},
+def test_a_command_runs_here_or_by_ssh_which_asks_nothing() -> None:
+    words = ["echo", "it's; $HOME"]
+    assert Here().argv(words) == words
+    assert Here().argv(words, become=True) == ["sudo", "-n", "--", *words]
+    argv = OnHost("admin@web1").argv(words, become=True)
+    assert argv[-3:] == ["--", "admin@web1", "sudo -n -- echo 'it'\"'\"'s; $HOME'"]
+    options = dict(word.split("=", 1) for word in argv[2:-3:2])
+    assert argv[0] == "ssh" and set(argv[1:-3:2]) == {"-o"}
+    assert options["BatchMode"] == "yes" and options["ControlMaster"] == "no"
+    # ssh itself takes each of them.
+    known = subprocess.run(
+        ["ssh", "-G", "-F", "none", *argv[1:-2], "h"], check=False, capture_output=True, timeout=10
     )
-    with process:
-        yield process
-        process.kill()
-
-
-def line(process: "subprocess.Popen[bytes]") -> str:
-    assert process.stdout
-    return process.stdout.readline().decode().strip()
-
-
-def settle(process: "subprocess.Popen[bytes]") -> Path:
-    """Give it its bundle; where that is."""
-    assert process.stdin
-    machine = os.uname().machine
-    assert line(process) == f"copyscope {machine} {os.getuid()} {os.getgid()} 192.0.2.1 5 192.0.2.2 22"
-    process.stdin.write(bundle.opening(packed()))
-    word, _, directory = line(process).partition(" ")
-    assert word == "ready"
-    assert Path(directory).stat().st_mode & 0o777 == 0o700
-    return Path(directory)
-
-
-def close(process: "subprocess.Popen[bytes]") -> None:
-    assert process.stdin
-    process.stdin.close()
-
-
-End = Callable[["subprocess.Popen[bytes]"], None]
-
-
-@pytest.mark.parametrize(
-    ("end", "within_s"),
-    [
-        (close, 2.0),
-        (lambda process: process.send_signal(signal.SIGTERM), 3.0),
-        # Silence: it says nothing, and the connection stays.
-        (lambda _: None, 7.0),
-    ],
-    ids=["the connection ends", "a signal", "silence"],
-)
-def test_the_guard_ends_what_was_started_and_removes_it(
-    guard: "subprocess.Popen[bytes]",
-    tmp_path: Path,
-    end: Callable[["subprocess.Popen[bytes]"], None],
-    within_s: float,
-) -> None:
-    directory = settle(guard)
-    other = subprocess.Popen(["sleep", "60"])
-    started = subprocess.Popen([directory / "traffic", "60"])
-    try:
-        time.sleep(1.5 if end is close else 0)
-        assert started.poll() is None and guard.poll() is None
-        end(guard)
-        began = time.monotonic()
-        assert started.wait(within_s) == -signal.SIGKILL
-        guard.wait(2)
-        assert time.monotonic() - began < within_s
-        assert list(tmp_path.iterdir()) == [] and other.poll() is None
-    finally:
-        for process in (started, other):
-            process.kill()
-            process.wait()
-
-
-def test_a_bundle_that_arrived_otherwise_is_not_unpacked(
-    guard: "subprocess.Popen[bytes]", tmp_path: Path
-) -> None:
-    assert guard.stdin
-    line(guard)
-    guard.stdin.write(f"3 {hashlib.sha256(b'made').hexdigest()}\nsen".encode())
-    _, errors = guard.communicate(timeout=10)
-    assert b"arrived damaged" in errors and guard.returncode == 1
-    assert list(tmp_path.iterdir()) == []
+    assert known.returncode == 0, known.stderr
 
 
 @pytest.fixture
@@ -241,12 +146,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{made}:{os.environ['PATH']}")
     for name in ("SUDO_UID", "SUDO_GID"):
         monkeypatch.delenv(name, raising=False)
-    (tmp_path / "there").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "there"))
-    name = f"copyscope-{os.uname().machine}.tar.gz"
-    data = packed()
-    (tmp_path / name).write_bytes(data)
-    (tmp_path / f"{name}.sha256").write_text(hashlib.sha256(data).hexdigest())
+    (tmp_path / "sockets").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "sockets"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 5 192.0.2.2 22")
+    (tmp_path / "tree" / ".output").mkdir(parents=True)
+    for name in ("collector", "traffic"):
+        program(tmp_path / "tree" / ".output" / name, "exec cat")
     return made
 
 
@@ -255,13 +161,12 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def test_a_host_is_spoken_to_while_it_is_held_and_nothing_is_there_afterwards(
-    programs: Path, tmp_path: Path
-) -> None:
+def test_a_host_is_spoken_to_while_it_is_held(programs: Path, tmp_path: Path) -> None:
     program(programs / "id", "echo 0")
-    # Whom the tests run as may give nothing away.
-    program(programs / "chown", "true")
-    with Far("web2", tmp_path) as host:
+    with Far("web2", str(tmp_path / "tree")) as host:
+        assert (host.user.uid, host.become) == (0, False)
+        assert host.connection == ("192.0.2.1", "5", "192.0.2.2", "22")
+        assert host.collector(["--x"])[-1] == f"{tmp_path}/tree/.output/collector --x"
         assert host.run(["echo", "a 'b'"], "no step") == "a 'b'\n"
         with pytest.raises(RunError, match=r"web2: ls: .*No such file or directory: look there"):
             host.run(["ls", "/nowhere"], "look there")
@@ -269,77 +174,76 @@ def test_a_host_is_spoken_to_while_it_is_held_and_nothing_is_there_afterwards(
         assert clock.offset_ns is not None and abs(clock.offset_ns) < 1_000_000_000
         assert host.machine()["kernel"] == os.uname().release
         assert host.load(os.getpid())["cpus"] == os.cpu_count()
-        started = subprocess.Popen([Path(host.programs, "collector"), "60"])
-    assert started.wait(2) == -signal.SIGKILL
-    assert [path.name for path in (tmp_path / "there").iterdir()] == []
+        assert host.why_gone() is None
+    assert list((tmp_path / "sockets").iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         (
-            "sudo",
+            "programs/sudo",
             "echo 'sudo: a password is required' >&2; exit 1",
             "web2: sudo: a password is required: let sudo there do it without a password, or log in as root",
         ),
         (
-            "ssh",
+            "programs/ssh",
             "echo 'Host key verification failed.' >&2; exit 255",
             "web2: Host key verification failed: make `ssh web2 true` work without a question",
         ),
         (
-            "ssh",
+            "programs/ssh",
             "head -c 100000 /dev/zero; exec sleep 60",
             "web2: its first line is not ours: its login shell",
         ),
         (
-            "ssh",
+            "programs/ssh",
             "yes | head -c 3000000 >&2; echo 'Connection refused.' >&2; exit 255",
             "web2: (2.80 MiB before it left out) Connection refused: make `ssh web2 true` work",
         ),
-        ("uname", "echo riscv64", "web2: no bundle for its architecture, riscv64: "),
-        ("head", "echo 'head: No space left on device' >&2; exit 1", ": the disk is full: make room"),
-        ("sha256sum", "echo 0 -", "web2: the bundle arrived damaged: its SHA-256 is another"),
-        # A shell puts its own name before what it says, which must not be all of the guard's text.
+        # A shell puts its own name before what it says, which must not be all of the text that it runs.
         (
-            "ssh",
+            "programs/ssh",
             'for last; do :; done; cd "${0%/*}"; rm sudo; ln -s /bin/sh .; PATH=$PWD exec sh -c "$last"',
             "sudo: not found: let sudo there do it without a password, or log in as root",
         ),
         (
-            "tar",
-            'mkdir -p "$4/copyscope/.output"; touch "$4/copyscope/.output/traffic"',
-            "can be run (noexec?): let TMPDIR there name another directory",
+            "tree/.output/traffic",
+            "echo 'libbpf.so.1: cannot open shared object file' >&2; exit 127",
+            "web2: libbpf.so.1: cannot open shared object file: install copyscope there, or name its",
         ),
+        ("tree/.output/collector", None, "/collector: not found: install copyscope there, or name its"),
     ],
 )
-def test_what_keeps_us_out_is_one_line_and_leaves_nothing(
-    programs: Path, tmp_path: Path, name: str, text: str, said: str
+def test_what_keeps_us_out_is_one_line(
+    programs: Path, tmp_path: Path, name: str, text: str | None, said: str
 ) -> None:
     program(programs / "id", "echo 1000")
-    # -n -- and the command
-    program(programs / "sudo", 'shift 2\nexec "$@"')
-    program(programs / name, text)
-    with pytest.raises(RunError) as caught, Far("web2", tmp_path):
+    # -n and the command
+    program(programs / "sudo", 'shift\nexec "$@"')
+    if text is None:
+        (tmp_path / name).unlink()
+    else:
+        program(tmp_path / name, text)
+    with pytest.raises(RunError) as caught, Far("web2", str(tmp_path / "tree")):
         pass
     assert said in str(caught.value) and len(str(caught.value)) <= 400 and "\n" not in str(caught.value)
-    assert [path.name for path in (tmp_path / "there").iterdir()] == []
+    assert list((tmp_path / "sockets").iterdir()) == []
 
 
 def test_when_we_are_killed_nothing_of_ours_stays_here(programs: Path, tmp_path: Path) -> None:
     """The directory of ssh's socket: whoever made it cannot remove it any more."""
     program(programs / "id", "echo 0")
-    program(programs / "chown", "true")
     held = (
-        "import pathlib, sys, time; sys.path.insert(0, sys.argv[1]); from copyscope.hosts import Far\n"
-        "with Far('web2', pathlib.Path(sys.argv[2])): print('held', flush=True); time.sleep(60)"
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from copyscope.hosts import Far\n"
+        "with Far('web2', sys.argv[2]): print('held', flush=True); time.sleep(60)"
     )
-    words = [sys.executable, "-c", held, str(paths.ROOT / "tools"), str(tmp_path)]
+    words = [sys.executable, "-c", held, str(paths.ROOT / "tools"), str(tmp_path / "tree")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as running:
         assert running.stdout and running.stdout.readline() == b"held\n"
-        assert len(list((tmp_path / "there").iterdir())) == 2
+        assert len(list((tmp_path / "sockets").iterdir())) == 1
         running.kill()
     end = time.monotonic() + 5
-    while list((tmp_path / "there").iterdir()):
+    while list((tmp_path / "sockets").iterdir()):
         assert time.monotonic() < end, "it stayed"
         time.sleep(0.05)

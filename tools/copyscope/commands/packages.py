@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Sequence
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 
@@ -14,18 +13,18 @@ REQUIRED = ("requirements.txt", "requirements-report.txt")
 
 
 def main(argv: list[str]) -> int:
-    """`packages SITE_PACKAGES [REQUIREMENTS ...]`. Exit status: 0 copied, 1 failed."""
-    return entry.run("packages", lambda: _copy(Path(argv[0]), argv[1:] or REQUIRED))
+    """`packages SITE_PACKAGES`. Exit status: 0 copied, 1 failed."""
+    return entry.run("packages", lambda: _copy(Path(argv[0])))
 
 
-def pinned(files: Sequence[str] = REQUIRED) -> list[str]:
+def pinned() -> list[str]:
     """The packages of `make` and of reports, without those of tests."""
-    texts = [(paths.ROOT / name).read_text(encoding="utf-8") for name in files]
+    texts = [(paths.ROOT / name).read_text(encoding="utf-8") for name in REQUIRED]
     return sorted({name for text in texts for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)})
 
 
-def _copy(target: Path, files: Sequence[str]) -> int:
-    for name in pinned(files):
+def _copy(target: Path) -> int:
+    for name in pinned():
         try:
             found = Distribution.from_name(name)
         except PackageNotFoundError:

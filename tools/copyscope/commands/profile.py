@@ -70,7 +70,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         traffic_plan(args, instruments, seed + repeat, in_pieces=traffic.in_pieces)
         for repeat in range(args.repeat)
     ]
-    hosts = hosts_of(args.sender_at, args.receiver_at, args.bundles) if on_hosts(args) else None
+    hosts = hosts_of(args.sender_at, args.receiver_at, args.tree) if on_hosts(args) else None
     if hosts is None or any(host.near for host in hosts.values()):
         entry.need_root("profile", argv)
     out = keeping.open_directory(args.out)

@@ -1,7 +1,6 @@
-"""A machine that has one side of a run: how it is reached, what is brought there and ends there with it."""
+"""A machine that has one side of a run: how it is reached, and how what was started there ends."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from copyscope import paths
 from copyscope.errors import UsageError
@@ -13,12 +12,12 @@ from copyscope.topology import Side
 __all__ = ["Far", "Host", "hosts_of"]
 
 
-def hosts_of(sender: str | None, receiver: str | None, bundles: str | None = None) -> Mapping[Side, Host]:
-    """The machine of each side; the one that is not named is this one. `bundles`: where these are."""
-    directory = paths.OUTPUT / "bundle" if bundles is None else Path(bundles)
+def hosts_of(sender: str | None, receiver: str | None, tree: str | None = None) -> Mapping[Side, Host]:
+    """The machine of each side; the one that is not named is this one. `tree`: copyscope's on the others."""
+    there = tree or str(paths.ROOT)
     names: dict[Side, str] = {"sender": sender or HERE, "receiver": receiver or HERE}
     if names["sender"] == names["receiver"]:
         raise UsageError(
             f"--sender-at {sender} --receiver-at {receiver}: one machine: --topology says how there"
         )
-    return {side: Host() if name == HERE else Far(name, directory) for side, name in names.items()}
+    return {side: Host() if name == HERE else Far(name, there) for side, name in names.items()}

@@ -85,7 +85,7 @@ PATH = """
 --receiver-at HOST      the receiver on another machine, in the same way
 --sender-address ADDR   with them: the sender's address on the network to be measured; default the one that
                         ssh uses
---bundles DIR           with them: where `make bundle` put what is brought; default .output/bundle
+--tree DIR              with them: copyscope's directory there; default: as here
 --mtu BYTES
 --tso                   sender's segmentation offload
 --gso                   software segmentation

@@ -41,7 +41,7 @@ class Prepared:
     def run(self, identity: Identity) -> Record:
         """The record of one run. Raises KeyboardInterrupt for one that was stopped: half a run is no run."""
         args = self.args
-        hosts = hosts_of(args.sender_at, args.receiver_at, args.bundles) if on_hosts(args) else None
+        hosts = hosts_of(args.sender_at, args.receiver_at, args.tree) if on_hosts(args) else None
         subject = OwnTraffic(self.path, self.traffic, hosts)
         raw = Session(self.plan(identity.seed), subject, Silent()).perform()
         if raw.interrupted:
